@@ -1,5 +1,6 @@
-// Builds the executable: `bun build.ts [--target bun-linux-x64] [--outfile PATH]`. Builds a signed release of all
-// targets: `bun build.ts --release --secret-key FILE [--outdir DIR]`. Two builds of the same commit are byte-identical.
+// Builds the executable: `bun build.ts [--target bun-linux-x64] [--outfile PATH]`. Builds a signed release of all targets,
+// with packages: `bun build.ts --release --secret-key FILE [--outdir DIR] [--no-packages]`. Builds an image of the
+// control plane: `bun build.ts --image`. Two builds of the same commit are byte-identical.
 
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
@@ -106,6 +107,8 @@ type ReleaseOptions = {
   expiresInS: number;
   releaseUrl: string;
   enginesFile: string | undefined;
+  /** Also .deb and .rpm of the targets for Linux with glibc. Needs Go. */
+  packages: boolean;
 };
 
 /** Builds a signed release directory. Its executables trust the signing key. */
@@ -115,7 +118,8 @@ export async function release(options: ReleaseOptions): Promise<void> {
   const { Manifest } = await import("./src/release/manifest.ts");
   const password = options.passwordFile && readFileSync(options.passwordFile, "utf8").trimEnd();
   const key = readSecretKey(readFileSync(options.keyFile, "utf8"), password);
-  const { version, fast, outdir } = options;
+  const { version, fast, outdir, issuedAtS } = options;
+  const packages: string[] = [];
   rmSync(outdir, { recursive: true, force: true });
   mkdirSync(outdir, { recursive: true });
   const work = mkdtempSync(join(resolve(outdir), ".work-"));
@@ -123,6 +127,10 @@ export async function release(options: ReleaseOptions): Promise<void> {
     const releaseKeys = [writePublicKey(key)];
     const path = await build(target, join(work, target), { version, releaseKeys, sourceMaps: false });
     const artifact = await packExecutable(outdir, readFileSync(path), target, { version, fast });
+    if (options.packages) {
+      const { makePackages } = await import("./packaging/packages.ts");
+      packages.push(...(await makePackages(outdir, path, target, { version, timeS: issuedAtS })));
+    }
     rmSync(path);
     for (const { file, size } of artifact.zst === undefined ? [artifact] : [artifact, artifact.zst])
       process.stdout.write(`${file} ${(size / 1e6).toFixed(1)} MB\n`);
@@ -141,7 +149,7 @@ export async function release(options: ReleaseOptions): Promise<void> {
     engines: v.parse(Manifest.entries.engines, engines),
   };
   const template = readFileSync(join(import.meta.dir, "install"), "utf8");
-  writeRelease(outdir, head, key, { template, releaseUrl: options.releaseUrl });
+  writeRelease(outdir, head, key, { template, releaseUrl: options.releaseUrl }, packages.sort());
 }
 
 /** Runs two at a time: compression uses one processor and up to 1 GB of memory. */
@@ -154,6 +162,19 @@ async function inPairs<T, R>(items: readonly T[], work: (item: T) => Promise<R>)
   };
   await Promise.all([worker(), worker()]);
   return results;
+}
+
+/** The image of the control plane, for this machine's processor. */
+async function image(version: string): Promise<void> {
+  const { imageName, makeImage } = await import("./packaging/image.ts");
+  const outfile = `dist/${imageName}.tar`;
+  const executable = await build(hostTarget(), `dist/.image-${process.pid}`, { version, sourceMaps: false });
+  try {
+    makeImage(outfile, executable, { version, timeS: commitTime() });
+  } finally {
+    rmSync(executable, { force: true });
+  }
+  process.stdout.write(`${outfile} (${version})\n`);
 }
 
 async function main(): Promise<void> {
@@ -172,12 +193,16 @@ async function main(): Promise<void> {
       "expires-in": { type: "string", default: "90d" },
       "release-url": { type: "string", default: brand.releaseUrl },
       engines: { type: "string" },
+      packages: { type: "boolean", default: true },
+      image: { type: "boolean", default: false },
     },
     strict: true,
+    allowNegative: true,
   });
   const chosen = values.target ?? (values.release ? [...targets] : [hostTarget()]);
   const unknown = chosen.find((target) => !targets.some((each) => each === target));
   if (unknown !== undefined) throw new Error(`Unknown target "${unknown}". Use one of ${targets.join(", ")}`);
+  if (values.image) return image(values.version);
   if (!values.release) {
     const outfile = await build(chosen[0] ?? "", values.outfile, { version: values.version });
     process.stdout.write(`${outfile} (${values.version}, ${chosen[0]})\n`);
@@ -203,6 +228,7 @@ async function main(): Promise<void> {
     expiresInS,
     releaseUrl: values["release-url"],
     enginesFile: values.engines,
+    packages: values.packages,
   });
 }
 

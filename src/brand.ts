@@ -21,6 +21,8 @@ export const brand = {
   engineReleaseUrl: "https://github.com/slackhq/nebula/releases/download/v{version}/",
   /** Redirects to the engine's newest release, whose address ends in /v1.2.3. */
   engineLatestUrl: "https://github.com/slackhq/nebula/releases/latest",
+  /** In the environment of the process that takes over a running control plane: the id of the former process. */
+  successorVariable: "OVERLAY_AGENT_SUCCESSOR_OF",
   /** Every join key begins with it; a digit follows (join-key.ts). */
   joinKeyPrefix: "oaj",
   /** Domain of the X.509 names of nodes: <node>.<org>.internal. */
@@ -76,11 +78,19 @@ export function defaultPlaces(platform: string, env: Record<string, string | und
   };
 }
 
-/** Directory of the profiles that `agent login` stores for this user. */
-export function profilesDirectory(platform: string, env: Record<string, string | undefined>): string {
-  const home = env["HOME"] ?? env["USERPROFILE"] ?? "/tmp";
-  if (platform === "win32") return `${env["APPDATA"] ?? home}\\${brand.id}\\profiles`;
-  return `${env["XDG_CONFIG_HOME"] ?? `${home}/.config`}/${brand.id}/profiles`;
+/**
+ * Directory of the profiles that `agent login` stores for this user. Undefined without a home, as in a service: never a
+ * directory that other users can write, because a profile decides where commands work.
+ */
+export function profilesDirectory(
+  platform: string,
+  env: Record<string, string | undefined>,
+): string | undefined {
+  if (platform === "win32") {
+    return env["APPDATA"] === undefined ? undefined : `${env["APPDATA"]}\\${brand.id}\\profiles`;
+  }
+  const home = env["XDG_CONFIG_HOME"] ?? (env["HOME"] === undefined ? undefined : `${env["HOME"]}/.config`);
+  return home === undefined ? undefined : `${home}/${brand.id}/profiles`;
 }
 
 /** Default data directory of `agent serve`. */

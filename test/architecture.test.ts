@@ -172,6 +172,7 @@ describe("floors", () => {
       { name: "routes.ts", holds: "the table of endpoints" },
       { name: "app.ts", holds: "the HTTP application" },
       { name: "operator.ts", holds: "the same for commands on the data directory" },
+      { name: "health.ts", holds: "whether the server of this machine is ready" },
       { name: "serve.ts", holds: "the program" },
     ],
     node: [

@@ -63,6 +63,14 @@ export const sections: readonly Section[] = [
         { description: "Show the peers: path, round trip, loss, certificate" },
         async () => (await import("./peers.ts")).command,
       ),
+      ping: lazyCommand(
+        { description: "Probe one peer through the overlay, and say which path it takes" },
+        async () => (await import("./ping.ts")).command,
+      ),
+      whois: lazyCommand(
+        { description: "Say which node has a name or an overlay address" },
+        async () => (await import("./whois.ts")).command,
+      ),
       start: lazyCommand(
         { description: "Start the overlay of an organization" },
         async () => (await teamCommands()).start,

@@ -3,6 +3,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../errors.ts";
+import type { Step } from "../plan.ts";
 import { Me } from "./admin/answers.ts";
 import { withSender } from "./admin/api.ts";
 import { chooseTarget, readBase, readCa, remoteFlags, targetFlags, type Target } from "./admin/target.ts";
@@ -39,12 +40,12 @@ token instead. Run again for the same profile, it signs in again.`,
     const { name, profile } = await readProfile(context, known);
     if (settings.dryRun) {
       const { join } = await import("node:path");
-      const { planReplaced } = await import("../plan-file.ts");
-      const { profilesDirectory } = await import("../brand.ts");
-      const directory = profilesDirectory(system.platform, system.env);
+      const { planDirectories, planReplaced } = await import("../plan-file.ts");
+      const directory = files.profilesPlace(system);
       const url = `${profile.api_base}/api/token/`;
       return output.plan([
         { step: "request", method: "POST", url },
+        ...planDirectories([directory], 0o700),
         planReplaced(join(directory, "profiles.json"), 0o600),
         planReplaced(join(directory, `${name}.session`), 0o600),
       ]);
@@ -63,6 +64,7 @@ token instead. Run again for the same profile, it signs in again.`,
 
 type Profiles = import("../node/files/profiles.ts").Profiles;
 type Profile = import("../node/files/profiles.ts").Profile;
+type Session = import("../node/files/profiles.ts").Session;
 
 /** From the flags; what they do not say, from the profile of this name. */
 async function readProfile(
@@ -76,7 +78,7 @@ async function readProfile(
   const wanted = values.text("profile");
   if (values.text("api-base") === undefined) {
     const name = wanted ?? current ?? "";
-    const profile = profiles[name];
+    const profile = Object.hasOwn(profiles, name) ? profiles[name] : undefined;
     if (profile !== undefined) return { name, profile };
     throw new AppError("usage", "Missing --api-base: the URL of the control plane");
   }
@@ -128,12 +130,10 @@ export const logout: Implementation = {
     const { current, profiles } = files.readProfiles(system);
     const name = values.text("profile") ?? current ?? "";
     const { [name]: profile, ...others } = profiles;
-    if (profile === undefined)
+    if (profile === undefined || !Object.hasOwn(profiles, name))
       throw new AppError("not_found", name === "" ? "You are not signed in" : `There is no profile ${name}`);
-    if (settings.dryRun) {
-      return output.plan([{ step: "request", method: "POST", url: `${profile.api_base}/api/token/revoke/` }]);
-    }
     const session = await files.readSession(name, system);
+    if (settings.dryRun) return output.plan(await planSignOut(name, profile, session, system));
     let ended = true;
     if (session !== undefined && "refresh" in session) {
       const { clientOf } = await import("../node/contact/session.ts");
@@ -153,6 +153,25 @@ export const logout: Implementation = {
   },
 };
 
+async function planSignOut(
+  name: string,
+  profile: Profile,
+  session: Session | undefined,
+  system: Context["system"],
+): Promise<Step[]> {
+  const { join } = await import("node:path");
+  const { planRemoved, planReplaced } = await import("../plan-file.ts");
+  const { profilesPlace } = await import("../node/files/profiles.ts");
+  const directory = profilesPlace(system);
+  const url = `${profile.api_base}/api/token/revoke/`;
+  const isEnded = session !== undefined && "refresh" in session;
+  return [
+    ...(isEnded ? [{ step: "request", method: "POST", url } as const] : []),
+    ...planRemoved(join(directory, `${name}.session`)),
+    planReplaced(join(directory, "profiles.json"), 0o600),
+  ];
+}
+
 export const whoami: Implementation = {
   notes:
     "Admin commands work on --api-base, else on the chosen profile, else on the data directory of this machine.",
@@ -164,6 +183,11 @@ export const whoami: Implementation = {
     const { profiles } = readProfiles(system);
     const names = Object.keys(profiles);
     const target = await chooseTarget(context);
+    if (context.settings.dryRun) {
+      const isAsked = target.kind === "remote" && target.profile.email !== null;
+      const url = isAsked ? `${target.profile.api_base}/api/user/` : "";
+      return output.plan(isAsked ? [{ step: "request", method: "GET", url }] : []);
+    }
     const who = await identity(context, target);
     const other = names.length === 0 ? "" : `Profiles: ${names.join(", ")}\n`;
     output.result(

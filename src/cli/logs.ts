@@ -10,6 +10,7 @@ import { worst } from "./teams.ts";
 export const command: Implementation = {
   args: {
     ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
+    raw: { type: "boolean", description: "Print the engine's lines as they are" },
     follow: { type: "boolean", alias: "f", description: "Print new lines until Ctrl-C" },
     lines: {
       type: "string",
@@ -25,6 +26,8 @@ export const command: Implementation = {
     const { chooseOrganizations } = await import("../node/files/organizations.ts");
     const { hasSystemd } = await import("../platform/service-manager.ts");
     const { followLog } = await import("../daemon/read-logs.ts");
+    const { readableLine } = await import("../daemon/log-text.ts");
+    const text = values.on("raw") || output.json ? (line: string) => line : readableLine;
     const range = { lines: values.integer("lines", 0, 10_000) ?? 100, follow: values.on("follow") };
     const teams = chooseOrganizations(settings.configRoot, words[0], output.say);
     const reached = teams.filter(({ config }) => config.mode === "desktop" || hasSystemd(system));
@@ -37,17 +40,17 @@ export const command: Implementation = {
     const logs = teams.map(({ slug }) => ({ team: slug, lines: new Array<string>() }));
     const work = reached.map(({ slug, config }) =>
       followLog({ slug, mode: config.mode, ...range }, address, system, (line) => {
-        if (range.follow) output.raw(shown(context, slug, line, teams.length > 1));
+        if (range.follow) output.raw(shown(context, slug, text(line), teams.length > 1));
         else logs.find(({ team }) => team === slug)?.lines.push(line);
       }),
     );
     const results = await Promise.allSettled(work);
     const status = worst(results, reached, output);
     if (range.follow) return status;
-    const text = logs.flatMap(({ team, lines }) =>
-      lines.map((line) => shown(context, team, line, teams.length > 1)),
+    const printed = logs.flatMap(({ team, lines }) =>
+      lines.map((line) => shown(context, team, text(line), teams.length > 1)),
     );
-    output.result({ logs }, text.join(""));
+    output.result({ logs }, printed.join(""));
     return status;
   },
 };

@@ -157,6 +157,15 @@ function fromEnvironment(
   }
 }
 
+/** Adds what the words of a command that refused them may mean: `peers add`. */
+export function withMeaning(error: unknown, words: readonly string[], names: readonly string[]): unknown {
+  const isWord = error instanceof AppError && ["usage", "not_registered"].includes(error.code);
+  const [command = "", ...more] = isWord ? (meant(words, names) ?? []) : [];
+  if (!isWord || !names.includes(command)) return error;
+  const line = [brand.executable, command, ...more.map(quoteWord)].join(" ");
+  return new AppError(error.code, error.message, { ...error.details, hint: `Did you mean \`${line}\`?` });
+}
+
 function checkWords(given: readonly string[], args: Args): void {
   const words = Object.entries(args).flatMap(([name, arg]) =>
     arg.type === "positional" ? [{ ...arg, name }] : [],

@@ -9,7 +9,7 @@ import type { Command, Context } from "./command.ts";
 import { commands } from "./commands.ts";
 import { errorBody } from "./error-body.ts";
 import { makeOutput } from "./output.ts";
-import { findCommand, parseFlags } from "./parse.ts";
+import { findCommand, parseFlags, withMeaning } from "./parse.ts";
 import { globalFlags, logOptions, readSettings } from "./settings.ts";
 import { Values, variableOf } from "./values.ts";
 
@@ -39,7 +39,11 @@ async function dispatch(argv: readonly string[], system: System): Promise<number
   const { name, rest } = findCommand(line, Object.keys(commands), globalFlags(system));
   if (commands[name] === undefined) return withoutCommand(name, rest, system);
   if (rest.some((token) => token === "--help" || token === "-h")) return printHelp(name, system);
-  return execute(commands[name], rest, system);
+  try {
+    return await execute(commands[name], rest, system);
+  } catch (error) {
+    throw withMeaning(error, [...name.split(" "), ...rest], Object.keys(commands));
+  }
 }
 
 async function withoutCommand(prefix: string, rest: readonly string[], system: System): Promise<number> {

@@ -89,6 +89,10 @@ const args: Args = {
     description:
       "Maximum that an organization may store: events, their archives, and what its members create",
   },
+  health: {
+    type: "boolean",
+    description: "Ask the server that runs with these flags whether it is ready (for containers)",
+  },
   releases: {
     type: "string",
     valueHint: "DIR",
@@ -110,6 +114,10 @@ export const command: Implementation = {
     const context = { ...given, values: await withSettingsFile(given.values, args) };
     const { system, settings, values, output } = context;
     const options = await readOptions(context);
+    if (values.on("health")) {
+      const { askHealth } = await import("../server/health.ts");
+      return askHealth(options);
+    }
     const { refuseOpenHttp, startServer } = await import("../server/serve.ts");
     refuseOpenHttp(options);
     if (await onlyPlanned(context, { begins: true })) return;
@@ -117,7 +125,11 @@ export const command: Implementation = {
     const log = makeLog({ ...logOptions(settings, system), write, stamped: true });
     // Before the start, so that a signal during the start is not lost.
     const ended = untilSignalled();
-    const serving = await startServer(options, { system, log });
+    const isService = system.env["NOTIFY_SOCKET"] !== undefined;
+    const { formerProcess, handOver } = await import("./handover.ts");
+    const former = formerProcess(system.env);
+    const shared = { isService, isSuccessor: former !== undefined };
+    const serving = await startServer({ ...options, ...shared }, { system, log });
     const { url, caFingerprint, metricsUrl } = serving;
     const printed = {
       url,
@@ -132,10 +144,11 @@ export const command: Implementation = {
     if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
       log.warn(`There is no release in ${releasesDirectory} yet: /releases/ answers 404`);
     await sayFirstSteps(serving, values, output);
-    const endNotices = await notifySystemd(system, log);
-    await ended;
-    log.info("stopping");
-    endNotices();
+    const notices = await notifySystemd(system, log);
+    if (former !== undefined) process.kill(former, "SIGUSR2");
+    const successor = await Promise.race([ended, isService ? handOver(system, log) : ended]);
+    log.info(successor === undefined ? "stopping" : `process ${successor} has taken over`);
+    notices.end(successor);
     await serving.stop();
   },
 };
@@ -177,9 +190,12 @@ async function sayFirstSteps(
   output.say(firstSteps(firstAccountLink, dataFlagsOf(values)));
 }
 
-/** Tells systemd that the server is ready, and from then on that it is alive. Returns how to say that it stops. */
-async function notifySystemd(system: System, log: Log): Promise<() => void> {
-  if (system.env["NOTIFY_SOCKET"] === undefined) return () => undefined;
+/** Tells systemd that the server is ready, and from then on that it is alive, until it stops or another process takes over. */
+async function notifySystemd(
+  system: System,
+  log: Log,
+): Promise<{ end(successor: number | undefined): void }> {
+  if (system.env["NOTIFY_SOCKET"] === undefined) return { end: () => undefined };
   const { openLibc } = await import("../platform/libc.ts");
   const { makeNotifier } = await import("../platform/notify.ts");
   const notifier = makeNotifier(openLibc(), system, log);
@@ -187,19 +203,22 @@ async function notifySystemd(system: System, log: Log): Promise<() => void> {
   // Alive is a process whose event loop runs. An unreachable database or a full disk is no reason for a restart.
   void notifier.feedWatchdog(() => Promise.resolve(), over.signal);
   notifier.ready();
-  return () => {
-    over.abort(new Error("The server ends"));
-    notifier.stopping();
+  return {
+    end(successor) {
+      over.abort(new Error("The server ends"));
+      if (successor === undefined) notifier.stopping();
+      else notifier.mainPid(successor);
+    },
   };
 }
 
 /** Resolves on the first SIGTERM or SIGINT. The second one ends the process at once. */
-function untilSignalled(): Promise<void> {
-  return new Promise<void>((resolve) => {
+function untilSignalled(): Promise<undefined> {
+  return new Promise<undefined>((resolve) => {
     const end = () => {
       process.once("SIGTERM", () => process.exit(1));
       process.once("SIGINT", () => process.exit(1));
-      resolve();
+      resolve(undefined);
     };
     process.once("SIGTERM", end);
     process.once("SIGINT", end);

@@ -1,42 +1,106 @@
-// The health of one organization that the daemon runs: connects its observation to the supervised engine.
+// The health of one organization that the daemon runs: connects its observation to the supervised engine, and heals it.
 
+import { AppError, messageOf } from "../errors.ts";
+import { writeFileAtomic } from "../files.ts";
+import type { Log } from "../log.ts";
 import { lastLines } from "../node/engine/engine-log.ts";
-import { localApi } from "../node/engine/local-api.ts";
+import type { EngineControl } from "../node/engine/engine.ts";
+import { isAbsent, localApi, type Tunnel } from "../node/engine/local-api.ts";
+import { readLocalChanges } from "../node/files/local-changes.ts";
+import { applyChanges } from "../node/health/apply-changes.ts";
+import { HangWatch } from "../node/health/hang.ts";
+import { Healer } from "../node/health/healer.ts";
 import { OrganizationHealth } from "../node/health/organization-health.ts";
 import { controlSocket } from "../platform/control-socket.ts";
 import type { OpenEcho } from "../platform/echo-socket.ts";
-import type { ProcessIdentity } from "../platform/process-identity.ts";
+import { signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../system.ts";
 
 export type DaemonHealthDeps = {
-  system: Pick<System, "now" | "sleep" | "random">;
+  system: Pick<System, "now" | "sleep" | "random" | "attachedNetworks">;
   monotonic(): number;
   openEcho: OpenEcho;
   /** Undefined if it cannot be told. */
   engineVersion(process: ProcessIdentity): Promise<string | undefined>;
+  log: Log;
+};
+
+export type Supervised = {
+  process(): ProcessIdentity | undefined;
+  control: Pick<EngineControl, "reload" | "restart">;
 };
 
 const logLines = 500;
+/** How long an engine writes its goroutines after SIGQUIT. */
+const dumpMs = 2000;
+
+/** Beside the engine's log: its last lines before the agent restarted it. `doctor --bundle` reads it. */
+export const hangLog = (logPath: string): string => `${logPath}.hang`;
 
 export function makeDaemonHealth(
   place: { slug: string; directory: string; logPath: string },
-  process: () => ProcessIdentity | undefined,
-  { system, monotonic, openEcho, engineVersion }: DaemonHealthDeps,
+  supervised: Supervised,
+  { system, monotonic, openEcho, engineVersion, log }: DaemonHealthDeps,
 ): OrganizationHealth {
+  const { slug, directory, logPath } = place;
   let known: { process: ProcessIdentity; version: string | undefined } | undefined;
-  const api = localApi(controlSocket(place.directory), system);
-  return new OrganizationHealth(place, {
+  const api = localApi(controlSocket(directory), system);
+  const edge = { command: "daemon", control: supervised.control, system };
+  const healer = new Healer(
+    { slug, api, apply: (changes) => applyChanges(place, changes, edge), log },
+    readLocalChanges(directory),
+    monotonic(),
+  );
+  const hang = new HangWatch();
+
+  async function tunnels(): Promise<Tunnel[]> {
+    try {
+      const found = await api.hostmap();
+      hang.answered();
+      return found;
+    } catch (error) {
+      const process = supervised.process();
+      const isSilent = error instanceof AppError && error.code === "engine_unreachable" && !isAbsent(error);
+      const answeredAt = Math.max(0, ...health.prober.records().map(([, each]) => each.answeredAt ?? 0));
+      if (isSilent && process !== undefined && hang.missed(process, answeredAt, monotonic()))
+        void restartHung(process);
+      throw error;
+    }
+  }
+
+  async function restartHung(process: ProcessIdentity): Promise<void> {
+    log.error("An engine hangs: its control socket is silent and no peer answers. Restarting it", {
+      team: slug,
+      pid: process.pid,
+      kept: hangLog(logPath),
+    });
+    // The engine writes what all its threads do, and ends.
+    signalProcess(process, "SIGQUIT");
+    await system.sleep(dumpMs).catch(() => undefined);
+    try {
+      writeFileAtomic(hangLog(logPath), `${lastLines(logPath, logLines).join("\n")}\n`, 0o600);
+      const present = supervised.process();
+      if (present?.pid === process.pid && present.started === process.started)
+        await supervised.control.restart();
+    } catch (error) {
+      log.error("Cannot restart an engine that hangs", { team: slug, reason: messageOf(error) });
+    }
+  }
+
+  const health: OrganizationHealth = new OrganizationHealth(place, {
     system,
     monotonic,
     open: openEcho,
     async engine() {
-      const present = process();
+      const present = supervised.process();
       if (present === undefined) return undefined;
       if (known?.process.pid !== present.pid || known.process.started !== present.started)
         known = { process: present, version: await engineVersion(present) };
       return { pid: present.pid, version: known.version };
     },
-    tunnels: () => api.hostmap(),
-    recentLog: async () => lastLines(place.logPath, logLines),
+    tunnels,
+    recentLog: async () => lastLines(logPath, logLines),
+    healer,
   });
+  return health;
 }

@@ -12,7 +12,6 @@ import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { readRevokedNote, refuseRevoked } from "../node/files/revoked-notes.ts";
 import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
-import { whyForeign } from "../platform/program-safety.ts";
 import type { System } from "../system.ts";
 import { readClaim, refuseCollision, type Claim } from "./collisions.ts";
 import type { Launch } from "./supervisor.ts";
@@ -32,12 +31,6 @@ export function makeGate(
 
   async function engine(): Promise<string> {
     const { path } = requireEngine(settings, system);
-    const why = whyForeign(path, system.isRoot, system);
-    if (why !== undefined) {
-      throw new AppError("engine_failed", `Root must not run the overlay engine ${path}: ${why}`, {
-        hint: "Allow only root to write there (chown root, chmod go-w), then start it again.",
-      });
-    }
     refuseEngineVersion(await versionOf(path));
     return path;
   }

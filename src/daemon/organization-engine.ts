@@ -31,7 +31,7 @@ export type OrganizationEngineDeps = {
   configRoot: string;
   stateDirectory: string;
   store: StateStore;
-  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch">;
+  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch" | "attachedNetworks">;
   monotonic(): number;
   log: Log;
   gate: Gate;
@@ -86,7 +86,11 @@ export class OrganizationEngine {
     this.#registration = registrationOf(this.#organization());
     this.supervisor = this.#makeSupervisor(record.wanted);
     const place = { slug, directory: join(deps.configRoot, slug), logPath: this.logPath };
-    this.health = makeDaemonHealth(place, () => this.supervisor.process, deps);
+    this.health = makeDaemonHealth(
+      place,
+      { process: () => this.supervisor.process, control: this.supervisor.control },
+      deps,
+    );
     void this.health.run(this.#watched.signal);
     this.#control = { ...this.supervisor.control, wanted: async () => this.wanted === "up" };
   }

@@ -37,7 +37,7 @@ function row(peer: PeerReport, now: number): string[] {
   return [
     peer.lighthouse === true ? `${name} (lighthouse)` : name,
     address,
-    probe === "broken" ? `broken, ${pathText(peer)}` : pathText(peer),
+    `${probe === "broken" ? "broken, " : ""}${pathText(peer)}${peer.note === undefined ? "" : `: ${peer.note}`}`,
     probe === "not_probed" ? "not probed" : rtt_ms === undefined ? "-" : milliseconds(rtt_ms),
     loss === undefined ? "-" : `${Math.round(loss * 100)} %`,
     age_s === undefined ? "-" : roughly(age_s),

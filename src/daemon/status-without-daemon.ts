@@ -12,6 +12,7 @@ import { readSavedHealth, savedHealthDirectory } from "../node/health/saved-heal
 import { isStopped } from "../node/files/stopped.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
 import { engineUnit } from "../platform/systemd.ts";
+import { unitProperties } from "../platform/unit-properties.ts";
 import type { System } from "../system.ts";
 import { clean } from "../log.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
@@ -133,13 +134,11 @@ async function observeUnit(
   { slug, directory }: Organization,
   system: Pick<System, "run">,
 ): Promise<Observed> {
-  const names = "--property=ActiveState,MainPID,UnitFileState";
-  const { stdout } = await system.run(["/usr/bin/systemctl", "show", names, engineUnit(slug)]);
-  const property = (name: string) => new RegExp(`^${name}=(.*)$`, "m").exec(stdout)?.[1] ?? "";
-  const process = identifyProcess(Number(property("MainPID")));
-  const isEnabled = property("UnitFileState").startsWith("enabled");
+  const unit = await unitProperties(engineUnit(slug), ["ActiveState", "MainPID", "UnitFileState"], system);
+  const process = identifyProcess(Number(unit.MainPID));
+  const isEnabled = unit.UnitFileState.startsWith("enabled");
   return {
-    state: states[property("ActiveState")] ?? "stopped",
+    state: states[unit.ActiveState] ?? "stopped",
     wanted: !isStopped(directory) && isEnabled ? "up" : "down",
     ...(process === undefined ? {} : running(process)),
   };

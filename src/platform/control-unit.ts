@@ -4,7 +4,7 @@
 import { brand } from "../brand.ts";
 import type { Change } from "./apply.ts";
 import { systemctlCommand, unitDirectory } from "./systemd.ts";
-import { program, unit, word } from "./unit-file.ts";
+import { program, specifierFree, unit, word } from "./unit-file.ts";
 
 export const controlUnit = `${brand.id}-control.service`;
 export const controlUnitPath = `${unitDirectory}/${controlUnit}`;
@@ -22,12 +22,16 @@ export function controlService(executable: string, isPrivilegedPort: boolean): s
         ["Wants", "network-online.target"],
         ["After", "network-online.target nss-lookup.target time-sync.target"],
         ["ConditionPathExists", controlSettingsPath],
+        // After an uninstallation it stays off, instead of failing every two seconds.
+        ["ConditionFileIsExecutable", specifierFree(executable)],
         ["StartLimitIntervalSec", "0"],
       ],
       Service: [
         ["Type", "notify"],
         ["NotifyAccess", "main"],
         ["ExecStart", `${program(executable)} serve --config ${word(controlSettingsPath)}`],
+        // The process starts its successor, which listens beside it: a new version takes over without a lost request.
+        ["ExecReload", "/bin/sh -c 'kill -HUP ${MAINPID}'"],
         ["Restart", "always"],
         ["RestartSec", "2"],
         ["RestartPreventExitStatus", "78"],
@@ -86,7 +90,15 @@ const sandbox = [
 /** The service's user passes through it; `serve` of root makes it for root alone. */
 export const controlParent = `/var/lib/${brand.id}`;
 
+/** With it, connections that wait while a process hands over to its successor go to the successor. */
+export const controlSysctlPath = `/etc/sysctl.d/60-${brand.id}-control.conf`;
+const sysctl = `# Written by \`${brand.executable} setup\`: an update of the control plane loses no connection.
+-net.ipv4.tcp_migrate_req = 1
+`;
+
 export type ControlState = {
+  /** The present file at controlSysctlPath. */
+  sysctl: string | undefined;
   hasUser: boolean;
   /** Every user may pass through `controlParent`. */
   isParentOpen: boolean;
@@ -113,12 +125,20 @@ export function controlInstallation(next: { settings: string; unit: string }, st
       controlUser,
     ],
   };
+  // Containers may not set it. Then a connection can be lost in an update, and clients try again.
+  const applied: Change = {
+    change: "run",
+    argv: ["/lib/systemd/systemd-sysctl", controlSysctlPath],
+    mayFail: true,
+  };
   const open: Change = { change: "run", argv: ["/usr/bin/install", "-d", "-m", "0755", controlParent] };
   return [
     ...(state.hasUser ? [] : [user]),
     ...(state.isParentOpen ? [] : [open]),
     { change: "file", path: controlSettingsPath, content: next.settings, mode: 0o644 },
     { change: "file", path: controlUnitPath, content: next.unit, mode: 0o644 },
+    { change: "file", path: controlSysctlPath, content: sysctl, mode: 0o644 },
+    ...(state.sysctl === sysctl ? [] : [applied]),
     ...(next.unit === state.unit ? [] : [run("daemon-reload")]),
     run("enable", "--now", controlUnit),
     ...(isChanged && state.unit !== undefined ? [run("restart", controlUnit)] : []),

@@ -9,6 +9,8 @@ import type { Libc } from "./libc.ts";
 export type Notifier = {
   ready(): void;
   stopping(): void;
+  /** Another process of the unit is the main one from now on. */
+  mainPid(pid: number): void;
   status(text: string): void;
   /** Runs the check at a third of the watchdog's time until the signal aborts. After a failed check it sends nothing. */
   feedWatchdog(check: () => Promise<void>, signal: AbortSignal): Promise<void>;
@@ -27,6 +29,7 @@ export function makeNotifier(
   return {
     ready: () => send("READY=1"),
     stopping: () => send("STOPPING=1"),
+    mainPid: (pid) => send(`MAINPID=${pid}`),
     status: (text) => send(`STATUS=${text}`),
     async feedWatchdog(check, signal) {
       const everyMs = watchdogMs(system.env) / 3;

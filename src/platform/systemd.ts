@@ -9,6 +9,8 @@ import { program, quoted, specifierFree, unit, word, type Setting } from "./unit
 import { daemonArgs, placesOn, trimSlashes, type DaemonPlaces, type Machine } from "./daemon-args.ts";
 
 export const unitDirectory = "/etc/systemd/system";
+/** The units of a distribution package. A unit of the same name in /etc stands above it. */
+export const packagedUnitDirectory = "/usr/lib/systemd/system";
 /** Links to the enabled units of our services. */
 export const wantsDirectory = `${unitDirectory}/multi-user.target.wants`;
 
@@ -32,7 +34,7 @@ export const placesForSystemd = <T extends DaemonPlaces>(places: T, system: Mach
 
 export const daemonUnit = `${brand.id}.service`;
 export const authTimer = `${brand.id}-auth.timer`;
-const authUnit = `${brand.id}-auth.service`;
+export const authUnit = `${brand.id}-auth.service`;
 export const templateUnit = `${brand.id}@.service`;
 export const engineUnit = (slug: string): string => `${brand.id}@${slug}.service`;
 
@@ -63,6 +65,8 @@ export function engineTemplate(places: UnitPlaces): string {
       ...engineRights,
       ...sandbox,
       ["ReadWritePaths", `-${quoted(`${directory}/${socketDirectory}`)}`],
+      // The engine makes its socket root's own. That needs this call, but no capability.
+      ["SystemCallFilter", "@chown"],
       ["MemoryDenyWriteExecute", "yes"],
       ["ProtectProc", "invisible"],
     ],
@@ -82,7 +86,7 @@ export function authService(places: UnitPlaces): string {
     Unit: [["Description", `${brand.title}: check the credentials of this node`], ...startsAfterNetwork],
     Service: [
       ["Type", "oneshot"],
-      ["ExecStart", `${program(places.executable)} check-auth --all --wait 50${flags(places)}`],
+      ["ExecStart", `${program(places.executable)} check-auth --all --wait 58${flags(places)}`],
       // Unreachable and revoked are not failures of the unit.
       ["SuccessExitStatus", "6 7"],
       // systemd counts a stopped oneshot as failed.
@@ -258,6 +262,8 @@ export type SystemdState = {
   group: boolean;
   /** Name → content of the product's installed unit files. */
   files: ReadonlyMap<string, string>;
+  /** The same of a distribution package. */
+  packaged: ReadonlyMap<string, string>;
   /** Names of the units that start at boot. */
   enabled: ReadonlySet<string>;
 };
@@ -269,13 +275,21 @@ export function systemdInstallation(
   state: SystemdState,
 ): Change[] {
   const { files, running } = systemdUnits(teams, places);
-  const changed = [...files].filter(([name, text]) => state.files.get(name) !== text).map(([name]) => name);
+  const present = new Map([...state.packaged, ...state.files]);
+  const changed = [...files].filter(([name, text]) => present.get(name) !== text).map(([name]) => name);
   const changes: Change[] = [];
+  let isReread = changed.length > 0;
   if (!state.group) changes.push({ change: "run", argv: ["/usr/sbin/groupadd", "--system", brand.id] });
   for (const [name, content] of files) {
-    changes.push({ change: "file", path: `${unitDirectory}/${name}`, content, mode: 0o644 });
+    const path = `${unitDirectory}/${name}`;
+    if (state.packaged.get(name) !== content) changes.push({ change: "file", path, content, mode: 0o644 });
+    else if (state.files.has(name)) {
+      // The package's own unit says the same, and follows the upgrades of the package.
+      changes.push({ change: "remove", path });
+      isReread = true;
+    }
   }
-  if (changed.length > 0) changes.push(systemctl("daemon-reload"));
+  if (isReread) changes.push(systemctl("daemon-reload"));
   // A registration with another mode was killed: the daemon runs these now.
   const left = teams.filter(({ mode }) => mode === "desktop").map(({ slug }) => engineUnit(slug));
   const stray = left.filter((name) => state.enabled.has(name));
@@ -283,7 +297,7 @@ export function systemdInstallation(
   changes.push(systemctl("enable", "--now", ...running));
   const stale = running.filter((name) => {
     const file = name.startsWith(`${brand.id}@`) ? templateUnit : name;
-    return changed.includes(file) && state.files.has(file);
+    return changed.includes(file) && present.has(file);
   });
   if (stale.length > 0) changes.push(systemctl("try-restart", ...stale));
   return changes;
@@ -293,25 +307,26 @@ export function systemdInstallation(
 export function systemdRemoval(
   slug: string | undefined,
   teams: readonly Team[],
-  state: Pick<SystemdState, "files">,
+  state: Pick<SystemdState, "files" | "packaged">,
 ): Change[] {
+  const known = new Set([...state.files.keys(), ...state.packaged.keys()]);
   if (slug !== undefined) {
     const others = teams.some((team) => team.mode === "server" && team.slug !== slug);
-    if (!state.files.has(templateUnit)) return [];
+    if (!known.has(templateUnit)) return [];
     if (others) return [systemctl("disable", "--now", engineUnit(slug))];
     return [systemctl("disable", "--now", engineUnit(slug), authTimer), systemctl("stop", authUnit)];
   }
   const names = [...state.files.keys()];
-  if (names.length === 0) return [];
+  if (known.size === 0) return [];
   const instances = teams.filter(({ mode }) => mode === "server").map((team) => engineUnit(team.slug));
   const units = [
-    ...(names.includes(templateUnit) ? instances : []),
-    ...[guardUnit, authTimer, daemonUnit].filter((name) => names.includes(name)),
+    ...(known.has(templateUnit) ? instances : []),
+    ...[guardUnit, authTimer, daemonUnit].filter((name) => known.has(name)),
   ];
   return [
     ...(units.length === 0 ? [] : [systemctl("disable", "--now", ...units)]),
     // A check may be waiting for changes now. Without its timer no other check follows.
-    ...(names.includes(authUnit) ? [systemctl("stop", authUnit)] : []),
+    ...(known.has(authUnit) ? [systemctl("stop", authUnit)] : []),
     ...names.map((name): Change => ({ change: "remove", path: `${unitDirectory}/${name}` })),
     systemctl("daemon-reload"),
   ];

@@ -41,12 +41,13 @@ export async function packExecutable(
   return { target, ...gz, zst };
 }
 
-/** Writes everything except the archives, which are in `directory` already. */
+/** Writes everything except the archives and packages, which are in `directory` already. */
 export function writeRelease(
   directory: string,
   head: Omit<Manifest, "schema" | "product">,
   key: SecretKey,
   install: { template: string; releaseUrl: string },
+  packages: readonly string[] = [],
 ): void {
   mkdirSync(directory, { recursive: true });
   const manifest = writeManifest({ schema: 1, product: brand.id, ...head });
@@ -70,7 +71,11 @@ export function writeRelease(
       throw new AppError("failed", `Cannot write the release: ${file} has changed since it was packed`);
     sums.push(`${sum}  ${file}\n`);
   }
+  for (const name of packages) sums.push(`${sha256(readFileSync(join(directory, name)))}  ${name}\n`);
   files.set("SHA256SUMS", sums.sort((a, b) => (a.slice(66) < b.slice(66) ? -1 : 1)).join(""));
+  // The manifest does not name packages: their package managers do not read it.
+  if (packages.length > 0)
+    files.set("SHA256SUMS.minisig", makeSignature(Buffer.from(files.get("SHA256SUMS") ?? ""), key, comment));
   for (const [name, text] of files) writeFileSync(join(directory, name), text);
 }
 

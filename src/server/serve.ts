@@ -6,7 +6,7 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { isLoopback } from "../loopback.ts";
-import { canLockFiles, lockFile } from "../platform/file-lock.ts";
+import { canLockFiles, lockFile, type FileLock } from "../platform/file-lock.ts";
 import type { System } from "../system.ts";
 import { joinHostPort, type Network } from "../ip.ts";
 import { makeApp, type App } from "./app.ts";
@@ -56,8 +56,8 @@ export function refuseOpenHttp({ tls, allowPlainHttp, listen }: ServeOptions): v
 export async function startServer(options: ServeOptions, { system, log }: Edges): Promise<Serving> {
   refuseOpenHttp(options);
   // Replicas on one PostgreSQL need no lock; two servers on one SQLite file do.
-  const lock =
-    options.databaseUrl === undefined ? lockDirectory(options.dataDirectory, log) : () => undefined;
+  const takeLock = options.isSuccessor === true ? inheritLock : lockDirectory;
+  const lock = options.databaseUrl === undefined ? takeLock(options.dataDirectory, log) : () => undefined;
   try {
     return await start(options, lock, { system, log });
   } catch (error) {
@@ -81,6 +81,19 @@ function lockDirectory(directory: string, log: Log): () => void {
   });
 }
 
+/** The former process holds the lock until it has written what it still has in memory. */
+function inheritLock(directory: string): () => void {
+  let lock: FileLock | undefined;
+  const attempt = setInterval(() => {
+    lock ??= lockFile(join(directory, "serve.lock"));
+    if (lock !== undefined) clearInterval(attempt);
+  }, 50);
+  return () => {
+    clearInterval(attempt);
+    lock?.release();
+  };
+}
+
 async function start(options: ServeOptions, lock: () => void, edges: Edges): Promise<Serving> {
   const { system, log } = edges;
   const { db, secretKey } = await openData(options, "server", system);
@@ -93,7 +106,8 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
     const acme = acmeOf(options);
     const doors = await openDoors(options, { db, secretKey, system, log });
     ends.push(() => doors.stop());
-    const port = doors.bind();
+    // A successor listens only when it can answer: until then its requests go to the former process.
+    const port = options.isSuccessor === true ? options.listen.port : doors.bind();
     const url = options.publicUrl ?? ownUrl(options, port);
     const { caFingerprint: fingerprint } = doors;
     const caFingerprint = fingerprint === undefined ? {} : { caFingerprint: fingerprint };
@@ -109,6 +123,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
       ...(acme === undefined ? {} : { acme: acme.acme }),
     });
     doors.answerWith(app);
+    if (options.isSuccessor === true) doors.bind();
     const metricsUrl = serveMetrics(options, app, log, ends);
     const firstAccountLink = await offerFirstAccount(app.services);
     return {
@@ -128,13 +143,13 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
 }
 
 function serveMetrics(
-  { metricsListen }: ServeOptions,
+  { metricsListen, isService }: ServeOptions,
   app: App,
   log: Log,
   ends: (() => Promise<void>)[],
 ): string | undefined {
   if (metricsListen === undefined) return undefined;
-  const listener = listenForMetrics(metricsListen, () => writeMetrics(app.services), log);
+  const listener = listenForMetrics({ ...metricsListen, isService }, () => writeMetrics(app.services), log);
   ends.push(() => listener.stop(true));
   return `${listener.url.origin}/metrics`;
 }

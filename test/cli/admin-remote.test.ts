@@ -105,6 +105,13 @@ describe("the target", () => {
     expect(unknown).toMatchObject({ status: 1, err: expect.stringContaining("Profiles: plane") });
   });
 
+  test("of a token is never guessed: it could go to another control plane", async () => {
+    await signIn();
+    const refused = await agent("admin org list", "", { AGENT_ACCESS_TOKEN: "a-token-of-another-one" });
+    expect(refused).toMatchObject({ status: 2, err: expect.stringContaining("AGENT_ACCESS_TOKEN") });
+    expect((await agent("admin org list --profile constructor")).err).toContain("no profile constructor");
+  });
+
   test("without a session is named, with the line that signs in", async () => {
     const at = { XDG_CONFIG_HOME: join(directory.path, "nobody") };
     const refused = await agent(`admin org list --api-base ${serving.url}`, "", at);
@@ -249,6 +256,14 @@ test("the CA of --tls auto is trusted by its fingerprint, and a wrong scheme is 
   }
   await must("logout --profile secure");
   await secure.stop();
+});
+
+test("without a home there are no profiles: never in a directory that others can write", async () => {
+  const homeless = await agentHere(["whoami", "--json"], { env: {} });
+  expect(JSON.parse(homeless.out)).toMatchObject({ target: "local", profiles: [] });
+  const words = `login --api-base ${serving.url} --email ada@example.org --password-file -`;
+  const refused = await agentHere(words.split(" "), { env: {}, input: password });
+  expect(refused).toMatchObject({ status: 78, err: expect.stringContaining("HOME is not set") });
 });
 
 test("nothing in a request over the network makes the caller the operator", async () => {

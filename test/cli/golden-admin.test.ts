@@ -164,6 +164,9 @@ async function notePolicy(): Promise<void> {
   await note("policy test acme laptop laptop icmp");
   await note("policy update acme --by-file on");
   await note("policy update acme --by-file off");
+  const acl =
+    '{"groups": {"group:ops": ["a@example.org"]}, "acls": [{"action": "accept", "src": ["group:ops"], "dst": ["*:22"]}]}';
+  await note("policy import --from headscale -", { input: acl });
 }
 
 /** Like a machine. */

@@ -8,7 +8,8 @@ test.each([
   ["nodes", "agent admin node --help"],
   ["node lst acme", "agent admin node --help"],
   ["peers add acme", "agent admin token create acme"],
-  ["peers rm acme alpha", "agent admin node delete acme alpha"],
+  ["devices add acme", "agent admin token create acme"],
+  ["clients rm acme alpha", "agent admin node delete acme alpha"],
   ["machines ls", "agent admin node list"],
   ["admin nodes ls acme", "agent admin node list acme"],
   ["admin node remove acme alpha", "agent admin node delete acme alpha"],
@@ -25,6 +26,11 @@ test.each([
   const { status, err } = await agentHere(line.split(" "));
   expect(status).toBe(2);
   expect(err).toContain(`Did you mean \`${suggestion}\`?`);
+});
+
+test("a word for a machine's organization that is a verb of other tools leads to the admin command", async () => {
+  const { status, err } = await agentHere(["peers", "add"]);
+  expect([status, err]).toEqual([4, expect.stringContaining("Did you mean `agent admin token create`?")]);
 });
 
 test("the help of a suggested command is one word away: agent up --help prints help", async () => {

@@ -138,7 +138,7 @@ describeMachine("day one", () => {
     });
     expect([await started(), readFileSync(file(settings), "utf8")]).toEqual(before);
     expect(await control.must("agent setup --yes --dry-run")).not.toMatch(/created|changed|removed|restart/);
-    expect((await control.must("agent admin node list acme")).split("\n").length).toBe(3);
+    expect((await control.must("agent admin node list acme --json")).match(/"ip_address":/g)?.length).toBe(3);
   }, 60_000);
 
   test("setup with another flag changes that line alone, and restarts the service", async () => {
@@ -150,6 +150,26 @@ describeMachine("day one", () => {
     expect(text).toContain('public-url = "https://control.example.org:8443"');
     await control.must("agent setup --yes --port 443");
     expect(readFileSync(file(settings), "utf8")).toContain('public-url = "https://control.example.org"\n');
+  }, 60_000);
+
+  test("a reload hands over to a new process, which systemd watches from then on", async () => {
+    const control = on("control");
+    const main = () => control.must("systemctl show -P MainPID overlay-agent-control");
+    const before = await main();
+    await control.must("systemctl reload overlay-agent-control");
+    await control.until(`test $(systemctl show -P MainPID overlay-agent-control) != ${before}`, 20_000);
+    await control.until(`! test -d /proc/${before}`, 20_000);
+    expect(
+      await control.must(
+        "systemctl is-active overlay-agent-control && systemctl show -P NRestarts overlay-agent-control",
+      ),
+    ).toBe("active\n0");
+    await control.must("agent checkin");
+    const second = await main();
+    await control.must("cp /usr/local/bin/agent /usr/local/bin/agent.old && agent self-update --rollback");
+    expect(await main()).not.toBe(second);
+    await control.must("agent checkin");
+    await control.must("systemctl restart overlay-agent-control && agent checkin");
   }, 60_000);
 
   test("all of it is back after a reboot", async () => {

@@ -4,6 +4,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { appendFileSync, copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { parseJoinKey } from "../../src/join-key.ts";
 import { buildAgent } from "../support/agent.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { blockRuns, type Machine as Name } from "../support/document-blocks.ts";
@@ -17,8 +18,6 @@ const names = ["control", "web", "laptop"] as const satisfies readonly Name[];
 const borrowed = ["/usr/bin/curl"];
 const blocks = documents.flatMap(blocksOf);
 const textOf = (key: string) => blocks.find((each) => each.key === key)?.text ?? "";
-const inDocument = (file: string, language: string) =>
-  blocks.find((each) => each.file === file && each.language === language)?.text ?? "";
 
 /** The machines are of this machine's release, so what works here works there. */
 function copyWithLibraries(program: string, layer: string): void {
@@ -35,6 +34,8 @@ describeMachine("the documents", () => {
   const directory = temporaryDirectory();
   const machines = new Map<Name, Machine>();
   let lan: Lan;
+  /** The join keys that `agent setup` printed. */
+  let keys: string[] = [];
   let fingerprint = "";
   const on = (name: Name): Machine => {
     const machine = machines.get(name);
@@ -59,10 +60,6 @@ describeMachine("the documents", () => {
       appendFileSync(join(machine.root, "etc/hosts"), `${lan.host("control").address} control.example.org\n`);
     }
     writeFileSync(join(on("control").root, "root/password"), "correct horse battery");
-    writeFileSync(
-      join(on("control").root, "etc/systemd/system/overlay-agent-serve.service"),
-      inDocument("docs/production.md", "ini"),
-    );
   }, 300_000);
 
   afterAll(async () => {
@@ -71,18 +68,12 @@ describeMachine("the documents", () => {
     directory[Symbol.dispose]();
   });
 
-  /** As on a terminal: the first line that fails ends it. */
+  /** As on a terminal: the first line that fails ends it. Each join key is used once. */
   const typed = (script: string) =>
     `cd /root && set -e\n${script}`
       .replaceAll("203.0.113.10", lan.host("control").address)
-      .replaceAll("sha256:FINGERPRINT", fingerprint);
-
-  const begin = async (machine: Machine, script: string) => {
-    const file = "/root/background.log";
-    await machine.must(`(${typed(`exec ${script}`)}) >${file} 2>&1 & echo $! >/root/background.pid`);
-    await machine.until(`grep -q -- --ca-fingerprint ${file}`, 60_000);
-    fingerprint = await machine.must(`grep -o 'sha256:[0-9a-f]*' ${file} | head -n 1`);
-  };
+      .replaceAll("sha256:FINGERPRINT", fingerprint)
+      .replaceAll("oaj1KEY", () => keys.shift() ?? "");
 
   for (const [key, run] of Object.entries(blockRuns)) {
     if ("sameAs" in run) {
@@ -100,8 +91,11 @@ describeMachine("the documents", () => {
         if (run.before !== undefined) await machine.must(typed(run.before));
         let script = textOf(key);
         for (const [from, to] of run.replace ?? []) script = script.replace(from, to);
-        if (run.background === true) await begin(machine, script);
-        else await machine.must(typed(script), 120_000);
+        const printed = await machine.must(typed(script), 120_000);
+        if (script.startsWith("agent setup")) {
+          keys = printed.match(/oaj1[\w-]+/g) ?? [];
+          fingerprint = keys.map((each) => parseJoinKey(each).caFingerprint)[0] ?? "";
+        }
         if (run.after !== undefined) await machine.must(typed(run.after));
         if (script.includes(">token")) await handOut();
       }, 180_000);

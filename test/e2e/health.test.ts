@@ -53,6 +53,24 @@ asRoot("a node", () => {
           expect(peers[0]).toMatchObject({ lighthouse: true, probe: "answers" });
           if (reports) expect(peers[1]).toMatchObject({ name: "b", path: "direct", probe: "answers" });
 
+          const pinged = await agentOn(a, "ping", reports ? "b" : b.ip, "--count", "2");
+          const path = reports
+            ? /^b \(10\.77\.0\.3\): [\d.]+ ms, direct 192\.0\.2\.3:\d+$/m
+            : /^10.77.0.3 .*: [\d.]+ ms, unknown$/m;
+          expect(pinged.stdout).toMatch(path);
+          expect(pinged.stdout).toContain("2 of 2 probes answered");
+          expect((await agentOn(a, "ping", "nobody")).status).toBe(1);
+          const whois = await agentOn(a, "whois", b.ip, "--json");
+          expect(JSON.parse(whois.stdout)).toMatchObject({
+            team: "acme",
+            address: b.ip,
+            ...(reports ? { name: "b", groups: [] } : {}),
+          });
+          expect((await agentOn(a, "logs", "-n", "50")).stdout).toMatch(
+            /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d info /m,
+          );
+          expect((await agentOn(a, "logs", "-n", "50", "--raw")).stdout).toMatch(/^\{.*"level":"info"/im);
+
           hub.host.link("down");
           const from = performance.now();
           await until(
@@ -122,7 +140,7 @@ asRoot("a node", () => {
             () => run("status").stdout.includes("the lighthouse answers"),
             20_000,
           );
-          expect(run("status").stdout).toMatch(/ \d+s ago$/m);
+          await until("a check-in", () => / \d+s ago$/m.test(run("status").stdout), 20_000);
           hub.link("down");
           await until("degraded", () => run("status").stdout.startsWith("acme is degraded"), 30_000);
           expect(run("status", "--check").status).toBe(1);

@@ -2,7 +2,7 @@
 // states cost at most three seconds, and nothing is lost.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
   agent,
@@ -86,6 +86,24 @@ async function checkin(env = environment): Promise<{ status: number; ms: number;
   return { status, ms: performance.now() - from, output: stdout + stderr };
 }
 
+/** The session of `agent login` is in the keyring alone; without the keyring, it is in a file. */
+async function signsIn(): Promise<void> {
+  const password = "correct horse battery";
+  await plane.admin(["user", "create", "keys@example.org", "--password-file", "-"], password);
+  const words = ["login", "--api-base", plane.url, "--email", "keys@example.org", "--profile", "plane"];
+  const file = join(home, ".config/overlay-agent/profiles/plane.session");
+  const signedIn = await runAgent([...words, "--password-file", "-"], { env: environment, input: password });
+  expect(`${signedIn.status} ${signedIn.stderr}`).toBe("0 ");
+  expect(existsSync(file)).toBe(false);
+  expect((await runAgent(["admin", "org", "list"], { env: environment })).status).toBe(0);
+  expect((await runAgent(["admin", "org", "list"], { env: { HOME: home } })).status).toBe(4);
+  const without = { env: { HOME: home }, input: password };
+  expect((await runAgent([...words, "--password-file", "-"], without)).status).toBe(0);
+  expect(existsSync(file)).toBe(true);
+  expect((await runAgent(["logout"], { env: environment })).status).toBe(0);
+  expect(existsSync(file)).toBe(false);
+}
+
 const path = join(root, "acme/credentials.json");
 const stored = async () => (await runAgent(["__keyring", "get", "acme:1"], { env: environment })).stdout;
 
@@ -116,6 +134,8 @@ test.skipIf(missing !== undefined)(
     expect(await set.exited).toBe(0);
     expect((await checkin()).status).toBe(0);
     expect(await stored()).toBe(apiToken);
+
+    await signsIn();
 
     const plain = await checkin({});
     expect(plain.status).toBe(0);

@@ -7,6 +7,7 @@ import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { agent, agentJson, buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
 import { runSync } from "../support/debian.ts";
+import { Plan } from "../../src/server/policy-files/answers.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeLan, startPing, type Host } from "../support/namespaces.ts";
 import {
@@ -25,6 +26,17 @@ const Made = v.looseObject({ id: v.number() });
 const Verdict = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
 const NewToken = v.looseObject({ command: v.string() });
 type Node = Registered & { host: Host };
+
+/** Staff reach each other on 443, and no node has port 53. */
+const changed = `rules:
+  - {direction: outbound, peer: any, target: any}
+  - {protocol: icmp, peer: any, target: any}
+  - {protocol: tcp, ports: 443, peer: group:staff, target: group:staff}
+  - {protocol: tcp, ports: 8000-8010, peer: node:guest, target: node:database}
+tests:
+  - accept: {from: group:staff, to: group:staff, protocol: tcp, port: 443}
+  - deny: {from: group:staff, to: group:db, protocol: udp}
+`;
 /** A setting of every section that may be overridden. */
 const overrides = {
   listen: { batch: 32, send_recv_error: "private" },
@@ -139,18 +151,29 @@ asRoot("policy", () => {
         [database, web, "tcp", 5432, false],
         [web, database, "tcp", 443, false],
       ];
-      const check = async ([from, to, protocol, port, allowed]: (typeof cases)[number]) => {
-        const what = `${from.name} to ${to.name} ${protocol}/${port}`;
+      type Case = (typeof cases)[number];
+      const what = ([from, to, protocol, port]: Case) => `${from.name} to ${to.name} ${protocol}/${port}`;
+      const explained = async (each: Case) => {
+        const [from, to, protocol, port, allowed] = each;
         const asked = { from: from.node_id, to: to.node_id, protocol, port };
         const verdict = v.parse(Verdict, await post(acme, "firewall_rules/test/", asked));
-        expect(`${what}: ${verdict.allowed}`).toBe(`${what}: ${allowed}`);
-        const isReached = () => reaches(from.host, protocol, to.ip_address, port);
-        if (allowed) await until(what, isReached);
-        else expect(`${what}: ${await isReached()}`).toBe(`${what}: false`);
+        expect(`${what(each)}: ${verdict.allowed}`).toBe(`${what(each)}: ${allowed}`);
       };
+      const sent = async (each: Case) => {
+        const [from, to, protocol, port, allowed] = each;
+        const isReached = () => reaches(from.host, protocol, to.ip_address, port);
+        if (allowed) await until(what(each), isReached);
+        else expect(`${what(each)}: ${await isReached()}`).toBe(`${what(each)}: false`);
+      };
+      const check = async (each: Case) => {
+        await explained(each);
+        await sent(each);
+      };
+      // One after the other: the server refuses more than eight such questions at once.
+      for (const each of cases) await explained(each);
       // Permitted packets first: then the tunnels exist, and a missing answer means a refusal.
-      for (const each of cases.filter(([, , , , allowed]) => allowed)) await check(each);
-      await Promise.all(cases.filter(([, , , , allowed]) => !allowed).map(check));
+      for (const each of cases.filter(([, , , , allowed]) => allowed)) await sent(each);
+      await Promise.all(cases.filter(([, , , , allowed]) => !allowed).map(sent));
 
       await acme.api("DELETE", `/api/org/acme/firewall_rules/${forWeb.id}/`);
       await sync(database);
@@ -160,6 +183,22 @@ asRoot("policy", () => {
         async () => !(await reaches(web.host, "tcp", database.ip_address, 5432)),
       );
       await check([web, database, "udp", 53, true]);
+
+      const planned = v.parse(Plan, await post(acme, "policy/plan/", { policy: changed, prune: true }));
+      expect(planned.access.pairs_changed).toBe(planned.access.pairs.length);
+      const moved = planned.access.pairs.map(
+        (each) => `${each.from.name} > ${each.to.name} +${each.gains.join()} -${each.loses.join()}`,
+      );
+      expect(moved).toContain("guest > web +tcp/443 -");
+      expect(moved).toContain("web > guest +tcp/443 -udp/53");
+      await post(acme, "policy/apply/", { policy: changed, prune: true });
+      for (const node of nodes) await sync(node);
+      for (const engine of engines) engine.hangUp();
+      await check([guest, web, "tcp", 443, true]);
+      await check([web, guest, "tcp", 443, true]);
+      await check([guest, database, "tcp", 8000, true]);
+      await until("udp/53 is gone", async () => !(await reaches(web.host, "udp", guest.ip_address, 53)));
+      await check([guest, database, "tcp", 443, false]);
       end(engines);
     }, 120_000);
 

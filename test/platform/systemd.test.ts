@@ -109,7 +109,7 @@ describe("units", () => {
       "OnBootSec=30s\nOnUnitActiveSec=60s\nAccuracySec=1s\n",
     );
     const service = files.get("overlay-agent-auth.service");
-    expect(service).toContain("ExecStart=/usr/bin/true check-auth --all --wait 50\n");
+    expect(service).toContain("ExecStart=/usr/bin/true check-auth --all --wait 58\n");
     expect(service).toContain("SuccessExitStatus=6 7\n");
   });
 
@@ -134,7 +134,12 @@ describe("units", () => {
 });
 
 describe("plans", () => {
-  const nothing = { group: false, files: new Map<string, string>(), enabled: new Set<string>() };
+  const nothing = {
+    group: false,
+    files: new Map<string, string>(),
+    packaged: new Map<string, string>(),
+    enabled: new Set<string>(),
+  };
   const argvs = (changes: ReturnType<typeof systemdInstallation>) =>
     changes.flatMap((change) => (change.change === "run" ? [change.argv.slice(2).join(" ")] : []));
 
@@ -165,17 +170,40 @@ describe("plans", () => {
     ]);
   });
 
+  test("units of a package that say the same are used as they are, and replace copies in /etc", () => {
+    const packaged = systemdUnits(both, places).files;
+    const changes = systemdInstallation(both, places, { ...nothing, group: true, packaged });
+    expect(changes.filter(({ change }) => change !== "run")).toEqual([]);
+    expect(argvs(changes)).toEqual([
+      "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
+    ]);
+    const copied = systemdInstallation(both, places, { ...nothing, group: true, files: packaged, packaged });
+    expect(copied.filter(({ change }) => change === "remove")).toHaveLength(4);
+    expect(argvs(copied)[0]).toBe("daemon-reload");
+    // Another engine needs a unit of this machine, above the package's.
+    const other = systemdInstallation(
+      both,
+      { ...places, engine: "/usr/bin/env" },
+      { ...nothing, group: true, packaged },
+    );
+    expect(other.flatMap((each) => (each.change === "file" ? [each.path] : []))).toEqual([
+      "/etc/systemd/system/overlay-agent@.service",
+    ]);
+    expect(argvs(other).at(-1)).toBe("try-restart overlay-agent@acme-2.service");
+    expect(argvs(systemdRemoval(undefined, both, { files: new Map(), packaged }))).toContain("daemon-reload");
+  });
+
   test("an organization that is now in desktop mode loses its own unit", () => {
     const files = systemdUnits(both, places).files;
     const enabled = new Set([engineUnit("home"), engineUnit("acme-2")]);
-    expect(argvs(systemdInstallation(both, places, { group: true, files, enabled }))).toEqual([
+    expect(argvs(systemdInstallation(both, places, { ...nothing, group: true, files, enabled }))).toEqual([
       "disable --now overlay-agent@home.service",
       "enable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
     ]);
   });
 
   test("removal stops the units first, and keeps those of other organizations", () => {
-    const state = { files: systemdUnits(both, places).files };
+    const state = { ...nothing, files: systemdUnits(both, places).files };
     expect(argvs(systemdRemoval(undefined, both, state))).toEqual([
       "disable --now overlay-agent@acme-2.service overlay-agent-auth.timer overlay-agent.service",
       "stop overlay-agent-auth.service",
@@ -187,7 +215,7 @@ describe("plans", () => {
       "disable --now overlay-agent@acme-2.service overlay-agent-auth.timer",
       "stop overlay-agent-auth.service",
     ]);
-    expect(systemdRemoval(undefined, both, { files: new Map() })).toEqual([]);
+    expect(systemdRemoval(undefined, both, { files: new Map(), packaged: new Map() })).toEqual([]);
   });
 
   test("a plan changes nothing; after applying it, everything is the same", async () => {

@@ -112,8 +112,9 @@ const shown: Record<string, (text: string) => unknown> = {
       uptime: 1,
     }),
   "control plane's page": (text) => refusing(400, text).checkin("a", 1, { version: "1", uptime: 1 }),
-  "engine's test": (text) => testConfig("/engine", "/c", { run: ended(`level=fatal msg="${text}"`) }),
-  "engine's test, plain": (text) => testConfig("/engine", "/c", { run: ended(`panic: ${text}`) }),
+  "engine's test": (text) =>
+    testConfig("/engine", "/c", { ...system, run: ended(`level=fatal msg="${text}"`) }),
+  "engine's test, plain": (text) => testConfig("/engine", "/c", { ...system, run: ended(`panic: ${text}`) }),
   "engine's log": (text) =>
     clean(
       describe(

@@ -75,5 +75,7 @@ export function makeSignedRelease(options: {
   if (fast) how.push("--fast");
   const when = ["--issued-at", "2026-01-01T00:00:00Z", "--expires-in", "36500d"];
   const root = join(import.meta.dir, "../..");
-  runSync([process.execPath, "build.ts", "--release", ...what, ...how, ...when], { cwd: root });
+  runSync([process.execPath, "build.ts", "--release", "--no-packages", ...what, ...how, ...when], {
+    cwd: root,
+  });
 }

@@ -38,7 +38,7 @@ export const longest: readonly string[] = [
   "daemon/desired-histories.test.ts",
   "daemon/supervisor.test.ts",
   "release/minisign.test.ts",
-  "server/serve.test.ts",
+  "server/listening.test.ts",
   "server/nodes/register.test.ts",
   "cli/golden.test.ts",
   "server/store/postgres.test.ts",

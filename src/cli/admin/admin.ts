@@ -156,6 +156,10 @@ export const adminCommands: CommandTable = {
     { description: "Let only the file change the policy, or let people change it, too" },
     async () => (await policy()).update,
   ),
+  "admin policy import": lazyCommand(
+    { description: "Make a policy file of a policy of Tailscale or headscale" },
+    async () => (await policy()).importing,
+  ),
   "admin ca show": lazyCommand(
     { description: "Show the CAs of an organization and the state of their rotation" },
     async () => (await ca()).show,

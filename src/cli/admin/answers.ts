@@ -40,6 +40,8 @@ export const Member = v.looseObject({
   state: text,
   created_at: text,
   expires_at: time,
+  // An older control plane does not say it.
+  user_id: v.optional(v.nullable(v.number())),
 });
 export const NewMember = v.looseObject({ ...Member.entries, link: v.optional(text) });
 

@@ -7,7 +7,7 @@ import { Node } from "../../protocol.ts";
 import type { Implementation } from "../command.ts";
 import { jsonLine } from "../output.ts";
 import { orgArg } from "../server-flags.ts";
-import { Event, ServiceToken } from "./answers.ts";
+import { Event, Member, ServiceToken, User } from "./answers.ts";
 import { inOrg, read, type Api } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
@@ -39,38 +39,51 @@ event. The actor of a change on the machine of the control plane is the operator
     const isWanted = wanted(values.text("type"));
     await read(context, async (api) => {
       const names = await namesOf(api, slug);
-      let newest: Event[] = [];
-      let after = 0;
-      const next = async (take: (event: Event) => void) => {
-        for (;;) {
-          const page = await api.get(inOrg(slug, `events/?after=${after}&limit=1000`), v.array(Event));
-          for (const event of page) if (isWanted(event.type)) take(event);
-          const last = page.at(-1)?.id;
-          if (last === undefined) return;
-          after = last;
-        }
-      };
-      await next((event) => {
-        newest.push(event);
-        // Not at each event: a log has millions.
-        if (newest.length > 2 * most) newest = newest.slice(newest.length - most);
-      });
-      newest = most === 0 ? [] : newest.slice(-most);
+      const newest = await newestEvents(api, slug, most, isWanted);
       if (!values.on("follow"))
-        return output.result({ events: newest }, newest.map((each) => lineOf(each, names)).join(""));
+        return output.result(
+          { events: newest.events },
+          newest.events.map((each) => lineOf(each, names)).join(""),
+        );
       const show = (event: Event) => output.raw(output.json ? jsonLine(event) : lineOf(event, names));
-      newest.forEach(show);
-      for (;;) {
-        await system.sleep(followMs);
-        await next(show);
+      newest.events.forEach(show);
+      for (let { last } = newest; ; await system.sleep(followMs)) {
+        const page = await api.get(inOrg(slug, `events/?after=${last}&limit=1000`), v.array(Event));
+        page.filter(isWanted).forEach(show);
+        last = page.at(-1)?.id ?? last;
       }
     });
   },
 };
 
-function wanted(type: string | undefined): (type: string) => boolean {
+/** Higher than the id of every event: 15 digits, the API's maximum. */
+const newestId = 999_999_999_999_999;
+
+/** The newest events, oldest first, and the id of the last event of all. Read backwards: a log can have millions. */
+async function newestEvents(
+  api: Api,
+  slug: string,
+  most: number,
+  isWanted: (event: Event) => boolean,
+): Promise<{ events: Event[]; last: number }> {
+  const limit = Math.min(1000, Math.max(1, most));
+  let events: Event[] = [];
+  let last: number | undefined;
+  for (let before = newestId; events.length < most || last === undefined;) {
+    const page = await api.get(inOrg(slug, `events/?before=${before}&limit=${limit}`), v.array(Event));
+    last ??= page.at(-1)?.id ?? 0;
+    const [first] = page;
+    if (first === undefined) break;
+    events = [...page.filter(isWanted), ...events];
+    before = first.id;
+  }
+  return { events: most === 0 ? [] : events.slice(-most), last };
+}
+
+function wanted(type: string | undefined): (event: Event) => boolean {
   if (type === undefined || type === "*") return () => true;
-  return type.endsWith(".*") ? (each) => each.startsWith(type.slice(0, -1)) : (each) => each === type;
+  const family = type.endsWith(".*") ? type.slice(0, -1) : undefined;
+  return (event) => (family === undefined ? event.type === type : event.type.startsWith(family));
 }
 
 /** `node/17` → `node laptop`, `person/3` → `ada@example.org`. */
@@ -81,9 +94,14 @@ async function namesOf(api: Api, slug: string): Promise<Names> {
   const orNone = <T>(list: Promise<T[]>): Promise<T[]> => list.catch(() => []);
   const nodes = await api.list(inOrg(slug, "nodes/"), Node);
   const revoked = await orNone(api.list(inOrg(slug, "nodes/"), Node, { revoked: "true" }));
+  const members = await orNone(api.list(inOrg(slug, "members/"), Member));
+  // Also those who left, for staff.
+  const users = await orNone(api.list("/api/users/", User));
   const services = await orNone(api.list(inOrg(slug, "service_tokens/"), ServiceToken));
   return new Map([
     ...[...revoked, ...nodes].map(({ id, name }) => [`node/${id}`, `node ${name}`] as const),
+    ...members.map(({ user_id: id, email }) => [`person/${id}`, email] as const),
+    ...users.map(({ id, email }) => [`person/${id}`, email] as const),
     ...services.map(({ id, name }) => [`service/${id}`, `service token ${name}`] as const),
   ]);
 }

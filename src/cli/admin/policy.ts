@@ -24,8 +24,8 @@ const pruneFlag: Flags = {
 const answers = () => import("../../server/policy-files/answers.ts");
 
 /** The text as it is: the control plane keeps it. */
-async function readPolicy({ words, system }: Context): Promise<string> {
-  const file = words[1] ?? "-";
+async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
+  const file = words[at] ?? "-";
   if (file === "-") return system.readStdin();
   const { readTextIfThere } = await import("../../files.ts");
   const text = readTextIfThere(file);
@@ -233,5 +233,28 @@ export const update: Implementation = {
       body,
       `The policy is changed ${body.by_file ? "by its file only" : "by hand, too"}\n`,
     );
+  },
+};
+
+export const importing: Implementation = {
+  args: {
+    FILE: { type: "positional", description: "Their policy (HuJSON or JSON), - for standard input" },
+    from: {
+      type: "string",
+      valueHint: "tailscale|headscale",
+      description: "Whose policy it is",
+      required: true,
+    },
+  },
+  notes: "Changes nothing. Each line that has no equal is named on standard error, with the reason.",
+  examples: [`${brand.executable} admin policy import --from headscale acl.hujson > policy.yaml`],
+  async run(context) {
+    context.values.choice("from", ["tailscale", "headscale"]);
+    const text = await readPolicy(context, 0);
+    const { importPolicy } = await import("../../server/policy-files/import-policy.ts");
+    const { inSlices } = await import("../../server/http/heavy-work.ts");
+    const made = await inSlices(importPolicy(text));
+    for (const { line, what, reason } of made.notes) context.output.say(`Line ${line}: ${what}: ${reason}.`);
+    context.output.result(made, made.policy);
   },
 };

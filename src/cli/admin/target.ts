@@ -8,7 +8,7 @@ import { quoteWord } from "../../plan.ts";
 import type { DataOptions } from "../../server/store/data-directory.ts";
 import type { Context } from "../command.ts";
 import { dataFlags, readDataOptions } from "../server-flags.ts";
-import type { Flags } from "../values.ts";
+import { variableOf, type Flags } from "../values.ts";
 
 export const remoteFlags: Flags = {
   "api-base": {
@@ -72,10 +72,17 @@ export async function chooseTarget(context: Context): Promise<Target> {
   if (named !== undefined) return localTarget(context);
   const { readProfiles } = await import("../../node/files/profiles.ts");
   const known = readProfiles(system);
-  const name = values.text("profile") ?? known.current;
+  const given = values.text("profile");
+  const name = given ?? known.current;
+  const token = await values.secret("access-token");
+  if (token !== undefined && given === undefined) {
+    throw new AppError("usage", "Say whose token it is: give --api-base or --profile with --access-token", {
+      hint: `The token may come from ${variableOf("access-token")}. Without them, it could go to another control plane than its own.`,
+    });
+  }
   if (name === null || name === undefined) return localTarget(context);
-  const profile = known.profiles[name];
-  if (profile !== undefined) return withProfile(name, profile, await values.secret("access-token"));
+  const profile = Object.hasOwn(known.profiles, name) ? known.profiles[name] : undefined;
+  if (profile !== undefined) return withProfile(name, profile, token);
   const names = Object.keys(known.profiles).join(", ");
   throw new AppError("not_found", `There is no profile ${name}`, {
     hint: `${names === "" ? "There are no profiles yet" : `Profiles: ${names}`}. \`${brand.executable} login --api-base URL\` makes one.`,

@@ -4,7 +4,7 @@ import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
 import type { CheckinAnswer, CheckinRequest, NamesRequest, PathsReport } from "../../protocol.ts";
 import type { Client } from "./client.ts";
-import { isApplied, versionInForce } from "../files/generations.ts";
+import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
 
 export type Report = {
@@ -23,6 +23,8 @@ export type CheckInOptions = {
   /** For callers that pass the answer to the reporter. */
   paths?: Partial<PathsReport>;
   leaving?: true;
+  /** What sync.json holds, if the caller has read it. */
+  state?: SyncState | undefined;
 };
 
 export function checkIn(
@@ -32,7 +34,7 @@ export function checkIn(
   options: CheckInOptions = {},
 ): Promise<CheckinAnswer> {
   const { slug, config, directory, damage } = organization;
-  const version = versionInForce(organization);
+  const version = versionInForce(organization, options.state);
   // Confirmed: the engine's log has shown the reload, or the engine is off and reads the files at its next start.
   const confirmed = damage === undefined && isApplied(directory);
   const request: CheckinRequest = {

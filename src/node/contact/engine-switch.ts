@@ -5,8 +5,8 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { AppError, messageOf } from "../../errors.ts";
 import { writeNewFile } from "../../files.ts";
-import type { System } from "../../system.ts";
-import { testConfig, type EngineControl } from "../engine/engine.ts";
+import { whyForeign } from "../../platform/program-safety.ts";
+import { testConfig, type EngineControl, type EngineRunner } from "../engine/engine.ts";
 import {
   currentGeneration,
   dropGeneration,
@@ -23,10 +23,12 @@ export async function testText(
   engine: string,
   directory: string,
   text: string,
-  system: Pick<System, "run">,
+  system: EngineRunner,
   /** What an error names. */
   name?: string,
 ): Promise<void> {
+  // Root must not run it. Renewals must not wait for that; the engine that runs shows whether it takes the text.
+  if (whyForeign(engine, system.isRoot, system) !== undefined) return;
   const path = join(directory, "test.yml");
   try {
     // A killed run may have left it.

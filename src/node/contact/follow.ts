@@ -8,7 +8,7 @@ import { maxPollWaitS, type CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkIn, type CheckInOptions, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
-import type { OverlayControl } from "../engine/engine.ts";
+import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { haveChanged, unresolvedOf } from "../files/host-names.ts";
 import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
@@ -31,7 +31,8 @@ export type FollowEdge = {
   /** A user asks for it (sync.ts). */
   isAsked?: boolean;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
+  system: EngineRunner &
+    Pick<System, "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
   /** Reports how this node reaches its peers. */
   paths?: PathReporter;
   /** Called after each answer. */
@@ -99,13 +100,13 @@ async function takeTurns(
   // The server does not hold the first check-in: it reports at once that this node is online.
   let waitS = 0;
   do {
-    await recheck();
+    const state = await recheck();
     // Also for changes by another process, and before the check-in: the control plane may be unreachable.
     look();
     const before = edge.system.now();
     let pauseMs = 0;
     try {
-      const turn = await followOnce(organization, edge, { waitS, signal, names });
+      const turn = await followOnce(organization, edge, { waitS, signal, names, state });
       look();
       onTurn?.(turn);
       const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
@@ -146,18 +147,19 @@ async function takeTurns(
 /**
  * Checks the present configuration again, before and without the control plane, when an earlier version of this program
  * checked it, or when the networks of this machine have changed: a laptop that joins the network behind a route must
- * not lose it, and needs the route again elsewhere. After a failure it waits for the next change.
+ * not lose it, and needs the route again elsewhere. After a failure it waits for the next change. Returns what sync.json
+ * holds, unless it may have changed.
  */
-function makeRecheck(organization: Organization, edge: FollowEdge): () => Promise<void> {
+function makeRecheck(organization: Organization, edge: FollowEdge): () => Promise<SyncState | undefined> {
   const { control, command, log, system } = edge;
   const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
   let failedWith: string[] | undefined;
   return async () => {
     const state = readSyncState(organization.directory);
-    if (state === undefined) return;
+    if (state === undefined) return undefined;
     const surroundings = await presentSurroundings(organization.directory, state, system);
-    if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return;
-    if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return;
+    if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return state;
+    if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return state;
     try {
       const { syncOrganization } = await import("./sync.ts");
       const edgeNow = { client, control, engine: await edge.engine(), command, log, system };
@@ -168,6 +170,7 @@ function makeRecheck(organization: Organization, edge: FollowEdge): () => Promis
       const reason = messageOf(error);
       log.warn("The present configuration cannot be checked", { team: organization.slug, reason });
     }
+    return undefined;
   };
 }
 
@@ -186,15 +189,16 @@ async function presentSurroundings(
 export async function followOnce(
   { slug }: Organization,
   edge: FollowEdge,
-  options: { waitS: number; signal?: AbortSignal; names?: NamesKeeper },
+  options: { waitS: number; signal?: AbortSignal; names?: NamesKeeper; state?: SyncState | undefined },
 ): Promise<Turn> {
   const organization = openForRevocations(edge.configRoot, slug);
   const { damage } = organization;
   if (damage === undefined) keepCopy(organization);
+  const state = options.state ?? readSyncState(organization.directory);
   const report = await reportOf(edge);
   const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
   const ask = (how: CheckInOptions, asked = names.asked()) =>
-    edge.withClient((client) => checkIn(organization, client, report, { ...how, names: asked }));
+    edge.withClient((client) => checkIn(organization, client, report, { ...how, state, names: asked }));
   const paths = edge.paths?.report();
   let answer: CheckinAnswer;
   try {
@@ -219,7 +223,8 @@ export async function followOnce(
   await names.take(answer.names, async (rest) => (await ask({ ...waiting, waitS: 0 }, rest)).names);
   const { directory } = organization;
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
-  const isNew = answer.config_changed || !isApplied(directory) || (await namesChanged(directory, edge));
+  const isNew =
+    answer.config_changed || !isApplied(directory) || (await namesChanged(state, directory, edge));
   const sync = isNew ? await synchronize(organization, edge) : {};
   if (notStarted !== undefined) throw notStarted;
   return {
@@ -259,8 +264,11 @@ async function obeyRevocationsAlone(
   return { result: "revoked", action: "none", reason: note.reason, answer, syncError };
 }
 
-async function namesChanged(directory: string, { system }: FollowEdge): Promise<boolean> {
-  const { host_names: known, unresolved } = readSyncState(directory) ?? {};
+async function namesChanged(
+  { host_names: known, unresolved }: Partial<SyncState> = {},
+  directory: string,
+  { system }: FollowEdge,
+): Promise<boolean> {
   if (unresolved !== undefined && (await unresolvedOf(unresolved, system)).length < unresolved.length)
     return true;
   if (known === undefined) return false;

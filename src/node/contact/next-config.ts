@@ -10,7 +10,7 @@ import type { Log } from "../../log.ts";
 import type { DownloadAnswer, NodeConfig } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import type { YamlMap } from "../../yaml.ts";
-import type { EngineControl } from "../engine/engine.ts";
+import type { EngineControl, EngineRunner } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { finishConfig, type HostNames } from "../files/config-file.ts";
 import { generationFile, generationFiles, presentFiles, readSyncState } from "../files/generations.ts";
@@ -31,7 +31,7 @@ export type SyncEdge = {
   /** A user asks for it: also try what the running engine refused a short time ago. */
   isAsked?: boolean;
   log: Log;
-  system: Pick<System, "now" | "sleep" | "run" | "lookup" | "attachedNetworks">;
+  system: EngineRunner & Pick<System, "now" | "sleep" | "lookup" | "attachedNetworks">;
 };
 
 export async function fetchConfig(

@@ -2,6 +2,7 @@
 // for the engine's socket.
 
 import { join } from "node:path";
+import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
@@ -15,6 +16,10 @@ import { rememberVersions } from "../engine/engine.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
 import { localApi } from "../engine/local-api.ts";
 import { readValidJson, type Organization } from "../files/organizations.ts";
+import { readLocalChanges } from "../files/local-changes.ts";
+import { applyChanges } from "../health/apply-changes.ts";
+import { Healer } from "../health/healer.ts";
+import { readHealing, writeHealing } from "../health/saved-healing.ts";
 import { OrganizationHealth } from "../health/organization-health.ts";
 import {
   readSavedHealth,
@@ -25,9 +30,10 @@ import {
 } from "../health/saved-health.ts";
 import type { FollowEdge } from "./follow.ts";
 import { makePathReporter, ReportedPaths, type PathReporter } from "./path-report.ts";
-import { examineEngine, type OrganizationSettings } from "./organization-edge.ts";
+import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "./organization-edge.ts";
 
 const logLines = 500;
+const monotonic = () => performance.now();
 
 /** It goes on from what the last run of check-auth saw. */
 export function makeServerHealth(
@@ -35,11 +41,12 @@ export function makeServerHealth(
   settings: OrganizationSettings,
   system: System,
   versionOf: VersionOf = rememberVersions(system),
+  healer?: Healer,
 ): OrganizationHealth {
   const { slug, directory, config } = organization;
   const api = localApi(controlSocket(directory), system);
-  const monotonic = () => performance.now();
   const health = new OrganizationHealth(organization, {
+    ...(healer === undefined ? {} : { healer }),
     system,
     monotonic,
     open: openEchoSocket,
@@ -58,6 +65,28 @@ export function makeServerHealth(
   const saved = savedHealthDirectory(settings.configRoot, system.platform);
   restoreProbes(saved, slug, health.prober, { now: system.now, monotonic });
   return health;
+}
+
+/** Heals from where the last run of check-auth stopped. */
+function makeServerHealer(
+  organization: Organization,
+  saved: string,
+  { settings, system, log, versionOf }: Watched,
+): Healer {
+  const { slug, directory } = organization;
+  const command = `${brand.executable} check-auth`;
+  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
+  return new Healer(
+    {
+      slug,
+      api: localApi(controlSocket(directory), system),
+      apply: (changes) => applyChanges(organization, changes, { command, control, system }),
+      log,
+    },
+    readLocalChanges(directory),
+    monotonic(),
+    readHealing(saved, slug, { now: system.now, monotonic }),
+  );
 }
 
 /** What the work passes on to check-ins. */
@@ -86,7 +115,10 @@ export async function savingHealth<T>(
   const directory = savedHealthDirectory(settings.configRoot, system.platform);
   const former = readSavedHealth(directory, slug, system.now());
   let lastCheckin = former?.last_checkin_at;
-  const health = isLong ? makeServerHealth(organization, settings, system, versionOf) : undefined;
+  const healer = isLong
+    ? makeServerHealer(organization, directory, { settings, system, log, versionOf, isLong })
+    : undefined;
+  const health = isLong ? makeServerHealth(organization, settings, system, versionOf, healer) : undefined;
   const save = () => {
     const seen = health === undefined ? former?.health : health.look();
     const writtenAt = health === undefined ? former?.written_at : undefined;
@@ -96,8 +128,8 @@ export async function savingHealth<T>(
         ...(lastCheckin === undefined ? {} : { last_checkin_at: lastCheckin }),
         ...(seen === undefined ? {} : { health: seen }),
       });
-      if (health !== undefined)
-        writeProbes(directory, slug, health.prober, { now: system.now, monotonic: () => performance.now() });
+      if (health !== undefined) writeProbes(directory, slug, health.prober, { now: system.now, monotonic });
+      if (healer !== undefined) writeHealing(directory, slug, healer.state, { now: system.now, monotonic });
     } catch (error) {
       log.debug("Cannot save the health of an organization", { team: slug, reason: messageOf(error) });
     }

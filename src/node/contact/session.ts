@@ -2,14 +2,14 @@
 // ends the session.
 
 import { join } from "node:path";
-import { brand, profilesDirectory } from "../../brand.ts";
+import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { makeDirectory } from "../../files.ts";
 import { quoteWord } from "../../plan.ts";
 import type { TokenPair } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { withLock } from "../files/lock.ts";
-import { readSession, writeSession, type Profile, type Session } from "../files/profiles.ts";
+import { profilesPlace, readSession, writeSession, type Profile, type Session } from "../files/profiles.ts";
 import { makeClient } from "./client.ts";
 
 type Edge = Pick<System, "run" | "env" | "platform" | "executable" | "fetch" | "sleep" | "now">;
@@ -57,7 +57,7 @@ export async function profileToken(
   };
   const known = usable(await requireSession(name, system));
   if (known !== undefined && known !== refused) return known;
-  const directory = profilesDirectory(system.platform, system.env);
+  const directory = profilesPlace(system);
   makeDirectory(directory, 0o700);
   const path = join(directory, "lock");
   const work = async () => {

@@ -20,15 +20,18 @@ export function askEngine(host: string, port: number): Promise<EngineAnswer> {
   const { promise, resolve } = Promise.withResolvers<EngineAnswer>();
   const socket = createSocket(host.includes(":") ? "udp6" : "udp4");
   const timers: ReturnType<typeof setTimeout>[] = [];
+  const state = { ended: false, connected: false };
   const end = (answer: EngineAnswer) => {
+    if (state.ended) return;
+    state.ended = true;
     timers.forEach(clearTimeout);
     socket.close();
     resolve(answer);
   };
   const fail = (error: Error) => {
-    const code = systemErrorCode(error) ?? "";
-    const isRoute = ["ENETUNREACH", "EHOSTUNREACH", "EADDRNOTAVAIL", "ENETDOWN"].includes(code);
-    end({ is: code === "ECONNREFUSED" ? "closed" : isRoute ? "no route" : "silent" });
+    // Bun's error of a failed connect has no code: it fails without a route alone.
+    if (!state.connected) return end({ is: "no route" });
+    end({ is: systemErrorCode(error) === "ECONNREFUSED" ? "closed" : "silent" });
   };
   let sentAt = performance.now();
   socket.once("error", fail);
@@ -36,7 +39,9 @@ export function askEngine(host: string, port: number): Promise<EngineAnswer> {
     if (bytes.length >= headerBytes && bytes[0] === recvError)
       end({ is: "answers", rttMs: performance.now() - sentAt, from: socket.address().port });
   });
-  socket.connect(port, host, () => {
+  // The callback of connect is also called after a failure.
+  socket.once("connect", () => {
+    state.connected = true;
     const packet = Buffer.alloc(headerBytes);
     // No tunnel has this index and counter.
     packet.set([message, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff]);
@@ -51,5 +56,6 @@ export function askEngine(host: string, port: number): Promise<EngineAnswer> {
     for (let at = 1; at < tries; at++) timers.push(setTimeout(send, at * waitMs));
     timers.push(setTimeout(() => end({ is: "silent" }), tries * waitMs));
   });
+  socket.connect(port, host);
   return promise;
 }

@@ -17,6 +17,7 @@ import type { LogSource, LogTail } from "./engine-log.ts";
 import { reloadByApi } from "./local-api.ts";
 import { needsRestart } from "../files/config-file.ts";
 import type { Stopping } from "../files/orders.ts";
+import { whyForeign } from "../../platform/program-safety.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 /** Controls an organization's running engine. The daemon, systemd and the demo have implementations. */
@@ -51,8 +52,24 @@ const lookEveryMs = 5;
 /** If the log level is above info, an engine that runs this long counts as ready. */
 const silentMs = 1500;
 
-/** "1.6.1". Throws engine_missing if the program does not exist, engine_failed if it is not an engine. */
-export async function engineVersion(binary: string, system: Pick<System, "run">): Promise<string> {
+/** What running an engine needs. */
+export type EngineRunner = Pick<System, "run" | "isRoot" | "platform">;
+
+/** Throws engine_failed if root must not run this file: other users could replace it. */
+function refuseForeign(binary: string, system: EngineRunner): void {
+  const why = whyForeign(binary, system.isRoot, system);
+  if (why === undefined) return;
+  throw new AppError("engine_failed", `Root must not run the overlay engine ${binary}: ${why}`, {
+    hint: "Allow only root to write there (chown root, chmod go-w), then try again.",
+  });
+}
+
+/**
+ * "1.6.1". Throws engine_missing if the program does not exist, engine_failed if it is not an engine, or if root must not
+ * run it.
+ */
+export async function engineVersion(binary: string, system: EngineRunner): Promise<string> {
+  refuseForeign(binary, system);
   let text: string;
   try {
     const result = await system.run([binary, "-version"], { timeoutMs: 5000 });
@@ -71,7 +88,7 @@ export async function engineVersion(binary: string, system: Pick<System, "run">)
 }
 
 /** Caches the version of an engine until its file changes. */
-export function rememberVersions(system: Pick<System, "run">): (engine: string) => Promise<string> {
+export function rememberVersions(system: EngineRunner): (engine: string) => Promise<string> {
   const known = new Map<string, Promise<string>>();
   return (engine) => {
     const { dev, ino, mtimeMs } = statSync(engine);
@@ -109,9 +126,10 @@ export function refuseEngineVersion(version: string): void {
 export async function testConfig(
   binary: string,
   configPath: string,
-  system: Pick<System, "run">,
+  system: EngineRunner,
   name = configPath,
 ): Promise<void> {
+  refuseForeign(binary, system);
   const result = await system.run([binary, "-test", "-config", configPath], { timeoutMs: 20_000 });
   if (result.status === 0) return;
   const reason = result.timedOut ? "the test did not end" : testError(result.stdout + result.stderr);

@@ -2,6 +2,7 @@
 
 import { AppError } from "../../errors.ts";
 import { engineUnit, systemctlCommand } from "../../platform/systemd.ts";
+import { unitProperties } from "../../platform/unit-properties.ts";
 import { childEnvironment, type System } from "../../system.ts";
 import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
@@ -10,7 +11,6 @@ import { needsRestart } from "../files/config-file.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { ageOf, identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
 
-const systemctl = "/usr/bin/systemctl";
 const journalctl = "/usr/bin/journalctl";
 /** Limit for the first line: an empty journal prints nothing when it is opened. */
 const journalOpensMs = 1000;
@@ -68,7 +68,8 @@ export function systemdEngine(
     // Also stops it. The unit of version 0.1.0 does not look at `stopped`, so that alone would not outlast a reboot.
     disable: () => askSystemd("disable --now", unit, system),
     isUp: () => isUp(unit, system),
-    isEnabled: async () => (await property("UnitFileState", unit, system)).startsWith("enabled"),
+    isEnabled: async () =>
+      (await unitProperties(unit, ["UnitFileState"], system)).UnitFileState.startsWith("enabled"),
   };
 }
 
@@ -80,20 +81,18 @@ export async function examineUnit(
   slug: string,
   system: Needs,
 ): Promise<{ process: ProcessIdentity | undefined; program: string | undefined }> {
-  const properties = "--property=MainPID,ExecStart";
-  const { stdout } = await system.run([systemctl, "show", properties, engineUnit(slug)]);
-  const pid = /^MainPID=(\d+)$/m.exec(stdout)?.[1];
-  const program = /^ExecStart=\{ path=(.*?) ; argv\[\]=/m.exec(stdout)?.[1];
+  const { MainPID: pid, ExecStart: start } = await unitProperties(
+    engineUnit(slug),
+    ["MainPID", "ExecStart"],
+    system,
+  );
+  const program = /^\{ path=(.*?) ; argv\[\]=/.exec(start)?.[1];
   return { process: identifyProcess(Number(pid)), program };
 }
 
 async function isUp(unit: string, system: Needs): Promise<boolean> {
-  return ["active", "activating", "reloading"].includes(await property("ActiveState", unit, system));
-}
-
-async function property(name: string, unit: string, system: Needs): Promise<string> {
-  const { stdout } = await system.run([systemctl, "show", `--property=${name}`, "--value", unit]);
-  return stdout.trim();
+  const { ActiveState: state } = await unitProperties(unit, ["ActiveState"], system);
+  return ["active", "activating", "reloading"].includes(state);
 }
 
 async function restart(
@@ -112,7 +111,7 @@ async function restart(
 }
 
 async function mainProcess(unit: string, system: Needs): Promise<ProcessIdentity | undefined> {
-  return identifyProcess(Number(await property("MainPID", unit, system)));
+  return identifyProcess(Number((await unitProperties(unit, ["MainPID"], system)).MainPID));
 }
 
 async function askSystemd(

@@ -73,6 +73,7 @@ type Edge = Pick<
   | "now"
   | "random"
   | "run"
+  | "isRoot"
   | "env"
   | "platform"
   | "arch"

@@ -13,6 +13,7 @@ import { privilegeHint } from "../../platform/privilege.ts";
 import { copyCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import {
+  packagedUnitDirectory,
   placesForSystemd,
   systemctlCommand,
   systemdInstallation,
@@ -71,7 +72,8 @@ export function planUnitEngine(
 ): Change[] {
   const usual = defaultPlaces(system.platform, system.env);
   const path = join(unitDirectory, templateUnit);
-  const text = hasSystemd(system) ? readTextIfThere(path) : undefined;
+  const packaged = join(packagedUnitDirectory, templateUnit);
+  const text = hasSystemd(system) ? (readTextIfThere(path) ?? readTextIfThere(packaged)) : undefined;
   if (text === undefined || settings.overlayBinary !== (pinnedEngine() ?? usual.overlayBinary)) return [];
   const content = withEngine(text, [settings.overlayBinary, ...usual.packagedEngines], engine);
   if (content === text) return [];
@@ -187,14 +189,18 @@ function unitPlaces(
 }
 
 function systemdState(): SystemdState {
-  const found = unitFiles.flatMap((name): [string, string][] => {
-    const text = readTextIfThere(join(unitDirectory, name));
-    return text === undefined ? [] : [[name, text]];
-  });
+  const unitsIn = (directory: string) =>
+    new Map(
+      unitFiles.flatMap((name): [string, string][] => {
+        const text = readTextIfThere(join(directory, name));
+        return text === undefined ? [] : [[name, text]];
+      }),
+    );
   const groups = readTextIfThere("/etc/group") ?? "";
   return {
     group: groups.split("\n").some((line) => line.startsWith(`${brand.id}:`)),
-    files: new Map(found),
+    files: unitsIn(unitDirectory),
+    packaged: unitsIn(packagedUnitDirectory),
     enabled: new Set(existsSync(wantsDirectory) ? readdirSync(wantsDirectory) : []),
   };
 }

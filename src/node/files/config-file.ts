@@ -2,12 +2,14 @@
 // and its administrator's overrides.yml merged over it. Also decides which changes need a restart. Writes nothing.
 
 import { join } from "node:path";
+import { hostOf } from "../../engine-config.ts";
 import { joinHostPort } from "../../ip.ts";
 import { takesReload } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { isMap, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
+import { readLocalChanges, withLocalChanges } from "./local-changes.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
 /** The addresses that config.yml holds instead of DNS names (host-names.ts); an empty list for an unresolved name. */
@@ -44,7 +46,7 @@ export function finishConfig(
   };
   const own = mergeYaml(
     {
-      ...config,
+      ...(localApi ? withLocalChanges(config, readLocalChanges(directory)) : config),
       pki: { ...(isMap(pki) ? pki : {}), ...paths },
       ...(localApi ? { local_api: localApiSection(directory) } : {}),
     },
@@ -168,10 +170,22 @@ export function lighthouseHosts(configYml: string): string[] {
 }
 
 /** What a node is for the others, and whom it asks for them. */
-export function overlayRoles(configYml: string): { lighthouses: string[]; isLighthouse: boolean } {
+export function overlayRoles(configYml: string): {
+  lighthouses: string[];
+  relays: string[];
+  /** Underlay addresses and names of lighthouses and relays. */
+  underlays: string[];
+  isLighthouse: boolean;
+} {
   const config = readOwnYaml(configYml, "config.yml");
+  const hosts = config["static_host_map"];
+  const texts = (path: string) => listOf(at(config, path)).filter((each) => typeof each === "string");
   return {
-    lighthouses: listOf(at(config, "lighthouse.hosts")).filter((each) => typeof each === "string"),
+    lighthouses: texts("lighthouse.hosts"),
+    relays: texts("relay.relays"),
+    underlays: Object.values(isMap(hosts) ? hosts : {})
+      .flatMap(listOf)
+      .flatMap((entry) => (typeof entry === "string" ? [hostOf(entry)] : [])),
     isLighthouse: at(config, "lighthouse.am_lighthouse") === true,
   };
 }

@@ -83,8 +83,11 @@ export function readSyncState(directory: string): SyncState | undefined {
 }
 
 /** The version of the configuration that this machine uses. */
-export function versionInForce({ directory, config }: Pick<Organization, "directory" | "config">): number {
-  return readSyncState(directory)?.config_version ?? config.config_version;
+export function versionInForce(
+  { directory, config }: Pick<Organization, "directory" | "config">,
+  state = readSyncState(directory),
+): number {
+  return state?.config_version ?? config.config_version;
 }
 
 /**

@@ -38,15 +38,25 @@ export type Session = v.InferOutput<typeof Session>;
 
 type Edge = Pick<System, "run" | "env" | "platform" | "executable">;
 
-const listPath = (system: Edge) => join(profilesDirectory(system.platform, system.env), "profiles.json");
-const sessionPath = (name: string, system: Edge) =>
-  join(profilesDirectory(system.platform, system.env), `${name}.session`);
+/** Throws bad_configuration for a user without a home. */
+export function profilesPlace({ platform, env }: Pick<System, "platform" | "env">): string {
+  const directory = profilesDirectory(platform, env);
+  if (directory !== undefined) return directory;
+  throw new AppError("bad_configuration", "There is no place for profiles: HOME is not set", {
+    hint: "Set HOME, or give --api-base and --access-token-file.",
+  });
+}
+
+const listPath = (system: Edge) => join(profilesPlace(system), "profiles.json");
+const sessionPath = (name: string, system: Edge) => join(profilesPlace(system), `${name}.session`);
 
 /** Throws bad_configuration for a damaged file. */
 export function readProfiles(system: Edge): Profiles {
+  const none = { current: null, profiles: {} };
+  if (profilesDirectory(system.platform, system.env) === undefined) return none;
   const path = listPath(system);
   const content = readTextIfThere(path);
-  if (content === undefined) return { current: null, profiles: {} };
+  if (content === undefined) return none;
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Profiles), content);
   if (parsed.success) return parsed.output;
   throw new AppError("bad_configuration", `${path} is damaged`, {
@@ -55,7 +65,7 @@ export function readProfiles(system: Edge): Profiles {
 }
 
 export function writeProfiles(profiles: Profiles, system: Edge): void {
-  makeDirectory(profilesDirectory(system.platform, system.env), 0o700);
+  makeDirectory(profilesPlace(system), 0o700);
   writeFileAtomic(listPath(system), `${JSON.stringify(profiles, undefined, 2)}\n`, 0o600);
 }
 
@@ -80,7 +90,7 @@ export async function writeSession(
     removeTree(path);
     return "keyring";
   }
-  makeDirectory(profilesDirectory(system.platform, system.env), 0o700);
+  makeDirectory(profilesPlace(system), 0o700);
   writeFileAtomic(path, content, 0o600);
   return "file";
 }

@@ -5,7 +5,13 @@ import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { allowedConfig, deviceName, hostOf, isOverlayDevice } from "../../engine-config.ts";
+import {
+  allowedConfig,
+  deviceName,
+  hostOf,
+  isOverlayDevice,
+  readableDeviceName,
+} from "../../engine-config.ts";
 import { readTextIfThere } from "../../files.ts";
 import { joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
@@ -168,27 +174,33 @@ function filterTun(
 ): YamlMap {
   const kept = { ...tun };
   const { dev, unsafe_routes: routes } = tun;
-  if (typeof dev === "string") {
-    const reason = deviceRefusal(dev, place, present, others);
+  if (dev === deviceName(place.slug)) kept["dev"] = ownDevice(place.slug, present, others);
+  else if (typeof dev === "string") {
+    const reason = deviceRefusal(dev, present, others);
     if (reason !== undefined) {
       leaveOut("tun.dev", reason);
       // macOS numbers its devices itself.
       if (dev.startsWith("utun")) delete kept["dev"];
-      else kept["dev"] = deviceName(place.slug);
+      else kept["dev"] = ownDevice(place.slug, present, others);
     }
   }
   if (Array.isArray(routes)) kept["unsafe_routes"] = filterRoutes(routes, place, others, leaveOut);
   return kept;
 }
 
+/**
+ * A node keeps the name that its interface has, since firewall rules of this machine may contain it. A new node takes the
+ * readable one, unless another interface of this machine has it.
+ */
+function ownDevice(slug: string, present: InUse, others: readonly Other[]): string {
+  const name = readableDeviceName(slug);
+  if (name === undefined || present.device === name) return name ?? deviceName(slug);
+  const isFree = !others.some(({ device }) => device === name) && !existsSync(`/sys/class/net/${name}`);
+  return present.device === undefined && isFree ? name : deviceName(slug);
+}
+
 /** The interface name that this organization already uses stays allowed. */
-function deviceRefusal(
-  dev: string,
-  { slug }: Place,
-  present: InUse,
-  others: readonly Other[],
-): string | undefined {
-  if (dev === deviceName(slug)) return undefined;
+function deviceRefusal(dev: string, present: InUse, others: readonly Other[]): string | undefined {
   const other = others.find(({ device }) => device === dev);
   if (other !== undefined) return `${dev} is the interface of the organization "${other.slug}"`;
   if (isOverlayDevice(dev)) return `${dev} is the name of another organization's interface`;

@@ -12,6 +12,10 @@ export type Facts = {
   /** This node's overlay addresses. */
   own: readonly string[];
   lighthouses: readonly string[];
+  /** Overlay addresses of the relays that this node uses. */
+  relays: readonly string[];
+  /** Underlay addresses and names of lighthouses and relays. */
+  underlays: readonly string[];
   isLighthouse: boolean;
   /** ms since 1970. */
   certificateEnd: number;
@@ -23,12 +27,15 @@ const maxLighthouses = 8;
 
 export function readFacts({ slug, directory }: Pick<Organization, "slug" | "directory">): Facts {
   const { config } = openOrganization(join(directory, ".."), slug);
-  const { lighthouses, isLighthouse } = overlayRoles(readTextIfThere(join(directory, "config.yml")) ?? "");
+  const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+  const { lighthouses, relays, underlays, isLighthouse } = overlayRoles(text);
   const networks = overlayNetworks(directory);
   const isInside = (address: string) => isWithin(address, networks);
   return {
     own: [config.ip_address, config.ip_address6].filter((each) => typeof each === "string"),
     lighthouses: lighthouses.filter(isInside).slice(0, maxLighthouses),
+    relays: relays.filter(isInside),
+    underlays,
     isLighthouse,
     certificateEnd: Date.parse(certificateEnd(directory)),
     isInside,

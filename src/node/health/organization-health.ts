@@ -1,8 +1,9 @@
 // Watches whether one organization carries traffic: probes lighthouses, relays in use and peers with traffic, and asks the
-// engine for its tunnels. It observes only; it repairs nothing. Used by the daemon and by check-auth.
+// engine for its tunnels. It observes only; the healer repairs. Used by the daemon and by check-auth.
 
 import { statSync } from "node:fs";
 import { formatTime } from "../../duration.ts";
+import { hostOf } from "../../engine-config.ts";
 import type { OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
 import { currentGeneration } from "../files/generations.ts";
@@ -10,6 +11,8 @@ import { hostsPath, indexHosts, readHosts } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { Facts } from "./facts.ts";
 import { lastHandshake } from "./handshakes.ts";
+import type { Healer } from "./healer.ts";
+import type { Seen } from "./healing.ts";
 import { judge, type Health, type LighthouseState } from "./judge.ts";
 import { brokenAfter, isBroken, isProbed, probeEveryMs, Prober, type ProbeRecord } from "./prober.ts";
 import { describePeer, orderPeers, type PeerReport } from "./peer-report.ts";
@@ -28,6 +31,8 @@ export type HealthDeps = {
   tunnels(): Promise<readonly EngineTunnel[] | undefined>;
   /** The last lines of the engine's log. */
   recentLog(): Promise<readonly string[]>;
+  /** Repairs dead tunnels (healer.ts). */
+  healer?: Pick<Healer, "step" | "noteOf">;
 };
 
 /** A lighthouse that answered within this time answers: it is probed every 10 s. */
@@ -37,6 +42,8 @@ const maxUnasked = 32;
 /** Probed because a user asked, and for how long. */
 const maxNamed = 200;
 const namedForMs = 60_000;
+/** While a tunnel is being healed. */
+const lookAgainMs = 1000;
 /** The names of peers without a tunnel. */
 const maxNames = 1000;
 
@@ -81,6 +88,7 @@ export class OrganizationHealth {
       // Other code reports damaged or removed files.
       if (monotonic() >= this.#roundAt) await this.#round().catch(() => undefined);
       const idle = this.#engine === undefined ? probeEveryMs : await this.prober.step((to) => this.#from(to));
+      await this.#heal();
       const waitMs = Math.max(0, Math.min(idle, this.#roundAt - monotonic()));
       await system.sleep(waitMs, AbortSignal.any([signal, paused.signal])).catch(() => undefined);
     }
@@ -154,6 +162,7 @@ export class OrganizationHealth {
         reportsTunnels: this.#reportsTunnels,
         record: this.prober.record(address),
         nameOf: (each) => this.#nameOf(each),
+        note: this.#deps.healer?.noteOf(address),
         now,
       }),
     );
@@ -165,7 +174,9 @@ export class OrganizationHealth {
     if (this.#facts === undefined || peer !== undefined) await this.#round().catch(() => undefined);
     const address = peer === undefined ? undefined : this.#addressOf(peer);
     if (address !== undefined) this.#name([address]);
-    await this.check(withinMs, { all: true });
+    await this.check(withinMs, peer === undefined ? { all: true } : { all: false, only: address });
+    // A tunnel may have come up for the probe.
+    if (address !== undefined) await this.#round().catch(() => undefined);
     const peers = this.peers().filter((each) => peer === undefined || each.address === address);
     return { peers, reportsTunnels: this.#reportsTunnels, engineVersion: this.#engine?.version };
   }
@@ -192,8 +203,8 @@ export class OrganizationHealth {
     for (const address of [...this.#named.keys()].slice(0, -maxNamed)) this.#named.delete(address);
   }
 
-  /** Looks now, and probes the lighthouses; with `all` every peer. Resolves when each has answered or been missed. */
-  async check(withinMs: number, { all }: { all: boolean }): Promise<void> {
+  /** Looks now, and probes the lighthouses; with `all` every peer, with `only` that one. Resolves when each has answered or been missed. */
+  async check(withinMs: number, { all, only }: { all: boolean; only?: string | undefined }): Promise<void> {
     const { monotonic, system } = this.#deps;
     const from = monotonic();
     // Not for peers whose state is known: a list that is asked for often would wait each time.
@@ -203,7 +214,8 @@ export class OrganizationHealth {
     const lighthouses = this.#facts?.lighthouses ?? [];
     if (all) this.#name(this.#tunnels.all.map(({ address }) => address));
     this.#retarget();
-    const peers = all || this.#facts?.isLighthouse === true ? this.prober.targets() : lighthouses;
+    const whole = all || this.#facts?.isLighthouse === true ? this.prober.targets() : lighthouses;
+    const peers = only === undefined ? whole : [only];
     const asked = peers.filter((address) => {
       const record = this.prober.record(address);
       return record !== undefined && !(all && recent(record));
@@ -219,6 +231,39 @@ export class OrganizationHealth {
       });
     while (!done() && monotonic() - from < withinMs) await Promise.race([this.prober.change(), late]);
     over.abort(new Error("Done"));
+  }
+
+  async #heal(): Promise<void> {
+    const { healer, monotonic } = this.#deps;
+    const facts = this.#facts;
+    if (healer === undefined || facts === undefined || this.#engine === undefined || !this.#reportsTunnels)
+      return;
+    const urgent = await healer.step(this.#seen(facts)).catch(() => []);
+    if (urgent.length === 0) return;
+    this.prober.soon(urgent);
+    this.#roundAt = Math.min(this.#roundAt, monotonic() + lookAgainMs);
+  }
+
+  #seen(facts: Facts): Seen {
+    const now = this.#deps.monotonic();
+    const special = [...facts.lighthouses, ...facts.relays];
+    const remotes = special.flatMap((address) => this.#tunnels.get(address)?.remote ?? []);
+    const addresses = new Set([
+      ...this.prober.records().map(([address]) => address),
+      ...this.#tunnels.all.map(({ address }) => address),
+    ]);
+    const peers = [...addresses].map((address) => {
+      const record = this.prober.record(address);
+      return {
+        address,
+        name: this.#nameOf(address),
+        isLighthouse: facts.lighthouses.includes(address),
+        isBroken: record !== undefined && isBroken(record, now),
+        answeredAt: record?.answeredAt,
+        tunnel: this.#tunnels.get(address),
+      };
+    });
+    return { now, peers, relays: facts.relays, kept: [...facts.underlays, ...remotes.map(hostOf)] };
   }
 
   async #round(): Promise<void> {

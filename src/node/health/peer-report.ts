@@ -13,6 +13,8 @@ export type PeerReport = {
   remote?: string;
   /** The names of the relays, for a relayed one. */
   relays?: string[];
+  /** What healing did about its path. */
+  note?: string;
   lighthouse?: true;
   /** broken: it answered in the last ten minutes and has stopped. not_probed: it never answered, or was not asked. */
   probe: "answers" | "broken" | "not_probed";
@@ -23,6 +25,9 @@ export type PeerReport = {
   age_s?: number;
   /** RFC 3339. */
   certificate_not_after?: string;
+  /** Those in its certificate. */
+  groups?: readonly string[];
+  fingerprint?: string;
 };
 
 export type PeerSeen = {
@@ -33,20 +38,24 @@ export type PeerSeen = {
   reportsTunnels: boolean;
   record: ProbeRecord | undefined;
   nameOf(address: string): string;
+  note?: string | undefined;
   now: number;
 };
 
 export function describePeer(seen: PeerSeen): PeerReport {
   const { address, name, tunnel, record, now } = seen;
-  const end = tunnel?.certificateNotAfter;
+  const { notAfter, groups, fingerprint } = tunnel?.certificate ?? {};
   return {
     name,
     address,
     ...pathOf(seen),
     ...(seen.isLighthouse ? { lighthouse: true as const } : {}),
+    ...(seen.note === undefined ? {} : { note: seen.note }),
     ...probeOf(record, now),
     ...(tunnel === undefined ? {} : { age_s: Math.floor((now - tunnel.since) / 1000) }),
-    ...(end === undefined ? {} : { certificate_not_after: end }),
+    ...(notAfter === undefined ? {} : { certificate_not_after: notAfter }),
+    ...(groups === undefined ? {} : { groups }),
+    ...(fingerprint === undefined ? {} : { fingerprint }),
   };
 }
 
@@ -69,7 +78,9 @@ function probeOf(
   const loss = lossOf(record, now);
   if (isBroken(record, now)) return { probe: "broken", ...(loss === undefined ? {} : { loss }) };
   if (loss === undefined || record.rttMs === undefined) return { probe: "not_probed" };
-  return { probe: "answers", rtt_ms: Math.round(record.rttMs * 100) / 100, loss };
+  // The last answer says nothing about a probe that was missed since.
+  const rtt = record.missed > 0 ? {} : { rtt_ms: Math.round(record.rttMs * 100) / 100 };
+  return { probe: "answers", ...rtt, loss };
 }
 
 /** Broken ones first, then lighthouses, then by name. */

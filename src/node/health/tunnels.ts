@@ -8,7 +8,10 @@ export type EngineTunnel = {
   messageCounter: number;
   currentRemote: string;
   currentRelaysToMe: readonly string[];
-  cert?: { details: { name: string; notAfter: string } } | null | undefined;
+  cert?:
+    | { details: { name: string; notAfter: string; groups: readonly string[] }; fingerprint: string }
+    | null
+    | undefined;
 };
 
 export type SeenTunnel = {
@@ -19,7 +22,7 @@ export type SeenTunnel = {
   remote: string | undefined;
   /** Overlay addresses. */
   relays: readonly string[];
-  certificateNotAfter: string | undefined;
+  certificate: { notAfter: string; groups: readonly string[]; fingerprint: string } | undefined;
   index: number;
   /** Monotonic ms, when this index was first seen. */
   since: number;
@@ -82,7 +85,9 @@ function merge(
     name: cert?.details.name ?? before?.name ?? address,
     remote: /^\[?[\d.:a-fA-F]+\]?:[1-9]\d*$/.test(tunnel.currentRemote) ? tunnel.currentRemote : undefined,
     relays: tunnel.currentRelaysToMe,
-    certificateNotAfter: cert?.details.notAfter,
+    certificate: cert
+      ? { notAfter: cert.details.notAfter, groups: cert.details.groups, fingerprint: cert.fingerprint }
+      : undefined,
     index,
     since: isSame ? before.since : now,
     counter,

@@ -10,8 +10,7 @@ import type { Log } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
 import { engineUnit } from "../../platform/systemd.ts";
-import type { System } from "../../system.ts";
-import { testConfig } from "../engine/engine.ts";
+import { testConfig, type EngineRunner } from "../engine/engine.ts";
 import { engineInUse, runsFile, type VersionOf } from "../engine/engine-in-use.ts";
 
 export type Member = {
@@ -46,7 +45,7 @@ export async function adaptConfigurations(
   engine: Engine,
   configRoot: string,
   undo: () => Promise<boolean>,
-  { log, system }: { log: Log; system: Pick<System, "run"> },
+  { log, system }: { log: Log; system: EngineRunner },
 ): Promise<void> {
   for (const { slug, examine, synchronize } of members) {
     const path = join(configRoot, slug, "config.yml");

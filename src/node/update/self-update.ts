@@ -33,6 +33,7 @@ import { hasSystemd } from "../../platform/service-manager.ts";
 import { checkRelease, fetchRelease, type Patience, type UpdateRequest } from "../files/published-release.ts";
 import { planSeenSequence, rememberSequence, writeSeenSequence } from "../files/update-marker.ts";
 import { planGuard } from "./update-guard.ts";
+import { handOverControlPlane, planHandOver } from "./control-plane-handover.ts";
 import { guardedUnits, planUnderGuard, refuseSecond, replaceUnderGuard, versionOf } from "./update-trial.ts";
 
 export type UpdateOutcome = {
@@ -82,6 +83,7 @@ export async function selfUpdate(
     }
     writeSeenSequence(places.stateDb, manifest.sequence);
     await replaceUnderGuard(candidate, outcome, places, system);
+    await handOverControlPlane(system);
     return { ...outcome, changed: true };
   });
 }
@@ -139,6 +141,7 @@ export async function planSelfUpdate(
     ...(guardedUnits().length > 0
       ? [...planUnderGuard(path, places), ...(await planGuard(path, system))]
       : [...planSwap(path), ...planChanges(planRestart(places, system))]),
+    ...(await planHandOver(system)),
   ];
 }
 
@@ -155,6 +158,7 @@ export async function rollBackSelf(places: Places, system: System): Promise<Upda
     const to = existsSync(kept) ? await versionOf(kept, system) : undefined;
     rollBack(path);
     if (hasSystemd()) await system.run(systemctlCommand("try-restart", daemonUnit), { timeoutMs: 90_000 });
+    await handOverControlPlane(system);
     return { from: buildInfo.version, to: to ?? "unknown", source: "rollback" as const, changed: true, path };
   });
 }
@@ -164,7 +168,8 @@ export async function planRollBackSelf(places: Places, system: System): Promise<
   await requireOwned(system);
   await refuseSecond(places, system);
   const restart: Step = { step: "run", argv: systemctlCommand("try-restart", daemonUnit) };
-  return [...planExchange(system.executable), ...(hasSystemd() ? [restart] : [])];
+  const restarts = [...(hasSystemd() ? [restart] : []), ...(await planHandOver(system))];
+  return [...planExchange(system.executable), ...restarts];
 }
 
 /** Refuses an executable that a package owns or that runs from source; with services, one that others than root can replace. */

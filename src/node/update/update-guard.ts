@@ -7,6 +7,7 @@ import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
 import { authTimer, daemonUnit, guardUnit, systemctlCommand, unitDirectory } from "../../platform/systemd.ts";
+import { unitProperties } from "../../platform/unit-properties.ts";
 import { bringBack, keptPath, putInPlace } from "../../release/replace.ts";
 import type { System } from "../../system.ts";
 import { readMarker, writeMarker, type Marker } from "../files/update-marker.ts";
@@ -87,14 +88,10 @@ async function judgeDaemon(system: System): Promise<string | undefined> {
   await system.sleep(1000);
   let [since, livingPid] = [0, ""];
   for (let waited = 1000; waited < readyWithinMs + stableMs; waited += 500) {
-    const { stdout } = await system.run(
-      systemctlCommand("show", "--property=ActiveState,MainPID,Job,NRestarts", daemonUnit),
-    );
-    const value = (name: string) => new RegExp(`^${name}=(.*)$`, "m").exec(stdout)?.[1] ?? "";
-    if (value("Job") === "" && Number(value("NRestarts")) >= maxRestarts)
-      return "the daemon crashes repeatedly";
-    const up = value("ActiveState") === "active" && value("Job") === "";
-    if (!up || value("MainPID") !== livingPid) [since, livingPid] = [waited, up ? value("MainPID") : ""];
+    const unit = await unitProperties(daemonUnit, ["ActiveState", "MainPID", "Job", "NRestarts"], system);
+    if (unit.Job === "" && Number(unit.NRestarts) >= maxRestarts) return "the daemon crashes repeatedly";
+    const up = unit.ActiveState === "active" && unit.Job === "";
+    if (!up || unit.MainPID !== livingPid) [since, livingPid] = [waited, up ? unit.MainPID : ""];
     if (livingPid !== "" && waited - since >= stableMs) return undefined;
     if (livingPid === "" && waited >= readyWithinMs) return "the daemon does not become ready";
     await system.sleep(500);

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { maxPageBytes } from "../http/lists.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
-import { eventsAfter, typesAfter, type EventRow } from "../store/tables/events.ts";
+import { eventsAfter, eventsBefore, typesAfter, type EventRow } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import { readArchiveKey } from "./archive-key.ts";
@@ -56,6 +56,15 @@ export async function listEvents(
   const isFull = page.length === limit;
   const hasMore = last !== undefined && (isFull || (await typesAfter(db, orgId, last, 1)).length > 0);
   return { events: page, next: hasMore ? last : undefined };
+}
+
+/** The newest events before the one with the id `before`, oldest first, with the same maxima. */
+export async function listEventsBefore(
+  db: Pick<Reader, "all">,
+  orgId: number,
+  { before, limit }: { before: number; limit: number },
+): Promise<Event[]> {
+  return (await eventsBefore(db, orgId, before, { limit, bytes: maxPageBytes })).map(showEvent);
 }
 
 export type Chain = {

@@ -19,6 +19,7 @@ import { addresses } from "../store/tables/addresses.ts";
 import { heldNames } from "../store/tables/held-names.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
+import { policies } from "../store/tables/policies.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
 import { retiredTokens } from "../store/tables/retired-tokens.ts";
 import { serviceTokens } from "../store/tables/service-tokens.ts";
@@ -56,6 +57,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     if (doOverridesDiffer(org, same)) carried.overrides_back.push(slug);
     await carryNodes(old, tx, { id, slug, version: configVersion }, now, carried);
     await carryRules(old, tx, id, now, carried);
+    await settlePolicy(old, tx, id);
     await carryNodeTokens(old, tx, id);
     if (await hasLostAuthority(old, tx, id, now)) carried.authorities_lost.push(slug);
     await carryTokens(old, tx, id);
@@ -212,6 +214,17 @@ async function carryRules(old: Reader, tx: Transaction, orgId: number, now: numb
     await firewallRules.update(tx, { orgId, id }, row);
   }
   carried.lost_rules += present.size;
+}
+
+/**
+ * An application that waited for its confirmation at the backup stays: taking it back could bring back rules that were
+ * deleted since. Plans of either database are outdated.
+ */
+async function settlePolicy(old: Reader, tx: Transaction, orgId: number): Promise<void> {
+  const [known, replaced] = [await policies.find(tx, { orgId }), await policies.find(old, { orgId })];
+  if (known === undefined) return;
+  const version = Math.max(known.version, replaced?.version ?? 0) + 1;
+  await policies.update(tx, { orgId }, { version, unconfirmedUntil: null, undo: null });
 }
 
 const nodeToken = nodes.pick("id", "hostPublicKey", "tokenHash");

@@ -30,6 +30,8 @@ export const Member = v.object({
   state: v.picklist(["active", "invited"]),
   created_at: v.string(),
   expires_at: v.nullable(v.string()),
+  /** The number under which events name the person; null while invited. */
+  user_id: v.nullable(v.number()),
 });
 export type Member = v.InferOutput<typeof Member>;
 /** `link` is shown once. The inviter passes it on. */
@@ -59,6 +61,7 @@ export function showMember({ id, email, role, userId, createdAt, expiresAt }: Me
     state: userId === null ? "invited" : "active",
     created_at: formatTime(createdAt),
     expires_at: expiresAt === null ? null : formatTime(expiresAt),
+    user_id: userId,
   };
 }
 

@@ -110,9 +110,12 @@ export function* accessChanges(
 ): Generator<unknown, Plan["access"]> {
   const members = nodes.filter(({ isActive }) => isActive);
   const after = { rules: changedRules(rules, changes.rules), members: changedNodes(members, changes.nodes) };
+  yield;
   const reach = yield* makeReach({ rules, members }, after);
   const found = yield* reach.changes();
+  yield;
   const counted = found.map((change) => ({ ...change, pairs: pairsOf(change) }));
+  yield;
   const sorted = counted.toSorted((a, b) => b.pairs - a.pairs);
   yield;
   return {

@@ -26,7 +26,7 @@ export function* readDocument(text: string): Generator<unknown, PlainDocument> {
   let count = 0;
   for (const lexeme of new Lexer().lex(text)) {
     for (const token of parser.next(lexeme)) tokens.push(token);
-    if (++count % 200 === 0) yield;
+    if (++count % 50 === 0) yield;
   }
   for (const token of parser.end()) tokens.push(token);
   yield;

@@ -12,7 +12,7 @@ import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import { serviceTokens } from "../store/tables/service-tokens.ts";
 import { users } from "../store/tables/users.ts";
 import { readPolicyNodes } from "./policy-nodes.ts";
-import { PolicyTest, runTests, type TestFailure } from "./policy-tests.ts";
+import { PolicyTest, runTests, type Tested, type TestFailure } from "./policy-tests.ts";
 import { readRules } from "./stored-rules.ts";
 
 /** What editPolicy throws. */
@@ -41,25 +41,24 @@ export async function editPolicy<T>(
   requireConfirmed(row);
   requireByHand(row);
   const tests = storedTests(row);
-  const before = await failuresIn(tx, orgId, tests);
+  const before = tests.length === 0 ? undefined : await stateIn(tx, orgId);
   const result = await edit();
-  const after = await failuresIn(tx, orgId, tests);
-  const failing = new Set(before.map(({ test }) => test));
-  const broken = after.filter(({ test }) => !failing.has(test));
-  if (broken.length > 0) throw testsFailed(broken, "The change is refused");
+  if (before !== undefined) requirePassing(tests, before, await stateIn(tx, orgId));
   await raisePolicyVersion(tx, orgId, now);
   return result;
 }
 
-async function failuresIn(
-  tx: Pick<Reader, "all">,
-  orgId: number,
-  tests: readonly PolicyTest[],
-): Promise<TestFailure[]> {
-  if (tests.length === 0) return [];
-  return atOnce(
-    runTests(tests, { rules: await readRules(tx, orgId), members: await readPolicyNodes(tx, orgId) }),
-  );
+async function stateIn(tx: Pick<Reader, "all">, orgId: number): Promise<Tested> {
+  return { rules: await readRules(tx, orgId), members: await readPolicyNodes(tx, orgId) };
+}
+
+/** Throws policy_test_failed if a test fails that passed before. */
+function requirePassing(tests: readonly PolicyTest[], before: Tested, after: Tested): void {
+  const failures = atOnce(runTests(tests, after));
+  if (failures.length === 0) return;
+  const failing = new Set(atOnce(runTests(tests, before)).map(({ test }) => test));
+  const broken = failures.filter(({ test }) => !failing.has(test));
+  if (broken.length > 0) throw testsFailed(broken, "The change is refused");
 }
 
 /** Drift begins with the first edit after an application. */

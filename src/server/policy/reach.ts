@@ -51,6 +51,7 @@ export function identityOf({
 export function* makeReach(before: State, after: State = before): Generator<unknown, Reach> {
   const out = laneOf("outbound", before.rules, after.rules);
   const into = laneOf("inbound", before.rules, after.rules);
+  yield;
   const classes = yield* classify(out, into, before.members, after.members);
   const find = new Map<NodeClass, Ready>(classes.map((each) => [each, each]));
   const memo = new Map<string, Access>();
@@ -72,7 +73,7 @@ export function* makeReach(before: State, after: State = before): Generator<unkn
     },
     *changes() {
       const found: Change[] = [];
-      for (const [at, from] of classes.entries()) {
+      for (const from of classes) {
         for (const to of classes) {
           if (from === to && from.members.length < 2) continue;
           if (from.isSame && to.isSame && !isTouched(from, to, out, into)) continue;
@@ -80,7 +81,7 @@ export function* makeReach(before: State, after: State = before): Generator<unkn
           const [gains, loses] = [subtract(is, was), subtract(was, is)];
           if (!isNothing(gains) || !isNothing(loses)) found.push({ from, to, gains, loses });
         }
-        if (at % 8 === 0 || classes.length > 500) yield;
+        yield;
       }
       return found;
     },
@@ -258,15 +259,18 @@ function unionOf(lane: Lane, bits: Uint32Array): Access {
   const tcp: [number, number][] = [];
   const udp: [number, number][] = [];
   let icmp = false;
-  for (const [at, { rule }] of lane.rules.entries()) {
-    if (((bits[at >> 5] ?? 0) & (1 << (at & 31))) === 0) continue;
-    const range = portRange(rule.ports);
-    if (range === undefined) continue;
-    const [first, last] = range === "any" ? [1, 65_535] : range;
-    if (rule.protocol === "tcp" || rule.protocol === "any") tcp.push([first, last]);
-    if (rule.protocol === "udp" || rule.protocol === "any") udp.push([first, last]);
-    // For the engine an ICMP packet has no port, so a rule with ports never covers it.
-    if ((rule.protocol === "icmp" || rule.protocol === "any") && range === "any") icmp = true;
+  for (const [place, word] of bits.entries()) {
+    // Clears the lowest bit in each turn: most bits are zero.
+    for (let rest = word; rest !== 0; rest &= rest - 1) {
+      const { rule } = lane.rules[place * 32 + 31 - Math.clz32(rest & -rest)] ?? {};
+      const range = rule === undefined ? undefined : portRange(rule.ports);
+      if (rule === undefined || range === undefined) continue;
+      const [first, last] = range === "any" ? [1, 65_535] : range;
+      if (rule.protocol === "tcp" || rule.protocol === "any") tcp.push([first, last]);
+      if (rule.protocol === "udp" || rule.protocol === "any") udp.push([first, last]);
+      // For the engine an ICMP packet has no port, so a rule with ports never covers it.
+      if ((rule.protocol === "icmp" || rule.protocol === "any") && range === "any") icmp = true;
+    }
   }
   return { tcp: merged(tcp), udp: merged(udp), icmp };
 }

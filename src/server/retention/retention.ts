@@ -49,9 +49,9 @@ async function archiveChain(
   }
 }
 
-/** Writes exclude each other, so that one replica alone gets the turn. A time in the future comes from a clock that was ahead. */
+/** The lease of the loop excludes other servers. A time in the future comes from a clock that was ahead. */
 function takeTurn(db: Database, now: number): Promise<boolean> {
-  return db.write(async (tx) => {
+  return db.writeFor("rows", async (tx) => {
     const last = Number((await readMeta(tx, turnKey)) ?? 0);
     if (last <= now && now - last < everyMs) return false;
     await setMeta(tx, turnKey, String(now));

@@ -1,7 +1,8 @@
 // The route of an organization's audit log.
 
 import * as v from "valibot";
-import { Event, listEvents } from "../audit/read.ts";
+import { Event, listEvents, listEventsBefore } from "../audit/read.ts";
+import { AppError } from "../../errors.ts";
 import { organizationRoute, query, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
 
@@ -16,6 +17,7 @@ const whole = (min: number, max: number) =>
 
 const EventQuery = v.strictObject({
   after: v.optional(whole(0, Number.MAX_SAFE_INTEGER), "0"),
+  before: v.optional(whole(1, Number.MAX_SAFE_INTEGER)),
   limit: v.optional(whole(1, 1000), "100"),
 });
 
@@ -29,7 +31,7 @@ export function eventRoutes({ db, publicUrl }: Services): Route[] {
       summary:
         "The audit log after the event with the id `after`, oldest first. Use the last id of a page as the next `after`. " +
         "A page ends after `limit` events, or earlier: it has at most 1 MiB, but at least one event. The header `Link` " +
-        "tells whether there are more. `before` and `after` hold only what changed. " +
+        "tells whether there are more. With `before` instead, the newest events before that id, for reading backwards. In an event, `before` and `after` hold only what changed. " +
         "`hash` is the SHA-256 (hex) of the previous event's hash (empty for the first), a line feed, and the event's " +
         "JSON as in this answer, without spaces, `id` and `hash`",
       takes: query(EventQuery),
@@ -41,6 +43,11 @@ export function eventRoutes({ db, publicUrl }: Services): Route[] {
         },
       },
       async handle(call, input) {
+        const { before, limit } = input;
+        if (before !== undefined) {
+          if (input.after > 0) throw new AppError("bad_request", "Give after or before, not both.");
+          return { body: await listEventsBefore(db, call.org.id, { before, limit }) };
+        }
         const { events, next: last } = await listEvents(db, call.org.id, input);
         if (last === undefined) return { body: events };
         const path = `${publicUrl}/api/org/${call.org.slug}/events/`;

@@ -130,6 +130,7 @@ function writingRoutes(services: Services): Route[] {
         "policy_changed",
         "policy_unconfirmed",
         "too_many_rules",
+        "too_many_certificates",
         "conflict",
         "busy",
       ],
@@ -156,7 +157,7 @@ function writingRoutes(services: Services): Route[] {
       summary: "Take back the policy that waits for its confirmation",
       takes: nothing,
       answers: { 200: { description: "The version", schema: Version } },
-      errors: ["conflict"],
+      errors: ["conflict", "too_many_certificates"],
       handle: async (call) => ({ body: await revertPolicy(services, call.org, actorOf(call)) }),
     }),
   ];

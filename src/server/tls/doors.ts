@@ -30,6 +30,9 @@ export type DoorOptions = {
   /** The operator's files, a certificate of the server's own CA, or one from an ACME server. */
   tls?: { certFile: string; keyFile: string } | "auto" | AcmeTls;
   trustedProxies: readonly Network[];
+  /** A service, whose next process listens beside it; and whether this is that next process (listeners.ts). */
+  isService?: boolean;
+  isSuccessor?: boolean;
 };
 
 type Deps = { db: Database; secretKey: SecretKeys; system: Pick<System, "now" | "random">; log: Log };

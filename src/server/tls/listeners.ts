@@ -21,6 +21,10 @@ export type TlsSource = { read(): TlsPair; stamp(): string; readonly isStrict: b
 export type ListenOptions = {
   listen: ListenAddress;
   tls: TlsSource | undefined;
+  /** A service: its next process listens beside it before it ends. */
+  isService?: boolean;
+  /** This is that next process. */
+  isSuccessor?: boolean;
   trustedProxies: readonly Network[];
 };
 
@@ -51,11 +55,15 @@ const stopWithinMs = 10_000;
 const strictS = 2_592_000;
 
 /** A changed certificate needs a new listener: Bun cannot change the certificate of a running one. */
-export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, log: Log): Listeners {
+export function makeListeners(
+  { listen, tls, trustedProxies, isService = false, isSuccessor = false }: ListenOptions,
+  log: Log,
+): Listeners {
   let app: Application | undefined;
   let current: Listener | undefined;
   let timer: ReturnType<typeof setInterval> | undefined;
   let seen = tls?.stamp();
+  const isShared = tls !== undefined || isService;
   const misdirected = makeGuard(listen);
 
   const handlers = () =>
@@ -71,7 +79,7 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
       port,
       development: false,
       idleTimeout: idleTimeoutS,
-      reusePort: tls !== undefined,
+      reusePort: isShared,
       ...(tls === undefined ? {} : { tls: tls.read() }),
       ...handlers(),
       error(error) {
@@ -98,7 +106,7 @@ export function makeListeners({ listen, tls, trustedProxies }: ListenOptions, lo
   return {
     bind() {
       // `reusePort` shares the port with any process: first check that no other process uses it.
-      if (tls !== undefined && listen.port !== 0)
+      if (isShared && !isSuccessor && listen.port !== 0)
         listening(() => Bun.listen(probe(listen)), "--listen", listen).stop(true);
       current = listening(() => open(listen.port), "--listen", listen);
       if (tls !== undefined) timer = setInterval(renew, checkTlsMs);
@@ -141,8 +149,14 @@ function handlersOf(
   });
   let edge: Edge | undefined;
   const strict = strictTransport(isStrict ? app.services.publicUrl : undefined);
-  const answer = (request: Request, server: Bun.Server<undefined>) =>
-    refuse(request) ?? app.fetch(request, (edge ??= edgeOf(server)));
+  const answer = (request: Request, server: Bun.Server<undefined>) => {
+    edge ??= edgeOf(server);
+    const address = isHealthCheck(request) ? edge.addressOf(request) : undefined;
+    if (address === undefined) return refuse(request) ?? app.fetch(request, edge);
+    const { method, headers } = request;
+    const named = new Request(`http://localhost${request.url}`, { method, headers });
+    return app.fetch(named, { addressOf: () => address });
+  };
   const fetch = (request: Request, server: Bun.Server<undefined>) => strict(request, answer(request, server));
   const routes = Object.fromEntries(
     app.direct.map((route) => [
@@ -159,6 +173,11 @@ function handlersOf(
     ]),
   );
   return { fetch, routes };
+}
+
+/** HTTP/1.0 needs no Host header, and load balancers check in that way. Without it, the URL is a path alone. */
+function isHealthCheck({ url, headers }: Request): boolean {
+  return (url === "/healthz" || url === "/readyz") && headers.get("host") === null;
 }
 
 type Answered = Response | Promise<Response>;
@@ -208,12 +227,17 @@ function makeGuard({ hostname }: ListenAddress) {
 }
 
 /** `/metrics` in the text format of Prometheus, and nothing else. */
-export function listenForMetrics(listen: ListenAddress, write: () => Promise<string>, log: Log): Listener {
+export function listenForMetrics(
+  { isService = false, ...listen }: ListenAddress & { isService?: boolean | undefined },
+  write: () => Promise<string>,
+  log: Log,
+): Listener {
   const misdirected = makeGuard(listen);
   const open = () =>
     Bun.serve({
       hostname: listen.hostname,
       port: listen.port,
+      reusePort: isService,
       development: false,
       async fetch(request) {
         const refused = misdirected(request);

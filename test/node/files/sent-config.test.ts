@@ -15,6 +15,7 @@ import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
 import { readStatusWithoutDaemon } from "../../../src/daemon/status-without-daemon.ts";
 import { followEdge, makeControl, nodePath, registerByCommand } from "../../support/node.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 
 const here = useSentConfig();
@@ -196,7 +197,7 @@ test("interface, port and network of another organization are left out", () => {
   const own = deviceName("acme");
   for (const dev of ["neb7", deviceName("other"), deviceName("third"), "lo", ".."]) {
     const { kept, keys } = sent({ tun: { dev } });
-    expect([kept["tun"], keys]).toEqual([{ dev: own }, ["tun.dev"]]);
+    expect([kept["tun"], keys]).toEqual([{ dev: "ov-acme" }, ["tun.dev"]]);
   }
   expect(sent({ tun: { dev: own } }).keys).toEqual([]);
   expect(sent({ tun: { dev: "neb8" } }).keys).toEqual([]);
@@ -330,4 +331,31 @@ test("messages about a hostile configuration stay short and printable", () => {
   expect(JSON.stringify(leftOut).length).toBeLessThan(6000);
   expect(leftOut.length).toBeLessThan(30);
   expect(JSON.stringify(leftOut)).not.toContain("\\u001b");
+});
+
+test("a new node's interface has a readable name; a registered one keeps its name, and collisions get the hash", () => {
+  const hash = deviceName("acme");
+  const sentDevice = (slug: string, directory: string) => {
+    const text = stringifyYaml({ pki: {}, tun: { dev: deviceName(slug) } });
+    const { config, leftOut } = readSent(text, { directory, slug, hostCrt: "", attached: [] });
+    expect(leftOut).toEqual([]);
+    return config["tun"];
+  };
+  using root = temporaryDirectory();
+  const directory = join(root.path, "acme");
+  mkdirSync(directory);
+  expect(sentDevice("acme", directory)).toEqual({ dev: "ov-acme" });
+  for (const dev of [hash, "ov-acme"]) {
+    writeFileSync(join(directory, "config.yml"), stringifyYaml({ tun: { dev } }));
+    expect(sentDevice("acme", directory)).toEqual({ dev });
+  }
+  // 16 bytes, and a name that looks like the hash of another organization.
+  for (const slug of ["thirteen-byte", "0123456789"])
+    expect(sentDevice(slug, join(root.path, slug))).toEqual({ dev: deviceName(slug) });
+  expect(sentDevice("twelve-bytes", join(root.path, "twelve-bytes"))).toEqual({ dev: "ov-twelve-bytes" });
+  const other = join(root.path, "other");
+  mkdirSync(other);
+  writeFileSync(join(other, "node-config.json"), "{}");
+  writeFileSync(join(other, "config.yml"), stringifyYaml({ tun: { dev: "ov-beta" } }));
+  expect(sentDevice("beta", join(root.path, "beta"))).toEqual({ dev: deviceName("beta") });
 });

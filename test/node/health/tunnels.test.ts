@@ -7,7 +7,7 @@ const tunnel = (change: Partial<EngineTunnel> = {}): EngineTunnel => ({
   messageCounter: 10,
   currentRemote: "192.0.2.2:4242",
   currentRelaysToMe: ["10.77.0.1"],
-  cert: { details: { name: "b", notAfter: "2027-02-18T12:00:00Z" } },
+  cert: { details: { name: "b", notAfter: "2027-02-18T12:00:00Z", groups: [] }, fingerprint: "ab" },
   ...change,
 });
 const own = ["10.77.0.9"];

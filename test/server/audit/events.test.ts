@@ -138,7 +138,7 @@ test("a reader resumes at its cursor and gets only newer events", async () => {
   await send("POST", "groups/", { name: "later" });
   const { list } = await events(`?after=${all.at(-1)?.id}`);
   expect(list.map((each) => each.type)).toEqual(["group.created"]);
-  for (const query of ["?after=-1", "?limit=0", "?limit=1001", "?after=x", "?before=3"]) {
+  for (const query of ["?after=-1", "?limit=0", "?limit=1001", "?after=x", "?before=0", "?newest=3"]) {
     expect((await send("GET", `events/${query}`)).status).toBe(400);
   }
 });
@@ -194,4 +194,16 @@ test("verification finds that all events of an organization were deleted", async
     tx.run("DELETE FROM events WHERE org_id = (SELECT id FROM organizations WHERE slug = 'emptied')"),
   );
   expect(faultIn(await chains())).toContain("the log of emptied is empty");
+});
+
+test("the log is read backwards by before, which does not go with after", async () => {
+  const { list } = await events("?limit=1000");
+  const ids = list.map(({ id }) => id);
+  const newest = await events("?before=999999999999999&limit=3");
+  expect(newest.list.map(({ id }) => id)).toEqual(ids.slice(-3));
+  const older = await events(`?before=${newest.list[0]?.id}&limit=3`);
+  expect(older.list.map(({ id }) => id)).toEqual(ids.slice(-6, -3));
+  expect((await events(`?before=${ids[0]}`)).list).toEqual([]);
+  const both = await server.send("GET", "/api/org/acme/events/?before=9&after=3", { token: owner });
+  expect(both.status).toBe(400);
 });

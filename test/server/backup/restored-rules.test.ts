@@ -58,3 +58,17 @@ test("rules and rights that ended after the backup do not come back; what is los
     groups: expect.arrayContaining([expect.objectContaining({ name: "new" })]),
   });
 }, 60_000);
+
+test("an application that was unconfirmed at the backup stays: rules deleted since do not come back with it", async () => {
+  await populate();
+  await must("rule create acme --protocol tcp --ports 22 --peer any --description deleted");
+  const policy = "rules:\n  - {direction: outbound, peer: any, target: any}\n";
+  await must("policy apply acme - --prune --confirm 1h", place.data, policy);
+  await must(`backup ${place.backup}`);
+  await must("policy confirm acme");
+  await stop();
+  await json(`restore ${place.backup} --replace`);
+  const shown = v.looseObject({ unconfirmed: v.null(), policy: v.string(), version: v.number() });
+  // Higher than any plan of either database.
+  expect(v.parse(shown, await json("policy get acme"))).toMatchObject({ policy, version: 3 });
+}, 60_000);

@@ -6,7 +6,7 @@ import { ErrorBody } from "../../../src/protocol.ts";
 import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
 import { checkPolicies, revertUnconfirmed } from "../../../src/server/policy-files/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { registerNode, registrationToken, type RegisteredNode } from "../../support/nodes.ts";
+import { downloadOf, registerNode, registrationToken, type RegisteredNode } from "../../support/nodes.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;
@@ -107,6 +107,28 @@ describe("apply", () => {
     expect((await events("policy.applied"))[0]?.after).toMatchObject({
       counts: { rules_created: 1, rules_deleted: 0, nodes: 1 },
     });
+  });
+
+  test("gives nodes that are not concerned nothing to download", async () => {
+    await applied(base);
+    const [ofWeb, ofDb] = [downloadOf(await web.download()).etag, downloadOf(await db.download()).etag];
+    await applied(base.replace("ports: 5432", "ports: 5432-5433"));
+    expect((await web.download(ofWeb)).status).toBe(304);
+    expect((await db.download(ofDb)).status).toBe(200);
+  });
+
+  test("of two editors at once who planned on one version, one succeeds", async () => {
+    const { version } = await plan(base);
+    const answers = await Promise.all(["one", "two"].map((word) => apply(`${base}# ${word}\n`, { version })));
+    expect(answers.map(({ status }) => status).sort((a, b) => a - b)).toEqual([200, 409]);
+  });
+
+  test("records one event with the difference, and the certificates that follow from it", async () => {
+    const last = (await api("GET", "events/?limit=500")).json;
+    const before = v.parse(Events, last).length;
+    await applied(base);
+    const after = v.parse(Events, (await api("GET", "events/?limit=500")).json).slice(before);
+    expect(after.map(({ type }) => type)).toEqual(["policy.applied", "certificate.issued"]);
   });
 
   test("keeps the id of a rule whose description alone changes", async () => {

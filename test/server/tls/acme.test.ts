@@ -170,6 +170,27 @@ describeAcme("certificates by ACME", () => {
     expect(plane.logged()).toContain("offers no dns-01 for 127.0.0.1");
   }, 60_000);
 
+  test("a stop does not wait for a hook that hangs, and is no failure", async () => {
+    await using all = await prepare();
+    const { plane, acme } = all;
+    const closing = new AbortController();
+    const ran: string[] = [];
+    const run: System["run"] = (argv) => {
+      ran.push(argv[1] ?? "");
+      queueMicrotask(() => closing.abort(new Error("stopping")));
+      return new Promise(() => undefined);
+    };
+    const turn = plane.turn({ ...acme, dnsHook: "/bin/hook" }, { run })(closing.signal);
+    expect(
+      await turn.then(
+        () => "done",
+        (error: unknown) => String(error),
+      ),
+    ).toBe("Error: stopping");
+    expect([ran, (await plane.status()).failures]).toEqual([["add"], 0]);
+    expect(await plane.store.order()).toBeDefined();
+  }, 60_000);
+
   test("an external account is bound; without it the message names the flags", async () => {
     const externalAccount = { kid: "customer-7", key: Buffer.alloc(48, 7).toString("base64url") };
     await using all = await prepare({ externalAccount });
@@ -287,7 +308,9 @@ describeAcme("certificates by ACME", () => {
     });
     plane.clock.ms += 5 * minute;
     await plane.turn({ ...acme, trust: again.trust })(go());
-    expect((await plane.certificate())?.privateKey).not.toBe(lost?.privateKey ?? "");
+    const certificate = await plane.certificate();
+    expect(certificate?.wish.name).toBe(name);
+    expect(certificate?.privateKey).not.toBe(lost?.privateKey ?? "");
     const after = await plane.store.account(acme.directoryUrl, () =>
       Promise.reject(new Error("there is one")),
     );

@@ -67,6 +67,26 @@ export async function eventsAfter(
   return queryAll(reader, events, sql, [id, last, ...params]);
 }
 
+/** The newest events before an id, oldest first; otherwise as eventsAfter. */
+export async function eventsBefore(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  id: number,
+  { limit, bytes }: { limit: number; bytes: number },
+): Promise<EventRow[]> {
+  const sizes = `SELECT id, ${eventBytes} AS bytes FROM events WHERE id < $1 AND org_id = $3 ORDER BY id DESC LIMIT $2`;
+  let room = bytes;
+  let first: number | undefined;
+  for (const next of await queryAll(reader, measured, sizes, [id, limit, orgId])) {
+    room -= next.bytes;
+    if (room < 0 && first !== undefined) break;
+    first = next.id;
+  }
+  if (first === undefined) return [];
+  const sql = `SELECT ${events.select()} FROM events WHERE id >= $1 AND id < $2 AND org_id = $3 ORDER BY id`;
+  return queryAll(reader, events, sql, [first, id, orgId]);
+}
+
 /** The condition for one chain, with its parameter $3. */
 function ownedBy(orgId: number | null): [string, Params] {
   return orgId === null ? ["org_id IS NULL", []] : ["org_id = $3", [orgId]];

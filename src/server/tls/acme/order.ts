@@ -62,7 +62,8 @@ export async function obtainCertificate(
     if (error instanceof OrderEnded || isUseless) await store.dropOrder();
     throw tooSlow.aborted ? lateError() : error;
   } finally {
-    for (const clean of cleaners) await clean();
+    // A stop does not wait for the program: the next attempt continues this order, and cleans up after it.
+    if (!deps.signal.aborted) for (const clean of cleaners) await clean();
   }
 }
 
@@ -242,7 +243,7 @@ function pause(
 function makeSolver(
   { dnsHook }: AcmeOptions,
   key: AccountKey,
-  { system, store }: OrderDeps,
+  { system, store, signal }: OrderDeps,
   cleaners: (() => Promise<void>)[],
 ): Solver {
   const type = dnsHook === undefined ? "http-01" : "dns-01";
@@ -273,9 +274,18 @@ function makeSolver(
     const record = `_acme-challenge.${identifier.value}`;
     const value = dnsValue(authorization);
     cleaners.push(() => runHook(system, dnsHook, ["remove", record, value]).catch(() => undefined));
-    await runHook(system, dnsHook, ["add", record, value]);
+    await unlessAborted(runHook(system, dnsHook, ["add", record, value]), signal);
     return challenge;
   };
+}
+
+/** Rejects when aborted, although the work goes on. */
+function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const abort = () => reject(signal.reason instanceof Error ? signal.reason : new Error("Aborted"));
+  if (signal.aborted) abort();
+  signal.addEventListener("abort", abort, { once: true });
+  return Promise.race([work, promise]).finally(() => signal.removeEventListener("abort", abort));
 }
 
 async function runHook(system: Pick<System, "run">, hook: string, args: string[]): Promise<void> {

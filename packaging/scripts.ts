@@ -1,0 +1,72 @@
+// What package managers run before and after they change files. An upgrade restarts only the daemon, which leaves its
+// engines running, and the control plane.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { brand } from "../src/brand.ts";
+import { authTimer, authUnit, daemonUnit } from "../src/platform/systemd.ts";
+
+const controlUnit = `${brand.id}-control.service`;
+const ours = `${daemonUnit} ${authTimer} ${authUnit} '${brand.id}@*.service' ${controlUnit}`;
+
+const underSystemd = "[ -d /run/systemd/system ]";
+
+/** Group and settings come from the files of the package. */
+const settle = `systemd-sysusers ${brand.id}.conf >/dev/null 2>&1 || true
+if ${underSystemd}; then
+	/usr/lib/systemd/systemd-sysctl 60-${brand.id}.conf >/dev/null 2>&1 || true
+	systemctl daemon-reload || true
+	systemctl try-restart ${daemonUnit} ${controlUnit} >/dev/null 2>&1 || true
+fi`;
+
+const stop = `if ${underSystemd}; then
+	systemctl stop ${ours} >/dev/null 2>&1 || true
+fi`;
+
+const forget = `if ${underSystemd}; then
+	systemctl daemon-reload || true
+fi`;
+
+const shell = (text: string) => `#!/bin/sh\nset -e\n${text}\n`;
+const onWords = (words: string, text: string) =>
+  shell(`case "$1" in\n${words})\n${text}\n\t;;\nesac\nexit 0`);
+
+/** For dpkg, which gives a word. */
+export function debScripts() {
+  return {
+    postinstall: onWords("configure", settle),
+    preremove: onWords("remove | deconfigure", stop),
+    postremove: purgeScript(),
+  };
+}
+
+/** For rpm, which gives the number of packages that remain. It has no purge, so data stays. */
+export function rpmScripts() {
+  return {
+    postinstall: shell(settle),
+    preremove: shell(`if [ "$1" = 0 ]; then\n${stop}\nfi`),
+    postremove: shell(forget),
+  };
+}
+
+/** A purge deletes what \`sh install --uninstall --purge\` deletes, by name, and keeps the data of a control plane. */
+function purgeScript(): string {
+  const script = readFileSync(join(import.meta.dir, "../install"), "utf8");
+  const end = '{ main "$@"; exit; }\n';
+  if (!script.endsWith(end)) throw new Error("install: its last line is not as expected");
+  const links = `for each in /etc/systemd/system/*.wants/${brand.id}*; do
+	case $(readlink "$each") in /usr/lib/systemd/system/${brand.id}* | /lib/systemd/system/${brand.id}*) rm -f "$each" ;; esac
+done`;
+  return `${script.slice(0, -end.length)}
+case "$1" in
+remove)
+	${forget.replaceAll("\n", "\n\t")}
+	;;
+purge)
+	${links.replaceAll("\n", "\n\t")}
+	(main --uninstall --purge --prefix /usr)
+	;;
+esac
+exit 0
+`;
+}

@@ -1,0 +1,69 @@
+// The handover of a running control plane to a new process of the same command line, usually of a new version: on SIGHUP the
+// process starts its successor, which listens on the same port beside it; then the former one answers what it has begun,
+// and ends. If the successor does not start, nothing changes.
+
+import { brand } from "../brand.ts";
+import type { Log } from "../log.ts";
+import type { System } from "../system.ts";
+
+/** Longer than a migration of a usual database. */
+const startsWithinMs = 300_000;
+
+/** The process that this one takes over from; undefined if it starts by itself. */
+export function formerProcess(env: System["env"]): number | undefined {
+  const pid = Number(env[brand.successorVariable]);
+  // Only its own child: the variable could be a leftover.
+  return pid === process.ppid && pid > 1 ? pid : undefined;
+}
+
+/** Resolves with the process id of a successor that answers requests. Starts one at each SIGHUP, one at a time. */
+export function handOver(system: Pick<System, "executable" | "sleep">, log: Log): Promise<number> {
+  return new Promise((resolve) => {
+    let isStarting = false;
+    process.on("SIGHUP", () => {
+      if (isStarting) return;
+      isStarting = true;
+      void startSuccessor(system, log).then((pid) => {
+        isStarting = false;
+        if (pid !== undefined) resolve(pid);
+      });
+    });
+  });
+}
+
+async function startSuccessor(
+  { executable, sleep }: Pick<System, "executable" | "sleep">,
+  log: Log,
+): Promise<number | undefined> {
+  log.info("starting a new process that takes over");
+  // The variable of the watchdog names this process.
+  const { WATCHDOG_PID: _, ...env } = process.env;
+  const answers = Promise.withResolvers<true>();
+  const onReady = () => answers.resolve(true);
+  process.on("SIGUSR2", onReady);
+  const over = new AbortController();
+  try {
+    const child = Bun.spawn([executable, ...process.argv.slice(2)], {
+      env: { ...env, [brand.successorVariable]: String(process.pid) },
+      stdin: "ignore",
+      stdout: "inherit",
+      stderr: "inherit",
+    });
+    const late = sleep(startsWithinMs, over.signal).catch(() => undefined);
+    const isReady = await Promise.race([answers.promise, child.exited.then(() => false), late]);
+    if (isReady === true) {
+      child.unref();
+      return child.pid;
+    }
+    child.kill("SIGKILL");
+    log.error("the new process did not start; this one continues", {
+      hint: "Look at the lines before this one. The former version still answers.",
+    });
+  } catch (error) {
+    log.error("cannot start a new process; this one continues", { reason: String(error) });
+  } finally {
+    over.abort(new Error("Over"));
+    process.off("SIGUSR2", onReady);
+  }
+  return undefined;
+}

@@ -1,0 +1,37 @@
+// `agent whois ADDRESS|NAME`: which node it is, from the names that this node may see and from its tunnel's certificate.
+
+import { brand } from "../brand.ts";
+import { daemonAddress } from "./daemon-address.ts";
+import type { Implementation } from "./command.ts";
+
+export const command: Implementation = {
+  notes: "Groups and certificate are known of nodes that this one has a tunnel with, from engine 1.12 on.",
+  args: {
+    NODE: { type: "positional", description: "A node's name, or an overlay address" },
+    "org-slug": { type: "string", valueHint: "SLUG", description: "Only this organization" },
+  },
+  examples: [`${brand.executable} whois 10.42.0.7`, `${brand.executable} whois beta`],
+  async run({ system, settings, words, values, output }) {
+    const [node = ""] = words;
+    const { findPeer } = await import("../daemon/find-peer.ts");
+    const { pathText } = await import("../daemon/peers-text.ts");
+    const edge = { address: daemonAddress(settings), settings };
+    const found = await findPeer(node, values.text("org-slug"), edge, system);
+    const { organization, peer } = found;
+    const rows: [string, string | undefined][] = [
+      ["node", peer.name],
+      ["organization", organization.slug],
+      ["address", peer.address],
+      ["role", peer.lighthouse === true ? "lighthouse" : undefined],
+      ["path", pathText(peer)],
+      ["groups", peer.groups === undefined ? undefined : peer.groups.join(", ") || "none"],
+      [
+        "certificate",
+        peer.certificate_not_after === undefined ? undefined : `until ${peer.certificate_not_after}`,
+      ],
+      ["fingerprint", peer.fingerprint],
+    ];
+    const text = rows.flatMap(([key, value]) => (value === undefined ? [] : [`${key.padEnd(13)}${value}\n`]));
+    output.result({ team: organization.slug, ...peer }, text.join(""));
+  },
+};

@@ -1,0 +1,55 @@
+// What this machine itself changes in config.yml to heal tunnels: underlay addresses that it denies for a while, and how soon
+// relayed tunnels try the direct path. Kept beside the control socket, so that every rewriting of config.yml keeps it.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { writeFileAtomic } from "../../files.ts";
+import { parseAddress } from "../../ip.ts";
+import { makeSocketDirectory, socketDirectory } from "../../platform/control-socket.ts";
+import { isMap, type YamlMap } from "../../yaml.ts";
+import { readValidJson } from "./organizations.ts";
+
+const most = 20;
+const Underlay = v.pipe(
+  v.string(),
+  v.maxLength(45),
+  v.check((text) => parseAddress(text) !== undefined, "Enter an IP address."),
+);
+const LocalChanges = v.object({
+  denied: v.pipe(v.array(Underlay), v.maxLength(most)),
+  try_promote: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000))),
+});
+export type LocalChanges = v.InferOutput<typeof LocalChanges>;
+
+const none: LocalChanges = { denied: [] };
+const pathOf = (directory: string) => join(directory, socketDirectory, "local-changes.json");
+
+/** No changes if the file does not exist or is damaged. */
+export function readLocalChanges(directory: string): LocalChanges {
+  return readValidJson(pathOf(directory), LocalChanges) ?? none;
+}
+
+export function writeLocalChanges(directory: string, changes: LocalChanges): void {
+  makeSocketDirectory(directory);
+  writeFileAtomic(pathOf(directory), `${JSON.stringify(changes)}\n`, 0o600);
+}
+
+export function withLocalChanges(config: YamlMap, { denied, try_promote: promote }: LocalChanges): YamlMap {
+  const changed = promote === undefined ? config : { ...config, counters: { try_promote: promote } };
+  if (denied.length === 0) return changed;
+  const lighthouse = isMap(config["lighthouse"]) ? config["lighthouse"] : {};
+  const present = isMap(lighthouse["remote_allow_list"]) ? lighthouse["remote_allow_list"] : {};
+  const list = { ...present };
+  for (const address of denied) list[`${address}/${address.includes(":") ? 128 : 32}`] = false;
+  for (const [all, mark] of [
+    ["0.0.0.0/0", "."],
+    ["::/0", ":"],
+  ] as const) {
+    const family = Object.entries(list).filter(([network]) => network.includes(mark));
+    // The engine's own default is the opposite of the values, but with both values it wants to be told.
+    const before = Object.entries(present).filter(([network]) => network.includes(mark));
+    if (family.length > 0 && list[all] === undefined)
+      list[all] = !before.some(([, allowed]) => allowed === true);
+  }
+  return { ...changed, lighthouse: { ...lighthouse, remote_allow_list: list } };
+}

@@ -1,0 +1,39 @@
+// Writes config.yml of the present generation again, after a change of this machine's own settings. Needs no network.
+
+import { AppError } from "../../errors.ts";
+import { readTextIfThere, writeFileAtomic } from "../../files.ts";
+import type { AttachedNetwork } from "../../platform/attached-networks.ts";
+import { finishConfig, hasLocalApi } from "./config-file.ts";
+import { generationFile, isChecked, readSyncState } from "./generations.ts";
+import { writeLocalChanges, type LocalChanges } from "./local-changes.ts";
+import { readSent } from "./sent-config.ts";
+
+/**
+ * Stores the changes and rewrites config.yml. The caller holds the lock, and then reloads the engine. Returns false if the
+ * configuration is not one that takes such changes: of another engine, or not checked yet.
+ */
+export function rewriteConfig(
+  { directory, slug }: { directory: string; slug: string },
+  attached: readonly AttachedNetwork[],
+  changes: LocalChanges,
+): boolean {
+  const state = readSyncState(directory);
+  const path = generationFile(directory, "config.yml");
+  const present = readTextIfThere(path);
+  const source = readTextIfThere(generationFile(directory, "server.yml"));
+  const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
+  if (state === undefined || present === undefined || source === undefined || hostCrt === undefined)
+    return false;
+  if (!isChecked(state) || !hasLocalApi(present, directory)) return false;
+  writeLocalChanges(directory, changes);
+  const { config } = readSent(source, { directory, slug, hostCrt, attached });
+  try {
+    const next = finishConfig(config, directory, { names: state.host_names, localApi: true });
+    if (next !== present) writeFileAtomic(path, next, 0o644);
+    return true;
+  } catch (error) {
+    // overrides.yml is damaged, which other code reports.
+    if (error instanceof AppError && error.code === "bad_configuration") return false;
+    throw error;
+  }
+}

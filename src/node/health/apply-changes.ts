@@ -1,0 +1,25 @@
+// Applies this machine's own changes of config.yml to the running engine.
+
+import type { System } from "../../system.ts";
+import type { EngineControl } from "../engine/engine.ts";
+import type { LocalChanges } from "../files/local-changes.ts";
+import { withLock } from "../files/lock.ts";
+
+export type ChangesEdge = {
+  /** Names the lock's holder in messages of other runs. */
+  command: string;
+  control: Pick<EngineControl, "reload">;
+  system: Pick<System, "sleep" | "attachedNetworks">;
+};
+
+export async function applyChanges(
+  place: { slug: string; directory: string },
+  changes: LocalChanges,
+  { command, control, system }: ChangesEdge,
+): Promise<void> {
+  // Loaded on demand: it decodes certificates, and most processes never heal.
+  const { rewriteConfig } = await import("../files/rewrite-config.ts");
+  await withLock(place.directory, command, system, async () => {
+    if (rewriteConfig(place, await system.attachedNetworks(), changes)) await control.reload();
+  });
+}

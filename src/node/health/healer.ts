@@ -1,0 +1,114 @@
+// Carries out what healing.ts decides: closes tunnels, denies addresses by a reload, and logs each step with its evidence.
+
+import { messageOf } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import type { LocalApi } from "../engine/local-api.ts";
+import type { LocalChanges } from "../files/local-changes.ts";
+import {
+  decide,
+  givenUp,
+  initialHealing,
+  isHealing,
+  type Action,
+  type HealingState,
+  type Seen,
+} from "./healing.ts";
+
+export type HealerDeps = {
+  slug: string;
+  api: Pick<LocalApi, "closeTunnel">;
+  /** Stores the changes, rewrites config.yml and reloads the engine. */
+  apply(changes: LocalChanges): Promise<void>;
+  log: Pick<Log, "warn" | "info">;
+};
+
+type Tell = Extract<Action, { do: "tell" }>;
+
+const sentences: Readonly<Record<Tell["what"], string>> = {
+  healed: "A dead tunnel works again after it was closed",
+  denied: "Closing a dead tunnel did not help: its direct path loses packets, so a relay is used for a while",
+  relayed: "The peer answers through a relay",
+  "no effect": "A dead tunnel stays dead; trying again later",
+  "given up": "A dead tunnel stays dead after several attempts; no more follow until the peer answers",
+  lifted: "Trying the direct path to a peer again",
+};
+
+/** Addresses that an earlier process denied are tried again after this time. */
+const inheritedMs = 300_000;
+
+export class Healer {
+  readonly #deps: HealerDeps;
+  #state: HealingState;
+  #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
+
+  /** `inherited`: what config.yml has of an earlier process. `saved`: what that process knew, if it is not too old. */
+  constructor(deps: HealerDeps, inherited: LocalChanges, now: number, saved?: HealingState) {
+    this.#deps = deps;
+    const until = now + inheritedMs;
+    const denials = inherited.denied.map((underlay) => ({ peer: underlay, underlay, until }));
+    this.#state = saved ?? { ...initialHealing, denials, tryPromote: inherited.try_promote };
+    const wanted = changesOf(this.#state);
+    if (!Bun.deepEquals(wanted, inherited)) this.#unapplied = { changes: wanted, close: [] };
+  }
+
+  /** For the next process. */
+  get state(): HealingState {
+    return this.#state;
+  }
+
+  /** What `agent peers` says beside the path of a peer. */
+  noteOf(address: string): string | undefined {
+    if (this.#state.denials.some(({ peer }) => peer === address)) return "direct path loses packets";
+    return givenUp(this.#state).includes(address) ? "several attempts to heal it had no effect" : undefined;
+  }
+
+  /** Resolves with the addresses that the next look concerns, within a second. Does not reject. */
+  async step(seen: Seen): Promise<string[]> {
+    const { state, actions } = decide(this.#state, seen);
+    this.#state = state;
+    for (const action of actions) await this.#execute(action);
+    if (this.#unapplied !== undefined) await this.#apply(this.#unapplied);
+    return isHealing(this.#state);
+  }
+
+  async #execute(action: Action): Promise<void> {
+    const { log, slug } = this.#deps;
+    if (action.do === "tell") {
+      const isGood = action.what === "healed" || action.what === "relayed" || action.what === "lifted";
+      log[isGood ? "info" : "warn"](sentences[action.what], { team: slug, ...action.evidence });
+    } else if (action.do === "apply") {
+      this.#unapplied = { changes: changesOf(this.#state), close: action.close };
+    } else {
+      log.warn("A tunnel is dead: closing it", { team: slug, ...action.evidence });
+      await this.#close(action.address);
+    }
+  }
+
+  async #close(address: string): Promise<void> {
+    const { api, log, slug } = this.#deps;
+    try {
+      await api.closeTunnel(address, { localOnly: true });
+    } catch (error) {
+      log.warn("Cannot close a dead tunnel", { team: slug, reason: messageOf(error) });
+    }
+  }
+
+  /** What fails is tried again with the next look. */
+  async #apply({ changes, close }: { changes: LocalChanges; close: readonly string[] }): Promise<void> {
+    try {
+      await this.#deps.apply(changes);
+      this.#unapplied = undefined;
+      for (const address of close) await this.#close(address);
+    } catch (error) {
+      this.#deps.log.warn("Cannot change the paths of tunnels", {
+        team: this.#deps.slug,
+        reason: messageOf(error),
+      });
+    }
+  }
+}
+
+function changesOf({ denials, tryPromote }: HealingState): LocalChanges {
+  const denied = denials.map(({ underlay }) => underlay);
+  return tryPromote === undefined ? { denied } : { denied, try_promote: tryPromote };
+}

@@ -1,0 +1,353 @@
+// Decides how dead tunnels are healed. Pure: state and observation in, state and actions out. Only a tunnel whose peer answered
+// probes in the last ten minutes can be dead: ICMP is a rule that people may delete, so silence alone proves nothing.
+// First this node closes its own side, so that the engines shake hands again: that cures lost tunnel state. If the new
+// tunnel carries nothing either, the path is lost in one direction: the peer's underlay address is denied for a while, so
+// that both engines use a relay.
+
+import { hostOf } from "../../engine-config.ts";
+
+export type PeerSeen = {
+  /** In the overlay. */
+  address: string;
+  name: string;
+  isLighthouse: boolean;
+  /** It answered probes in the last ten minutes, and has stopped. */
+  isBroken: boolean;
+  /** Monotonic ms of its last answer. */
+  answeredAt: number | undefined;
+  /** Undefined without a tunnel. */
+  tunnel: { index: number; remote: string | undefined; counter: number } | undefined;
+};
+
+export type Seen = {
+  /** Monotonic ms. */
+  now: number;
+  peers: readonly PeerSeen[];
+  /** Overlay addresses of the relays that this node uses. */
+  relays: readonly string[];
+  /** Underlay addresses of lighthouses and relays: denying one could cut off other peers. */
+  kept: readonly string[];
+};
+
+/** An underlay address that is denied until a time, so that its peer is reached through a relay. */
+export type Denial = { peer: string; underlay: string; until: number };
+
+type Attempt = {
+  closedAt: number;
+  /** Of the tunnel that was closed. */
+  index: number;
+  remote: string | undefined;
+  deniedAt: number | undefined;
+};
+
+type PeerState = {
+  attempt: Attempt | undefined;
+  /** In a row, without effect. */
+  failures: number;
+  /** No attempt before. */
+  notBefore: number;
+  /** How often its address was denied lately. */
+  denials: number;
+  deniedAt: number;
+  /** The last closing that helped, and the direct address that the tunnel had. */
+  healed: { at: number; remote: string | undefined } | undefined;
+};
+
+export type HealingState = {
+  peers: Readonly<Record<string, PeerState>>;
+  denials: readonly Denial[];
+  /** When this node closed tunnels, in the last minute. */
+  closings: readonly number[];
+  /** How many packets a relayed tunnel sends until it tries the direct path; undefined: the engine's default. */
+  tryPromote: number | undefined;
+  /** When tryPromote changed. */
+  promoteAt: number;
+  /** The counters of relayed tunnels at the last look. */
+  relayed: { at: number; counters: Readonly<Record<string, number>> };
+};
+
+export type Evidence = {
+  peer: string;
+  address: string;
+  remote: string | undefined;
+  silentS: number;
+  /** Another address that answered in the meantime. */
+  witness?: string;
+};
+
+export type Action =
+  | { do: "close"; address: string; evidence: Evidence }
+  /** The denied addresses or tryPromote changed: write them, reload, and close these tunnels, so that they use a relay. */
+  | {
+      do: "apply";
+      denied: readonly string[];
+      tryPromote: number | undefined;
+      close: readonly string[];
+    }
+  | {
+      do: "tell";
+      what: "denied" | "healed" | "relayed" | "no effect" | "given up" | "lifted";
+      evidence: Evidence;
+    };
+
+const second = 1000;
+const minute = 60 * second;
+/** How long closing may take to help. */
+export const closeHelpsMs = 5 * second;
+/** An answer of this age shows that the new tunnel works: the peer is probed every second then. */
+const steadyMs = 2500;
+/** Dead again so soon after a closing that helped: the same fault. */
+const relapseMs = 3 * minute;
+/** Both sides were relayed within 12 s. */
+const denyHelpsMs = 15 * second;
+/** An answer of this age shows that this node itself is connected: probes come every 10 s. */
+const freshMs = 15 * second;
+export const mostDenials = 20;
+const mostClosings = 10;
+export const mostFailures = 3;
+const longestMinutes = 60;
+const firstDenialMinutes = 5;
+/** After this time without a denial, the next one is short again. */
+const forgetDenialsMs = 4 * 60 * minute;
+/** Packets a second on all relayed tunnels, above which the engine's default promotes soon enough. */
+const busyRate = 20;
+const quietPromote = 2;
+const promoteEveryMs = minute;
+
+export const initialHealing: HealingState = {
+  peers: {},
+  denials: [],
+  closings: [],
+  tryPromote: undefined,
+  promoteAt: Number.NEGATIVE_INFINITY,
+  relayed: { at: 0, counters: {} },
+};
+
+/** Whether an attempt is under way: then look again soon. */
+export function isHealing({ peers }: HealingState): string[] {
+  return Object.entries(peers).flatMap(([address, { attempt }]) => (attempt === undefined ? [] : [address]));
+}
+
+/** Peers that stay dead: this node has stopped trying. */
+export function givenUp({ peers }: HealingState): string[] {
+  return Object.entries(peers).flatMap(([address, { failures }]) =>
+    failures >= mostFailures ? [address] : [],
+  );
+}
+
+export function decide(before: HealingState, seen: Seen): { state: HealingState; actions: Action[] } {
+  const actions: Action[] = [];
+  let state: HealingState = {
+    ...before,
+    closings: before.closings.filter((at) => seen.now - at < minute),
+  };
+  state = lift(state, seen, actions);
+  for (const peer of seen.peers) state = healPeer(state, peer, seen, actions);
+  state = promote(state, seen);
+  const present = new Set(seen.peers.map(({ address }) => address));
+  state = {
+    ...state,
+    peers: keep(state.peers, (address, each) => present.has(address) || isRecent(each, seen)),
+  };
+  const denied = state.denials.map(({ underlay }) => underlay);
+  const isSame = Bun.deepEquals(
+    denied,
+    before.denials.map(({ underlay }) => underlay),
+  );
+  if (!isSame || state.tryPromote !== before.tryPromote)
+    actions.push({
+      do: "apply",
+      denied,
+      tryPromote: state.tryPromote,
+      close: state.denials.filter((each) => !before.denials.includes(each)).map(({ peer }) => peer),
+    });
+  return { state, actions };
+}
+
+const isRecent = ({ notBefore, deniedAt }: PeerState, { now }: Seen) =>
+  now < notBefore + 10 * minute || now - deniedAt < forgetDenialsMs;
+
+function keep<T>(record: Readonly<Record<string, T>>, isKept: (key: string, value: T) => boolean) {
+  return Object.fromEntries(Object.entries(record).filter(([key, value]) => isKept(key, value)));
+}
+
+const fresh: PeerState = {
+  attempt: undefined,
+  failures: 0,
+  notBefore: Number.NEGATIVE_INFINITY,
+  denials: 0,
+  deniedAt: Number.NEGATIVE_INFINITY,
+  healed: undefined,
+};
+
+/** Denied addresses are tried again after their time. */
+function lift(state: HealingState, { now, peers }: Seen, actions: Action[]): HealingState {
+  const over = state.denials.filter(({ until }) => until <= now);
+  for (const { peer, underlay } of over) {
+    const known = peers.find(({ address }) => address === peer);
+    actions.push({ do: "tell", what: "lifted", evidence: evidenceOf(known, peer, now, underlay) });
+  }
+  return { ...state, denials: state.denials.filter(({ until }) => until > now) };
+}
+
+function healPeer(state: HealingState, peer: PeerSeen, seen: Seen, actions: Action[]): HealingState {
+  const own = state.peers[peer.address] ?? fresh;
+  const next = (change: Partial<PeerState>, more: Partial<HealingState> = {}): HealingState => ({
+    ...state,
+    ...more,
+    peers: { ...state.peers, [peer.address]: { ...own, ...change } },
+  });
+  if (own.attempt !== undefined) return goOn(state, peer, own, own.attempt, seen, actions, next);
+  // It answers again: the next death is a new one.
+  if (own.failures > 0 && !peer.isBroken && isFresh(peer, seen.now)) return next({ failures: 0 });
+  const witness = witnessOf(peer, seen);
+  const { tunnel } = peer;
+  if (!peer.isBroken || tunnel === undefined || witness === undefined) return state;
+  const evidence = { ...evidenceOf(peer, peer.address, seen.now, tunnel.remote), witness };
+  const { index, remote } = tunnel;
+  // Closing helped until the engine went back to the direct address with a packet from it.
+  const { healed } = own;
+  if (
+    healed?.remote === remote &&
+    seen.now - (healed?.at ?? 0) < relapseMs &&
+    mayDeny(state, peer, remote, seen)
+  ) {
+    const attempt = { closedAt: seen.now, index, remote, deniedAt: undefined };
+    return deny(own, attempt, remote, seen.now, evidence, state, actions, next);
+  }
+  if (own.failures >= mostFailures || seen.now < own.notBefore || state.closings.length >= mostClosings)
+    return state;
+  actions.push({ do: "close", address: peer.address, evidence });
+  return next(
+    {
+      attempt: { closedAt: seen.now, index, remote, deniedAt: undefined },
+      notBefore: seen.now + backoffMs(own.failures),
+    },
+    { closings: [...state.closings, seen.now] },
+  );
+}
+
+/** 1, 2, 4 … 60 minutes. */
+function backoffMs(failures: number): number {
+  return Math.min(longestMinutes, 2 ** failures) * minute;
+}
+
+type Next = (change: Partial<PeerState>, more?: Partial<HealingState>) => HealingState;
+
+function goOn(
+  state: HealingState,
+  peer: PeerSeen,
+  own: PeerState,
+  attempt: Attempt,
+  seen: Seen,
+  actions: Action[],
+  next: Next,
+): HealingState {
+  const { now } = seen;
+  const { closedAt, deniedAt } = attempt;
+  const remote = peer.tunnel?.remote ?? attempt.remote;
+  const evidence = evidenceOf(peer, peer.address, now, attempt.remote);
+  const { answeredAt = 0 } = peer;
+  // The first answer may come through the relay, just before the engine goes back to the dead direct path.
+  if (deniedAt === undefined && now - closedAt < closeHelpsMs) return state;
+  if (deniedAt === undefined ? answeredAt > closedAt && now - answeredAt < steadyMs : answeredAt > deniedAt) {
+    actions.push({ do: "tell", what: deniedAt === undefined ? "healed" : "relayed", evidence });
+    const healed = deniedAt === undefined ? { at: now, remote: attempt.remote } : undefined;
+    return next({ attempt: undefined, failures: 0, healed });
+  }
+  // A new tunnel came up, so the peer is there, and some path leads to it.
+  const isNew = peer.tunnel !== undefined && peer.tunnel.index !== attempt.index;
+  if (deniedAt === undefined && isNew && mayDeny(state, peer, remote, seen))
+    return deny(own, attempt, remote, now, evidence, state, actions, next);
+  if (deniedAt !== undefined && now - deniedAt < denyHelpsMs) return state;
+  const failures = own.failures + 1;
+  actions.push({ do: "tell", what: failures >= mostFailures ? "given up" : "no effect", evidence });
+  return next(
+    { attempt: undefined, failures, notBefore: closedAt + backoffMs(failures - 1) },
+    // Without effect, the denial only keeps a direct path from coming back.
+    {
+      denials:
+        deniedAt === undefined ? state.denials : state.denials.filter((each) => each.peer !== peer.address),
+    },
+  );
+}
+
+const denialsOf = ({ denials, deniedAt }: PeerState, now: number) =>
+  now - deniedAt < forgetDenialsMs ? denials : 0;
+
+function deny(
+  own: PeerState,
+  attempt: Attempt,
+  remote: string | undefined,
+  now: number,
+  evidence: Evidence,
+  { denials }: HealingState,
+  actions: Action[],
+  next: Next,
+): HealingState {
+  const minutes = Math.min(longestMinutes, firstDenialMinutes * 2 ** denialsOf(own, now));
+  const denial = { peer: evidence.address, underlay: hostOf(remote ?? ""), until: now + minutes * minute };
+  actions.push({ do: "tell", what: "denied", evidence: { ...evidence, remote } });
+  return next(
+    { attempt: { ...attempt, deniedAt: now }, denials: denialsOf(own, now) + 1, deniedAt: now },
+    { denials: [...denials, denial] },
+  );
+}
+
+/** Only where a relay can take over, and nobody else needs the address. */
+function mayDeny(
+  { denials }: HealingState,
+  peer: PeerSeen,
+  remote: string | undefined,
+  { relays, kept }: Seen,
+): boolean {
+  if (peer.isLighthouse || remote === undefined || relays.length === 0 || relays.includes(peer.address))
+    return false;
+  const underlay = hostOf(remote);
+  const isDenied = denials.some((each) => each.underlay === underlay);
+  return denials.length < mostDenials && !kept.includes(underlay) && !isDenied;
+}
+
+/** Another peer answers, so this node itself is connected. */
+function witnessOf(peer: PeerSeen, { peers, now }: Seen): string | undefined {
+  return peers.find((each) => each.address !== peer.address && !each.isBroken && isFresh(each, now))?.address;
+}
+
+function isFresh({ answeredAt }: PeerSeen, now: number): boolean {
+  return answeredAt !== undefined && now - answeredAt < freshMs;
+}
+
+function evidenceOf(
+  peer: PeerSeen | undefined,
+  address: string,
+  now: number,
+  remote: string | undefined,
+): Evidence {
+  const silentS = Math.round((now - (peer?.answeredAt ?? now)) / second);
+  return { peer: peer?.name ?? address, address, remote, silentS };
+}
+
+/**
+ * A relayed tunnel tries the direct path every 1000 packets by default, so a quiet one stays relayed. While all relayed
+ * tunnels are quiet, two packets do. Peers with a denied address are relayed on purpose.
+ */
+function promote(state: HealingState, { now, peers }: Seen): HealingState {
+  const denied = new Set(state.denials.map(({ peer }) => peer));
+  const relayed = peers.flatMap(({ address, tunnel }) =>
+    tunnel !== undefined && tunnel.remote === undefined && !denied.has(address)
+      ? [[address, tunnel.counter] as const]
+      : [],
+  );
+  const seconds = Math.max(1, (now - state.relayed.at) / second);
+  const sent = relayed.map(([address, counter]) =>
+    Math.max(0, counter - (state.relayed.counters[address] ?? counter)),
+  );
+  const isBusy = sent.reduce((sum, each) => sum + each, 0) / seconds > busyRate;
+  const isLook = now - state.relayed.at >= second;
+  const observed = isLook ? { ...state, relayed: { at: now, counters: Object.fromEntries(relayed) } } : state;
+  const wanted = relayed.length > 0 && !isBusy ? quietPromote : undefined;
+  if (wanted === state.tryPromote) return observed;
+  // A busy tunnel must not send a test with every other packet; else there is time.
+  if (!isBusy && now - state.promoteAt < promoteEveryMs) return observed;
+  return { ...observed, tryPromote: wanted, promoteAt: now };
+}

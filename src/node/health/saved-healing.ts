@@ -1,0 +1,97 @@
+// What healing has done, between the runs of check-auth. Times are monotonic, and each process has a clock of its own: they
+// are moved by the time that passed.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
+import type { System } from "../../system.ts";
+import type { HealingState } from "./healing.ts";
+
+const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
+const count = v.pipe(v.number(), v.integer(), v.minValue(0));
+/** JSON has no infinity. */
+const time = v.pipe(
+  v.nullable(v.number()),
+  v.transform((at) => at ?? Number.NEGATIVE_INFINITY),
+);
+const remote = v.optional(text(64));
+
+const State = v.object({
+  peers: v.pipe(
+    v.record(
+      text(64),
+      v.object({
+        attempt: v.optional(
+          v.object({ closedAt: time, index: count, remote, deniedAt: v.optional(v.number()) }),
+        ),
+        failures: count,
+        notBefore: time,
+        denials: count,
+        deniedAt: time,
+        healed: v.optional(v.object({ at: time, remote })),
+      }),
+    ),
+    v.maxEntries(10_000),
+  ),
+  denials: v.pipe(
+    v.array(v.object({ peer: text(64), underlay: text(64), until: v.number() })),
+    v.maxLength(20),
+  ),
+  closings: v.pipe(v.array(v.number()), v.maxLength(10)),
+  tryPromote: v.optional(count),
+  promoteAt: time,
+  relayed: v.object({ at: time, counters: v.pipe(v.record(text(64), count), v.maxEntries(10_000)) }),
+});
+const Saved = v.object({ at: v.number(), monotonic: v.number(), state: State });
+
+type Clock = Pick<System, "now"> & { monotonic(): number };
+
+/** Throws disk_full and os_permission. For root alone: it shows whom this node talks to. */
+export function writeHealing(directory: string, slug: string, state: HealingState, clock: Clock): void {
+  makeDirectory(directory, 0o755);
+  const saved = { at: clock.now(), monotonic: clock.monotonic(), state };
+  writeFileAtomic(join(directory, `${slug}.healing.json`), `${JSON.stringify(saved)}\n`, 0o600);
+}
+
+/** Undefined if nothing was saved, or if it is damaged. */
+export function readHealing(directory: string, slug: string, clock: Clock): HealingState | undefined {
+  const source = readTextIfThere(join(directory, `${slug}.healing.json`));
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Saved), source);
+  if (!parsed.success) return undefined;
+  const { at, monotonic, state } = parsed.output;
+  const shift = clock.monotonic() - Math.max(0, clock.now() - at) - monotonic;
+  return moved(state, shift);
+}
+
+function moved(state: v.InferOutput<typeof State>, shift: number): HealingState {
+  const { tryPromote, relayed } = state;
+  const peers = Object.entries(state.peers).map(([address, peer]) => {
+    const { attempt, healed } = peer;
+    return [
+      address,
+      {
+        ...peer,
+        notBefore: peer.notBefore + shift,
+        deniedAt: peer.deniedAt + shift,
+        attempt:
+          attempt === undefined
+            ? undefined
+            : {
+                closedAt: attempt.closedAt + shift,
+                index: attempt.index,
+                remote: attempt.remote,
+                deniedAt: attempt.deniedAt === undefined ? undefined : attempt.deniedAt + shift,
+              },
+        healed: healed === undefined ? undefined : { at: healed.at + shift, remote: healed.remote },
+      },
+    ] as const;
+  });
+  return {
+    peers: Object.fromEntries(peers),
+    denials: state.denials.map((each) => ({ ...each, until: each.until + shift })),
+    closings: state.closings.map((each) => each + shift),
+    tryPromote,
+    promoteAt: state.promoteAt + shift,
+    relayed: { at: relayed.at + shift, counters: relayed.counters },
+  };
+}

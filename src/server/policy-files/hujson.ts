@@ -1,0 +1,41 @@
+// HuJSON, the format of Tailscale's policies, as JSON of the same lines and columns: comments, trailing commas and tabs
+// become spaces.
+
+export function plainJson(text: string): string {
+  // A comment has no comma or bracket, so the last character that counts decides whether a comma trails.
+  const out = text.split("");
+  let comma = -1;
+  for (let at = 0; at < text.length; at++) {
+    const char = text[at] ?? "";
+    if (char === '"') {
+      at = endOfString(text, at);
+      comma = -1;
+    } else if (text.startsWith("//", at) || text.startsWith("/*", at)) {
+      at = blank(out, text, at);
+    } else if (char === ",") comma = at;
+    else if (char === "]" || char === "}") {
+      if (comma >= 0) out[comma] = " ";
+      comma = -1;
+    } else if (char === "\t" || char === "\r") out[at] = " ";
+    else if (!/\s/.test(char)) comma = -1;
+  }
+  return out.join("");
+}
+
+/** The index of the closing quote. */
+function endOfString(text: string, start: number): number {
+  for (let at = start + 1; at < text.length; at++) {
+    if (text[at] === "\\") at++;
+    else if (text[at] === '"' || text[at] === "\n") return at;
+  }
+  return text.length;
+}
+
+/** Blanks a comment but its line ends. Returns the index of its last character. */
+function blank(out: string[], text: string, start: number): number {
+  const isLine = text.startsWith("//", start);
+  const found = text.indexOf(isLine ? "\n" : "*/", start + 2);
+  const end = found === -1 ? text.length : isLine ? found : found + 2;
+  for (let at = start; at < end; at++) if (text[at] !== "\n") out[at] = " ";
+  return end - 1;
+}

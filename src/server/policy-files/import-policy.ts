@@ -1,0 +1,308 @@
+// Makes a policy file of a policy of Tailscale or headscale. What has no equal here is named with its line and the reason,
+// and never permits more than the original. Pure.
+
+import { stringify } from "yaml";
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { readDocument } from "../policy/document.ts";
+import { faulty, maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
+import { runTests } from "../policy/policy-tests.ts";
+import { resolvePolicy } from "../policy/resolve.ts";
+import { plainJson } from "./hujson.ts";
+import {
+  grantPackets,
+  packetsOf,
+  portsOf,
+  protocolOf,
+  sourceOf,
+  splitPorts,
+  targetOf,
+  type Names,
+  type Packets,
+} from "./import-words.ts";
+
+const Word = v.pipe(v.string(), v.maxLength(1000));
+const Words = v.pipe(v.array(Word), v.maxLength(10_000));
+const Entry = v.pipe(v.record(Word, v.unknown()), v.maxEntries(50));
+const Entries = v.pipe(v.array(Entry), v.maxLength(10_000));
+const Original = v.looseObject({
+  groups: v.optional(v.pipe(v.record(Word, Words), v.maxEntries(10_000))),
+  hosts: v.optional(v.pipe(v.record(Word, Word), v.maxEntries(10_000))),
+  tagowners: v.optional(v.pipe(v.record(Word, v.unknown()), v.maxEntries(10_000))),
+  acls: v.optional(Entries),
+  grants: v.optional(Entries),
+  tests: v.optional(Entries),
+});
+type Original = v.InferOutput<typeof Original>;
+
+export type Note = { line: number; what: string; reason: string };
+export type Imported = { policy: string; rules: number; tests: number; notes: Note[] };
+
+type Rule = Packets & { peer: string; target: string };
+type Test = { accept: Flow } | { deny: Flow };
+type Flow = { from: string; to: string; protocol: string; port: string | number };
+
+/** Why whole sections have no equal. `groups` and `tagOwners` lose only who is in them. */
+const sections = new Map([
+  ["ssh", "SSH of the overlay has no equal: permit port 22, and use the machine's own SSH server"],
+  ["sshtests", "SSH of the overlay has no equal"],
+  ["postures", "device posture is not known here"],
+  ["defaultsrcposture", "device posture is not known here"],
+  ["nodeattrs", "attributes of nodes have no equal: see the settings of the engine"],
+  ["autoapprovers", "routes and relays are named in `routes` and `relays`, by an administrator"],
+  ["ipsets", "IP sets have no equal: name networks"],
+  ["derpmap", "relays are nodes of your own: see `relays`"],
+  ["randomizeclientport", "it is a setting of the engine (`listen.port`)"],
+  ["disableipv4", "it is a setting of the organization"],
+  ["onecgnatroute", "it has no equal"],
+]);
+
+/** Throws validation_failed for a text that is no policy, and policy_test_failed if one of its own tests fails. */
+export function* importPolicy(text: string): Generator<unknown, Imported> {
+  if (Buffer.byteLength(text) > maxPolicyBytes) {
+    throw new AppError("payload_too_large", `The policy exceeds the maximum of ${maxPolicyBytes} bytes.`);
+  }
+  const { value, faults, placeOf } = yield* readDocument(plainJson(text));
+  if (faults.length > 0) throw faulty(faults);
+  // Both read the names of keys in any case.
+  const keys = new Map(Object.keys(Object(value)).map((key) => [key.toLowerCase(), key]));
+  const given = Object.fromEntries([...keys].map(([lower, key]) => [lower, Object(value)[key]]));
+  const parsed = v.safeParse(Original, given);
+  if (!parsed.success || typeof value !== "object" || Array.isArray(value)) {
+    const issue = parsed.issues?.[0];
+    const path = (issue === undefined ? undefined : v.getDotPath(issue)) ?? "";
+    throw faulty([{ ...placeOf(path), message: `${path}: this is no policy of Tailscale or headscale.` }]);
+  }
+  const notes: Note[] = [];
+  const note: Noter = (path, what, reason) => {
+    const [first = "", ...rest] = path.split(".");
+    notes.push({ line: placeOf([keys.get(first) ?? first, ...rest].join(".")).line, what, reason });
+  };
+  const importing = new Importing(parsed.output, note);
+  for (const key of keys.keys()) {
+    if (!known.has(key)) note(key, keys.get(key) ?? key, sections.get(key) ?? "it has no equal");
+  }
+  const { acls, grants } = parsed.output;
+  const strange = [...keys.keys()].find((key) => !known.has(key) && !sections.has(key));
+  // Without rules everything is permitted there: a mistyped key must not become that.
+  if (acls === undefined && grants === undefined && strange !== undefined) {
+    const message = `${strange} is no key of Tailscale or headscale, and there are neither acls nor grants.`;
+    throw faulty([{ ...placeOf(keys.get(strange) ?? ""), message }]);
+  }
+  const rules = importing.rules();
+  const tests = importing.tests();
+  const policy = render(importing.groups(), rules, tests);
+  yield* requireTests(policy, tests.length);
+  notes.sort((a, b) => a.line - b.line);
+  return { policy, rules: rules.length + 1, tests: tests.length, notes };
+}
+
+const known = new Set(["groups", "hosts", "tagowners", "acls", "grants", "tests"]);
+type Noter = (path: string, what: string, reason: string) => void;
+
+class Importing {
+  readonly #original: Original;
+  readonly #note: Noter;
+  readonly #names: Names;
+  readonly #groups = new Map<string, string>();
+
+  constructor(original: Original, note: Noter) {
+    this.#original = original;
+    this.#note = note;
+    const groups = Object.keys(original.groups ?? {});
+    const tags = Object.keys(original.tagowners ?? {});
+    for (const word of groups) this.#groups.set(word, groupName(word));
+    const taken = new Set(this.#groups.values());
+    for (const tag of tags) {
+      const name = groupName(tag);
+      this.#groups.set(tag, taken.has(name) ? `tag-${name}` : name);
+    }
+    const hosts = new Map(Object.entries(original.hosts ?? {}));
+    this.#names = { hosts, groupOf: (word) => this.#groups.get(word) };
+  }
+
+  groups(): string[] {
+    for (const [word, members] of Object.entries(this.#original.groups ?? {})) {
+      if (members.length > 0) {
+        this.#note(
+          `groups.${word}`,
+          `${members.length} members of ${word}`,
+          "users are not supported yet: give the group to their nodes",
+        );
+      }
+    }
+    for (const tag of Object.keys(this.#original.tagowners ?? {})) {
+      this.#note(`tagOwners.${tag}`, `the owners of ${tag}`, "registration tokens give groups");
+    }
+    return [...this.#groups.values()];
+  }
+
+  rules(): Rule[] {
+    const { acls, grants } = this.#original;
+    const found = new Map<string, Rule>();
+    const add = (peer: string, target: string, packets: readonly Packets[]) => {
+      for (const each of packets) {
+        const rule = { ...each, peer, target };
+        found.set(JSON.stringify(rule), rule);
+      }
+    };
+    // Without both, everything is permitted.
+    if (acls === undefined && grants === undefined) add("any", "any", packetsOf("any", ["any"]));
+    for (const [at, acl] of (acls ?? []).entries()) this.#acl(`acls.${at}`, lowerKeys(acl), add);
+    for (const [at, grant] of (grants ?? []).entries()) this.#grant(`grants.${at}`, lowerKeys(grant), add);
+    return [...found.values()];
+  }
+
+  #acl(path: string, acl: Record<string, unknown>, add: Add): void {
+    const { action, proto = "", src, dst, users, ports, ...rest } = acl;
+    const [other] = Object.keys(rest).filter((key) => !key.startsWith("#"));
+    const protocol = protocolOf(String(proto));
+    if (action !== "accept") return this.#note(path, "the rule", `its action is not "accept"`);
+    if (other !== undefined) return this.#note(path, "the rule", `${other} has no equal`);
+    if (protocol === undefined)
+      return this.#note(path, "the rule", `the engine has no rules for the protocol ${String(proto)}`);
+    const peers = this.#sources(path, src ?? users);
+    for (const [at, text] of wordsOf(dst ?? ports).entries()) {
+      const { word, ports: portText } = splitPorts(text);
+      const list = portsOf(portText);
+      const target = targetOf(word, this.#names);
+      const place = `${path}.dst.${at}`;
+      if (list === undefined) this.#note(place, text, "its ports are not *, numbers or ranges");
+      else if ("reason" in target) this.#note(place, text, target.reason);
+      else for (const peer of peers) add(peer, target.side, packetsOf(protocol, list));
+    }
+  }
+
+  #grant(path: string, grant: Record<string, unknown>, add: Add): void {
+    const { src, dst, ip, app, ...rest } = grant;
+    const [other] = Object.keys(rest).filter((key) => !key.startsWith("#"));
+    if (other !== undefined) return this.#note(path, "the grant", `${other} has no equal`);
+    if (app !== undefined) this.#note(`${path}.app`, "app", "capabilities of applications have no equal");
+    const packets = wordsOf(ip).flatMap((text, at) => {
+      const found = grantPackets(text);
+      if (found === undefined) this.#note(`${path}.ip.${at}`, text, "the engine has no rules for it");
+      return found ?? [];
+    });
+    const peers = this.#sources(path, src);
+    for (const [at, word] of wordsOf(dst).entries()) {
+      const target = targetOf(word, this.#names);
+      if ("reason" in target) this.#note(`${path}.dst.${at}`, word, target.reason);
+      else for (const peer of peers) add(peer, target.side, packets);
+    }
+    return undefined;
+  }
+
+  #sources(path: string, src: unknown): string[] {
+    return wordsOf(src).flatMap((word, at) => {
+      const side = sourceOf(word, this.#names);
+      if ("side" in side) return [side.side];
+      this.#note(`${path}.src.${at}`, word, side.reason);
+      return [];
+    });
+  }
+
+  tests(): Test[] {
+    const found: Test[] = [];
+    for (const [at, raw] of (this.#original.tests ?? []).entries()) {
+      const path = `tests.${at}`;
+      const { src, user, proto = "tcp", accept, allow, deny, ...rest } = lowerKeys(raw);
+      const source = sourceOf(String(src ?? user), this.#names);
+      const protocol = protocolOf(String(proto));
+      const [other] = Object.keys(rest);
+      if ("reason" in source) this.#note(path, `the test of ${String(src ?? user)}`, source.reason);
+      else if (source.side.includes("/")) this.#note(path, "the test", "a test is from a group or a node");
+      else if (other !== undefined) this.#note(path, "the test", `${other} has no equal`);
+      else if (protocol === undefined)
+        this.#note(path, "the test", `the engine has no rules for ${String(proto)}`);
+      else {
+        const flows = (kind: "accept" | "deny", words: unknown) =>
+          found.push(
+            ...this.#flows(`${path}.${kind}`, kind, { from: source.side, protocol, words: wordsOf(words) }),
+          );
+        flows("accept", accept ?? allow);
+        flows("deny", deny);
+      }
+    }
+    return found;
+  }
+
+  #flows(
+    path: string,
+    kind: "accept" | "deny",
+    { from, protocol, words }: { from: string; protocol: string; words: readonly string[] },
+  ): Test[] {
+    return words.flatMap((text, at): Test[] => {
+      const place = `${path}.${at}`;
+      const { word, ports } = splitPorts(text);
+      const target = targetOf(word, this.#names);
+      const [port, ...more] = portsOf(ports) ?? [];
+      if ("reason" in target) this.#note(place, text, target.reason);
+      else if (port === undefined || more.length > 0) this.#note(place, text, "a test has one port");
+      else {
+        const flow = { from, to: target.side, protocol, port: /^\d+$/.test(port) ? Number(port) : port };
+        return [kind === "accept" ? { accept: flow } : { deny: flow }];
+      }
+      return [];
+    });
+  }
+}
+
+type Add = (peer: string, target: string, packets: readonly Packets[]) => void;
+
+function lowerKeys(entry: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(entry).map(([key, value]) => [key.toLowerCase(), value]));
+}
+
+function wordsOf(value: unknown): string[] {
+  const parsed = v.safeParse(Words, value ?? []);
+  return parsed.success ? parsed.output : [];
+}
+
+/** `tag:web` is the group `web`. */
+function groupName(word: string): string {
+  const name = word
+    .replace(/^(tag|group):/, "")
+    .replace(/[^A-Za-z0-9_.:-]/g, "-")
+    .slice(0, 58);
+  return /^[A-Za-z0-9]/.test(name) && name.toLowerCase() !== "any" ? name : `x${name}`;
+}
+
+function render(groups: readonly string[], rules: readonly Rule[], tests: readonly Test[]): string {
+  const out = { direction: "outbound", peer: "any", target: "any", description: "As in the original" };
+  return stringify(
+    {
+      groups: Object.fromEntries([...new Set(groups)].map((name) => [name, {}])),
+      rules: [
+        out,
+        ...rules.map(({ protocol, ports, peer, target }) => ({
+          protocol,
+          ...(ports === "any" ? {} : { ports: /^\d+$/.test(ports) ? Number(ports) : ports }),
+          peer,
+          target,
+        })),
+      ],
+      ...(tests.length === 0 ? {} : { tests }),
+    },
+    { lineWidth: 0 },
+  );
+}
+
+/** The tests of the original must pass on what was made of it. */
+function* requireTests(policy: string, count: number): Generator<unknown, void> {
+  const { rules = [], tests = [] } = yield* resolvePolicy(yield* parsePolicy(policy), {
+    nodes: new Map(),
+    groups: new Set(),
+  });
+  const stored = rules.map((rule, at) => ({ ...rule, id: at + 1, description: "" }));
+  const failures = yield* runTests(tests, { rules: stored, members: [] });
+  if (failures.length === 0) return;
+  const sentences = failures.map(({ sentence }) => sentence);
+  throw new AppError(
+    "policy_test_failed",
+    `${failures.length} of the ${count} imported tests fail: ${sentences[0] ?? ""}`,
+    {
+      errors: { tests: sentences },
+      hint: "A part of the policy without an equal permits what they expect. Remove these tests, and import again.",
+    },
+  );
+}

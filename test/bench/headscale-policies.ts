@@ -1,0 +1,212 @@
+// `bun test/bench/headscale-policies.ts DIR`: imports every policy that a checkout of headscale in DIR holds as test data
+// (docs/policy.md names the commit), and compares who reaches whom with the packet filters that are recorded beside them:
+// an import never permits more, and the same if it notes nothing about packets.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { parseAddress, parseNetwork, networkContains } from "../../src/ip.ts";
+import { atOnce } from "../../src/server/http/heavy-work.ts";
+import { plainJson } from "../../src/server/policy-files/hujson.ts";
+import { importPolicy, type Imported } from "../../src/server/policy-files/import-policy.ts";
+import type { Member } from "../../src/server/policy/firewall.ts";
+import { parsePolicy } from "../../src/server/policy/policy-file.ts";
+import { isNothing, makeReach, showAccess, subtract, type Access } from "../../src/server/policy/reach.ts";
+import { resolvePolicy } from "../../src/server/policy/resolve.ts";
+import { print } from "./measure.ts";
+
+const Filter = v.array(
+  v.looseObject({
+    SrcIPs: v.optional(v.nullable(v.array(v.string())), []),
+    IPProto: v.optional(v.nullable(v.array(v.number()))),
+    DstPorts: v.optional(
+      v.nullable(
+        v.array(
+          v.looseObject({ IP: v.string(), Ports: v.looseObject({ First: v.number(), Last: v.number() }) }),
+        ),
+      ),
+    ),
+  }),
+);
+const Captured = v.looseObject({
+  input: v.looseObject({ full_policy: v.unknown(), api_response_code: v.number() }),
+  topology: v.looseObject({
+    users: v.array(v.looseObject({ name: v.string(), email: v.string() })),
+    nodes: v.record(
+      v.string(),
+      v.looseObject({
+        tags: v.array(v.string()),
+        ipv4: v.string(),
+        ipv6: v.string(),
+        user: v.optional(v.string()),
+      }),
+    ),
+  }),
+  captures: v.record(
+    v.string(),
+    v.looseObject({ packet_filter_rules: v.optional(v.nullable(Filter)), netmap: v.optional(v.unknown()) }),
+  ),
+});
+type Rules = v.InferOutput<typeof Filter>;
+
+/** Notes that concern who is in a group, and not which packets pass. */
+const harmless =
+  /^(\d+ members of|the owners of|ssh|sshTests|nodeAttrs|autoApprovers|postures|the test|randomize)/;
+
+function holds(text: string, addresses: readonly string[]): boolean {
+  if (text === "*") return true;
+  return addresses.some((each) => {
+    const address = parseAddress(each);
+    if (address === undefined) return false;
+    const [first = "", last] = text.split("-").map((part) => parseAddress(part));
+    if (typeof first !== "string" && last !== undefined) {
+      return first.family === address.family && address.value >= first.value && address.value <= last.value;
+    }
+    const network = parseNetwork(text.includes("/") ? text : `${text}/${text.includes(":") ? 128 : 32}`);
+    return network !== undefined && networkContains(network, address);
+  });
+}
+
+/** What the recorded filter of the receiver passes. */
+function recorded(rules: Rules, from: readonly string[], to: readonly string[]): Access {
+  const access = { tcp: [] as [number, number][], udp: [] as [number, number][], icmp: false };
+  for (const { SrcIPs, IPProto, DstPorts } of rules) {
+    if (!(SrcIPs ?? []).some((each) => holds(each, from))) continue;
+    const protocols = IPProto ?? [1, 6, 17, 58];
+    for (const { IP, Ports } of DstPorts ?? []) {
+      if (!holds(IP, to)) continue;
+      const range: [number, number] = [Math.max(1, Ports.First), Ports.Last];
+      if (protocols.includes(6)) access.tcp.push(range);
+      if (protocols.includes(17)) access.udp.push(range);
+      if (protocols.includes(1)) access.icmp = true;
+    }
+  }
+  return { ...access, tcp: merge(access.tcp), udp: merge(access.udp) };
+}
+
+function merge(ranges: [number, number][]): [number, number][] {
+  const found: [number, number][] = [];
+  for (const [first, last] of ranges.sort((a, b) => a[0] - b[0])) {
+    const end = found.at(-1);
+    if (end !== undefined && first <= end[1] + 1) end[1] = Math.max(end[1], last);
+    else found.push([first, last]);
+  }
+  return found;
+}
+
+/** Pairs of nodes. */
+let compared = 0;
+let permitted = 0;
+
+type Outcome =
+  | "equal"
+  | "less, as noted"
+  | "MORE"
+  | "less, NOT noted"
+  | "refused"
+  | "tests fail"
+  | "refused there too"
+  | "refused there alone";
+
+function compare(text: string): { outcome: Outcome; notes: Imported["notes"]; detail: string } {
+  const { input, topology, captures } = v.parse(Captured, JSON.parse(plainJson(text)));
+  const policy =
+    typeof input.full_policy === "string" ? input.full_policy : JSON.stringify(input.full_policy);
+  let imported: Imported;
+  try {
+    imported = atOnce(importPolicy(policy));
+  } catch (error) {
+    const detail = error instanceof Error ? error.message : String(error);
+    const isTest = detail.includes("imported tests");
+    const isRefused = input.api_response_code !== 200;
+    const outcome = isRefused ? "refused there too" : isTest ? "tests fail" : "refused";
+    return { outcome, notes: [], detail };
+  }
+  if (input.api_response_code !== 200) {
+    return { outcome: "refused there alone", notes: imported.notes, detail: "" };
+  }
+  const original: { groups?: Record<string, string[]> } = JSON.parse(plainJson(policy));
+  const emails = new Map(topology.users.map(({ name, email }) => [name, email]));
+  const known = atOnce(parsePolicy(imported.policy));
+  const members = Object.entries(topology.nodes).map(([name, node], at): Member => {
+    const email = emails.get(node.user ?? "") ?? "";
+    const own = Object.entries(original.groups ?? {}).filter(
+      ([, users]) => email !== "" && users.includes(email),
+    );
+    const words = [...node.tags, ...own.map(([word]) => word)];
+    const groups = words
+      .map((word) => word.replace(/^(tag|group):/, ""))
+      .filter((word) => known.file.groups?.[word] !== undefined);
+    return { id: at + 1, name, ip: node.ipv4, ip6: node.ipv6, groups };
+  });
+  const { rules = [] } = atOnce(resolvePolicy(known, { nodes: new Map(), groups: new Set() }));
+  const reach = atOnce(
+    makeReach({ rules: rules.map((rule, at) => ({ ...rule, id: at + 1, description: "" })), members }),
+  );
+  const classOf = (member: Member) => reach.classes.find((each) => each.members.includes(member));
+  let outcome: Outcome = "equal";
+  let detail = "";
+  for (const to of members) {
+    const filter = captures[to.name]?.packet_filter_rules;
+    if (filter === undefined) continue;
+    for (const from of members) {
+      compared++;
+      const [a, b] = [classOf(from), classOf(to)];
+      if (from === to || a === undefined || b === undefined) continue;
+      const ours = reach.access(a, b);
+      const theirs = recorded(filter ?? [], [from.ip, from.ip6 ?? ""], [to.ip, to.ip6 ?? ""]);
+      if (!isNothing(ours)) permitted++;
+      const [more, less] = [subtract(ours, theirs), subtract(theirs, ours)];
+      if (!isNothing(more))
+        return {
+          outcome: "MORE",
+          notes: imported.notes,
+          detail: `${from.name} to ${to.name}: ${showAccess(more).join(", ")}`,
+        };
+      if (isNothing(less)) continue;
+      outcome = imported.notes.some(({ what }) => !harmless.test(what))
+        ? "less, as noted"
+        : "less, NOT noted";
+      detail = `${from.name} to ${to.name}: ${showAccess(less).join(", ")}`;
+    }
+  }
+  return { outcome, notes: imported.notes, detail };
+}
+
+/** The examples of the documentation are parts of policies, some with `...` in them. */
+function documented(directory: string): void {
+  for (const page of ["policy", "routes"]) {
+    const text = readFileSync(join(directory, `docs/ref/${page}.md`), "utf8");
+    for (const [, block = ""] of text.matchAll(/```json[^\n]*\n([^]*?)```/g)) {
+      try {
+        const { rules, notes } = atOnce(importPolicy(block));
+        print(`docs/ref/${page}.md: ${rules} rules, ${notes.length} notes`);
+      } catch (error) {
+        print(`docs/ref/${page}.md: ${error instanceof Error ? error.message : String(error)}`);
+      }
+    }
+  }
+}
+
+if (import.meta.main) {
+  const directory = process.argv[2] ?? "";
+  const reasons = new Map<string, number>();
+  for (const kind of ["acl_results", "grant_results", "routes_results", "policytest_results"]) {
+    const outcomes = new Map<string, string[]>();
+    for (const file of [
+      ...new Bun.Glob(`hscontrol/policy/v2/testdata/${kind}/*.hujson`).scanSync(directory),
+    ].sort()) {
+      const { outcome, notes, detail } = compare(readFileSync(join(directory, file), "utf8"));
+      outcomes.set(outcome, [...(outcomes.get(outcome) ?? []), `${file.split("/").at(-1)} ${detail}`]);
+      for (const reason of new Set(notes.map((each) => each.reason)))
+        reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+    }
+    print(`${kind}: ${[...outcomes].map(([outcome, files]) => `${outcome} ${files.length}`).join(", ")}`);
+    for (const outcome of ["MORE", "less, NOT noted", "refused", "tests fail"])
+      for (const line of outcomes.get(outcome) ?? []) print(`  ${outcome}: ${line}`);
+  }
+  documented(directory);
+  print(`${compared} pairs of nodes compared, of which ${permitted} reach something by the import`);
+  for (const [reason, count] of [...reasons].sort((a, b) => b[1] - a[1]))
+    print(`${count} policies: ${reason}`);
+}

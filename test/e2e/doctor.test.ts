@@ -1,0 +1,257 @@
+// `agent doctor` on a machine whose overlay carries no traffic: it names each fault and the line to type. Each test makes one
+// fault, and repairs it again.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { chmodSync, copyFileSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { paths } from "../../src/protocol.ts";
+import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
+import { command, startDaemon } from "../support/daemon.ts";
+import { runSync } from "../support/debian.ts";
+import { asRoot, describeTogether } from "../support/engines.ts";
+import { makeMembers, until, type Member } from "../support/members.ts";
+import { makeLan } from "../support/namespaces.ts";
+import { makeOrganization, type Organization } from "../support/overlay.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+buildAgent();
+
+const Doctor = v.object({
+  checks: v.array(
+    v.looseObject({
+      id: v.string(),
+      verdict: v.string(),
+      evidence: v.string(),
+      remedy: v.optional(v.string()),
+    }),
+  ),
+});
+
+async function doctorOn({ host, places }: Member, user: readonly string[] = []) {
+  const argv = host.inside([...user, agent, "doctor", "--json", ...places.flags]);
+  // Not synchronously: this process passes the requests to the control plane on.
+  const env = { PATH: process.env["PATH"] ?? "", LC_ALL: "C" };
+  const child = Bun.spawn(argv, { env, stdin: "ignore", stdout: "pipe", stderr: "inherit" });
+  const { checks } = v.parse(Doctor, JSON.parse(await child.stdout.text()));
+  const exitCode = await child.exited;
+  return {
+    status: exitCode,
+    checks,
+    failed: checks.filter(({ verdict }) => verdict === "fail").map(({ id }) => id),
+    of: (id: string) => {
+      const {
+        verdict,
+        evidence,
+        remedy = "",
+      } = checks.find((each) => each.id === id) ?? expect.unreachable();
+      return `${verdict}: ${evidence} → ${remedy}`;
+    },
+  };
+}
+
+asRoot("the doctor", () => {
+  describeTogether(
+    "finds",
+    ([older, newer]) => {
+      const stack = new AsyncDisposableStack();
+      let acme: Organization;
+      let hub: Member;
+      let a: Member;
+      let engine = "";
+      beforeAll(async () => {
+        const directory = stack.use(temporaryDirectory()).path;
+        chmodSync(directory, 0o755);
+        engine = join(directory, "nebula");
+        copyFileSync(newer?.nebula ?? "", engine);
+        const lan = stack.use(makeLan(["hub", "a"]));
+        const plane = stack.use(await startControlPlane(join(directory, "server")));
+        acme = await makeOrganization(plane);
+        const { members } = stack.use(await makeMembers(acme, lan, directory, engine));
+        [hub, a] = [members[0] ?? expect.unreachable(), members[1] ?? expect.unreachable()];
+      }, 60_000);
+      afterAll(() => stack.disposeAsync());
+
+      /** Repairs also after a failure, so that the next fault is alone. */
+      async function during(fault: () => unknown, repair: () => unknown, look: () => Promise<void>) {
+        await fault();
+        try {
+          await look();
+        } finally {
+          await repair();
+        }
+        await healthy();
+      }
+
+      const healthy = () =>
+        until(
+          "a healthy node",
+          async () => (await command(a.places, ["status", "--check"])).status === 0,
+          40_000,
+        );
+
+      test("nothing on a healthy node", async () => {
+        await healthy();
+        const doctor = await doctorOn(a);
+        expect(doctor.failed).toEqual([]);
+        expect(doctor.of("traffic")).toStartWith("ok: 1 of 1 lighthouses answer");
+        expect(doctor.of("daemon")).toStartWith("ok: it answers");
+      }, 60_000);
+
+      test("as another user nothing that this user cannot see", async () => {
+        const doctor = await doctorOn(a, ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+        expect(doctor.of("daemon")).toStartWith("skipped: this user may not ask it");
+        expect(doctor.of("traffic")).toStartWith("skipped: cannot see it without root");
+      });
+
+      test("a lighthouse whose engine is stopped", async () => {
+        const tell = (verb: string) => command(hub.places, [verb, "acme"]);
+        await during(
+          () => tell("stop"),
+          () => tell("start"),
+          async () => {
+            const { of, status } = await doctorOn(a);
+            expect(of("traffic")).toBe(
+              `fail: The lighthouse hub does not answer: UDP ${hub.host.address}:4242 is closed, no engine listens there → On the lighthouse: agent start acme`,
+            );
+            expect(status).toBe(1);
+          },
+        );
+      }, 60_000);
+
+      test("a firewall before the lighthouse", async () => {
+        // The lighthouse hears, and its answers go nowhere.
+        const route = (verb: string) =>
+          hub.host.run(["ip", "route", verb, "blackhole", `${a.host.address}/32`]);
+        await during(
+          () => route("add"),
+          () => route("del"),
+          async () => {
+            expect((await doctorOn(a)).of("traffic")).toMatch(
+              /^fail: The lighthouse hub does not answer: nothing comes back from UDP \S+:4242: a firewall drops it, or the machine is off → Permit UDP 4242/,
+            );
+          },
+        );
+      }, 60_000);
+
+      test("no route to the lighthouse", async () => {
+        const route = (verb: string) =>
+          a.host.run(["ip", "route", verb, "unreachable", `${hub.host.address}/32`]);
+        await during(
+          () => route("add"),
+          () => route("del"),
+          async () => {
+            expect((await doctorOn(a)).of("traffic")).toMatch(
+              /^fail: The lighthouse hub does not answer: no route to UDP \S+:4242 → Connect this machine/,
+            );
+          },
+        );
+      }, 60_000);
+
+      test("a lighthouse that refuses the handshake", async () => {
+        const ca = join(hub.places.configRoot, "acme", "ca.crt");
+        const before = readFileSync(ca);
+        const made = join(hub.places.configRoot, "..", "other");
+        const flags = [
+          "-version",
+          "1",
+          "-name",
+          "other",
+          "-out-crt",
+          `${made}.crt`,
+          "-out-key",
+          `${made}.key`,
+        ];
+        runSync([newer?.nebulaCert ?? "", "ca", ...flags]);
+        const reload = async (text: Uint8Array) => {
+          writeFileSync(ca, text);
+          await command(hub.places, ["restart", "acme"]);
+        };
+        await during(
+          () => reload(readFileSync(`${made}.crt`)),
+          () => reload(before),
+          async () => {
+            expect((await doctorOn(a)).of("traffic")).toMatch(
+              /^fail: The lighthouse hub does not answer: an engine listens at UDP \S+:4242, but makes no tunnel with this node: .* → agent sync-config/,
+            );
+          },
+        );
+      }, 60_000);
+
+      test("a local network inside the overlay", async () => {
+        a.host.run(["ip", "link", "add", "lan1", "type", "veth", "peer", "name", "lan2"]);
+        for (const each of ["lan1", "lan2"]) a.host.run(["ip", "link", "set", each, "up"]);
+        a.host.run(["ip", "addr", "add", "10.77.200.4/24", "dev", "lan1"]);
+        expect((await doctorOn(a)).of("interfaces")).toStartWith(
+          "fail: lan1 has 10.77.200.4/24, which is inside the overlay 10.77.0.0/16 → Give lan1 another network",
+        );
+        a.host.run(["ip", "link", "del", "lan1"]);
+        expect((await doctorOn(a)).failed).toEqual([]);
+      }, 20_000);
+
+      test("a route that is not in effect, and a router that does not forward", async () => {
+        const subnet = "10.99.1.0/24";
+        const { status } = await acme.api("PATCH", paths.node("acme", hub.id), { subnets: [subnet] });
+        expect(status).toBe(200);
+        await until("the route", () => a.host.run(["ip", "route"]).includes(subnet), 30_000);
+        hub.host.run(["sysctl", "-qw", "net.ipv4.ip_forward=0"]);
+        await until(
+          "the router's certificate",
+          async () => (await doctorOn(hub)).failed.includes("forwarding"),
+          20_000,
+        );
+        expect((await doctorOn(hub)).of("forwarding")).toStartWith(
+          `fail: this node is the router of ${subnet}, but net.ipv4.ip_forward is 0 → sysctl -w net.ipv4.ip_forward=1`,
+        );
+        hub.host.run(["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
+        expect((await doctorOn(hub)).of("forwarding")).toStartWith("ok: ");
+        a.host.run(["ip", "route", "del", subnet]);
+        expect((await doctorOn(a)).of("routes")).toBe(
+          `fail: the engine runs, but there is no route to ${subnet} → agent restart acme`,
+        );
+        await command(a.places, ["restart", "acme"]);
+        await healthy();
+        expect((await doctorOn(a)).of("routes")).toStartWith("ok: ");
+      }, 90_000);
+
+      test("an engine that is not the installed one", async () => {
+        copyFileSync(older?.nebula ?? "", `${engine}.new`);
+        renameSync(`${engine}.new`, engine);
+        const { checks } = await doctorOn(a);
+        expect(
+          checks.find(({ id, remedy }) => id === "engine" && remedy === "agent restart acme"),
+        ).toMatchObject({
+          verdict: "fail",
+          evidence: `acme still runs ${newer?.version}, not the installed ${older?.version}`,
+        });
+        copyFileSync(newer?.nebula ?? "", `${engine}.new`);
+        renameSync(`${engine}.new`, engine);
+      }, 30_000);
+
+      test("a daemon that does not run", async () => {
+        a.daemon.signal("SIGKILL");
+        await a.daemon.exited;
+        expect((await doctorOn(a)).of("daemon")).toStartWith(
+          "fail: the daemon does not run, but acme should be up → Start it: ",
+        );
+        a.daemon = await startDaemon(a.host, a.places);
+        await healthy();
+      }, 60_000);
+
+      test("that there is no lighthouse", async () => {
+        expect((await acme.api("PATCH", paths.node("acme", hub.id), { is_lighthouse: false })).status).toBe(
+          200,
+        );
+        await until(
+          "degraded",
+          async () => (await command(a.places, ["status"])).stdout.includes("degraded"),
+          40_000,
+        );
+        expect((await doctorOn(a)).of("traffic")).toMatch(
+          /^fail: There is no lighthouse: this node cannot find other nodes, nor they this one → Ask the organization's administrator to make a node/,
+        );
+      }, 60_000);
+    },
+    ["sid", "1.12"],
+  );
+});

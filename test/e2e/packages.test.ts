@@ -1,0 +1,166 @@
+// The packages: .deb on a Debian booted by its own systemd, installed, upgraded while the overlay carries packets, removed
+// and purged; .rpm into a root.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { hostTarget } from "../../build.ts";
+import { makePackages } from "../../packaging/packages.ts";
+import { installMissing, runSync } from "../support/debian.ts";
+import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
+import { describeMachine, type Machine } from "../support/nspawn.ts";
+import { buildVersion, makeReleaseKey } from "../support/releases.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const modes = ["desktop", "server"] as const;
+const timeS = 1_790_000_000;
+const deb = (version: string) =>
+  `/srv/overlay-agent_${version}_${process.arch === "x64" ? "amd64" : "arm64"}.deb`;
+const install = (machine: Machine, version: string) => machine.must(`dpkg -i ${deb(version)} 2>&1`);
+const units = (machine: Machine) =>
+  machine.must(
+    "cd /etc/systemd/system && ls -d *.wants/overlay-agent* overlay-agent* 2>/dev/null | sort || true",
+  );
+
+/** An administrator's control plane, with its data. */
+const ownServer =
+  "mkdir -p /var/lib/overlay-agent/server && echo data >/var/lib/overlay-agent/server/control.db";
+
+describeMachine("packages", () => {
+  const work = temporaryDirectory();
+  let site: Site;
+  beforeAll(async () => {
+    const missing = installMissing(["/usr/bin/lintian", "/usr/bin/rpm", "/usr/bin/man"]);
+    if (missing !== undefined) throw new Error(missing);
+    const key = makeReleaseKey();
+    site = await makeSite(modes, {
+      async prepare(root) {
+        mkdirSync(join(root, "srv"), { recursive: true });
+        for (const version of ["0.1.0", "0.2.0"]) {
+          const executable = await buildVersion(work.path, version, key);
+          await makePackages(join(root, "srv"), executable, hostTarget(), { version, timeS });
+          runSync(["sh", "-c", `cp ${root}/srv/*${version}* ${work.path}/`]);
+        }
+      },
+    });
+  }, 600_000);
+  afterAll(async () => {
+    await site[Symbol.asyncDispose]();
+    work[Symbol.dispose]();
+  });
+
+  for (const mode of modes) {
+    describe(`${mode} mode`, () => {
+      let node: MachineNode;
+      beforeAll(async () => {
+        node = await site.boot(mode);
+        await node.machine.must(`rm /usr/local/bin/agent && ${ownServer}`);
+      });
+      afterAll(() => node[Symbol.asyncDispose]());
+
+      test("installed and registered, the units are those of the package", async () => {
+        const { machine } = node;
+        await install(machine, "0.1.0");
+        expect(await machine.must("getent group overlay-agent | cut -d : -f 1")).toBe("overlay-agent");
+        expect(await units(machine)).toBe("");
+        await node.register(mode);
+        await machine.until(pingPeer, 30_000);
+        expect(await units(machine)).toBe(
+          mode === "desktop"
+            ? "multi-user.target.wants/overlay-agent.service"
+            : "multi-user.target.wants/overlay-agent@acme.service\ntimers.target.wants/overlay-agent-auth.timer",
+        );
+        expect(
+          await machine.must("systemd-analyze verify /usr/lib/systemd/system/overlay-agent* 2>&1 || true"),
+        ).toBe("");
+      }, 120_000);
+
+      test("upgraded, the new version runs, and no packet is lost", async () => {
+        const { machine } = node;
+        const pinging = machine.must("ping -i 0.2 -c 60 10.77.0.1 | grep -o '[0-9]*% packet loss'");
+        await install(machine, "0.2.0");
+        expect(await machine.must("agent version --no-check | cut -d ' ' -f 2")).toBe("0.2.0");
+        if (mode === "desktop") {
+          await machine.until('agent status --json | grep -q \'"version":"0.2.0"\'', 30_000);
+        }
+        expect(await pinging).toBe("0% packet loss");
+        expect(await machine.must("systemctl is-system-running")).toBe("running");
+      }, 120_000);
+
+      test("a packaged agent does not replace itself, and names the package manager", async () => {
+        const { machine } = node;
+        for (const flags of ["--release-url /srv", "--rollback"]) {
+          const { status, stderr } = await machine.run(`agent self-update ${flags}`);
+          expect(status).toBe(1);
+          expect(stderr).toContain("apt-get install --only-upgrade overlay-agent");
+        }
+      }, 60_000);
+
+      test("removed, nothing runs and the organization is kept; installed again, it goes on", async () => {
+        const { machine } = node;
+        await machine.must("dpkg -r overlay-agent 2>&1");
+        expect(await machine.must("ip -o link | grep -c ov- || true")).toBe("0");
+        expect(await machine.must("ls /etc/overlay-agent")).toBe("acme");
+        await install(machine, "0.2.0");
+        await machine.must("agent install-systemd");
+        await machine.until(pingPeer, 30_000);
+      }, 120_000);
+
+      test("purged, no trace is left but the data of a control plane", async () => {
+        const { machine } = node;
+        const said = await machine.must("dpkg -P overlay-agent 2>&1");
+        expect(said).not.toContain("kept: /etc");
+        expect(await units(machine)).toBe("");
+        expect(
+          await machine.must(
+            "find /etc /usr /var/lib /run -xdev -name '*overlay-agent*' -not -path '/usr/share/*' | sort",
+          ),
+        ).toBe("/var/lib/overlay-agent");
+        expect(await machine.must("find /var/lib/overlay-agent -type f")).toBe(
+          "/var/lib/overlay-agent/server/control.db",
+        );
+        expect(await machine.must("grep -c overlay-agent /etc/group || true")).toBe("0");
+        expect(await machine.must("systemctl is-system-running")).toBe("running");
+      }, 120_000);
+    });
+  }
+
+  test("lintian finds nothing that has no reason, and each man page is well formed", () => {
+    const file = join(work.path, deb("0.1.0").slice(5));
+    const found = Bun.spawnSync(["lintian", "--profile", "debian", file], { stderr: "ignore" });
+    expect([found.exitCode, found.stdout.toString()]).toEqual([0, ""]);
+    const root = join(work.path, "deb");
+    runSync(["dpkg-deb", "-x", file, root]);
+    const pages = readdirSync(join(root, "usr/share/man/man1"));
+    expect(pages).toEqual(
+      expect.arrayContaining(["agent.1.gz", "agent-serve.1.gz", "agent-admin-token-create.1.gz"]),
+    );
+    for (const page of pages) {
+      const man = Bun.spawnSync(["man", "--warnings", "-l", join(root, "usr/share/man/man1", page)], {
+        env: { PATH: process.env["PATH"] ?? "", MANWIDTH: "100", LC_ALL: "C.UTF-8" },
+        stderr: "pipe",
+      });
+      expect([page, man.exitCode, man.stderr.toString()]).toEqual([page, 0, ""]);
+    }
+  }, 120_000);
+
+  test("the .rpm installs into a root, with the same executable, units and pages", () => {
+    const root = join(work.path, "rpm");
+    const [file = ""] = readdirSync(work.path).filter(
+      (name) => name.endsWith(".rpm") && name.includes("0.2.0"),
+    );
+    // Fedora's own packages are not here: scripts and dependencies are looked at below.
+    runSync(["rpm", "--root", root, "-i", "--nodeps", "--noscripts", join(work.path, file)]);
+    expect(runSync([join(root, "usr/bin/agent"), "version", "--no-check"])).toStartWith("agent 0.2.0");
+    expect(readFileSync(join(root, "usr/lib/systemd/system/overlay-agent.service"), "utf8")).toContain(
+      "ExecStart=/usr/bin/agent --ipc-mode socket\n",
+    );
+    const listed = runSync(["rpm", "-qlp", join(work.path, file)]);
+    for (const path of ["/usr/share/zsh/site-functions/_agent", "/usr/share/man/man1/agent.1.gz"])
+      expect(listed).toContain(path);
+    expect(listed).not.toContain("lintian");
+    expect(runSync(["rpm", "-qp", "--scripts", join(work.path, file)])).toContain(
+      "try-restart overlay-agent.service",
+    );
+  }, 60_000);
+});

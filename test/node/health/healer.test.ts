@@ -1,0 +1,107 @@
+// Carrying out what healing decides, with a control socket and a configuration that are replaced, and going on in another
+// process.
+
+import { expect, test } from "bun:test";
+import type { LocalChanges } from "../../../src/node/files/local-changes.ts";
+import { Healer } from "../../../src/node/health/healer.ts";
+import type { PeerSeen, Seen } from "../../../src/node/health/healing.ts";
+import { readHealing, writeHealing } from "../../../src/node/health/saved-healing.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+const second = 1000;
+const minute = 60 * second;
+
+function makeHealer(options: { fails?: number; inherited?: LocalChanges; saved?: Healer["state"] } = {}) {
+  const done: string[] = [];
+  const said: string[] = [];
+  let fails = options.fails ?? 0;
+  const say = (text: string) => void said.push(text);
+  const healer = new Healer(
+    {
+      slug: "acme",
+      api: { closeTunnel: async (address) => (done.push(`close ${address}`), true) },
+      apply: async (changes) => {
+        if (fails-- > 0) throw new Error("the engine is busy");
+        done.push(`apply ${JSON.stringify(changes)}`);
+      },
+      log: { warn: say, info: say },
+    },
+    options.inherited ?? { denied: [] },
+    0,
+    options.saved,
+  );
+  return { healer, done, said };
+}
+
+function look(now: number, index: number, answeredAt = 0): Seen {
+  const peer = (change: Partial<PeerSeen>): PeerSeen => ({
+    address: "10.77.0.7",
+    name: "web",
+    isLighthouse: false,
+    isBroken: now - answeredAt > 13 * second,
+    answeredAt,
+    tunnel: { index, remote: "203.0.113.7:4242", counter: 1 },
+    ...change,
+  });
+  const lighthouse = { address: "10.77.0.1", isLighthouse: true, isBroken: false, answeredAt: now };
+  return { now, peers: [peer({}), peer(lighthouse)], relays: ["10.77.0.1"], kept: [] };
+}
+
+test("closes, denies by a reload, closes again so that the relay is used, and asks for another look meanwhile", async () => {
+  const { healer, done, said } = makeHealer();
+  expect(await healer.step(look(14 * second, 1))).toEqual(["10.77.0.7"]);
+  expect(await healer.step(look(20 * second, 2))).toEqual(["10.77.0.7"]);
+  expect(healer.noteOf("10.77.0.7")).toBe("direct path loses packets");
+  expect(await healer.step(look(24 * second, 3, 23 * second))).toEqual([]);
+  expect(done).toEqual(["close 10.77.0.7", 'apply {"denied":["203.0.113.7"]}', "close 10.77.0.7"]);
+  expect(said).toEqual([
+    "A tunnel is dead: closing it",
+    "Closing a dead tunnel did not help: its direct path loses packets, so a relay is used for a while",
+    "The peer answers through a relay",
+  ]);
+});
+
+test("a change that fails is tried again with the next look", async () => {
+  const { healer, done } = makeHealer({ fails: 1 });
+  await healer.step(look(14 * second, 1));
+  await healer.step(look(20 * second, 2));
+  expect(done).toEqual(["close 10.77.0.7"]);
+  await healer.step(look(21 * second, 2));
+  expect(done.slice(1)).toEqual(['apply {"denied":["203.0.113.7"]}', "close 10.77.0.7"]);
+});
+
+test("what an earlier process denied without leaving its knowledge is tried again after five minutes", async () => {
+  const { healer, done } = makeHealer({ inherited: { denied: ["203.0.113.9"] } });
+  await healer.step(look(minute, 1, minute));
+  expect(done).toEqual([]);
+  await healer.step(look(5 * minute, 1, 5 * minute));
+  expect(done).toEqual(['apply {"denied":[]}']);
+});
+
+test("the next run goes on with an attempt, its backoff and its denied addresses", async () => {
+  using directory = temporaryDirectory();
+  const first = makeHealer();
+  await first.healer.step(look(14 * second, 1));
+  await first.healer.step(look(20 * second, 2));
+  writeHealing(directory.path, "acme", first.healer.state, {
+    now: () => 1_000_000,
+    monotonic: () => 20 * second,
+  });
+  // Ten seconds later, in a process whose clock began anew.
+  const saved = readHealing(directory.path, "acme", { now: () => 1_010_000, monotonic: () => 500 });
+  expect(saved?.denials[0]?.until).toBe(5 * minute - 10 * second + 500);
+  const inherited = { denied: ["203.0.113.7"] };
+  const next = makeHealer({ inherited, ...(saved === undefined ? {} : { saved }) });
+  expect(next.healer.noteOf("10.77.0.7")).toBe("direct path loses packets");
+  await next.healer.step(look(1000, 2, 900));
+  expect(next.said).toEqual(["The peer answers through a relay"]);
+  expect(next.done).toEqual([]);
+});
+
+test("without a saved state, and with a damaged one, healing begins anew", async () => {
+  using directory = temporaryDirectory();
+  const clock = { now: () => 0, monotonic: () => 0 };
+  expect(readHealing(directory.path, "acme", clock)).toBeUndefined();
+  await Bun.write(`${directory.path}/acme.healing.json`, '{"at":0}');
+  expect(readHealing(directory.path, "acme", clock)).toBeUndefined();
+});
