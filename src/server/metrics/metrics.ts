@@ -9,7 +9,7 @@ import type { Meters, Sample } from "../http/meters.ts";
 import type { Changes } from "../config/changes.ts";
 import type { ServerOptions } from "../options.ts";
 import { readStatus } from "../store/acme-state.ts";
-import { pathFigures } from "../paths/list.ts";
+import type { PathReports } from "../paths/reports.ts";
 import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
 import type { Database } from "../store/database.ts";
@@ -20,7 +20,11 @@ const day = 86_400_000;
 /** The thresholds of `certificates_expiring`, in days. */
 const daysLeft = [0, 7, 14, 30];
 
-type Deps = Pick<ServerOptions, "db" | "system"> & { changes: Changes; meters: Meters };
+type Deps = Pick<ServerOptions, "db" | "system"> & {
+  changes: Changes;
+  meters: Meters;
+  pathReports: PathReports;
+};
 
 export async function writeMetrics(deps: Deps): Promise<string> {
   const samples = [
@@ -70,8 +74,8 @@ async function nodeSamples({ db, changes }: Deps): Promise<Sample[]> {
 }
 
 /** What nodes report; nothing before the first report. */
-async function pathSamples({ db }: Deps): Promise<Sample[]> {
-  const figures = await pathFigures(db);
+async function pathSamples({ pathReports }: Deps): Promise<Sample[]> {
+  const figures = await pathReports.figures();
   if (figures.length === 0) return [];
   const counts = figures.flatMap(({ slug, counts: byPath }) =>
     Object.entries(byPath).map(([path, value]) => ({ labels: { organization: slug, path }, value })),

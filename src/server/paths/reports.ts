@@ -6,6 +6,7 @@ import { messageOf } from "../../errors.ts";
 import { PathsReport, type PathState } from "../../protocol.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
+import { pathFigures, type PathFigures } from "./list.ts";
 import { queryOne } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { paths } from "../store/tables/paths.ts";
@@ -16,6 +17,8 @@ type Waiting = { orgId: number; nodeId: number; at: number; report: PathsReport 
 export type PathReports = {
   /** unwanted: the organization wants none, or it is not valid. later: it comes too early, or too much waits. */
   take(orgId: number, nodeId: number, report: unknown): Promise<"taken" | "later" | "unwanted">;
+  /** For the metrics. A scrape within a minute of another gets the same ones. */
+  figures(): Promise<PathFigures[]>;
   /** Writes the reports that are still in memory. */
   stop(): Promise<void>;
 };
@@ -28,11 +31,14 @@ const leastPauseMs = 10_000;
 /** While the database cannot write, no more than this is kept. */
 const maxWaitingRows = 100_000;
 const maxNodes = 200_000;
+/** Every row is read for the figures. */
+const figuresMs = 60_000;
 
 export function makePathReports({ db, log, system }: Deps): PathReports {
   let waiting: Waiting[] = [];
   let waitingRows = 0;
   let isFailing = false;
+  let latest: { at: number; figures: PathFigures[] } | undefined;
   const lastAt = new Map<number, number>();
   const wanted = new Map<number, boolean>();
   db.listen("organization", (payload) => void wanted.delete(Number(payload)));
@@ -93,6 +99,12 @@ export function makePathReports({ db, log, system }: Deps): PathReports {
       waitingRows += rowsOf(entry);
       schedule();
       return "taken";
+    },
+    async figures() {
+      const now = performance.now();
+      if (latest === undefined || now - latest.at > figuresMs)
+        latest = { at: now, figures: await pathFigures(db) };
+      return latest.figures;
     },
     async stop() {
       await running;
