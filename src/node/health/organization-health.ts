@@ -37,13 +37,15 @@ export type HealthDeps = {
 
 /** A lighthouse that answered within this time answers: it is probed every 10 s. */
 const freshMs = 15_000;
-/** A list of peers that is asked for often is not read from the engine each time, nor while a tunnel is being healed. */
-const lookAgainMs = 1000;
+/** A list of peers that is asked for often is not read from the engine each time. */
+const listedForMs = 1000;
 /** Probed unasked beside lighthouses. */
 const maxUnasked = 32;
 /** Probed because a user asked, and for how long. */
 const maxNamed = 200;
 const namedForMs = 60_000;
+/** While a tunnel is being healed. */
+const lookAgainMs = 1000;
 /** The names of peers without a tunnel. */
 const maxNames = 1000;
 
@@ -210,7 +212,7 @@ export class OrganizationHealth {
     // Not for peers whose state is known: a list that is asked for often would wait each time.
     const recent = ({ answeredAt, missed }: ProbeRecord) =>
       missed >= brokenAfter || from - (answeredAt ?? Number.NEGATIVE_INFINITY) < freshMs;
-    const isOld = this.#lookedAt === undefined || system.now() - this.#lookedAt > lookAgainMs;
+    const isOld = this.#lookedAt === undefined || system.now() - this.#lookedAt > listedForMs;
     if (isOld || !all) await this.#round().catch(() => undefined);
     const lighthouses = this.#facts?.lighthouses ?? [];
     if (all) this.#name(this.#tunnels.all.map(({ address }) => address));
