@@ -174,6 +174,7 @@ async function fresh(): Promise<void> {
   if (!(await step("install", ["install", "--frozen-lockfile"]))) return;
   const missing = installMissing();
   if (missing !== undefined) process.stdout.write(`\n== ${missing}\n`);
+  if (!(await step("tools", ["test/support/tools.ts"]))) return;
   await ok();
 }
 

@@ -19,8 +19,11 @@ const programs = {
   nfpm: { of: "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0", tags: "" },
 } as const;
 
+export type GoProgram = keyof typeof programs;
+export const goPrograms: readonly GoProgram[] = ["pebble", "pebble-challtestsrv", "step-ca", "nfpm"];
+
 /** The path of the program. Builds it if it is missing, in a minute or two. Concurrent test runs are safe. */
-export function goProgram(name: keyof typeof programs): string {
+export function goProgram(name: GoProgram): string {
   const { of, tags } = programs[name];
   const target = join(import.meta.dir, "../../.cache/go-programs", `${name}-${of.split("@")[1]}`);
   if (existsSync(join(target, name))) return join(target, name);
