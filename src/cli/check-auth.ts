@@ -21,7 +21,7 @@ export const command: Implementation = {
       description: "Wait this long for changes, and apply them",
     },
   },
-  examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 50`],
+  examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 58`],
   async run(context) {
     const { settings, values, output } = context;
     const { chooseOrganizations, chooseEach } = await import("../node/files/organizations.ts");
