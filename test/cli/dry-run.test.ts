@@ -81,7 +81,8 @@ test("register", async () => {
   const { after, files, requests, sent } = await both(register, await world.token());
   const isInner = (path: string) => /\/(current|generations|lock)(\/|$)/.test(path);
   const made = Object.keys(after).filter((path) => path.startsWith(inside("")) && !isInner(path));
-  expect(files.sort()).toEqual(made.sort());
+  // The one directory that stays empty until the engine starts.
+  expect(files.sort()).toEqual([...made, inside("run/")].sort());
   expect(requests).toEqual(sent);
 });
 
@@ -99,8 +100,9 @@ test("sync-config", async () => {
 test("checkin and check-auth", async () => {
   await world.agent(register, { stdin: await world.token() });
   for (const command of ["checkin", "check-auth"]) {
-    const { files, requests, sent } = await both([command], "");
-    expect(files).toEqual([]);
+    const { before, after, files, requests, sent } = await both([command], "");
+    expect(files.sort()).toEqual(changedIn(before, after).sort());
+    expect(files).toHaveLength(command === "checkin" ? 0 : 2);
     expect(requests).toEqual(sent);
   }
 });
