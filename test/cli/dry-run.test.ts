@@ -98,10 +98,15 @@ test("sync-config", async () => {
 
 test("checkin and check-auth", async () => {
   await world.agent(register, { stdin: await world.token() });
-  for (const command of ["checkin", "check-auth"]) {
-    const { files, requests, sent } = await both([command], "");
-    expect(files).toEqual([]);
-    expect(requests).toEqual(sent);
+  const copy = inside("node-config.copy.json");
+  for (const [command, written] of [
+    ["checkin", []],
+    ["check-auth", [copy]],
+    ["check-auth", []],
+  ] as const) {
+    const { before, after, files, requests, sent } = await both([command], "");
+    expect(files).toEqual([...written]);
+    expect([before[copy] !== after[copy], requests]).toEqual([written.length > 0, sent]);
   }
 });
 
