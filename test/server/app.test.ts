@@ -3,6 +3,7 @@ import { errorTable, isErrorCode } from "../../src/errors.ts";
 import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { errorsOf } from "../../src/server/docs/openapi.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
+import { maxBodyBytes } from "../../src/server/http/body.ts";
 import type { Route } from "../../src/server/http/route.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
 import { operator } from "../../src/server/audit/record.ts";
@@ -235,7 +236,7 @@ describe("every route and method", () => {
         "unsupported_media_type",
       );
       expectDocumented(
-        await send(JSON.stringify({ a: "x".repeat(70_000) })),
+        await send(JSON.stringify({ a: "x".repeat(route.maxBody ?? maxBodyBytes) })),
         413,
         route,
         "payload_too_large",

@@ -200,6 +200,11 @@ test("every request that changes an organization is refused at the maximum, or n
     nodes_register: "checks after the credential, see above",
     nodes_renew_cert: "nodes go on",
     nodes_restore: "ends a revocation that was a mistake",
+    policy_confirm: "ends an application, which is refused at the maximum",
+    policy_partial_update: "one switch; the row has a fixed size",
+    policy_plan: "stores nothing",
+    policy_revert: "takes an application back, which is refused at the maximum",
+    policy_test: "stores nothing",
     webhooks_partial_update: "takes subscriptions away too; there are 20 at most",
   };
   const changing = server.app.routes.filter(
