@@ -103,6 +103,8 @@ test("an engine that is a script counts as its file, until that is replaced", as
     if (file !== path) throw new AppError("engine_failed", `${file} is no engine`);
     return "1.10.3";
   };
+  // The start of a process is known in steps of 10 ms: it would count as earlier than a file written just before.
+  await Bun.sleep(50);
   const process = await start();
   expect(await engineInUse(process, path, ofScript)).toEqual({ path, running: "1.10.3", version: "1.10.3" });
   await Bun.sleep(50);
