@@ -89,7 +89,7 @@ beforeAll(async () => {
   // Retries follow at once.
   const { sleep } = realSystem();
   world.system.sleep = (ms, signal) => sleep(ms < 3000 ? Math.min(ms, 20) : ms, signal);
-}, 60_000);
+}, 120_000);
 afterAll(async () => {
   for (const close of closers.reverse()) await close();
 });
@@ -244,7 +244,7 @@ describe("daemon", () => {
         expect(said).toMatch(reason);
         expect(said).not.toMatch(runtimeWords);
       },
-      60_000,
+      120_000,
     );
   }
 });

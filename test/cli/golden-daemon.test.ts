@@ -103,7 +103,7 @@ test("JSON documents of status, start, stop, restart and switch", async () => {
     await ended;
   }
   expectGolden("daemon.txt", documents.join("\n"));
-}, 60_000);
+}, 120_000);
 
 test("JSON documents of self-update", async () => {
   using directory = temporaryDirectory();
@@ -147,4 +147,4 @@ test("JSON documents of self-update", async () => {
   await note("self-update", "--dry-run", ...from("new"));
   await note("self-update", ...from("new"));
   expectGolden("self-update.txt", documents.join("\n"));
-}, 30_000);
+}, 120_000);

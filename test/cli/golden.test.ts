@@ -120,7 +120,7 @@ test("JSON documents of the node's commands, and of their dry runs", async () =>
   await note(["unregister", "--org-slug", "acme"]);
   await note(["version", "--no-check"]);
   expectGolden("documents.txt", documents.join("\n"));
-}, 30_000);
+}, 120_000);
 
 test("exit statuses: of each error code, and one command line for each", async () => {
   const codes = Object.keys(errorTable) as (keyof typeof errorTable)[];

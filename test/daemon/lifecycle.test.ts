@@ -145,7 +145,7 @@ test("3,000 random histories of 100 events keep every invariant", () => {
     }),
     { numRuns: 3000 },
   );
-}, 60_000);
+}, 120_000);
 
 describe("one engine", () => {
   const process = { pid: 7, started: "boot:1" };

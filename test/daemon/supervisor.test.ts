@@ -265,7 +265,7 @@ test("reload() succeeds without evidence if log level or log path hide it", asyn
   elsewhere.adopt(recorded);
   await elsewhere.start();
   await elsewhere.control.reload();
-}, 30_000);
+}, 120_000);
 
 test("adopt() stops an engine that should be down, and ignores an unrelated process", async () => {
   engine();

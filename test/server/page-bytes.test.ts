@@ -121,4 +121,4 @@ test("pages of nodes, organizations and tokens with large rows are smaller than 
     counted.push(...ids);
   }
   expect(counted.length).toBe(150);
-}, 60_000);
+}, 120_000);

@@ -52,7 +52,7 @@ describePostgres("two replicas with conflicting requests", () => {
     acme = await first.organization("acme");
     owner = await first.person("owner@example.org");
     await first.join(acme, "owner@example.org", "owner");
-  }, 60_000);
+  }, 120_000);
   afterAll(async () => {
     for (const each of replicas) await each[Symbol.asyncDispose]();
     await cluster.stop();

@@ -1,7 +1,6 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { appendFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import * as v from "valibot";
 import { AppError } from "../../../src/errors.ts";
 import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
 import { connectOrganization } from "../../../src/node/contact/connection.ts";
@@ -9,13 +8,7 @@ import { currentGeneration, isApplied, readSyncState } from "../../../src/node/f
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { planSync } from "../../../src/node/contact/sync-plan.ts";
 import { syncOrganization, type SyncResult } from "../../../src/node/contact/sync.ts";
-import { makeHostKey } from "../../../src/pki/keys.ts";
 import { decodeBundle } from "../../../src/pki/nebula.ts";
-import { openSecret } from "../../../src/pki/secrets.ts";
-import { makeSigningKey, publicHalf, SigningKey, signOrderKey } from "../../../src/pki/tokens.ts";
-import { OrderKey } from "../../../src/protocol.ts";
-import { orderKeyContext } from "../../../src/server/policy/organizations.ts";
-import { raiseConfigVersion } from "../../../src/server/store/versions.ts";
 import { rejection } from "../../pki/thrown.ts";
 import {
   engine,
@@ -248,31 +241,6 @@ test("an unfinished generation of a killed run is not used and is removed", asyn
   expect(readdirSync(join(organization.directory, "generations")).sort()).toEqual(["1", "2"]);
 });
 
-test("certificates for another key are refused without any change", async () => {
-  await makeGroups("a");
-  await regroup("a");
-  const key = join(organization.directory, "host.key");
-  writeFileSync(key, makeHostKey().privatePem);
-  const error = await rejection(sync());
-  expect(error.code).toBe("untrusted_answer");
-  expect(error.message).toContain("another key");
-  expect(currentGeneration(organization.directory)).toBe("1");
-});
-
-test("an order key without a signature of the pinned one is ignored", async () => {
-  const pinned = openOrganization(world.root, "acme").config.order_key;
-  await makeGroups("a");
-  await regroup("a");
-  const through = world.system.fetch;
-  world.system.fetch = async (url, init) => {
-    const answer = await through(url, init);
-    const text = (await answer.text()).replaceAll(pinned?.x ?? "", "B".repeat(43));
-    return new Response(text, { status: answer.status, headers: answer.headers });
-  };
-  await sync();
-  expect(openOrganization(world.root, "acme").config.order_key).toEqual(pinned);
-});
-
 test("two concurrent runs both succeed, one after the other", async () => {
   await makeGroups("a");
   await regroup("a");
@@ -370,32 +338,6 @@ test("a plan downloads and compares, and changes nothing", async () => {
   expect(config).toMatchObject({ change: "changed", mode: "0644" });
   expect(JSON.stringify(config)).toContain("debug");
   expect(read("config.yml")).not.toContain("debug");
-});
-
-test("a new order key is accepted only with a signature of the pinned one", async () => {
-  const { services } = world.server.app;
-  const pinned = () => openOrganization(world.root, "acme").config.order_key?.kid;
-  const row = await world.server.db.get(
-    "SELECT order_key_sealed, order_public FROM organizations WHERE slug = 'acme'",
-  );
-  const { kid } = v.parse(OrderKey, JSON.parse(String(row?.["order_public"])));
-  const opened = openSecret(services.secretKey, String(row?.["order_key_sealed"]), orderKeyContext(kid));
-  const former = v.parse(SigningKey, JSON.parse(opened));
-  const [next, stranger] = [await makeSigningKey("next"), await makeSigningKey("stranger")];
-  const offer = async (proof: string) => {
-    await world.server.db.write(async (tx) => {
-      const offered = JSON.stringify(publicHalf(next));
-      await tx.run("UPDATE organizations SET order_public = $1, order_key_proof = $2", [offered, proof]);
-      await raiseConfigVersion(tx, 1);
-    });
-    await sync();
-  };
-  expect(pinned()).toBe(kid);
-  const refused = await rejection(offer(await signOrderKey(publicHalf(next), stranger)));
-  expect(refused.code).toBe("untrusted_answer");
-  expect(pinned()).toBe(kid);
-  await offer(await signOrderKey(publicHalf(next), former));
-  expect(pinned()).toBe("next");
 });
 
 test("a change that overrides.yml hides takes effect when that file is removed", async () => {

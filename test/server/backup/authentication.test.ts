@@ -72,7 +72,7 @@ test("an added staff user, another byte and a missing proof are refused; --unaut
   const taken = await restore(evil, "--unauthenticated");
   expect(v.parse(Restored, JSON.parse(taken.out)).staff).toEqual(["ada@example.org", "eve@example.org"]);
   expect(v.parse(Restored, await json(`restore ${place.backup} --replace`)).staff).toBeUndefined();
-}, 60_000);
+}, 120_000);
 
 test("a schema that is not ours is refused, also with --unauthenticated", async () => {
   await makeBackup();
@@ -105,7 +105,7 @@ test("a schema that is not ours is refused, also with --unauthenticated", async 
   }
   const known = altered("ANALYZE");
   expect((await restore(known, "--unauthenticated")).status).toBe(0);
-}, 60_000);
+}, 120_000);
 
 test("a database with a trigger gives no backup", async () => {
   await makeBackup();
@@ -117,7 +117,7 @@ test("a database with a trigger gives no backup", async () => {
   const { status, err } = await admin(`backup ${second}`);
   expect([status, err]).toEqual([78, expect.stringContaining("trigger t")]);
   expect(readdirSync(place.path)).not.toContain("second.db");
-}, 60_000);
+}, 120_000);
 
 test("a backup of 0.1.0 is restored with --unauthenticated", async () => {
   mkdirSync(place.data, { mode: 0o700 });
@@ -128,7 +128,7 @@ test("a backup of 0.1.0 is restored with --unauthenticated", async () => {
   const refused = await admin(`restore ${old}`);
   expect([refused.status, refused.err]).toEqual([1, expect.stringContaining("Backups of 0.1.0")]);
   expect(await json(`restore ${old} --unauthenticated`)).toMatchObject({ organizations: 2, nodes: 4 });
-}, 60_000);
+}, 120_000);
 
 test("a backup from before `key rotate` needs the former key, and is authentic with it", async () => {
   await makeBackup();
@@ -138,7 +138,7 @@ test("a backup from before `key rotate` needs the former key, and is authentic w
   expect([status, out + err]).toEqual([78, expect.stringContaining("append the former key")]);
   appendFileSync(key, readFileSync(`${key}.former`));
   expect(await restore(place.backup)).toMatchObject({ status: 0 });
-}, 60_000);
+}, 120_000);
 
 test("the database that a restore replaced can be restored like a backup", async () => {
   await makeBackup();
@@ -147,7 +147,7 @@ test("the database that a restore replaced can be restored like a backup", async
     await json(`restore ${place.backup} --replace`),
   );
   expect((await restore(set_aside)).status).toBe(0);
-}, 60_000);
+}, 120_000);
 
 test("a backup that others may read makes a private database", async () => {
   await makeBackup();
@@ -158,7 +158,7 @@ test("a backup that others may read makes a private database", async () => {
   chmodSync(path, 0o640);
   await must(`restore ${place.backup} --replace`);
   expect(statSync(path).mode & 0o777).toBe(0o640);
-}, 60_000);
+}, 120_000);
 
 test.if(process.getuid?.() === 0)(
   "what root restores or creates belongs to the owner of the data directory",
@@ -192,5 +192,5 @@ test.if(process.getuid?.() === 0)(
     await must(`restore ${place.backup}`, third);
     expect(foreign(third)).toEqual([]);
   },
-  60_000,
+  120_000,
 );

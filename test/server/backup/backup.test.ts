@@ -78,7 +78,7 @@ test("a backup under load is verified, private and without the key; restored els
   expect((await checkin(second.url, a)).status).toBe(200);
   await register(second.url, "after", (await makeToken()).token).catch(() => undefined);
   await must("audit verify", elsewhere);
-}, 60_000);
+}, 120_000);
 
 test("restore refuses an existing database, a running server, another key, and a damaged file", async () => {
   await populate();
@@ -129,7 +129,7 @@ test("restore refuses an existing database, a running server, another key, and a
   expect([newer.status, newer.err]).toEqual([78, expect.stringContaining("version 999")]);
   expect(await nodesOf(place.data)).toEqual(before);
   expect(readdirSync(place.data).filter((name) => name.includes("restoring"))).toEqual([]);
-}, 60_000);
+}, 120_000);
 
 test("what was revoked after the backup stays revoked, and no id is used twice", async () => {
   const { url, token, a, b, keys } = await populate();
@@ -207,7 +207,7 @@ test("what was revoked after the backup stays revoked, and no id is used twice",
   // Addresses that certificates of other nodes still name are not given.
   expect([a, b, d].map(({ node }) => node.ip_address)).not.toContain(next.node.ip_address);
   await must("audit verify");
-}, 60_000);
+}, 120_000);
 
 test("a migration keeps a copy of the database as it was", async () => {
   mkdirSync(place.data, { mode: 0o700 });
@@ -263,4 +263,4 @@ test("a machine of an imported network that registered after the backup is named
   );
   expect(refused.status).toBe(401);
   expect((await claim(third.url)).status).toBe(201);
-}, 60_000);
+}, 120_000);

@@ -161,7 +161,7 @@ test("a rotation waits for its end while another process reads the former state"
     key_id: secretKeyId(fresh ?? new Uint8Array()),
   });
   await db.close();
-}, 30_000);
+}, 120_000);
 
 test("two runs at once: one is refused", async () => {
   using directory = temporaryDirectory();

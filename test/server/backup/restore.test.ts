@@ -91,7 +91,7 @@ test("after the loss of a database, ids and addresses given since the backup are
   await stop();
   const [first] = v.parse(v.array(v.object({ id: v.number() })), rows("SELECT id FROM service_tokens"));
   expect(first?.id).toBeGreaterThan(1000);
-}, 60_000);
+}, 120_000);
 
 test("a certificate issued after the backup is blocked with its node, and lost nodes register again", async () => {
   const { url, token, a, b, keys } = await populate();
@@ -134,7 +134,7 @@ test("a certificate issued after the backup is blocked with its node, and lost n
   await must("node revoke acme b");
   const after = (await download(again.url, a)).files["config.yml"];
   for (const print of prints) expect(after).toContain(print);
-}, 60_000);
+}, 120_000);
 
 test("a name that became free after the backup is held, also if it was held at the backup", async () => {
   const { url, token, a, b } = await populate();
@@ -163,7 +163,7 @@ test("a name that became free after the backup is held, also if it was held at t
       expect.objectContaining({ code: "name_held" }),
     ]);
   }
-}, 60_000);
+}, 120_000);
 
 test("a node has at most its groups of before the restore, and a valid certificate", async () => {
   const { url, a, b } = await populate();
@@ -201,7 +201,7 @@ test("a node has at most its groups of before the restore, and a valid certifica
   expect(
     rows(`SELECT state, block_after > 0 AS ends FROM certificates WHERE fingerprint = '${gained}'`),
   ).toEqual([{ state: "former", ends: 1 }]);
-}, 60_000);
+}, 120_000);
 
 test("a node gets a new certificate if the CA of its current one is lost", async () => {
   const { url, token, b, keys } = await populate();
@@ -225,7 +225,7 @@ test("a node gets a new certificate if the CA of its current one is lost", async
   expect(printOf((await download(again.url, renewed)).files["host.crt"])).not.toBe(
     printOf(b.config.files["host.crt"] ?? ""),
   );
-}, 60_000);
+}, 120_000);
 
 test("the replaced database decides which certificate of a node is current", async () => {
   const { url, token, b, keys } = await populate();
@@ -254,7 +254,7 @@ test("the replaced database decides which certificate of a node is current", asy
   expect(
     rows("SELECT DISTINCT state FROM certificates WHERE kind = 'overlay' AND node_id = " + b.node.id),
   ).toEqual([{ state: "blocked" }]);
-}, 60_000);
+}, 120_000);
 
 test("a node that was restored after the backup gets an order that it accepts", async () => {
   const { url, b } = await populate();
@@ -276,7 +276,7 @@ test("a node that was restored after the backup gets an order that it accepts", 
   const restoredAt = Date.now();
   expect(await json(`restore ${place.backup} --replace`)).toMatchObject({ lost_nodes: ["b"] });
   expect(await refusal((await serve()).url)).toBeGreaterThanOrEqual(restoredAt);
-}, 60_000);
+}, 120_000);
 
 test("invitations and webhooks that ended after the backup do not come back", async () => {
   const { url } = await populate();
@@ -328,7 +328,7 @@ test("invitations and webhooks that ended after the backup do not come back", as
     { url: moved.url, lives: 1, ended: 1 },
     { url: "https://9.9.9.9/kept", lives: 1, ended: 0 },
   ]);
-}, 60_000);
+}, 120_000);
 
 test("restore refuses a database that another process uses, and a leftover write-ahead log", async () => {
   const { url, token } = await populate();
@@ -358,7 +358,7 @@ test("restore refuses a database that another process uses, and a leftover write
   });
   rmSync(join(place.data, "control.db-wal"));
   await must(`restore ${place.backup}`);
-}, 60_000);
+}, 120_000);
 
 test("a CA that was replaced after the backup and is trusted again is reported", async () => {
   await populate();
@@ -366,4 +366,4 @@ test("a CA that was replaced after the backup and is trusted again is reported",
   await must("ca rotate acme");
   await stop();
   expect(await json(`restore ${place.backup} --replace`)).toMatchObject({ authorities_lost: ["acme"] });
-}, 60_000);
+}, 120_000);

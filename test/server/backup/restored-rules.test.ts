@@ -57,7 +57,7 @@ test("rules and rights that ended after the backup do not come back; what is los
   expect(await json("group list acme")).toMatchObject({
     groups: expect.arrayContaining([expect.objectContaining({ name: "new" })]),
   });
-}, 60_000);
+}, 120_000);
 
 test("an application that was unconfirmed at the backup stays: rules deleted since do not come back with it", async () => {
   await populate();
@@ -71,4 +71,4 @@ test("an application that was unconfirmed at the backup stays: rules deleted sin
   const shown = v.looseObject({ unconfirmed: v.null(), policy: v.string(), version: v.number() });
   // Higher than any plan of either database.
   expect(v.parse(shown, await json("policy get acme"))).toMatchObject({ policy, version: 3 });
-}, 60_000);
+}, 120_000);

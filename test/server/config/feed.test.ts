@@ -23,7 +23,7 @@ beforeAll(async () => {
   await publishLateNames(server.app.services);
   const rows = await server.db.all("SELECT id FROM nodes WHERE org_id = $1 ORDER BY id", [org.id]);
   ids = rows.map((row) => Number(row["id"]));
-}, 60_000);
+}, 120_000);
 afterAll(async () => {
   await server[Symbol.asyncDispose]();
 });

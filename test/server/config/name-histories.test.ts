@@ -334,5 +334,5 @@ test.each(seeds)(
       throw new Error(`History ${seed}: ${done.join(" ")}`, { cause: error });
     }
   },
-  60_000,
+  120_000,
 );

@@ -97,7 +97,7 @@ describe("--tls auto", () => {
     ahead = 0;
     expect(await serial()).not.toBe(before);
     expect(await readApiCaByFingerprint(url, caFingerprint)).toBe(ca);
-  }, 60_000);
+  }, 120_000);
 
   test("a node registers with only the fingerprint, and checks in again after a restart", async () => {
     const { url, caFingerprint = "" } = await serve({ tls: "auto" });

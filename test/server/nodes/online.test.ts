@@ -28,4 +28,4 @@ test("list, show, download and admin commands agree on which nodes are online", 
   expect(listed.nodes).toEqual([first, second]);
   for (const each of [first, second])
     expect(v.parse(Shown, await json(`node show acme ${each.name}`))).toEqual(each);
-}, 30_000);
+}, 120_000);

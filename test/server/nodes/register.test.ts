@@ -250,7 +250,7 @@ describe("names and addresses", () => {
       );
       expect([held, await nodesOf(org.id)]).toEqual([uses, uses]);
     },
-    60_000,
+    120_000,
   );
 
   test("of 50 concurrent registrations with one name, one succeeds", async () => {

@@ -47,7 +47,7 @@ describe("registration tokens", () => {
       new Set([401]),
     );
     expect(await nodesOf(org.id)).toBe(1);
-  }, 30_000);
+  }, 120_000);
 
   test("groups come from the token, never from the request", async () => {
     const token = await registrationToken(server, org, { groups: ["web"] });

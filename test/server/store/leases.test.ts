@@ -26,7 +26,7 @@ describePostgres("leases", () => {
   beforeAll(async () => {
     cluster = await startPostgres(unsynced);
     await createMigrated(cluster.directory);
-  }, 60_000);
+  }, 120_000);
   afterAll(async () => {
     await cluster.stop();
   });

@@ -29,7 +29,7 @@ describePostgres("the locks of PostgreSQL", () => {
   beforeAll(async () => {
     cluster = await startPostgres();
     await createMigrated(cluster.directory);
-  }, 60_000);
+  }, 120_000);
   afterAll(async () => {
     await cluster.stop();
   });

@@ -103,7 +103,7 @@ describePostgres("openPostgres()", () => {
     expect(await keys(database)).toEqual(["after", "before"]);
     await database.close();
     opened.delete(database);
-  }, 30_000);
+  }, 120_000);
 
   test("whole numbers are compared as int8 and use the index", async () => {
     const database = await open();

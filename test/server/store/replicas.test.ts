@@ -44,7 +44,7 @@ describePostgres("replicas", () => {
   beforeAll(async () => {
     cluster = await startPostgres(unsynced);
     await createMigrated(cluster.directory);
-  }, 60_000);
+  }, 120_000);
   afterAll(async () => {
     await cluster.stop();
   });

@@ -127,7 +127,7 @@ describeAcme("certificates by ACME", () => {
     // The next turn has nothing to do.
     await plane.turn(acme, { run: () => Promise.reject(new Error("no hook")) })(go());
     expect((await plane.certificate())?.serial).toBe(certificate?.serial ?? "");
-  }, 60_000);
+  }, 120_000);
 
   test("an IP address gets the profile shortlived; an unknown profile is named", async () => {
     await using all = await prepare();
@@ -143,7 +143,7 @@ describeAcme("certificates by ACME", () => {
     expect(plane.logged()).toContain("The ACME server has no profile");
     expect(plane.logged()).toContain("It offers: default, shortlived");
     expect((await plane.certificate())?.serial).toBe(certificate?.serial ?? "");
-  }, 60_000);
+  }, 120_000);
 
   test("DNS-01 runs the hook to add the record and to remove it", async () => {
     await using all = await prepare();
@@ -168,7 +168,7 @@ describeAcme("certificates by ACME", () => {
     plane.clock.ms += 10 * minute;
     await plane.turn({ ...acme, name: "127.0.0.1", dnsHook })(go());
     expect(plane.logged()).toContain("offers no dns-01 for 127.0.0.1");
-  }, 60_000);
+  }, 120_000);
 
   test("a stop does not wait for a hook that hangs, and is no failure", async () => {
     await using all = await prepare();
@@ -189,7 +189,7 @@ describeAcme("certificates by ACME", () => {
     ).toBe("Error: stopping");
     expect([ran, (await plane.status()).failures]).toEqual([["add"], 0]);
     expect(await plane.store.order()).toBeDefined();
-  }, 60_000);
+  }, 120_000);
 
   test("an external account is bound; without it the message names the flags", async () => {
     const externalAccount = { kid: "customer-7", key: Buffer.alloc(48, 7).toString("base64url") };
@@ -207,7 +207,7 @@ describeAcme("certificates by ACME", () => {
     await plane.turn({ ...acme, externalAccount })(go());
     expect((await plane.certificate())?.wish.name).toBe(name);
     expect((await plane.status()).failures).toBe(0);
-  }, 60_000);
+  }, 120_000);
 
   test("a failure keeps the certificate, is an event and a metric, and is retried with backoff", async () => {
     await using all = await prepare({ blocked: ["blocked.example.test"] });
@@ -240,7 +240,7 @@ describeAcme("certificates by ACME", () => {
       { labels: { result: "failed" }, value: 4 },
     ]);
     expect(plane.logged()).toContain("gives no certificate for blocked.example.test");
-  }, 60_000);
+  }, 120_000);
 
   test("a challenge that is not answered fails with what to open, and the next order is a new one", async () => {
     await using all = await prepare();
@@ -254,7 +254,7 @@ describeAcme("certificates by ACME", () => {
     plane.clock.ms += 2 * minute;
     await plane.turn(acme)(go());
     expect((await plane.certificate())?.wish.directoryUrl).toBe(acme.directoryUrl);
-  }, 60_000);
+  }, 120_000);
 
   test("a killed attempt continues its order with the same key, whichever request was the last", async () => {
     await using all = await prepare();
@@ -280,7 +280,7 @@ describeAcme("certificates by ACME", () => {
     const certificate = await plane.certificate();
     expect([...orders][0]).toEndWith(` ${certificate?.privateKey}`);
     expect(await plane.store.order()).toBeUndefined();
-  }, 60_000);
+  }, 120_000);
 
   test("an authority that has lost account and order gets the same key and a new order", async () => {
     const httpPort = freePort();
@@ -315,7 +315,7 @@ describeAcme("certificates by ACME", () => {
       Promise.reject(new Error("there is one")),
     );
     expect(after.key).toEqual(account.key);
-  }, 60_000);
+  }, 120_000);
 
   test("the authority's suggestion (ARI) renews early, and names the replaced certificate", async () => {
     await using all = await prepare();
@@ -338,7 +338,7 @@ describeAcme("certificates by ACME", () => {
     const second = await plane.certificate();
     expect(second?.serial).not.toBe(first?.serial ?? "");
     expect(pebble.log()).toContain("is a replacement of");
-  }, 60_000);
+  }, 120_000);
 
   test("replicas answer each other's challenges; nothing else is served on port 80", async () => {
     await using all = await prepare();
@@ -354,7 +354,7 @@ describeAcme("certificates by ACME", () => {
     expect([moved.status, moved.headers.get("location")]).toEqual([308, `https://${name}/api/?a=b`]);
     expect((await get("/", { method: "POST", body: "x" })).status).toBe(405);
     expect(acme.name).toBe(name);
-  }, 60_000);
+  }, 120_000);
 
   test("step-ca gives certificates for a name and for an address", async () => {
     const httpPort = freePort();
@@ -369,7 +369,7 @@ describeAcme("certificates by ACME", () => {
     expect(new X509Certificate((await plane.certificate())?.chain ?? "").checkIP("127.0.0.1")).toBe(
       "127.0.0.1",
     );
-  }, 60_000);
+  }, 120_000);
 });
 
 test("a certificate is renewed in its last third, or when suggested, but never in its last tenth", () => {

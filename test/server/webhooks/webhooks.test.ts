@@ -283,7 +283,7 @@ test("one of several replicas sends each delivery, and takes over those of a sto
   const ids = new Set(received.map(({ headers }) => headers.get("webhook-id")));
   expect(ids.size).toBe(40);
   expect(names.length).toBeLessThanOrEqual(42);
-}, 60_000);
+}, 120_000);
 
 test("a deleted webhook gets no more deliveries; changes and limits", async () => {
   const { received, port } = receive(() => new Response(null, { status: 503 }));
@@ -307,7 +307,7 @@ test("a deleted webhook gets no more deliveries; changes and limits", async () =
   const member = await server.person("member@example.org");
   await server.join(await server.organization("second", "10.79.0.0/16"), "member@example.org", "member");
   expect((await server.send("GET", "/api/org/second/webhooks/", { token: member })).status).toBe(403);
-}, 60_000);
+}, 120_000);
 
 test("a URL with line breaks, control characters or spaces is refused", async () => {
   const { send } = await start();

@@ -1,0 +1,53 @@
+// An organization with a lighthouse and a rule, and a plain node in it: what config.yml is rendered from.
+
+import type { ConfigNode, ConfigSource, Hub } from "../../src/server/config/config.ts";
+
+export const plain: ConfigNode = {
+  id: 5,
+  name: "web",
+  ip: "10.77.0.5",
+  ip6: null,
+  groups: ["123", "yes"],
+  isLighthouse: false,
+  isRelay: false,
+  publicIp: null,
+  externalPort: null,
+  listenPort: null,
+  subnets: [],
+  configOverrides: {},
+  overlayVersion: null,
+  platform: "linux-x64",
+  pinsDefaults: false,
+};
+
+export const lighthouse: Hub = {
+  id: 1,
+  ip: "10.77.0.1",
+  isLighthouse: true,
+  isRelay: true,
+  publicIp: "203.0.113.9",
+  externalPort: 4243,
+  subnets: [],
+};
+
+export const source: ConfigSource = {
+  slug: "acme",
+  aliveInterval: null,
+  overrides: {},
+  certificateVersion: 1,
+  rules: [
+    {
+      id: 1,
+      direction: "inbound",
+      protocol: "tcp",
+      ports: "443",
+      peer: { group: "123" },
+      target: { any: true },
+      description: "",
+    },
+  ],
+  nodeNames: new Map(),
+  hubs: [lighthouse],
+  flowRechecks: 0,
+  blocklist: ["aa".repeat(32)],
+};
