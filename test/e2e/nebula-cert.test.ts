@@ -371,22 +371,25 @@ describeEngines("nebula-cert", (engine) => {
   // 1.6 does not support encrypted keys.
   if (!isModern(engine)) return;
   test("both sides decrypt the CA key of the other", async () => {
+    // Each engine makes its own: none overwrites a key.
+    const named = (name: string) => `${engine.version}-encrypted-${name}`;
     const env = { NEBULA_CA_PASSPHRASE: "a long passphrase" };
     const cheap = ["-argon-memory", "1024", "-argon-iterations", "1", "-argon-parallelism", "1"];
-    const out = ["-out-crt", "enc-ca.crt", "-out-key", "enc-ca.key"];
+    const out = ["-out-crt", named("ca.crt"), "-out-key", named("ca.key")];
     const made = await tool(engine, ["ca", "-name", "Encrypted", "-encrypt", ...cheap, ...out], env);
     expect(made.accepted, made.text).toBe(true);
-    const text = readFileSync(join(directory, "enc-ca.key"), "utf8");
+    const text = readFileSync(join(directory, named("ca.key")), "utf8");
     const key = await readCaKey(text, env.NEBULA_CA_PASSPHRASE);
     const again = await encryptCaKey(key, "another passphrase", { memory: 2048, passes: 2, parallelism: 2 });
-    const host = ["-name", "n", "-networks", "10.1.2.3/24", "-out-crt", "enc-n.crt", "-out-key", "enc-n.key"];
-    const ca = ["-ca-crt", "enc-ca.crt", "-ca-key", file("again.key", again)];
+    const files = ["-out-crt", named("n.crt"), "-out-key", named("n.key")];
+    const host = ["-name", "n", "-networks", "10.1.2.3/24", ...files];
+    const ca = ["-ca-crt", named("ca.crt"), "-ca-key", file(named("again.key"), again)];
     const signed = await tool(engine, ["sign", ...ca, ...host], {
       NEBULA_CA_PASSPHRASE: "another passphrase",
     });
     expect(signed.accepted, signed.text).toBe(true);
-    const cas = decodeCaBundle(readFileSync(join(directory, "enc-ca.crt"), "utf8"));
-    for (const each of decodeBundle(readFileSync(join(directory, "enc-n.crt"), "utf8"))) {
+    const cas = decodeCaBundle(readFileSync(join(directory, named("ca.crt")), "utf8"));
+    for (const each of decodeBundle(readFileSync(join(directory, named("n.crt")), "utf8"))) {
       verifyCertificate(each, cas, Date.now() / 1000);
     }
   });
