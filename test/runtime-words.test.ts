@@ -41,6 +41,9 @@ async function listen(answer: (socket: Socket) => void, greeting = false): Promi
 }
 
 beforeAll(async () => {
+  // Serving makes it strict, also for other test files of this process.
+  const umask = process.umask();
+  closers.push(() => void process.umask(umask));
   const directory = temporaryDirectory();
   place = directory.path;
   closers.push(() => directory[Symbol.dispose]());
