@@ -3,12 +3,14 @@ import fc from "fast-check";
 import { stringifyYaml, type YamlValue } from "../src/yaml.ts";
 
 const leaf = fc.oneof(fc.string({ unit: "binary" }), fc.integer(), fc.boolean(), fc.constant(null));
+/** Bun merges the value of "<<" into the map, even if the key is quoted. No setting of an engine has this name. */
+const key = fc.string({ minLength: 1 }).filter((each) => each !== "<<");
 const { value } = fc.letrec<{ value: YamlValue }>((tie) => ({
   value: fc.oneof(
     { depthSize: "small" },
     leaf,
     fc.array(tie("value"), { maxLength: 4 }),
-    fc.dictionary(fc.string({ minLength: 1 }), tie("value"), { maxKeys: 4, noNullPrototype: true }),
+    fc.dictionary(key, tie("value"), { maxKeys: 4, noNullPrototype: true }),
   ) as fc.Arbitrary<YamlValue>,
 }));
 
@@ -44,7 +46,7 @@ describe("stringifyYaml()", () => {
 
   test("reads back every string unchanged", () => {
     fc.assert(
-      fc.property(fc.dictionary(fc.string({ minLength: 1 }), value, { noNullPrototype: true }), (object) => {
+      fc.property(fc.dictionary(key, value, { noNullPrototype: true }), (object) => {
         const yaml = stringifyYaml(object);
         const read: unknown = Object.keys(object).length === 0 ? {} : Bun.YAML.parse(yaml);
         expect(JSON.stringify(read)).toBe(JSON.stringify(object));

@@ -5,7 +5,6 @@ import type { AuthOutcome } from "../node/contact/check-auth.ts";
 import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
-import { planCheckins } from "./checkin.ts";
 import { planSyncThroughDaemon, syncThroughDaemon } from "./team-through-daemon.ts";
 import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 
@@ -21,7 +20,7 @@ export const command: Implementation = {
       description: "Wait this long for changes, and apply them",
     },
   },
-  examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 50`],
+  examples: [`${brand.executable} check-auth`, `${brand.executable} check-auth --all --wait 58`],
   async run(context) {
     const { settings, values, output } = context;
     const { chooseOrganizations, chooseEach } = await import("../node/files/organizations.ts");
@@ -59,8 +58,8 @@ export const command: Implementation = {
 async function plan(organization: Organization, context: Context): Promise<Step[]> {
   const told = await planSyncThroughDaemon(organization, context);
   if (told.length > 0) return told;
-  const { planCopy } = await import("../node/files/remains.ts");
-  return [...(await planCheckins([organization])), ...planCopy(organization)];
+  const { planFollow } = await import("../node/contact/follow-plan.ts");
+  return planFollow(organization);
 }
 
 /** Asks the daemon if it runs the organization; otherwise this process asks the control plane. */

@@ -74,9 +74,9 @@ async function organizationAt(apiBase: string, { settings, output }: Context) {
 }
 
 async function planProbes(ports: readonly number[], apiBase: string, context: Context) {
-  const { planCheckins } = await import("./checkin.ts");
-  const [step] = await planCheckins([await organizationAt(apiBase, context)]);
-  return step === undefined ? [] : ports.map(() => step);
+  const { planCheckin } = await import("../node/contact/follow-plan.ts");
+  const step = planCheckin(await organizationAt(apiBase, context));
+  return ports.map(() => step);
 }
 
 async function probe(

@@ -2,8 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { fromSystemError } from "../errors.ts";
-import type { Chosen, Organization } from "../node/files/organizations.ts";
-import type { Step } from "../plan.ts";
+import type { Chosen } from "../node/files/organizations.ts";
 import type { Context, Implementation } from "./command.ts";
 import { errorBody, type ErrorBody } from "./error-body.ts";
 import { chosenSlug, teamFlags, worst } from "./teams.ts";
@@ -16,7 +15,8 @@ export const command: Implementation = {
     const { chooseEach, chooseOrganizations } = await import("../node/files/organizations.ts");
     const slug = chosenSlug(values);
     if (settings.dryRun) {
-      output.plan(await planCheckins(chooseOrganizations(settings.configRoot, slug, output.say)));
+      const { planCheckin } = await import("../node/contact/follow-plan.ts");
+      output.plan(chooseOrganizations(settings.configRoot, slug, output.say).map(planCheckin));
       return 0;
     }
     const { rememberVersions } = await import("../node/engine/engine.ts");
@@ -47,17 +47,6 @@ function describe(outcome: CheckedIn | Failure): string {
     ? `, a new configuration is available (apply it: ${brand.executable} sync-config)`
     : "";
   return `${org_slug}: checked in${news}, certificate valid until ${certificate_not_after}\n`;
-}
-
-/** The requests of a check-in of each organization. */
-export async function planCheckins(organizations: readonly Organization[]): Promise<Step[]> {
-  const { readCredentials } = await import("../node/files/organizations.ts");
-  const { paths } = await import("../protocol.ts");
-  return organizations.map(({ slug, directory, config }) => ({
-    step: "request",
-    method: "POST",
-    url: readCredentials(directory).api_base + paths.checkin(slug, config.node_id),
-  }));
 }
 
 async function checkInOne(

@@ -6,15 +6,14 @@ import { basename, dirname, join } from "node:path";
 import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../errors.ts";
 import { clean, type Log } from "../log.ts";
+import { planFollow } from "../node/contact/follow-plan.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
-import { openOrganization, readCredentials } from "../node/files/organizations.ts";
+import { openOrganization } from "../node/files/organizations.ts";
 import { readTextIfThere } from "../files.ts";
 import { planFile } from "../plan-file.ts";
-import { planCopy } from "../node/files/remains.ts";
 import type { Step } from "../plan.ts";
 import { openLibc } from "../platform/libc.ts";
-import { paths } from "../protocol.ts";
 import type { System } from "../system.ts";
 import type { DaemonSettings } from "./daemon.ts";
 import { logPath } from "./engine-logs.ts";
@@ -79,13 +78,12 @@ async function planOrganization(
 ): Promise<Step[]> {
   const { configRoot, stateDb, autostart } = settings;
   const organization = openOrganization(configRoot, slug);
-  const { config, directory } = organization;
+  const { config } = organization;
   if (config.mode !== "desktop") return [];
   // A forgotten one that is registered again is a new one.
   const isFormer = record?.forgotten === true && isOfFormerRegistration(record, organization);
   if (!isFormer && (record?.forgotten === true || record?.wanted === "down")) return [];
-  const url = readCredentials(directory).api_base + paths.checkin(slug, config.node_id);
-  const checkin: Step[] = [{ step: "request", method: "POST", url }, ...planCopy(organization)];
+  const checkin = planFollow(organization);
   const isRunning = findEngine(join(configRoot, slug, "config.yml")) !== undefined;
   if (isRunning) gate.claim(organization);
   if (isRunning || !autostart || gate.isRevoked(organization)) return checkin;

@@ -2,8 +2,10 @@
 // a directory that only root can write. Without our own one, all engines of a machine share the engine's default.
 
 import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
 import { basename, join } from "node:path";
 import { brand } from "../brand.ts";
+import type { Step } from "../plan.ts";
 import { makePrivateDirectory } from "./own-directory.ts";
 
 /** All that the engine's unit may write of an organization's directory. */
@@ -28,4 +30,11 @@ export function controlSocket(
 /** Does nothing if it exists. A named pipe needs no directory. */
 export function makeSocketDirectory(directory: string): void {
   if (process.platform !== "win32") makePrivateDirectory(join(directory, socketDirectory));
+}
+
+/** The plan of makeSocketDirectory. */
+export function planSocketDirectory(directory: string): Step[] {
+  const path = join(directory, socketDirectory, "/");
+  if (process.platform === "win32" || existsSync(path)) return [];
+  return [{ step: "file", path, mode: "0700", change: "created" }];
 }

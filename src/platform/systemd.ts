@@ -86,7 +86,7 @@ export function authService(places: UnitPlaces): string {
     Unit: [["Description", `${brand.title}: check the credentials of this node`], ...startsAfterNetwork],
     Service: [
       ["Type", "oneshot"],
-      ["ExecStart", `${program(places.executable)} check-auth --all --wait 50${flags(places)}`],
+      ["ExecStart", `${program(places.executable)} check-auth --all --wait 58${flags(places)}`],
       // Unreachable and revoked are not failures of the unit.
       ["SuccessExitStatus", "6 7"],
       // systemd counts a stopped oneshot as failed.

@@ -394,5 +394,5 @@ test.if(hasEngine)("server mode without systemd: register says to run check-auth
   });
   expect(started).toBe(false);
   expect(left.join("\n")).toContain(`  ${engine} -config ${join(world.root, "acme", "config.yml")}\n`);
-  expect(left.at(-1)).toBe(`  agent check-auth --all --wait 50 --config-root ${world.root}`);
+  expect(left.at(-1)).toBe(`  agent check-auth --all --wait 58 --config-root ${world.root}`);
 });

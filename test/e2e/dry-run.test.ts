@@ -24,6 +24,7 @@ type Case = {
   input?: (place: Place) => string | Promise<string>;
   prepare?: (place: Place) => unknown;
   until?: string;
+  lastFile?: string;
   isWatched?: boolean;
   /** A planned program starts others, or sends requests itself. */
   isShallow?: boolean;
@@ -46,17 +47,20 @@ function answerAsDaemon({ root, requests }: Place): void {
       data(socket, bytes) {
         for (const line of bytes.toString().trim().split("\n")) {
           const { action, team = "", id } = v.parse(Asked, line);
-          if (!["version", "logs", "list", "teams", "status"].includes(action))
+          if (!["version", "logs", "list", "teams", "status", "peers"].includes(action))
             requests.push(`${action} ${team} unix:/var/run/overlay-agent/cmd.sock`);
           socket.write(
-            `${JSON.stringify({ ok: true, message: "done", ...(action === "list" ? { teams: [running] } : {}), ...(id === undefined ? {} : { id }) })}\n`,
+            `${JSON.stringify({ ok: true, message: "done", ...answers[action], ...(id === undefined ? {} : { id }) })}\n`,
           );
         }
       },
     },
   });
 }
-const running = { team: "acme", mode: "desktop", wanted: "up", state: "running" };
+const answers: Record<string, object> = {
+  list: { teams: [{ team: "acme", mode: "desktop", wanted: "up", state: "running" }] },
+  peers: { peers: [{ name: "alpha", address: "10.77.0.1", path: "direct", probe: "answers", rtt_ms: 1 }] },
+};
 const Asked = v.pipe(
   v.string(),
   v.parseJson(),
@@ -68,6 +72,7 @@ const Asked = v.pipe(
 );
 
 const user = "ada@company.example";
+const policy = "rules:\n  - {direction: outbound, peer: any, target: any}\n";
 const typed = () => `${password}\n`;
 
 /** Each group begins with a new tree; its cases follow one another in it. */
@@ -105,6 +110,7 @@ const groups: Record<string, readonly Case[]> = {
     {
       line: "register --api-base BASE --org-slug acme --node-name alpha --force --registration-token-file -",
       input: ({ token }) => token(),
+      prepare: placeFile("etc/overlay-agent/acme/run/local-changes.json", "{}", 0o600),
     },
     { line: "unregister --org-slug acme --access-token-file -", input: ({ jwt }) => jwt },
   ],
@@ -115,11 +121,19 @@ const groups: Record<string, readonly Case[]> = {
       prepare: placeFile("usr/local/bin/overlay", engine("1.11.0")),
     },
     { line: "sync-config" },
-    { line: "--ipc-mode socket", until: "Engine started", isWatched: true },
+    {
+      line: "--ipc-mode socket",
+      until: "Engine started",
+      lastFile: "etc/overlay-agent/acme/hosts.json",
+      isWatched: true,
+    },
     { line: "start acme", prepare: answerAsDaemon },
     { line: "stop acme" },
     { line: "restart acme" },
     { line: "switch acme" },
+    { line: "peers acme" },
+    { line: "ping alpha --count 1" },
+    { line: "whois alpha" },
     {
       line: "overlay update --source file --file /root/engine --overlay-binary /usr/local/bin/overlay",
       prepare: placeFile("root/engine", engine("1.12.0")),
@@ -137,6 +151,8 @@ const groups: Record<string, readonly Case[]> = {
       line: "register --api-base BASE --org-slug acme --node-name gamma --mode server --registration-token-file -",
       input: ({ token }) => token(),
     },
+    // systemd would have started the timer: the guard's own check-auth is not the first.
+    { line: "check-auth" },
     { line: "self-update --release-url BASE/releases/", isShallow: true },
     { line: "self-update --rollback" },
   ],
@@ -174,6 +190,10 @@ const groups: Record<string, readonly Case[]> = {
     { line: "admin invitation list acme" },
     { line: "admin invitation delete acme eve@company.example" },
     { line: "admin events acme" },
+    { line: "admin path list acme" },
+    { line: "admin name create acme db --to laptop" },
+    { line: "admin name list acme" },
+    { line: "admin name delete acme db" },
     { line: "admin node create acme spare" },
     { line: "admin node delete acme spare" },
     { line: "admin node revoke acme laptop --reason stolen" },
@@ -185,6 +205,16 @@ const groups: Record<string, readonly Case[]> = {
     { line: "admin rule list acme" },
     { line: "admin rule delete acme 3" },
     { line: "admin group delete acme web" },
+    { line: "admin policy import --from headscale -", input: () => '{"acls": []}' },
+    { line: "admin policy plan acme -", input: () => policy },
+    { line: "admin policy test acme -", input: () => policy },
+    { line: "admin policy apply acme - --prune --confirm 10m", input: () => policy },
+    { line: "admin policy confirm acme" },
+    { line: "admin policy apply acme - --prune --confirm 10m", input: () => `${policy}groups: {db: {}}\n` },
+    { line: "admin policy revert acme" },
+    { line: "admin policy get acme" },
+    { line: "admin policy update acme --by-file on" },
+    { line: "admin policy update acme --by-file off" },
     { line: "admin member create acme bob@company.example" },
     { line: "admin member list acme" },
     { line: "admin member update acme bob@company.example --role admin" },
@@ -297,7 +327,7 @@ describeMachine("plan and deed", () => {
         tree = observedTree(join(work.path, "agent-0.1.0"));
       });
       afterAll(() => tree[Symbol.dispose]());
-      for (const { line, input, prepare, until, isWatched = false, isShallow = false } of cases) {
+      for (const { line, input, prepare, until, lastFile, isWatched = false, isShallow = false } of cases) {
         test(
           line,
           async () => {
@@ -309,6 +339,7 @@ describeMachine("plan and deed", () => {
               isWatched,
               ...(input === undefined ? {} : { input: await input(here) }),
               ...(until === undefined ? {} : { until }),
+              ...(lastFile === undefined ? {} : { lastFile }),
             });
             const { runs, requests: sent } = planned;
             const own = {

@@ -78,11 +78,17 @@ asRoot("an agent", () => {
           dropFrom(b.host, a.host.address);
           const from = performance.now();
           const note = "relayed by hub: direct path loses packets";
+          // Both sides try; when one has denied the direct path, the other one has traffic again.
           await until(
             "the relay",
-            async () => (await command(a.places, ["peers"])).stdout.includes(note),
+            async () => {
+              const lists = await Promise.all([a, b].map((each) => command(each.places, ["peers"])));
+              return lists.some(({ stdout }) => stdout.includes(note));
+            },
             60_000,
-          );
+          ).catch((error: unknown) => {
+            throw new Error(`a:\n${a.daemon.log()}\nb:\n${b.daemon.log()}`, { cause: error });
+          });
           await Bun.sleep(8000);
           await Promise.all(pings.map((ping) => ping.reply(2000)));
           await Promise.all(pings.map((ping) => ping.stop()));

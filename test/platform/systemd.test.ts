@@ -109,7 +109,7 @@ describe("units", () => {
       "OnBootSec=30s\nOnUnitActiveSec=60s\nAccuracySec=1s\n",
     );
     const service = files.get("overlay-agent-auth.service");
-    expect(service).toContain("ExecStart=/usr/bin/true check-auth --all --wait 50\n");
+    expect(service).toContain("ExecStart=/usr/bin/true check-auth --all --wait 58\n");
     expect(service).toContain("SuccessExitStatus=6 7\n");
   });
 

@@ -44,8 +44,15 @@ const queries: readonly RegExp[] = [
 ];
 const isQuery = (line: string) => queries.some((each) => each.test(line));
 
+/**
+ * Short-lived state below /run that every run of check-auth writes anew, such as the time of its last check-in: a plan
+ * of it would say the same each time.
+ */
+const isOfOneBoot = (path: string) => path.startsWith("/run/overlay-agent-health/");
+
 /** Locks are empty files that stay, SQLite has its own; an organization's generations are named by the links to them. */
 const isInternal = (path: string) =>
+  isOfOneBoot(path) ||
   /(^|\/)(run\/systemd\/started|lock|[^/]*\.lock|[^/]*\.db-(wal|shm)|current|generations(\/.*)?)$/.test(path);
 
 /** A process id, or the time of a run, differs between the plan and the run. */
@@ -141,7 +148,7 @@ export async function planAndRun(
   argv: readonly string[],
   options: PlanOptions,
 ): Promise<Compared> {
-  const { requests, until, input, isWatched } = options;
+  const { requests, until, lastFile, input, isWatched } = options;
   const given = input === undefined ? {} : { input };
   const before = tree.snapshot();
   requests.length = 0;
@@ -153,7 +160,8 @@ export async function planAndRun(
   if (disturbed.length > 0) throw new Error(`--dry-run itself did this:\n${disturbed.join("\n")}`);
   let after: Snapshot | undefined;
   const meanwhile = isWatched === true ? () => void (after = tree.snapshot()) : () => {};
-  const watched = until === undefined ? {} : { until, meanwhile };
+  const watched =
+    until === undefined ? {} : { until, meanwhile, ...(lastFile === undefined ? {} : { lastFile }) };
   const done = await tree.run([...argv, "--json"], { ...given, ...watched });
   if (done.status !== 0) throw new Error(`It ended with ${done.status}: ${done.stdout}${done.stderr}`);
   after ??= tree.snapshot();

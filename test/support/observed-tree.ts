@@ -3,6 +3,7 @@
 
 import {
   cpSync,
+  existsSync,
   lstatSync,
   mkdirSync,
   readdirSync,
@@ -25,6 +26,8 @@ export type ObserveOptions = {
   input?: string;
   /** For a service: run until this text is printed, call `meanwhile`, then end it by SIGTERM. */
   until?: string;
+  /** A file that the service writes last, maybe after that text; waited for at most 10 s. */
+  lastFile?: string;
   meanwhile?: () => void;
 };
 
@@ -71,7 +74,7 @@ export function observedTree(agent: string): ObservedTree {
         get: (path) => (seen.has(path) ? seen.get(path) : entryAt(join(below, path))),
       };
     },
-    async run(argv, { input = "", until, meanwhile } = {}) {
+    async run(argv, { input = "", until, lastFile, meanwhile } = {}) {
       const observe = [
         "strace",
         "-f",
@@ -105,6 +108,9 @@ export function observedTree(agent: string): ObservedTree {
       const texts = Promise.all([collect(child.stdout), collect(child.stderr)]);
       if (until !== undefined) {
         while (!said.includes(until) && child.exitCode === null) await Bun.sleep(20);
+        const end = Date.now() + 10_000;
+        const isWritten = () => lastFile === undefined || existsSync(join(root, lastFile));
+        while (!isWritten() && child.exitCode === null && Date.now() < end) await Bun.sleep(20);
         meanwhile?.();
         const [service] = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8").split(" ");
         if (service !== undefined && service !== "") process.kill(Number(service), "SIGTERM");
@@ -121,12 +127,22 @@ export function observedTree(agent: string): ObservedTree {
 
 /** The programs that were started after the observed one. */
 function readTrace(text: string, first: string): string[][] {
-  const started = text.split("\n").flatMap((line) => {
+  const lines = text.split("\n");
+  const started = lines.flatMap((each, at) => {
+    const line = finished(each, lines.slice(at + 1));
     const found = /execve\("[^"]*", (\[.*?\]), 0x\w+ .*= 0$/.exec(line);
     if (found === null) return [];
     return [v.parse(v.pipe(v.string(), v.parseJson(), v.array(v.string())), found[1])];
   });
   return started.slice(started.findIndex(([program]) => program === first) + 1);
+}
+
+/** While a call takes place, another process may take its turn: strace then ends the line, and prints the rest later. */
+function finished(line: string, later: readonly string[]): string {
+  const [, pid, begun] = /^(\d+ +)(.*) <unfinished \.\.\.>$/.exec(line) ?? [];
+  if (pid === undefined) return line;
+  const resumed = `${pid}<... execve resumed>`;
+  return `${begun}${later.find((each) => each.startsWith(resumed))?.slice(resumed.length)}`;
 }
 
 /** Large files are known by size and time. */

@@ -16,8 +16,11 @@ export type AuthReport = {
 /** `status` is the exit status: 7 while the node is revoked, 6 if unsure, 1 for a bad configuration. */
 export type AuthOutcome = { report: AuthReport; status: number };
 
-/** systemd starts a run each minute, which waits for 50 s. Packets to lighthouses continue for 9 s, until the next run. */
-const restMs = (waitS: number) => 180 * Math.min(waitS, 50);
+/**
+ * systemd starts a run each minute. Packets to lighthouses continue after the wait, but the run must end before the next
+ * one is due: else the unit would never be at rest.
+ */
+const restMs = (waitS: number) => Math.max(0, Math.min(180 * waitS, 59_000 - 1000 * waitS));
 
 /** Checks in and applies news for `waitS` seconds. */
 export async function checkAuth(

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
 import { planFile } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
+import { planSocketDirectory } from "../../platform/control-socket.ts";
 import { paths } from "../../protocol.ts";
 import { generationFiles } from "../files/generations.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
@@ -13,17 +14,17 @@ import { changeNeeds } from "./sync.ts";
 export async function planSync(organization: Organization, edge: SyncEdge): Promise<Step[]> {
   const { slug, directory, config } = organization;
   const url = readCredentials(directory).api_base + paths.downloadConfig(slug, config.node_id);
-  const request: Step = { step: "request", method: "GET", url };
+  const first: Step[] = [{ step: "request", method: "GET", url }, ...planSocketDirectory(directory)];
   const download = await fetchConfig(organization, edge);
   const next = await prepare(organization, download, edge);
-  if (next === undefined) return [request];
+  if (next === undefined) return first;
   const files: Record<string, string | undefined> = { ...next.files, "config.yml": next.configYml };
   const steps = generationFiles.flatMap((name): Step[] => {
     const content = files[name];
     return content === undefined ? [] : [planFile(join(directory, name), content, 0o644)];
   });
-  if (steps.every((step) => step.step === "file" && step.change === "same")) return [request, ...steps];
-  return [request, ...(await runs(directory, next, edge)), ...steps];
+  if (steps.every((step) => step.step === "file" && step.change === "same")) return [...first, ...steps];
+  return [...first, ...(await runs(directory, next, edge)), ...steps];
 }
 
 async function runs(

@@ -15,7 +15,7 @@ import {
   writeFileAtomic,
   writeNewFile,
 } from "../../files.ts";
-import { makeSocketDirectory, socketDirectory } from "../../platform/control-socket.ts";
+import { makeSocketDirectory } from "../../platform/control-socket.ts";
 import { makeOwnDirectory, makePrivateDirectory } from "../../platform/own-directory.ts";
 import { isHostKey, isNodeKey, makeHostKey, makeNodeKey } from "../../pki/keys.ts";
 import type { Step } from "../../plan.ts";
@@ -186,7 +186,7 @@ const ownFiles = ["overrides.yml", "permissions.json"];
 export function planLeftOut(directory: string, mode: Mode, steps: readonly Step[]): Step[] {
   const planned = steps.flatMap((step) => (step.step === "file" ? [step.path] : []));
   // An order stays valid if the same node registers again.
-  const kept = [...ownFiles, "orders.json", "current", "generations", "lock", socketDirectory];
+  const kept = [...ownFiles, "orders.json", "current", "generations", "lock"];
   if (mode === "server") kept.push(basename(stoppedPath(directory)));
   const names = existsSync(directory) ? readdirSync(directory) : [];
   return names

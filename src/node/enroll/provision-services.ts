@@ -91,7 +91,7 @@ export async function provideEngine(
 function askByHand({ configRoot }: ServiceSettings, system: Pick<System, "platform" | "env">): string {
   const usual = defaultPlaces(system.platform, system.env).configRoot;
   const where = configRoot === usual ? "" : ` --config-root ${quoteWord(configRoot)}`;
-  return `${brand.executable} check-auth --all --wait 50${where}`;
+  return `${brand.executable} check-auth --all --wait 58${where}`;
 }
 
 /** The command that runs the overlay in the foreground. */

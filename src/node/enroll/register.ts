@@ -13,6 +13,7 @@ import { removeTree } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import { publicPemOfHostKey } from "../../pki/keys.ts";
 import type { Step } from "../../plan.ts";
+import { planSocketDirectory } from "../../platform/control-socket.ts";
 import { paths, type Mode, type RegisterAnswer, type RegisterRequest } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { makeClient } from "../contact/client.ts";
@@ -146,6 +147,7 @@ export function planRegistration(registration: Registration, settings: { configR
     { step: "request", method: "POST", url: base + paths.register(registration.slug) },
     file("credentials.json", 0o600),
     ...generationFiles.map((name) => file(name, 0o644)),
+    ...planSocketDirectory(directory),
     ...(registration.apiCa === undefined ? [] : [file("api-ca.crt", 0o644)]),
     ...(registration.allowRoutes === undefined ? [] : planAllowedRoutes(directory, registration.allowRoutes)),
   ];

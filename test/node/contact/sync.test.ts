@@ -309,7 +309,11 @@ test("a plan shows reload or restart, and every missing file", async () => {
   await sync(control);
   expect(control.asked).toEqual(["restart"]);
   rmSync(join(organization.directory, "ca.crt"));
+  // An earlier version registered without it.
+  rmSync(join(organization.directory, "run"), { recursive: true });
   const steps = await plan();
+  const path = `${join(organization.directory, "run")}/`;
+  expect(steps).toContainEqual({ step: "file", path, mode: "0700", change: "created" });
   expect(steps.find((step) => step.step === "file" && step.path.endsWith("ca.crt"))).toMatchObject({
     change: "created",
   });

@@ -97,13 +97,13 @@ test("a damaged engine and a unit's wrapper have no version, and do not prevent 
 });
 
 test("an engine that is a script counts as its file, until that is replaced", async () => {
-  writeFileSync(path, "#!/bin/sh\nread -r _ </dev/zero\n");
+  writeFileSync(path, "#!/bin/sh\nkill -STOP $$\n");
   chmodSync(path, 0o755);
   const ofScript = async (file: string) => {
     if (file !== path) throw new AppError("engine_failed", `${file} is no engine`);
     return "1.10.3";
   };
-  // The start of a process is known in steps of 10 ms: it would count as earlier than a file written just before.
+  // The start of a process is known to 10 ms: a file written just before it may count as written after it.
   await Bun.sleep(50);
   const process = await start();
   expect(await engineInUse(process, path, ofScript)).toEqual({ path, running: "1.10.3", version: "1.10.3" });

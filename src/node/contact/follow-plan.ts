@@ -1,0 +1,21 @@
+// The plan of a check-in for --dry-run, as far as it is known without the answer of the control plane. Changes nothing.
+
+import { planReplaced } from "../../plan-file.ts";
+import type { Step } from "../../plan.ts";
+import { paths } from "../../protocol.ts";
+import { hostsPath, readHosts } from "../files/hosts.ts";
+import { readCredentials, type Organization } from "../files/organizations.ts";
+import { planCopy } from "../files/remains.ts";
+
+/** The request alone. */
+export function planCheckin({ slug, directory, config }: Organization): Step {
+  const url = readCredentials(directory).api_base + paths.checkin(slug, config.node_id);
+  return { step: "request", method: "POST", url };
+}
+
+/** The plan of followOnce, without news: the control plane sends all names to a node that has none. */
+export function planFollow(organization: Organization): Step[] {
+  const { directory } = organization;
+  const names = readHosts(directory) === undefined ? [planReplaced(hostsPath(directory), 0o644)] : [];
+  return [planCheckin(organization), ...planCopy(organization), ...names];
+}
