@@ -11,7 +11,7 @@ import { agentHere, serveHere } from "../support/in-process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 // Some tests run twenty commands: on a busy machine that takes longer than the default.
-setDefaultTimeout(60_000);
+setDefaultTimeout(120_000);
 const umask = process.umask();
 const directory = temporaryDirectory();
 const data = join(directory.path, "data");

@@ -26,7 +26,7 @@ import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
 
 // The tests write tens of thousands of rows.
-setDefaultTimeout(60_000);
+setDefaultTimeout(120_000);
 
 const day = 86_400_000;
 let server: TestServer;

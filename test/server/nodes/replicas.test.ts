@@ -6,7 +6,7 @@ import { countOf, nodeOf, registerNode } from "../../support/nodes.ts";
 import { createDatabase, describePostgres, startPostgres, type Postgres } from "../../support/postgres.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
-setDefaultTimeout(60_000);
+setDefaultTimeout(120_000);
 
 describePostgres("two servers on one database", () => {
   let cluster: Postgres;

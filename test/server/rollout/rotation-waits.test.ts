@@ -13,7 +13,7 @@ import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
 
 // Check-ins are stored after half a second.
-setDefaultTimeout(30_000);
+setDefaultTimeout(120_000);
 
 const lighthouseGapMs = 14_000;
 let server: TestServer;

@@ -23,7 +23,7 @@ import {
 } from "../../support/nodes.ts";
 
 // Check-ins are stored after half a second.
-setDefaultTimeout(30_000);
+setDefaultTimeout(120_000);
 
 const day = 86_400_000;
 let server: TestServer;
