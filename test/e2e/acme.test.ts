@@ -84,6 +84,8 @@ function checkin(port: number, waitS: number): Promise<Response> {
     },
     body: JSON.stringify({ version: "0.1.0", uptime: 1, config_version: 1 }),
     tls: { rejectUnauthorized: false },
+    // The listener with the former certificate closes its idle connections, maybe just when the next request is sent.
+    keepalive: false,
   });
 }
 

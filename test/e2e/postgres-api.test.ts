@@ -6,6 +6,7 @@ import { cleanEnvironment } from "../support/agent.ts";
 import { createMigrated, describePostgres, startPostgres, unsynced } from "../support/postgres.ts";
 
 const root = join(import.meta.dir, "../..");
+const processes = 4;
 
 describePostgres("on PostgreSQL", () => {
   test("the API passes the same tests on PostgreSQL", async () => {
@@ -16,11 +17,11 @@ describePostgres("on PostgreSQL", () => {
       if ((await Bun.file(join(root, file)).text()).includes("support/server.ts")) files.push(`./${file}`);
     }
     expect(files.length).toBeGreaterThan(3);
-    // Two processes: one alone waits for the database half of its time.
+    // Several processes: one alone waits for the database and for time most of the while.
     const reports = await Promise.all(
-      [0, 1].map((half) =>
+      Array.from({ length: processes }, (_, part) =>
         runTests(
-          files.filter((_, at) => at % 2 === half),
+          files.filter((_, at) => at % processes === part),
           cluster.directory,
         ),
       ),
