@@ -52,7 +52,7 @@ function certificateAt(port: number, ca: string, servername = name): Promise<See
 }
 
 async function until<T>(look: () => Promise<T | undefined>, what: string): Promise<T> {
-  for (let tries = 0; tries < 300; tries++) {
+  for (let tries = 0; tries < 1200; tries++) {
     const found = await look().catch(() => undefined);
     if (found !== undefined) return found;
     await Bun.sleep(100);
@@ -143,7 +143,7 @@ describeAcme("serve --tls acme", () => {
     expect((await certificateAt(port, root)).serial).toBe(seen.serial);
     expect((await certificateAt(pinned, root)).issuer).toBe("control plane CA");
     expect(again.log()).not.toContain("ordering");
-  }, 90_000);
+  }, 180_000);
 
   test("killed during a slow validation, the server continues its order", async () => {
     using directory = temporaryDirectory();
@@ -173,7 +173,7 @@ describeAcme("serve --tls acme", () => {
     await issued(port, await pebble.root());
     expect(plane.log()).toContain("the TLS certificate is there");
     expect(pebble.log().match(/Added order/g)).toHaveLength(1);
-  }, 90_000);
+  }, 180_000);
 
   test("the flags are checked together", async () => {
     const usage: [string[], string][] = [
@@ -195,7 +195,7 @@ describeAcme("serve --tls acme", () => {
       const { status, stderr } = await runAgent(["serve", ...flags]);
       expect([flags, status, stderr.includes(words) || stderr]).toEqual([flags, 2, true]);
     }
-  }, 60_000);
+  }, 180_000);
 });
 
 describePostgres("serve --tls acme on PostgreSQL", () => {
@@ -220,5 +220,5 @@ describePostgres("serve --tls acme on PostgreSQL", () => {
     const logs = first.log() + second.log();
     expect(logs.match(/ordering a TLS certificate/g)).toHaveLength(1);
     expect(pebble.log().match(/Added order/g)).toHaveLength(1);
-  }, 90_000);
+  }, 180_000);
 });

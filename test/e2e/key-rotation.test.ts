@@ -31,6 +31,9 @@ test(
         stderr: "ignore",
       });
       await Bun.sleep(20 + Math.round((round * 240) / kills));
+      // On a busy machine all the instants may be too early.
+      if (round === kills - 1 && halfway === 0)
+        while (child.exitCode === null && lines() < 2) await Bun.sleep(1);
       child.kill("SIGKILL");
       await child.exited;
       if (lines() === 2) halfway++;
