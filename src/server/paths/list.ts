@@ -142,7 +142,7 @@ const bucketOf = `CASE WHEN rtt_us IS NULL THEN -1 ${bounds
 export async function pathFigures(reader: Reader): Promise<PathFigures[]> {
   const rows = await reader.all(
     `SELECT x.org_id, o.slug, x.path, x.bucket, x.n, x.sum FROM
-       (SELECT org_id, path, ${bucketOf} AS bucket, count(*) AS n, coalesce(sum(rtt_us), 0) AS sum
+       (SELECT org_id, path, ${bucketOf} AS bucket, count(*) AS n, CAST(coalesce(sum(rtt_us), 0) AS bigint) AS sum
         FROM paths GROUP BY org_id, path, ${bucketOf}) x
      JOIN organizations o ON o.id = x.org_id WHERE o.deleted_at IS NULL ORDER BY o.slug, x.path, x.bucket`,
   );
