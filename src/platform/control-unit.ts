@@ -3,8 +3,8 @@
 
 import { brand } from "../brand.ts";
 import type { Change } from "./apply.ts";
-import { systemctlCommand, unitDirectory } from "./systemd.ts";
-import { program, specifierFree, unit, word } from "./unit-file.ts";
+import { commonSandbox, systemctlCommand, unitDirectory } from "./systemd.ts";
+import { program, specifierFree, unit, word, type Setting } from "./unit-file.ts";
 
 export const controlUnit = `${brand.id}-control.service`;
 export const controlUnitPath = `${unitDirectory}/${controlUnit}`;
@@ -57,35 +57,14 @@ export function controlService(executable: string, isPrivilegedPort: boolean): s
   );
 }
 
-/** Without MemoryDenyWriteExecute: the runtime compiles code. Without PrivateUsers: it would void the right to a port. */
-const sandbox = [
-  ["NoNewPrivileges", "yes"],
-  ["ProtectSystem", "strict"],
-  ["ProtectHome", "yes"],
-  ["PrivateTmp", "yes"],
+/** Without PrivateUsers: it would void the right to a port. */
+const sandbox: readonly Setting[] = [
+  ...commonSandbox,
   ["PrivateDevices", "yes"],
-  ["PrivateMounts", "yes"],
   ["PrivateIPC", "yes"],
-  ["ProtectClock", "yes"],
-  ["ProtectControlGroups", "yes"],
-  ["ProtectHostname", "yes"],
-  ["ProtectKernelLogs", "yes"],
-  ["ProtectKernelModules", "yes"],
-  ["ProtectKernelTunables", "yes"],
   ["ProtectProc", "invisible"],
   ["ProcSubset", "pid"],
-  ["RestrictNamespaces", "yes"],
-  ["RestrictRealtime", "yes"],
-  ["RestrictSUIDSGID", "yes"],
-  ["LockPersonality", "yes"],
-  ["RemoveIPC", "yes"],
-  ["KeyringMode", "private"],
-  ["SystemCallArchitectures", "native"],
-  ["SystemCallFilter", "@system-service"],
-  ["SystemCallFilter", "~@privileged @resources"],
-  ["SystemCallErrorNumber", "EPERM"],
-  ["RestrictAddressFamilies", "AF_INET AF_INET6 AF_UNIX AF_NETLINK"],
-] as const;
+];
 
 /** The service's user passes through it; `serve` of root makes it for root alone. */
 export const controlParent = `/var/lib/${brand.id}`;

@@ -63,7 +63,7 @@ export function engineTemplate(places: UnitPlaces): string {
       ["RestartSec", "5"],
       ["TimeoutStopSec", "10"],
       ...engineRights,
-      ...sandbox,
+      ...commonSandbox,
       ["ReadWritePaths", `-${quoted(`${directory}/${socketDirectory}`)}`],
       // The engine makes its socket root's own. That needs this call, but no capability.
       ["SystemCallFilter", "@chown"],
@@ -102,7 +102,7 @@ export function authService(places: UnitPlaces): string {
       ["RuntimeDirectoryPreserve", "yes"],
       ["PrivateDevices", "yes"],
       ["ReadWritePaths", `-${quoted(specifierFree(trimSlashes(places.configRoot)))}`],
-      ...sandbox,
+      ...commonSandbox,
     ],
   });
 }
@@ -159,7 +159,7 @@ export function daemonService(places: UnitPlaces): string {
       ...engineRights,
       // To probe peers, as in the unit above.
       ["CapabilityBoundingSet", "CAP_NET_RAW"],
-      ...sandbox,
+      ...commonSandbox,
       // The daemon gives its socket to the group. That needs this call, but no capability.
       ["SystemCallFilter", "@chown"],
     ],
@@ -210,8 +210,8 @@ const engineRights: readonly Setting[] = [
   ["DeviceAllow", "/dev/net/tun rw"],
 ];
 
-/** Without MemoryDenyWriteExecute, because Bun's FFI needs its JIT. Without PrivateDevices, which hides /dev/net. */
-const sandbox: readonly Setting[] = [
+/** For every service of this program. Without MemoryDenyWriteExecute, because Bun's FFI needs its JIT. Without PrivateDevices, which hides /dev/net. */
+export const commonSandbox: readonly Setting[] = [
   ["NoNewPrivileges", "yes"],
   ["ProtectSystem", "strict"],
   ["ProtectHome", "yes"],

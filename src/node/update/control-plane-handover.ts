@@ -20,7 +20,7 @@ export async function handOverControlPlane(system: Edge): Promise<void> {
   const former = await mainProcess(system);
   if (former === undefined) return;
   const { status } = await system.run(systemctlCommand("reload", controlUnit));
-  // A unit of somebody else, without the handover.
+  // A unit that an administrator wrote, without the handover.
   if (status !== 0) await system.run(systemctlCommand("try-restart", controlUnit), { timeoutMs: 90_000 });
   for (let waited = 0; waited < takesOverWithinMs; waited += 250) {
     const present = await mainProcess(system);
