@@ -40,7 +40,7 @@ export function useNumbered(take: (made: Made) => void, options?: TestServerOpti
   afterAll(() => server[Symbol.asyncDispose]());
   const call: Numbered["call"] = (method, path, body) =>
     server.send(method, `/api/org/${made.org.slug}/${path}`, { token: made.admin, body });
-  const callNode: Numbered["callNode"] = (method, { id }, path = "", body = undefined) =>
+  const callNode: Numbered["callNode"] = (method, { id }, path = "", body?: unknown) =>
     call(method, `nodes/${id}/${path}`, body);
   return {
     call,
