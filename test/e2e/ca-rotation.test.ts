@@ -13,10 +13,11 @@ import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { enginesOf, startDaemon } from "../support/daemon.ts";
 import { runSync } from "../support/debian.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
-import { makeMembers, pingAll, until, type Member } from "../support/members.ts";
+import { makeMembers, pingAll, type Member } from "../support/members.ts";
 import { lost, lostAt, makeLan, startPing } from "../support/namespaces.ts";
 import { makeOrganization, type Organization } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { until as untilFound } from "../support/until.ts";
 
 buildAgent();
 
@@ -31,6 +32,10 @@ const mayLose = (version: string) => (version.startsWith("1.6.") ? 1 : 0);
 const rotationMs = 180_000;
 
 const names = ["lighthouse", "alpha", "beta", "gamma", "delta"];
+
+/** Phases last seconds, and six networks look at once. */
+const until = (what: string, isSo: () => Promise<boolean> | boolean, ms = 60_000) =>
+  untilFound(isSo, { what, ms, everyMs: 250 });
 
 /** By the API: a command for each of hundreds of looks would take minutes of processor time. */
 const show = async ({ api, slug }: Organization) =>
