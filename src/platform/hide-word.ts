@@ -3,7 +3,7 @@
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
 
 /**
- * Overwrites the word in this process's own argument memory, whose place the kernel tells (proc(5), fields 48 and 49 of
+ * Overwrites the word in this process's own argument memory, whose place the kernel shows (proc(5), fields 48 and 49 of
  * stat). Linux only; elsewhere, and where that memory may not be written, the word stays visible.
  */
 export function hideWord(word: string): void {

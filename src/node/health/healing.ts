@@ -294,7 +294,7 @@ function deny(
   );
 }
 
-/** Only where a relay can take over, and nobody else needs the address. */
+/** Only where a relay can take over, and no other peer needs the address. */
 function mayDeny(
   { denials }: HealingState,
   peer: PeerSeen,

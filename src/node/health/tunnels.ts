@@ -1,4 +1,4 @@
-// Remembers of an engine's tunnels what the engine does not tell: since when each exists, and whether traffic passes.
+// Keeps two facts about tunnels that the engine does not report: since when each exists, and whether traffic passes.
 // The engine counts the packets that it sent, ours and answers to the peer's probes among them.
 
 /** What is used of an engine's answer (engine/local-api.ts). */
