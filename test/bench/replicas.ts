@@ -99,15 +99,16 @@ async function observe(
 ): Promise<Load & Cost> {
   const [serversBefore, postgresBefore] = [processorMs(servers), processorMs(childrenOf(postmaster))];
   const running = run();
-  let isOver = false;
-  const over = running.finally(() => (isOver = true)).catch(() => undefined);
+  const over = running.then(
+    () => true,
+    () => true,
+  );
   const seen = { locks: 0, sessions: 0 };
-  while (!isOver) {
+  do {
     const [now] = v.parse(Sessions, await sql.unsafe(sessionsSql));
     seen.locks += now.locks;
     seen.sessions += now.sessions;
-    await Promise.race([over, Bun.sleep(20)]);
-  }
+  } while ((await Promise.race([over, Bun.sleep(20)])) !== true);
   const loaded = await running;
   return {
     ...loaded,
