@@ -4,15 +4,8 @@ import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { LocalApi } from "../engine/local-api.ts";
 import type { LocalChanges } from "../files/local-changes.ts";
-import {
-  decide,
-  givenUp,
-  initialHealing,
-  urgentFor,
-  type Action,
-  type HealingState,
-  type Seen,
-} from "./healing.ts";
+import { decide, givenUp, initialHealing, urgentFor, type Action, type HealingState } from "./healing.ts";
+import type { Seen } from "./seen.ts";
 
 export type HealerDeps = {
   slug: string;

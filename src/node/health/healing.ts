@@ -5,36 +5,9 @@
 // that both engines use a relay.
 
 import { hostOf } from "../../engine-config.ts";
-import { chooseRelays, type RelayChoice, type RelaySeen } from "./relay-choice.ts";
+import { chooseRelays, type RelayChoice } from "./relay-choice.ts";
 import { isRelayJustLost, leaveLostRelays, noLoss, type RelayLoss } from "./relay-loss.ts";
-
-export type PeerSeen = {
-  /** In the overlay. */
-  address: string;
-  name: string;
-  isLighthouse: boolean;
-  /** It answered probes in the last ten minutes, and has stopped. */
-  isBroken: boolean;
-  /** Monotonic ms of its last answer. */
-  answeredAt: number | undefined;
-  /** Undefined without a tunnel. */
-  tunnel:
-    { index: number; remote: string | undefined; relays: readonly string[]; counter: number } | undefined;
-};
-
-export type Seen = {
-  /** Monotonic ms. */
-  now: number;
-  /** This node's overlay address. */
-  own: string;
-  peers: readonly PeerSeen[];
-  /** Overlay addresses of all relays of the organization. */
-  relays: readonly string[];
-  /** Those that this node may choose for itself, as they are probed. */
-  candidates: ReadonlyMap<string, RelaySeen>;
-  /** Underlay addresses of lighthouses and relays: denying one could cut off other peers. */
-  kept: readonly string[];
-};
+import type { PeerSeen, Seen } from "./seen.ts";
 
 /** An underlay address that is denied until a time, so that its peer is reached through a relay. */
 export type Denial = { peer: string; underlay: string; until: number };

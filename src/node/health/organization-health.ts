@@ -12,7 +12,7 @@ import type { Organization } from "../files/organizations.ts";
 import type { Facts } from "./facts.ts";
 import { lastHandshake } from "./handshakes.ts";
 import type { Healer } from "./healer.ts";
-import type { Seen } from "./healing.ts";
+import type { Seen } from "./seen.ts";
 import { judge, type Health, type LighthouseState } from "./judge.ts";
 import { brokenAfter, isBroken, isProbed, probeEveryMs, Prober, type ProbeRecord } from "./prober.ts";
 import { mostRelays, relayCandidates } from "./relay-choice.ts";

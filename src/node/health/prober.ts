@@ -5,7 +5,7 @@ import type { EchoReply, EchoSocket, NoEcho, OpenEcho } from "../../platform/ech
 
 export const probeEveryMs = 10_000;
 /** Of an address whose loss must be found quickly. */
-const probeOftenMs = 3000;
+const probeOftenMs = 2000;
 /** How long an answer may take before it counts as missed. A later answer still counts, as long as it is remembered. */
 const answerWithinMs = 1000;
 const rememberRequestMs = 5000;
@@ -77,7 +77,7 @@ export class Prober {
     this.#deps = deps;
   }
 
-  /** Replaces the probed addresses. New ones are due at once. Those of `often` are probed every 3 s. */
+  /** Replaces the probed addresses. New ones are due at once. Those of `often` are probed every 2 s. */
   setTargets(addresses: readonly string[], often: ReadonlySet<string> = new Set()): void {
     const wanted = new Set(addresses);
     for (const [address, target] of this.#targets) {

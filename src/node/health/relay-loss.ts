@@ -1,7 +1,7 @@
 // Decides which relayed tunnels leave a relay that was lost. The engine would notice after its own tests of the tunnel; a
 // closed tunnel takes another relay with the next packet. Pure.
 
-import type { PeerSeen, Seen } from "./healing.ts";
+import type { PeerSeen, Seen } from "./seen.ts";
 
 /** Monotonic ms: when each lost relay was found, and when tunnels were closed for it. */
 export type RelayLoss = {

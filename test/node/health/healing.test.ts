@@ -9,9 +9,8 @@ import {
   urgentFor,
   type Action,
   type HealingState,
-  type PeerSeen,
-  type Seen,
 } from "../../../src/node/health/healing.ts";
+import type { PeerSeen, Seen } from "../../../src/node/health/seen.ts";
 
 const second = 1000;
 const minute = 60 * second;

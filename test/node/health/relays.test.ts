@@ -1,7 +1,8 @@
 // Which relays a node chooses, and what becomes of its tunnels when one is lost. Pure decisions, without engines.
 
 import { describe, expect, test } from "bun:test";
-import { decide, initialHealing, type PeerSeen, type Seen } from "../../../src/node/health/healing.ts";
+import { decide, initialHealing } from "../../../src/node/health/healing.ts";
+import type { PeerSeen, Seen } from "../../../src/node/health/seen.ts";
 import {
   chooseRelays,
   mostRelays,
