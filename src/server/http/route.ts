@@ -54,6 +54,8 @@ export type Call = {
   /** The client's network address, behind trusted proxies. */
   address: string;
   request: Request;
+  /** The caller trusts the server's own CA, beside which there is a public certificate. */
+  isOwnCa: boolean;
   /** For how many seconds the answer may be held (RFC 7240, `Prefer: wait=N`). */
   waitS: number;
   /** Checks the caller's rights again, for handlers that waited for something. Throws if the rights have ended. */

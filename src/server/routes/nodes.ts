@@ -13,6 +13,7 @@ import {
   RenewAnswer,
 } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
+import { makeMove } from "../nodes/orders.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
 import { findNode } from "../store/nodes.ts";
 import type { Services } from "../services.ts";
@@ -327,6 +328,7 @@ function nodesOwnRoutes(services: Services): Route[] {
       answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
       errors: ["not_found", "node_revoked", "conflict"],
       handle(call, input) {
+        if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input);
         if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
         const isPlain = input.probe === undefined && input.paths === undefined && call.waitS === 0;
         const known = isPlain ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
@@ -334,6 +336,19 @@ function nodesOwnRoutes(services: Services): Route[] {
       },
     }),
   ];
+}
+
+/** A node that pinned the own CA. Only the operator's word, signed by the order key, lets it trust another one. */
+async function answerByOwnCa(
+  services: Services,
+  call: OrganizationCall,
+  input: CheckinRequest,
+): Promise<Reply> {
+  services.meters.ownCaCheckin();
+  if (input.leaving === true) return leave(services, call, input);
+  const reply = await checkIn(services, call, input);
+  if (services.movesNodes !== true) return reply;
+  return { body: { ...Object(reply.body), move: await makeMove(services, call.org, services.publicUrl) } };
 }
 
 /** Nothing but the node's own token can end its membership here: an administrator deletes nodes, with a reason. */
