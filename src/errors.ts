@@ -29,6 +29,8 @@ export const errorTable = {
   permission_denied: [5, 403],
   node_token_scope: [5, 403],
   token_scope: [5, 403],
+  cross_site: [5, 403],
+  tls_required: [1, 403],
   node_revoked: [7, 403],
   not_found: [1, 404],
   method_not_allowed: [1, 405],

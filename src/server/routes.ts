@@ -34,6 +34,7 @@ import { peopleRoutes } from "./routes/people.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { policyFileRoutes } from "./routes/policy-files.ts";
+import { browserRoutes } from "./routes/browser-sessions.ts";
 import { serverRoutes } from "./routes/servers.ts";
 import { userRoutes } from "./routes/users.ts";
 import { releaseRoutes } from "./routes/releases.ts";
@@ -47,6 +48,7 @@ export function allRoutes(services: Services): Route[] {
     ...healthRoutes(services),
     ...releaseRoutes(services),
     ...peopleRoutes(services),
+    ...browserRoutes(services),
     ...userRoutes(services),
     ...serverRoutes(services),
     ...organizationRoutes(services),

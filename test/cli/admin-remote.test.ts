@@ -80,6 +80,31 @@ test("signed in, every command works over the network, and each change names its
   expect(events.every(({ actor }) => JSON.stringify(actor).includes('"kind":"person"'))).toBe(true);
 });
 
+test("browsers in which the user is signed in are listed, and end one by one", async () => {
+  await signIn();
+  expect(await must("admin session list")).toEqual({ sessions: [] });
+  const signed = await fetch(`${serving.url}/api/session/`, {
+    method: "POST",
+    headers: {
+      Origin: serving.url,
+      "Sec-Fetch-Site": "same-origin",
+      "Content-Type": "application/json",
+      "User-Agent": "Firefox",
+    },
+    body: JSON.stringify({ email: "ada@example.org", password }),
+  });
+  const [cookie = ""] = signed.headers.getSetCookie();
+  const whoAmI = () => fetch(`${serving.url}/api/user/`, { headers: { Cookie: cookie.split(";")[0] ?? "" } });
+  expect((await whoAmI()).status).toBe(200);
+  expect((await agent("admin session list")).out).toContain("Firefox");
+  expect(await must("admin session revoke 1")).toEqual({ id: 1 });
+  expect((await whoAmI()).status).toBe(401);
+  expect(await agent("admin session revoke 1")).toMatchObject({
+    status: 1,
+    err: expect.stringContaining("no such session"),
+  });
+});
+
 test("a change on the data records the number of the machine's user, and the operator needs no account", async () => {
   await runAdmin(data, ["group", "create", "acme", "local"]);
   const { out } = await runAdmin(data, ["events", "acme", "--lines", "1", "--json"]);

@@ -99,11 +99,12 @@ const filled = (route: Route, { id = 987_654, slug = "acme" }: Example) =>
 
 let address = 0;
 async function call(route: Route, who: Who, example: Example, raw?: string, type?: string): Promise<Answer> {
-  const { on = server, body, query = "", token = world.token(who) } = example;
+  const { on = server, body, query = "", headers = {} } = example;
+  const token = headers["Cookie"] === undefined ? (example.token ?? world.token(who)) : undefined;
   const answer = await on.send(route.method, filled(route, example) + query, {
     ...(token === undefined ? {} : { token }),
     ...(raw === undefined ? { body } : { raw }),
-    ...(type === undefined ? {} : { headers: { "Content-Type": type } }),
+    headers: type === undefined ? headers : { ...headers, "Content-Type": type },
     address: `198.51.${(++address >> 8) & 255}.${address & 255}`,
   });
   if (example.on !== undefined) await example.on[Symbol.asyncDispose]();

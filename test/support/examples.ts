@@ -6,6 +6,7 @@ import { operator } from "../../src/server/audit/record.ts";
 import { offerFirstAccount } from "../../src/server/people/first-account.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
+import { ownPage, signInBrowser } from "./browser-session.ts";
 import { makeKeys, registerNode, registrationToken, type RegisteredNode } from "./nodes.ts";
 import { makeTestServer, password, type TestServer } from "./server.ts";
 
@@ -42,6 +43,8 @@ export type Example = {
   query?: string;
   /** A token of another user, if the request makes the caller's token invalid. */
   token?: string;
+  /** With a Cookie, no token is sent. */
+  headers?: Record<string, string>;
   /** Another server, if the shared one does not fit. */
   on?: TestServer;
 };
@@ -89,6 +92,14 @@ const aGroup: Maker = async (world) => {
 const aMember: Maker = async (world) => ({
   id: await made(world, "members/", { email: `${world.name("m")}@example.org` }),
 });
+const persons: readonly Who[] = ["member", "admin", "owner", "staff", "stranger"];
+/** A browser, if the caller is a person; `id` is its session. */
+const aBrowser: Maker = async ({ server }, who) => {
+  if (!persons.includes(who)) return { id: 1 };
+  const { cookie } = await signInBrowser(server, `${who}@example.org`);
+  const session = await server.db.get("SELECT max(id) AS id FROM browser_sessions");
+  return { id: Number(session?.["id"]), headers: { ...ownPage, Cookie: `__Host-session=${cookie}` } };
+};
 /** The answer with a body; without it, the status is 204. */
 const withReport =
   (make: Maker): Maker =>
@@ -141,10 +152,17 @@ const people: Record<string, Maker> = {
   token_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
   token_refresh_create: refreshed,
   token_revoke_create: refreshed,
+  session_create: async (world) => ({
+    body: { email: (await aPerson(world)).email, password },
+    headers: ownPage,
+  }),
+  session_destroy: aBrowser,
+  user_sessions_list: nothing,
+  user_sessions_destroy: aBrowser,
   user_retrieve: nothing,
   async user_password_create({ server, name }, who) {
     const body = { current_password: password, new_password: password };
-    const isPerson = ["member", "admin", "owner", "staff", "stranger"].includes(who);
+    const isPerson = persons.includes(who);
     return isPerson ? { body, token: await server.person(`${name("person")}@example.org`) } : { body };
   },
   users_list: nothing,

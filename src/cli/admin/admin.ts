@@ -3,6 +3,7 @@
 import { lazyCommand, type CommandTable } from "../command.ts";
 
 const user = () => import("./user.ts");
+const session = () => import("./session.ts");
 const org = () => import("./org.ts");
 const token = () => import("./token.ts");
 const node = () => import("./node.ts");
@@ -32,6 +33,14 @@ export const adminCommands: CommandTable = {
   "admin user password": lazyCommand(
     { description: "Set a new password for a user and end their sessions" },
     async () => (await user()).password,
+  ),
+  "admin session list": lazyCommand(
+    { description: "List the browsers in which you are signed in" },
+    async () => (await session()).list,
+  ),
+  "admin session revoke": lazyCommand(
+    { description: "Sign out of one browser" },
+    async () => (await session()).revoke,
   ),
   "admin org create": lazyCommand(
     { description: "Create an organization with its two CAs" },

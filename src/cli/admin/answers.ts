@@ -16,6 +16,16 @@ export const User = v.looseObject({
   last_login_at: time,
 });
 
+export const BrowserSession = v.looseObject({
+  id: v.number(),
+  device: text,
+  address: text,
+  created_at: text,
+  last_used_at: text,
+  expires_at: text,
+  is_current: v.boolean(),
+});
+
 export const Organization = v.looseObject({
   id: v.number(),
   slug: text,

@@ -11,6 +11,7 @@ import { Group } from "../policy/groups.ts";
 import { Member } from "../people/members.ts";
 import { Organization } from "../policy/organizations.ts";
 import { RegistrationToken } from "../nodes/registration-tokens.ts";
+import { sessionCookie } from "../http/cookies.ts";
 import type { Route } from "../http/route.ts";
 import { ServiceToken } from "../people/service-tokens.ts";
 import { Webhook } from "../webhooks/webhooks.ts";
@@ -43,6 +44,8 @@ export function errorsOf(route: Route): ErrorCode[] {
   const codes: ErrorCode[] = ["node_token_scope", "throttled", "storage_unavailable", "internal"];
   if (!isPublic) codes.push("token_not_valid", "not_authenticated");
   if (!isPublic && route.access !== "user") codes.push("permission_denied");
+  // A browser's session changes something only by a page of this control plane.
+  if (!isPublic && route.method !== "GET") codes.push("cross_site", "unsupported_media_type");
   if (route.path.includes("/:")) codes.push("not_found");
   if (route.takes.body !== undefined) {
     codes.push("bad_request", "validation_failed", "payload_too_large", "unsupported_media_type");
@@ -83,6 +86,13 @@ export function makeOpenApi(routes: readonly Route[], publicUrl: string): Json {
           scheme: "bearer",
           bearerFormat: "JWT",
           description: "A person's access token",
+        },
+        sessionAuth: {
+          type: "apiKey",
+          in: "cookie",
+          name: sessionCookie,
+          description:
+            "A browser's session. Requests other than GET also need the server's own `Origin` and `Sec-Fetch-Site: same-origin`",
         },
         tokenAuth: { type: "http", scheme: "bearer", description: "A service token" },
         nodeAuth: { type: "http", scheme: "bearer", description: "A node's API token" },
@@ -135,6 +145,7 @@ function security({ access, people, node }: Route): Json[] {
   const forPrograms = people !== true && access !== "person" && access !== "staff" && access !== "docs";
   return [
     { jwtAuth: [] },
+    { sessionAuth: [] },
     ...(forPrograms ? [{ tokenAuth: [] }] : []),
     ...(node === true ? [{ nodeAuth: [] }] : []),
     ...(access === "register" ? [{}] : []),

@@ -18,7 +18,14 @@ export type Operator = { kind: "operator"; uid: number | null };
 export type Caller =
   | { kind: "none" }
   | Operator
-  | { kind: "person"; userId: number; email: string; isStaff: boolean }
+  | {
+      kind: "person";
+      userId: number;
+      email: string;
+      isStaff: boolean;
+      /** The browser's session; undefined for a token. */
+      sessionId?: number;
+    }
   | {
       kind: "service";
       tokenId: number;
@@ -41,6 +48,7 @@ export const nowhere = 0;
 /**
  * public: no credentials needed.  user: a person or a service token.  person: a person.  staff: staff.
  * docs: staff, also with the cookie of the sign-in form.
+ * A browser's session counts as its user, except for `public`, which does not look at it.
  * Below /api/org/{slug}/ the caller must belong to the organization, else the answer is 404:
  * member, admin, owner: this role or a higher one; staff who are not members count as members.
  * register: an admin, or no credentials (then the registration token in the body decides).

@@ -3,8 +3,10 @@
 import { AppError } from "../../errors.ts";
 import type { Exchange } from "../http/exchange.ts";
 import { nowhere, type Caller, type OrganizationAccess, type Role, type Route } from "../http/route.ts";
-import { cookiesOf, docsCookie, readCookie } from "../http/cookies.ts";
+import { cookiesOf, docsCookie, readCookie, sessionCookie } from "../http/cookies.ts";
+import { requireOwnPage } from "../http/own-page.ts";
 import { countTokenGuess, type Throttle } from "../http/throttle.ts";
+import { findSession } from "./browser-sessions.ts";
 import type { Sessions } from "./sessions.ts";
 import { makeCallerLookup } from "./callers.ts";
 import type { Database } from "../store/database.ts";
@@ -14,6 +16,7 @@ import { memberRoles } from "../store/tables/memberships.ts";
 type Deps = {
   db: Database;
   now(): number;
+  publicUrl: string;
   sessions: Pick<Sessions, "verifyAccess" | "verifyDocs" | "wasIssued">;
   throttle: Pick<Throttle, "check" | "count">;
 };
@@ -60,12 +63,24 @@ export function makeAccessControl(deps: Deps): AccessControl {
     }
   };
 
-  /** Only for the docs pages, where a browser sends no Authorization header. */
-  const byCookie = async (request: Request): Promise<Caller> => {
-    const token = readCookie(cookiesOf(request), docsCookie);
-    if (token === undefined) return { kind: "none" };
-    const { userId, issuedAt } = await sessions.verifyDocs(token);
-    return (await callers.person(userId, issuedAt)) ?? { kind: "none" };
+  const bySession = (token: string, asking: Asking): Promise<Caller | undefined> => {
+    if (changes(asking)) requireOwnPage(asking.request, deps.publicUrl);
+    return findSession(db, token, { now: deps.now(), address: asking.address });
+  };
+
+  /** A browser sends no Authorization header. */
+  const byCookie = async (asking: Asking, { access }: Route): Promise<Caller> => {
+    const cookies = cookiesOf(asking.request);
+    const session = readCookie(cookies, sessionCookie);
+    const found = session === undefined ? undefined : await bySession(session, asking);
+    if (found !== undefined) return found;
+    const token = access === "docs" ? readCookie(cookies, docsCookie) : undefined;
+    if (token !== undefined) {
+      const { userId, issuedAt } = await sessions.verifyDocs(token);
+      return (await callers.person(userId, issuedAt)) ?? { kind: "none" };
+    }
+    if (session === undefined) return { kind: "none" };
+    throw new AppError("token_not_valid", "This browser's session has ended. Sign in again.");
   };
 
   const inOrganization = async (asking: Asking, rules: Route): Promise<OrganizationAccess> => {
@@ -81,7 +96,10 @@ export function makeAccessControl(deps: Deps): AccessControl {
     identify(asking, rules) {
       if (asking.operator !== undefined) return asking.operator;
       const header = asking.request.headers.get("authorization");
-      if (header === null) return rules.access === "docs" ? byCookie(asking.request) : anonymous;
+      if (header === null) {
+        const hasCookie = rules.access !== "public" && asking.request.headers.has("cookie");
+        return hasCookie ? byCookie(asking, rules) : anonymous;
+      }
       return callers.cached(header, changes(asking)) ?? byHeader(header, asking, rules);
     },
     authorize(asking, rules, route) {

@@ -10,6 +10,7 @@ import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, joined, queryOne } from "../store/table.ts";
 import { sharedSecret } from "../store/shared-secret.ts";
+import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { knownForMs, rememberNetwork } from "../store/tables/known-networks.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users } from "../store/tables/users.ts";
@@ -162,7 +163,7 @@ export function wrongCredentials(): AppError {
 const sessionsEnd = users.pick("sessionsFrom");
 
 /** Records the sign-in, unless the user is disabled or the password has changed. Returns its time, see `sessionTime`. */
-async function admit(tx: Transaction, userId: number, passwordHash: string | null, now: number) {
+export async function admit(tx: Transaction, userId: number, passwordHash: string | null, now: number) {
   const user = await queryOne(
     tx,
     sessionsEnd,
@@ -243,5 +244,6 @@ export async function endSessions(tx: Transaction, userId: number, now: number):
   const sessionsFrom = Math.max(now, ...Object.values(signed ?? {}).map((at) => (at ?? 0) + 1));
   await users.update(tx, { id: userId }, { sessionsFrom });
   await refreshTokens.update(tx, { userId, revokedAt: null }, { revokedAt: now });
+  await browserSessions.delete(tx, { userId });
   await tx.notify("auth", `user ${userId}`);
 }

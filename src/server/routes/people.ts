@@ -26,7 +26,7 @@ const SetupRequest = v.strictObject({
   password: NewPassword,
 });
 const Joined = v.object({ email: v.string(), org_slug: v.string() });
-const Me = v.object({ id: v.number(), email: v.string(), is_staff: v.boolean() });
+export const Me = v.object({ id: v.number(), email: v.string(), is_staff: v.boolean() });
 
 export function peopleRoutes(services: Services): Route[] {
   return [...sessionRoutes(services), ...userRoutes(services)];
@@ -145,7 +145,7 @@ export function originOf({ address, request }: Pick<Call, "address" | "request">
   return { address, cookies: cookiesOf(request) };
 }
 
-function personOf({ caller }: Call) {
+export function personOf({ caller }: Call) {
   if (caller.kind === "person") return caller;
   throw new AppError("permission_denied", "Only people may call this; a service token may not.");
 }

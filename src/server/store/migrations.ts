@@ -7,6 +7,7 @@ import type { Database, Reader, Transaction } from "./database.ts";
 import { readMeta, setMeta } from "./meta.ts";
 import { queryNumber } from "./table.ts";
 import { authorities } from "./tables/authorities.ts";
+import { browserSessions } from "./tables/browser-sessions.ts";
 import { certificates } from "./tables/certificates.ts";
 import { deliveries } from "./tables/deliveries.ts";
 import { events } from "./tables/events.ts";
@@ -119,6 +120,7 @@ const steps: readonly (readonly string[])[] = [
   ],
   [...policies.create],
   [organizations.add("pathReports"), ...pathTable.create],
+  [...browserSessions.create],
 ];
 
 /**
