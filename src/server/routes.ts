@@ -26,6 +26,7 @@ import { accessRoutes } from "./routes/access.ts";
 import { authorityRoutes } from "./routes/authorities.ts";
 import { docsRoutes } from "./routes/docs.ts";
 import { eventRoutes } from "./routes/events.ts";
+import { factorRoutes } from "./routes/factors.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { nameRoutes } from "./routes/names.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
@@ -49,6 +50,7 @@ export function allRoutes(services: Services): Route[] {
     ...releaseRoutes(services),
     ...peopleRoutes(services),
     ...browserRoutes(services),
+    ...factorRoutes(services),
     ...userRoutes(services),
     ...serverRoutes(services),
     ...organizationRoutes(services),

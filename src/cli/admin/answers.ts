@@ -26,6 +26,15 @@ export const BrowserSession = v.looseObject({
   is_current: v.boolean(),
 });
 
+export const Factors = v.looseObject({
+  totp: v.boolean(),
+  recovery_codes_left: v.number(),
+  is_required: v.boolean(),
+});
+export const NewTotp = v.looseObject({ secret: text, otpauth_url: text });
+export const RecoveryCodes = v.looseObject({ recovery_codes: names });
+export const SignInRules = v.object({ staff_second_factor: v.boolean() });
+
 export const Organization = v.looseObject({
   id: v.number(),
   slug: text,

@@ -14,6 +14,12 @@ export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
  */
 export type Operator = { kind: "operator"; uid: number | null };
 
+/**
+ * The sign-in of a person: a browser's session, or a family of tokens. Undefined: the cookie of the docs pages.
+ * `factorAt`: when a second factor was proven, ms.
+ */
+export type SignIn = { session: number; factorAt: number | null } | { family: string };
+
 /** The authenticated caller. Only people/access.ts decides this. */
 export type Caller =
   | { kind: "none" }
@@ -23,8 +29,7 @@ export type Caller =
       userId: number;
       email: string;
       isStaff: boolean;
-      /** The browser's session; undefined for a token. */
-      sessionId?: number;
+      signIn?: SignIn;
     }
   | {
       kind: "service";
@@ -131,6 +136,8 @@ type Description = {
   maxBody?: number;
   /** Concerns people or tokens: service tokens are refused. */
   people?: true;
+  /** People with a second factor, or who need one, must have proven it within 10 minutes. See people/step-up.ts. */
+  fresh?: true | ((request: Request) => boolean);
   /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */
   guesses?: true;
   /** Also accepts the token of the path's node. */

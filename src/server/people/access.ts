@@ -9,8 +9,9 @@ import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import { findSession } from "./browser-sessions.ts";
 import type { Sessions } from "./sessions.ts";
 import { makeCallerLookup } from "./callers.ts";
+import { doStaffNeedFactor, requireFactor } from "./step-up.ts";
 import type { Database } from "../store/database.ts";
-import { computed, integer, orNull, queryOne, text, word } from "../store/table.ts";
+import { computed, integer, orNull, queryOne, text, truth, word } from "../store/table.ts";
 import { memberRoles } from "../store/tables/memberships.ts";
 
 type Deps = {
@@ -32,15 +33,19 @@ export type AccessControl = {
   identify(asking: Asking, rules: Route): Caller | Promise<Caller>;
   /**
    * Checks that the caller may use the endpoint. Returns the caller's access to the organization of the path. `route` is
-   * undefined if the endpoint lacks the method. Throws not_authenticated, permission_denied, node_token_scope or not_found.
+   * undefined if the endpoint lacks the method. Throws not_authenticated, permission_denied, node_token_scope, not_found, or what
+   * requireFactor throws.
    */
   authorize(
     asking: Asking,
     rules: Route,
     route: Route | undefined,
-  ): OrganizationAccess | undefined | Promise<OrganizationAccess>;
+  ): OrganizationAccess | undefined | Promise<OrganizationAccess | undefined>;
 };
 
+type PersonCaller = Extract<Caller, { kind: "person" }>;
+/** `secondFactor`: the organization requires one. */
+type FoundOrganization = OrganizationAccess & { secondFactor?: boolean };
 type ServiceCaller = Extract<Caller, { kind: "service" }>;
 
 const anonymous: Caller = { kind: "none" };
@@ -89,7 +94,20 @@ export function makeAccessControl(deps: Deps): AccessControl {
     const org = caller.kind === "service" ? ownOf(caller, slug) : await findOrganization(db, caller, slug);
     if (org === undefined) throw new AppError("not_found", "There is no such organization.");
     if (!mayInOrganization(org, caller, rules.access)) throw denied();
+    if (caller.kind === "person") await checkFactor(caller, asking.request, rules, org);
     return org;
+  };
+
+  const checkFactor = async (
+    caller: PersonCaller,
+    request: Request,
+    { access, fresh }: Route,
+    org?: FoundOrganization,
+  ) => {
+    const asStaff = caller.isStaff && (org?.visiting ?? /^(staff|docs)$/.test(access));
+    const isRequired = org?.secondFactor === true || (asStaff && (await doStaffNeedFactor(db)));
+    const isFresh = typeof fresh === "function" ? fresh(request) : fresh === true;
+    await requireFactor(db, caller, { isRequired, isFresh, now: deps.now() });
   };
 
   return {
@@ -112,7 +130,9 @@ export function makeAccessControl(deps: Deps): AccessControl {
       }
       const refused = refusal(caller, rules);
       if (refused !== undefined) throw refused;
-      return rules.path.startsWith("/api/org/:slug/") ? inOrganization(asking, rules) : undefined;
+      if (rules.path.startsWith("/api/org/:slug/")) return inOrganization(asking, rules);
+      if (caller.kind !== "person" || rules.access === "public") return undefined;
+      return checkFactor(caller, asking.request, rules).then(() => undefined);
     },
   };
 }
@@ -127,18 +147,23 @@ function ownOf({ orgId, slug, role }: ServiceCaller, asked: string): Organizatio
   return asked === slug ? { id: orgId, slug, role, visiting: false } : undefined;
 }
 
-const organizationWithRole = computed({ id: integer(), slug: text(), role: orNull(word(memberRoles)) });
+const organizationWithRole = computed({
+  id: integer(),
+  slug: text(),
+  secondFactor: truth(0),
+  role: orNull(word(memberRoles)),
+});
 
 async function findOrganization(
   db: Database,
   caller: Exclude<Caller, ServiceCaller>,
   slug: string,
-): Promise<OrganizationAccess | undefined> {
+): Promise<FoundOrganization | undefined> {
   const userId = caller.kind === "person" ? caller.userId : 0;
   const found = await queryOne(
     db,
     organizationWithRole,
-    `SELECT o.id, o.slug, m.role FROM organizations o
+    `SELECT o.id, o.slug, o.second_factor, m.role FROM organizations o
      LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $2
      WHERE o.slug = $1 AND o.deleted_at IS NULL`,
     [slug, userId],

@@ -45,7 +45,12 @@ const usedEveryMs = 60_000;
 export async function startSession(
   { db, system }: Store,
   { userId, passwordHash }: Proven,
-  { address, request, former }: { address: string; request: Request; former: string | undefined },
+  {
+    address,
+    request,
+    former,
+    factorAt,
+  }: { address: string; request: Request; former: string | undefined; factorAt: number | null },
 ): Promise<{ token: string; endsAt: number }> {
   const token = makeOpaqueToken(system.random);
   const device = clean(request.headers.get("user-agent") ?? "").slice(0, maxDeviceLength);
@@ -54,7 +59,7 @@ export async function startSession(
     const at = await admit(tx, userId, passwordHash, now);
     await rememberNetwork(tx, { userId, network: networkOf(address), now });
     if (former !== undefined) await browserSessions.delete(tx, { tokenHash: hashToken(former) });
-    const times = { createdAt: at, lastUsedAt: at, endsAt: at + longestMs };
+    const times = { createdAt: at, lastUsedAt: at, endsAt: at + longestMs, factorAt };
     await browserSessions.insert(tx, { userId, tokenHash: hashToken(token), device, address, ...times });
     await tx.run(
       `DELETE FROM browser_sessions WHERE user_id = $1 AND id NOT IN (
@@ -72,7 +77,7 @@ const found = joined(
   "u",
   users.pick("email", "isStaff"),
   "s",
-  browserSessions.pick("id", "userId", "lastUsedAt"),
+  browserSessions.pick("id", "userId", "lastUsedAt", "factorAt"),
 );
 const findLive = `SELECT ${found.select()} ${from} WHERE s.token_hash = $1 AND ${isLive}`;
 
@@ -84,24 +89,29 @@ export async function findSession(
 ): Promise<PersonCaller | undefined> {
   const session = await queryOne(db, found, findLive, [hashToken(token), now]);
   if (session === undefined) return undefined;
-  const { id, userId, email, isStaff, lastUsedAt } = session;
+  const { id, userId, email, isStaff, lastUsedAt, factorAt } = session;
   if (lastUsedAt <= now - usedEveryMs) {
     await db.writeFor({ user: userId }, (tx) =>
       browserSessions.update(tx, { id }, { lastUsedAt: now, address }),
     );
   }
-  return { kind: "person", userId, email, isStaff, sessionId: id };
+  return { kind: "person", userId, email, isStaff, signIn: { session: id, factorAt } };
+}
+
+/** Undefined if the caller has a token. */
+export function sessionIdOf({ signIn }: PersonCaller): number | undefined {
+  return signIn !== undefined && "session" in signIn ? signIn.session : undefined;
 }
 
 /** One page of the user's sessions, sorted by id. */
 export async function listSessions(
   { db, system }: Store,
-  { userId, sessionId }: PersonCaller,
+  caller: PersonCaller,
   query: ListQuery,
 ): Promise<Page<BrowserSession>> {
   const { limit, offset } = pageOf(query);
   const where = `${from} WHERE s.user_id = $1 AND ${isLive} AND lower(s.device) LIKE $3 ESCAPE '!'`;
-  const params = [userId, system.now(), searchPattern(query)];
+  const params = [caller.userId, system.now(), searchPattern(query)];
   const rows = await queryAll(
     db,
     browserSessions,
@@ -116,7 +126,7 @@ export async function listSessions(
     created_at: formatTime(createdAt),
     last_used_at: formatTime(lastUsedAt),
     expires_at: formatTime(Math.min(endsAt, lastUsedAt + idleMs)),
-    is_current: id === sessionId,
+    is_current: id === sessionIdOf(caller),
   }));
   return { items, total, query };
 }

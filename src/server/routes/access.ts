@@ -103,6 +103,7 @@ function memberChanges(services: Services): Route[] {
       method: "POST",
       path: "members/",
       access: "admin",
+      fresh: true,
       name: "members_create",
       summary:
         "Add a user that the operator created, or invite an address (the answer has a link). Staff and members of other organizations are invited too",
@@ -117,6 +118,7 @@ function memberChanges(services: Services): Route[] {
       method: "PATCH",
       path: `members/${id}/`,
       access: "admin",
+      fresh: true,
       name: "members_partial_update",
       summary:
         "Change a member's role. Invitations that a former administrator sent expire; tokens, nodes and webhooks stay, and the answer lists them",
@@ -141,6 +143,7 @@ function memberChanges(services: Services): Route[] {
       method: "DELETE",
       path: `members/${id}/`,
       access: "admin",
+      fresh: true,
       name: "members_destroy",
       summary:
         "Remove a member. Invitations that they sent expire. Nodes that they or their tokens registered stay unless ?revoke_nodes=true; tokens and webhooks that they created stay unless ?revoke_tokens=true",
@@ -209,6 +212,7 @@ function groupRoutes(services: Services): Route[] {
       method: "PATCH",
       path,
       access: "admin",
+      fresh: true,
       name: "groups_partial_update",
       summary: "Change a group's description",
       grows: async (input, call) => adds(await findGroup(services.db, call.org, call.param("name")), input),
@@ -223,6 +227,7 @@ function groupRoutes(services: Services): Route[] {
       method: "DELETE",
       path,
       access: "admin",
+      fresh: true,
       name: "groups_destroy",
       summary: "Delete a group that no node, firewall rule or registration token uses",
       takes: nothing,

@@ -9,7 +9,14 @@ import { ListQuery, listReply } from "../http/lists.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
 import { created, noContent } from "../http/reply.ts";
 import { body, id, nothing, query, route, type Route } from "../http/route.ts";
-import { BrowserSession, endSession, listSessions, startSession } from "../people/browser-sessions.ts";
+import {
+  BrowserSession,
+  endSession,
+  listSessions,
+  sessionIdOf,
+  startSession,
+} from "../people/browser-sessions.ts";
+import { provenAtSignIn } from "../people/second-factor.ts";
 import { cookieOfDevice, signIn } from "../people/sign-in.ts";
 import type { Services } from "../services.ts";
 import { longestMs } from "../store/tables/browser-sessions.ts";
@@ -41,14 +48,20 @@ function signingIn(services: Services): Route[] {
           headers: { "Set-Cookie": "The session, and a cookie by which the device is known" },
         },
       },
-      errors: ["invalid_credentials", "cross_site", "tls_required"],
+      errors: ["invalid_credentials", "second_factor_required", "invalid_code", "cross_site", "tls_required"],
       async handle(call, input) {
         const { request, address } = call;
         requireOwnPage(request, publicUrl);
         requireSecurePage(request);
         const proven = await signIn(services, input, originOf(call));
+        const factorAt = await provenAtSignIn(services, proven, input.otp, address);
         const former = readCookie(cookiesOf(request), sessionCookie);
-        const { token, endsAt } = await startSession(services, proven, { address, request, former });
+        const { token, endsAt } = await startSession(services, proven, {
+          address,
+          request,
+          former,
+          factorAt,
+        });
         const email = input.email.trim().toLowerCase();
         const me = { id: proven.userId, email, is_staff: proven.isStaff };
         const session = makeSessionCookie(token, longestMs / 1000);
@@ -70,10 +83,11 @@ function signingIn(services: Services): Route[] {
       },
       errors: ["not_found"],
       async handle(call) {
-        const { userId, sessionId } = personOf(call);
+        const caller = personOf(call);
+        const sessionId = sessionIdOf(caller);
         if (sessionId === undefined)
           throw new AppError("not_found", "This request has a token, no session of a browser.");
-        await endSession(services, userId, sessionId);
+        await endSession(services, caller.userId, sessionId);
         return { ...noContent, cookies: [makeSessionCookie("", 0)] };
       },
     }),

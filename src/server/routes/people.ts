@@ -41,7 +41,7 @@ function sessionRoutes(services: Services): Route[] {
       access: "public",
       guesses: true,
       name: "token_create",
-      summary: "Sign in with e-mail and password",
+      summary: "Sign in with e-mail and password, and with `otp` if the answer was `second_factor_required`",
       takes: body(TokenRequest),
       answers: {
         200: {
@@ -53,7 +53,7 @@ function sessionRoutes(services: Services): Route[] {
           },
         },
       },
-      errors: ["invalid_credentials", "throttled"],
+      errors: ["invalid_credentials", "second_factor_required", "invalid_code", "throttled"],
       handle: (call, input) => signInForTokens(services, input, originOf(call)),
     }),
     route({
@@ -103,6 +103,7 @@ function userRoutes(services: Services): Route[] {
       method: "POST",
       path: "/api/user/password/",
       access: "person",
+      fresh: true,
       name: "user_password_create",
       summary: "Change the password. All sessions end and must sign in again",
       takes: body(PasswordRequest),

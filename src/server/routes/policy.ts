@@ -52,6 +52,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "POST",
       path: "firewall_rules/",
       access: "admin",
+      fresh: true,
       name: "firewall_rules_create",
       summary: "Create a firewall rule. Every node applies it at once",
       grows: always,
@@ -98,6 +99,7 @@ function itemRoutes(services: Services): Route[] {
       method: "PATCH",
       path,
       access: "admin",
+      fresh: true,
       name: "firewall_rules_partial_update",
       summary: "Change a firewall rule",
       grows: async ({ description }, call) =>
@@ -113,6 +115,7 @@ function itemRoutes(services: Services): Route[] {
       method: "DELETE",
       path,
       access: "admin",
+      fresh: true,
       name: "firewall_rules_destroy",
       summary: "Delete a firewall rule. Established connections that only it permitted are cut",
       takes: nothing,

@@ -31,6 +31,7 @@ import { notices } from "./tables/notices.ts";
 import { refreshTokens } from "./tables/refresh-tokens.ts";
 import { registrationTokens } from "./tables/registration-tokens.ts";
 import { liveReplicas, replicas } from "./tables/replicas.ts";
+import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
 import { retiredTokens } from "./tables/retired-tokens.ts";
 import { serviceTokens } from "./tables/service-tokens.ts";
 import { users } from "./tables/users.ts";
@@ -121,6 +122,11 @@ const steps: readonly (readonly string[])[] = [
   [...policies.create],
   [organizations.add("pathReports"), ...pathTable.create],
   [...browserSessions.create],
+  [
+    ...[totpSecrets, recoveryCodes, wrongCodes].flatMap(({ create }) => create),
+    refreshTokens.add("factorAt"),
+    organizations.add("secondFactor"),
+  ],
 ];
 
 /**

@@ -1,6 +1,6 @@
 // Sessions of browsers. The cookie holds the id; only its hash is stored.
 
-import { integer, serial, table, text } from "../table.ts";
+import { integer, integerOrNull, serial, table, text } from "../table.ts";
 
 /** A session ends after this time without a use, and in any case after the longer one. */
 export const idleMs = 12 * 3_600_000;
@@ -20,6 +20,8 @@ export const browserSessions = table(
     createdAt: integer(),
     lastUsedAt: integer(),
     endsAt: integer(),
+    /** The last proof of a second factor in this session. */
+    factorAt: integerOrNull(),
   },
   { indexes: ["CREATE INDEX browser_sessions_user ON browser_sessions (user_id, id)"] },
 );

@@ -86,6 +86,8 @@ export const organizations = table(
     namesToAll: since(15, truth(0)),
     /** Nodes may report their paths. */
     pathReports: since(17, truth(1)),
+    /** Members need a second factor. */
+    secondFactor: since(19, truth(0)),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );
