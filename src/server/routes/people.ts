@@ -1,6 +1,7 @@
 // Routes for people: sign-in and sign-out, the own user, invitations.
 
 import * as v from "valibot";
+import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { paths, TokenPair, TokenRequest } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
@@ -148,5 +149,7 @@ export function originOf({ address, request }: Pick<Call, "address" | "request">
 
 export function personOf({ caller }: Call) {
   if (caller.kind === "person") return caller;
-  throw new AppError("permission_denied", "Only people may call this; a service token may not.");
+  throw new AppError("permission_denied", "Only a signed-in user may call this.", {
+    hint: `It concerns your own sign-in: use \`${brand.executable} login\` first, or a browser.`,
+  });
 }
