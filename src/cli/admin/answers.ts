@@ -126,6 +126,9 @@ export const ServiceToken = v.looseObject({
   name: text,
   role: text,
   expires_at: time,
+  // An older control plane has no scopes.
+  scopes: v.optional(v.nullable(names)),
+  networks: v.optional(v.nullable(names)),
   created_at: text,
 });
 export const NewServiceToken = v.looseObject({ ...ServiceToken.entries, token: text });

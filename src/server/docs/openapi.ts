@@ -49,6 +49,7 @@ export function errorsOf(route: Route): ErrorCode[] {
   const mayNeedFactor = route.path.startsWith("/api/org/:slug/") || /^(staff|docs)$/.test(route.access);
   if (mayNeedFactor || route.fresh !== undefined) codes.push("second_factor_missing", "step_up_required");
   if (route.path.includes("/:")) codes.push("not_found");
+  if (isForPrograms(route)) codes.push("token_scope");
   if (route.takes.body !== undefined) {
     codes.push("bad_request", "validation_failed", "payload_too_large", "unsupported_media_type");
   }
@@ -142,13 +143,18 @@ function operation(route: Route): Json {
   };
 }
 
-function security({ access, people, node }: Route): Json[] {
+/** Whether service tokens may call it. */
+function isForPrograms({ access, people }: Route): boolean {
+  return people !== true && !["public", "person", "staff", "docs"].includes(access);
+}
+
+function security(route: Route): Json[] {
+  const { access, node } = route;
   if (access === "public") return [];
-  const forPrograms = people !== true && access !== "person" && access !== "staff" && access !== "docs";
   return [
     { jwtAuth: [] },
     { sessionAuth: [] },
-    ...(forPrograms ? [{ tokenAuth: [] }] : []),
+    ...(isForPrograms(route) ? [{ tokenAuth: [] }] : []),
     ...(node === true ? [{ nodeAuth: [] }] : []),
     ...(access === "register" ? [{}] : []),
   ];

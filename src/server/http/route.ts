@@ -39,6 +39,8 @@ export type Caller =
       role: "member" | "admin";
       /** In ms; null: it does not expire. */
       expiresAt: number | null;
+      scopes: string | null;
+      networks: string | null;
     }
   | { kind: "node"; nodeId: number; orgId: number; slug: string };
 
@@ -138,6 +140,8 @@ type Description = {
   people?: true;
   /** People with a second factor, or who need one, must have proven it within 10 minutes. See people/step-up.ts. */
   fresh?: true | ((request: Request) => boolean);
+  /** Service tokens with this scope may call it; without one, they may only read. See people/token-scopes.ts. */
+  scope?: "nodes" | "policy" | "webhooks";
   /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */
   guesses?: true;
   /** Also accepts the token of the path's node. */

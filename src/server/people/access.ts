@@ -9,6 +9,7 @@ import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import { findSession } from "./browser-sessions.ts";
 import type { Sessions } from "./sessions.ts";
 import { makeCallerLookup } from "./callers.ts";
+import { requireScope } from "./token-scopes.ts";
 import { doStaffNeedFactor, requireFactor } from "./step-up.ts";
 import type { Database } from "../store/database.ts";
 import { computed, integer, orNull, queryOne, text, truth, word } from "../store/table.ts";
@@ -33,8 +34,8 @@ export type AccessControl = {
   identify(asking: Asking, rules: Route): Caller | Promise<Caller>;
   /**
    * Checks that the caller may use the endpoint. Returns the caller's access to the organization of the path. `route` is
-   * undefined if the endpoint lacks the method. Throws not_authenticated, permission_denied, node_token_scope, not_found, or what
-   * requireFactor throws.
+   * undefined if the endpoint lacks the method. Throws not_authenticated, permission_denied, node_token_scope, not_found,
+   * token_scope, or what requireFactor throws.
    */
   authorize(
     asking: Asking,
@@ -130,8 +131,10 @@ export function makeAccessControl(deps: Deps): AccessControl {
       }
       const refused = refusal(caller, rules);
       if (refused !== undefined) throw refused;
+      if (rules.access === "public") return undefined;
+      if (caller.kind === "service") requireScope(caller, rules, asking.address);
       if (rules.path.startsWith("/api/org/:slug/")) return inOrganization(asking, rules);
-      if (caller.kind !== "person" || rules.access === "public") return undefined;
+      if (caller.kind !== "person") return undefined;
       return checkFactor(caller, asking.request, rules).then(() => undefined);
     },
   };

@@ -124,7 +124,12 @@ function notValid(): AppError {
 
 const slug = organizations.pick("slug");
 const nodeCaller = joined("t", nodes.pick("id", "orgId"), "o", slug);
-const serviceCaller = joined("t", serviceTokens.pick("id", "orgId", "role", "expiresAt"), "o", slug);
+const serviceCaller = joined(
+  "t",
+  serviceTokens.pick("id", "orgId", "role", "expiresAt", "scopes", "networks"),
+  "o",
+  slug,
+);
 
 /** The token of a revoked node is found too: its checkin tells the node that it is revoked. */
 async function findToken(

@@ -127,6 +127,7 @@ const steps: readonly (readonly string[])[] = [
     refreshTokens.add("factorAt"),
     organizations.add("secondFactor"),
   ],
+  [serviceTokens.add("scopes"), serviceTokens.add("networks")],
 ];
 
 /**
