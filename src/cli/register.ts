@@ -3,6 +3,7 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Context, Implementation } from "./command.ts";
+import { signInWithCode } from "./one-time-code.ts";
 import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
@@ -193,5 +194,5 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
     { text: "Password: ", isSecret: true },
   ];
   const [email = "", password = ""] = await ask(questions, system);
-  return { accessToken: (await client.token(email, password)).access };
+  return { accessToken: (await signInWithCode(context, client, email, password)).access };
 }

@@ -50,6 +50,8 @@ export const OrganizationPatch = v.strictObject({
   names_to_all: v.optional(v.boolean()),
   /** Whether nodes may report their paths. False: the stored ones are deleted. */
   path_reports: v.optional(v.boolean()),
+  /** Whether members need a second factor. */
+  second_factor_required: v.optional(v.boolean()),
 });
 export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
 
@@ -69,6 +71,7 @@ export const Organization = v.object({
   ca_rotation_auto: v.boolean(),
   names_to_all: v.boolean(),
   path_reports: v.boolean(),
+  second_factor_required: v.boolean(),
   created_at: v.string(),
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -105,6 +108,7 @@ const shown = organizations.pick(
   "rotationAuto",
   "namesToAll",
   "pathReports",
+  "secondFactor",
   "createdAt",
 );
 const counted = computed({ nodeCount: integer() });
@@ -128,6 +132,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     ca_rotation_auto: org.rotationAuto,
     names_to_all: org.namesToAll,
     path_reports: org.pathReports,
+    second_factor_required: org.secondFactor,
     created_at: formatTime(org.createdAt),
   };
 }
@@ -237,6 +242,7 @@ export async function patchOrganization(
         rotationAuto: after.ca_rotation_auto,
         namesToAll: after.names_to_all,
         pathReports: after.path_reports,
+        secondFactor: after.second_factor_required,
         ...versionsOf(after),
       },
     );
@@ -257,7 +263,7 @@ export async function patchOrganization(
 /** The fields that a request may change. */
 function changeable(org: Organization) {
   const { name, certificate_version, network6, alive_interval, config_overrides } = org;
-  const { ca_rotation_auto, names_to_all, path_reports } = org;
+  const { ca_rotation_auto, names_to_all, path_reports, second_factor_required } = org;
   return {
     name,
     certificate_version,
@@ -267,6 +273,7 @@ function changeable(org: Organization) {
     ca_rotation_auto,
     names_to_all,
     path_reports,
+    second_factor_required,
   };
 }
 
@@ -280,6 +287,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     ca_rotation_auto: patch.ca_rotation_auto ?? before.ca_rotation_auto,
     names_to_all: patch.names_to_all ?? before.names_to_all,
     path_reports: patch.path_reports ?? before.path_reports,
+    second_factor_required: patch.second_factor_required ?? before.second_factor_required,
   };
 }
 
