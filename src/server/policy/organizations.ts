@@ -50,6 +50,8 @@ export const OrganizationPatch = v.strictObject({
   names_to_all: v.optional(v.boolean()),
   /** Whether nodes may report their paths. False: the stored ones are deleted. */
   path_reports: v.optional(v.boolean()),
+  /** Whether the nodes of a user are revoked when the user is removed or disabled. */
+  revoke_leaver_nodes: v.optional(v.boolean()),
 });
 export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
 
@@ -69,6 +71,7 @@ export const Organization = v.object({
   ca_rotation_auto: v.boolean(),
   names_to_all: v.boolean(),
   path_reports: v.boolean(),
+  revoke_leaver_nodes: v.boolean(),
   created_at: v.string(),
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -105,6 +108,7 @@ const shown = organizations.pick(
   "rotationAuto",
   "namesToAll",
   "pathReports",
+  "revokeLeaverNodes",
   "createdAt",
 );
 const counted = computed({ nodeCount: integer() });
@@ -128,6 +132,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     ca_rotation_auto: org.rotationAuto,
     names_to_all: org.namesToAll,
     path_reports: org.pathReports,
+    revoke_leaver_nodes: org.revokeLeaverNodes,
     created_at: formatTime(org.createdAt),
   };
 }
@@ -236,6 +241,7 @@ export async function patchOrganization(
         rotationAuto: after.ca_rotation_auto,
         namesToAll: after.names_to_all,
         pathReports: after.path_reports,
+        revokeLeaverNodes: after.revoke_leaver_nodes,
         ...versionsOf(after),
       },
     );
@@ -256,7 +262,7 @@ export async function patchOrganization(
 /** The fields that a request may change. */
 function changeable(org: Organization) {
   const { name, certificate_version, network6, alive_interval, config_overrides } = org;
-  const { ca_rotation_auto, names_to_all, path_reports } = org;
+  const { ca_rotation_auto, names_to_all, path_reports, revoke_leaver_nodes } = org;
   return {
     name,
     certificate_version,
@@ -266,6 +272,7 @@ function changeable(org: Organization) {
     ca_rotation_auto,
     names_to_all,
     path_reports,
+    revoke_leaver_nodes,
   };
 }
 
@@ -279,6 +286,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     ca_rotation_auto: patch.ca_rotation_auto ?? before.ca_rotation_auto,
     names_to_all: patch.names_to_all ?? before.names_to_all,
     path_reports: patch.path_reports ?? before.path_reports,
+    revoke_leaver_nodes: patch.revoke_leaver_nodes ?? before.revoke_leaver_nodes,
   };
 }
 

@@ -119,6 +119,12 @@ const steps: readonly (readonly string[])[] = [
   ],
   [...policies.create],
   [organizations.add("pathReports"), ...pathTable.create],
+  [
+    nodes.add("ownerId"),
+    nodes.add("ownerKnown"),
+    organizations.add("revokeLeaverNodes"),
+    "CREATE INDEX nodes_owner ON nodes (owner_id) WHERE owner_id IS NOT NULL",
+  ],
 ];
 
 /**
