@@ -123,6 +123,8 @@ export const Node = v.object({
   last_checkin_at: v.nullable(time),
   created_at: time,
   revoked_at: v.nullable(time),
+  /** The user whose node it is; null: the organization's. Former servers do not send it. */
+  owner_id: v.optional(v.nullable(v.number())),
 });
 export type Node = v.InferOutput<typeof Node>;
 

@@ -58,9 +58,10 @@ export const nowhere = 0;
  * A browser's session counts as its user, except for `public`, which does not look at it.
  * Below /api/org/{slug}/ the caller must belong to the organization, else the answer is 404:
  * member, admin, owner: this role or a higher one; staff who are not members count as members.
+ * own: a member, or a service token; the handler admits members only to what is their own.
  * register: an admin, or no credentials (then the registration token in the body decides).
  */
-export type Access = "public" | "user" | "person" | "staff" | "docs" | "register" | Role;
+export type Access = "public" | "user" | "person" | "staff" | "docs" | "register" | "own" | Role;
 
 export type Call = {
   caller: Caller;

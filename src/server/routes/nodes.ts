@@ -26,6 +26,8 @@ import {
   renewNode,
   showOne,
 } from "../nodes/nodes.ts";
+import { mustOwn, requireMe } from "../nodes/node-owner.ts";
+import { Transfer, transferNode } from "../nodes/transfer.ts";
 import { adds } from "../retention/budget.ts";
 import { register } from "../nodes/register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
@@ -65,6 +67,7 @@ const notModified = {
 const NodeListQuery = v.strictObject({
   ...ListQuery.entries,
   revoked: v.optional(v.picklist(["true", "false"]), "false"),
+  owner: v.optional(v.literal("me")),
 });
 /** The reason is stored, and sent to the node. */
 const NodeDeletion = v.strictObject({
@@ -89,15 +92,15 @@ function collectionRoutes(services: Services): Route[] {
       access: "member",
       scope: "nodes",
       name: "nodes_list",
-      summary: "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others",
+      summary:
+        "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user",
       takes: query(NodeListQuery),
       answers: { 200: { description: "One page", schema: v.array(Node) } },
-      handle: async (call, { revoked, ...input }) =>
-        listReply(
-          call,
-          services.publicUrl,
-          await listNodes(services, call.org, input, { revoked: revoked === "true" }),
-        ),
+      async handle(call, { revoked, owner, ...input }) {
+        const ownerId = owner === undefined ? undefined : requireMe(call);
+        const page = await listNodes(services, call.org, input, { revoked: revoked === "true", ownerId });
+        return listReply(call, services.publicUrl, page);
+      },
     }),
     organizationRoute({
       method: "POST",
@@ -207,18 +210,35 @@ function itemRoutes(services: Services): Route[] {
     organizationRoute({
       method: "DELETE",
       path,
-      access: "admin",
+      access: "own",
       scope: "nodes",
       name: "nodes_destroy",
       summary:
-        "Revoke a node. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
+        "Revoke a node: an administrator any node, a member only their own. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
       takes: query(NodeDeletion),
       answers: { 204: { description: "Revoked" } },
       errors: ["not_found"],
       async handle(call, { reason }) {
-        await revokeNode(services, call.org, call.id(), actorOf(call), reason);
+        const ownerId = mustOwn(call);
+        const why = reason ?? (ownerId === undefined ? undefined : "removed by its owner");
+        await revokeNode(services, call.org, call.id(), actorOf(call), why, ownerId);
         return { status: 204 };
       },
+    }),
+    organizationRoute({
+      people: true,
+      method: "POST",
+      path: `${path}transfer/`,
+      access: "admin",
+      name: "nodes_transfer",
+      summary:
+        "Give a node to a member, or to the organization (`owner` null). When a member leaves, their nodes are listed, and revoked if the organization is so set",
+      takes: body(Transfer),
+      answers: { 200: { description: "The node", schema: Node } },
+      errors: ["not_found"],
+      handle: async (call, input) => ({
+        body: await transferNode(services, call.org, call.id(), input, actorOf(call)),
+      }),
     }),
     organizationRoute({
       method: "GET",

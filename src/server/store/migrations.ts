@@ -129,6 +129,12 @@ const steps: readonly (readonly string[])[] = [
     organizations.add("secondFactor"),
   ],
   [serviceTokens.add("scopes"), serviceTokens.add("networks")],
+  [
+    nodes.add("ownerId"),
+    nodes.add("ownerKnown"),
+    organizations.add("revokeLeaverNodes"),
+    "CREATE INDEX nodes_owner ON nodes (owner_id) WHERE owner_id IS NOT NULL",
+  ],
 ];
 
 /**
