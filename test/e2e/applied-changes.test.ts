@@ -137,6 +137,8 @@ asRoot("changes of a node", () => {
         const beta = member(scene, "beta");
         alpha.host.run(["ip", "route", "add", "blackhole", beta.host.address]);
         beta.host.run(["ip", "route", "add", "blackhole", alpha.host.address]);
+        await change(scene, "lighthouse", { is_relay: false });
+        await ask(lighthouse.places, { action: "restart", team: "acme" });
         // With a fixed port, the listener does not change with the role.
         await change(scene, "alpha", { config_overrides: { listen: { port: 4300 } }, is_relay: true });
         await ask(alpha.places, { action: "restart", team: "acme" });
