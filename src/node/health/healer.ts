@@ -4,19 +4,12 @@ import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { LocalApi } from "../engine/local-api.ts";
 import type { LocalChanges } from "../files/local-changes.ts";
-import {
-  decide,
-  givenUp,
-  initialHealing,
-  isHealing,
-  type Action,
-  type HealingState,
-  type Seen,
-} from "./healing.ts";
+import { decide, givenUp, initialHealing, urgentFor, type Action, type HealingState } from "./healing.ts";
+import type { Seen } from "./seen.ts";
 
 export type HealerDeps = {
   slug: string;
-  api: Pick<LocalApi, "closeTunnel">;
+  api: Pick<LocalApi, "closeTunnel" | "createTunnel">;
   /** Stores the changes, rewrites config.yml and reloads the engine. */
   apply(changes: LocalChanges): Promise<void>;
   log: Pick<Log, "warn" | "info">;
@@ -52,7 +45,8 @@ export class Healer {
     this.#deps = deps;
     const until = now + inheritedMs;
     const denials = inherited.denied.map((underlay) => ({ peer: underlay, underlay, until }));
-    this.#state = saved ?? { ...initialHealing, denials, tryPromote: inherited.try_promote };
+    const relays = inherited.relays && { chosen: inherited.relays, reviewAt: until };
+    this.#state = saved ?? { ...initialHealing, denials, relays, tryPromote: inherited.try_promote };
     const wanted = changesOf(this.#state);
     if (!Bun.deepEquals(wanted, inherited)) this.#unapplied = { changes: wanted, close: [] };
   }
@@ -75,7 +69,7 @@ export class Healer {
     for (const action of actions) await this.#execute(action);
     if (this.#unapplied !== undefined && seen.now >= this.#notBefore)
       await this.#apply(this.#unapplied, seen.now);
-    return isHealing(this.#state);
+    return urgentFor(this.#state, seen);
   }
 
   async #execute(action: Action): Promise<void> {
@@ -86,8 +80,21 @@ export class Healer {
     } else if (action.do === "apply") {
       this.#unapplied = { changes: changesOf(this.#state), close: action.close };
     } else {
-      log.warn("A tunnel is dead: closing it", { team: slug, ...action.evidence });
+      const { relay } = action.evidence;
+      const why = relay === undefined ? "A tunnel is dead" : "The relay of a tunnel is lost";
+      log.warn(`${why}: closing it`, { team: slug, ...action.evidence });
       await this.#close(action.address);
+      if (relay !== undefined) await this.#open(action.address);
+    }
+  }
+
+  /** The peer may not have noticed yet, and its packets take the new tunnel too. */
+  async #open(address: string): Promise<void> {
+    const { api, log, slug } = this.#deps;
+    try {
+      await api.createTunnel(address);
+    } catch (error) {
+      log.warn("Cannot start a handshake", { team: slug, address, reason: messageOf(error) });
     }
   }
 
@@ -121,7 +128,10 @@ export class Healer {
   }
 }
 
-function changesOf({ denials, tryPromote }: HealingState): LocalChanges {
-  const denied = denials.map(({ underlay }) => underlay);
-  return tryPromote === undefined ? { denied } : { denied, try_promote: tryPromote };
+function changesOf({ denials, tryPromote, relays }: HealingState): LocalChanges {
+  return {
+    denied: denials.map(({ underlay }) => underlay),
+    ...(tryPromote === undefined ? {} : { try_promote: tryPromote }),
+    ...(relays === undefined ? {} : { relays: [...relays.chosen] }),
+  };
 }

@@ -58,8 +58,8 @@ export type Call = {
   waitS: number;
   /** Checks the caller's rights again, for handlers that waited for something. Throws if the rights have ended. */
   admitAgain(): Promise<void>;
-  /** Throws organization_full if the organization stores its maximum. */
-  requireRoom(input: object): Promise<void>;
+  /** Throws organization_full if the organization stores its maximum, and the request lets it grow. */
+  requireRoom(input: object, grows: () => boolean | Promise<boolean>): Promise<void>;
   /** A parameter of the path. */
   param(name: string): string;
   /** A numeric parameter of the path. */
@@ -162,7 +162,7 @@ type OrganizationRoute<T> = Omit<Description, "grows"> & {
   takes: Input<T>;
   /**
    * Whether this request lets the organization grow. Revocations, changes of rights and requests that only remove or
-   * shorten do not: never refuse them.
+   * shorten do not: never refuse them. Asked only at the maximum, because it may read what is stored.
    */
   grows?(input: T, call: OrganizationCall): boolean | Promise<boolean>;
   handle(call: OrganizationCall, input: T): Promise<Reply> | Reply;
@@ -179,13 +179,9 @@ export function organizationRoute<T>({ grows, ...description }: OrganizationRout
       if (!isInOrganization(call)) throw new AppError("internal", `${description.name} has no organization`);
       const input = takes.read(source);
       if (grows === undefined) return handle(call, input);
-      return requireRoom(call, Object(input), grows(input, call)).then(() => handle(call, input));
+      return call.requireRoom(Object(input), () => grows(input, call)).then(() => handle(call, input));
     },
   };
-}
-
-async function requireRoom(call: Call, input: object, grows: boolean | Promise<boolean>): Promise<void> {
-  if (await grows) await call.requireRoom(input);
 }
 
 /** For `grows`. */

@@ -159,6 +159,7 @@ export async function createOrganization(
       certificateVersion: request.certificateVersion ?? 1,
       orderKeySealed,
       orderPublic: publicHalf(orderKey),
+      lighthousesRelay: true,
       createdAt: now,
     });
     for (const each of authorities) await insertAuthority(tx, id, each, now);

@@ -119,6 +119,7 @@ const steps: readonly (readonly string[])[] = [
   ],
   [...policies.create],
   [organizations.add("pathReports"), ...pathTable.create],
+  [organizations.add("lighthousesRelay")],
 ];
 
 /**

@@ -86,6 +86,8 @@ export const organizations = table(
     namesToAll: since(15, truth(0)),
     /** Nodes may report their paths. */
     pathReports: since(17, truth(1)),
+    /** A new lighthouse is a relay too. Off in organizations from before: their lighthouses were not asked. */
+    lighthousesRelay: since(18, truth(0)),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );
