@@ -203,6 +203,7 @@ const accessOrder: readonly Route["access"][] = [
   "user",
   "person",
   "member",
+  "own",
   "admin",
   "owner",
   "docs",

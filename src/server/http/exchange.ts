@@ -16,9 +16,10 @@ import {
 
 /**
  * What only the listener knows: the peer address, until the client disconnects. `operator`: never set by a listener, so
- * that nothing in a request can claim it.
+ * that nothing in a request can claim it. `isOwnCa`: the request came by the listener that shows the own CA's certificate
+ * beside a public one.
  */
-export type Edge = { addressOf(request: Request): string; operator?: Operator };
+export type Edge = { addressOf(request: Request): string; operator?: Operator; isOwnCa?: true };
 
 /** The parameters of the path by name. */
 export type Params = Readonly<Record<string, string | undefined>>;
@@ -65,6 +66,10 @@ export class Exchange implements Call, InputSource {
 
   get operator(): Operator | undefined {
     return this.#edge.operator;
+  }
+
+  get isOwnCa(): boolean {
+    return this.#edge.isOwnCa === true;
   }
 
   get waitS(): number {

@@ -14,11 +14,23 @@ export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
  */
 export type Operator = { kind: "operator"; uid: number | null };
 
+/**
+ * The sign-in of a person: a browser's session, or a family of tokens. Undefined: the cookie of the docs pages.
+ * `factorAt`: when a second factor was proven, ms.
+ */
+export type SignIn = { session: number; factorAt: number | null } | { family: string };
+
 /** The authenticated caller. Only people/access.ts decides this. */
 export type Caller =
   | { kind: "none" }
   | Operator
-  | { kind: "person"; userId: number; email: string; isStaff: boolean }
+  | {
+      kind: "person";
+      userId: number;
+      email: string;
+      isStaff: boolean;
+      signIn?: SignIn;
+    }
   | {
       kind: "service";
       tokenId: number;
@@ -27,6 +39,8 @@ export type Caller =
       role: "member" | "admin";
       /** In ms; null: it does not expire. */
       expiresAt: number | null;
+      scopes: string | null;
+      networks: string | null;
     }
   | { kind: "node"; nodeId: number; orgId: number; slug: string };
 
@@ -41,11 +55,13 @@ export const nowhere = 0;
 /**
  * public: no credentials needed.  user: a person or a service token.  person: a person.  staff: staff.
  * docs: staff, also with the cookie of the sign-in form.
+ * A browser's session counts as its user, except for `public`, which does not look at it.
  * Below /api/org/{slug}/ the caller must belong to the organization, else the answer is 404:
  * member, admin, owner: this role or a higher one; staff who are not members count as members.
+ * own: a member, or a service token; the handler admits members only to what is their own.
  * register: an admin, or no credentials (then the registration token in the body decides).
  */
-export type Access = "public" | "user" | "person" | "staff" | "docs" | "register" | Role;
+export type Access = "public" | "user" | "person" | "staff" | "docs" | "register" | "own" | Role;
 
 export type Call = {
   caller: Caller;
@@ -54,6 +70,8 @@ export type Call = {
   /** The client's network address, behind trusted proxies. */
   address: string;
   request: Request;
+  /** The caller trusts the server's own CA, beside which there is a public certificate. */
+  isOwnCa: boolean;
   /** For how many seconds the answer may be held (RFC 7240, `Prefer: wait=N`). */
   waitS: number;
   /** Checks the caller's rights again, for handlers that waited for something. Throws if the rights have ended. */
@@ -123,6 +141,10 @@ type Description = {
   maxBody?: number;
   /** Concerns people or tokens: service tokens are refused. */
   people?: true;
+  /** People with a second factor, or who need one, must have proven it within 10 minutes. See people/step-up.ts. */
+  fresh?: true | ((request: Request) => boolean);
+  /** Service tokens with this scope may call it; without one, they may only read. See people/token-scopes.ts. */
+  scope?: "nodes" | "policy" | "webhooks";
   /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */
   guesses?: true;
   /** Also accepts the token of the path's node. */
