@@ -274,6 +274,25 @@ export const PathState = v.object({
 });
 export type PathState = v.InferOutput<typeof PathState>;
 
+/** Healings that a node reports at most at once. */
+export const maxHealings = 20;
+
+/** What a node did about a dead tunnel. Without underlay addresses, because every member reads events. */
+export const Healing = v.object({
+  /** The relay itself, if it was lost. */
+  peer: overlayAddress,
+  /**
+   * healed: it was closed, and works again. relayed: a relay is used, because the direct path loses packets. given_up: no
+   * attempt had an effect. relay_left: the relay does not answer, and its tunnels use another one. Others may follow.
+   */
+  result: v.pipe(v.string(), v.regex(/^[a-z_]{1,32}$/)),
+  /** How long the peer had not answered. */
+  silent_s: v.pipe(v.number(), v.minValue(0), v.maxValue(86_400)),
+  /** Another address that answered in the meantime. */
+  witness: v.optional(overlayAddress),
+});
+export type Healing = v.InferOutput<typeof Healing>;
+
 /** Paths that changed since the last report that was taken. */
 export const PathsReport = v.object({
   /** These are all paths: former ones are forgotten. */
@@ -281,6 +300,8 @@ export const PathsReport = v.object({
   changed: v.optional(v.pipe(v.array(PathState), v.maxLength(maxPaths)), []),
   /** Peers without a path now. */
   gone: v.optional(v.pipe(v.array(overlayAddress), v.maxLength(maxPaths)), []),
+  /** Since the last report that was taken. Former servers ignore them. */
+  healings: v.optional(v.pipe(v.array(Healing), v.maxLength(maxHealings)), []),
 });
 export type PathsReport = v.InferOutput<typeof PathsReport>;
 

@@ -7,7 +7,7 @@ import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import { deleteEndedPaths } from "../../src/server/paths/ended.ts";
 import { Path } from "../../src/server/paths/list.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
-import { checkinOf, codeOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
+import { checkinOf, codeOf, countOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";
 import type { TestServer } from "../support/server.ts";
 
@@ -177,4 +177,32 @@ test("the metrics have shares, broken pairs counted once, and round trips", asyn
   expect(value(`path_round_trip_seconds_bucket{${labels},le="0.05"}`)).toBe("2");
   expect(value(`path_round_trip_seconds_count{${labels}}`)).toBe("2");
   expect(Number(value(`path_round_trip_seconds_sum{${labels}}`))).toBeCloseTo(0.043);
+});
+
+test("healings are events with their evidence, without underlay addresses, and 20 an hour at most", async () => {
+  const [alpha, beta] = [await registerNode(server, org, "alpha"), await registerNode(server, org, "beta")];
+  const healing = { peer: beta.ip, result: "healed", silent_s: 14, witness: "10.77.0.9" };
+  const events = async () => {
+    const { json } = await send("GET", "events/?limit=1000");
+    return v
+      .parse(v.array(v.looseObject({ type: v.string() })), json)
+      .filter(({ type }) => type === "node.healing");
+  };
+  expect(await report(alpha, { healings: [{ ...healing, remote: "192.0.2.7:4242" }] })).toBe("taken");
+  expect(await events()).toMatchObject([
+    { subject: `node/${alpha.id}`, after: { ...healing, peer_name: "beta" }, actor: { kind: "node" } },
+  ]);
+  expect(JSON.stringify(await events())).not.toContain("192.0.2.7");
+  const many = Array.from({ length: 20 }, () => ({ peer: "10.77.9.9", result: "given_up", silent_s: 1 }));
+  expect(await report(alpha, { healings: many })).toBe("taken");
+  expect(await report(alpha, { healings: many })).toBe("taken");
+  expect(await events()).toHaveLength(20);
+  // With paths, in one report.
+  expect(await report(beta, { healings: [healing], changed: [direct(alpha.ip)] })).toBe("taken");
+  expect([(await events()).length, (await list()).length]).toEqual([21, 1]);
+  expect(await report(alpha, { healings: [{ ...healing, peer: "no address" }] })).toBe("unwanted");
+  const count = "SELECT count(*) AS n FROM events WHERE org_id = $1 AND type = 'node.healing'";
+  server.clock.ms += 3_600_000;
+  expect(await report(alpha, { healings: [healing] })).toBe("taken");
+  expect(await countOf(server, count, org.id)).toBe(22);
 });

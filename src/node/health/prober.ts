@@ -113,6 +113,11 @@ export class Prober {
     return [...this.#former, ...this.#targets];
   }
 
+  /** Monotonic ms of the last answer of any address; 0 without one. */
+  get lastAnswer(): number {
+    return Math.max(0, ...this.records().map(([, { answeredAt }]) => answeredAt ?? 0));
+  }
+
   /** What an earlier process saw. */
   restore(address: string, record: ProbeRecord): void {
     const target = {
