@@ -17,6 +17,7 @@ import type { Seen } from "./seen.ts";
 import { judge, type Health, type LighthouseState } from "./judge.ts";
 import { brokenAfter, isBroken, isProbed, probeEveryMs, Prober, type ProbeRecord } from "./prober.ts";
 import { mostRelays, relayCandidates } from "./relay-choice.ts";
+import { pacesOf } from "./paces.ts";
 import { describePeer, orderPeers, type PeerReport, type PeersSeen } from "./peer-report.ts";
 import { PeerNames } from "./peer-names.ts";
 import { Tunnels, type EngineTunnel } from "./tunnels.ts";
@@ -42,8 +43,6 @@ export type HealthDeps = {
 
 /** A list that is asked for often is not read from the engine each time. */
 const listedForMs = 1000;
-/** A relay whose tunnels had traffic in this time is probed more often. */
-const carriesForMs = 30_000;
 /** Probed unasked beside lighthouses. */
 const maxUnasked = 32;
 /** Probed because a user asked, and for how long. */
@@ -360,13 +359,9 @@ export class OrganizationHealth {
     const unasked = [...new Set([...relays, ...active, ...lost])].slice(0, maxUnasked);
     const candidates = this.#deps.healer === undefined ? [] : this.#candidates(facts);
     const wanted = [...facts.lighthouses, ...candidates, ...unasked, ...this.#named.keys()];
-    // The loss of a relay must be found before people notice it; idle tunnels can wait.
-    const carrying = this.#tunnels.all.flatMap(({ remote, relays, trafficAt }) =>
-      remote === undefined && now - (trafficAt ?? Number.NEGATIVE_INFINITY) < carriesForMs ? relays : [],
-    );
     this.prober.setTargets(
       wanted.filter((each) => !facts.own.includes(each) && facts.isInside(each)),
-      new Set(carrying),
+      pacesOf(this.#tunnels.all, now),
     );
   }
 
