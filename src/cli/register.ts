@@ -3,6 +3,7 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Context, Implementation } from "./command.ts";
+import { signInWithCode } from "./one-time-code.ts";
 import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
@@ -75,6 +76,10 @@ export const command: Implementation = {
     ...allowRoutesFlag,
     "no-start": { type: "boolean", description: "Do not install an engine or start a service" },
     force: { type: "boolean", description: "Replace the local files of the same node" },
+    replace: {
+      type: "boolean",
+      description: "Take the place of this machine's former node: revoke it, keep its name and groups",
+    },
   },
   examples: [
     `${brand.executable} register --api-base https://control.example.com --org-slug acme --registration-token-file token`,
@@ -151,6 +156,7 @@ async function readRegistration(context: Context) {
     mode,
     allowPlainHttp: values.on("allow-plain-http"),
     force: values.on("force"),
+    replaces: values.on("replace"),
     allowRoutes: allowed === undefined ? undefined : parseAllowedRoutes(allowed),
     apiCa,
     credential: await readCredential(context, apiBase, apiCa),
@@ -165,6 +171,11 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
   const accessToken = await values.secret("access-token");
   if (registrationToken !== undefined && accessToken !== undefined) {
     throw new AppError("usage", "Give --registration-token or --access-token, not both");
+  }
+  if (registrationToken !== undefined && values.on("replace")) {
+    throw new AppError("usage", "--replace needs an administrator, and a registration token is none", {
+      hint: "Leave the registration token out: then you are asked for e-mail and password. Or give --access-token-file.",
+    });
   }
   if (registrationToken !== undefined) return { registrationToken };
   if (accessToken !== undefined) return { accessToken };
@@ -183,5 +194,5 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
     { text: "Password: ", isSecret: true },
   ];
   const [email = "", password = ""] = await ask(questions, system);
-  return { accessToken: (await client.token(email, password)).access };
+  return { accessToken: (await signInWithCode(context, client, email, password)).access };
 }

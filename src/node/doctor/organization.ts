@@ -17,7 +17,7 @@ import type { System } from "../../system.ts";
 import { finishConfig, hasLocalApi } from "../files/config-file.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
 import { rememberVersions, testConfig } from "../engine/engine.ts";
-import { unresolved } from "../files/host-names.ts";
+import { unresolved, withoutNames } from "../files/host-names.ts";
 import { overlayNetworks } from "../files/networks.ts";
 import { generationFile, readSyncState, wholeConfiguration } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
@@ -159,12 +159,15 @@ async function configuration(
 ): Promise<Finding> {
   const path = join(directory, "config.yml");
   const source = readTextIfThere(generationFile(directory, "server.yml"));
-  const names = readSyncState(directory)?.host_names;
+  const state = readSyncState(directory);
+  const names = state?.host_names;
   if (source !== undefined) {
     const attached = await system.attachedNetworks();
     const hostCrt = text(directory, "host.crt");
-    const { config, leftOut } = readSent(source, { directory, slug, hostCrt, attached });
-    const whole = readSyncState(directory)?.left_out?.find(({ key }) => key === wholeConfiguration);
+    const sent = readSent(source, { directory, slug, hostCrt, attached });
+    const { config, leftOut: nameless } = withoutNames(sent.config, state?.unresolved);
+    const leftOut = [...sent.leftOut, ...nameless];
+    const whole = state?.left_out?.find(({ key }) => key === wholeConfiguration);
     if (whole !== undefined) return warn(describeLeftOut([whole]), sync);
     const present = text(directory, "config.yml");
     if (finishConfig(config, directory, { names, localApi: hasLocalApi(present, directory) }) !== present)

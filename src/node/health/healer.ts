@@ -44,6 +44,8 @@ const results: Readonly<Partial<Record<Tell["what"], string>>> = {
 
 /** Addresses that an earlier process denied are tried again after this time. */
 const inheritedMs = 300_000;
+/** Between attempts to apply a change, after the first failure and at most. */
+const [firstPauseMs, longestPauseMs] = [1000, 300_000];
 
 export class Healer {
   readonly #deps: HealerDeps;
@@ -51,6 +53,10 @@ export class Healer {
   readonly healings: Healing[] = [];
   #state: HealingState;
   #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
+  /** In a row, of applying. */
+  #failures = 0;
+  /** Monotonic ms: no attempt to apply before. */
+  #notBefore = Number.NEGATIVE_INFINITY;
 
   /** `inherited`: what config.yml has of an earlier process. `saved`: what that process knew, if it is not too old. */
   constructor(
@@ -90,7 +96,8 @@ export class Healer {
     const { state, actions } = decide(this.#state, seen);
     this.#state = state;
     for (const action of actions) await this.#execute(action);
-    if (this.#unapplied !== undefined) await this.#apply(this.#unapplied);
+    if (this.#unapplied !== undefined && seen.now >= this.#notBefore)
+      await this.#apply(this.#unapplied, seen.now);
     return urgentFor(this.#state, seen);
   }
 
@@ -140,13 +147,19 @@ export class Healer {
     }
   }
 
-  /** What fails is tried again with the next look. */
-  async #apply({ changes, close }: { changes: LocalChanges; close: readonly string[] }): Promise<void> {
+  /** What fails is tried again: a full disk or a busy engine may pass. With growing pauses, because each attempt reloads. */
+  async #apply(
+    { changes, close }: { changes: LocalChanges; close: readonly string[] },
+    now: number,
+  ): Promise<void> {
     try {
       await this.#deps.apply(changes);
       this.#unapplied = undefined;
+      this.#failures = 0;
       for (const address of close) await this.#close(address);
     } catch (error) {
+      this.#notBefore = now + Math.min(longestPauseMs, firstPauseMs * 2 ** this.#failures);
+      this.#failures += 1;
       this.#deps.log.warn("Cannot change the paths of tunnels", {
         team: this.#deps.slug,
         reason: messageOf(error),

@@ -306,18 +306,25 @@ function deny(
   );
 }
 
-/** Only where a relay can take over, and nobody else needs the address. */
+/**
+ * Only where a relay can take over, and no other peer needs the address: peers behind one router have the same, and a peer
+ * can send from an address that is not its own.
+ */
 function mayDeny(
   { denials }: HealingState,
   peer: PeerSeen,
   remote: string | undefined,
-  { relays, kept }: Seen,
+  { relays, kept, peers }: Seen,
 ): boolean {
   if (peer.isLighthouse || remote === undefined || relays.length === 0 || relays.includes(peer.address))
     return false;
   const underlay = hostOf(remote);
   const isDenied = denials.some((each) => each.underlay === underlay);
-  return denials.length < mostDenials && !kept.includes(underlay) && !isDenied;
+  const isShared = peers.some(
+    ({ address, isBroken, tunnel }) =>
+      address !== peer.address && !isBroken && hostOf(tunnel?.remote ?? "") === underlay,
+  );
+  return denials.length < mostDenials && !kept.includes(underlay) && !isDenied && !isShared;
 }
 
 /** Another peer answers, so this node itself is connected. */

@@ -130,7 +130,7 @@ async function reserve(
     const resumed = await resume(tx, same, keys, { hash, actor, now, mode: request.mode ?? same.mode });
     if (resumed !== undefined) return resumed;
   }
-  const grant = hash === null ? adminGrant : await consume(tx, org.id, hash, now);
+  const grant = hash === null ? adminGrant(actor) : await consume(tx, org.id, hash, now);
   if ("unknownToken" in grant) return grant;
   if (same !== undefined)
     throw new AppError("conflict", "This host key is registered already with another certificate request.");
@@ -176,7 +176,7 @@ async function resume(
   await recordRegistrant(tx, node.id, tokenId, actor);
   // The machine may have been moved to the other mode.
   if (mode !== node.mode) await nodes.update(tx, { id: node.id }, { mode });
-  return { node: { ...node, mode }, resumed: true, grant: adminGrant };
+  return { node: { ...node, mode }, resumed: true, grant: adminGrant(actor) };
 }
 
 /**
@@ -238,6 +238,8 @@ function machineColumns(org: IssuingOrg, request: Request, keys: Keys, grant: Gr
     agentVersion: request.version ?? null,
     overlayVersion: request.overlay_version ?? null,
     pinsDefaults: false,
+    ownerId: claimed === undefined ? grant.ownerId : claimed.ownerId,
+    ownerKnown: true,
   };
 }
 

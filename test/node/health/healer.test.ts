@@ -48,7 +48,8 @@ function look(now: number, index: number, answeredAt = 0): Seen {
     tunnel: { index, remote: "203.0.113.7:4242", relays: [], counter: 1 },
     ...change,
   });
-  const lighthouse = { address: "10.77.0.1", isLighthouse: true, isBroken: false, answeredAt: now };
+  const tunnel = { index: 1, remote: "203.0.113.1:4242", relays: [], counter: 1 };
+  const lighthouse = { address: "10.77.0.1", isLighthouse: true, isBroken: false, answeredAt: now, tunnel };
   return {
     now,
     peers: [peer({}), peer(lighthouse)],
@@ -80,6 +81,15 @@ test("a change that fails is tried again with the next look", async () => {
   expect(done).toEqual(["close 10.77.0.7"]);
   await healer.step(look(21 * second, 2));
   expect(done.slice(1)).toEqual(['apply {"denied":["203.0.113.7"]}', "close 10.77.0.7"]);
+});
+
+test("a change that fails for an hour is tried with growing pauses", async () => {
+  const { healer, said } = makeHealer({ fails: 10_000 });
+  await healer.step(look(14 * second, 1));
+  for (let now = 20 * second; now < 60 * minute; now += second) await healer.step(look(now, 2));
+  const failures = said.filter((text) => text === "Cannot change the paths of tunnels");
+  expect(failures.length).toBeGreaterThan(10);
+  expect(failures.length).toBeLessThan(30);
 });
 
 test("what an earlier process denied without leaving its knowledge is tried again after five minutes", async () => {

@@ -158,6 +158,22 @@ describe("a path that is lost in one direction", () => {
     });
   }
 
+  test("nothing is denied if a peer that answers has the same address: behind one router, or a forged one", () => {
+    const world = oneWay();
+    for (const end = world.now + 30 * minute; world.now < end;) {
+      const neighbor: PeerSeen = {
+        ...lighthouse(world.now),
+        address: "10.77.0.8",
+        isLighthouse: false,
+        tunnel: { index: 3, remote: "203.0.113.7:51234", relays: [], counter: 1 },
+      };
+      world.seen = { peers: [lighthouse(world.now), world.peer(), neighbor] };
+      world.step();
+    }
+    expect(world.count("close")).toBeGreaterThan(0);
+    expect(world.count("tell", "denied")).toBe(0);
+  });
+
   test("a denial without effect is lifted at once", () => {
     const world = new World(({ now, start }) => now - start < 5 * second).run(2 * minute);
     expect(world.count("tell", "denied")).toBeGreaterThan(0);
