@@ -13,7 +13,7 @@ import { followOnce, followOrganization, type FollowEdge } from "../node/contact
 import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
-import type { Healing } from "../protocol.ts";
+import type { Healing } from "../path-report.ts";
 import type { System } from "../system.ts";
 
 export type ControlPlaneNews = {

@@ -2,12 +2,12 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { maxPaths } from "../../src/protocol.ts";
+import { maxPaths } from "../../src/path-report.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import { deleteEndedPaths } from "../../src/server/paths/ended.ts";
 import { Path } from "../../src/server/paths/list.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
-import { checkinOf, codeOf, countOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
+import { checkinOf, countOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";
 import type { TestServer } from "../support/server.ts";
 
@@ -87,18 +87,38 @@ test("the list can be filtered, and its pages link to each other with the filter
   expect((await send("GET", "paths/?path=sideways")).status).toBe(400);
 });
 
-test("only administrators see paths, and only a node itself reports its own", async () => {
+test("administrators see all paths, members those of their own nodes; and only a node itself reports its own", async () => {
   const alpha = await registerNode(server, org, "alpha");
   await report(alpha, { changed: [direct("10.77.1.1")] });
-  const member = await server.person(`member-of-${org.slug}@example.org`);
-  await server.join(org, `member-of-${org.slug}@example.org`, "member");
-  for (const path of ["paths/", `nodes/${alpha.id}/peers/`]) {
-    expect(codeOf(await send("GET", path, undefined, member))).toEqual([403, "permission_denied"]);
+  const email = `member-of-${org.slug}@example.org`;
+  const member = await server.person(email);
+  await server.join(org, email, "member");
+  const own = await registerNode(server, org, "laptop");
+  await report(own, { changed: [direct(alpha.ip), relayed("10.77.9.9")] });
+  const seen = async (path: string, token = member) => {
+    const { status, json } = await send("GET", path, undefined, token);
+    expect(status).toBe(200);
+    return v.parse(v.array(Path), json);
+  };
+  expect(await seen("paths/")).toEqual([]);
+  expect((await send("POST", `nodes/${own.id}/transfer/`, { owner: email })).status).toBe(200);
+  // Without underlay addresses: they say where other people are.
+  const shown = [
+    { node_name: "laptop", peer_name: "alpha", path: "direct", remote: null, rtt_ms: 12.5 },
+    { node_name: "laptop", peer_address: "10.77.9.9", path: "relayed", relays: ["lh1"] },
+  ];
+  expect(await seen("paths/")).toMatchObject(shown);
+  expect(await seen(`nodes/${own.id}/peers/`)).toMatchObject(shown);
+  expect(await seen("paths/?search=alpha")).toEqual([]);
+  expect(await seen(`nodes/${own.id}/peers/`, admin)).toMatchObject([{ remote: "192.0.2.7:4242" }, {}]);
+  expect(await seen(`nodes/${alpha.id}/peers/`)).toEqual([]);
+  for (const path of ["paths/", `nodes/${alpha.id}/peers/`])
     expect((await send("GET", path, undefined, alpha.token)).status).toBe(403);
-  }
+  expect((await send("POST", `nodes/${own.id}/transfer/`, { owner: null })).status).toBe(200);
+  expect(await seen("paths/")).toEqual([]);
   const body = { version: "1", uptime: 1, paths: { whole: true } };
   expect(checkinOf(await send("POST", `nodes/${alpha.id}/checkin/`, body))).not.toHaveProperty("paths");
-  expect(await list()).toHaveLength(1);
+  expect(await list()).toHaveLength(3);
 });
 
 test("an organization that wants no reports gets none, and what it had is deleted", async () => {

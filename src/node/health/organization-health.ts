@@ -5,7 +5,7 @@ import { statSync } from "node:fs";
 import { formatTime } from "../../duration.ts";
 import { hostOf } from "../../engine-config.ts";
 import type { OpenEcho } from "../../platform/echo-socket.ts";
-import type { Healing } from "../../protocol.ts";
+import type { Healing } from "../../path-report.ts";
 import type { System } from "../../system.ts";
 import { currentGeneration } from "../files/generations.ts";
 import { hostsPath, indexHosts, readHosts } from "../files/hosts.ts";

@@ -10,7 +10,13 @@ import {
   type ReportedPaths,
 } from "../../../src/node/contact/path-report.ts";
 import type { PeerReport } from "../../../src/node/health/peer-report.ts";
-import { maxHealings, maxPaths, PathsReport, type Healing, type PathState } from "../../../src/protocol.ts";
+import {
+  maxHealings,
+  maxPaths,
+  PathsReport,
+  type Healing,
+  type PathState,
+} from "../../../src/path-report.ts";
 
 const direct: PathState = {
   peer: "10.77.0.2",
