@@ -256,36 +256,6 @@ export const HostsFile = v.object({
 });
 export type HostsFile = v.InferOutput<typeof HostsFile>;
 
-/** Peers whose paths a node reports at most. */
-export const maxPaths = 200;
-const overlayAddress = v.pipe(v.string(), v.maxLength(45), v.ip());
-
-/** How a node reaches one peer. */
-export const PathState = v.object({
-  peer: overlayAddress,
-  path: v.picklist(["direct", "relayed", "none", "unknown"]),
-  /** The peer's underlay address and port, of a direct path. */
-  remote: v.optional(text(64)),
-  /** The names of the relays, of a relayed path. */
-  relays: v.optional(v.pipe(v.array(text(64)), v.maxLength(4))),
-  /** broken: it answered in the last ten minutes and has stopped. not_probed: it never answered, or was not asked. */
-  probe: v.picklist(["answers", "broken", "not_probed"]),
-  rtt_ms: v.optional(v.pipe(v.number(), v.minValue(0), v.maxValue(600_000))),
-  /** Of the probes in the last minute. */
-  loss: v.optional(v.pipe(v.number(), v.minValue(0), v.maxValue(1))),
-});
-export type PathState = v.InferOutput<typeof PathState>;
-
-/** Paths that changed since the last report that was taken. */
-export const PathsReport = v.object({
-  /** These are all paths: former ones are forgotten. */
-  whole: v.optional(v.boolean(), false),
-  changed: v.optional(v.pipe(v.array(PathState), v.maxLength(maxPaths)), []),
-  /** Peers without a path now. */
-  gone: v.optional(v.pipe(v.array(overlayAddress), v.maxLength(maxPaths)), []),
-});
-export type PathsReport = v.InferOutput<typeof PathsReport>;
-
 /** Tolerant, because a newer node may send more. */
 export const CheckinRequest = v.object({
   version: text(64),

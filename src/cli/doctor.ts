@@ -2,8 +2,11 @@
 
 import { brand } from "../brand.ts";
 import { daemonAddress } from "./daemon-address.ts";
+import type { Organization } from "../node/files/organizations.ts";
 import type { Check } from "../node/doctor/check.ts";
 import type { Context, Implementation } from "./command.ts";
+
+const logLines = 500;
 
 export const command: Implementation = {
   notes: "Exit status 1 if a check fails. It changes nothing, and only asks the control planes for the time.",
@@ -25,11 +28,22 @@ export const command: Implementation = {
     const { observe, examineDaemon } = await import("../daemon/doctor-checks.ts");
     const places = { ...settings, address: daemonAddress(settings) };
     const report = slugs.length === 0 ? undefined : await observe(places, system);
+    const { followLog } = await import("../daemon/read-logs.ts");
+    const engineLog = async ({ slug, config: { mode } }: Organization) => {
+      const lines: string[] = [];
+      const request = { slug, mode, lines: logLines, follow: false };
+      return followLog(request, places.address, system, (line) => lines.push(line)).then(
+        () => lines,
+        () => undefined,
+      );
+    };
     const seen = (slug: string) => report?.teams.find(({ team }) => team === slug);
     const groups = await Promise.all([
       examineMachine(settings, system),
       examineDaemon(slugs, report, system),
-      ...slugs.map((slug) => examineOrganization(slug, { settings, system, log, seen: seen(slug) })),
+      ...slugs.map((slug) =>
+        examineOrganization(slug, { settings, system, log, engineLog, seen: seen(slug) }),
+      ),
       examineCollisions(slugs, context),
     ]);
     const checks = groups.flat();

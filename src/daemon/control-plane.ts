@@ -13,6 +13,7 @@ import { followOnce, followOrganization, type FollowEdge } from "../node/contact
 import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
+import type { Healing } from "../path-report.ts";
 import type { System } from "../system.ts";
 
 export type ControlPlaneNews = {
@@ -24,6 +25,8 @@ export type ControlPlaneNews = {
   paused(endPause: (() => void) | undefined): void;
   /** How this node reaches its peers; undefined while that is not known. */
   peers(): readonly PeerReport[] | undefined;
+  /** What was healed, for the control plane. The reporter removes what arrived. */
+  healings(): Healing[];
 };
 
 export type SyncOutcome = {
@@ -72,7 +75,7 @@ export function connectControlPlane(
   return {
     follow(organization, control, news, signal) {
       const edge = edgeFor(organization, control, news);
-      const paths = makePathReporter(news.peers, system.now);
+      const paths = makePathReporter(news.peers, system.now, undefined, news.healings());
       return followOrganization(organization, { ...edge, paths }, { signal, onPause: news.paused });
     },
     async sync(organization, control, news) {

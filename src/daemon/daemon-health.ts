@@ -1,14 +1,14 @@
 // The health of one organization that the daemon runs: connects its observation to the supervised engine, and heals it.
 
-import { AppError, messageOf } from "../errors.ts";
+import { messageOf } from "../errors.ts";
 import { writeFileAtomic } from "../files.ts";
 import type { Log } from "../log.ts";
 import { hangLog, lastLines } from "../node/engine/engine-log.ts";
 import type { EngineControl } from "../node/engine/engine.ts";
-import { isAbsent, localApi, type Tunnel } from "../node/engine/local-api.ts";
+import { localApi } from "../node/engine/local-api.ts";
 import { readLocalChanges } from "../node/files/local-changes.ts";
 import { applyChanges } from "../node/health/apply-changes.ts";
-import { HangWatch } from "../node/health/hang.ts";
+import { HangWatch, tunnelsOrRestart } from "../node/health/hang.ts";
 import { Healer } from "../node/health/healer.ts";
 import { OrganizationHealth } from "../node/health/organization-health.ts";
 import { controlSocket } from "../platform/control-socket.ts";
@@ -28,6 +28,8 @@ export type DaemonHealthDeps = {
 export type Supervised = {
   process(): ProcessIdentity | undefined;
   control: Pick<EngineControl, "reload" | "restart">;
+  /** What `status` shows of the health changed. */
+  onChange(): void;
 };
 
 const logLines = 500;
@@ -49,21 +51,6 @@ export function makeDaemonHealth(
     monotonic(),
   );
   const hang = new HangWatch();
-
-  async function tunnels(): Promise<Tunnel[]> {
-    try {
-      const found = await api.hostmap();
-      hang.answered();
-      return found;
-    } catch (error) {
-      const process = supervised.process();
-      const isSilent = error instanceof AppError && error.code === "engine_unreachable" && !isAbsent(error);
-      const answeredAt = Math.max(0, ...health.prober.records().map(([, each]) => each.answeredAt ?? 0));
-      if (isSilent && process !== undefined && hang.missed(process, answeredAt, monotonic()))
-        void restartHung(process);
-      throw error;
-    }
-  }
 
   async function restartHung(process: ProcessIdentity): Promise<void> {
     log.error("An engine hangs: its control socket is silent and no peer answers. Restarting it", {
@@ -95,9 +82,17 @@ export function makeDaemonHealth(
         known = { process: present, version: await engineVersion(present) };
       return { pid: present.pid, version: known.version };
     },
-    tunnels,
+    tunnels: () =>
+      tunnelsOrRestart(hang, {
+        api,
+        process: supervised.process,
+        answeredAt: () => health.prober.lastAnswer,
+        monotonic,
+        restart: restartHung,
+      }),
     recentLog: async () => lastLines(logPath, logLines),
     healer,
+    onChange: supervised.onChange,
   });
   return health;
 }

@@ -27,6 +27,7 @@ export function healthNotes(team: TeamStatus, now: number): string[] {
       ? []
       : [`tunnels: ${tunnels.direct} direct, ${tunnels.relayed} relayed, ${broken.length} broken`]),
     ...offline(team, now),
+    ...age(team, now),
   ];
   return [
     ...(reason === undefined ? [] : [reason]),
@@ -49,4 +50,10 @@ function offline({ certificate_not_after: end }: TeamStatus, now: number): strin
   return Number.isNaN(days) || days < 0
     ? []
     : [`works ${days} more ${days === 1 ? "day" : "days"} without the control plane`];
+}
+
+/** In server mode nothing watches all the time: what is shown was written down by the last run of check-auth. */
+function age({ mode, health }: TeamStatus, now: number): string[] {
+  const seconds = Math.round((now - Date.parse(health?.checked_at ?? "")) / 1000);
+  return mode === "server" && seconds >= 1 ? [`as of ${seconds} s ago`] : [];
 }

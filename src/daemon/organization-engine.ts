@@ -69,6 +69,7 @@ export class OrganizationEngine {
   readonly #news: ControlPlaneNews = {
     // Saved only with the next change: one write a minute for each organization is not worth it.
     peers: () => (this.health.look() === undefined ? undefined : this.health.peers()),
+    healings: () => this.health.healings,
     checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),
     restartPending: (keys) => {
       // Keys of earlier changes still wait for a restart.
@@ -88,7 +89,11 @@ export class OrganizationEngine {
     const place = { slug, directory: join(deps.configRoot, slug), logPath: this.logPath };
     this.health = makeDaemonHealth(
       place,
-      { process: () => this.supervisor.process, control: this.supervisor.control },
+      {
+        process: () => this.supervisor.process,
+        control: this.supervisor.control,
+        onChange: () => this.#publish(),
+      },
       deps,
     );
     void this.health.run(this.#watched.signal);
@@ -282,6 +287,10 @@ export class OrganizationEngine {
     const { is } = this.supervisor.state.phase;
     this.health.wake();
     if (is === "stopped" || is === "waiting") this.#deps.gate.release(this.#slug);
+    this.#publish();
+  }
+
+  #publish(): void {
     this.#deps.publish({ slug: this.#slug, status: this.status() });
   }
 

@@ -7,7 +7,7 @@ import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { openForRevocations } from "../node/files/remains.ts";
 import { refuseRevoked, startsWhenRestored } from "../node/files/revoked-notes.ts";
-import type { PeersSeen } from "../node/health/organization-health.ts";
+import type { PeersSeen } from "../node/health/peer-report.ts";
 import type { SyncOutcome } from "./control-plane.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import {

@@ -71,7 +71,7 @@ test.skipIf(process.getuid?.() !== 0 || process.platform !== "linux")(
     const clock = { now: Date.now, monotonic: () => 0 };
     try {
       writeSavedHealth(directory, "acme", { written_at: new Date().toISOString() });
-      writeHealing(directory, "acme", initialHealing, clock);
+      writeHealing(directory, "acme", { state: initialHealing, healings: [] }, clock);
       writeSavedHealth(directory, "other", { written_at: new Date().toISOString() });
       const plan = await world.agent(["unregister", "--org-slug", "acme", "--dry-run"]);
       expect(plan.stdout).toContain(join(directory, "acme.healing.json"));

@@ -4,61 +4,17 @@
 import { expect, test } from "bun:test";
 import { closeSync, existsSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import * as v from "valibot";
 import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
 import { bridgePort } from "../support/bridge.ts";
 import { command, enginesOf } from "../support/daemon.ts";
+import { dropFrom, lastGapEnd, makeHealingScene, peerOf } from "../support/healing-scene.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
-import { joinMember, until, type Member } from "../support/members.ts";
-import { makeLan, startPing, type Host, type Pinger } from "../support/namespaces.ts";
+import { until } from "../support/members.ts";
+import { makeLan, startPing, type Host } from "../support/namespaces.ts";
 import { makeOrganization, registerNode, startEngine } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
-
-const Peers = v.object({
-  teams: v.array(
-    v.object({ peers: v.array(v.looseObject({ name: v.string(), path: v.string(), probe: v.string() })) }),
-  ),
-});
-
-async function peerOf(member: Member, name: string) {
-  const { stdout } = await command(member.places, ["peers", "--json"]);
-  return v.parse(Peers, JSON.parse(stdout)).teams[0]?.peers.find((each) => each.name === name);
-}
-
-/** Drops what comes from an underlay address. */
-function dropFrom(host: Host, address: string): { repair(): void } {
-  const nft = (...words: string[]) => host.run(["nft", ...words]);
-  nft("add", "table", "inet", "loss");
-  nft("add", "chain", "inet", "loss", "in", "{ type filter hook input priority 0; }");
-  nft("add", "rule", "inet", "loss", "in", "ip", "saddr", address, "drop");
-  return { repair: () => void nft("delete", "table", "inet", "loss") };
-}
-
-/** When the last interruption of over a second ended. A moment with answers inside of it does not count as its end. */
-function lastGapEnd({ replies }: Pinger): number {
-  const ends = replies.filter(({ at }, index) => at - (replies[index - 1]?.at ?? at) > 1000);
-  return ends.at(-1)?.at ?? 0;
-}
-
-/** A lighthouse that is a relay, and two nodes, on one Ethernet. */
-async function makeScene(nebula: string, names = ["hub", "a", "b"]) {
-  const stack = new AsyncDisposableStack();
-  const directory = stack.use(temporaryDirectory());
-  const lan = stack.use(makeLan(names));
-  const plane = stack.use(await startControlPlane(`${directory.path}/server`));
-  const acme = await makeOrganization(plane);
-  const token = await acme.makeToken(["--uses", "9", "--lighthouse"]);
-  const members: Member[] = [];
-  for (const host of lan.hosts) {
-    const hub = members.length === 0 ? ["--is-lighthouse", "--is-relay", "--public-ip", host.address] : [];
-    members.push(stack.use(await joinMember(acme, host, directory.path, nebula, token, hub)));
-  }
-  const [hub, a, b] = members;
-  if (hub === undefined || a === undefined || b === undefined) throw new Error("Three members");
-  return { hub, a, b, [Symbol.asyncDispose]: () => stack.disposeAsync() };
-}
 
 asRoot("an agent", () => {
   describeEngines(
@@ -67,7 +23,7 @@ asRoot("an agent", () => {
       test.concurrent(
         "a path that is lost in one direction, by a relay",
         async () => {
-          await using scene = await makeScene(nebula);
+          await using scene = await makeHealingScene(nebula);
           const { a, b } = scene;
           const pings = [startPing(a.host, b.ip), startPing(b.host, a.ip)];
           await Promise.all(pings.map((ping) => ping.reply(20_000)));
@@ -105,7 +61,7 @@ asRoot("an agent", () => {
       test.concurrent(
         "a quiet relayed tunnel, as soon as the direct path is open",
         async () => {
-          await using scene = await makeScene(nebula);
+          await using scene = await makeHealingScene(nebula);
           const { a, b } = scene;
           const closed = [dropFrom(b.host, a.host.address), dropFrom(a.host, b.host.address)];
           const ping = startPing(a.host, b.ip);
@@ -188,7 +144,7 @@ asRoot("an agent", () => {
       test.concurrent(
         "an engine that hangs, by one restart that keeps its last lines",
         async () => {
-          await using scene = await makeScene(nebula);
+          await using scene = await makeHealingScene(nebula);
           const { a, b } = scene;
           const ping = startPing(a.host, b.ip);
           await ping.reply(20_000);

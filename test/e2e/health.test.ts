@@ -26,6 +26,17 @@ async function peersOf(member: Member) {
   return v.parse(Peers, JSON.parse(stdout)).teams[0]?.peers ?? [];
 }
 
+/** A client of the socket that is told of each change. */
+async function subscribe({ socketPath }: Member["places"]) {
+  const lines: string[] = [];
+  const connection = await Bun.connect({
+    unix: socketPath,
+    socket: { data: (_, bytes) => void lines.push(Buffer.from(bytes).toString()) },
+  });
+  connection.write(`${JSON.stringify({ id: 1, action: "subscribe" })}\n`);
+  return { lines, [Symbol.asyncDispose]: async () => void connection.end() };
+}
+
 asRoot("a node", () => {
   describeEngines(
     "says whether traffic passes",
@@ -71,6 +82,7 @@ asRoot("a node", () => {
           );
           expect((await agentOn(a, "logs", "-n", "50", "--raw")).stdout).toMatch(/^\{.*"level":"info"/im);
 
+          await using notices = await subscribe(a.places);
           hub.host.link("down");
           const from = performance.now();
           await until(
@@ -85,6 +97,7 @@ asRoot("a node", () => {
           expect(degraded.status).toBe(1);
           expect(degraded.stdout).toMatch(/acme: The lighthouse \S+ does not answer/);
           process.stderr.write(degraded.stdout);
+          expect(notices.lines.join("")).toContain('"verdict":"degraded"');
 
           hub.host.link("up");
           await until(

@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
 import { command } from "../support/daemon.ts";
+import { paths } from "../../src/protocol.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { joinMember, until, type Member } from "../support/members.ts";
 import { makeLan, startPing } from "../support/namespaces.ts";
@@ -84,6 +85,23 @@ asRoot("nodes behind NATs", () => {
         );
         const blocked = await netcheckOf(member("d"));
         expect(blocked["udp"]).toMatch(/^fail: UDP seems blocked on the way out: no answer from UDP 192/);
+
+        routers.get("d")?.change("random");
+        for (const name of ["lh1", "lh2"]) {
+          const node = paths.node("acme", member(name).id);
+          expect((await acme.api("PATCH", node, { is_relay: false })).status).toBe(200);
+        }
+        await until(
+          "the doctor's sentence",
+          async () => {
+            const argv = member("c").host.inside([agent, "doctor", "--json", ...member("c").places.flags]);
+            const child = Bun.spawn(argv, { stdin: "ignore", stdout: "pipe", stderr: "ignore" });
+            const { checks } = v.parse(Checks, await new Response(child.stdout).json());
+            const { verdict, evidence } = checks.find(({ id }) => id === "meeting") ?? expect.unreachable();
+            return verdict === "warn" && /no handshake between c and d: .* and no relay$/.test(evidence);
+          },
+          60_000,
+        );
       }, 180_000);
     },
     ["1.12"],

@@ -2,12 +2,12 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { maxPaths } from "../../src/protocol.ts";
+import { maxPaths } from "../../src/path-report.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import { deleteEndedPaths } from "../../src/server/paths/ended.ts";
 import { Path } from "../../src/server/paths/list.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
-import { checkinOf, codeOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
+import { checkinOf, countOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
 import { useNumbered } from "../support/numbered.ts";
 import type { TestServer } from "../support/server.ts";
 
@@ -87,18 +87,38 @@ test("the list can be filtered, and its pages link to each other with the filter
   expect((await send("GET", "paths/?path=sideways")).status).toBe(400);
 });
 
-test("only administrators see paths, and only a node itself reports its own", async () => {
+test("administrators see all paths, members those of their own nodes; and only a node itself reports its own", async () => {
   const alpha = await registerNode(server, org, "alpha");
   await report(alpha, { changed: [direct("10.77.1.1")] });
-  const member = await server.person(`member-of-${org.slug}@example.org`);
-  await server.join(org, `member-of-${org.slug}@example.org`, "member");
-  for (const path of ["paths/", `nodes/${alpha.id}/peers/`]) {
-    expect(codeOf(await send("GET", path, undefined, member))).toEqual([403, "permission_denied"]);
+  const email = `member-of-${org.slug}@example.org`;
+  const member = await server.person(email);
+  await server.join(org, email, "member");
+  const own = await registerNode(server, org, "laptop");
+  await report(own, { changed: [direct(alpha.ip), relayed("10.77.9.9")] });
+  const seen = async (path: string, token = member) => {
+    const { status, json } = await send("GET", path, undefined, token);
+    expect(status).toBe(200);
+    return v.parse(v.array(Path), json);
+  };
+  expect(await seen("paths/")).toEqual([]);
+  expect((await send("POST", `nodes/${own.id}/transfer/`, { owner: email })).status).toBe(200);
+  // Without underlay addresses: they say where other people are.
+  const shown = [
+    { node_name: "laptop", peer_name: "alpha", path: "direct", remote: null, rtt_ms: 12.5 },
+    { node_name: "laptop", peer_address: "10.77.9.9", path: "relayed", relays: ["lh1"] },
+  ];
+  expect(await seen("paths/")).toMatchObject(shown);
+  expect(await seen(`nodes/${own.id}/peers/`)).toMatchObject(shown);
+  expect(await seen("paths/?search=alpha")).toEqual([]);
+  expect(await seen(`nodes/${own.id}/peers/`, admin)).toMatchObject([{ remote: "192.0.2.7:4242" }, {}]);
+  expect(await seen(`nodes/${alpha.id}/peers/`)).toEqual([]);
+  for (const path of ["paths/", `nodes/${alpha.id}/peers/`])
     expect((await send("GET", path, undefined, alpha.token)).status).toBe(403);
-  }
+  expect((await send("POST", `nodes/${own.id}/transfer/`, { owner: null })).status).toBe(200);
+  expect(await seen("paths/")).toEqual([]);
   const body = { version: "1", uptime: 1, paths: { whole: true } };
   expect(checkinOf(await send("POST", `nodes/${alpha.id}/checkin/`, body))).not.toHaveProperty("paths");
-  expect(await list()).toHaveLength(1);
+  expect(await list()).toHaveLength(3);
 });
 
 test("an organization that wants no reports gets none, and what it had is deleted", async () => {
@@ -177,4 +197,32 @@ test("the metrics have shares, broken pairs counted once, and round trips", asyn
   expect(value(`path_round_trip_seconds_bucket{${labels},le="0.05"}`)).toBe("2");
   expect(value(`path_round_trip_seconds_count{${labels}}`)).toBe("2");
   expect(Number(value(`path_round_trip_seconds_sum{${labels}}`))).toBeCloseTo(0.043);
+});
+
+test("healings are events with their evidence, without underlay addresses, and 20 an hour at most", async () => {
+  const [alpha, beta] = [await registerNode(server, org, "alpha"), await registerNode(server, org, "beta")];
+  const healing = { peer: beta.ip, result: "healed", silent_s: 14, witness: "10.77.0.9" };
+  const events = async () => {
+    const { json } = await send("GET", "events/?limit=1000");
+    return v
+      .parse(v.array(v.looseObject({ type: v.string() })), json)
+      .filter(({ type }) => type === "node.healing");
+  };
+  expect(await report(alpha, { healings: [{ ...healing, remote: "192.0.2.7:4242" }] })).toBe("taken");
+  expect(await events()).toMatchObject([
+    { subject: `node/${alpha.id}`, after: { ...healing, peer_name: "beta" }, actor: { kind: "node" } },
+  ]);
+  expect(JSON.stringify(await events())).not.toContain("192.0.2.7");
+  const many = Array.from({ length: 20 }, () => ({ peer: "10.77.9.9", result: "given_up", silent_s: 1 }));
+  expect(await report(alpha, { healings: many })).toBe("taken");
+  expect(await report(alpha, { healings: many })).toBe("taken");
+  expect(await events()).toHaveLength(20);
+  // With paths, in one report.
+  expect(await report(beta, { healings: [healing], changed: [direct(alpha.ip)] })).toBe("taken");
+  expect([(await events()).length, (await list()).length]).toEqual([21, 1]);
+  expect(await report(alpha, { healings: [{ ...healing, peer: "no address" }] })).toBe("unwanted");
+  const count = "SELECT count(*) AS n FROM events WHERE org_id = $1 AND type = 'node.healing'";
+  server.clock.ms += 3_600_000;
+  expect(await report(alpha, { healings: [healing] })).toBe("taken");
+  expect(await countOf(server, count, org.id)).toBe(22);
 });

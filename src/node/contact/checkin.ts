@@ -2,7 +2,8 @@
 
 import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
-import type { CheckinAnswer, CheckinRequest, NamesRequest, PathsReport } from "../../protocol.ts";
+import type { CheckinAnswer, CheckinRequest, NamesRequest } from "../../protocol.ts";
+import type { PathsReport } from "../../path-report.ts";
 import type { Client } from "./client.ts";
 import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";

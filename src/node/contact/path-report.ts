@@ -2,7 +2,7 @@
 // check-in: the control plane says whether it stored a report, and a report that got no answer is sent again.
 
 import * as v from "valibot";
-import { maxPaths, PathState, type PathsReport } from "../../protocol.ts";
+import { maxHealings, maxPaths, PathState, type Healing, type PathsReport } from "../../path-report.ts";
 import type { PeerReport } from "../health/peer-report.ts";
 
 export type PathReporter = {
@@ -32,10 +32,13 @@ export function makePathReporter(
   peers: () => readonly PeerReport[] | undefined,
   now: () => number,
   store?: ReportStore,
+  /** Taken from its start as soon as the control plane has them. */
+  healings: Healing[] = [],
 ): PathReporter {
   let reported = store?.read();
   let isWanted = reported !== undefined;
   let sent: ReportedPaths | undefined;
+  let sentHealings = 0;
   let nextAt = 0;
   const keep = (paths: ReportedPaths) => {
     try {
@@ -58,17 +61,22 @@ export function makePathReporter(
       const isDue = reported === undefined || Math.abs(at - reported.whole_at) >= wholeEveryMs;
       const { whole_at: since = at, paths: before = [] } = reported ?? {};
       const changes = isDue ? undefined : changesOf(before, paths);
-      if (!isDue && changes === undefined) return undefined;
+      const news = healings.slice(0, maxHealings);
+      if (!isDue && changes === undefined && news.length === 0) return undefined;
       nextAt = at + reportEveryMs;
+      sentHealings = news.length;
+      const more = news.length === 0 ? {} : { healings: news };
+      if (!isDue && changes === undefined) return more;
       sent =
         changes === undefined
           ? { whole_at: at, paths }
           : { whole_at: since, paths: applied(before, changes) };
-      return changes ?? { whole: true, changed: paths };
+      return { ...(changes ?? { whole: true, changed: paths }), ...more };
     },
     answered(how) {
       if (how === "taken") {
         isWanted = true;
+        healings.splice(0, sentHealings);
         if (sent !== undefined) {
           reported = sent;
           keep(sent);
@@ -78,7 +86,7 @@ export function makePathReporter(
         [isWanted, reported] = [false, undefined];
         nextAt = now() + unwantedMs;
       }
-      sent = undefined;
+      [sent, sentHealings] = [undefined, 0];
     },
   };
 }

@@ -7,10 +7,13 @@ import { formatTime } from "../../duration.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { makeDirectory, writeFileAtomic } from "../../files.ts";
+import * as v from "valibot";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { openEchoSocket } from "../../platform/echo-socket.ts";
+import { signalProcess } from "../../platform/process-identity.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import { engineUnit } from "../../platform/systemd.ts";
+import type { Healing } from "../../path-report.ts";
 import type { System } from "../../system.ts";
 import { rememberVersions } from "../engine/engine.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
@@ -20,6 +23,7 @@ import { readLocalChanges } from "../files/local-changes.ts";
 import { applyChanges } from "../health/apply-changes.ts";
 import { Healer } from "../health/healer.ts";
 import { readHealing, writeHealing } from "../health/saved-healing.ts";
+import { HangWatch, tunnelsOrRestart, type Hanging } from "../health/hang.ts";
 import { OrganizationHealth } from "../health/organization-health.ts";
 import {
   readSavedHealth,
@@ -41,12 +45,12 @@ export function makeServerHealth(
   settings: OrganizationSettings,
   system: System,
   versionOf: VersionOf = rememberVersions(system),
-  healer?: Healer,
+  watched?: { healer: Healer; hang: HangWatch; restart: Hanging["restart"] },
 ): OrganizationHealth {
   const { slug, directory, config } = organization;
   const api = localApi(controlSocket(directory), system);
-  const health = new OrganizationHealth(organization, {
-    ...(healer === undefined ? {} : { healer }),
+  const health: OrganizationHealth = new OrganizationHealth(organization, {
+    ...(watched === undefined ? {} : { healer: watched.healer }),
     system,
     monotonic,
     open: openEchoSocket,
@@ -55,7 +59,16 @@ export function makeServerHealth(
       if (process === undefined) return undefined;
       return { pid: process.pid, version: await runningVersion(process, program, versionOf) };
     },
-    tunnels: () => api.hostmap(),
+    tunnels() {
+      if (watched === undefined) return api.hostmap();
+      return tunnelsOrRestart(watched.hang, {
+        api,
+        process: async () => (await examineEngine(organization, settings, system)).process,
+        answeredAt: () => health.prober.lastAnswer,
+        monotonic,
+        restart: watched.restart,
+      });
+    },
     async recentLog() {
       if (config.mode !== "server" || !hasSystemd(system)) return [];
       const lines = ["--output=cat", "--quiet", `--lines=${logLines}`, `--unit=${engineUnit(slug)}`];
@@ -89,6 +102,44 @@ function makeServerHealer(
   );
 }
 
+const HungAt = v.object({ restarted_at: v.number() });
+/** How long an engine writes its goroutines after SIGQUIT, to the journal. */
+const dumpMs = 2000;
+
+/** Restarts an engine that hangs, once an hour: check-auth lives for a minute, so the time is kept in a file. */
+function makeServerHang(
+  organization: Organization,
+  saved: string,
+  { settings, system, log, versionOf }: Watched,
+): { hang: HangWatch; restart: Hanging["restart"] } {
+  const { slug } = organization;
+  const path = join(saved, `${slug}.hang.json`);
+  const before = readValidJson(path, HungAt)?.restarted_at;
+  const hang = new HangWatch(before === undefined ? undefined : monotonic() - (system.now() - before));
+  const command = `${brand.executable} check-auth`;
+  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
+  return {
+    hang,
+    async restart(process) {
+      log.error("An engine hangs: its control socket is silent and no peer answers. Restarting it", {
+        team: slug,
+        pid: process.pid,
+      });
+      try {
+        makeDirectory(saved, 0o755);
+        writeFileAtomic(path, `${JSON.stringify({ restarted_at: system.now() })}\n`, 0o600);
+        // It ends by itself after the dump, and systemd starts it again, unless it is stopped or stuck in the kernel.
+        signalProcess(process, "SIGQUIT");
+        await system.sleep(dumpMs);
+        const present = (await examineEngine(organization, settings, system)).process;
+        if (present?.pid === process.pid && present.started === process.started) await control.restart();
+      } catch (error) {
+        log.error("Cannot restart an engine that hangs", { team: slug, reason: messageOf(error) });
+      }
+    },
+  };
+}
+
 /** What the work passes on to check-ins. */
 export type Watch = Pick<FollowEdge, "onCheckin" | "paths">;
 
@@ -118,7 +169,14 @@ export async function savingHealth<T>(
   const healer = isLong
     ? makeServerHealer(organization, directory, { settings, system, log, versionOf, isLong })
     : undefined;
-  const health = isLong ? makeServerHealth(organization, settings, system, versionOf, healer) : undefined;
+  const watched =
+    healer === undefined
+      ? undefined
+      : {
+          healer,
+          ...makeServerHang(organization, directory, { settings, system, log, versionOf, isLong }),
+        };
+  const health = isLong ? makeServerHealth(organization, settings, system, versionOf, watched) : undefined;
   const save = () => {
     const seen = health === undefined ? former?.health : health.look();
     const writtenAt = health === undefined ? former?.written_at : undefined;
@@ -129,7 +187,7 @@ export async function savingHealth<T>(
         ...(seen === undefined ? {} : { health: seen }),
       });
       if (health !== undefined) writeProbes(directory, slug, health.prober, { now: system.now, monotonic });
-      if (healer !== undefined) writeHealing(directory, slug, healer.state, { now: system.now, monotonic });
+      if (healer !== undefined) writeHealing(directory, slug, healer, { now: system.now, monotonic });
     } catch (error) {
       log.debug("Cannot save the health of an organization", { team: slug, reason: messageOf(error) });
     }
@@ -138,7 +196,8 @@ export async function savingHealth<T>(
   const saving = repeat(save, system, over.signal);
   try {
     const onCheckin: Watch["onCheckin"] = ({ last_checkin_at }) => (lastCheckin = last_checkin_at);
-    const paths = health === undefined ? {} : { paths: reporterOf(health, directory, slug, system) };
+    const paths =
+      health === undefined ? {} : { paths: reporterOf(health, healer?.healings, directory, slug, system) };
     const run = () => work({ onCheckin, ...paths });
     return await (health === undefined ? run() : withHealth(health, run));
   } finally {
@@ -151,20 +210,22 @@ export async function savingHealth<T>(
 /** The next process goes on from what this one reported. */
 function reporterOf(
   health: OrganizationHealth,
+  healings: Healing[] | undefined,
   directory: string,
   slug: string,
   { now }: Pick<System, "now">,
 ): PathReporter {
   const path = join(directory, `${slug}.reported.json`);
   const peers = () => (health.look() === undefined ? undefined : health.peers());
-  return makePathReporter(peers, now, {
+  const store = {
     read: () => readValidJson(path, ReportedPaths),
-    write(reported) {
+    write(reported: ReportedPaths) {
       makeDirectory(directory, 0o755);
       // Which peers this node has is for root alone.
       writeFileAtomic(path, `${JSON.stringify(reported)}\n`, 0o600);
     },
-  });
+  };
+  return makePathReporter(peers, now, store, healings);
 }
 
 async function repeat(save: () => void, system: Pick<System, "sleep">, signal: AbortSignal): Promise<void> {

@@ -33,6 +33,7 @@ import {
 import { describeMember, examineMembers } from "../update/overlay-switch.ts";
 import { controlPlane } from "./control-plane.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
+import { meeting } from "./meeting.ts";
 import { examineTraffic, type Seen } from "./traffic.ts";
 
 const run = brand.executable;
@@ -41,7 +42,14 @@ const registerAgain = `${run} register --force`;
 const dayS = 86_400;
 
 /** `seen`: what `status` says of the organization; undefined if this user may not see it. */
-type Edge = { settings: OrganizationSettings; system: System; log: Log; seen: Seen | undefined };
+type Edge = {
+  settings: OrganizationSettings;
+  system: System;
+  log: Log;
+  seen: Seen | undefined;
+  /** The last lines of the engine's log; undefined if this user may not see them. */
+  engineLog(organization: Organization): Promise<readonly string[] | undefined>;
+};
 
 export async function examineOrganization(slug: string, edge: Edge): Promise<Check[]> {
   let organization: Organization;
@@ -72,6 +80,9 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
     runCheck("blocklist", slug, () => blocklist(organization)),
     runCheck("port", slug, () => port(organization, edge)),
     runCheck("route", slug, () => route(organization, edge)),
+    runCheck("meeting", slug, async () =>
+      meeting(organization, await edge.engineLog(organization), edge.system.now()),
+    ),
     runCheck("control-plane", slug, () => controlPlane(organization, edge)),
   ]);
   return [...checks, ...(await traffic)];

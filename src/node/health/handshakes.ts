@@ -29,3 +29,13 @@ function namesPeer(line: string, address: string): boolean {
   const [value = ""] = /^vpn\w+"?[:=](\[[^\]]*\]|"[^"]*"|\S*)/.exec(line.slice(at)) ?? [];
   return value.split(/[^\d.:a-f]+/).includes(address);
 }
+
+/** The peers whose last handshake timed out within the last minute. */
+export function failedHandshakes(lines: readonly string[], now: number): string[] {
+  const tried = lines.flatMap((line) => {
+    if (!line.includes("Handshake timed out")) return [];
+    const [, value = ""] = /vpn(?:Ip|Addrs)"?[:=](\[[^\]]*\]|"[^"]*"|\S*)/.exec(line) ?? [];
+    return value.split(/[^\d.:a-f]+/).filter((each) => each.length > 2);
+  });
+  return [...new Set(tried)].filter((address) => lastHandshake(lines, address, now) === "failed");
+}

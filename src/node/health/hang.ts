@@ -1,7 +1,9 @@
 // Decides whether an engine hangs: its process is there, its control socket accepts connections but does not answer, and no
 // peer answers probes. An engine whose socket alone is silent still carries traffic, and must not be restarted.
 
+import { AppError } from "../../errors.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
+import { isAbsent, type LocalApi, type Tunnel } from "../engine/local-api.ts";
 
 /** The socket is asked every 10 s, and may take 2 s. */
 const missesOfHang = 3;
@@ -12,7 +14,12 @@ const onceInMs = 3_600_000;
 export class HangWatch {
   #process = "";
   #misses = 0;
-  #restartedAt = Number.NEGATIVE_INFINITY;
+  #restartedAt: number;
+
+  /** `restartedAt`: monotonic ms of the last restart, by an earlier process. */
+  constructor(restartedAt = Number.NEGATIVE_INFINITY) {
+    this.#restartedAt = restartedAt;
+  }
 
   answered(): void {
     this.#misses = 0;
@@ -27,5 +34,30 @@ export class HangWatch {
     if (now - this.#restartedAt < onceInMs) return false;
     this.#restartedAt = now;
     return true;
+  }
+}
+
+export type Hanging = {
+  api: Pick<LocalApi, "hostmap">;
+  process(): Promise<ProcessIdentity | undefined> | ProcessIdentity | undefined;
+  /** Monotonic ms of the last answer of any probe. */
+  answeredAt(): number;
+  monotonic(): number;
+  /** Does not reject. */
+  restart(process: ProcessIdentity): Promise<void>;
+};
+
+/** Asks the engine for its tunnels, and restarts it if it hangs. Rejects as the question does. */
+export async function tunnelsOrRestart(watch: HangWatch, edge: Hanging): Promise<Tunnel[]> {
+  try {
+    const found = await edge.api.hostmap();
+    watch.answered();
+    return found;
+  } catch (error) {
+    const isSilent = error instanceof AppError && error.code === "engine_unreachable" && !isAbsent(error);
+    const process = isSilent ? await edge.process() : undefined;
+    if (process !== undefined && watch.missed(process, edge.answeredAt(), edge.monotonic()))
+      void edge.restart(process);
+    throw error;
   }
 }

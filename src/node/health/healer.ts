@@ -2,9 +2,18 @@
 
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
+import { maxHealings, type Healing } from "../../path-report.ts";
 import type { LocalApi } from "../engine/local-api.ts";
 import type { LocalChanges } from "../files/local-changes.ts";
-import { decide, givenUp, initialHealing, urgentFor, type Action, type HealingState } from "./healing.ts";
+import {
+  decide,
+  givenUp,
+  initialHealing,
+  urgentFor,
+  type Action,
+  type HealingState,
+  type Evidence,
+} from "./healing.ts";
 import type { Seen } from "./seen.ts";
 
 export type HealerDeps = {
@@ -26,6 +35,13 @@ const sentences: Readonly<Record<Tell["what"], string>> = {
   lifted: "Trying the direct path to a peer again",
 };
 
+/** What the control plane is told. */
+const results: Readonly<Partial<Record<Tell["what"], string>>> = {
+  healed: "healed",
+  relayed: "relayed",
+  "given up": "given_up",
+};
+
 /** Addresses that an earlier process denied are tried again after this time. */
 const inheritedMs = 300_000;
 /** Between attempts to apply a change, after the first failure and at most. */
@@ -33,6 +49,8 @@ const [firstPauseMs, longestPauseMs] = [1000, 300_000];
 
 export class Healer {
   readonly #deps: HealerDeps;
+  /** For the control plane, oldest first. A reporter removes those that arrived. */
+  readonly healings: Healing[] = [];
   #state: HealingState;
   #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
   /** In a row, of applying. */
@@ -41,12 +59,18 @@ export class Healer {
   #notBefore = Number.NEGATIVE_INFINITY;
 
   /** `inherited`: what config.yml has of an earlier process. `saved`: what that process knew, if it is not too old. */
-  constructor(deps: HealerDeps, inherited: LocalChanges, now: number, saved?: HealingState) {
+  constructor(
+    deps: HealerDeps,
+    inherited: LocalChanges,
+    now: number,
+    saved?: { state: HealingState; healings: readonly Healing[] },
+  ) {
     this.#deps = deps;
+    this.healings.push(...(saved?.healings ?? []));
     const until = now + inheritedMs;
     const denials = inherited.denied.map((underlay) => ({ peer: underlay, underlay, until }));
     const relays = inherited.relays && { chosen: inherited.relays, reviewAt: until };
-    this.#state = saved ?? { ...initialHealing, denials, relays, tryPromote: inherited.try_promote };
+    this.#state = saved?.state ?? { ...initialHealing, denials, relays, tryPromote: inherited.try_promote };
     const wanted = changesOf(this.#state);
     if (!Bun.deepEquals(wanted, inherited)) this.#unapplied = { changes: wanted, close: [] };
   }
@@ -54,6 +78,11 @@ export class Healer {
   /** For the next process. */
   get state(): HealingState {
     return this.#state;
+  }
+
+  /** Addresses whose tunnels stay dead after all attempts. */
+  get givenUp(): string[] {
+    return givenUp(this.#state);
   }
 
   /** What `agent peers` says beside the path of a peer. */
@@ -77,15 +106,26 @@ export class Healer {
     if (action.do === "tell") {
       const isGood = action.what === "healed" || action.what === "relayed" || action.what === "lifted";
       log[isGood ? "info" : "warn"](sentences[action.what], { team: slug, ...action.evidence });
+      const result = results[action.what];
+      if (result !== undefined) this.#report(action.evidence.address, result, action.evidence);
     } else if (action.do === "apply") {
       this.#unapplied = { changes: changesOf(this.#state), close: action.close };
     } else {
       const { relay } = action.evidence;
+      if (relay !== undefined) this.#report(relay, "relay_left", action.evidence);
       const why = relay === undefined ? "A tunnel is dead" : "The relay of a tunnel is lost";
       log.warn(`${why}: closing it`, { team: slug, ...action.evidence });
       await this.#close(action.address);
       if (relay !== undefined) await this.#open(action.address);
     }
+  }
+
+  /** Many tunnels leave one relay at a time. */
+  #report(peer: string, result: string, { silentS, witness }: Evidence): void {
+    if (this.healings.some((each) => each.peer === peer && each.result === result)) return;
+    const evidence = witness === undefined ? {} : { witness };
+    this.healings.push({ peer, result, silent_s: Math.min(86_400, Math.max(0, silentS)), ...evidence });
+    if (this.healings.length > maxHealings) this.healings.shift();
   }
 
   /** The peer may not have noticed yet, and its packets take the new tunnel too. */

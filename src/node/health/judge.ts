@@ -1,6 +1,7 @@
 // Decides from what was observed whether an organization carries traffic. Pure: it neither probes nor asks.
 
 import { brand } from "../../brand.ts";
+import { mostFailures } from "./healing.ts";
 
 /** running: traffic passes. degraded: it does not. not_probed: the engine runs, and more cannot be known. */
 export type Verdict = "running" | "degraded" | "not_probed";
@@ -32,6 +33,8 @@ export type Observation = {
   isLighthouse: boolean;
   /** Peers, not lighthouses, that answered in the last ten minutes. */
   probed: readonly { name: string; broken: boolean }[];
+  /** Names of peers whose tunnels stay dead after all attempts to heal them. */
+  stuck: readonly string[];
   /** False: certain that the organization has no other node. */
   hasOthers: boolean;
   isExpired: boolean;
@@ -49,8 +52,12 @@ const degraded = (reason: string): Judgement => ({ verdict: "degraded", reason }
 const notProbed = (reason: string): Judgement => ({ verdict: "not_probed", reason });
 
 export function judge(seen: Observation): Judgement {
-  const { lighthouses, probed } = seen;
+  const { lighthouses, probed, stuck } = seen;
   if (seen.isExpired) return degraded("The certificate has expired");
+  if (stuck.length > 0)
+    return degraded(
+      `Tunnels stay dead after ${mostFailures} attempts to heal each: ${stuck.slice(0, 5).join(", ")}`,
+    );
   if (seen.isLighthouse) {
     return probed.length > 0 && probed.every(({ broken }) => broken)
       ? degraded(`None of the ${probed.length} probed peers answers this lighthouse`)

@@ -5,18 +5,21 @@ import { statSync } from "node:fs";
 import { formatTime } from "../../duration.ts";
 import { hostOf } from "../../engine-config.ts";
 import type { OpenEcho } from "../../platform/echo-socket.ts";
+import type { Healing } from "../../path-report.ts";
 import type { System } from "../../system.ts";
 import { currentGeneration } from "../files/generations.ts";
 import { hostsPath, indexHosts, readHosts } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { Facts } from "./facts.ts";
-import { lastHandshake } from "./handshakes.ts";
+import { freshMs, lighthouseState } from "./lighthouse-state.ts";
 import type { Healer } from "./healer.ts";
 import type { Seen } from "./seen.ts";
 import { judge, type Health, type LighthouseState } from "./judge.ts";
 import { brokenAfter, isBroken, isProbed, probeEveryMs, Prober, type ProbeRecord } from "./prober.ts";
 import { mostRelays, relayCandidates } from "./relay-choice.ts";
-import { describePeer, orderPeers, type PeerReport } from "./peer-report.ts";
+import { pacesOf } from "./paces.ts";
+import { describePeer, orderPeers, type PeerReport, type PeersSeen } from "./peer-report.ts";
+import { PeerNames } from "./peer-names.ts";
 import { Tunnels, type EngineTunnel } from "./tunnels.ts";
 
 export type EngineSeen = { pid: number; version: string | undefined };
@@ -33,37 +36,26 @@ export type HealthDeps = {
   /** The last lines of the engine's log. */
   recentLog(): Promise<readonly string[]>;
   /** Repairs dead tunnels (healer.ts). */
-  healer?: Pick<Healer, "step" | "noteOf">;
+  healer?: Pick<Healer, "step" | "noteOf" | "givenUp" | "healings">;
+  /** The verdict changed, or what `status` says of lighthouses and broken peers. */
+  onChange?(): void;
 };
 
-/** A lighthouse that answered within this time answers: it is probed every 10 s. */
-const freshMs = 15_000;
 /** Requests for peers within this time share one list from the engine. */
 const listedForMs = 1000;
-/** A relay whose tunnels had traffic in this time is probed more often. */
-const carriesForMs = 30_000;
 /** Probed unasked beside lighthouses. */
 const maxUnasked = 32;
 /** Probed because a user asked, and for how long. */
 const maxNamed = 200;
 const namedForMs = 60_000;
-/** While a tunnel is being healed. */
 const lookAgainMs = 1000;
-/** The names of peers without a tunnel. */
-const maxNames = 1000;
-
-export type PeersSeen = {
-  peers: PeerReport[];
-  reportsTunnels: boolean;
-  engineVersion: string | undefined;
-};
 
 export class OrganizationHealth {
   readonly prober: Prober;
   readonly #deps: HealthDeps;
   readonly #place: Pick<Organization, "slug" | "directory">;
   readonly #tunnels = new Tunnels();
-  readonly #names = new Map<string, string>();
+  readonly #names = new PeerNames();
   readonly #named = new Map<string, number>();
   readonly #sent = new Map<string, number>();
   #facts: Facts | undefined;
@@ -76,12 +68,17 @@ export class OrganizationHealth {
   #lookedAt: number | undefined;
   #roundAt = 0;
   #wake = () => {};
+  #shown = "";
 
   constructor(place: Pick<Organization, "slug" | "directory">, deps: HealthDeps) {
     this.#place = place;
     this.#deps = deps;
     const { monotonic, open, system } = deps;
     this.prober = new Prober({ open, monotonic, random: system.random });
+  }
+
+  get healings(): Healing[] {
+    return this.#deps.healer?.healings ?? [];
   }
 
   /** Runs until the signal. Does not reject. */
@@ -94,6 +91,7 @@ export class OrganizationHealth {
       if (monotonic() >= this.#roundAt) await this.#round().catch(() => undefined);
       const idle = this.#engine === undefined ? probeEveryMs : await this.prober.step((to) => this.#from(to));
       await this.#heal();
+      this.#tell();
       const waitMs = Math.max(0, Math.min(idle, this.#roundAt - monotonic()));
       await system.sleep(waitMs, AbortSignal.any([signal, paused.signal])).catch(() => undefined);
     }
@@ -114,17 +112,18 @@ export class OrganizationHealth {
     const now = this.#deps.monotonic();
     const { version } = this.#engine;
     const lighthouses = facts.lighthouses.map((address) => ({
-      name: this.#nameOf(address),
+      name: this.#names.of(address),
       state: this.#lighthouse(address, now),
     }));
     const peers = this.prober
       .records()
       .filter(([address, record]) => !facts.lighthouses.includes(address) && isProbed(record, now))
-      .map(([address, record]) => ({ name: this.#nameOf(address), broken: isBroken(record, now) }));
+      .map(([address, record]) => ({ name: this.#names.of(address), broken: isBroken(record, now) }));
     const judgement = judge({
       lighthouses,
       isLighthouse: facts.isLighthouse,
       probed: peers,
+      stuck: this.#stuck(now).map((address) => this.#names.of(address)),
       hasOthers: this.#hosts.hasOthers || this.#tunnels.all.length > 0,
       isExpired: this.#deps.system.now() >= facts.certificateEnd,
       engineVersion: version,
@@ -161,12 +160,12 @@ export class OrganizationHealth {
     const reports = [...addresses].map((address) =>
       describePeer({
         address,
-        name: this.#nameOf(address),
+        name: this.#names.of(address),
         isLighthouse: facts.lighthouses.includes(address),
         tunnel: this.#tunnels.get(address),
         reportsTunnels: this.#reportsTunnels,
         record: this.prober.record(address),
-        nameOf: (each) => this.#nameOf(each),
+        nameOf: (each) => this.#names.of(each),
         note: this.#deps.healer?.noteOf(address),
         now,
       }),
@@ -189,12 +188,13 @@ export class OrganizationHealth {
   /** `peer`: a name, or an address in the overlay. */
   #addressOf(peer: string): string | undefined {
     if (this.#facts?.isInside(peer) === true) return peer;
-    for (const [address, name] of this.#names) if (name === peer) return address;
+    const known = this.#names.addressOf(peer);
+    if (known !== undefined) return known;
     const { slug, directory } = this.#place;
     const hosts = readHosts(directory);
     const found = hosts === undefined ? undefined : indexHosts(hosts, slug).byName(peer);
     const address = found?.addresses[0];
-    if (found !== undefined && address !== undefined) this.#remember(address, found.node.name);
+    if (found !== undefined && address !== undefined) this.#names.remember(address, found.node.name);
     return address;
   }
 
@@ -239,6 +239,22 @@ export class OrganizationHealth {
     over.abort(new Error("Done"));
   }
 
+  #tell(): void {
+    const { verdict, reason, lighthouses, broken } = this.look() ?? {};
+    const shown = JSON.stringify([verdict, reason, lighthouses, broken]);
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    this.#deps.onChange?.();
+  }
+
+  /** A peer that is off has no tunnel: only one that is there and does not answer counts. */
+  #stuck(now: number): string[] {
+    return (this.#deps.healer?.givenUp ?? []).filter((address) => {
+      const record = this.prober.record(address);
+      return record !== undefined && isBroken(record, now) && this.#tunnels.get(address) !== undefined;
+    });
+  }
+
   async #heal(): Promise<void> {
     const { healer, monotonic } = this.#deps;
     const facts = this.#facts;
@@ -262,7 +278,7 @@ export class OrganizationHealth {
       const record = this.prober.record(address);
       return {
         address,
-        name: this.#nameOf(address),
+        name: this.#names.of(address),
         isLighthouse: facts.lighthouses.includes(address),
         isBroken: record !== undefined && isBroken(record, now),
         answeredAt: record?.answeredAt,
@@ -295,7 +311,7 @@ export class OrganizationHealth {
     const now = monotonic();
     this.#reportsTunnels = listed !== undefined;
     this.#tunnels.see(listed ?? [], this.#facts.own, now, (address) => this.#probesSince(address));
-    for (const { address, name } of this.#tunnels.all) this.#remember(address, name);
+    for (const { address, name } of this.#tunnels.all) this.#names.remember(address, name);
     this.#readHosts(this.#facts);
     this.#lookedAt = system.now();
     this.#retarget();
@@ -322,7 +338,7 @@ export class OrganizationHealth {
     const index = hosts === undefined ? undefined : indexHosts(hosts, slug);
     for (const address of lighthouses) {
       const name = index?.byAddress(address)?.node.name;
-      if (name !== undefined) this.#remember(address, name);
+      if (name !== undefined) this.#names.remember(address, name);
     }
     const hasOthers = hosts === undefined || hosts.nodes.some(({ ip }) => !own.includes(ip));
     this.#hosts = { changedAt, hasOthers };
@@ -343,28 +359,22 @@ export class OrganizationHealth {
     const unasked = [...new Set([...relays, ...active, ...lost])].slice(0, maxUnasked);
     const candidates = this.#deps.healer === undefined ? [] : this.#candidates(facts);
     const wanted = [...facts.lighthouses, ...candidates, ...unasked, ...this.#named.keys()];
-    // The loss of a relay must be found before people notice it; idle tunnels can wait.
-    const carrying = this.#tunnels.all.flatMap(({ remote, relays, trafficAt }) =>
-      remote === undefined && now - (trafficAt ?? Number.NEGATIVE_INFINITY) < carriesForMs ? relays : [],
-    );
     this.prober.setTargets(
       wanted.filter((each) => !facts.own.includes(each) && facts.isInside(each)),
-      new Set(carrying),
+      pacesOf(this.#tunnels.all, now),
     );
   }
 
   #lighthouse(address: string, now: number): LighthouseState {
-    const record = this.prober.record(address);
-    if (record === undefined) return "early";
-    const { answeredAt, missed } = record;
-    const isFresh = answeredAt !== undefined && now - answeredAt < freshMs;
-    if (isFresh && missed < brokenAfter) return "answers";
-    const hasTunnel = this.#tunnels.get(address) !== undefined;
-    if (hasTunnel && !isProbed(record, now)) return missed >= brokenAfter ? "tunnel" : "early";
-    // Also after a pause of this process: nothing is certain before the next probes.
-    if (missed < brokenAfter) return "early";
-    if (answeredAt !== undefined || this.#reportsTunnels) return "lost";
-    return lastHandshake(this.#log, address, this.#deps.system.now()) === "failed" ? "lost" : "unknown";
+    return lighthouseState({
+      address,
+      record: this.prober.record(address),
+      hasTunnel: this.#tunnels.get(address) !== undefined,
+      reportsTunnels: this.#reportsTunnels,
+      log: this.#log,
+      now,
+      time: this.#deps.system.now(),
+    });
   }
 
   #count(): { direct: number; relayed: number } {
@@ -381,18 +391,5 @@ export class OrganizationHealth {
 
   #from(address: string): string | undefined {
     return this.#facts?.own.find((each) => each.includes(":") === address.includes(":"));
-  }
-
-  #nameOf(address: string): string {
-    return this.#names.get(address) ?? address;
-  }
-
-  #remember(address: string, name: string): void {
-    this.#names.delete(address);
-    this.#names.set(address, name);
-    for (const oldest of this.#names.keys()) {
-      if (this.#names.size <= maxNames) return;
-      this.#names.delete(oldest);
-    }
   }
 }

@@ -30,6 +30,12 @@ export type PeerReport = {
   fingerprint?: string;
 };
 
+export type PeersSeen = {
+  peers: PeerReport[];
+  reportsTunnels: boolean;
+  engineVersion: string | undefined;
+};
+
 export type PeerSeen = {
   address: string;
   name: string;

@@ -4,8 +4,6 @@
 import type { EchoReply, EchoSocket, NoEcho, OpenEcho } from "../../platform/echo-socket.ts";
 
 export const probeEveryMs = 10_000;
-/** Of an address whose loss must be found quickly. */
-const probeOftenMs = 2000;
 /** How long an answer may take before it counts as missed. A later answer still counts, as long as it is remembered. */
 const answerWithinMs = 1000;
 const rememberRequestMs = 5000;
@@ -77,8 +75,8 @@ export class Prober {
     this.#deps = deps;
   }
 
-  /** Replaces the probed addresses. New ones are due at once. Those of `often` are probed every 2 s. */
-  setTargets(addresses: readonly string[], often: ReadonlySet<string> = new Set()): void {
+  /** Replaces the probed addresses. New ones are due at once. `paces`: ms between probes, of those whose loss is urgent. */
+  setTargets(addresses: readonly string[], paces: ReadonlyMap<string, number> = new Map()): void {
     const wanted = new Set(addresses);
     for (const [address, target] of this.#targets) {
       if (wanted.has(address)) continue;
@@ -87,7 +85,7 @@ export class Prober {
     }
     const now = this.#deps.monotonic();
     for (const address of wanted) {
-      const everyMs = often.has(address) ? probeOftenMs : probeEveryMs;
+      const everyMs = paces.get(address) ?? probeEveryMs;
       const present = this.#targets.get(address);
       if (present !== undefined) {
         present.everyMs = everyMs;
@@ -111,6 +109,11 @@ export class Prober {
 
   records(): [address: string, record: ProbeRecord][] {
     return [...this.#former, ...this.#targets];
+  }
+
+  /** Monotonic ms of the last answer of any address; 0 without one. */
+  get lastAnswer(): number {
+    return Math.max(0, ...this.records().map(([, { answeredAt }]) => answeredAt ?? 0));
   }
 
   /** What an earlier process saw. */

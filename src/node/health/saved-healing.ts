@@ -4,6 +4,7 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
+import { Healing, maxHealings } from "../../path-report.ts";
 import type { System } from "../../system.ts";
 import type { HealingState } from "./healing.ts";
 import { noLoss } from "./relay-loss.ts";
@@ -44,25 +45,39 @@ const State = v.object({
   relays: v.optional(v.object({ chosen: v.pipe(v.array(text(64)), v.maxLength(8)), reviewAt: v.number() })),
   relayed: v.object({ at: time, counters: v.pipe(v.record(text(64), count), v.maxEntries(10_000)) }),
 });
-const Saved = v.object({ at: v.number(), monotonic: v.number(), state: State });
+const Saved = v.object({
+  at: v.number(),
+  monotonic: v.number(),
+  state: State,
+  healings: v.optional(v.pipe(v.array(Healing), v.maxLength(maxHealings)), []),
+});
 
 type Clock = Pick<System, "now"> & { monotonic(): number };
 
 /** Throws disk_full and os_permission. For root alone: it shows whom this node talks to. */
-export function writeHealing(directory: string, slug: string, state: HealingState, clock: Clock): void {
+export function writeHealing(
+  directory: string,
+  slug: string,
+  { state, healings }: { state: HealingState; healings: readonly Healing[] },
+  clock: Clock,
+): void {
   makeDirectory(directory, 0o755);
-  const saved = { at: clock.now(), monotonic: clock.monotonic(), state };
+  const saved = { at: clock.now(), monotonic: clock.monotonic(), state, healings };
   writeFileAtomic(join(directory, `${slug}.healing.json`), `${JSON.stringify(saved)}\n`, 0o600);
 }
 
 /** Undefined if nothing was saved, or if it is damaged. */
-export function readHealing(directory: string, slug: string, clock: Clock): HealingState | undefined {
+export function readHealing(
+  directory: string,
+  slug: string,
+  clock: Clock,
+): { state: HealingState; healings: Healing[] } | undefined {
   const source = readTextIfThere(join(directory, `${slug}.healing.json`));
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Saved), source);
   if (!parsed.success) return undefined;
-  const { at, monotonic, state } = parsed.output;
+  const { at, monotonic, state, healings } = parsed.output;
   const shift = clock.monotonic() - Math.max(0, clock.now() - at) - monotonic;
-  return moved(state, shift);
+  return { state: moved(state, shift), healings };
 }
 
 function moved(state: v.InferOutput<typeof State>, shift: number): HealingState {

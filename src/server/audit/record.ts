@@ -29,6 +29,7 @@ export const eventTypes = [
   "name.deleted",
   "node.created",
   "node.engine_refused",
+  "node.healing",
   "node.registered",
   "node.restored",
   "node.revoked",

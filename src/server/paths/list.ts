@@ -39,14 +39,22 @@ export type Path = v.InferOutput<typeof Path>;
 const shown = joined("x", paths, "n", computed({ nodeName: text() }));
 const from = `FROM paths x JOIN nodes n ON n.id = x.node_id WHERE x.org_id = $1 AND n.state = 'active'`;
 
+/** `ownerId`: a member, who sees the nodes of their own alone, and no underlay addresses. */
+type Shown = { nodeId?: number; ownerId: number | undefined };
+
 /** The latest paths, of all nodes or of one, sorted by node and address. */
 export async function listPaths(
   reader: Reader,
   orgId: number,
   query: PathQuery,
-  nodeId?: number,
+  { nodeId, ownerId }: Shown,
 ): Promise<Page<Path>> {
-  const filters = { node_id: nodeId, path: query.path, probe: query.probe };
+  const filters = {
+    "x.node_id": nodeId,
+    "n.owner_id": ownerId,
+    "x.path": query.path,
+    "x.probe": query.probe,
+  };
   const params: (string | number)[] = [orgId];
   let where = from;
   if (query.search !== "") {
@@ -56,7 +64,7 @@ export async function listPaths(
   for (const [column, value] of Object.entries(filters)) {
     if (value === undefined) continue;
     params.push(value);
-    where += ` AND x.${column} = $${params.length}`;
+    where += ` AND ${column} = $${params.length}`;
   }
   const total = await queryNumber(reader, `SELECT count(*) AS n ${where}`, params);
   const { limit, offset } = pageOf(query);
@@ -77,7 +85,7 @@ export async function listPaths(
       peer_name: peer?.name ?? null,
       peer_address: row.peer,
       path: row.path,
-      remote: row.remote,
+      remote: ownerId === undefined ? row.remote : null,
       relays: row.relays,
       probe: row.probe,
       rtt_ms: row.rttUs === null ? null : row.rttUs / 1000,

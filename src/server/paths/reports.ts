@@ -3,9 +3,10 @@
 
 import * as v from "valibot";
 import { messageOf } from "../../errors.ts";
-import { PathsReport, type PathState } from "../../protocol.ts";
+import { PathsReport, type PathState } from "../../path-report.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
+import { makeHealings } from "./healings.ts";
 import { pathFigures, type PathFigures } from "./list.ts";
 import { queryOne } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
@@ -39,6 +40,7 @@ export function makePathReports({ db, log, system }: Deps): PathReports {
   let waitingRows = 0;
   let isFailing = false;
   let latest: { at: number; figures: PathFigures[] } | undefined;
+  const healings = makeHealings({ db, log });
   const lastAt = new Map<number, number>();
   const wanted = new Map<number, boolean>();
   db.listen("organization", (payload) => void wanted.delete(Number(payload)));
@@ -89,11 +91,13 @@ export function makePathReports({ db, log, system }: Deps): PathReports {
       if (isWanted === undefined || waitingRows >= maxWaitingRows) return "later";
       const report = parsed.output;
       const at = system.now();
-      const isEmpty = !report.whole && report.changed.length === 0 && report.gone.length === 0;
-      if (isEmpty) return "taken";
+      const isWithoutPaths = !report.whole && report.changed.length === 0 && report.gone.length === 0;
+      if (isWithoutPaths && report.healings.length === 0) return "taken";
       if (Math.abs(at - (lastAt.get(nodeId) ?? -Infinity)) < leastPauseMs) return "later";
       if (lastAt.size >= maxNodes) lastAt.clear();
       lastAt.set(nodeId, at);
+      if (!(await healings.take(orgId, nodeId, report.healings, at))) return "later";
+      if (isWithoutPaths) return "taken";
       const entry = { orgId, nodeId, at, report };
       waiting.push(entry);
       waitingRows += rowsOf(entry);

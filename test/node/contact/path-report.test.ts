@@ -10,7 +10,13 @@ import {
   type ReportedPaths,
 } from "../../../src/node/contact/path-report.ts";
 import type { PeerReport } from "../../../src/node/health/peer-report.ts";
-import { maxPaths, PathsReport, type PathState } from "../../../src/protocol.ts";
+import {
+  maxHealings,
+  maxPaths,
+  PathsReport,
+  type Healing,
+  type PathState,
+} from "../../../src/path-report.ts";
 
 const direct: PathState = {
   peer: "10.77.0.2",
@@ -32,11 +38,13 @@ const make = () =>
     () => peers,
     () => now,
     { read: () => stored, write: (reported) => void (stored = reported) },
+    healings,
   );
 let reporter: PathReporter;
+let healings: Healing[];
 
 beforeEach(() => {
-  [now, peers, stored] = [1_000_000, [seen(direct), seen(relayed)], undefined];
+  [now, peers, stored, healings] = [1_000_000, [seen(direct), seen(relayed)], undefined, []];
   reporter = make();
 });
 
@@ -170,4 +178,24 @@ test("a peer that the control plane would refuse is left out", () => {
   reporter.report();
   reporter.answered("taken");
   expect(reporter.report()).toEqual({ whole: true, changed: [direct] });
+});
+
+test("healings are reported without a change of paths, and again until they arrived", () => {
+  begin();
+  const healing = { peer: "10.77.0.2", result: "healed", silent_s: 14, witness: "10.77.0.1" };
+  for (let at = 0; at < maxHealings + 1; at++) healings.push({ ...healing, silent_s: at });
+  pass();
+  const first = reporter.report();
+  expect(first?.healings).toHaveLength(maxHealings);
+  expect(v.is(PathsReport, first)).toBe(true);
+  reporter.answered("later");
+  pass();
+  expect(reporter.report()?.healings).toHaveLength(maxHealings);
+  reporter.answered("taken");
+  expect(healings).toEqual([{ ...healing, silent_s: maxHealings }]);
+  pass();
+  expect(reporter.report()).toEqual({ healings: [{ ...healing, silent_s: maxHealings }] });
+  reporter.answered("taken");
+  pass();
+  expect(reporter.report()).toBeUndefined();
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { lastHandshake } from "../../../src/node/health/handshakes.ts";
+import { failedHandshakes, lastHandshake } from "../../../src/node/health/handshakes.ts";
 
 const now = Date.parse("2026-11-22T12:00:30Z");
 const line = (msg: string, more: string, at = "2026-11-22T12:00:00Z") =>
@@ -25,4 +25,17 @@ test("a handshake that timed out long ago says nothing about now, nor does our o
   const old = line("Handshake timed out", '"vpnIp":"10.77.0.1"', "2026-11-22T11:00:00Z");
   const first = line("Handshake message sent", '"handshake":{"stage":1},"vpnIp":"10.77.0.1"');
   expect(lastHandshake([old, first], "10.77.0.1", now)).toBeUndefined();
+});
+
+test("peers whose last handshake timed out are found once each", () => {
+  const failed = (vpn: string) => line("Handshake timed out", vpn);
+  const lines = [
+    failed('"vpnIp":"10.77.0.1"'),
+    failed('"vpnAddrs":["10.77.0.2"]'),
+    failed('"vpnAddrs":["10.77.0.2"]'),
+    failed('"vpnAddrs":["10.77.0.3","fd00::3"]'),
+    line("Handshake message received", `${made},"vpnIp":"10.77.0.1"`),
+  ];
+  expect(failedHandshakes(lines, now)).toEqual(["10.77.0.2", "10.77.0.3", "fd00::3"]);
+  expect(failedHandshakes(lines, now + 120_000)).toEqual([]);
 });

@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
-import { HangWatch } from "../../../src/node/health/hang.ts";
+import { AppError, messageOf } from "../../../src/errors.ts";
+import { HangWatch, tunnelsOrRestart } from "../../../src/node/health/hang.ts";
 
 const engine = { pid: 7, started: "1" };
 const second = 1000;
@@ -34,4 +35,32 @@ test("it is restarted once an hour at most", () => {
   let restarts = 0;
   for (let at = 100; at < 3700; at += 10) if (watch.missed(engine, 0, at * second)) restarts += 1;
   expect(restarts).toBe(1);
+});
+
+test("a restart by an earlier process counts for an hour", () => {
+  const watch = new HangWatch(90 * second);
+  const missed = (at: number) => watch.missed(engine, 0, at * second);
+  expect([100, 110, 120, 3600].map(missed)).toEqual([false, false, false, false]);
+  expect(missed(3700)).toBe(true);
+});
+
+test("a silent socket restarts the engine at the third question, an absent one never", async () => {
+  const restarted: number[] = [];
+  let now = 100 * second;
+  const asking = (cause?: Error) => ({
+    api: {
+      hostmap: () =>
+        Promise.reject(new AppError("engine_unreachable", "silent", cause === undefined ? {} : { cause })),
+    },
+    process: () => engine,
+    answeredAt: () => 0,
+    monotonic: () => (now += 10 * second),
+    restart: async ({ pid }: typeof engine) => void restarted.push(pid),
+  });
+  const [silent, absent] = [new HangWatch(), new HangWatch()];
+  for (let at = 0; at < 4; at++) {
+    expect(await tunnelsOrRestart(silent, asking(new Error("late"))).catch(messageOf)).toBe("silent");
+    expect(await tunnelsOrRestart(absent, asking()).catch(messageOf)).toBe("silent");
+  }
+  expect(restarted).toEqual([7]);
 });

@@ -11,7 +11,9 @@ import { temporaryDirectory } from "../../support/temporary.ts";
 const second = 1000;
 const minute = 60 * second;
 
-function makeHealer(options: { fails?: number; inherited?: LocalChanges; saved?: Healer["state"] } = {}) {
+function makeHealer(
+  options: { fails?: number; inherited?: LocalChanges; saved?: Pick<Healer, "state" | "healings"> } = {},
+) {
   const done: string[] = [];
   const said: string[] = [];
   let fails = options.fails ?? 0;
@@ -103,19 +105,20 @@ test("the next run goes on with an attempt, its backoff and its denied addresses
   const first = makeHealer();
   await first.healer.step(look(14 * second, 1));
   await first.healer.step(look(20 * second, 2));
-  writeHealing(directory.path, "acme", first.healer.state, {
+  writeHealing(directory.path, "acme", first.healer, {
     now: () => 1_000_000,
     monotonic: () => 20 * second,
   });
   // Ten seconds later, in a process whose clock began anew.
   const saved = readHealing(directory.path, "acme", { now: () => 1_010_000, monotonic: () => 500 });
-  expect(saved?.denials[0]?.until).toBe(5 * minute - 10 * second + 500);
+  expect(saved?.state.denials[0]?.until).toBe(5 * minute - 10 * second + 500);
   const inherited = { denied: ["203.0.113.7"] };
   const next = makeHealer({ inherited, ...(saved === undefined ? {} : { saved }) });
   expect(next.healer.noteOf("10.77.0.7")).toBe("direct path loses packets");
   await next.healer.step(look(1000, 2, 900));
   expect(next.said).toEqual(["The peer answers through a relay"]);
   expect(next.done).toEqual([]);
+  expect(next.healer.healings).toEqual([{ peer: "10.77.0.7", result: "relayed", silent_s: 0 }]);
 });
 
 test("without a saved state, and with a damaged one, healing begins anew", async () => {
@@ -146,4 +149,6 @@ test("a tunnel through a lost relay is closed and made again, before the relay's
   expect(said).toContain("The relay of a tunnel is lost: closing it");
   await healer.step(at(20 * second));
   expect(done.at(-1)).toBe("close 10.77.0.2");
+  // Many tunnels leave one relay: the control plane is told once.
+  expect(healer.healings).toMatchObject([{ peer: "10.77.0.2", result: "relay_left" }]);
 });

@@ -6,6 +6,7 @@ const seen = (change: Partial<Observation>): Observation => ({
   lighthouses: [hub("answers")],
   isLighthouse: false,
   probed: [],
+  stuck: [],
   hasOthers: true,
   isExpired: false,
   engineVersion: "1.12.0",
@@ -35,6 +36,13 @@ test("degraded, with the reason: no lighthouse, a lighthouse that is lost, an ex
     "None of the 2 lighthouses answers",
   );
   expect(judge(seen({ isExpired: true })).reason).toBe("The certificate has expired");
+});
+
+test("degraded while a tunnel stays dead after all attempts to heal it, though the lighthouse answers", () => {
+  expect(judge(seen({ stuck: ["web", "db"] }))).toEqual({
+    verdict: "degraded",
+    reason: "Tunnels stay dead after 3 attempts to heal each: web, db",
+  });
 });
 
 test("without another node there is nothing that could be degraded", () => {

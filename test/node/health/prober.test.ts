@@ -57,6 +57,19 @@ describe("the prober", () => {
     expect(lossOf(record(a), world.now)).toBe(0);
   });
 
+  test("probes an urgent address at its own pace, and then at the usual one again", async () => {
+    const { world, prober, pass } = makeNetwork();
+    prober.setTargets([a, b]);
+    await pass(100);
+    prober.setTargets([a, b], new Map([[a, 2000]]));
+    await pass(20_000);
+    const sentTo = (to: string) => world.sent.filter((each) => each.to === to).length;
+    expect([sentTo(a), sentTo(b)]).toEqual([10, 3]);
+    prober.setTargets([a, b]);
+    await pass(20_000);
+    expect([sentTo(a), sentTo(b)]).toEqual([12, 5]);
+  });
+
   test("sends three probes at 1 s after a miss, then one every 10 s; the peer is broken after the fourth miss", async () => {
     const { world, prober, pass, record } = makeNetwork();
     prober.setTargets([a]);

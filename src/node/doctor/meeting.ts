@@ -1,0 +1,38 @@
+// Whether this node and the peers that it tries can meet: without a direct path, they need a relay.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
+import { quoteWord } from "../../plan.ts";
+import { overlayRoles, staticHosts } from "../files/config-file.ts";
+import { indexHosts, readHosts } from "../files/hosts.ts";
+import type { Organization } from "../files/organizations.ts";
+import { failedHandshakes } from "../health/handshakes.ts";
+import { ok, skipped, warn, type Finding } from "./check.ts";
+
+const mostNames = 10;
+
+/** `log`: the last lines of the engine's log; undefined if this user may not see them. */
+export function meeting(
+  { slug, directory, config }: Pick<Organization, "slug" | "directory" | "config">,
+  log: readonly string[] | undefined,
+  now: number,
+): Finding {
+  if (log === undefined) return skipped("cannot see the engine's log");
+  const configYml = readFileSync(join(directory, "config.yml"), "utf8");
+  const { relays } = overlayRoles(configYml);
+  const hubs = new Set(staticHosts(configYml).map(({ overlay }) => overlay));
+  const failed = failedHandshakes(log, now).filter((address) => !hubs.has(address));
+  if (failed.length === 0) return ok("no handshake with a peer timed out in the last minute");
+  const hosts = readHosts(directory);
+  const index = hosts === undefined ? undefined : indexHosts(hosts, slug);
+  const names = failed
+    .slice(0, mostNames)
+    .map((address) => `${config.name} and ${index?.byAddress(address)?.node.name ?? address}`)
+    .join(", ");
+  if (relays.length > 0) return ok(`no handshake between ${names}, also not by a relay: the peer may be off`);
+  return warn(
+    `no handshake between ${names}: unless the peer is off, they cannot meet, because there is no direct path and no relay`,
+    `Ask the organization's administrator to make a node with a public address a relay: ${brand.executable} admin node update ${quoteWord(slug)} NODE --relay`,
+  );
+}

@@ -1,0 +1,56 @@
+// The wire of path reports: how nodes reach their peers, and what they healed. Both sides use it, inside check-ins.
+
+import * as v from "valibot";
+
+const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
+
+/** Peers whose paths a node reports at most. */
+export const maxPaths = 200;
+const overlayAddress = v.pipe(v.string(), v.maxLength(45), v.ip());
+
+/** How a node reaches one peer. */
+export const PathState = v.object({
+  peer: overlayAddress,
+  path: v.picklist(["direct", "relayed", "none", "unknown"]),
+  /** The peer's underlay address and port, of a direct path. */
+  remote: v.optional(text(64)),
+  /** The names of the relays, of a relayed path. */
+  relays: v.optional(v.pipe(v.array(text(64)), v.maxLength(4))),
+  /** broken: it answered in the last ten minutes and has stopped. not_probed: it never answered, or was not asked. */
+  probe: v.picklist(["answers", "broken", "not_probed"]),
+  rtt_ms: v.optional(v.pipe(v.number(), v.minValue(0), v.maxValue(600_000))),
+  /** Of the probes in the last minute. */
+  loss: v.optional(v.pipe(v.number(), v.minValue(0), v.maxValue(1))),
+});
+export type PathState = v.InferOutput<typeof PathState>;
+
+/** Healings that a node reports at most at once. */
+export const maxHealings = 20;
+
+/** What a node did about a dead tunnel. Without underlay addresses, because every member reads events. */
+export const Healing = v.object({
+  /** The relay itself, if it was lost. */
+  peer: overlayAddress,
+  /**
+   * healed: it was closed, and works again. relayed: a relay is used, because the direct path loses packets. given_up: no
+   * attempt had an effect. relay_left: the relay does not answer, and its tunnels use another one. Others may follow.
+   */
+  result: v.pipe(v.string(), v.regex(/^[a-z_]{1,32}$/)),
+  /** How long the peer had not answered. */
+  silent_s: v.pipe(v.number(), v.minValue(0), v.maxValue(86_400)),
+  /** Another address that answered in the meantime. */
+  witness: v.optional(overlayAddress),
+});
+export type Healing = v.InferOutput<typeof Healing>;
+
+/** Paths that changed since the last report that was taken. */
+export const PathsReport = v.object({
+  /** These are all paths: former ones are forgotten. */
+  whole: v.optional(v.boolean(), false),
+  changed: v.optional(v.pipe(v.array(PathState), v.maxLength(maxPaths)), []),
+  /** Peers without a path now. */
+  gone: v.optional(v.pipe(v.array(overlayAddress), v.maxLength(maxPaths)), []),
+  /** Since the last report that was taken. Former servers ignore them. */
+  healings: v.optional(v.pipe(v.array(Healing), v.maxLength(maxHealings)), []),
+});
+export type PathsReport = v.InferOutput<typeof PathsReport>;

@@ -1,0 +1,62 @@
+// Records what nodes did about dead tunnels as events, with the evidence. Nodes are not trusted with the length of the
+// chain: of each, only so many are recorded in an hour.
+
+import { messageOf } from "../../errors.ts";
+import type { Healing } from "../../path-report.ts";
+import { record } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Transaction } from "../store/database.ts";
+import { nodes } from "../store/tables/nodes.ts";
+
+const hourMs = 3_600_000;
+const mostPerHour = 20;
+/** Nodes whose count is kept. */
+const mostNodes = 200_000;
+
+export type Healings = {
+  /** False: they cannot be written now. */
+  take(orgId: number, nodeId: number, healings: readonly Healing[], at: number): Promise<boolean>;
+};
+
+export function makeHealings({ db, log }: Pick<ServerOptions, "db" | "log">): Healings {
+  const recorded = new Map<number, { since: number; count: number }>();
+  return {
+    async take(orgId, nodeId, healings, at) {
+      const known = recorded.get(nodeId);
+      const isPresent = known !== undefined && Math.abs(at - known.since) < hourMs;
+      const { since, count } = isPresent ? known : { since: at, count: 0 };
+      const taken = healings.slice(0, mostPerHour - count);
+      if (taken.length === 0) return true;
+      try {
+        await db.writeFor({ org: orgId }, (tx) => write(tx, orgId, nodeId, taken, at));
+      } catch (error) {
+        log.warn("Reported healings cannot be recorded now", { reason: messageOf(error) });
+        return false;
+      }
+      if (recorded.size >= mostNodes) recorded.clear();
+      recorded.set(nodeId, { since, count: count + taken.length });
+      return true;
+    },
+  };
+}
+
+async function write(
+  tx: Transaction,
+  orgId: number,
+  nodeId: number,
+  healings: readonly Healing[],
+  at: number,
+): Promise<void> {
+  const event = {
+    orgId,
+    at,
+    type: "node.healing",
+    actor: { kind: "node", id: nodeId, ip: null },
+    subject: `node/${nodeId}`,
+  } as const;
+  for (const { peer, ...evidence } of healings) {
+    const known = await nodes.find(tx, { orgId, ip: peer, state: "active" });
+    const named = known === undefined ? {} : { peer_name: known.name };
+    await record(tx, { ...event, after: { peer, ...named, ...evidence } });
+  }
+}
