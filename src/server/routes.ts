@@ -30,6 +30,7 @@ import { factorRoutes } from "./routes/factors.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { nameRoutes } from "./routes/names.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
+import { passkeyRoutes } from "./routes/passkeys.ts";
 import { pathRoutes } from "./routes/paths.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
@@ -51,6 +52,7 @@ export function allRoutes(services: Services): Route[] {
     ...peopleRoutes(services),
     ...browserRoutes(services),
     ...factorRoutes(services),
+    ...passkeyRoutes(services),
     ...userRoutes(services),
     ...serverRoutes(services),
     ...organizationRoutes(services),

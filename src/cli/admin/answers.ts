@@ -28,6 +28,7 @@ export const BrowserSession = v.looseObject({
 
 export const Factors = v.looseObject({
   totp: v.boolean(),
+  passkeys: v.number(),
   recovery_codes_left: v.number(),
   is_required: v.boolean(),
 });

@@ -21,6 +21,7 @@ import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
 import { organizations } from "./tables/organizations.ts";
+import { passkeys, usedChallenges } from "./tables/passkeys.ts";
 import { policies } from "./tables/policies.ts";
 import { firewallRules } from "./tables/firewall-rules.ts";
 import { paths as pathTable } from "./tables/paths.ts";
@@ -128,6 +129,7 @@ const steps: readonly (readonly string[])[] = [
     organizations.add("secondFactor"),
   ],
   [serviceTokens.add("scopes"), serviceTokens.add("networks")],
+  [...passkeys.create, ...usedChallenges.create],
 ];
 
 /**
