@@ -122,7 +122,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
       secretKey,
       publicUrl: url,
       ...caFingerprint,
-      ...(acme === undefined ? {} : { acme: acme.acme }),
+      ...(acme === undefined ? {} : { acme: acme.acme, movesNodes: acme.movesNodes === true }),
     });
     await warnOfLostPasskeys(db, url, log);
     doors.answerWith(app);

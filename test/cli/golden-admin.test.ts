@@ -116,6 +116,7 @@ async function noteNodes(): Promise<void> {
   await note("node rename acme phone mobile");
   await note("node update acme mobile --name phone --add-group web --add-subnet 192.0.2.0/24 --relay");
   await note("node update acme phone --remove-group web --remove-subnet 192.0.2.0/24 --no-relay");
+  await note("node transfer acme phone --to ada@example.org");
   await note("node revoke acme phone --reason lost");
   await note("node restore acme phone");
   await note("token create acme --uses 3 --expires 2h --group web --lighthouse --name ci");

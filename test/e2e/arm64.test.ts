@@ -2,13 +2,14 @@
 // plane.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { existsSync, readdirSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { build } from "../../build.ts";
+import { makePackages } from "../../packaging/packages.ts";
 import { runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { placesBelow, startDaemon } from "../support/daemon.ts";
 import { asRoot } from "../support/engines.ts";
-import { installMissing } from "../support/debian.ts";
+import { installMissing, runSync } from "../support/debian.ts";
 import { unpackPackage } from "../support/packages.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -35,7 +36,7 @@ asRoot("linux on arm64", () => {
   const admin = (args: readonly string[], input = "") => run(["admin", ...args, "--data-dir", data], input);
 
   beforeAll(async () => {
-    const missing = installMissing(["/usr/bin/qemu-aarch64"]);
+    const missing = installMissing(["/usr/bin/qemu-aarch64", "/usr/bin/rpm"]);
     if (missing !== undefined) throw new Error(missing);
     if (!existsSync(libraries)) unpackPackage("libc6", libraries, { architecture: "arm64" });
     await build("bun-linux-arm64", program);
@@ -98,6 +99,22 @@ asRoot("linux on arm64", () => {
       } finally {
         daemon.signal("SIGKILL");
       }
+    },
+    limitMs,
+  );
+
+  test(
+    "packages name the processor, and hold the executable that runs there",
+    async () => {
+      const packages = join(directory.path, "packages");
+      const edition = { version: "0.1.0", timeS: 1_790_000_000 };
+      const [deb = "", rpm = ""] = await makePackages(packages, program, "bun-linux-arm64", edition);
+      expect(runSync(["dpkg-deb", "--field", join(packages, deb), "Architecture"])).toBe("arm64");
+      expect(runSync(["rpm", "-qp", "--qf", "%{ARCH}", join(packages, rpm)])).toBe("aarch64");
+      const root = join(directory.path, "root");
+      runSync(["dpkg-deb", "-x", join(packages, deb), root]);
+      expect(readFileSync(join(root, "usr/bin/agent")).equals(readFileSync(program))).toBe(true);
+      expect(existsSync(join(root, "usr/lib/systemd/system/overlay-agent-control.service"))).toBe(true);
     },
     limitMs,
   );

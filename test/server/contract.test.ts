@@ -112,7 +112,7 @@ async function call(route: Route, who: Who, example: Example, raw?: string, type
 }
 
 const ranks: Partial<Record<Who, number>> = { member: 1, service: 2, admin: 2, owner: 3, staff: 1 };
-const needed: Partial<Record<Access, number>> = { member: 1, admin: 2, register: 2, owner: 3 };
+const needed: Partial<Record<Access, number>> = { member: 1, own: 1, admin: 2, register: 2, owner: 3 };
 
 /** The table of rights: the status of a refusal, or undefined if the caller has access. */
 function refusal({ access, people, node, path, method, scope }: Route, who: Who): number | undefined {
@@ -125,6 +125,7 @@ function refusal({ access, people, node, path, method, scope }: Route, who: Who)
   if (who === "service" && method !== "GET" && scope === undefined) return 403;
   if (!path.startsWith("/api/org/:slug/")) return undefined;
   if (who === "stranger") return 404;
+  if (access === "own" && who === "staff") return 403;
   // Staff who are not members may only read.
   return (ranks[who] ?? 0) >= (needed[access] ?? 0) ? undefined : 403;
 }

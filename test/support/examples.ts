@@ -141,6 +141,11 @@ const theNode: Maker = ({ node }) => ({ id: node.id });
 const aNode: Maker = async (world) => ({
   id: (await registerNode(world.server, world.acme, world.name("node"))).id,
 });
+const transferTo = ({ server, token }: World, id: number, owner: string) =>
+  server.send("POST", `/api/org/acme/nodes/${id}/transfer/`, {
+    token: token("owner") ?? "",
+    body: { owner },
+  });
 const withBody =
   (maker: Maker, body: object): Maker =>
   async (world, who) => ({ ...(await maker(world, who)), body });
@@ -309,7 +314,12 @@ const nodes: Record<string, Maker> = {
     public_ip: "203.0.113.5",
     config_overrides: { tun: { mtu: 1300 } },
   }),
-  nodes_destroy: aNode,
+  async nodes_destroy(world, who) {
+    const node = await aNode(world, who);
+    if (who === "member") await transferTo(world, Number(node.id), "member@example.org");
+    return node;
+  },
+  nodes_transfer: withBody(aNode, { owner: "member@example.org" }),
   async nodes_restore(world, who) {
     const { id } = await aNode(world, who);
     const bearer = world.token("owner") ?? "";

@@ -137,6 +137,10 @@ export const adminCommands: CommandTable = {
     { description: "Restore a revoked node" },
     async () => (await node()).restore,
   ),
+  "admin node transfer": lazyCommand(
+    { description: "Give a node to a member, or to the organization" },
+    async () => (await import("./node-transfer.ts")).transfer,
+  ),
   "admin name list": lazyCommand(
     { description: "List the aliases: further names of nodes, and names of addresses behind routers" },
     async () => (await name()).list,

@@ -85,7 +85,11 @@ export function makeClient(options: ClientOptions) {
       slug: string,
       id: number,
       request: CheckinRequest,
-      { waitS = 0, signal }: { waitS?: number; signal?: AbortSignal } = {},
+      {
+        waitS = 0,
+        signal,
+        repeatable = waitS === 0,
+      }: { waitS?: number; signal?: AbortSignal; repeatable?: boolean } = {},
     ): Promise<CheckinAnswer> =>
       whole(
         await call({
@@ -96,7 +100,7 @@ export function makeClient(options: ClientOptions) {
           schema: CheckinAnswer,
           timeoutMs: timeoutMs + waitS * 1000,
           ...(signal === undefined ? {} : { signal }),
-          repeatable: waitS === 0,
+          repeatable,
         }),
       ),
 

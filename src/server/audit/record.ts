@@ -32,6 +32,7 @@ export const eventTypes = [
   "node.registered",
   "node.restored",
   "node.revoked",
+  "node.transferred",
   "node.updated",
   "organization.created",
   "organization.deleted",

@@ -58,9 +58,10 @@ export const nowhere = 0;
  * A browser's session counts as its user, except for `public`, which does not look at it.
  * Below /api/org/{slug}/ the caller must belong to the organization, else the answer is 404:
  * member, admin, owner: this role or a higher one; staff who are not members count as members.
+ * own: a member, or a service token; the handler admits members only to what is their own.
  * register: an admin, or no credentials (then the registration token in the body decides).
  */
-export type Access = "public" | "user" | "person" | "staff" | "docs" | "register" | Role;
+export type Access = "public" | "user" | "person" | "staff" | "docs" | "register" | "own" | Role;
 
 export type Call = {
   caller: Caller;
@@ -69,12 +70,14 @@ export type Call = {
   /** The client's network address, behind trusted proxies. */
   address: string;
   request: Request;
+  /** The caller trusts the server's own CA, beside which there is a public certificate. */
+  isOwnCa: boolean;
   /** For how many seconds the answer may be held (RFC 7240, `Prefer: wait=N`). */
   waitS: number;
   /** Checks the caller's rights again, for handlers that waited for something. Throws if the rights have ended. */
   admitAgain(): Promise<void>;
-  /** Throws organization_full if the organization stores its maximum. */
-  requireRoom(input: object): Promise<void>;
+  /** Throws organization_full if the organization stores its maximum, and the request lets it grow. */
+  requireRoom(input: object, grows: () => boolean | Promise<boolean>): Promise<void>;
   /** A parameter of the path. */
   param(name: string): string;
   /** A numeric parameter of the path. */
@@ -181,7 +184,7 @@ type OrganizationRoute<T> = Omit<Description, "grows"> & {
   takes: Input<T>;
   /**
    * Whether this request lets the organization grow. Revocations, changes of rights and requests that only remove or
-   * shorten do not: never refuse them.
+   * shorten do not: never refuse them. Asked only at the maximum, because it may read what is stored.
    */
   grows?(input: T, call: OrganizationCall): boolean | Promise<boolean>;
   handle(call: OrganizationCall, input: T): Promise<Reply> | Reply;
@@ -198,13 +201,9 @@ export function organizationRoute<T>({ grows, ...description }: OrganizationRout
       if (!isInOrganization(call)) throw new AppError("internal", `${description.name} has no organization`);
       const input = takes.read(source);
       if (grows === undefined) return handle(call, input);
-      return requireRoom(call, Object(input), grows(input, call)).then(() => handle(call, input));
+      return call.requireRoom(Object(input), () => grows(input, call)).then(() => handle(call, input));
     },
   };
-}
-
-async function requireRoom(call: Call, input: object, grows: boolean | Promise<boolean>): Promise<void> {
-  if (await grows) await call.requireRoom(input);
 }
 
 /** For `grows`. */

@@ -99,7 +99,7 @@ export async function removeMember(
     const event = memberEvent(org.id, system.now(), by.actor, before.email);
     const revokeWebhooks = ends.revokeTokens === true;
     const reason = `${before.email} was removed`;
-    const ending = { ...ends, revokeWebhooks, actor: by.actor, now: event.at, reason };
+    const ending = { ...ends, isLeaving: true, revokeWebhooks, actor: by.actor, now: event.at, reason };
     const { userId } = before;
     const access = userId === null ? none : await endAccess(tx, { kind: "person", id: userId }, ending, org);
     if (userId !== null) await browserSessions.delete(tx, { userId });

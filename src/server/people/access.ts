@@ -204,6 +204,7 @@ function mayInOrganization(
   access: Route["access"],
 ): boolean {
   if (access === "register") return caller.kind === "none" || rank[role] >= rank.admin;
+  if (access === "own") return !visiting;
   if (access !== "member" && access !== "admin" && access !== "owner") return true;
   return rank[role] >= rank[access] && !(visiting && access !== "member");
 }

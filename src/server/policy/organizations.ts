@@ -52,6 +52,8 @@ export const OrganizationPatch = v.strictObject({
   path_reports: v.optional(v.boolean()),
   /** Whether members need a second factor. */
   second_factor_required: v.optional(v.boolean()),
+  /** Whether the nodes of a user are revoked when the user is removed or disabled. */
+  revoke_leaver_nodes: v.optional(v.boolean()),
 });
 export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
 
@@ -72,6 +74,7 @@ export const Organization = v.object({
   names_to_all: v.boolean(),
   path_reports: v.boolean(),
   second_factor_required: v.boolean(),
+  revoke_leaver_nodes: v.boolean(),
   created_at: v.string(),
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -109,6 +112,7 @@ const shown = organizations.pick(
   "namesToAll",
   "pathReports",
   "secondFactor",
+  "revokeLeaverNodes",
   "createdAt",
 );
 const counted = computed({ nodeCount: integer() });
@@ -133,6 +137,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     names_to_all: org.namesToAll,
     path_reports: org.pathReports,
     second_factor_required: org.secondFactor,
+    revoke_leaver_nodes: org.revokeLeaverNodes,
     created_at: formatTime(org.createdAt),
   };
 }
@@ -164,6 +169,7 @@ export async function createOrganization(
       certificateVersion: request.certificateVersion ?? 1,
       orderKeySealed,
       orderPublic: publicHalf(orderKey),
+      lighthousesRelay: true,
       createdAt: now,
     });
     for (const each of authorities) await insertAuthority(tx, id, each, now);
@@ -242,6 +248,7 @@ export async function patchOrganization(
         namesToAll: after.names_to_all,
         pathReports: after.path_reports,
         secondFactor: after.second_factor_required,
+        revokeLeaverNodes: after.revoke_leaver_nodes,
         ...versionsOf(after),
       },
     );
@@ -262,7 +269,7 @@ export async function patchOrganization(
 /** The fields that a request may change. */
 function changeable(org: Organization) {
   const { name, certificate_version, network6, alive_interval, config_overrides } = org;
-  const { ca_rotation_auto, names_to_all, path_reports, second_factor_required } = org;
+  const { ca_rotation_auto, names_to_all, path_reports, second_factor_required, revoke_leaver_nodes } = org;
   return {
     name,
     certificate_version,
@@ -273,6 +280,7 @@ function changeable(org: Organization) {
     names_to_all,
     path_reports,
     second_factor_required,
+    revoke_leaver_nodes,
   };
 }
 
@@ -287,6 +295,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     names_to_all: patch.names_to_all ?? before.names_to_all,
     path_reports: patch.path_reports ?? before.path_reports,
     second_factor_required: patch.second_factor_required ?? before.second_factor_required,
+    revoke_leaver_nodes: patch.revoke_leaver_nodes ?? before.revoke_leaver_nodes,
   };
 }
 

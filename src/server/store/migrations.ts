@@ -122,6 +122,7 @@ const steps: readonly (readonly string[])[] = [
   ],
   [...policies.create],
   [organizations.add("pathReports"), ...pathTable.create],
+  [organizations.add("lighthousesRelay")],
   [...browserSessions.create],
   [
     ...[totpSecrets, recoveryCodes, wrongCodes].flatMap(({ create }) => create),
@@ -129,6 +130,12 @@ const steps: readonly (readonly string[])[] = [
     organizations.add("secondFactor"),
   ],
   [serviceTokens.add("scopes"), serviceTokens.add("networks")],
+  [
+    nodes.add("ownerId"),
+    nodes.add("ownerKnown"),
+    organizations.add("revokeLeaverNodes"),
+    "CREATE INDEX nodes_owner ON nodes (owner_id) WHERE owner_id IS NOT NULL",
+  ],
   [...passkeys.create, ...usedChallenges.create],
 ];
 

@@ -15,7 +15,7 @@ export const refreshTokens = table(
     /** When the sign-in ends; the same for the whole family. NULL: stored by a release that set no end. */
     endsAt: since(10, integerOrNull()),
     /** The last proof of a second factor in this family; the same for the whole family. */
-    factorAt: since(19, integerOrNull()),
+    factorAt: since(20, integerOrNull()),
   },
   {
     indexes: [

@@ -15,9 +15,9 @@ export const serviceTokens = table(
     createdAt: integer(),
     revokedAt: integerOrNull(),
     /** Words with spaces between. NULL: a token of an earlier release, which has all rights of its role. */
-    scopes: since(20, textOrNull()),
+    scopes: since(21, textOrNull()),
     /** Networks with spaces between from which the token is valid. NULL: from everywhere. */
-    networks: since(20, textOrNull()),
+    networks: since(21, textOrNull()),
   },
   { indexes: ["CREATE INDEX service_tokens_org ON service_tokens (org_id, id)"] },
 );
