@@ -31,6 +31,7 @@ import { healthRoutes } from "./routes/health.ts";
 import { nameRoutes } from "./routes/names.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { passkeyRoutes } from "./routes/passkeys.ts";
+import { resetRoutes } from "./routes/password-reset.ts";
 import { pathRoutes } from "./routes/paths.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
@@ -53,6 +54,7 @@ export function allRoutes(services: Services): Route[] {
     ...browserRoutes(services),
     ...factorRoutes(services),
     ...passkeyRoutes(services),
+    ...resetRoutes(services),
     ...userRoutes(services),
     ...serverRoutes(services),
     ...organizationRoutes(services),

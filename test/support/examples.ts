@@ -2,6 +2,7 @@
 // without an example: add one here.
 
 import * as v from "valibot";
+import { hashToken } from "../../src/pki/opaque.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { offerFirstAccount } from "../../src/server/people/first-account.ts";
 import { addMember } from "../../src/server/people/members.ts";
@@ -243,6 +244,24 @@ const people: Record<string, Maker> = {
     const secret = link?.replace(/^.*#/, "");
     return { on, body: { secret, email: `${world.name("first")}@example.org`, password } };
   },
+  async password_reset_create(_, who) {
+    const body = { email: "nobody@example.org" };
+    if (who === "node") return { body };
+    const mail = { url: "smtp://127.0.0.1:1", from: "vpn@example.org" };
+    return { on: await makeTestServer({ mail }), body };
+  },
+  async password_reset_confirm_create({ server, name }) {
+    await server.person(`${name("person")}@example.org`);
+    const secret = name("secret");
+    await server.db.write((tx) =>
+      tx.run(
+        "INSERT INTO password_resets (secret_hash, user_id, expires_at) SELECT $1, max(id), $2 FROM users",
+        [hashToken(secret), server.clock.ms + 60_000],
+      ),
+    );
+    return { body: { secret, password } };
+  },
+  reset_retrieve: nothing,
   members_list: nothing,
   members_create: ({ name }) => ({ body: { email: `${name("new")}@example.org` } }),
   members_retrieve: aMember,

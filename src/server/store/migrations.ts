@@ -22,6 +22,7 @@ import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
 import { organizations } from "./tables/organizations.ts";
 import { passkeys, usedChallenges } from "./tables/passkeys.ts";
+import { passwordResets } from "./tables/password-resets.ts";
 import { policies } from "./tables/policies.ts";
 import { firewallRules } from "./tables/firewall-rules.ts";
 import { paths as pathTable } from "./tables/paths.ts";
@@ -137,6 +138,7 @@ const steps: readonly (readonly string[])[] = [
     "CREATE INDEX nodes_owner ON nodes (owner_id) WHERE owner_id IS NOT NULL",
   ],
   [...passkeys.create, ...usedChallenges.create],
+  [...passwordResets.create],
 ];
 
 /**
