@@ -35,13 +35,18 @@ export type Exim = AsyncDisposable & {
 export async function startExim(): Promise<Exim> {
   const directory = mkdtempSync(join(tmpdir(), "agent-exim-"));
   chmodSync(directory, 0o755);
-  const port = await freePort();
+  const port = freePort();
   const [certificate, key] = [join(directory, "cert.pem"), join(directory, "key.pem")];
   runSync([
     ..."openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost".split(
       " ",
     ),
-    ...["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
+    "-addext",
+    "subjectAltName=DNS:localhost",
+    "-keyout",
+    key,
+    "-out",
+    certificate,
   ]);
   const uid = Number(runSync(["id", "-u", "Debian-exim"]));
   for (const name of ["spool", "log"]) {

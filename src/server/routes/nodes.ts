@@ -76,12 +76,13 @@ const NodeDeletion = v.strictObject({
 const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
 
 export function nodeRoutes(services: Services): Route[] {
-  return [
+  const routes = [
     ...collectionRoutes(services),
     ...itemRoutes(services),
     ...certificateRoutes(services),
     ...nodesOwnRoutes(services),
   ];
+  return routes.map((each) => ({ ...each, scope: "nodes" }));
 }
 
 function collectionRoutes(services: Services): Route[] {
@@ -90,7 +91,6 @@ function collectionRoutes(services: Services): Route[] {
       method: "GET",
       path: "nodes/",
       access: "member",
-      scope: "nodes",
       name: "nodes_list",
       summary:
         "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user",
@@ -106,7 +106,6 @@ function collectionRoutes(services: Services): Route[] {
       method: "POST",
       path: "nodes/",
       access: "admin",
-      scope: "nodes",
       name: "nodes_create",
       summary: "Create a node before its machine registers",
       grows: always,
@@ -122,7 +121,6 @@ function collectionRoutes(services: Services): Route[] {
       method: "POST",
       path: "nodes/register/",
       access: "register",
-      scope: "nodes",
       name: "nodes_register",
       summary: "Register a machine with its public keys",
       takes: body(RegisterRequest),
@@ -152,7 +150,6 @@ function collectionRoutes(services: Services): Route[] {
       method: "GET",
       path: "revocations/",
       access: "member",
-      scope: "nodes",
       name: "revocations_list",
       summary:
         "Revoked nodes, and how many nodes have applied each revocation; `waiting_for` lists at most 100 that have not",
@@ -181,7 +178,6 @@ function itemRoutes(services: Services): Route[] {
       method: "GET",
       path,
       access: "member",
-      scope: "nodes",
       name: "nodes_retrieve",
       summary: "One node",
       takes: nothing,
@@ -195,7 +191,6 @@ function itemRoutes(services: Services): Route[] {
       method: "PATCH",
       path,
       access: "admin",
-      scope: "nodes",
       name: "nodes_partial_update",
       summary: "Change a node. If its certificate changes, a new one is issued",
       grows: async ({ name, config_overrides: configOverrides }, call) =>
@@ -211,7 +206,6 @@ function itemRoutes(services: Services): Route[] {
       method: "DELETE",
       path,
       access: "own",
-      scope: "nodes",
       name: "nodes_destroy",
       summary:
         "Revoke a node: an administrator any node, a member only their own. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
@@ -244,7 +238,6 @@ function itemRoutes(services: Services): Route[] {
       method: "GET",
       path: `${path}config/`,
       access: "member",
-      scope: "nodes",
       name: "nodes_config",
       summary: "The node's current configuration",
       takes: nothing,
@@ -277,7 +270,6 @@ function certificateRoutes(services: Services): Route[] {
       method: "POST",
       path: `${path}restore/`,
       access: "admin",
-      scope: "nodes",
       name: "nodes_restore",
       summary: "Restore a revoked node",
       takes: body(v.strictObject({})),
@@ -295,7 +287,6 @@ function certificateRoutes(services: Services): Route[] {
       method: "POST",
       path: `${path}renew_cert/`,
       access: "admin",
-      scope: "nodes",
       name: "nodes_renew_cert",
       summary: "Renew the node's certificates",
       takes: body(v.strictObject({})),
@@ -321,7 +312,6 @@ function nodesOwnRoutes(services: Services): Route[] {
       path: `nodes/${id}/download_config/`,
       access: "member",
       node: true,
-      scope: "nodes",
       name: "nodes_download_config",
       summary: "All files of a node; 304 if If-None-Match matches",
       takes: query(DownloadQuery),
@@ -353,7 +343,6 @@ function nodesOwnRoutes(services: Services): Route[] {
       direct: true,
       quiet: true,
       held: true,
-      scope: "nodes",
       name: "nodes_checkin",
       summary: "Report that the node is alive. `Prefer: wait=N` holds the answer until there is news",
       takes: body(CheckinRequest),
