@@ -76,13 +76,12 @@ const NodeDeletion = v.strictObject({
 const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
 
 export function nodeRoutes(services: Services): Route[] {
-  const routes = [
+  return [
     ...collectionRoutes(services),
     ...itemRoutes(services),
     ...certificateRoutes(services),
     ...nodesOwnRoutes(services),
   ];
-  return routes.map((each) => ({ ...each, scope: "nodes" }));
 }
 
 function collectionRoutes(services: Services): Route[] {
@@ -91,6 +90,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "GET",
       path: "nodes/",
       access: "member",
+      scope: "nodes",
       name: "nodes_list",
       summary:
         "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user",
@@ -106,6 +106,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "POST",
       path: "nodes/",
       access: "admin",
+      scope: "nodes",
       name: "nodes_create",
       summary: "Create a node before its machine registers",
       grows: always,
@@ -121,6 +122,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "POST",
       path: "nodes/register/",
       access: "register",
+      scope: "nodes",
       name: "nodes_register",
       summary: "Register a machine with its public keys",
       takes: body(RegisterRequest),
@@ -150,6 +152,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "GET",
       path: "revocations/",
       access: "member",
+      scope: "nodes",
       name: "revocations_list",
       summary:
         "Revoked nodes, and how many nodes have applied each revocation; `waiting_for` lists at most 100 that have not",
@@ -178,6 +181,7 @@ function itemRoutes(services: Services): Route[] {
       method: "GET",
       path,
       access: "member",
+      scope: "nodes",
       name: "nodes_retrieve",
       summary: "One node",
       takes: nothing,
@@ -191,6 +195,7 @@ function itemRoutes(services: Services): Route[] {
       method: "PATCH",
       path,
       access: "admin",
+      scope: "nodes",
       name: "nodes_partial_update",
       summary: "Change a node. If its certificate changes, a new one is issued",
       grows: async ({ name, config_overrides: configOverrides }, call) =>
@@ -206,6 +211,7 @@ function itemRoutes(services: Services): Route[] {
       method: "DELETE",
       path,
       access: "own",
+      scope: "nodes",
       name: "nodes_destroy",
       summary:
         "Revoke a node: an administrator any node, a member only their own. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
@@ -238,6 +244,7 @@ function itemRoutes(services: Services): Route[] {
       method: "GET",
       path: `${path}config/`,
       access: "member",
+      scope: "nodes",
       name: "nodes_config",
       summary: "The node's current configuration",
       takes: nothing,
@@ -270,6 +277,7 @@ function certificateRoutes(services: Services): Route[] {
       method: "POST",
       path: `${path}restore/`,
       access: "admin",
+      scope: "nodes",
       name: "nodes_restore",
       summary: "Restore a revoked node",
       takes: body(v.strictObject({})),
@@ -287,6 +295,7 @@ function certificateRoutes(services: Services): Route[] {
       method: "POST",
       path: `${path}renew_cert/`,
       access: "admin",
+      scope: "nodes",
       name: "nodes_renew_cert",
       summary: "Renew the node's certificates",
       takes: body(v.strictObject({})),
@@ -312,6 +321,7 @@ function nodesOwnRoutes(services: Services): Route[] {
       path: `nodes/${id}/download_config/`,
       access: "member",
       node: true,
+      scope: "nodes",
       name: "nodes_download_config",
       summary: "All files of a node; 304 if If-None-Match matches",
       takes: query(DownloadQuery),
@@ -343,6 +353,7 @@ function nodesOwnRoutes(services: Services): Route[] {
       direct: true,
       quiet: true,
       held: true,
+      scope: "nodes",
       name: "nodes_checkin",
       summary: "Report that the node is alive. `Prefer: wait=N` holds the answer until there is news",
       takes: body(CheckinRequest),
