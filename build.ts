@@ -41,6 +41,20 @@ function commit(): string {
   return result.exitCode === 0 ? result.stdout.toString().trim() : "unknown";
 }
 
+/**
+ * Two lazily loaded parts share tsyringe (of @peculiar/x509), so it has a chunk of its own, which runs before theirs. It
+ * needs this polyfill first.
+ */
+const polyfillFirst: Bun.BunPlugin = {
+  name: "polyfill first",
+  setup(builder) {
+    builder.onLoad({ filter: /tsyringe[\\/]dist[\\/]esm5[\\/]index\.js$/ }, async ({ path }) => ({
+      contents: `import "reflect-metadata/lite";\n${await Bun.file(path).text()}`,
+      loader: "js",
+    }));
+  },
+};
+
 type BuildOptions = {
   version?: string | undefined;
   releaseKeys?: readonly string[];
@@ -64,6 +78,7 @@ export async function build(target: string, outfile: string, options: BuildOptio
       format: "esm",
       bytecode: true,
       splitting: true,
+      plugins: [polyfillFirst],
       minify: true,
       sourcemap: options.sourceMaps === false ? "none" : "linked",
       define: {

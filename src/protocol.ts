@@ -295,12 +295,9 @@ export const CheckinAnswer = v.object({
 });
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
 
+const otp = v.optional(text(64));
 /** `otp`: the code of an authenticator app, or a recovery code. Send it only after `second_factor_required`. */
-export const TokenRequest = v.strictObject({
-  email: text(254),
-  password: text(1024),
-  otp: v.optional(text(64)),
-});
+export const TokenRequest = v.strictObject({ email: text(254), password: text(1024), otp });
 /** Ways to prove a second factor. A later server may have more. */
 export type SecondFactorMethod = "totp" | "recovery_code" | "passkey";
 export const TokenPair = v.object({ access: received(8192), refresh: received(8192) });
@@ -321,7 +318,7 @@ export const ErrorBody = v.object({
       v.maxEntries(10_000),
     ),
   ),
-  /** How a second factor can be proven, with `second_factor_required` and `step_up_required`. */
+  /** With `second_factor_required` and `step_up_required`. */
   methods: v.optional(v.pipe(v.array(received(64)), v.maxLength(16))),
   order: v.optional(jws),
 });

@@ -60,6 +60,11 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "swagger-ui-dist": { homes: /^server\//, reason: "the docs pages are the control plane's" },
   redoc: { homes: /^server\//, reason: "the docs pages are the control plane's" },
   jose: { homes: /^pki\/(tokens|acme-keys)\.ts$/, reason: "algorithms are pinned in one place" },
+  "@simplewebauthn/server": {
+    homes: /^server\/people\/passkeys\.ts$/,
+    reason: "loaded with the first passkey",
+  },
+  nodemailer: { homes: /^server\/people\/mail\.ts$/, reason: "loaded with the first e-mail" },
   "@peculiar/x509": { homes: /^pki\/x509\.ts$/, reason: "needs reflect-metadata before it, and costs 14 ms" },
   "reflect-metadata": { homes: /^pki\/x509\.ts$/, reason: "for @peculiar/x509 alone" },
   "@bufbuild/protobuf": { homes: /^pki\//, reason: "overlay certificates, version 1" },

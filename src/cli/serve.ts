@@ -10,6 +10,7 @@ import type { CommandOutput, Context, Implementation } from "./command.ts";
 import type { Args, Values } from "./values.ts";
 import { dataFlags, dataFlagsOf, readDataOptions } from "./server-flags.ts";
 import { acmeFlags, readAcmeTls, refuseAcmeFlags } from "./acme-flags.ts";
+import { mailFlags, readMail } from "./mail-flags.ts";
 import { withSettingsFile } from "./settings-file.ts";
 import { logOptions } from "./settings.ts";
 
@@ -40,6 +41,7 @@ const args: Args = {
       "acme: get a certificate for the name of --public-url from an ACME server (Let's Encrypt), whose terms you accept",
   },
   ...acmeFlags,
+  ...mailFlags,
   "allow-plain-http": { type: "boolean", description: "Allow plain HTTP on addresses other than loopback" },
   "trusted-proxy": {
     type: "string",
@@ -159,6 +161,7 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
   const releases = values.text("releases");
   const metrics = values.text("metrics-listen");
   const listen = parseListen("--listen", values.text("listen") ?? "127.0.0.1:8420");
+  const mail = await readMail(values);
   const tls = await tlsOf(values, data.publicUrl, listen.hostname);
   return {
     ...data,
@@ -176,6 +179,7 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
     logReads: settings.verbose,
     ...(releases === undefined ? {} : { releasesDirectory: releases }),
     ...(tls === undefined ? {} : { tls }),
+    ...(mail === undefined ? {} : { mail }),
     ...(metrics === undefined ? {} : { metricsListen: parseListen("--metrics-listen", metrics) }),
   };
 }

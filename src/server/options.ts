@@ -35,6 +35,16 @@ export type AcmeOptions = {
   dnsHook?: string;
 };
 
+/** The SMTP server. `url`: smtp: or smtps:, without user and password. */
+export type MailOptions = {
+  url: string;
+  from: string;
+  user?: string;
+  password?: string;
+  /** PEM of CAs for the connection. */
+  trust?: string;
+};
+
 export type ServerOptions = {
   db: Database;
   system: Pick<System, "now" | "random" | "sleep" | "fetch" | "lookup" | "run">;
@@ -58,6 +68,8 @@ export type ServerOptions = {
   acme?: AcmeOptions;
   /** Tell nodes that come by the listener of the own CA to trust the public certificate at `publicUrl`. */
   movesNodes?: boolean;
+  /** Without one, links are handed over by people. */
+  mail?: MailOptions;
   /** The directory of a release that this server mirrors at /releases/. */
   releasesDirectory?: string;
 };

@@ -30,6 +30,8 @@ import { factorRoutes } from "./routes/factors.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { nameRoutes } from "./routes/names.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
+import { passkeyRoutes } from "./routes/passkeys.ts";
+import { resetRoutes } from "./routes/password-reset.ts";
 import { pathRoutes } from "./routes/paths.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
@@ -51,6 +53,8 @@ export function allRoutes(services: Services): Route[] {
     ...peopleRoutes(services),
     ...browserRoutes(services),
     ...factorRoutes(services),
+    ...passkeyRoutes(services),
+    ...resetRoutes(services),
     ...userRoutes(services),
     ...serverRoutes(services),
     ...organizationRoutes(services),

@@ -11,6 +11,8 @@ import type { System } from "../system.ts";
 import { joinHostPort, type Network } from "../ip.ts";
 import { makeApp, type App } from "./app.ts";
 import type { Retention } from "./options.ts";
+import { lostPasskeys } from "./people/passkeys.ts";
+import type { Database } from "./store/database.ts";
 import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
 import type { ListenAddress } from "./http/edge.ts";
 import { offerFirstAccount } from "./people/first-account.ts";
@@ -122,6 +124,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
       ...caFingerprint,
       ...(acme === undefined ? {} : { acme: acme.acme, movesNodes: acme.movesNodes === true }),
     });
+    await warnOfLostPasskeys(db, url, log);
     doors.answerWith(app);
     if (options.isSuccessor === true) doors.bind();
     const metricsUrl = serveMetrics(options, app, log, ends);
@@ -171,4 +174,18 @@ export function firstSteps(link: string, dataFlags: string): string {
     `  ${admin} org create acme --network 10.77.0.0/16 --owner YOU@EXAMPLE.ORG${dataFlags}`,
     `  ${admin} token create acme${dataFlags}`,
   ].join("\n");
+}
+
+/** Passkeys are bound to the host that they were made for. */
+async function warnOfLostPasskeys(db: Database, publicUrl: string, log: Log): Promise<void> {
+  const lost = await lostPasskeys(db, publicUrl);
+  if (lost.length === 0) return;
+  log.warn(
+    "Passkeys of another public name cannot be used; these users sign in another way and add new ones",
+    {
+      public_url: publicUrl,
+      users: lost.slice(0, 20).join(", "),
+      total: lost.length,
+    },
+  );
 }

@@ -122,6 +122,7 @@ test("a second factor is added, asked for at sign-in and before what needs a fre
   );
   expect(await must("admin factor list")).toEqual({
     totp: true,
+    passkeys: 0,
     recovery_codes_left: 10,
     is_required: false,
   });

@@ -27,6 +27,8 @@ export type Browser = AsyncDisposable & {
   requested: string[];
   /** Errors of the pages: refused by their policy, thrown, or logged as errors. */
   complaints: string[];
+  /** A command of the DevTools protocol to the page. */
+  send(method: string, params?: object): Promise<unknown>;
   open(url: string): Promise<void>;
   /** The value of an expression in the page. */
   evaluate(expression: string): Promise<unknown>;
@@ -69,6 +71,7 @@ export async function startBrowser(host: Host): Promise<Browser> {
   return {
     requested: line.requested,
     complaints: line.complaints,
+    send,
     evaluate,
     until,
     async open(url) {

@@ -16,6 +16,7 @@ const packages: Record<string, string> = {
   "/usr/bin/strace": "strace",
   "/usr/bin/wrk": "wrk",
   "/usr/sbin/haproxy": "haproxy",
+  "/usr/sbin/exim4": "exim4-daemon-light",
   "/usr/bin/openssl": "openssl",
   "/usr/bin/xmllint": "libxml2-utils",
   "/usr/bin/plistutil": "libplist-utils",

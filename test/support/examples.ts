@@ -2,12 +2,14 @@
 // without an example: add one here.
 
 import * as v from "valibot";
+import { hashToken } from "../../src/pki/opaque.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { offerFirstAccount } from "../../src/server/people/first-account.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import { ownPage, signInBrowser } from "./browser-session.ts";
 import { addApp, beginApp, type App } from "./factors.ts";
+import { addPasskeyTo, makeAuthenticator } from "./authenticator.ts";
 import { makeKeys, registerNode, registrationToken, type RegisteredNode } from "./nodes.ts";
 import { makeTestServer, password, type TestServer } from "./server.ts";
 
@@ -101,14 +103,16 @@ const aBrowser: Maker = async ({ server }, who) => {
   const session = await server.db.get("SELECT max(id) AS id FROM browser_sessions");
   return { id: Number(session?.["id"]), headers: { ...ownPage, Cookie: `__Host-session=${cookie}` } };
 };
-/** As a new person with an authenticator app, if the caller is a person. */
-const withApp =
-  (make: (app: App) => Example): Maker =>
+/** As a new person, if the caller is a person. */
+const withPerson =
+  (make: (server: TestServer, token: string) => Promise<Example>): Maker =>
   async ({ server, name }, who) => {
     const token = await server.person(`${name("person")}@example.org`);
-    const example = make(await addApp(server, token));
+    const example = await make(server, token);
     return persons.includes(who) ? { ...example, token } : example;
   };
+const withApp = (make: (app: App) => Example) =>
+  withPerson(async (server, token) => make(await addApp(server, token)));
 /** The answer with a body; without it, the status is 204. */
 const withReport =
   (make: Maker): Maker =>
@@ -176,6 +180,33 @@ const people: Record<string, Maker> = {
   },
   user_totp_destroy: withApp(() => ({})),
   user_recovery_codes_create: withApp(() => ({})),
+  user_passkeys_list: nothing,
+  user_passkeys_options: () => ({ body: { current_password: password } }),
+  user_passkeys_create: withPerson(async (server, token) => {
+    const body = { current_password: password };
+    const options = await server.send("POST", "/api/user/passkeys/options/", { token, body });
+    return { body: { name: "laptop", response: makeAuthenticator().create(options.json) } };
+  }),
+  user_passkeys_destroy: withPerson(async (server, token) => {
+    await addPasskeyTo(server, token);
+    const passkey = await server.db.get("SELECT max(id) AS id FROM passkeys");
+    return { id: Number(passkey?.["id"]) };
+  }),
+  session_passkey_options: () => ({ body: {}, headers: ownPage }),
+  session_passkey_create: async ({ server, name }) => {
+    const device = await addPasskeyTo(server, await server.person(`${name("person")}@example.org`));
+    const options = await server.send("POST", "/api/session/passkey/options/", {
+      body: {},
+      headers: ownPage,
+    });
+    return { body: { response: device.get(options.json) }, headers: ownPage };
+  },
+  user_step_up_passkey_options: nothing,
+  user_step_up_passkey_create: withPerson(async (server, token) => {
+    const device = await addPasskeyTo(server, token);
+    const options = await server.send("POST", "/api/user/step_up/passkey/options/", { token });
+    return { body: { response: device.get(options.json) } };
+  }),
   sign_in_retrieve: nothing,
   sign_in_partial_update: () => ({ body: { staff_second_factor: false } }),
   session_create: async (world) => ({
@@ -213,6 +244,24 @@ const people: Record<string, Maker> = {
     const secret = link?.replace(/^.*#/, "");
     return { on, body: { secret, email: `${world.name("first")}@example.org`, password } };
   },
+  async password_reset_create(_, who) {
+    const body = { email: "nobody@example.org" };
+    if (who === "node") return { body };
+    const mail = { url: "smtp://127.0.0.1:1", from: "vpn@example.org" };
+    return { on: await makeTestServer({ mail }), body };
+  },
+  async password_reset_confirm_create({ server, name }) {
+    await server.person(`${name("person")}@example.org`);
+    const secret = name("secret");
+    await server.db.write((tx) =>
+      tx.run(
+        "INSERT INTO password_resets (secret_hash, user_id, expires_at) SELECT $1, max(id), $2 FROM users",
+        [hashToken(secret), server.clock.ms + 60_000],
+      ),
+    );
+    return { body: { secret, password } };
+  },
+  reset_retrieve: nothing,
   members_list: nothing,
   members_create: ({ name }) => ({ body: { email: `${name("new")}@example.org` } }),
   members_retrieve: aMember,

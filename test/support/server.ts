@@ -48,6 +48,7 @@ export type TestServerOptions = Partial<
   Pick<
     ServerOptions,
     | "publicUrl"
+    | "mail"
     | "releasesDirectory"
     | "webhookNetworks"
     | "accessLifetimeS"

@@ -142,6 +142,7 @@ export const unitPrograms: readonly string[] = [
   "/usr/bin/nebula",
   "/usr/bin/nebula-cert",
   "/usr/bin/openssl",
+  "/usr/sbin/exim4",
   "/usr/bin/bsdtar",
   "/usr/bin/xz",
   "/usr/bin/curl",

@@ -59,9 +59,11 @@ async function addMember(context: Context): Promise<void> {
   }));
   if (member === undefined) return;
   const text =
-    member.link === undefined
-      ? `${member.email} is now ${member.role} of ${slug}\n`
-      : `Send this link to ${member.email}. It works once, for 72 hours:\n${member.link}\n`;
+    member.is_emailed === true
+      ? `An invitation was sent to ${member.email}. It works once, for 72 hours\n`
+      : member.link === undefined
+        ? `${member.email} is now ${member.role} of ${slug}\n`
+        : `Send this link to ${member.email}. It works once, for 72 hours:\n${member.link}\n`;
   context.output.result(member, text);
 }
 

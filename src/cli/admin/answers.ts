@@ -28,6 +28,7 @@ export const BrowserSession = v.looseObject({
 
 export const Factors = v.looseObject({
   totp: v.boolean(),
+  passkeys: v.number(),
   recovery_codes_left: v.number(),
   is_required: v.boolean(),
 });
@@ -62,7 +63,11 @@ export const Member = v.looseObject({
   // An older control plane does not say it.
   user_id: v.optional(v.nullable(v.number())),
 });
-export const NewMember = v.looseObject({ ...Member.entries, link: v.optional(text) });
+export const NewMember = v.looseObject({
+  ...Member.entries,
+  link: v.optional(text),
+  is_emailed: v.optional(v.boolean()),
+});
 
 export const Group = v.looseObject({ id: v.number(), name: text, description: text });
 

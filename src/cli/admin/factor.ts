@@ -15,6 +15,7 @@ export const list: Implementation = {
     const factors = await read(context, (api) => api.get("/api/user/factors/", Factors));
     const lines = [
       `Authenticator app: ${factors.totp ? "yes" : "no"}`,
+      `Passkeys: ${factors.passkeys}`,
       `Recovery codes left: ${factors.recovery_codes_left}`,
       ...(factors.is_required ? ["An organization, or your rights as staff, need a second factor."] : []),
     ];

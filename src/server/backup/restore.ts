@@ -222,6 +222,7 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
     // Sessions that ended after the backup must not come back: all users sign in again.
     await tx.run("DELETE FROM refresh_tokens");
     await tx.run("DELETE FROM browser_sessions");
+    await tx.run("DELETE FROM password_resets");
     await tx.run("UPDATE users SET sessions_from = $1", [now]);
     const carried = old === undefined ? undefined : await carryOver(old, tx, now);
     if (old !== undefined) await raiseCounters(tx, await readCounters(old, old.dialect));

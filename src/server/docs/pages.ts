@@ -104,6 +104,27 @@ export function joinPage(): Reply {
   );
 }
 
+/** /reset/#SECRET */
+export function resetPage(): Reply {
+  return page(
+    {
+      title: "New password",
+      head: formStyle,
+      body: `<h1>Choose a new password</h1>
+<form><label for="password">Password</label>
+<input id="password" name="password" type="password" minlength="8" autocomplete="new-password" required autofocus>
+<button>Set password</button><p role="alert"></p></form>`,
+      script: sendScript(
+        "/api/password_reset/confirm/",
+        "{ secret: location.hash.slice(1), password: form.password.value }",
+        `history.replaceState(null, "", location.pathname);
+      document.body.textContent = "The new password is set. All sessions have ended. You can close this page.";`,
+      ),
+    },
+    200,
+  );
+}
+
 /** /setup/#SECRET: the link that a server without users prints. */
 export function setupPage(): Reply {
   return page(

@@ -39,6 +39,10 @@ export const limits = {
   },
   /** Tokens from one network that were never issued. */
   token: { limits: [{ times: 10, withinMs: minute }], reason: wrong },
+  /** Requests for a new password from one network. */
+  resetsFrom: { limits: [{ times: 10, withinMs: hour }], reason: "Too many requests for a new password." },
+  /** The same for one user. */
+  resets: { limits: [{ times: 3, withinMs: hour }], reason: "Too many requests for a new password." },
   /** Resumed registrations of one node. */
   resume: {
     limits: [{ times: 10, withinMs: hour }],

@@ -16,7 +16,6 @@ import { browserSessions, idleMs, longestMs } from "../store/tables/browser-sess
 import { rememberNetwork } from "../store/tables/known-networks.ts";
 import { users } from "../store/tables/users.ts";
 import { admit } from "./sessions.ts";
-import type { Proven } from "./sign-in.ts";
 
 export const BrowserSession = v.object({
   id: v.number(),
@@ -44,7 +43,7 @@ const usedEveryMs = 60_000;
  */
 export async function startSession(
   { db, system }: Store,
-  { userId, passwordHash }: Proven,
+  { userId, passwordHash }: { userId: number; passwordHash?: string | undefined },
   {
     address,
     request,
@@ -56,7 +55,7 @@ export async function startSession(
   const device = clean(request.headers.get("user-agent") ?? "").slice(0, maxDeviceLength);
   const endsAt = await db.writeFor({ user: userId }, async (tx) => {
     const now = system.now();
-    const at = await admit(tx, userId, passwordHash, now);
+    const at = await admit(tx, userId, passwordHash ?? null, now);
     await rememberNetwork(tx, { userId, network: networkOf(address), now });
     if (former !== undefined) await browserSessions.delete(tx, { tokenHash: hashToken(former) });
     const times = { createdAt: at, lastUsedAt: at, endsAt: at + longestMs, factorAt };

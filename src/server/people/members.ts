@@ -9,6 +9,7 @@ import { quoteWord } from "../../plan.ts";
 import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { principal, record, type Actor } from "../audit/record.ts";
+import { sendMail } from "./mail.ts";
 import { requireRole } from "./late-rights.ts";
 import { confirmOwner, type OwnerConfirmation } from "./ownership.ts";
 import { signIn, type Origin, type SignInServices } from "./sign-in.ts";
@@ -34,8 +35,12 @@ export const Member = v.object({
   user_id: v.nullable(v.number()),
 });
 export type Member = v.InferOutput<typeof Member>;
-/** `link` is shown once. The inviter passes it on. */
-export const NewMember = v.object({ ...Member.entries, link: v.optional(v.string()) });
+/** `link` is shown once. The inviter passes it on, unless it was sent by e-mail. */
+export const NewMember = v.object({
+  ...Member.entries,
+  link: v.optional(v.string()),
+  is_emailed: v.optional(v.boolean()),
+});
 export type NewMember = v.InferOutput<typeof NewMember>;
 
 type Store = Pick<ServerOptions, "db" | "system" | "publicUrl">;
@@ -116,6 +121,23 @@ export async function addMember(
       hint: `To change the role: \`${brand.executable} admin member update ${org.slug} ${quoteWord(email)} --role ROLE\`.`,
     });
   });
+}
+
+/** Sends the link of an invitation, and takes it out of the answer. If that fails, the inviter passes it on. */
+export async function emailInvitation(
+  { mail, log, publicUrl }: Pick<ServerOptions, "mail" | "log" | "publicUrl">,
+  { slug }: Pick<Org, "slug">,
+  { link, ...member }: NewMember,
+): Promise<NewMember> {
+  if (link === undefined || mail === undefined) return link === undefined ? member : { ...member, link };
+  const text = `You are invited to the organization ${slug} at ${publicUrl}.\n\nThis link accepts the invitation. It works once, for 72 hours:\n${link}\n`;
+  try {
+    await sendMail(mail, { to: member.email, subject: `${brand.title}: invitation to ${slug}`, text });
+    return { ...member, is_emailed: true };
+  } catch (error) {
+    log.warn("Cannot send an invitation", { reason: error instanceof Error ? error.message : String(error) });
+    return { ...member, link, is_emailed: false };
+  }
 }
 
 const openInvitation = computed({

@@ -9,6 +9,8 @@ import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
+import { passkeys } from "../store/tables/passkeys.ts";
+import { users } from "../store/tables/users.ts";
 import { recoveryCodes, totpSecrets } from "../store/tables/second-factors.ts";
 import { userEvent } from "./people.ts";
 import { hashRecoveryCode, methodsOf, totpContext, type FactorServices } from "./second-factor.ts";
@@ -17,6 +19,7 @@ import { doStaffNeedFactor } from "./step-up.ts";
 
 export const Factors = v.object({
   totp: v.boolean(),
+  passkeys: v.number(),
   recovery_codes_left: v.number(),
   /** An organization of the user, or staff, require a second factor. */
   is_required: v.boolean(),
@@ -29,12 +32,13 @@ const recoveryCodeCount = 10;
 const recoveryCodeBytes = 10;
 
 export async function factorsOf(
-  reader: Pick<Reader, "get">,
+  reader: Pick<Reader, "get" | "all">,
   userId: number,
 ): Promise<v.InferOutput<typeof Factors>> {
   const left = "SELECT count(*) AS n FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL";
   return {
     totp: (await methodsOf(reader, userId)).includes("totp"),
+    passkeys: (await passkeys.all(reader, { userId })).length,
     recovery_codes_left: await queryNumber(reader, left, [userId]),
     is_required: await isRequired(reader, userId),
   };
@@ -105,10 +109,7 @@ export async function removeTotp(
   await db.write(async (tx) => {
     if ((await totpSecrets.delete(tx, { userId })) === 0)
       throw new AppError("not_found", "You have no authenticator app.");
-    if ((await methodsOf(tx, userId)).length === 0) {
-      if (await isRequired(tx, userId)) throw lastFactor();
-      await recoveryCodes.delete(tx, { userId });
-    }
+    await requireRemainingFactor(tx, userId);
     await record(tx, {
       ...userEvent(system, actor, email),
       type: "user.factor_removed",
@@ -117,7 +118,15 @@ export async function removeTotp(
   });
 }
 
-export function lastFactor(): AppError {
+/** After a removal. Throws conflict if nothing is left of what the user needs; without a factor, recovery codes end. */
+export async function requireRemainingFactor(tx: Transaction, userId: number): Promise<void> {
+  if ((await methodsOf(tx, userId)).length > 0) return;
+  const user = await users.find(tx, { id: userId });
+  if (user?.passwordHash === "" || (await isRequired(tx, userId))) throw lastFactor();
+  await recoveryCodes.delete(tx, { userId });
+}
+
+function lastFactor(): AppError {
   return new AppError("conflict", "This is your last second factor, and you need one.", {
     hint: "Add another second factor first. Who loses the phone asks the operator: `agent admin user reset-factors EMAIL` on the server.",
   });
@@ -141,7 +150,8 @@ export async function makeRecoveryCodes(
   });
 }
 
-async function replaceRecoveryCodes(
+/** New recovery codes instead of the present ones. */
+export async function replaceRecoveryCodes(
   tx: Transaction,
   { random }: ServerOptions["system"],
   userId: number,
@@ -164,6 +174,7 @@ export async function resetFactors(
 ): Promise<void> {
   await db.write(async (tx) => {
     await totpSecrets.delete(tx, { userId });
+    await passkeys.delete(tx, { userId });
     await recoveryCodes.delete(tx, { userId });
     await endSessions(tx, userId, system.now());
     await record(tx, {

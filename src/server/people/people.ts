@@ -15,6 +15,7 @@ import type { Turn } from "./turns.ts";
 import { pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
 import { NotUnique, type Database, type Transaction } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
+import { passwordResets } from "../store/tables/password-resets.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 
 /** Stored in lower case: two users never differ only by case. */
@@ -152,6 +153,7 @@ export async function setPassword(
     const unchanged = proven === undefined ? {} : { passwordHash: proven.passwordHash, isActive: true };
     const changed = await users.update(tx, { id: userId, ...unchanged }, { passwordHash: hashed });
     if (changed === 0) throw wrongCredentials();
+    await passwordResets.delete(tx, { userId });
     await endSessions(tx, userId, system.now());
     await record(tx, { ...userEvent(system, actor, String(userId)), type: "user.password_changed" });
   });

@@ -25,16 +25,19 @@ export const totpContext = (userId: number) => `totp/${userId}`;
 /** As users type them: any case, with spaces and dashes. */
 export const hashRecoveryCode = (code: string) => hashToken(code.toLowerCase().replaceAll(/[\s-]/g, ""));
 
-const counts = computed({ totp: integer(), codes: integer() });
+const counts = computed({ totp: integer(), codes: integer(), keys: integer() });
 const countFactors = `SELECT
   (SELECT count(*) FROM totp_secrets WHERE user_id = $1 AND confirmed_at IS NOT NULL) AS totp,
+  (SELECT count(*) FROM passkeys WHERE user_id = $1) AS keys,
   (SELECT count(*) FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL) AS codes`;
 
 /** How the user can prove a second factor; none if the user has none. Recovery codes alone are no factor. */
 export async function methodsOf(reader: Pick<Reader, "get">, userId: number): Promise<SecondFactorMethod[]> {
-  const { totp, codes } = (await queryOne(reader, counts, countFactors, [userId])) ?? { totp: 0, codes: 0 };
-  if (totp === 0) return [];
-  return ["totp", ...(codes > 0 ? (["recovery_code"] as const) : [])];
+  const none = { totp: 0, codes: 0, keys: 0 };
+  const { totp, codes, keys } = (await queryOne(reader, counts, countFactors, [userId])) ?? none;
+  if (totp + keys === 0) return [];
+  const all = { totp, passkey: keys, recovery_code: codes };
+  return (["totp", "passkey", "recovery_code"] as const).filter((method) => all[method] > 0);
 }
 
 /**

@@ -51,13 +51,17 @@ export async function signIn(
   const { turn, device } = attempt;
   const check = () => checkGuess(throttle, attempt);
   check();
-  const matches = await passwords.verify(password, user?.passwordHash, {
-    turn,
-    before: check,
-    after: (matched) => {
-      if (!matched || user?.isActive !== true) countGuess(throttle, attempt);
+  const matches = await passwords.verify(
+    password,
+    user?.passwordHash === "" ? undefined : user?.passwordHash,
+    {
+      turn,
+      before: check,
+      after: (matched) => {
+        if (!matched || user?.isActive !== true) countGuess(throttle, attempt);
+      },
     },
-  });
+  );
   const isAccepted = user !== undefined && matches && user.isActive;
   meters.login(isAccepted ? "ok" : "failed");
   if (isAccepted) {
@@ -125,7 +129,7 @@ export async function signInForTokens(
 /** Makes the device known, or known for longer. */
 export async function cookieOfDevice(
   { sessions, publicUrl }: { sessions: Pick<Sessions, "signDevice">; publicUrl: string },
-  { userId, device }: Proven,
+  { userId, device }: Pick<Proven, "userId" | "device">,
 ): Promise<string> {
   const token = await sessions.signDevice(userId, device);
   return makeCookie(deviceCookie(userId), token, knownForMs / 1000, publicUrl);

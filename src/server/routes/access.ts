@@ -15,7 +15,15 @@ import {
   GroupRequest,
 } from "../policy/groups.ts";
 import { ListQuery } from "../http/lists.ts";
-import { addMember, findMember, Member, memberColumns, memberOf, NewMember } from "../people/members.ts";
+import {
+  addMember,
+  emailInvitation,
+  findMember,
+  Member,
+  memberColumns,
+  memberOf,
+  NewMember,
+} from "../people/members.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import { Email } from "../people/people.ts";
 import { AccessReport, reportOf, tokensOf, type Access } from "../offboarding/left-access.ts";
@@ -106,12 +114,15 @@ function memberChanges(services: Services): Route[] {
       fresh: true,
       name: "members_create",
       summary:
-        "Add a user that the operator created, or invite an address (the answer has a link). Staff and members of other organizations are invited too",
+        "Add a user that the operator created, or invite an address: by e-mail where an SMTP server is configured, else the answer has a link. Staff and members of other organizations are invited too",
       grows: always,
       takes: body(MemberRequest),
       answers: { 201: { description: "The member, or the invitation with its link", schema: NewMember } },
       errors: ["conflict"],
-      handle: async (call, input) => created(await addMember(services, call.org, input, by(call))),
+      handle: async (call, input) =>
+        created(
+          await emailInvitation(services, call.org, await addMember(services, call.org, input, by(call))),
+        ),
     }),
     organizationRoute({
       people: true,

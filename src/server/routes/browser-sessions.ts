@@ -8,7 +8,7 @@ import { cookiesOf, makeSessionCookie, readCookie, sessionCookie } from "../http
 import { ListQuery, listReply } from "../http/lists.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
 import { created, noContent } from "../http/reply.ts";
-import { body, id, nothing, query, route, type Route } from "../http/route.ts";
+import { body, id, nothing, query, route, type Call, type Reply, type Route } from "../http/route.ts";
 import {
   BrowserSession,
   endSession,
@@ -22,7 +22,12 @@ import type { Services } from "../services.ts";
 import { longestMs } from "../store/tables/browser-sessions.ts";
 import { Me, originOf, personOf } from "./people.ts";
 
-const Started = v.object({ ...Me.entries, expires_at: v.string() });
+/** The answer of every sign-in with a browser. */
+export const Started = {
+  description: "The user, and when the session ends at the latest",
+  schema: v.object({ ...Me.entries, expires_at: v.string() }),
+  headers: { "Set-Cookie": "The session, and a cookie by which the device is known" },
+};
 
 export function browserRoutes(services: Services): Route[] {
   return [...signingIn(services), ...ownSessions(services)];
@@ -42,11 +47,7 @@ function signingIn(services: Services): Route[] {
         "Sign in with a browser. Only for pages of this control plane: `Origin` must be its own, `Sec-Fetch-Site` same-origin",
       takes: body(TokenRequest),
       answers: {
-        201: {
-          description: "The user, and when the session ends at the latest",
-          schema: Started,
-          headers: { "Set-Cookie": "The session, and a cookie by which the device is known" },
-        },
+        201: Started,
       },
       errors: ["invalid_credentials", "second_factor_required", "invalid_code", "cross_site", "tls_required"],
       async handle(call, input) {
@@ -55,20 +56,8 @@ function signingIn(services: Services): Route[] {
         requireSecurePage(request);
         const proven = await signIn(services, input, originOf(call));
         const factorAt = await provenAtSignIn(services, proven, input.otp, address);
-        const former = readCookie(cookiesOf(request), sessionCookie);
-        const { token, endsAt } = await startSession(services, proven, {
-          address,
-          request,
-          former,
-          factorAt,
-        });
         const email = input.email.trim().toLowerCase();
-        const me = { id: proven.userId, email, is_staff: proven.isStaff };
-        const session = makeSessionCookie(token, longestMs / 1000);
-        return {
-          ...created({ ...me, expires_at: formatTime(endsAt) }),
-          cookies: [session, await cookieOfDevice(services, proven)],
-        };
+        return startedReply(services, call, { ...proven, email, factorAt });
       },
     }),
     route({
@@ -92,6 +81,28 @@ function signingIn(services: Services): Route[] {
       },
     }),
   ];
+}
+
+type Person = { userId: number; email: string; isStaff: boolean; factorAt: number | null };
+
+/** Begins the session of a user who has proven everything. */
+export async function startedReply(
+  services: Services,
+  { request, address }: Call,
+  { userId, email, isStaff, ...proven }: Person & { passwordHash?: string; device?: string },
+): Promise<Reply> {
+  const former = readCookie(cookiesOf(request), sessionCookie);
+  const { factorAt, passwordHash, device } = proven;
+  const from = { address, request, former, factorAt };
+  const { token, endsAt } = await startSession(services, { userId, passwordHash }, from);
+  const me = { id: userId, email, is_staff: isStaff };
+  return {
+    ...created({ ...me, expires_at: formatTime(endsAt) }),
+    cookies: [
+      makeSessionCookie(token, longestMs / 1000),
+      await cookieOfDevice(services, { userId, ...(device === undefined ? {} : { device }) }),
+    ],
+  };
 }
 
 function ownSessions(services: Services): Route[] {

@@ -20,7 +20,7 @@ import type { Services } from "../services.ts";
 import { originOf, personOf } from "./people.ts";
 
 const Code = v.strictObject({ otp: v.pipe(v.string(), v.minLength(1), v.maxLength(64)) });
-const TotpRequest = v.strictObject({
+export const FirstFactor = v.strictObject({
   /** Needed for the first second factor: a stolen session alone must not add one. */
   current_password: v.optional(v.pipe(v.string(), v.maxLength(1024))),
 });
@@ -87,7 +87,7 @@ function totpRoutes(services: Services): Route[] {
       fresh: true,
       name: "user_totp_create",
       summary: "A secret for an authenticator app, shown once. It counts after its first code",
-      takes: body(TotpRequest),
+      takes: body(FirstFactor),
       answers: { 201: { description: "The secret", schema: NewTotp } },
       errors: ["invalid_credentials", "throttled"],
       async handle(call, { current_password }) {
@@ -134,7 +134,7 @@ function totpRoutes(services: Services): Route[] {
 }
 
 /** With a second factor, the route asks for that instead. */
-async function requirePasswordForFirst(
+export async function requirePasswordForFirst(
   services: Services,
   call: Call,
   password: string | undefined,

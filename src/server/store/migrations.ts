@@ -21,6 +21,8 @@ import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
 import { organizations } from "./tables/organizations.ts";
+import { passkeys, usedChallenges } from "./tables/passkeys.ts";
+import { passwordResets } from "./tables/password-resets.ts";
 import { policies } from "./tables/policies.ts";
 import { firewallRules } from "./tables/firewall-rules.ts";
 import { paths as pathTable } from "./tables/paths.ts";
@@ -135,6 +137,8 @@ const steps: readonly (readonly string[])[] = [
     organizations.add("revokeLeaverNodes"),
     "CREATE INDEX nodes_owner ON nodes (owner_id) WHERE owner_id IS NOT NULL",
   ],
+  [...passkeys.create, ...usedChallenges.create],
+  [...passwordResets.create],
 ];
 
 /**

@@ -94,7 +94,7 @@ describe("with a second factor", () => {
     expect(codeOf(await signIn(first))).toEqual([401, "invalid_code"]);
     expect(codeOf(await signIn(second.toUpperCase().replaceAll("-", " ")))).toEqual(ok);
     const factors = await server.send("GET", "/api/user/factors/", { token: owner });
-    expect(factors.json).toEqual({ totp: true, recovery_codes_left: 8, is_required: false });
+    expect(factors.json).toEqual({ totp: true, passkeys: 0, recovery_codes_left: 8, is_required: false });
   });
 
   test("secrets and codes are stored sealed and hashed", async () => {

@@ -16,6 +16,7 @@ export const users = table("users", {
   id: serial,
   /** Lower case. */
   email: text("UNIQUE"),
+  /** "" for a user without a password. */
   passwordHash: text(),
   isStaff: truth(0),
   isActive: truth(1),

@@ -1,0 +1,45 @@
+// Sends e-mail over the SMTP server that `serve` was given. Its failures are told to the caller: an invitation then has its
+// link in the answer, as without an SMTP server.
+
+import { AppError } from "../../errors.ts";
+import { isLoopback } from "../../loopback.ts";
+import type { MailOptions } from "../options.ts";
+
+export type Message = { to: string; subject: string; text: string };
+
+const waitMs = 10_000;
+
+/** Throws `failed` with the reason. */
+export async function sendMail(options: MailOptions, { to, subject, text }: Message): Promise<void> {
+  const { url, from, user, password, trust } = options;
+  const { protocol, hostname, port } = new URL(url);
+  const { createTransport } = await import("nodemailer");
+  const transport = createTransport({
+    host: hostname.replace(/^\[(.*)\]$/, "$1"),
+    ...(port === "" ? {} : { port: Number(port) }),
+    secure: protocol === "smtps:",
+    // A password or a link with a secret never crosses a network unencrypted.
+    requireTLS: !isLoopback(hostname),
+    ...(trust === undefined ? {} : { tls: { ca: trust } }),
+    ...(user === undefined ? {} : { auth: { user, pass: password ?? "" } }),
+    connectionTimeout: waitMs,
+    greetingTimeout: waitMs,
+    socketTimeout: waitMs,
+    disableFileAccess: true,
+    disableUrlAccess: true,
+  });
+  try {
+    await transport.sendMail({
+      from: { name: "", address: from },
+      to: { name: "", address: to },
+      subject,
+      text,
+      headers: { "Auto-Submitted": "auto-generated" },
+    });
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new AppError("failed", `Cannot send e-mail by ${hostname}: ${reason}`, { cause: error });
+  } finally {
+    transport.close();
+  }
+}

@@ -1,0 +1,120 @@
+// An authenticator in software: makes passkeys and signs with them, as browsers pass it on. Its faults are for tests of
+// refusals.
+
+import { createHash, createSign, generateKeyPairSync, randomBytes } from "node:crypto";
+import { isoCBOR } from "@simplewebauthn/server/helpers";
+import * as v from "valibot";
+import { password, type TestServer } from "./server.ts";
+
+const Options = v.looseObject({
+  challenge: v.string(),
+  rp: v.optional(v.looseObject({ id: v.string() })),
+  user: v.optional(v.looseObject({ id: v.string() })),
+  rpId: v.optional(v.string()),
+});
+
+/** What differs from a well-behaved browser and device. */
+export type Fault = {
+  origin?: string;
+  rpId?: string;
+  isVerified?: boolean;
+  counter?: number;
+  challenge?: string;
+};
+
+const sha256 = (data: string | Uint8Array) => createHash("sha256").update(data).digest();
+const encode = (data: string | Uint8Array) => Buffer.from(data).toString("base64url");
+
+export function makeAuthenticator({ origin = "https://control.example" } = {}) {
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  const credentialId = randomBytes(32);
+  let counter = 0;
+  let userHandle: string | null = null;
+
+  const clientData = (type: string, challenge: string, fault: Fault) =>
+    Buffer.from(JSON.stringify({ type, challenge, origin: fault.origin ?? origin, crossOrigin: false }));
+  /** Flags: user present 1, verified 4, with a credential 64. */
+  const dataOf = (rpId: string, fault: Fault, credential = Buffer.alloc(0)) => {
+    const flags = 1 + (fault.isVerified === false ? 0 : 4) + (credential.length > 0 ? 64 : 0);
+    const head = Buffer.alloc(5);
+    head.writeUInt8(flags);
+    head.writeUInt32BE(fault.counter ?? counter, 1);
+    return Buffer.concat([sha256(fault.rpId ?? rpId), head, credential]);
+  };
+
+  return {
+    /** From here on the device counts its signatures. */
+    set counter(value: number) {
+      counter = value;
+    },
+    create(options: unknown, fault: Fault = {}) {
+      const { challenge, rp, user } = v.parse(Options, options);
+      userHandle = user?.id ?? null;
+      const { x = "", y = "" } = publicKey.export({ format: "jwk" });
+      const key = new Map<number, number | Uint8Array<ArrayBuffer>>([
+        [1, 2],
+        [3, -7],
+        [-1, 1],
+        [-2, new Uint8Array(Buffer.from(x, "base64url"))],
+        [-3, new Uint8Array(Buffer.from(y, "base64url"))],
+      ]);
+      const length = Buffer.alloc(2);
+      length.writeUInt16BE(credentialId.length);
+      const credential = Buffer.concat([Buffer.alloc(16), length, credentialId, isoCBOR.encode(key)]);
+      const authData = new Uint8Array(dataOf(rp?.id ?? "", fault, credential));
+      const attestation = new Map<string, unknown>([
+        ["fmt", "none"],
+        ["attStmt", new Map()],
+        ["authData", authData],
+      ]);
+      return {
+        id: encode(credentialId),
+        rawId: encode(credentialId),
+        type: "public-key",
+        authenticatorAttachment: "platform",
+        clientExtensionResults: {},
+        response: {
+          clientDataJSON: encode(clientData("webauthn.create", fault.challenge ?? challenge, fault)),
+          attestationObject: encode(isoCBOR.encode(attestation as Parameters<typeof isoCBOR.encode>[0])),
+          transports: ["internal", "hybrid"],
+        },
+      };
+    },
+    get(options: unknown, fault: Fault = {}) {
+      const { challenge, rpId = "" } = v.parse(Options, options);
+      if (counter > 0) counter++;
+      const data = clientData("webauthn.get", fault.challenge ?? challenge, fault);
+      const authenticatorData = dataOf(rpId, fault);
+      const signature = createSign("sha256")
+        .update(Buffer.concat([authenticatorData, sha256(data)]))
+        .sign(privateKey);
+      return {
+        id: encode(credentialId),
+        rawId: encode(credentialId),
+        type: "public-key",
+        clientExtensionResults: {},
+        response: {
+          clientDataJSON: encode(data),
+          authenticatorData: encode(authenticatorData),
+          signature: encode(signature),
+          userHandle,
+        },
+      };
+    },
+  };
+}
+export type Authenticator = ReturnType<typeof makeAuthenticator>;
+
+/** Adds a passkey to the user of the token. */
+export async function addPasskeyTo(server: TestServer, token: string): Promise<Authenticator> {
+  const device = makeAuthenticator();
+  const path = "/api/user/passkeys/";
+  const options = await server.send("POST", `${path}options/`, {
+    token,
+    body: { current_password: password },
+  });
+  const body = { name: "laptop", response: device.create(options.json) };
+  const added = await server.send("POST", path, { token, body });
+  if (added.status !== 201) throw new Error(`No passkey: ${added.status} ${added.text}`);
+  return device;
+}
