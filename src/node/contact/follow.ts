@@ -32,7 +32,7 @@ export type FollowEdge = {
   isAsked?: boolean;
   log: Log;
   system: EngineRunner &
-    Pick<System, "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
+    Pick<System, "fetch" | "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
   /** Reports how this node reaches its peers. */
   paths?: PathReporter;
   /** Called after each answer. */
@@ -230,6 +230,7 @@ export async function followOnce(
     notStarted = error;
     return undefined;
   });
+  if (answer.move !== undefined) await (await import("./move.ts")).obeyMove(answer.move, organization, edge);
   await names.take(answer.names, async (others) => (await ask({ ...waiting, waitS: 0 }, others)).names);
   const { directory } = organization;
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
