@@ -1,0 +1,175 @@
+// A replica that was suspended in a turn of a loop continues while another replica has the lease: it changes nothing. Each
+// piece of work is made due in that moment, and is done once the lease is back.
+
+import { expect, test } from "bun:test";
+import { openPostgres } from "../../src/server/store/postgres.ts";
+import { realSystem } from "../../src/system.ts";
+import { registerNode } from "../support/nodes.ts";
+import {
+  createDatabase,
+  createMigrated,
+  describePostgres,
+  migrated,
+  startPostgres,
+  unsynced,
+} from "../support/postgres.ts";
+import { makeTestServer, type TestServer } from "../support/server.ts";
+
+/** How often leases are renewed, and how long the pauses of loops are here. */
+const [renewEveryMs, pauseMs] = [2500, 50];
+const hourMs = 3_600_001;
+
+type Case = {
+  loop: string;
+  /** SQL statements. */
+  due: readonly string[];
+  /** How many rows still wait. */
+  left: string;
+};
+
+const cases: Readonly<Record<string, Case>> = {
+  "events become deliveries": {
+    loop: "webhook deliveries",
+    due: ["UPDATE webhooks SET seen_event_id = 0"],
+    left: "SELECT count(*) AS n FROM webhooks WHERE seen_event_id = 0",
+  },
+  "deliveries are sent": {
+    loop: "webhook deliveries",
+    due: ["UPDATE deliveries SET next_at = 1"],
+    left: "SELECT count(*) AS n FROM deliveries WHERE next_at = 1",
+  },
+  "former certificates are blocked": {
+    loop: "upkeep of nodes",
+    due: [
+      "UPDATE certificates SET state = 'former', block_after = 1, block_version = 1 WHERE node_id = $former",
+    ],
+    left: "SELECT count(*) AS n FROM certificates WHERE node_id = $former AND state = 'former'",
+  },
+  "held names are freed": {
+    loop: "upkeep of nodes",
+    due: [
+      "INSERT INTO held_names (org_id, name, node_id, held_until, free_at) VALUES (1, 'gone', $revoked, 1, 1)",
+    ],
+    left: "SELECT count(*) AS n FROM held_names WHERE name = 'gone'",
+  },
+  "late names are published": {
+    loop: "upkeep of nodes",
+    due: ["UPDATE nodes SET name = 'renamed' WHERE id = $node"],
+    left: "SELECT count(*) AS n FROM nodes WHERE id = $node AND named_as NOT LIKE 'renamed %'",
+  },
+  "a rolling update ends": {
+    loop: "upkeep of nodes",
+    due: ["UPDATE organizations SET move_open = 1 WHERE slug = 'empty'"],
+    left: "SELECT count(*) AS n FROM organizations WHERE move_open = 1",
+  },
+  "an expiring certificate is announced": {
+    loop: "upkeep of nodes",
+    due: ["UPDATE certificates SET not_after = $soon WHERE node_id = $node AND state = 'current'"],
+    left: "SELECT count(*) AS n FROM certificates WHERE not_after = $soon AND kind = 'overlay' AND expiring_told_at IS NULL",
+  },
+  "an unconfirmed policy goes back": {
+    loop: "policies",
+    due: ["UPDATE policies SET unconfirmed_until = 1 WHERE org_id = 1"],
+    left: "SELECT count(*) AS n FROM policies WHERE unconfirmed_until IS NOT NULL",
+  },
+  "a policy is tested": {
+    loop: "policies",
+    due: ["UPDATE policies SET text = 'rules: []', checked_state = '' WHERE org_id = 1"],
+    left: "SELECT count(*) AS n FROM policies WHERE checked_state = ''",
+  },
+  "an expiring CA is announced": {
+    loop: "CA rotations",
+    due: ["UPDATE authorities SET not_after = $soon WHERE org_id = 2"],
+    left: `SELECT count(*) AS n FROM organizations WHERE id = 2
+      AND NOT EXISTS (SELECT 1 FROM events WHERE org_id = 2 AND type = 'ca.expiring')`,
+  },
+  "paths of revoked nodes are deleted": {
+    loop: "upkeep of paths",
+    due: [
+      `INSERT INTO paths (node_id, peer, org_id, path, relays, probe, at)
+         VALUES ($revoked, '10.77.0.9', 1, 'direct', '[]', 'answers', 1)`,
+    ],
+    left: "SELECT count(*) AS n FROM paths",
+  },
+  "ended sessions are deleted": {
+    loop: "retention",
+    due: ["UPDATE refresh_tokens SET expires_at = 1"],
+    left: "SELECT count(*) AS n FROM refresh_tokens WHERE expires_at = 1",
+  },
+};
+
+describePostgres("a replica without its leases", () => {
+  test("does nothing of what is due", async () => {
+    await using cluster = await startPostgres(unsynced);
+    await createMigrated(cluster.directory);
+    const url = await createDatabase(cluster.directory, migrated);
+    /** `isAsleep`: it no longer renews its leases. */
+    const replica = { isSuspended: false, isAsleep: false };
+    const sleep = async (ms: number, signal?: AbortSignal) => {
+      await realSystem().sleep(Math.min(ms, pauseMs), signal);
+      const isHeld = () => ms === renewEveryMs && replica.isSuspended && signal?.aborted !== true;
+      while (isHeld()) {
+        replica.isAsleep = true;
+        await Bun.sleep(5);
+      }
+    };
+    const open = async (now: () => number) => ({ db: await openPostgres({ url, now }), dispose: () => {} });
+    const network = { sleep, fetch: async () => new Response(null, { status: 204 }) };
+    await using server = await makeTestServer({ open, network });
+    const ids = await furnish(server);
+    const { db, log, clock } = server;
+    const words = { ...ids, soon: clock.ms + 86_400_000 };
+    const insert = (sql: string) =>
+      Object.entries(words).reduce((text, [word, value]) => text.replaceAll(`$${word}`, String(value)), sql);
+    const run = (sql: string) => db.write((tx) => tx.run(insert(sql)));
+    const countOf = async (sql: string) => Number((await db.get(insert(sql)))?.["n"]);
+    const until = async (done: () => boolean | Promise<boolean>) => {
+      while (!(await done())) await Bun.sleep(10);
+    };
+    const refusals = (loop: string) =>
+      log.filter((line) => line.includes(`Another replica has taken over: ${loop}`)).length;
+    const held = "SELECT count(*) AS n FROM leases WHERE holder NOT IN ('', 'another')";
+    const unsettled = "SELECT count(*) AS n FROM deliveries WHERE next_at IS NOT NULL";
+    const loops = new Set(Object.values(cases).map(({ loop }) => loop));
+
+    for (const [name, { loop, due, left }] of Object.entries(cases)) {
+      await until(async () => (await countOf(held)) === loops.size);
+      // The outcome of a delivery under way is taken from a former holder, too.
+      await until(async () => (await countOf(unsettled)) === 0);
+      replica.isSuspended = true;
+      await until(() => replica.isAsleep);
+      await run("UPDATE leases SET holder = 'another', fence = fence + 1, expires_at = 9000000000000000");
+      const before = refusals(loop);
+      for (const sql of due) await run(sql);
+      const waiting = await countOf(left);
+      expect([name, waiting > 0]).toEqual([name, true]);
+      // Hourly work.
+      clock.ms += hourMs;
+      await until(() => refusals(loop) > before);
+      expect([name, await countOf(left)]).toEqual([name, waiting]);
+      await run("UPDATE leases SET expires_at = 0");
+      replica.isSuspended = replica.isAsleep = false;
+      clock.ms += hourMs;
+      await until(async () => (await countOf(left)) === 0);
+    }
+  }, 120_000);
+});
+
+/** What the cases make due, and the ids that they name. */
+async function furnish(server: TestServer) {
+  const { db } = server;
+  const token = await server.person("owner@example.org");
+  const org = await server.organization("acme");
+  await server.join(org, "owner@example.org", "owner");
+  await server.organization("empty", "10.78.0.0/16");
+  const ids = [];
+  for (const name of ["node", "former", "revoked"]) ids.push((await registerNode(server, org, name)).id);
+  const [node = 0, former = 0, revoked = 0] = ids;
+  const api = (method: string, path: string, body?: unknown) =>
+    server.send(method, `/api/org/acme/${path}`, { token, ...(body === undefined ? {} : { body }) });
+  expect((await api("DELETE", `nodes/${revoked}/`)).status).toBe(204);
+  expect((await api("POST", "webhooks/", { url: "https://8.8.8.8/", events: ["*"] })).status).toBe(201);
+  expect((await api("POST", "policy/apply/", { policy: "rules: []", confirm: 86_400 })).status).toBe(200);
+  expect(await db.get("SELECT count(*) AS n FROM refresh_tokens")).toEqual({ n: 1 });
+  return { node, former, revoked };
+}
