@@ -1,35 +1,32 @@
-// Every edit of a policy by people goes through editPolicy: rules, groups, memberships, routes, relays. It refuses an edit
-// that makes a test of the policy fail, and one while an applied file waits for its confirmation.
+// Every edit of a policy by people goes through editPolicy, or through editReach if it changes which nodes reach each other.
+// Both refuse an edit while an applied file waits for its confirmation; editReach one that makes a test of the policy fail.
 
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError, type ErrorCode } from "../../errors.ts";
 import { brand } from "../../brand.ts";
 import type { Actor } from "../audit/record.ts";
-import { atOnce } from "../http/heavy-work.ts";
-import { requireLockOf, type Reader, type Transaction } from "../store/database.ts";
+import { inSlices } from "../http/heavy-work.ts";
+import { requireLockOf, type Database, type Reader, type Transaction } from "../store/database.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import { serviceTokens } from "../store/tables/service-tokens.ts";
 import { users } from "../store/tables/users.ts";
+import { momentOf } from "./moment.ts";
 import { readPolicyNodes } from "./policy-nodes.ts";
 import { PolicyTest, runTests, type Tested, type TestFailure } from "./policy-tests.ts";
 import { readRules } from "./stored-rules.ts";
 
 /** What editPolicy throws. */
-export const policyErrors: readonly ErrorCode[] = [
-  "policy_test_failed",
-  "policy_by_file",
-  "policy_unconfirmed",
-];
+export const policyErrors: readonly ErrorCode[] = ["policy_by_file", "policy_unconfirmed"];
+
+/** What editReach throws. */
+export const reachErrors: readonly ErrorCode[] = [...policyErrors, "policy_test_failed", "busy", "throttled"];
 
 /** Rows of the database, parsed. */
 export const storedTests = (row: Pick<PolicyRow, "tests"> | undefined): PolicyTest[] =>
   v.parse(v.array(PolicyTest), row?.tests ?? []);
 
-/**
- * Runs `edit` in its transaction. Throws policy_unconfirmed, policy_by_file, or policy_test_failed if a test fails that
- * passed before: tests that fail already, because a node was revoked, do not stop other edits.
- */
+/** Runs an edit of names, descriptions, routes or relays in its transaction. Throws policy_unconfirmed or policy_by_file. */
 export async function editPolicy<T>(
   tx: Transaction,
   orgId: number,
@@ -37,15 +34,87 @@ export async function editPolicy<T>(
   edit: () => Promise<T>,
 ): Promise<T> {
   requireLockOf(tx, orgId);
-  const row = await policies.find(tx, { orgId });
-  requireConfirmed(row);
-  requireByHand(row);
-  const tests = storedTests(row);
-  const before = tests.length === 0 ? undefined : await stateIn(tx, orgId);
+  requireEditable(await policies.find(tx, { orgId }));
   const result = await edit();
-  if (before !== undefined) requirePassing(tests, before, await stateIn(tx, orgId));
   await raisePolicyVersion(tx, orgId, now);
   return result;
+}
+
+/** How tests of the policy are run: they may take seconds, in slices. */
+export type Testing = {
+  inTurn<T>(work: () => Promise<T>): Promise<T>;
+  /** Throws if the caller's rights have ended. */
+  admitAgain(): Promise<void>;
+};
+
+export type Editing = { db: Database; orgId: number; now: number; testing: Testing };
+
+const maxTries = 5;
+
+/**
+ * Runs `edit` in a transaction; with tests, first in one that is rolled back, because they read what it would make. Throws
+ * policy_unconfirmed, policy_by_file, or policy_test_failed if a test fails that passed before: tests that fail already,
+ * because a node was revoked, do not stop other edits.
+ */
+export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => Promise<T>): Promise<T> {
+  const { db, orgId, testing } = editing;
+  if (storedTests(await policies.find(db, { orgId })).length === 0) {
+    const done = await write(editing, undefined, edit);
+    if (done !== undefined) return done.result;
+  }
+  return testing.inTurn(async () => {
+    for (let tries = 1; ; tries++) {
+      const tried = await tryOut(editing, edit);
+      await requirePassing(tried);
+      await testing.admitAgain();
+
+      const done = await write(editing, tried.moment, edit);
+      if (done !== undefined) return done.result;
+      if (tries === maxTries)
+        throw new AppError("busy", "The organization changes all the time. Try again in a moment.");
+    }
+  });
+}
+
+/** Undefined: the organization is not as it was at `moment`, or has tests although it had none. */
+function write<T>(
+  { db, orgId, now }: Editing,
+  moment: string | undefined,
+  edit: (tx: Transaction) => Promise<T>,
+): Promise<{ result: T } | undefined> {
+  return db.writeFor({ org: orgId }, async (tx) => {
+    const isSame =
+      moment === undefined
+        ? storedTests(await policies.find(tx, { orgId })).length === 0
+        : (await momentOf(tx, orgId)) === moment;
+    return isSame ? { result: await editPolicy(tx, orgId, now, () => edit(tx)) } : undefined;
+  });
+}
+
+type Tried = { moment: string; tests: PolicyTest[]; before: Tested; after: Tested };
+
+/** Rolls a transaction back. */
+class TriedOut extends Error {
+  readonly tried: Tried;
+  constructor(tried: Tried) {
+    super("rolled back");
+    this.tried = tried;
+  }
+}
+
+async function tryOut({ db, orgId }: Editing, edit: (tx: Transaction) => Promise<unknown>): Promise<Tried> {
+  try {
+    return await db.writeFor({ org: orgId }, async (tx): Promise<never> => {
+      const row = await policies.find(tx, { orgId });
+      requireEditable(row);
+      const [moment, before] = [await momentOf(tx, orgId), await stateIn(tx, orgId)];
+      await edit(tx);
+      throw new TriedOut({ moment, tests: storedTests(row), before, after: await stateIn(tx, orgId) });
+    });
+  } catch (error) {
+    if (error instanceof TriedOut) return error.tried;
+    throw error;
+  }
 }
 
 async function stateIn(tx: Pick<Reader, "all">, orgId: number): Promise<Tested> {
@@ -53,10 +122,10 @@ async function stateIn(tx: Pick<Reader, "all">, orgId: number): Promise<Tested> 
 }
 
 /** Throws policy_test_failed if a test fails that passed before. */
-function requirePassing(tests: readonly PolicyTest[], before: Tested, after: Tested): void {
-  const failures = atOnce(runTests(tests, after));
+async function requirePassing({ tests, before, after }: Tried): Promise<void> {
+  const failures = await inSlices(runTests(tests, after));
   if (failures.length === 0) return;
-  const failing = new Set(atOnce(runTests(tests, before)).map(({ test }) => test));
+  const failing = new Set((await inSlices(runTests(tests, before))).map(({ test }) => test));
   const broken = failures.filter(({ test }) => !failing.has(test));
   if (broken.length > 0) throw testsFailed(broken, "The change is refused");
 }
@@ -67,6 +136,11 @@ const raised = `ON CONFLICT (org_id) DO UPDATE SET version = policies.version + 
 
 async function raisePolicyVersion(tx: Transaction, orgId: number, now: number): Promise<void> {
   await policies.upsert(tx, { orgId, version: 1, createdAt: now }, raised);
+}
+
+function requireEditable(row: PolicyRow | undefined): void {
+  requireConfirmed(row);
+  requireByHand(row);
 }
 
 /** Throws policy_unconfirmed. */

@@ -2,7 +2,7 @@
 
 import type { ErrorCode } from "../../errors.ts";
 import * as v from "valibot";
-import { policyErrors } from "../policy/edits.ts";
+import { reachErrors } from "../policy/edits.ts";
 import {
   CheckinAnswer,
   CheckinRequest,
@@ -39,7 +39,7 @@ import {
   type Reply,
   type Route,
 } from "../http/route.ts";
-import { inTurnOf } from "./heavy.ts";
+import { inTurnOf, testingOf } from "./heavy.ts";
 import { currentFiles, hasAlready, headersOf, jsonReply, tarReply } from "./node-files.ts";
 
 const ConfigAnswer = v.object({ config_version: v.number(), etag: v.string(), config_yml: v.string() });
@@ -157,7 +157,7 @@ function collectionRoutes(services: Services): Route[] {
 }
 
 const changeErrors: readonly ErrorCode[] = [
-  ...policyErrors,
+  ...reachErrors,
   "not_found",
   "conflict",
   "name_taken",
@@ -194,7 +194,13 @@ function itemRoutes(services: Services): Route[] {
       answers: { 200: { description: "The node", schema: Node } },
       errors: changeErrors,
       handle: async (call, input) => ({
-        body: await patchNode(services, call.org, call.id(), input, actorOf(call)),
+        body: await patchNode(
+          { ...services, testing: testingOf(services, call) },
+          call.org,
+          call.id(),
+          input,
+          actorOf(call),
+        ),
       }),
     }),
     organizationRoute({
