@@ -243,7 +243,7 @@ export async function changeNode(
   const issuing = await readIssuingOrg(tx, org.id);
   const before = await findNode(tx, org.id, id);
   if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
-  if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, id);
+  if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, before);
   checkPublicAddress(issuing, patch.public_ip);
   const change = {
     ...patched(before, patch),
