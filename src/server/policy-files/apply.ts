@@ -33,8 +33,8 @@ type Org = { id: number };
 
 const maxTries = 5;
 
-/** `requireRoom`: throws organization_full. Asked only if the organization stores more afterwards. */
-type Admission = { requireRoom(): Promise<void> };
+/** `requireRoom`: throws organization_full if the organization stores its maximum and grows. */
+type Admission = { requireRoom(grows: () => boolean): Promise<void> };
 
 /** Throws validation_failed, policy_test_failed, policy_changed, policy_unconfirmed or too_many_rules. */
 export async function applyPolicy(
@@ -52,7 +52,7 @@ export async function applyPolicy(
     if (request.version !== undefined && request.version !== version) throw changed(request.version, version);
     if (planned.failures.length > 0) throw testsFailed(planned.failures, "The policy is not applied");
     const plan = await showPlan(db, org.id, planned);
-    if (growsBy(planned, request)) await requireRoom();
+    await requireRoom(() => growsBy(planned, request));
     const until = request.confirm === undefined ? null : system.now() + request.confirm * 1000;
     const done = await db.writeFor({ org: org.id }, async (tx) => {
       // Planning takes long, so it happened outside of this transaction.

@@ -8,6 +8,7 @@ import { brand } from "../../brand.ts";
 import type { Actor } from "../audit/record.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { requireLockOf, type Database, type Reader, type Transaction } from "../store/database.ts";
+import { queryOne } from "../store/table.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import { serviceTokens } from "../store/tables/service-tokens.ts";
 import { users } from "../store/tables/users.ts";
@@ -33,11 +34,17 @@ export async function editPolicy<T>(
   now: number,
   edit: () => Promise<T>,
 ): Promise<T> {
+  await begin(tx, orgId, now);
+  return edit();
+}
+
+/** Raises the version. Throws policy_unconfirmed or policy_by_file. */
+async function begin(tx: Transaction, orgId: number, now: number): Promise<Guards | undefined> {
   requireLockOf(tx, orgId);
-  requireEditable(await policies.find(tx, { orgId }));
-  const result = await edit();
-  await raisePolicyVersion(tx, orgId, now);
-  return result;
+  const row = await raisePolicyVersion(tx, orgId, now);
+  requireConfirmed(row);
+  requireByHand(row);
+  return row;
 }
 
 /** How tests of the policy are run: they may take seconds, in slices. */
@@ -57,11 +64,9 @@ const maxTries = 5;
  * because a node was revoked, do not stop other edits.
  */
 export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => Promise<T>): Promise<T> {
-  const { db, orgId, testing } = editing;
-  if (storedTests(await policies.find(db, { orgId })).length === 0) {
-    const done = await write(editing, undefined, edit);
-    if (done !== undefined) return done.result;
-  }
+  const { testing } = editing;
+  const untested = await writeUntested(editing, edit);
+  if (untested !== undefined) return untested.result;
   return testing.inTurn(async () => {
     for (let tries = 1; ; tries++) {
       const tried = await tryOut(editing, edit);
@@ -76,18 +81,34 @@ export async function editReach<T>(editing: Editing, edit: (tx: Transaction) => 
   });
 }
 
-/** Undefined: the organization is not as it was at `moment`, or has tests although it had none. */
+/** Rolls a transaction back. */
+class HasTests extends Error {}
+
+/** Undefined: the organization has tests. */
+async function writeUntested<T>(
+  { db, orgId, now }: Editing,
+  edit: (tx: Transaction) => Promise<T>,
+): Promise<{ result: T } | undefined> {
+  try {
+    return await db.writeFor({ org: orgId }, async (tx) => {
+      if (storedTests(await begin(tx, orgId, now)).length > 0) throw new HasTests("rolled back");
+      return { result: await edit(tx) };
+    });
+  } catch (error) {
+    if (error instanceof HasTests) return undefined;
+    throw error;
+  }
+}
+
+/** Undefined: the organization is not as it was at `moment`. */
 function write<T>(
   { db, orgId, now }: Editing,
-  moment: string | undefined,
+  moment: string,
   edit: (tx: Transaction) => Promise<T>,
 ): Promise<{ result: T } | undefined> {
   return db.writeFor({ org: orgId }, async (tx) => {
-    const isSame =
-      moment === undefined
-        ? storedTests(await policies.find(tx, { orgId })).length === 0
-        : (await momentOf(tx, orgId)) === moment;
-    return isSame ? { result: await editPolicy(tx, orgId, now, () => edit(tx)) } : undefined;
+    if ((await momentOf(tx, orgId)) !== moment) return undefined;
+    return { result: await editPolicy(tx, orgId, now, () => edit(tx)) };
   });
 }
 
@@ -102,12 +123,15 @@ class TriedOut extends Error {
   }
 }
 
-async function tryOut({ db, orgId }: Editing, edit: (tx: Transaction) => Promise<unknown>): Promise<Tried> {
+async function tryOut(
+  { db, orgId, now }: Editing,
+  edit: (tx: Transaction) => Promise<unknown>,
+): Promise<Tried> {
   try {
     return await db.writeFor({ org: orgId }, async (tx): Promise<never> => {
-      const row = await policies.find(tx, { orgId });
-      requireEditable(row);
-      const [moment, before] = [await momentOf(tx, orgId), await stateIn(tx, orgId)];
+      const moment = await momentOf(tx, orgId);
+      const row = await begin(tx, orgId, now);
+      const before = await stateIn(tx, orgId);
       await edit(tx);
       throw new TriedOut({ moment, tests: storedTests(row), before, after: await stateIn(tx, orgId) });
     });
@@ -130,21 +154,22 @@ async function requirePassing({ tests, before, after }: Tried): Promise<void> {
   if (broken.length > 0) throw testsFailed(broken, "The change is refused");
 }
 
+const guards = policies.pick("byFile", "tests", "unconfirmedUntil", "appliedBy");
+type Guards = Pick<PolicyRow, "byFile" | "tests" | "unconfirmedUntil" | "appliedBy">;
+
 /** Drift begins with the first edit after an application. */
-const raised = `ON CONFLICT (org_id) DO UPDATE SET version = policies.version + 1,
-  drifted_at = CASE WHEN policies.text IS NULL THEN NULL ELSE coalesce(policies.drifted_at, excluded.created_at) END`;
+const raise = `INSERT INTO policies (org_id, version, created_at) VALUES ($1, 1, $2)
+  ON CONFLICT (org_id) DO UPDATE SET version = policies.version + 1,
+    drifted_at = CASE WHEN policies.text IS NULL THEN NULL ELSE coalesce(policies.drifted_at, excluded.created_at) END
+  RETURNING ${guards.select()}`;
 
-async function raisePolicyVersion(tx: Transaction, orgId: number, now: number): Promise<void> {
-  await policies.upsert(tx, { orgId, version: 1, createdAt: now }, raised);
-}
-
-function requireEditable(row: PolicyRow | undefined): void {
-  requireConfirmed(row);
-  requireByHand(row);
+/** One statement for the version and what may refuse the edit, which undoes it: each statement costs every edit. */
+async function raisePolicyVersion(tx: Transaction, orgId: number, now: number): Promise<Guards | undefined> {
+  return queryOne(tx, guards, raise, [orgId, now]);
 }
 
 /** Throws policy_unconfirmed. */
-export function requireConfirmed(row: PolicyRow | undefined): void {
+export function requireConfirmed(row: Pick<PolicyRow, "unconfirmedUntil" | "appliedBy"> | undefined): void {
   if (row === undefined || row.unconfirmedUntil === null) return;
   const until = formatTime(row.unconfirmedUntil);
   throw new AppError(
@@ -157,7 +182,7 @@ export function requireConfirmed(row: PolicyRow | undefined): void {
   );
 }
 
-function requireByHand(row: PolicyRow | undefined): void {
+function requireByHand(row: Pick<PolicyRow, "byFile"> | undefined): void {
   if (row?.byFile !== true) return;
   throw new AppError("policy_by_file", "The policy of this organization is changed by its file only.", {
     hint: `Edit the file, then run \`${brand.executable} admin policy apply ORG FILE\`. \`${brand.executable} admin policy get ORG\` shows it.`,

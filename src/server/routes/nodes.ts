@@ -13,6 +13,7 @@ import {
   RenewAnswer,
 } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
+import { makeMove } from "../nodes/orders.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
 import { findNode } from "../store/nodes.ts";
 import type { Services } from "../services.ts";
@@ -25,6 +26,8 @@ import {
   renewNode,
   showOne,
 } from "../nodes/nodes.ts";
+import { mustOwn, requireMe } from "../nodes/node-owner.ts";
+import { Transfer, transferNode } from "../nodes/transfer.ts";
 import { adds } from "../retention/budget.ts";
 import { register } from "../nodes/register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
@@ -64,6 +67,7 @@ const notModified = {
 const NodeListQuery = v.strictObject({
   ...ListQuery.entries,
   revoked: v.optional(v.picklist(["true", "false"]), "false"),
+  owner: v.optional(v.literal("me")),
 });
 /** The reason is stored, and sent to the node. */
 const NodeDeletion = v.strictObject({
@@ -86,21 +90,23 @@ function collectionRoutes(services: Services): Route[] {
       method: "GET",
       path: "nodes/",
       access: "member",
+      scope: "nodes",
       name: "nodes_list",
-      summary: "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others",
+      summary:
+        "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user",
       takes: query(NodeListQuery),
       answers: { 200: { description: "One page", schema: v.array(Node) } },
-      handle: async (call, { revoked, ...input }) =>
-        listReply(
-          call,
-          services.publicUrl,
-          await listNodes(services, call.org, input, { revoked: revoked === "true" }),
-        ),
+      async handle(call, { revoked, owner, ...input }) {
+        const ownerId = owner === undefined ? undefined : requireMe(call);
+        const page = await listNodes(services, call.org, input, { revoked: revoked === "true", ownerId });
+        return listReply(call, services.publicUrl, page);
+      },
     }),
     organizationRoute({
       method: "POST",
       path: "nodes/",
       access: "admin",
+      scope: "nodes",
       name: "nodes_create",
       summary: "Create a node before its machine registers",
       grows: always,
@@ -116,6 +122,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "POST",
       path: "nodes/register/",
       access: "register",
+      scope: "nodes",
       name: "nodes_register",
       summary: "Register a machine with its public keys",
       takes: body(RegisterRequest),
@@ -145,6 +152,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "GET",
       path: "revocations/",
       access: "member",
+      scope: "nodes",
       name: "revocations_list",
       summary:
         "Revoked nodes, and how many nodes have applied each revocation; `waiting_for` lists at most 100 that have not",
@@ -173,6 +181,7 @@ function itemRoutes(services: Services): Route[] {
       method: "GET",
       path,
       access: "member",
+      scope: "nodes",
       name: "nodes_retrieve",
       summary: "One node",
       takes: nothing,
@@ -186,6 +195,7 @@ function itemRoutes(services: Services): Route[] {
       method: "PATCH",
       path,
       access: "admin",
+      scope: "nodes",
       name: "nodes_partial_update",
       summary: "Change a node. If its certificate changes, a new one is issued",
       grows: async ({ name, config_overrides: configOverrides }, call) =>
@@ -206,22 +216,41 @@ function itemRoutes(services: Services): Route[] {
     organizationRoute({
       method: "DELETE",
       path,
-      access: "admin",
+      access: "own",
+      scope: "nodes",
       name: "nodes_destroy",
       summary:
-        "Revoke a node. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
+        "Revoke a node: an administrator any node, a member only their own. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
       takes: query(NodeDeletion),
       answers: { 204: { description: "Revoked" } },
       errors: ["not_found"],
       async handle(call, { reason }) {
-        await revokeNode(services, call.org, call.id(), actorOf(call), reason);
+        const ownerId = mustOwn(call);
+        const why = reason ?? (ownerId === undefined ? undefined : "removed by its owner");
+        await revokeNode(services, call.org, call.id(), actorOf(call), why, ownerId);
         return { status: 204 };
       },
+    }),
+    organizationRoute({
+      people: true,
+      method: "POST",
+      path: `${path}transfer/`,
+      access: "admin",
+      name: "nodes_transfer",
+      summary:
+        "Give a node to a member, or to the organization (`owner` null). When a member leaves, their nodes are listed, and revoked if the organization is so set",
+      takes: body(Transfer),
+      answers: { 200: { description: "The node", schema: Node } },
+      errors: ["not_found"],
+      handle: async (call, input) => ({
+        body: await transferNode(services, call.org, call.id(), input, actorOf(call)),
+      }),
     }),
     organizationRoute({
       method: "GET",
       path: `${path}config/`,
       access: "member",
+      scope: "nodes",
       name: "nodes_config",
       summary: "The node's current configuration",
       takes: nothing,
@@ -254,6 +283,7 @@ function certificateRoutes(services: Services): Route[] {
       method: "POST",
       path: `${path}restore/`,
       access: "admin",
+      scope: "nodes",
       name: "nodes_restore",
       summary: "Restore a revoked node",
       takes: body(v.strictObject({})),
@@ -271,6 +301,7 @@ function certificateRoutes(services: Services): Route[] {
       method: "POST",
       path: `${path}renew_cert/`,
       access: "admin",
+      scope: "nodes",
       name: "nodes_renew_cert",
       summary: "Renew the node's certificates",
       takes: body(v.strictObject({})),
@@ -296,6 +327,7 @@ function nodesOwnRoutes(services: Services): Route[] {
       path: `nodes/${id}/download_config/`,
       access: "member",
       node: true,
+      scope: "nodes",
       name: "nodes_download_config",
       summary: "All files of a node; 304 if If-None-Match matches",
       takes: query(DownloadQuery),
@@ -327,12 +359,14 @@ function nodesOwnRoutes(services: Services): Route[] {
       direct: true,
       quiet: true,
       held: true,
+      scope: "nodes",
       name: "nodes_checkin",
       summary: "Report that the node is alive. `Prefer: wait=N` holds the answer until there is news",
       takes: body(CheckinRequest),
       answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
       errors: ["not_found", "node_revoked", "conflict"],
       handle(call, input) {
+        if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input);
         if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
         const isPlain = input.probe === undefined && input.paths === undefined && call.waitS === 0;
         const known = isPlain ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
@@ -340,6 +374,19 @@ function nodesOwnRoutes(services: Services): Route[] {
       },
     }),
   ];
+}
+
+/** A node that pinned the own CA. Only the operator's word, signed by the order key, lets it trust another one. */
+async function answerByOwnCa(
+  services: Services,
+  call: OrganizationCall,
+  input: CheckinRequest,
+): Promise<Reply> {
+  services.meters.ownCaCheckin();
+  if (input.leaving === true) return leave(services, call, input);
+  const reply = await checkIn(services, call, input);
+  if (services.movesNodes !== true) return reply;
+  return { body: { ...Object(reply.body), move: await makeMove(services, call.org, services.publicUrl) } };
 }
 
 /** Nothing but the node's own token can end its membership here: an administrator deletes nodes, with a reason. */

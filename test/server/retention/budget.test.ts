@@ -21,7 +21,7 @@ let directory: ReturnType<typeof temporaryDirectory>;
 beforeEach(async () => {
   directory = temporaryDirectory();
   const retention = { ...defaultRetention, organizationBytes: 1_000_000 };
-  server = await makeTestServer({ dataDirectory: directory.path, retention });
+  server = await makeTestServer({ dataDirectory: directory.path, retention, accessLifetimeS: 1_000_000 });
   org = await server.organization("acme");
   owner = await server.person("owner@example.org");
   await server.join(org, "owner@example.org", "owner");
