@@ -1,10 +1,18 @@
-// The networks that this machine is attached to, and its default gateways. Reads the system's tables; changes nothing.
+// The networks that this machine is attached to, its default gateways, and its name servers. Reads the system's tables;
+// changes nothing.
 
 import { readFileSync } from "node:fs";
 import { networkInterfaces } from "node:os";
+import { parseAddress } from "../ip.ts";
 
-/** `address` with its prefix length, "192.168.1.20/24"; a default gateway has the prefix of one address. */
-export type AttachedNetwork = { device: string; address: string };
+/**
+ * `address` with its prefix length, "192.168.1.20/24"; a default gateway and a name server have the prefix of one address.
+ * A name server has no `device`.
+ */
+export type AttachedNetwork = { device: string; address: string; isNameServer?: true };
+
+/** The second has the name servers behind systemd-resolved. */
+const resolverFiles = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 
 export function attachedNetworks(): AttachedNetwork[] {
   const interfaces = Object.entries(networkInterfaces()).flatMap(([device, addresses = []]) =>
@@ -14,6 +22,7 @@ export function attachedNetworks(): AttachedNetwork[] {
     ...interfaces,
     ...parseGateways4(readTable("/proc/net/route")),
     ...parseGateways6(readTable("/proc/net/ipv6_route")),
+    ...resolverFiles.flatMap((path) => parseNameServers(readTable(path))),
   ];
 }
 
@@ -24,7 +33,7 @@ export function hasInterface(device: string): boolean {
     .some((line) => line.trimStart().startsWith(`${device}:`));
 }
 
-/** Linux only. Elsewhere a gateway counts as far as it lies in an attached network, which is nearly always. */
+/** `/proc` is on Linux only. Elsewhere a gateway counts as far as it lies in an attached network, which is nearly always. */
 function readTable(path: string): string {
   try {
     return readFileSync(path, "latin1");
@@ -52,4 +61,15 @@ export function parseGateways6(table: string): AttachedNetwork[] {
       return [];
     return [{ device: columns.at(-1) ?? "", address: `${gateway.replace(/.{4}(?!$)/g, "$&:")}/128` }];
   });
+}
+
+/** resolv.conf(5). At most 16: the resolver uses three. */
+export function parseNameServers(text: string): AttachedNetwork[] {
+  const found = text.split("\n").flatMap((line): AttachedNetwork[] => {
+    const [keyword, host = ""] = line.trim().split(/\s+/);
+    const address = keyword === "nameserver" ? parseAddress(host) : undefined;
+    if (address === undefined) return [];
+    return [{ device: "", address: `${host}/${address.family === 4 ? 32 : 128}`, isNameServer: true }];
+  });
+  return found.slice(0, 16);
 }

@@ -42,6 +42,8 @@ export type Services = ServerOptions & {
   heavyWork: InTurn;
   /** Plans of policies: they take up to a second in slices, while `heavyWork` goes on. */
   planning: InTurn;
+  /** Tests of policies before an edit by hand. */
+  testing: InTurn;
   checkins: Checkins;
   renewals: Renewals;
   reports: Reports;
@@ -81,6 +83,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     packed: makeBoundedCache(maxPackedBytes),
     heavyWork,
     planning: makeHeavyWork({ perCaller: 2, perOrganization: 8 }),
+    testing: makeHeavyWork({ perCaller: 32, perOrganization: 256 }),
     checkins: makeCheckins({
       ...options,
       changes,

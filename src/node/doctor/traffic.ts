@@ -182,8 +182,10 @@ async function interfaces(
   const own = new Set([config.ip_address, config.ip_address6]);
   const attached = await system.attachedNetworks();
   const other = attached.find(
-    ({ address }) =>
-      !own.has(address.replace(/\/\d+$/, "")) && networks.some((each) => doOverlap(each, maskless(address))),
+    ({ address, isNameServer }) =>
+      isNameServer !== true &&
+      !own.has(address.replace(/\/\d+$/, "")) &&
+      networks.some((each) => doOverlap(each, maskless(address))),
   );
   if (other === undefined) return ok(`no other interface has a network of ${networks.join(", ")}`);
   return fail(

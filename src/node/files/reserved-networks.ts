@@ -1,9 +1,9 @@
 // Networks of this machine that an organization's control plane must not route into its overlay: those that the machine
-// is attached to, its default gateways, and the control planes of all registered organizations.
+// is attached to, its default gateways, its public name servers, and the control planes of all registered organizations.
 
 import { dirname, join } from "node:path";
 import { isOverlayDevice } from "../../engine-config.ts";
-import { maskNetwork, parseAddress } from "../../ip.ts";
+import { isPrivate, maskNetwork, parseAddress, parseNetwork } from "../../ip.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
 import { Credentials } from "../../protocol.ts";
 import { listOrganizations } from "./list-organizations.ts";
@@ -28,14 +28,22 @@ export function reservedNetworks(
   const planes = listOrganizations(root).flatMap((slug) =>
     controlPlane(slug, readValidJson(join(root, slug, "credentials.json"), Credentials)?.api_base),
   );
-  const networks = attached.flatMap(({ device, address }): Reserved[] => {
+  const networks = attached.flatMap(({ device, address, isNameServer }): Reserved[] => {
     const network = maskNetwork(address);
+    if (isNameServer === true) return nameServer(network);
     // The networks of overlays have a rule of their own.
     if (network === undefined || isOverlayDevice(device)) return [];
     return [{ network, name: `a network of this machine's interface ${device}`, isAttached: true }];
   });
   const all = [...planes, ...controlPlane("this organization", apiBase), ...networks];
   return all.slice(0, mostReserved);
+}
+
+/** One with a private address may be behind a node on purpose: an office's, for the names of that office. */
+function nameServer(text: string | undefined): Reserved[] {
+  const network = parseNetwork(text ?? "");
+  if (network === undefined || isPrivate(network)) return [];
+  return [{ network: network.text, name: "a name server of this machine", isAttached: false }];
 }
 
 /** Only an IP address in the URL counts: a name may resolve differently at any time. */

@@ -6,7 +6,7 @@ import { AppError } from "../../errors.ts";
 import { NodeName, Port, PublicAddress, type Node } from "../../protocol.ts";
 import { record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { GroupName } from "../policy/firewall.ts";
-import { editPolicy } from "../policy/edits.ts";
+import { editPolicy, editReach, type Testing } from "../policy/edits.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
 import { fitPage, pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
@@ -204,25 +204,28 @@ export async function insertPending(
  * they granted more. Wakes only the nodes that the change affects.
  */
 export async function patchNode(
-  services: NodeStore,
+  services: NodeStore & { testing: Testing },
   org: Org,
   id: number,
   patch: NodePatch,
   actor: Actor,
 ): Promise<Node> {
-  const { db, system } = services;
-  const done = await db
-    .writeFor({ org: org.id }, async (tx) => {
-      const change = () => changeNode(tx, services, org, id, patch, actor);
-      const { updated, issued } = isPolicy(patch)
-        ? await editPolicy(tx, org.id, system.now(), change)
-        : await change();
-      await record(tx, [updated, ...issued]);
-      return findNode(tx, org.id, id);
-    })
-    .catch((error: unknown) => {
-      throw taken(error, patch);
-    });
+  const { db, system, testing } = services;
+  const change = async (tx: Transaction) => {
+    const { updated, issued } = await changeNode(tx, services, org, id, patch, actor);
+    await record(tx, [updated, ...issued]);
+    return findNode(tx, org.id, id);
+  };
+  const now = system.now();
+  const changing =
+    patch.groups === undefined
+      ? db.writeFor({ org: org.id }, (tx) =>
+          isPolicy(patch) ? editPolicy(tx, org.id, now, () => change(tx)) : change(tx),
+        )
+      : editReach({ db, orgId: org.id, now, testing }, change);
+  const done = await changing.catch((error: unknown) => {
+    throw taken(error, patch);
+  });
   return showOne(services, org, done);
 }
 
@@ -246,7 +249,7 @@ export async function changeNode(
   const issuing = await readIssuingOrg(tx, org.id);
   const before = await findNode(tx, org.id, id);
   if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
-  if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, id);
+  if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, before);
   checkPublicAddress(issuing, patch.public_ip);
   const change = {
     ...patched(before, patch),

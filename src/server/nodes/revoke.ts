@@ -167,7 +167,7 @@ export async function restoreNode(
     const rivals = "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'";
     if ((await queryNumber(tx, rivals, [org.id, node.name])) > 0)
       throw new AppError("conflict", `Another node is named ${node.name} now.`);
-    await checkSubnets(tx, issuing, node.subnets, id);
+    await checkSubnets(tx, issuing, node.subnets, node);
     await checkHub(tx, org.id, node);
     await takeAddresses(tx, issuing, node);
     const live = {

@@ -7,17 +7,19 @@ import type { Reader } from "../store/database.ts";
 import { publicUrlOf } from "../store/meta.ts";
 import { queryAll } from "../store/table.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
+import { specialNetwork } from "../policy/networks.ts";
 
 const routerPick = nodes.pick("id", "name", "subnets");
 const hubPick = nodes.pick("name", "publicIp");
 
-/** Throws validation_failed or conflict with the wrong subnet. */
+/** Throws validation_failed or conflict with the wrong subnet. `node`: the one that gets them, as it is. */
 export async function checkSubnets(
   reader: Pick<Reader, "all" | "get">,
   org: IssuingOrg,
   subnets: readonly string[],
-  nodeId?: number,
+  node?: Pick<NodeRow, "id" | "subnets">,
 ): Promise<void> {
+  const present = node?.subnets ?? [];
   const refuse = (sentence: string) =>
     new AppError("validation_failed", sentence, { errors: { subnets: [sentence] } });
   for (const [at, text] of subnets.entries()) {
@@ -28,6 +30,10 @@ export async function checkSubnets(
     if (subnet.family === 6 && (org.network6 === null || org.certificateVersion === 1)) {
       throw refuse(`${text} needs certificates of version 2 and an IPv6 network of the organization.`);
     }
+    const special = specialNetwork(subnet);
+    // Earlier versions accepted it.
+    if (special !== undefined && !present.includes(text))
+      throw refuse(`${text} overlaps ${special}, which is never routed through an overlay.`);
     for (const own of [org.network, org.network6 ?? ""].map(parseNetwork)) {
       if (own !== undefined && networksOverlap(own, subnet))
         throw refuse(`${text} overlaps the overlay's own network ${own.text}.`);
@@ -46,7 +52,7 @@ export async function checkSubnets(
   for (const hub of hubs) refuseRouted(hub, subnets);
   for (const router of await readRouters(reader, org.id)) {
     const twice = router.subnets.find((each) => subnets.includes(parseNetwork(each)?.text ?? each));
-    if (twice !== undefined && router.id !== nodeId)
+    if (twice !== undefined && router.id !== node?.id)
       throw new AppError("conflict", `The node ${router.name} already routes ${twice}.`);
   }
 }

@@ -5,12 +5,14 @@ import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { nameOfActor, requireConfirmed, storedTests, testsFailed } from "../policy/edits.ts";
+import { requireRole } from "../people/late-rights.ts";
+import { momentOf } from "../policy/moment.ts";
+import { adds } from "../retention/budget.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import type { Applied } from "./answers.ts";
-import { momentOf } from "./current.ts";
-import type { Changes } from "./differences.ts";
+import { isUnchanged, type Changes } from "./differences.ts";
 import { execute, Undo, type Executing } from "./execute.ts";
 import { planChanges, PolicyText, showPlan, type Planned } from "./plan.ts";
 
@@ -31,12 +33,16 @@ type Org = { id: number };
 
 const maxTries = 5;
 
+/** `requireRoom`: throws organization_full if the organization stores its maximum and grows. */
+type Admission = { requireRoom(grows: () => boolean): Promise<void> };
+
 /** Throws validation_failed, policy_test_failed, policy_changed, policy_unconfirmed or too_many_rules. */
 export async function applyPolicy(
   services: Services,
   org: Org,
   request: ApplyRequest,
   actor: Actor,
+  { requireRoom }: Admission,
 ): Promise<Applied> {
   const { db, system } = services;
   for (let tries = 1; ; tries++) {
@@ -46,10 +52,12 @@ export async function applyPolicy(
     if (request.version !== undefined && request.version !== version) throw changed(request.version, version);
     if (planned.failures.length > 0) throw testsFailed(planned.failures, "The policy is not applied");
     const plan = await showPlan(db, org.id, planned);
+    await requireRoom(() => growsBy(planned, request));
     const until = request.confirm === undefined ? null : system.now() + request.confirm * 1000;
     const done = await db.writeFor({ org: org.id }, async (tx) => {
-      requireConfirmed(await policies.find(tx, { orgId: org.id }));
       // Planning takes long, so it happened outside of this transaction.
+      await requireRole(tx, org.id, actor);
+      requireConfirmed(await policies.find(tx, { orgId: org.id }));
       if ((await momentOf(tx, org.id)) !== moment) return false;
       await write(tx, services, org, { request, planned, until }, actor);
       return true;
@@ -63,6 +71,23 @@ export async function applyPolicy(
       );
     }
   }
+}
+
+/**
+ * Whether the organization stores more afterwards. A file that only removes must work at the maximum; one that changes
+ * nothing adds an event.
+ */
+function growsBy({ changes, snapshot }: Planned, { policy }: ApplyRequest): boolean {
+  const { rules, groups, aliases, tests } = changes;
+  const { row } = snapshot;
+  if (isUnchanged(changes)) return true;
+  if (rules.create.length + groups.create.length + aliases.create.length > 0) return true;
+  const described = [...rules.describe, ...groups.describe];
+  if (described.some(({ before, description }) => adds(before, description))) return true;
+  const size = (value: unknown) => Buffer.byteLength(JSON.stringify(value));
+  const added =
+    size(policy) - size(row?.text ?? "") + (tests === undefined ? 0 : size(tests) - size(storedTests(row)));
+  return added > size([...rules.delete, ...groups.delete, ...aliases.delete]);
 }
 
 function changed(planned: number, present: number): AppError {

@@ -3,10 +3,11 @@
 import { AppError } from "../../errors.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import { storedTests } from "../policy/edits.ts";
+import { momentOf } from "../policy/moment.ts";
 import { readPolicyNodes } from "../policy/policy-nodes.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
+import { computed, integer, queryAll, text } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
 import { nodeGroups } from "../store/tables/node-groups.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
@@ -18,22 +19,6 @@ export type Snapshot = Current & {
   /** Differs from that of another moment if a node or the policy changed in between. */
   moment: string;
 };
-
-const stateRow = computed({ n: text() });
-
-/** A text that changes with every change of the organization's nodes and policy. */
-export async function momentOf(reader: Pick<Reader, "get">, orgId: number): Promise<string> {
-  const row = await queryOne(
-    reader,
-    stateRow,
-    `SELECT o.last_version || '/' || coalesce(p.version, 0) || '/' ||
-       (SELECT count(*) || '/' || coalesce(max(n.id), 0) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked') AS n
-     FROM organizations o LEFT JOIN policies p ON p.org_id = o.id WHERE o.id = $1`,
-    [orgId],
-  );
-  if (row === undefined) throw new AppError("not_found", "There is no such organization.");
-  return row.n;
-}
 
 const maxTries = 5;
 

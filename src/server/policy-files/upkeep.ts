@@ -5,10 +5,11 @@ import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
+import { momentOf } from "../policy/moment.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
 import { policies } from "../store/tables/policies.ts";
 import { revertPolicy } from "./apply.ts";
-import { momentOf, readSnapshot } from "./current.ts";
+import { readSnapshot } from "./current.ts";
 import type { Executing } from "./execute.ts";
 import { hasDrifted, testsNow } from "./show.ts";
 

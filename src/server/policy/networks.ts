@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { lastHost, maskNetwork, networksOverlap, parseNetwork } from "../../ip.ts";
+import { lastHost, maskNetwork, networksOverlap, parseNetwork, type Network } from "../../ip.ts";
 
 /** Networks that every machine treats in its own way: this host, loopback, link-local, multicast, reserved. */
 const special = [
@@ -15,6 +15,11 @@ const special = [
   "fe80::/10",
   "ff00::/8",
 ].flatMap((text) => parseNetwork(text) ?? []);
+
+/** The special network that this one overlaps, if any. */
+export function specialNetwork(network: Network): string | undefined {
+  return special.find((each) => networksOverlap(each, network))?.text;
+}
 
 export const overlayNetwork = (family: 4 | 6) =>
   v.pipe(
@@ -32,10 +37,10 @@ export const overlayNetwork = (family: 4 | 6) =>
       } else if (lastHost(network) < 2)
         addIssue({ message: "The network is too small: it needs room for two nodes." });
       else {
-        const taken = special.find((each) => networksOverlap(each, network));
+        const taken = specialNetwork(network);
         if (taken !== undefined)
           addIssue({
-            message: `${network.text} overlaps ${taken.text}, which has a special meaning. Enter a private network such as ${family === 4 ? "10.77.0.0/16" : "fd77::/64"}.`,
+            message: `${network.text} overlaps ${taken}, which has a special meaning. Enter a private network such as ${family === 4 ? "10.77.0.0/16" : "fd77::/64"}.`,
           });
       }
     }),

@@ -2,7 +2,19 @@
 
 import * as v from "valibot";
 import { Ports, Protocol, Target, type Member, type Rule } from "./firewall.ts";
-import { accessOf, intersect, isNothing, makeReach, showAccess, subtract, type NodeClass } from "./reach.ts";
+import {
+  accessOf,
+  intersect,
+  isNothing,
+  makeReach,
+  showAccess,
+  sizeOf,
+  subtract,
+  type Access,
+  type NodeClass,
+  type Reach,
+} from "./reach.ts";
+import { makeWork, TooMuchWork, type Work } from "./work.ts";
 
 /** As it is stored: nodes by id. */
 export const PolicyTest = v.object({
@@ -26,6 +38,7 @@ export type Tested = { rules: readonly Rule[]; members: readonly Member[] };
 export function* runTests(
   tests: readonly PolicyTest[],
   { rules, members }: Tested,
+  work: Work = makeWork(),
 ): Generator<unknown, TestFailure[]> {
   const named = new Set<string>();
   for (const { from, to } of tests) for (const side of [from, to]) if ("group" in side) named.add(side.group);
@@ -33,13 +46,23 @@ export function* runTests(
   // Two: a node reaches another one of its group.
   const absent = [...named].filter((group) => !present.has(group));
   const standIns = [...absent, ...absent].map(standIn);
-  const reach = yield* makeReach({ rules, members: [...members, ...standIns] });
+  const all = [...members, ...standIns];
   const failures: TestFailure[] = [];
-  for (const [at, test] of tests.entries()) {
-    const sentence = yield* failureOf(test, reach, members);
-    if (sentence !== undefined) failures.push({ test: at, sentence: `Test ${at + 1}: ${sentence}` });
+  try {
+    const reach = yield* makeReach({ rules, members: all }, undefined, work);
+    for (const [at, test] of tests.entries()) {
+      const sentence = yield* failureOf(test, reach, members, work);
+      if (sentence !== undefined) failures.push({ test: at, sentence: `Test ${at + 1}: ${sentence}` });
+    }
+  } catch (error) {
+    if (!(error instanceof TooMuchWork)) throw error;
+    failures.push({ test: tests.length, sentence: tooMuch(tests.length, rules.length, all.length) });
   }
   return failures;
+}
+
+function tooMuch(tests: number, rules: number, nodes: number): string {
+  return `The tests take too long: ${tests} tests, ${rules} rules, ${nodes} nodes. Have fewer tests, or rules that name fewer groups and nodes.`;
 }
 
 /** Ids below zero belong to no node. */
@@ -47,12 +70,11 @@ function standIn(group: string, at: number): Member {
   return { id: -1 - at, name: `a node of group ${group}`, ip: "", ip6: null, groups: [group] };
 }
 
-type Reach = ReturnType<typeof makeReach> extends Generator<unknown, infer R> ? R : never;
-
 function* failureOf(
   test: PolicyTest,
   reach: Reach,
   members: readonly Member[],
+  work: Work,
 ): Generator<unknown, string | undefined> {
   const wanted = accessOf(test.protocol, test.ports);
   const what = showAccess(wanted).join(", ");
@@ -62,24 +84,37 @@ function* failureOf(
       ? undefined
       : `node ${side.node} is gone, so nothing reaches it or comes from it.`;
   }
+  const isAccept = test.expect === "accept";
+  const verdicts = new Map<Access, Access>();
+  const wrongOf = (access: Access): Access => {
+    const known = verdicts.get(access);
+    if (known !== undefined) return known;
+    work.spend(sizeOf(access));
+    const wrong = isAccept ? subtract(wanted, access) : intersect(wanted, access);
+    verdicts.set(access, wrong);
+    return wrong;
+  };
   const [froms, tos] = [matching(reach.classes, test.from), matching(reach.classes, test.to)];
+  work.spend(members.length);
   for (const from of froms) {
-    yield;
-    for (const to of tos) {
+    work.spend(eachPair * tos.length);
+    for (const [at, to] of tos.entries()) {
+      if (at % 200 === 0) yield;
+      const wrong = wrongOf(reach.access(from, to));
+      if (isNothing(wrong)) continue;
       const pair = firstPair(from, to, test);
       if (pair === undefined) continue;
-      const access = reach.access(from, to);
-      const wrong = test.expect === "accept" ? subtract(wanted, access) : intersect(wanted, access);
       const names = `${pair[0].name} to ${pair[1].name}`;
-      if (!isNothing(wrong)) {
-        return test.expect === "accept"
-          ? `expected accept, but ${showAccess(wrong).join(", ")} from ${names} is refused.`
-          : `expected deny of ${what}, but ${showAccess(wrong).join(", ")} from ${names} is permitted.`;
-      }
+      return isAccept
+        ? `expected accept, but ${showAccess(wrong).join(", ")} from ${names} is refused.`
+        : `expected deny of ${what}, but ${showAccess(wrong).join(", ")} from ${names} is permitted.`;
     }
   }
   return undefined;
 }
+
+/** Steps. */
+const eachPair = 10;
 
 function matching(classes: readonly NodeClass[], side: Target): NodeClass[] {
   return classes.filter(({ members }) => members.some((member) => isOn(member, side)));

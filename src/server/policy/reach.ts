@@ -3,6 +3,7 @@
 
 import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
 import { portRange, type Member, type Rule } from "./firewall.ts";
+import { makeWork, type Work } from "./work.ts";
 
 /** Ascending ranges of ports that do not touch. */
 type Ranges = readonly (readonly [number, number])[];
@@ -25,13 +26,15 @@ export type NodeClass = {
 /** Rules that have bits: those that are not in both states come first. */
 type Lane = { rules: readonly { rule: Rule; before: boolean; after: boolean }[]; changedWords: number };
 type Bits = { outTarget: Uint32Array; outPeer: Uint32Array; inTarget: Uint32Array; inPeer: Uint32Array };
-type Ready = NodeClass & { before: Bits; after: Bits; isSame: boolean };
+type Ready = NodeClass & { before: Profile; after: Profile; isSame: boolean };
+/** `as`: the numbers of what rules say of the class as a sender and as a receiver. */
+type Profile = Bits & { as: { sender: number; receiver: number } };
 
 export type Change = { from: NodeClass; to: NodeClass; gains: Access; loses: Access };
 
 export type Reach = {
   classes: readonly NodeClass[];
-  /** What passes between two classes afterwards. */
+  /** What passes between two classes afterwards. What is equal is one object. Throws TooMuchWork. */
   access(from: NodeClass, to: NodeClass): Access;
   /** The pairs of classes between which something else passes than before. */
   changes(): Generator<unknown, Change[]>;
@@ -48,38 +51,36 @@ export function identityOf({
   return JSON.stringify([direction, protocol, ports, Object.entries(peer), Object.entries(target)]);
 }
 
-export function* makeReach(before: State, after: State = before): Generator<unknown, Reach> {
+export function* makeReach(
+  before: State,
+  after: State = before,
+  work: Work = makeWork(),
+): Generator<unknown, Reach> {
   const out = laneOf("outbound", before.rules, after.rules);
   const into = laneOf("inbound", before.rules, after.rules);
   yield;
   const classes = yield* classify(out, into, before.members, after.members);
   const find = new Map<NodeClass, Ready>(classes.map((each) => [each, each]));
-  const memo = new Map<string, Access>();
-  const accessOf = (from: Ready, to: Ready, state: "before" | "after"): Access => {
-    const outBits = both(from[state].outTarget, to[state].outPeer);
-    const inBits = both(to[state].inTarget, from[state].inPeer);
-    const key = `${outBits.join()}/${inBits.join()}`;
-    const known = memo.get(key);
-    if (known !== undefined) return known;
-    const access = intersect(unionOf(out, outBits), unionOf(into, inBits));
-    if (memo.size < maxMemo) memo.set(key, access);
-    return access;
-  };
+  const accessOf = makeAccess(out, into, work);
   return {
     classes,
     access(from, to) {
       const [a, b] = [find.get(from), find.get(to)];
-      return a === undefined || b === undefined ? nothing : accessOf(a, b, "after");
+      return a === undefined || b === undefined ? nothing : accessOf(a.after, b.after);
     },
     *changes() {
       const found: Change[] = [];
       for (const from of classes) {
+        work.spend(classes.length * (1 + out.changedWords + into.changedWords));
         for (const to of classes) {
           if (from === to && from.members.length < 2) continue;
           if (from.isSame && to.isSame && !isTouched(from, to, out, into)) continue;
-          const [was, is] = [accessOf(from, to, "before"), accessOf(from, to, "after")];
+          const [was, is] = [accessOf(from.before, to.before), accessOf(from.after, to.after)];
+          if (was === is) continue;
           const [gains, loses] = [subtract(is, was), subtract(was, is)];
+          work.spend(kept * 10 + sizeOf(was) + sizeOf(is));
           if (!isNothing(gains) || !isNothing(loses)) found.push({ from, to, gains, loses });
+          yield;
         }
         yield;
       }
@@ -88,7 +89,43 @@ export function* makeReach(before: State, after: State = before): Generator<unkn
   };
 }
 
-const maxMemo = 100_000;
+/** What passes from one class to another. Computed once for each pair of profiles. */
+function makeAccess(out: Lane, into: Lane, work: Work): (from: Profile, to: Profile) => Access {
+  /** By sender, then by receiver. */
+  const rows: Access[][] = [];
+  const known = new Map<string, Access>();
+  return (from, to) => {
+    const row = (rows[from.as.sender] ??= []);
+    const found = row[to.as.receiver];
+    if (found !== undefined) return found;
+    const outBits = both(from.outTarget, to.outPeer);
+    const inBits = both(to.inTarget, from.inPeer);
+    work.spend(computing + countOf(outBits) + countOf(inBits));
+    const computed = intersect(unionOf(out, outBits), unionOf(into, inBits));
+    const text = JSON.stringify(computed);
+    const access = known.get(text) ?? computed;
+    // What is kept takes memory.
+    if (access === computed) work.spend(kept * text.length);
+    known.set(text, access);
+    return (row[to.as.receiver] = access);
+  };
+}
+
+/** Steps for an access, and for each rule and range in it. */
+const computing = 500;
+const eachRule = 20;
+const kept = 100;
+
+function countOf(bits: Uint32Array): number {
+  let count = bits.length;
+  for (const word of bits) for (let rest = word; rest !== 0; rest &= rest - 1) count += eachRule;
+  return count;
+}
+
+/** What comparing with it takes, in steps. */
+export function sizeOf({ tcp, udp }: Access): number {
+  return computing / 2 + eachRule * (tcp.length + udp.length);
+}
 
 function laneOf(direction: Rule["direction"], before: readonly Rule[], after: readonly Rule[]): Lane {
   const rules = new Map<string, { rule: Rule; before: boolean; after: boolean }>();
@@ -175,18 +212,32 @@ function* classify(
     if (at % 500 === 0) yield;
   }
   const classes: Ready[] = [];
+  const numbers = new Map<string, number>();
+  const numbered = (bits: Bits): Profile => ({
+    ...bits,
+    as: {
+      sender: numberOf(numbers, `s${bits.outTarget.join()}/${bits.inPeer.join()}`),
+      receiver: numberOf(numbers, `r${bits.outPeer.join()}/${bits.inTarget.join()}`),
+    },
+  });
   for (const [key, members] of found) {
     const [was, now] = pairs.get(key) ?? [];
     if (was === undefined || now === undefined) continue;
     const bits = {
-      before: bitsOf(was, out, into, indexes, "before"),
-      after: bitsOf(now, out, into, indexes, "after"),
+      before: numbered(bitsOf(was, out, into, indexes, "before")),
+      after: numbered(bitsOf(now, out, into, indexes, "after")),
     };
     const isSame = groupsOf(was) === groupsOf(now);
     classes.push({ groups: groupsOf(now).split(" ").filter(Boolean), members, ...bits, isSame });
-    if (classes.length % 100 === 0) yield;
+    if (classes.length % 20 === 0) yield;
   }
   return classes;
+}
+
+function numberOf(numbers: Map<string, number>, text: string): number {
+  const number = numbers.get(text) ?? numbers.size;
+  numbers.set(text, number);
+  return number;
 }
 
 function insideOf(member: Member, networks: readonly [number, Network][]): string {
@@ -285,13 +336,18 @@ function merged(ranges: readonly (readonly [number, number])[]): Ranges {
   return result;
 }
 
-const intersectRanges = (a: Ranges, b: Ranges): Ranges =>
-  a.flatMap(([first, last]) =>
-    b.flatMap(([from, to]): [number, number][] => {
-      const [low, high] = [Math.max(first, from), Math.min(last, to)];
-      return low <= high ? [[low, high]] : [];
-    }),
-  );
+function intersectRanges(a: Ranges, b: Ranges): Ranges {
+  const result: [number, number][] = [];
+  for (let [i, j] = [0, 0]; ;) {
+    const [one, other] = [a[i], b[j]];
+    if (one === undefined || other === undefined) return result;
+    const [low, high] = [Math.max(one[0], other[0]), Math.min(one[1], other[1])];
+    if (low <= high) result.push([low, high]);
+    // The one that ends first meets no further range.
+    if (one[1] < other[1]) i++;
+    else j++;
+  }
+}
 
 const complement = (ranges: Ranges): Ranges => {
   const starts = [1, ...ranges.map(([, last]) => last + 1)];

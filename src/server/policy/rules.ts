@@ -14,7 +14,7 @@ import {
   type TestableRules,
   type Verdict,
 } from "./firewall.ts";
-import { editPolicy } from "./edits.ts";
+import { editReach, type Testing } from "./edits.ts";
 import { ensureGroups } from "./groups.ts";
 import { FirewallRule, ruleColumns, ruleOf } from "./stored-rules.ts";
 import { findNode } from "../store/nodes.ts";
@@ -26,7 +26,7 @@ import { nodes } from "../store/tables/nodes.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
+type Store = Pick<ServerOptions, "db" | "system"> & { testing: Testing };
 type Org = { id: number };
 
 export async function findRule(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Rule> {
@@ -45,13 +45,9 @@ export async function isPeerOfRule(reader: Pick<Reader, "get">, org: Org, nodeId
   return row !== undefined;
 }
 
-export async function createRule(
-  { db, system }: Store,
-  org: Org,
-  request: RuleRequest,
-  actor: Actor,
-): Promise<Rule> {
-  return edit({ db, system }, org, async (tx) => {
+export async function createRule(store: Store, org: Org, request: RuleRequest, actor: Actor): Promise<Rule> {
+  const { system } = store;
+  return edit(store, org, async (tx) => {
     await requireRoom(tx, org);
     await checkReferences(tx, org, request, system.now());
     const row = { ...valuesOf(request), orgId: org.id, createdAt: system.now() };
@@ -63,13 +59,14 @@ export async function createRule(
 }
 
 export async function patchRule(
-  { db, system }: Store,
+  store: Store,
   org: Org,
   id: number,
   patch: RulePatch,
   actor: Actor,
 ): Promise<Rule> {
-  return edit({ db, system }, org, async (tx) => {
+  const { system } = store;
+  return edit(store, org, async (tx) => {
     const before = await findRule(tx, org, id);
     const { id: _, ...present } = before;
     // Fields that are valid one by one may be invalid together.
@@ -83,8 +80,9 @@ export async function patchRule(
   });
 }
 
-export async function deleteRule({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<void> {
-  await edit({ db, system }, org, async (tx) => {
+export async function deleteRule(store: Store, org: Org, id: number, actor: Actor): Promise<void> {
+  const { system } = store;
+  await edit(store, org, async (tx) => {
     const before = await findRule(tx, org, id);
     await firewallRules.delete(tx, { orgId: org.id, id });
     await raiseConfigVersion(tx, org.id);
@@ -92,8 +90,12 @@ export async function deleteRule({ db, system }: Store, org: Org, id: number, ac
   });
 }
 
-function edit<T>({ db, system }: Store, org: Org, change: (tx: Transaction) => Promise<T>): Promise<T> {
-  return db.writeFor({ org: org.id }, (tx) => editPolicy(tx, org.id, system.now(), () => change(tx)));
+function edit<T>(
+  { db, system, testing }: Store,
+  org: Org,
+  change: (tx: Transaction) => Promise<T>,
+): Promise<T> {
+  return editReach({ db, orgId: org.id, now: system.now(), testing }, change);
 }
 
 /**

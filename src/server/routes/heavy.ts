@@ -3,6 +3,7 @@
 import { actorOf, principal } from "../audit/record.ts";
 import { AppError } from "../../errors.ts";
 import type { OrganizationCall } from "../http/route.ts";
+import type { Testing } from "../policy/edits.ts";
 import { promptMs } from "../pipeline.ts";
 import type { Services } from "../services.ts";
 
@@ -18,4 +19,12 @@ export function inTurnOf<T>(
     if (performance.now() - since > promptMs) await call.admitAgain();
     return work();
   });
+}
+
+/** Tests of the policy on behalf of this request. */
+export function testingOf({ testing }: Pick<Services, "testing">, call: OrganizationCall): Testing {
+  return {
+    inTurn: (work) => inTurnOf({ heavyWork: testing }, call, work),
+    admitAgain: () => call.admitAgain(),
+  };
 }

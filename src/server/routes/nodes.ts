@@ -2,7 +2,7 @@
 
 import type { ErrorCode } from "../../errors.ts";
 import * as v from "valibot";
-import { policyErrors } from "../policy/edits.ts";
+import { reachErrors } from "../policy/edits.ts";
 import { Node, RegisterAnswer, RegisterRequest, RenewAnswer } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
@@ -23,7 +23,7 @@ import { adds } from "../retention/budget.ts";
 import { register } from "../nodes/register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
 import { always, body, id, nothing, organizationRoute, query, type Route } from "../http/route.ts";
-import { inTurnOf } from "./heavy.ts";
+import { inTurnOf, testingOf } from "./heavy.ts";
 import { nodeCallRoutes } from "./node-calls.ts";
 import { currentFiles, filesHeaders, hasAlready, headersOf, jsonReply, notModified } from "./node-files.ts";
 
@@ -139,7 +139,7 @@ function collectionRoutes(services: Services): Route[] {
 }
 
 const changeErrors: readonly ErrorCode[] = [
-  ...policyErrors,
+  ...reachErrors,
   "not_found",
   "conflict",
   "name_taken",
@@ -178,7 +178,13 @@ function itemRoutes(services: Services): Route[] {
       answers: { 200: { description: "The node", schema: Node } },
       errors: changeErrors,
       handle: async (call, input) => ({
-        body: await patchNode(services, call.org, call.id(), input, actorOf(call)),
+        body: await patchNode(
+          { ...services, testing: testingOf(services, call) },
+          call.org,
+          call.id(),
+          input,
+          actorOf(call),
+        ),
       }),
     }),
     organizationRoute({

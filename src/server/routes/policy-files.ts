@@ -1,15 +1,7 @@
 // Routes for policy as code: show, plan, test, apply, confirm, take back.
 
 import { actorOf } from "../audit/record.ts";
-import {
-  body,
-  nothing,
-  organizationRoute,
-  route,
-  always,
-  type OrganizationCall,
-  type Route,
-} from "../http/route.ts";
+import { body, nothing, organizationRoute, route, type OrganizationCall, type Route } from "../http/route.ts";
 import {
   ApplyRequest,
   applyPolicy,
@@ -130,7 +122,8 @@ function writingRoutes(services: Services): Route[] {
       name: "policy_apply",
       summary: "Apply a policy file. Refused if one of its tests fails",
       maxBody,
-      grows: always,
+      // Asked by applyPolicy, which knows what the file changes.
+      grows: () => false,
       takes: body(ApplyRequest),
       answers: { 200: { description: "What was changed", schema: Applied } },
       errors: [
@@ -144,7 +137,11 @@ function writingRoutes(services: Services): Route[] {
         "busy",
       ],
       handle: async (call, input) => ({
-        body: await planInTurn(services, call, () => applyPolicy(services, call.org, input, actorOf(call))),
+        body: await planInTurn(services, call, () =>
+          applyPolicy(services, call.org, input, actorOf(call), {
+            requireRoom: (grows) => call.requireRoom(input, grows),
+          }),
+        ),
       }),
     }),
     organizationRoute({

@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
 import { RulePatch, RuleRequest, RuleTest, type Verdict } from "../policy/firewall.ts";
-import { policyErrors } from "../policy/edits.ts";
+import { reachErrors } from "../policy/edits.ts";
 import { ListQuery } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
@@ -20,7 +20,7 @@ import { createRule, deleteRule, findRule, patchRule, testRules } from "../polic
 import { FirewallRule, ruleColumns, ruleOf } from "../policy/stored-rules.ts";
 import { adds } from "../retention/budget.ts";
 import type { Services } from "../services.ts";
-import { inTurnOf } from "./heavy.ts";
+import { inTurnOf, testingOf } from "./heavy.ts";
 import { listRows, type Listed } from "./rows.ts";
 
 const VerdictAnswer = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
@@ -60,8 +60,9 @@ function collectionRoutes(services: Services): Route[] {
       grows: always,
       takes: body(RuleRequest),
       answers: { 201: { description: "The rule", schema: FirewallRule } },
-      errors: ["too_many_rules", ...policyErrors],
-      handle: async (call, input) => created(await createRule(services, call.org, input, actorOf(call))),
+      errors: ["too_many_rules", ...reachErrors],
+      handle: async (call, input) =>
+        created(await createRule(tested(services, call), call.org, input, actorOf(call))),
     }),
     organizationRoute({
       method: "POST",
@@ -77,6 +78,11 @@ function collectionRoutes(services: Services): Route[] {
     }),
   ];
 }
+
+const tested = (services: Services, call: OrganizationCall) => ({
+  ...services,
+  testing: testingOf(services, call),
+});
 
 function testInTurn(services: Services, call: OrganizationCall, input: RuleTest): Promise<Verdict> {
   const { db, views } = services;
@@ -111,9 +117,9 @@ function itemRoutes(services: Services): Route[] {
         adds(await findRule(services.db, call.org, call.id()), { description }),
       takes: body(RulePatch),
       answers: { 200: { description: "The rule", schema: FirewallRule } },
-      errors: ["not_found", ...policyErrors],
+      errors: ["not_found", ...reachErrors],
       handle: async (call, input) => ({
-        body: await patchRule(services, call.org, call.id(), input, actorOf(call)),
+        body: await patchRule(tested(services, call), call.org, call.id(), input, actorOf(call)),
       }),
     }),
     organizationRoute({
@@ -126,9 +132,9 @@ function itemRoutes(services: Services): Route[] {
       summary: "Delete a firewall rule. Established connections that only it permitted are cut",
       takes: nothing,
       answers: { 204: { description: "Deleted" } },
-      errors: ["not_found", ...policyErrors],
+      errors: ["not_found", ...reachErrors],
       async handle(call) {
-        await deleteRule(services, call.org, call.id(), actorOf(call));
+        await deleteRule(tested(services, call), call.org, call.id(), actorOf(call));
         return noContent;
       },
     }),

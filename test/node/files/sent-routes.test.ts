@@ -6,6 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
+import { parseNameServers } from "../../../src/platform/attached-networks.ts";
 import { followEdge, makeControl } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 
@@ -45,6 +46,24 @@ test("routes into a network of this machine are left out and named, and the othe
   const { status } = await here.world.agent(["sync-config", "--allow-routes", "192.168.1.0/24"]);
   expect(status).toBe(0);
   expect(routes()).toEqual(["192.168.1.0/24", "192.168.1.1/32", "198.51.100.0/24", "192.168.2.0/24"]);
+});
+
+test("routes to a public name server of this machine are left out; a private one may be behind a node", async () => {
+  here.world.system.attachedNetworks = async () => [
+    ...parseNameServers(
+      "# nameserver 192.0.2.1\nnameserver 9.9.9.9\nnameserver 2620:fe::fe\nnameserver 192.168.9.1\n",
+    ),
+  ];
+  routed("9.9.9.9/32", "9.9.9.0/24", "2620:fe::/48", "192.168.9.0/24", "192.0.2.0/24");
+  const { leftOut } = await sync();
+  expect(routes()).toEqual(["192.168.9.0/24", "192.0.2.0/24"]);
+  expect(leftOut).toContainEqual({
+    key: "tun.unsafe_routes 9.9.9.0/24",
+    reason: "it overlaps 9.9.9.9/32, a name server of this machine",
+  });
+  const { status } = await here.world.agent(["sync-config", "--allow-routes", "9.9.9.0/24"]);
+  expect(status).toBe(0);
+  expect(routes()).toEqual(["9.9.9.9/32", "9.9.9.0/24", "192.168.9.0/24", "192.0.2.0/24"]);
 });
 
 test("routes to the address of any organization's control plane are left out", async () => {

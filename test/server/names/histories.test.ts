@@ -20,6 +20,9 @@ import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { nameAliases } from "../../../src/server/store/tables/name-aliases.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 
+/** No organization of this test has tests of its policy. */
+const untested = { inTurn: <T>(work: () => Promise<T>) => work(), admitAgain: () => Promise.resolve() };
+
 const groups = ["web", "db", "ops"];
 const words = ["alpha", "beta", "gamma", "delta", "10", "n-10", "db", "printer", "7up", "www"];
 
@@ -67,11 +70,13 @@ async function change(world: World, kind: number): Promise<void> {
       protocol: pick(["tcp", "any"] as const),
     };
     const request = { ...rule, ports: pick(["any", "22-80", "443"]), peer, target: side(world) };
-    return tolerant(createRule(services, org, request, operator));
+    return tolerant(createRule({ ...services, testing: untested }, org, request, operator));
   }
   if (kind < 12) {
     const rules = await listRules(server.db, org);
-    return rules.length === 0 ? undefined : deleteRule(services, org, pick(rules).id, operator);
+    return rules.length === 0
+      ? undefined
+      : deleteRule({ ...services, testing: untested }, org, pick(rules).id, operator);
   }
   if (kind < 14)
     return tolerant(createAlias(services, org, { name: pick(words), node: pick(ids) }, operator));

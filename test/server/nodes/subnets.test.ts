@@ -2,6 +2,7 @@
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { nodes } from "../../../src/server/store/tables/nodes.ts";
 import { rememberPublicUrl } from "../../../src/server/store/meta.ts";
 import {
   makeKeys,
@@ -75,4 +76,23 @@ test("subnets that hold the address of the control plane are refused", async () 
   const { status, text } = await patch(db, { subnets: ["198.51.100.0/24"] });
   expect([status, text]).toEqual([400, expect.stringContaining("the address of this control plane")]);
   expect((await patch(db, { subnets: ["198.51.101.0/24"] })).status).toBe(200);
+});
+
+test("networks that every machine treats in its own way are refused; stored ones stay", async () => {
+  for (const subnet of [
+    "169.254.0.0/16",
+    "169.254.169.254/32",
+    "224.0.0.0/4",
+    "0.0.0.0/8",
+    "255.255.255.255/32",
+  ]) {
+    const { status, text } = await patch(db, { subnets: [subnet] });
+    expect([status, text]).toEqual([400, expect.stringContaining("never routed through an overlay")]);
+  }
+  // Of an earlier version.
+  const stored = ["169.254.7.0/24"];
+  await server.db.write((tx) => nodes.update(tx, { id: db.id }, { subnets: stored }));
+  expect((await patch(db, { subnets: [...stored, "192.168.7.0/24"] })).status).toBe(200);
+  expect((await patch(db, { subnets: ["192.168.7.0/24"] })).status).toBe(200);
+  expect((await patch(db, { subnets: stored })).status).toBe(400);
 });

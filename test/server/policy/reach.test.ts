@@ -3,8 +3,17 @@
 
 import { describe, expect, test } from "bun:test";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
-import { compileRules, decide, testable, type Member } from "../../../src/server/policy/firewall.ts";
+import {
+  compileRules,
+  decide,
+  firstRules,
+  testable,
+  type Member,
+  type Rule,
+} from "../../../src/server/policy/firewall.ts";
+import { runTests, type PolicyTest } from "../../../src/server/policy/policy-tests.ts";
 import { makeReach, showAccess, type Access } from "../../../src/server/policy/reach.ts";
+import { makeWork, type Work } from "../../../src/server/policy/work.ts";
 import { edgesOf, enginePasses, makePolicies, type RandomPolicy } from "../../support/policies.ts";
 import { inFull } from "../../support/soak.ts";
 
@@ -114,6 +123,51 @@ test("the explainer, reach and the rules of both engines agree", () => {
   }
   expect(permitted).toBeGreaterThan(1000);
 }, 600_000);
+
+describe("the work of comparing has a maximum", () => {
+  const many = 400;
+  const members = Array.from({ length: many }, (_, at) => {
+    return { id: at + 1, name: `n${at}`, ip: `10.0.${at >> 8}.${at & 255}`, ip6: null, groups: [`g${at}`] };
+  });
+  const rules = [...firstRules, ...members].map((each, at): Rule =>
+    "peer" in each
+      ? { ...each, id: at + 1 }
+      : {
+          id: at + 1,
+          direction: "inbound",
+          protocol: "tcp",
+          ports: String(at),
+          peer: { group: `g${each.id - 1}` },
+          target: { group: `g${(each.id * 7) % many}` },
+          description: "",
+        },
+  );
+  const any = { any: true } as const;
+  const tests = Array.from({ length: 500 }, (_, at): PolicyTest => {
+    return { expect: "deny", from: any, to: any, protocol: "udp", ports: String(at + 1) };
+  });
+  const counted = () => {
+    let spent = 0;
+    const work: Work = { spend: (steps) => void (spent += steps) };
+    return { work, spent: () => spent };
+  };
+
+  test("pairs of classes are compared once, however many tests there are", () => {
+    const [one, all] = [counted(), counted()];
+    expect(atOnce(runTests(tests.slice(0, 1), { rules, members }, one.work))).toEqual([]);
+    expect(atOnce(runTests(tests, { rules, members }, all.work))).toEqual([]);
+    expect(all.spent() / one.spent()).toBeLessThan(50);
+  });
+
+  test("what exceeds it is a failing test, and no plan", () => {
+    const failures = atOnce(runTests(tests, { rules, members }, makeWork(1_000_000)));
+    expect(failures.map(({ sentence }) => sentence)).toEqual([
+      "The tests take too long: 500 tests, 402 rules, 400 nodes. Have fewer tests, or rules that name fewer groups and nodes.",
+    ]);
+    const reach = atOnce(makeReach({ rules: [], members }, { rules, members }, makeWork(1_000_000)));
+    expect(() => atOnce(reach.changes())).toThrow("Comparing which nodes reach each other takes too long.");
+  });
+});
 
 test("access is shown shortly", () => {
   expect(showAccess({ tcp: [[1, 65_535]], udp: [[1, 65_535]], icmp: true })).toEqual(["any"]);

@@ -21,7 +21,7 @@ let directory: ReturnType<typeof temporaryDirectory>;
 beforeEach(async () => {
   directory = temporaryDirectory();
   const retention = { ...defaultRetention, organizationBytes: 1_000_000 };
-  server = await makeTestServer({ dataDirectory: directory.path, retention });
+  server = await makeTestServer({ dataDirectory: directory.path, retention, accessLifetimeS: 1_000_000 });
   org = await server.organization("acme");
   owner = await server.person("owner@example.org");
   await server.join(org, "owner@example.org", "owner");
@@ -44,6 +44,25 @@ async function fill(bytes: number) {
   );
   server.clock.ms += 600_000;
 }
+
+test("at the maximum a policy file can remove, and add nothing", async () => {
+  const policy = (ports: readonly number[], more = "") =>
+    `groups: {}\nrules:\n${ports.map((port) => `  - {protocol: tcp, ports: ${port}, peer: any, target: any}\n`).join("")}${more}`;
+  const apply = (text: string) => send("POST", "policy/apply/", { policy: text, prune: true });
+  expect((await apply(policy([1, 2, 3, 4]))).status).toBe(200);
+  await fill(1_100_000);
+  expect(await apply(policy([1, 2, 3, 4, 5]))).toMatchObject(full);
+  expect(await apply(policy([1, 2, 3, 6]))).toMatchObject(full);
+  expect(await apply(policy([1, 2, 3], `# ${"x".repeat(2000)}\n`))).toMatchObject(full);
+  expect((await apply(policy([1, 2]))).status).toBe(200);
+  // It would add nothing but an event, each time.
+  expect(await apply(policy([1, 2]))).toMatchObject(full);
+  const rules = v.parse(
+    v.array(v.looseObject({ ports: v.string() })),
+    (await send("GET", "firewall_rules/")).json,
+  );
+  expect(rules.map(({ ports }) => ports)).toEqual(["1", "2"]);
+});
 
 test("at the maximum nothing is added; revocations, check-ins, renewals and deletions go on, and are recorded", async () => {
   const node = await registerNode(server, org, "laptop");
