@@ -118,6 +118,7 @@ async function noteNodes(): Promise<void> {
   await note("node update acme phone --remove-group web --remove-subnet 192.0.2.0/24 --no-relay");
   await note("node revoke acme phone --reason lost");
   await note("node restore acme phone");
+  await note("node renew acme phone");
   await note("token create acme --uses 3 --expires 2h --group web --lighthouse --name ci");
   const made = await note("token create acme --node laptop");
   await register("laptop", v.parse(v.object({ token: v.string() }), made).token);

@@ -103,6 +103,10 @@ export const adminCommands: CommandTable = {
     { description: "Restore a revoked node" },
     async () => (await node()).restore,
   ),
+  "admin node renew": lazyCommand(
+    { description: "Renew the certificates of a node now" },
+    async () => (await node()).renew,
+  ),
   "admin name list": lazyCommand(
     { description: "List the aliases: further names of nodes, and names of addresses behind routers" },
     async () => (await name()).list,
