@@ -123,6 +123,8 @@ export const Node = v.object({
   last_checkin_at: v.nullable(time),
   created_at: time,
   revoked_at: v.nullable(time),
+  /** The user whose node it is; null: the organization's. Former servers do not send it. */
+  owner_id: v.optional(v.nullable(v.number())),
 });
 export type Node = v.InferOutput<typeof Node>;
 
@@ -323,7 +325,14 @@ export const CheckinAnswer = v.object({
 });
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
 
-export const TokenRequest = v.strictObject({ email: text(254), password: text(1024) });
+/** `otp`: the code of an authenticator app, or a recovery code. Send it only after `second_factor_required`. */
+export const TokenRequest = v.strictObject({
+  email: text(254),
+  password: text(1024),
+  otp: v.optional(text(64)),
+});
+/** Ways to prove a second factor. A later server may have more. */
+export type SecondFactorMethod = "totp" | "recovery_code" | "passkey";
 export const TokenPair = v.object({ access: received(8192), refresh: received(8192) });
 export type TokenPair = v.InferOutput<typeof TokenPair>;
 
@@ -342,6 +351,8 @@ export const ErrorBody = v.object({
       v.maxEntries(10_000),
     ),
   ),
+  /** How a second factor can be proven, with `second_factor_required` and `step_up_required`. */
+  methods: v.optional(v.pipe(v.array(received(64)), v.maxLength(16))),
   order: v.optional(jws),
 });
 export type ErrorBody = v.InferOutput<typeof ErrorBody>;
@@ -358,11 +369,10 @@ export const Order = v.object({
 });
 export type Order = v.InferOutput<typeof Order>;
 
-/** Where nodes find the control plane from now on, by a certificate of a public authority. The order key signs it. */
+/** Where nodes find the control plane from now on, by a public certificate. The order key signs it, at `seq` seconds. */
 export const Move = v.object({
   org: Slug,
   api_base: v.pipe(received(2048), v.url(), v.startsWith("https://")),
-  /** When it was signed, seconds since 1970. */
   seq: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER)),
 });
 export type Move = v.InferOutput<typeof Move>;
@@ -373,8 +383,7 @@ export const Credentials = v.object({
   org_slug: Slug,
   node_id: v.number(),
   api_token: text(128),
-  /** A Move ended the trust in api-ca.crt: `seq` of that document. */
-  moved: v.optional(v.number()),
+  moved: v.optional(v.number()), // A Move of this `seq` ended the trust in api-ca.crt.
 });
 export type Credentials = v.InferOutput<typeof Credentials>;
 

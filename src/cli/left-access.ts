@@ -15,7 +15,7 @@ export const leaverFlags: Flags = {
     type: "boolean",
     description: "Also revoke their registration and service tokens, and delete their webhooks",
   },
-  ...revokeNodesFlag,
+  "revoke-nodes": { type: "boolean", description: "Also revoke the nodes that belong to them" },
 };
 
 /** What the leaver flags ask for. */

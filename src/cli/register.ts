@@ -3,6 +3,7 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Context, Implementation } from "./command.ts";
+import { signInWithCode } from "./one-time-code.ts";
 import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
@@ -57,6 +58,10 @@ export const command: Implementation = {
     "is-relay": {
       type: "boolean",
       description: "Make this node a relay: it forwards traffic between nodes without a direct path",
+    },
+    "no-relay": {
+      type: "boolean",
+      description: "Do not make this lighthouse a relay (default: a new lighthouse is one)",
     },
     "listen-port": { type: "string", valueHint: "N", description: "Local UDP port of the engine" },
     "ca-fingerprint": {
@@ -123,6 +128,8 @@ async function readRegistration(context: Context) {
   if (values.on("is-lighthouse") && publicIp === undefined) {
     throw new AppError("usage", "--is-lighthouse needs --public-ip: other nodes must know its address");
   }
+  if (values.on("is-relay") && values.on("no-relay"))
+    throw new AppError("usage", "--is-relay and --no-relay contradict each other: leave one out");
   const external = values.integer("external-port", 1, 65_535);
   const listen = values.integer("listen-port", 0, 65_535);
   // A plan sends no request, and needs no content of the file.
@@ -134,7 +141,7 @@ async function readRegistration(context: Context) {
     ...(external === undefined ? {} : { external_port: external }),
     ...(listen === undefined ? {} : { listen_port: listen }),
     ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
-    ...(values.on("is-relay") ? { is_relay: true } : {}),
+    ...(values.on("is-relay") ? { is_relay: true } : values.on("no-relay") ? { is_relay: false } : {}),
   };
   const { readRemains } = await import("../node/files/remains.ts");
   // Registering again without --mode keeps the mode.
@@ -189,5 +196,5 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
     { text: "Password: ", isSecret: true },
   ];
   const [email = "", password = ""] = await ask(questions, system);
-  return { accessToken: (await client.token(email, password)).access };
+  return { accessToken: (await signInWithCode(context, client, email, password)).access };
 }

@@ -116,6 +116,7 @@ async function noteNodes(): Promise<void> {
   await note("node rename acme phone mobile");
   await note("node update acme mobile --name phone --add-group web --add-subnet 192.0.2.0/24 --relay");
   await note("node update acme phone --remove-group web --remove-subnet 192.0.2.0/24 --no-relay");
+  await note("node transfer acme phone --to ada@example.org");
   await note("node revoke acme phone --reason lost");
   await note("node restore acme phone");
   await note("node renew acme phone");
@@ -150,6 +151,19 @@ async function noteNodes(): Promise<void> {
   await note("node create acme short");
   await note("node delete acme short");
   await note("events acme --lines 2");
+}
+
+/** What concerns the own sign-in is refused to the operator; test/cli/admin-remote.test.ts has it signed in. */
+async function noteSignIn(): Promise<void> {
+  await note("session list");
+  await note("session revoke 1");
+  await note("factor list");
+  await note("factor add --code 123456");
+  await note("factor remove");
+  await note("factor codes");
+  await note("factor staff required");
+  await note("factor staff optional");
+  await note("user reset-factors ada@example.org");
 }
 
 async function notePolicy(): Promise<void> {
@@ -207,6 +221,7 @@ test("JSON documents of every admin command", async () => {
   await notePeople();
   await noteNodes();
   await notePolicy();
+  await noteSignIn();
   await noteData();
   expect([...noted].sort()).toEqual(Object.keys(adminCommands).sort());
   expectGolden("admin.txt", documents.join("\n"));

@@ -95,7 +95,13 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
       on: "control",
       replace: [[/FINGERPRINT$/m, "FINGERPRINT --email you@example.org --password-file /root/password"]],
     },
+  "docs/administration.md: agent admin factor add": {
+    not: "the code comes from an app; test/cli/admin-remote.test.ts runs both lines",
+  },
   "docs/administration.md: agent logout": { on: "control" },
+  "docs/access.md: agent admin node transfer acme laptop --to ada@example.org": {
+    not: "test/cli/golden-admin.test.ts runs it; the machines of this walk have no user Ada",
+  },
   "docs/access.md: agent admin node update acme web --add-group db --remove-group web": {
     on: "control",
     after: "agent admin node show acme web | grep db",

@@ -1,6 +1,7 @@
 // `agent admin node …`: nodes. Revoking a stolen laptop needs no HTTP client.
 
 import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
 import { tableLine } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
 import { Node, RenewAnswer } from "../../protocol.ts";
@@ -8,7 +9,8 @@ import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Cell } from "../table.ts";
 import type { Args } from "../values.ts";
-import { inOrg, Nothing, read, write } from "./api.ts";
+import { Member } from "./answers.ts";
+import { inOrg, Nothing, read, write, type Api } from "./api.ts";
 import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
@@ -18,24 +20,40 @@ export const list: Implementation = {
   args: {
     ...orgArg,
     revoked: { type: "boolean", description: "List revoked nodes, and when they were revoked" },
+    mine: { type: "boolean", description: "List only your own nodes" },
     ...targetFlags,
   },
   examples: [`${brand.executable} admin node list acme`],
   async run(context) {
     const [slug = ""] = context.words;
     const revoked = context.values.on("revoked");
-    const query: Record<string, string> = revoked ? { revoked: "true" } : {};
-    const nodes = await read(context, (api) => api.list(inOrg(slug, "nodes/"), Node, query));
+    const query: Record<string, string> = {
+      ...(revoked ? { revoked: "true" } : {}),
+      ...(context.values.on("mine") ? { owner: "me" } : {}),
+    };
+    const { nodes, owners } = await read(context, async (api) => {
+      const found = await api.list(inOrg(slug, "nodes/"), Node, query);
+      return { nodes: found, owners: await ownersOf(api, slug, found) };
+    });
     context.output.list(
       { nodes },
       {
-        columns: ["NAME", "ADDRESS", "STATE", "ROLE", "GROUPS", revoked ? "REVOKED" : "LAST CHECK-IN"],
+        columns: [
+          "NAME",
+          "ADDRESS",
+          "STATE",
+          "ROLE",
+          "GROUPS",
+          "OWNER",
+          revoked ? "REVOKED" : "LAST CHECK-IN",
+        ],
         rows: nodes.map((node) => [
           node.name,
           node.ip_address,
           stateOf(node),
           roleOf(node),
           node.groups.join(", "),
+          ownerOf(node, owners),
           revoked ? node.revoked_at : node.last_checkin_at,
         ]),
         none: `${slug} has no ${revoked ? "revoked " : ""}nodes.`,
@@ -43,6 +61,21 @@ export const list: Implementation = {
     );
   },
 };
+
+/** E-mail addresses by number. Empty for a service token, which may not read them. */
+async function ownersOf(api: Api, slug: string, nodes: readonly Node[]): Promise<Map<number, string>> {
+  if (nodes.every(({ owner_id: id }) => id === undefined || id === null)) return new Map();
+  const members = await api.list(inOrg(slug, "members/"), Member).catch((error: unknown) => {
+    if (error instanceof AppError && error.code === "permission_denied") return [];
+    throw error;
+  });
+  return new Map(members.map(({ user_id: id, email }) => [id ?? 0, email]));
+}
+
+/** Empty: the organization's. A user who is no member any more is named by number. */
+function ownerOf({ owner_id: id }: Node, owners: ReadonlyMap<number, string>): string {
+  return id === undefined || id === null ? "" : (owners.get(id) ?? `user ${id}`);
+}
 
 function stateOf({ state, online, certificate, config_version, applied_config_version }: Node): Cell {
   if (state === "pending") return { text: "pending", mark: "wait" };

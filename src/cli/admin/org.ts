@@ -108,6 +108,16 @@ export const update: Implementation = {
       valueHint: "on|off",
       description: "Whether nodes report how they reach their peers; off deletes what they reported",
     },
+    "second-factor": {
+      type: "string",
+      valueHint: "required|optional",
+      description: "Whether members need a second factor to work in the organization",
+    },
+    "leaver-nodes": {
+      type: "string",
+      valueHint: "keep|revoke",
+      description: "What happens to the nodes of a user who is removed or disabled",
+    },
     "alive-interval": {
       type: "string",
       valueHint: "S",
@@ -137,10 +147,14 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const interval = values.text("alive-interval");
   const names = values.choice("names", ["rules", "all"]);
   const reports = values.choice("path-reports", ["on", "off"]);
+  const factor = values.choice("second-factor", ["required", "optional"]);
+  const leavers = values.choice("leaver-nodes", ["keep", "revoke"]);
   const fields = {
+    second_factor_required: factor === undefined ? undefined : factor === "required",
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
     names_to_all: names === undefined ? undefined : names === "all",
     path_reports: reports === undefined ? undefined : reports === "on",
+    revoke_leaver_nodes: leavers === undefined ? undefined : leavers === "revoke",
     name: values.text("name"),
     network6: values.text("network6"),
     certificate_version: version === undefined ? undefined : versionOf(version),
@@ -166,7 +180,9 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     ca_rotation_auto: `CAs are replaced ${org.ca_rotation_auto ? "automatically" : "only by hand"}`,
     alive_interval: `tunnels are tested every ${org.alive_interval === null ? "while, as the engine does by itself" : `${org.alive_interval} s`}`,
     names_to_all: `nodes get the names of ${org["names_to_all"] === true ? "all nodes" : "the nodes that rules let them reach"}`,
+    revoke_leaver_nodes: `nodes of users who leave are ${org["revoke_leaver_nodes"] === true ? "revoked" : "kept"}`,
     path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
+    second_factor_required: `members ${org["second_factor_required"] === true ? "need" : "do not need"} a second factor`,
     config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
   };
   return Object.keys(body)

@@ -91,7 +91,8 @@ async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, c
     if (node.state === "pending") continue;
     if (node.state === "revoked") {
       if (known?.state !== "revoked") carried.revoked_nodes++;
-      await nodes.upsert(tx, node, replaceNode);
+      // The number of a user that the backup lacks may become another user's.
+      await nodes.upsert(tx, { ...node, ownerId: known?.ownerId ?? null }, replaceNode);
     } else if (known?.state !== "active") {
       carried.lost_nodes.push(node.name);
       if (known === undefined) await insertTombstone(tx, node, now);

@@ -41,7 +41,7 @@ export class Exchange implements Call, InputSource {
   /** The pipeline sets this before it calls the route. */
   admitAgain: () => Promise<void> = () => Promise.resolve();
   /** Set before routes that let an organization grow. */
-  requireRoom: (input: object) => Promise<void> = () => Promise.resolve();
+  requireRoom: Call["requireRoom"] = () => Promise.resolve();
 
   constructor(request: Request, edge: Edge, params: Params, nextId: () => string) {
     this.request = request;

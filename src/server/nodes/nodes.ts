@@ -110,18 +110,23 @@ async function currentCertificates(
   return Map.groupBy(rows, ({ nodeId }) => nodeId);
 }
 
+/** `ownerId`: only the nodes of this user. */
+type Listed = { revoked?: boolean; ownerId?: number | undefined };
+
 /** Lists the nodes that are not revoked, or only the revoked ones, sorted by id. Searches in names and addresses. */
 export async function listNodes(
   services: NodeStore,
   org: Org,
   query: ListQuery,
-  { revoked = false } = {},
+  { revoked = false, ownerId }: Listed = {},
 ): Promise<Page<Node>> {
   const { db } = services;
+  const pattern = query.search === "" ? [] : [searchPattern(query)];
   const where =
     `org_id = $1 AND state ${revoked ? "=" : "<>"} 'revoked'` +
-    (query.search === "" ? "" : " AND (name LIKE $2 ESCAPE '!' OR ip LIKE $2 ESCAPE '!')");
-  const params = query.search === "" ? [org.id] : [org.id, searchPattern(query)];
+    (query.search === "" ? "" : " AND (name LIKE $2 ESCAPE '!' OR ip LIKE $2 ESCAPE '!')") +
+    (ownerId === undefined ? "" : ` AND owner_id = $${pattern.length + 2}`);
+  const params = [org.id, ...pattern, ...(ownerId === undefined ? [] : [ownerId])];
   const total = await queryNumber(db, `SELECT count(*) AS n FROM nodes WHERE ${where}`, params);
   const fitted = fitPage(query, await widestNode(db, org.id, revoked));
   const { limit, offset } = pageOf(fitted);
@@ -172,13 +177,14 @@ export async function insertPending(
     ip6: address.ip6,
     state: "pending",
     isLighthouse: request.is_lighthouse ?? false,
-    isRelay: request.is_relay ?? false,
+    isRelay: request.is_relay ?? (request.is_lighthouse === true && issuing.lighthousesRelay),
     publicIp: request.public_ip ?? null,
     externalPort: request.external_port ?? null,
     groups: request.groups ?? [],
     subnets: request.subnets ?? [],
     configOverrides: asMap(request.config_overrides ?? {}),
     createdAt: now,
+    ownerKnown: true,
   });
   await checkHub(tx, org.id, node);
   await takeAddress(tx, org.id, address, node.id);

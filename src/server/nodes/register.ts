@@ -130,7 +130,7 @@ async function reserve(
     const resumed = await resume(tx, same, keys, { hash, actor, now, mode: request.mode ?? same.mode });
     if (resumed !== undefined) return resumed;
   }
-  const grant = hash === null ? adminGrant : await consume(tx, org.id, hash, now);
+  const grant = hash === null ? adminGrant(actor) : await consume(tx, org.id, hash, now);
   if ("unknownToken" in grant) return grant;
   if (same !== undefined)
     throw new AppError("conflict", "This host key is registered already with another certificate request.");
@@ -176,7 +176,7 @@ async function resume(
   await recordRegistrant(tx, node.id, tokenId, actor);
   // The machine may have been moved to the other mode.
   if (mode !== node.mode) await nodes.update(tx, { id: node.id }, { mode });
-  return { node: { ...node, mode }, resumed: true, grant: adminGrant };
+  return { node: { ...node, mode }, resumed: true, grant: adminGrant(actor) };
 }
 
 /**
@@ -226,7 +226,7 @@ function machineColumns(org: IssuingOrg, request: Request, keys: Keys, grant: Gr
   return {
     mode: request.mode ?? "desktop",
     isLighthouse: request.is_lighthouse === true || claimed?.isLighthouse === true,
-    isRelay: request.is_relay === true || claimed?.isRelay === true,
+    isRelay: request.is_relay ?? isRelay(org, request, claimed),
     publicIp: request.public_ip ?? claimed?.publicIp ?? seenAddress(org, request),
     externalPort: request.external_port ?? claimed?.externalPort ?? null,
     listenPort: request.listen_port ?? claimed?.listenPort ?? null,
@@ -238,7 +238,15 @@ function machineColumns(org: IssuingOrg, request: Request, keys: Keys, grant: Gr
     agentVersion: request.version ?? null,
     overlayVersion: request.overlay_version ?? null,
     pinsDefaults: false,
+    ownerId: claimed === undefined ? grant.ownerId : claimed.ownerId,
+    ownerKnown: true,
   };
+}
+
+/** Without a word about it: a new lighthouse is a relay, or two nodes behind hard NATs never meet. */
+function isRelay(org: IssuingOrg, request: Request, claimed?: NodeRow): boolean {
+  const isNewLighthouse = request.is_lighthouse === true && claimed?.isLighthouse !== true;
+  return claimed?.isRelay === true || (isNewLighthouse && org.lighthousesRelay);
 }
 
 /** The public address of a lighthouse that names none: the one it calls from, unless only this machine can use it. */

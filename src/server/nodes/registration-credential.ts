@@ -16,6 +16,8 @@ export type Grant = {
   groups: string[];
   mayBeHub: boolean;
   boundTo: number | null;
+  /** The user whose node it becomes: the one who registers it. Null: the organization's. */
+  ownerId: number | null;
 };
 
 /** `hash`: of the registration token; null if none was sent. */
@@ -23,7 +25,10 @@ export type Credential = { hash: string | null; actor: Actor };
 
 export type UnknownToken = "never issued" | "not of this organization" | "used up" | "expired";
 
-export const adminGrant: Grant = { tokenId: null, groups: [], mayBeHub: true, boundTo: null };
+export function adminGrant({ kind, id }: Actor): Grant {
+  const ownerId = kind === "person" ? id : null;
+  return { tokenId: null, groups: [], mayBeHub: true, boundTo: null, ownerId };
+}
 
 /** Recorded before the node is active: then a registration in progress is found too. */
 export async function recordRegistrant(
@@ -65,7 +70,8 @@ export async function consume(
     [orgId, hash, now],
   );
   if (used === undefined) return { unknownToken: await whyRefused(tx, orgId, hash) };
-  return { tokenId: used.id, groups: used.groups, mayBeHub: used.isLighthouse, boundTo: used.nodeId };
+  const { id: tokenId, groups, isLighthouse: mayBeHub, nodeId: boundTo } = used;
+  return { tokenId, groups, mayBeHub, boundTo, ownerId: null };
 }
 
 export async function whyRefused(

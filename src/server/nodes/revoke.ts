@@ -7,6 +7,7 @@ import { principal, record, type Actor, type AuditEvent } from "../audit/record.
 import { issueOverlay, makeX509Due, readIssuingOrg } from "../certificates/issue.ts";
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
+import { requireOwner } from "./node-owner.ts";
 import { makeOrder, type SignedOrder } from "./orders.ts";
 import { checkHub, checkSubnets } from "./subnets.ts";
 import { renewCertificates } from "./renewal.ts";
@@ -35,19 +36,24 @@ import { raiseConfigVersion, raiseOwnVersion, notifyNode } from "../store/versio
 type Org = { id: number; slug: string };
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 
-/** Revokes a node. Throws not_found also for a node that is already revoked. */
+/**
+ * Revokes a node. `ownerId`: only as this user's own node. Throws not_found also for a node that is already revoked,
+ * permission_denied for a node that is not the user's.
+ */
 export async function revokeNode(
   services: Store,
   org: Org,
   id: number,
   actor: Actor,
   reason = "deleted by an administrator",
+  ownerId?: number,
 ): Promise<void> {
   const { db, system } = services;
   const node = await findNode(db, org.id, id);
   if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
   const order = await makeOrder(services, db, org, node, "revoke", reason);
   await db.writeFor({ org: org.id }, async (tx) => {
+    if (ownerId !== undefined) await requireOwner(tx, await findNode(tx, org.id, id), ownerId);
     const revocation = { actor, reason, now: system.now() };
     const raise = () => raiseConfigVersion(tx, org.id);
     const event = await tombstone(tx, { orgId: org.id, id, order }, revocation, raise);

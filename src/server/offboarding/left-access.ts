@@ -43,7 +43,7 @@ export type AccessReport = v.InferOutput<typeof AccessReport>;
 export type AccessOf = { kind: "person" | "service" | "registration_token"; id: number };
 export type Access = { left: AccessItem[]; revoked: AccessItem[] };
 
-/** `own`: a registration with the user's own sign-in. */
+/** `own`: a registration with the user's own sign-in. `ifLeft`: the organization revokes nodes of users who leave. */
 const foundRow = computed({
   orgSlug: text(),
   kind: word(kinds),
@@ -51,6 +51,7 @@ const foundRow = computed({
   name: textOrNull(),
   orgId: integer(),
   own: truth(0),
+  ifLeft: truth(0),
 });
 type Found = ReturnType<typeof foundRow.parse>;
 
@@ -68,8 +69,13 @@ const subjects = (type: string) => `SELECT e.subject FROM events e JOIN principa
 const liveTokens = (kind: TokenKind, isLive: string) =>
   `SELECT '${kind}' AS kind, t.id, t.name, t.org_id, 0 AS own FROM ${kind}s t
    WHERE $1 = 'person' AND t.created_by = $2 AND t.revoked_at IS NULL AND ${isLive}`;
+/**
+ * Of a user, nodes count by their owner. By their registrant count only registrations under way, and nodes of earlier
+ * versions, which recorded no owner.
+ */
+const isByRegistrant = "($1 <> 'person' OR n.owner_known = 0 OR n.state = 'pending')";
 const everything = `WITH ${principals}
-  SELECT a.kind, a.id, a.name, a.org_id, a.own, o.slug AS org_slug FROM (
+  SELECT a.kind, a.id, a.name, a.org_id, a.own, o.slug AS org_slug, o.revoke_leaver_nodes AS if_left FROM (
     ${liveTokens("registration_token", "t.used < t.uses AND t.expires_at > $3")}
     UNION ALL ${liveTokens("service_token", "(t.expires_at IS NULL OR t.expires_at > $3)")}
     UNION ALL SELECT 'invitation', m.id, m.email, m.org_id, 0 FROM memberships m
@@ -83,10 +89,11 @@ const everything = `WITH ${principals}
       CASE WHEN EXISTS (SELECT 1 FROM registrants r WHERE r.node_id = n.id AND r.principal = 'person/' || $2)
         AND $1 = 'person' THEN 1 ELSE 0 END
       FROM nodes n WHERE n.state <> 'revoked' AND (n.registered_at IS NOT NULL OR n.state = 'pending')
-      AND (n.id IN (SELECT r.node_id FROM registrants r WHERE r.principal IN (${principalNames}))
+      AND (($1 = 'person' AND n.owner_id = $2) OR (${isByRegistrant} AND (
+        n.id IN (SELECT r.node_id FROM registrants r WHERE r.principal IN (${principalNames}))
         OR n.registered_with IN (SELECT id FROM principals WHERE kind = 'registration_token')
         OR (NOT EXISTS (SELECT 1 FROM registrants r WHERE r.node_id = n.id)
-          AND 'node/' || n.id IN (${subjects("node.registered")})))
+          AND 'node/' || n.id IN (${subjects("node.registered")})))))
   ) a JOIN organizations o ON o.id = a.org_id AND o.deleted_at IS NULL
   WHERE a.org_id = coalesce($4, a.org_id) ORDER BY a.org_id, a.kind, a.id`;
 
@@ -106,6 +113,8 @@ export type Ending = {
   revokeTokens?: boolean;
   revokeWebhooks?: boolean;
   revokeNodes?: boolean;
+  /** The user leaves: their nodes are revoked too where the organization is so set. */
+  isLeaving?: boolean;
   /** The reason that a revoked node stores. */
   reason: string;
 };
@@ -120,10 +129,17 @@ export async function endAccess(
   ending: Ending,
   org?: { id: number },
 ): Promise<Access> {
-  const { revokeTokens = false, revokeWebhooks = false, revokeNodes = false, now } = ending;
-  const ends = ({ kind, own }: Found) => {
-    if (kind === "node") return revokeNodes;
-    if (kind === "registration") return revokeNodes || revokeTokens || own || source.kind !== "person";
+  const {
+    revokeTokens = false,
+    revokeWebhooks = false,
+    revokeNodes = false,
+    isLeaving = false,
+    now,
+  } = ending;
+  const ends = ({ kind, own, ifLeft }: Found) => {
+    const endsNodes = revokeNodes || (isLeaving && ifLeft);
+    if (kind === "node") return endsNodes;
+    if (kind === "registration") return endsNodes || revokeTokens || own || source.kind !== "person";
     if (kind === "webhook") return revokeWebhooks;
     return kind === "invitation" || revokeTokens;
   };

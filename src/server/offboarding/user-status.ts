@@ -37,7 +37,7 @@ export async function setActive(
     await endSessions(tx, user.id, system.now());
     const revokeWebhooks = ends.revokeTokens === true;
     const reason = `${user.email} was disabled`;
-    const ending = { ...ends, revokeWebhooks, actor, now: event.at, reason };
+    const ending = { ...ends, isLeaving: true, revokeWebhooks, actor, now: event.at, reason };
     const left = await endAccess(tx, { kind: "person", id: user.id }, ending);
     await record(tx, { ...event, type: "user.disabled", ...accessForEvent(left) });
     return left;

@@ -26,6 +26,8 @@ import {
   renewNode,
   showOne,
 } from "../nodes/nodes.ts";
+import { mustOwn, requireMe } from "../nodes/node-owner.ts";
+import { Transfer, transferNode } from "../nodes/transfer.ts";
 import { adds } from "../retention/budget.ts";
 import { register } from "../nodes/register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
@@ -65,6 +67,7 @@ const notModified = {
 const NodeListQuery = v.strictObject({
   ...ListQuery.entries,
   revoked: v.optional(v.picklist(["true", "false"]), "false"),
+  owner: v.optional(v.literal("me")),
 });
 /** The reason is stored, and sent to the node. */
 const NodeDeletion = v.strictObject({
@@ -87,21 +90,23 @@ function collectionRoutes(services: Services): Route[] {
       method: "GET",
       path: "nodes/",
       access: "member",
+      scope: "nodes",
       name: "nodes_list",
-      summary: "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others",
+      summary:
+        "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user",
       takes: query(NodeListQuery),
       answers: { 200: { description: "One page", schema: v.array(Node) } },
-      handle: async (call, { revoked, ...input }) =>
-        listReply(
-          call,
-          services.publicUrl,
-          await listNodes(services, call.org, input, { revoked: revoked === "true" }),
-        ),
+      async handle(call, { revoked, owner, ...input }) {
+        const ownerId = owner === undefined ? undefined : requireMe(call);
+        const page = await listNodes(services, call.org, input, { revoked: revoked === "true", ownerId });
+        return listReply(call, services.publicUrl, page);
+      },
     }),
     organizationRoute({
       method: "POST",
       path: "nodes/",
       access: "admin",
+      scope: "nodes",
       name: "nodes_create",
       summary: "Create a node before its machine registers",
       grows: always,
@@ -117,6 +122,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "POST",
       path: "nodes/register/",
       access: "register",
+      scope: "nodes",
       name: "nodes_register",
       summary: "Register a machine with its public keys",
       takes: body(RegisterRequest),
@@ -146,6 +152,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "GET",
       path: "revocations/",
       access: "member",
+      scope: "nodes",
       name: "revocations_list",
       summary:
         "Revoked nodes, and how many nodes have applied each revocation; `waiting_for` lists at most 100 that have not",
@@ -174,6 +181,7 @@ function itemRoutes(services: Services): Route[] {
       method: "GET",
       path,
       access: "member",
+      scope: "nodes",
       name: "nodes_retrieve",
       summary: "One node",
       takes: nothing,
@@ -187,6 +195,7 @@ function itemRoutes(services: Services): Route[] {
       method: "PATCH",
       path,
       access: "admin",
+      scope: "nodes",
       name: "nodes_partial_update",
       summary: "Change a node. If its certificate changes, a new one is issued",
       grows: async ({ name, config_overrides: configOverrides }, call) =>
@@ -201,22 +210,41 @@ function itemRoutes(services: Services): Route[] {
     organizationRoute({
       method: "DELETE",
       path,
-      access: "admin",
+      access: "own",
+      scope: "nodes",
       name: "nodes_destroy",
       summary:
-        "Revoke a node. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
+        "Revoke a node: an administrator any node, a member only their own. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
       takes: query(NodeDeletion),
       answers: { 204: { description: "Revoked" } },
       errors: ["not_found"],
       async handle(call, { reason }) {
-        await revokeNode(services, call.org, call.id(), actorOf(call), reason);
+        const ownerId = mustOwn(call);
+        const why = reason ?? (ownerId === undefined ? undefined : "removed by its owner");
+        await revokeNode(services, call.org, call.id(), actorOf(call), why, ownerId);
         return { status: 204 };
       },
+    }),
+    organizationRoute({
+      people: true,
+      method: "POST",
+      path: `${path}transfer/`,
+      access: "admin",
+      name: "nodes_transfer",
+      summary:
+        "Give a node to a member, or to the organization (`owner` null). When a member leaves, their nodes are listed, and revoked if the organization is so set",
+      takes: body(Transfer),
+      answers: { 200: { description: "The node", schema: Node } },
+      errors: ["not_found"],
+      handle: async (call, input) => ({
+        body: await transferNode(services, call.org, call.id(), input, actorOf(call)),
+      }),
     }),
     organizationRoute({
       method: "GET",
       path: `${path}config/`,
       access: "member",
+      scope: "nodes",
       name: "nodes_config",
       summary: "The node's current configuration",
       takes: nothing,
@@ -249,6 +277,7 @@ function certificateRoutes(services: Services): Route[] {
       method: "POST",
       path: `${path}restore/`,
       access: "admin",
+      scope: "nodes",
       name: "nodes_restore",
       summary: "Restore a revoked node",
       takes: body(v.strictObject({})),
@@ -266,6 +295,7 @@ function certificateRoutes(services: Services): Route[] {
       method: "POST",
       path: `${path}renew_cert/`,
       access: "admin",
+      scope: "nodes",
       name: "nodes_renew_cert",
       summary: "Renew the node's certificates",
       takes: body(v.strictObject({})),
@@ -291,6 +321,7 @@ function nodesOwnRoutes(services: Services): Route[] {
       path: `nodes/${id}/download_config/`,
       access: "member",
       node: true,
+      scope: "nodes",
       name: "nodes_download_config",
       summary: "All files of a node; 304 if If-None-Match matches",
       takes: query(DownloadQuery),
@@ -322,6 +353,7 @@ function nodesOwnRoutes(services: Services): Route[] {
       direct: true,
       quiet: true,
       held: true,
+      scope: "nodes",
       name: "nodes_checkin",
       summary: "Report that the node is alive. `Prefer: wait=N` holds the answer until there is news",
       takes: body(CheckinRequest),

@@ -105,6 +105,7 @@ export function showNode(
     last_checkin_at: time(node.lastCheckinAt),
     created_at: formatTime(node.createdAt),
     revoked_at: time(node.revokedAt),
+    owner_id: node.ownerId,
   };
 }
 

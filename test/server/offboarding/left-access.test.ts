@@ -87,7 +87,9 @@ async function makeEverything() {
       await breakOff(`${who}-flying`, { token }),
       await breakOff(`${who}-flying-token`, { registration_token: registration.token }),
     ];
+    const [own] = nodes;
     const kinds = {
+      own: [`node ${own?.id}`],
       tokens: [`registration_token ${registration.id}`, `service_token ${service.id}`],
       invitation: [`invitation ${idOf(invited)}`],
       webhooks: webhooks.map((each) => `webhook ${idOf(each)}`),
@@ -112,12 +114,15 @@ describe("a removed administrator", () => {
     const { hers, owners } = await makeEverything();
     const answer = await remove("&revoke_nodes=true&revoke_tokens=true");
     const report = reportOf(answer);
-    const { tokens, invitation, webhooks, nodes, flying } = hers.kinds;
-    expect(names(report.access_revoked)).toEqual([tokens, invitation, webhooks, nodes, flying].flat().sort());
+    const { tokens, invitation, webhooks, own, flying } = hers.kinds;
+    expect(names(report.access_revoked)).toEqual([tokens, invitation, webhooks, own, flying].flat().sort());
     expect([report.access_left, report.access_left_total]).toEqual([[], 0]);
-    expect(report.access_revoked_total).toBe(10);
+    expect(report.access_revoked_total).toBe(8);
 
-    for (const node of hers.nodes) {
+    // What a token registered is the organization's, and stays.
+    const [hersAlone, ...ofTokens] = hers.nodes;
+    for (const node of ofTokens) expect((await node.checkin()).status).toBe(200);
+    for (const node of hersAlone === undefined ? [] : [hersAlone]) {
       const refused = await node.checkin();
       expect(codeOf(refused)).toEqual([403, "node_revoked"]);
       // The order is signed when the node asks.
@@ -137,17 +142,17 @@ describe("a removed administrator", () => {
       "SELECT after FROM events WHERE subject = 'member/ada@example.org' ORDER BY id DESC LIMIT 1",
     );
     expect(JSON.parse(String(event?.["after"]))).toMatchObject({
-      access_revoked: { invitation: 1, node: 3, registration: 2, webhook: 2 },
+      access_revoked: { invitation: 1, node: 1, registration: 2, webhook: 2 },
     });
   });
 
   test("without the flags, tokens, nodes and webhooks stay and are listed; links and own registrations end", async () => {
     const { hers } = await makeEverything();
     const report = reportOf(await remove());
-    const { tokens, invitation, webhooks, nodes, flying } = hers.kinds;
-    const [own, byToken] = flying;
-    expect(names(report.access_left)).toEqual([tokens, webhooks, nodes, byToken ?? ""].flat().sort());
-    expect(names(report.access_revoked)).toEqual([...invitation, own ?? ""].sort());
+    const { tokens, invitation, webhooks, own, flying } = hers.kinds;
+    const [begun, byToken] = flying;
+    expect(names(report.access_left)).toEqual([tokens, webhooks, own, byToken ?? ""].flat().sort());
+    expect(names(report.access_revoked)).toEqual([...invitation, begun ?? ""].sort());
     expect((await join(hers.secret)).status).toBe(404);
     expect(await statesOf(hers.flying)).toEqual(["revoked", "pending"]);
     expect(await statesOf(hers.nodes)).toEqual(["active", "active", "active"]);
@@ -163,6 +168,7 @@ describe("a removed administrator", () => {
       await tx.run("DELETE FROM registrants");
       await tx.run("UPDATE memberships SET invited_by = NULL");
       await tx.run("UPDATE webhooks SET created_by = NULL");
+      await tx.run("UPDATE nodes SET owner_id = NULL, owner_known = 0");
     });
     const report = reportOf(await remove("&revoke_nodes=true&revoke_tokens=true"));
     const { tokens, invitation, webhooks, nodes, flying } = hers.kinds;
@@ -183,7 +189,7 @@ test("a demoted administrator's invitations end, and the answer lists the rest",
     token: owner,
     body: { role: "member" },
   });
-  expect(answer.json).toMatchObject({ role: "member", access_revoked_total: 2, access_left_total: 8 });
+  expect(answer.json).toMatchObject({ role: "member", access_revoked_total: 2, access_left_total: 6 });
   expect((await join(hers.secret)).status).toBe(404);
 });
 
@@ -208,7 +214,9 @@ test("a disabled user's access and invitations end in every organization", async
   const ends = { revokeTokens: true, revokeNodes: true };
   const { left, revoked } = await setActive(server.app.services, "ada@example.org", false, operator, ends);
   expect(left).toEqual([]);
-  expect(names(revoked)).toEqual([...Object.values(hers.kinds).flat(), `invitation ${idOf(invited)}`].sort());
+  const { tokens, invitation, webhooks, own, flying } = hers.kinds;
+  const ended = [tokens, invitation, webhooks, own, flying, `invitation ${idOf(invited)}`].flat();
+  expect(names(revoked)).toEqual(ended.sort());
   await setActive(server.app.services, "ada@example.org", true, operator);
   expect((await join(secretOf(invited))).status).toBe(404);
 });

@@ -71,6 +71,10 @@ export const nodes = table(
     namesVersion: since(15, integerWithDefault("DEFAULT 0")),
     /** `named` when it was last published. */
     namedAs: since(15, textWithDefault("DEFAULT ''")),
+    /** The user whose node it is; null: the organization's. */
+    ownerId: since(22, integerOrNull()),
+    /** False for nodes of earlier versions, which recorded no owner: `offboarding/left-access.ts` asks who registered them. */
+    ownerKnown: since(22, truth(0)),
   },
   {
     indexes: [

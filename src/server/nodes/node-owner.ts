@@ -1,0 +1,43 @@
+// What a user may do with their own nodes without being an administrator: list and revoke them. A node belongs to a user
+// or to the organization. Nothing here changes groups: a user's own nodes never get into a privileged group this way.
+
+import { AppError } from "../../errors.ts";
+import type { Caller, OrganizationAccess } from "../http/route.ts";
+import type { Transaction } from "../store/database.ts";
+
+/** The user whose nodes "me" means. Throws validation_failed for callers that are no members, such as programs. */
+export function requireMe({ caller, org }: { caller: Caller; org: OrganizationAccess }): number {
+  if (caller.kind === "person" && !org.visiting) return caller.userId;
+  throw new AppError("validation_failed", "Only a member of the organization has nodes of their own.", {
+    errors: { owner: ["Sign in as a member of the organization."] },
+  });
+}
+
+/**
+ * The user who must own a node to revoke it; undefined for administrators, who may revoke every node. Throws
+ * permission_denied for all others.
+ */
+export function mustOwn({ caller, org }: { caller: Caller; org: OrganizationAccess }): number | undefined {
+  if (org.role !== "member") return undefined;
+  if (caller.kind === "person") return caller.userId;
+  throw notYours();
+}
+
+/** Throws permission_denied if the node is not the user's, or the user is no member any more. Call it in the transaction. */
+export async function requireOwner(
+  tx: Transaction,
+  node: { orgId: number; ownerId: number | null },
+  userId: number,
+): Promise<void> {
+  const sql = `SELECT m.id FROM memberships m JOIN users u ON u.id = m.user_id AND u.is_active = 1
+    WHERE m.org_id = $1 AND m.user_id = $2`;
+  const isMember = (await tx.get(sql, [node.orgId, userId])) !== undefined;
+  if (!isMember || node.ownerId !== userId) throw notYours();
+}
+
+function notYours(): AppError {
+  return new AppError(
+    "permission_denied",
+    "Only administrators, and the user whose node it is, may revoke a node.",
+  );
+}

@@ -1,0 +1,69 @@
+// Gives a node to a user or to the organization. Nodes of a user are listed, and on request revoked, when the user
+// leaves (offboarding/left-access.ts).
+
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import type { Node } from "../../protocol.ts";
+import { record, type Actor } from "../audit/record.ts";
+import { requireRole } from "../people/late-rights.ts";
+import type { Transaction } from "../store/database.ts";
+import { findNode } from "../store/nodes.ts";
+import { queryOne } from "../store/table.ts";
+import { memberships } from "../store/tables/memberships.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import type { NodeStore } from "./node-store.ts";
+import { showOne } from "./nodes.ts";
+
+export const Transfer = v.strictObject({
+  /** The e-mail address of a member; null: the organization. */
+  owner: v.nullable(v.pipe(v.string(), v.trim(), v.toLowerCase(), v.minLength(1), v.maxLength(254))),
+});
+export type Transfer = v.InferOutput<typeof Transfer>;
+
+type Org = { id: number; slug: string };
+
+/** Gives the node to a member or to the organization. Throws not_found for a revoked node, validation_failed for an owner who is no member. */
+export async function transferNode(
+  services: NodeStore,
+  org: Org,
+  id: number,
+  { owner }: Transfer,
+  actor: Actor,
+): Promise<Node> {
+  const { db, system } = services;
+  const moved = await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
+    const node = await findNode(tx, org.id, id);
+    if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
+    const ownerId = owner === null ? null : await memberOf(tx, org, owner);
+    if (ownerId === node.ownerId && node.ownerKnown) return node;
+    await nodes.update(tx, { id }, { ownerId, ownerKnown: true });
+    await record(tx, {
+      orgId: org.id,
+      at: system.now(),
+      type: "node.transferred",
+      actor,
+      subject: `node/${id}`,
+      before: { owner_id: node.ownerId },
+      after: { owner_id: ownerId },
+    });
+    return { ...node, ownerId, ownerKnown: true };
+  });
+  return showOne(services, org, moved);
+}
+
+async function memberOf(tx: Transaction, org: Org, email: string): Promise<number> {
+  const found = await queryOne(
+    tx,
+    memberships.pick("userId"),
+    `SELECT m.user_id FROM memberships m JOIN users u ON u.id = m.user_id AND u.is_active = 1
+     WHERE m.org_id = $1 AND m.email = $2`,
+    [org.id, email],
+  );
+  if (found?.userId != null) return found.userId;
+  throw new AppError("validation_failed", `${email} is not a member of ${org.slug} who can sign in.`, {
+    errors: { owner: ["Enter the e-mail address of a member."] },
+    hint: `Members of ${org.slug}: \`${brand.executable} admin member list ${org.slug}\`.`,
+  });
+}
