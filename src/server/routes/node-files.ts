@@ -10,6 +10,15 @@ import { inTurnOf } from "./heavy.ts";
 
 type Headers = Record<string, string>;
 
+export const filesHeaders = {
+  ETag: "Identifies these files",
+  "X-Config-Version": "The configuration version of these files",
+};
+export const notModified = {
+  description: "Nothing changed for this node: If-None-Match matches",
+  headers: { "X-Config-Version": "The current configuration version; the files are the same" },
+};
+
 export function headersOf({ etag, configVersion }: NodeFiles): Headers {
   return { ETag: etag, "X-Config-Version": String(configVersion), "Cache-Control": "private, no-cache" };
 }
