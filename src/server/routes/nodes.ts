@@ -213,33 +213,37 @@ function itemRoutes(services: Services): Route[] {
         body: await transferNode(services, call.org, call.id(), input, actorOf(call)),
       }),
     }),
-    organizationRoute({
-      method: "GET",
-      path: `${path}config/`,
-      access: "member",
-      scope: "nodes",
-      name: "nodes_config",
-      summary: "The node's current configuration",
-      takes: nothing,
-      answers: {
-        200: { description: "config.yml and its ETag", schema: ConfigAnswer, headers: filesHeaders },
-        304: notModified,
-      },
-      errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
-      async handle(call) {
-        const files = await currentFiles(services, call);
-        const headers = headersOf(files);
-        if (hasAlready(call, files)) return { status: 304, headers };
-        return inTurnOf(services, call, async () => {
-          const { config_version, etag, files: texts } = await files.answer();
-          return jsonReply(
-            { config_version, etag: etag ?? files.etag, config_yml: texts["config.yml"] },
-            headers,
-          );
-        });
-      },
-    }),
+    configRoute(services),
   ];
+}
+
+function configRoute(services: Services): Route {
+  return organizationRoute({
+    method: "GET",
+    path: `nodes/${id}/config/`,
+    access: "member",
+    scope: "nodes",
+    name: "nodes_config",
+    summary: "The node's current configuration",
+    takes: nothing,
+    answers: {
+      200: { description: "config.yml and its ETag", schema: ConfigAnswer, headers: filesHeaders },
+      304: notModified,
+    },
+    errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
+    async handle(call) {
+      const files = await currentFiles(services, call);
+      const headers = headersOf(files);
+      if (hasAlready(call, files)) return { status: 304, headers };
+      return inTurnOf(services, call, async () => {
+        const { config_version, etag, files: texts } = await files.answer();
+        return jsonReply(
+          { config_version, etag: etag ?? files.etag, config_yml: texts["config.yml"] },
+          headers,
+        );
+      });
+    },
+  });
 }
 
 /** Each of these changes gives the node new certificates. */
