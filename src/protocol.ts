@@ -386,15 +386,3 @@ export const Credentials = v.object({
   moved: v.optional(v.number()), // A Move of this `seq` ended the trust in api-ca.crt.
 });
 export type Credentials = v.InferOutput<typeof Credentials>;
-
-/** auth-revoked.json. It exists as long as an order stops the organization on this node. */
-export const RevokedNote = v.object({
-  revoked_at: time,
-  reason: received(4096),
-  node_id: v.number(),
-  /** Written by version 0.1.0: false if the overlay was stopped when the order came, so a restore does not start it. */
-  was_wanted: v.optional(v.boolean()),
-  /** The sequence number of the order: older orders stay invalid without orders.json. */
-  seq: v.optional(v.number()),
-});
-export type RevokedNote = v.InferOutput<typeof RevokedNote>;

@@ -6,6 +6,7 @@ import * as messages from "../src/daemon/ipc/messages.ts";
 import * as state from "../src/daemon/state.ts";
 import * as lock from "../src/node/files/lock.ts";
 import * as orders from "../src/node/files/orders.ts";
+import * as revokedNotes from "../src/node/files/revoked-notes.ts";
 import * as generations from "../src/node/files/generations.ts";
 import * as marker from "../src/node/files/update-marker.ts";
 import * as tokens from "../src/pki/tokens.ts";
@@ -21,6 +22,7 @@ const modules = {
   messages,
   orders,
   protocol,
+  revokedNotes,
   state,
   tokens,
 };
@@ -28,6 +30,7 @@ const modules = {
 /** Values of any kind: what holds them has a maximum in bytes (64 KiB for a line of the socket, 32 MiB for an answer). */
 const anyKind = [
   "messages.Request request_ts: unknown",
+  "protocol.CheckinAnswer move: unknown",
   "protocol.CheckinAnswer names: unknown",
   "protocol.CheckinRequest paths: unknown",
   "protocol.Node config_overrides{}: unknown",

@@ -133,21 +133,24 @@ function testJob(kind: Kind, files: readonly string[], env: Record<string, strin
   };
 }
 
-/** All files of a kind, beside other jobs that begin first. */
-async function tests(kind: Kind, others: readonly Job[] = []): Promise<void> {
+/** All files of a kind. */
+async function tests(kind: Kind): Promise<void> {
   const batches = batchesOf(kind);
   const count = `${batches.flat().length} files, ${width[kind]} processes side by side`;
   process.stdout.write(`\n== ${kind} tests: ${count}\n`);
   // Unit tests sync small files thousands of times, which takes minutes on a slow disk. End-to-end tests keep the disk.
   using memory = kind === "unit" ? mountMemory() : undefined;
   const env: Record<string, string> = memory === undefined ? {} : { TMPDIR: memory.path };
-  await runSideBySide([...others, ...batches.map((files) => testJob(kind, files, env))], width[kind]);
+  await runSideBySide(
+    batches.map((files) => testJob(kind, files, env)),
+    width[kind],
+  );
 }
 
-async function unit(others: readonly Job[] = []): Promise<void> {
+async function unit(): Promise<void> {
   const missing = installMissing(unitPrograms);
   if (missing !== undefined) process.stdout.write(`\n== ${missing}\n`);
-  await tests("unit", others);
+  await tests("unit");
 }
 
 /** Built once, before the tests that run it side by side. */
@@ -157,25 +160,24 @@ async function builtTests(kind: Kind): Promise<void> {
   if (await build()) await tests(kind);
 }
 
-async function ok(): Promise<void> {
-  let isBuilt = false;
-  const building = async () => {
-    isBuilt = await build();
+/** `before`: a step that the end-to-end tests need, beside the build and the checks of the source. */
+async function ok(before: () => Promise<boolean> = async () => true): Promise<void> {
+  let isReady = false;
+  const needed = async () => {
+    const done = await Promise.all([before(), build()]);
+    isReady = done.every(Boolean);
   };
   // The import rules are among the unit tests (test/architecture.test.ts).
-  await unit([
-    { run: building },
-    ...["lint", "types", "fmt:check"].map((name) => ({ run: () => step(name, ["run", name]) })),
-  ]);
-  if (isBuilt) await tests("e2e");
+  const checks = ["lint", "types", "fmt:check"].map((name) => ({ run: () => step(name, ["run", name]) }));
+  await runSideBySide([{ run: needed }, ...checks], processors);
+  await unit();
+  if (isReady) await tests("e2e");
 }
 
 async function fresh(): Promise<void> {
-  if (!(await step("install", ["install", "--frozen-lockfile"]))) return;
-  const missing = installMissing();
-  if (missing !== undefined) process.stdout.write(`\n== ${missing}\n`);
-  if (!(await step("tools", ["test/support/tools.ts"]))) return;
-  await ok();
+  // Downloads wait for the network, and compilers for each other, so both run beside the checks.
+  if (await step("install", ["install", "--frozen-lockfile"]))
+    await ok(() => step("tools", ["test/support/tools.ts"]));
 }
 
 const tasks: Record<string, () => Promise<void>> = {

@@ -4,6 +4,7 @@
 import { brand } from "../brand.ts";
 import type { Context, Implementation } from "./command.ts";
 import { printable } from "../log.ts";
+import { jsonLine } from "./output.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import { worst } from "./teams.ts";
 
@@ -56,6 +57,6 @@ export const command: Implementation = {
 };
 
 function shown({ output }: Context, team: string, line: string, several: boolean): string {
-  if (output.json) return `${JSON.stringify({ team, line })}\n`;
+  if (output.json) return jsonLine({ team, line });
   return printable(several ? `${team}: ${line}\n` : `${line}\n`);
 }

@@ -2,6 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { printable } from "../log.ts";
+import { jsonLine } from "./output.ts";
 import { takesEscapes } from "../system.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
@@ -58,7 +59,7 @@ async function watch(context: Context): Promise<never> {
     const redraw = !output.json && takesEscapes(system.stdout, system.env);
     const seen = JSON.stringify(report).replace(/"(age_s|rtt_ms|loss)":[\d.]+,?/g, "");
     if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);
-    else if (seen !== shown) output.raw(output.json ? `${JSON.stringify(report)}\n` : printable(text));
+    else if (seen !== shown) output.raw(output.json ? jsonLine(report) : printable(text));
     shown = seen;
     await system.sleep(lookEveryMs);
   }

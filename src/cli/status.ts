@@ -5,6 +5,7 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
 import { printable } from "../log.ts";
+import { jsonLine } from "./output.ts";
 import { takesEscapes } from "../system.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
@@ -62,7 +63,7 @@ async function watch(context: Context): Promise<never> {
     // Times alone are no change.
     const seen = JSON.stringify(report).replace(/"(uptime_s":\d+|checked_at":"[^"]*"),?/g, "");
     if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);
-    else if (seen !== shown) output.raw(output.json ? `${JSON.stringify(report)}\n` : printable(text));
+    else if (seen !== shown) output.raw(output.json ? jsonLine(report) : printable(text));
     shown = seen;
     await system.sleep(lookEveryMs);
   }

@@ -116,10 +116,14 @@ export class Values {
 
   /** A secret from its flag, its variable, or the file (or standard input) that --NAME-file names. */
   async secret(name: string): Promise<string | undefined> {
-    const file = this.text(`${name}-file`);
-    if (file === undefined) return this.text(name);
-    if (this.text(name) !== undefined)
-      throw new AppError("usage", `Give --${name} or --${name}-file, not both`);
+    const [file, given] = [this.text(`${name}-file`), this.text(name)];
+    if (given !== undefined) {
+      // Other users of this machine can read the command line of a process, and a server runs for months.
+      const { hideWord } = await import("../platform/hide-word.ts");
+      hideWord(given);
+    }
+    if (file === undefined) return given;
+    if (given !== undefined) throw new AppError("usage", `Give --${name} or --${name}-file, not both`);
     const secret = await readNamedFile(`${name}-file`, file, this.#system);
     if (secret === "")
       throw new AppError("usage", `--${name}-file: ${file === "-" ? "standard input" : file} is empty`);

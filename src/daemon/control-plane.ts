@@ -20,7 +20,7 @@ export type ControlPlaneNews = {
   checkedIn(at: string): void;
   /** Keys of the configuration that apply only after a restart of the engine. */
   restartPending(keys: string[]): void;
-  /** The connection pauses until `endPause` is called or the time is over; undefined after the pause. */
+  /** The connection pauses until `endPause` is called or the time has passed; undefined after the pause. */
   paused(endPause: (() => void) | undefined): void;
   /** How this node reaches its peers; undefined while that is not known. */
   peers(): readonly PeerReport[] | undefined;

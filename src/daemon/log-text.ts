@@ -25,7 +25,7 @@ function parse(line: string): Record<string, unknown> | undefined {
   }
 }
 
-/** Empty values tell nothing. */
+/** Leave out empty values. */
 function pairsOf(key: string, value: unknown): string[] {
   if (value === null || value === "") return [];
   if (Array.isArray(value)) return value.length === 0 ? [] : [`${key}=${value.map(textOf).join(",")}`];

@@ -3,7 +3,7 @@
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
 
 /**
- * Overwrites the word in this process's own argument memory, whose place the kernel tells (proc(5), fields 48 and 49 of
+ * Overwrites the word in this process's own argument memory, whose place the kernel shows (proc(5), fields 48 and 49 of
  * stat). Linux only; elsewhere, and where that memory may not be written, the word stays visible.
  */
 export function hideWord(word: string): void {
@@ -12,16 +12,26 @@ export function hideWord(word: string): void {
     const stat = readFileSync("/proc/self/stat", "latin1");
     // The name may contain spaces and brackets, so count fields from its end.
     const start = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[45]);
-    const line = readFileSync("/proc/self/cmdline");
-    const bytes = Buffer.from(word);
+    const places = placesOf(Buffer.from(word), readFileSync("/proc/self/cmdline"));
+    if (places.length === 0) return;
+    const { length } = Buffer.from(word);
     const memory = openSync("/proc/self/mem", "r+");
     try {
-      for (let at = line.indexOf(bytes); at >= 0; at = line.indexOf(bytes, at + bytes.length))
-        writeSync(memory, Buffer.alloc(bytes.length, "x"), 0, bytes.length, start + at);
+      for (const at of places) writeSync(memory, Buffer.alloc(length, "x"), 0, length, start + at);
     } finally {
       closeSync(memory);
     }
   } catch {
-    // Hardened kernels forbid it. The key ends within the hour, and works once.
+    // Hardened kernels forbid it.
   }
+}
+
+/** Where the word is a whole argument, or the value in --flag=value. Each argument ends with a zero byte. */
+function placesOf(word: Uint8Array, line: Buffer): number[] {
+  const end = Buffer.concat([word, Buffer.alloc(1)]);
+  const places: number[] = [];
+  for (let at = line.indexOf(end); at >= 0; at = line.indexOf(end, at + 1)) {
+    if (at === 0 || line[at - 1] === 0 || line[at - 1] === 0x3d) places.push(at);
+  }
+  return places;
 }

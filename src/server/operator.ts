@@ -27,7 +27,7 @@ export async function asOperator<T>(
     const services = await makeServices({
       db,
       system,
-      // A request is nothing to tell on a terminal; its failure is.
+      // On a terminal, show failed requests only.
       log: { ...log, info: log.debug },
       secretKey,
       publicUrl,

@@ -131,12 +131,12 @@ export function countFsyncs(path: string, requests: number): string {
   return `${total} fsyncs for ${requests} requests: one for ${(requests / total).toFixed(1)} (under strace)`;
 }
 
-/** Resident memory of a process, KiB. */
 /** Anonymous memory of a process, in MB. */
 export function anonymousMb(pid: number): number {
   return Number(/^RssAnon:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024;
 }
 
+/** Resident memory of a process, KiB. */
 export function residentKb(pid: number): number {
   return Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]);
 }

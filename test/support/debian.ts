@@ -84,16 +84,22 @@ export function installMissing(programs: readonly string[] = usual): string | un
   if (missing().length === 0) return undefined;
   const reason = cannotInstall();
   if (reason !== undefined) return `${missing().join(", ")} not there, and ${reason}`;
-  const names = [...new Set(missing().map((program) => packages[program] ?? program))];
+  const refused = installPackages([...new Set(missing().map((program) => packages[program] ?? program))]);
+  if (refused !== undefined || missing().length === 0) return refused;
+  return `${missing().join(", ")} not there after installing`;
+}
+
+/** Installs packages; other processes may install at the same time. Returns the reason why it cannot, or undefined. */
+export function installPackages(names: readonly string[]): string | undefined {
   const apt = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120"];
   try {
     // A failed refresh of the lists is not fatal, but a missing package is.
     Bun.spawnSync([...apt, "update"], { stdin: "ignore", stdout: "ignore", stderr: "ignore" });
     runSync([...apt, "install", "--no-install-recommends", ...names]);
+    return undefined;
   } catch (error) {
     return `Cannot install ${names.join(", ")}: ${String(error)}`;
   }
-  return missing().length === 0 ? undefined : `${missing().join(", ")} not there after installing`;
 }
 
 /** This machine's release of Debian, by its code name. */

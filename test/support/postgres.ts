@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { SQL } from "bun";
 import { describe, test } from "bun:test";
 import { openPostgres } from "../../src/server/store/postgres.ts";
-import { cannotInstall, inCi, runSync } from "./debian.ts";
+import { cannotInstall, inCi, installPackages, runSync } from "./debian.ts";
 
 export const programs = "/usr/lib/postgresql/15/bin";
 /** PostgreSQL refuses to run as root. */
@@ -26,17 +26,11 @@ export function installPostgres(): string | undefined {
   if (existsSync(join(programs, "postgres"))) return undefined;
   const reason = cannotInstall();
   if (reason !== undefined) return `${programs} is not there, and ${reason}`;
-  try {
-    // Prevent Debian's package from creating and starting a cluster.
-    mkdirSync("/etc/postgresql-common", { recursive: true });
-    const settings = "/etc/postgresql-common/createcluster.conf";
-    if (!existsSync(settings)) writeFileSync(settings, "create_main_cluster = false\n");
-    runSync(["apt-get", "-q", "update"]);
-    runSync(["apt-get", "-q", "-y", "install", "--no-install-recommends", "postgresql-15"]);
-    return undefined;
-  } catch (error) {
-    return `Cannot install postgresql-15: ${String(error)}`;
-  }
+  // Prevent Debian's package from creating and starting a cluster.
+  mkdirSync("/etc/postgresql-common", { recursive: true });
+  const settings = "/etc/postgresql-common/createcluster.conf";
+  if (!existsSync(settings)) writeFileSync(settings, "create_main_cluster = false\n");
+  return installPackages(["postgresql-15"]);
 }
 
 /** Settings without waits for the disk: the data need not survive a crash. */

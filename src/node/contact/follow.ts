@@ -13,9 +13,11 @@ import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { haveChanged, unresolvedOf } from "../files/host-names.ts";
 import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
 import type { PathReporter } from "./path-report.ts";
+
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
+import { makeLocalSync } from "./local-sync.ts";
 import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
-import { isChecked, isApplied, readSyncState, type SyncState } from "../files/generations.ts";
+import { isApplied, readSyncState, type SyncState } from "../files/generations.ts";
 import type { Damage, Organization } from "../files/organizations.ts";
 import { keepCopy, openForRevocations } from "../files/remains.ts";
 import { readRestoredNote, readRevokedNote } from "../files/revoked-notes.ts";
@@ -96,14 +98,14 @@ async function takeTurns(
   { signal, leftS = () => Number.POSITIVE_INFINITY, onTurn, onPause }: FollowOptions,
   look: () => void,
 ): Promise<void> {
-  const recheck = makeRecheck(organization, edge);
+  const syncLocally = makeLocalSync(organization, edge);
   const names = makeNamesKeeper(organization, edge);
   let failures = 0;
   // The server does not hold the first check-in: it reports at once that this node is online.
   let waitS = 0;
   let isBroken = false;
   do {
-    const state = await recheck();
+    const state = await syncLocally();
     // Also for changes by another process, and before the check-in: the control plane may be unreachable.
     look();
     const before = edge.system.now();
@@ -152,47 +154,6 @@ async function takeTurns(
     }
     waitS = failures > 0 || isBroken ? 0 : Math.max(0, Math.min(maxPollWaitS, Math.floor(leftS())));
   } while (!signal.aborted && leftS() >= 1);
-}
-
-/**
- * Checks the present configuration again, before and without the control plane, when an earlier version of this program
- * checked it, or when the networks of this machine have changed: a laptop that joins the network behind a route must
- * not lose it, and needs the route again elsewhere. After a failure it waits for the next change. Returns what sync.json
- * holds, unless it may have changed.
- */
-function makeRecheck(organization: Organization, edge: FollowEdge): () => Promise<SyncState | undefined> {
-  const { control, command, log, system } = edge;
-  const client = { downloadConfig: async () => ({ changed: false, configVersion: undefined }) as const };
-  let failedWith: string[] | undefined;
-  return async () => {
-    const state = readSyncState(organization.directory);
-    if (state === undefined) return undefined;
-    const surroundings = await presentSurroundings(organization.directory, state, system);
-    if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return state;
-    if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return state;
-    try {
-      const { syncOrganization } = await import("./sync.ts");
-      const edgeNow = { client, control, engine: await edge.engine(), command, log, system };
-      const { result } = await syncOrganization(organization, edgeNow);
-      failedWith = result === "returned" ? (surroundings ?? []) : undefined;
-    } catch (error) {
-      failedWith = surroundings ?? [];
-      const reason = messageOf(error);
-      log.warn("The present configuration cannot be checked", { team: organization.slug, reason });
-    }
-    return undefined;
-  };
-}
-
-/** Undefined where no routes depend on them. */
-async function presentSurroundings(
-  directory: string,
-  { surroundings }: SyncState,
-  system: FollowEdge["system"],
-): Promise<string[] | undefined> {
-  if (surroundings === undefined) return undefined;
-  const { networkNames, reservedNetworks } = await import("../files/reserved-networks.ts");
-  return networkNames(reservedNetworks({ directory }, await system.attachedNetworks()));
 }
 
 /** One check-in and its consequences. Throws if there is neither an answer nor a valid order. */

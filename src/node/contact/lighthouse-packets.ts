@@ -1,6 +1,6 @@
 // Sends packets to the lighthouses: always if there is one alone, else for a while after certificates or CAs of this node
 // change. A lighthouse that restarted, or closed the tunnel of a former certificate, does not know this node until it
-// hears from it, and the engine reports only after `lighthouse.interval` (10 s, twice that after a crash). Any packet makes
+// gets a packet from it, and the engine reports only after `lighthouse.interval` (10 s, twice that after a crash). Any packet makes
 // the engine notice and handshake at once. Another lighthouse still knows this node, so with several there is no hurry.
 
 import { join } from "node:path";

@@ -9,12 +9,14 @@ import { AppError, messageOf } from "../../errors.ts";
 import { removeTree } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
+import { withLock } from "../files/lock.ts";
 import { readCredentials, writeCredentials, type Organization } from "../files/organizations.ts";
 import { makeClient } from "./client.ts";
 
 const Jws = v.pipe(v.string(), v.maxLength(4096));
 
-type Edge = { system: Pick<System, "fetch" | "sleep">; log: Log };
+/** `command`: names the lock's holder in messages of other runs. */
+type Edge = { system: Pick<System, "fetch" | "sleep">; log: Log; command: string };
 
 /** A refusal changes nothing: the present address works, and the next check-in brings the document again. */
 export async function obeyMove(jws: unknown, organization: Organization, edge: Edge): Promise<void> {
@@ -30,7 +32,7 @@ export async function obeyMove(jws: unknown, organization: Organization, edge: E
 async function takeMove(
   jws: unknown,
   { slug, directory, config, damage }: Organization,
-  { system, log }: Edge,
+  { system, log, command }: Edge,
 ): Promise<void> {
   const pin = join(directory, "api-ca.crt");
   const credentials = readCredentials(directory);
@@ -50,9 +52,15 @@ async function takeMove(
   const client = makeClient({ base: move.api_base, system, log, token: credentials.api_token });
   // Proves certificate, name, and that it is the same control plane: it knows this node.
   await client.checkin(slug, config.node_id, { version: buildInfo.version, uptime: 0 });
-  // One write moves the node; the file is then without effect.
-  writeCredentials(directory, { ...credentials, api_base: client.base, moved: move.seq });
-  removeTree(pin);
+  const moved = await withLock(directory, command, system, async () => {
+    // Registered again while the new address answered: that token and address are newer.
+    if (!Bun.deepEquals(readCredentials(directory), credentials)) return false;
+    // One write moves the node; the file is then without effect.
+    writeCredentials(directory, { ...credentials, api_base: client.base, moved: move.seq });
+    removeTree(pin);
+    return true;
+  });
+  if (!moved) return;
   log.info("The control plane has a public certificate now: this node uses it", {
     team: slug,
     former: credentials.api_base,

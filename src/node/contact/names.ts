@@ -53,7 +53,11 @@ export function makeNamesKeeper(
     known = { version: hosts.version, view: hosts.view };
   };
   return {
-    asked: () => (system.now() < pausedUntil ? undefined : (known ??= position())),
+    asked() {
+      const leftMs = pausedUntil - system.now();
+      // A clock that was set back must not prolong the pause.
+      return leftMs > 0 && leftMs <= pauseMs ? undefined : (known ??= position());
+    },
     async take(answered, ask) {
       if (answered === undefined) return;
       try {

@@ -121,7 +121,8 @@ export async function readReceived({ directory, slug }: Organization, received: 
 export async function finish(organization: Organization, received: Received, edge: SyncEdge): Promise<Next> {
   const { directory, slug } = organization;
   const { isNew, ...rest } = received;
-  if (isNew) refuseNetworks({ directory, slug, hostCrt: received.files["host.crt"] });
+  const attached = await edge.system.attachedNetworks();
+  if (isNew) refuseNetworks({ directory, slug, hostCrt: received.files["host.crt"], attached });
   const sent = await readReceived(organization, received, edge);
   const { config, leftOut, unresolved } = await withoutUnresolved(sent.config, edge.system);
   const checked = { surroundings: sent.surroundings, leftOut: [...sent.leftOut, ...leftOut], unresolved };

@@ -74,7 +74,7 @@ export type RelayState = v.InferOutput<typeof Relays>["Relays"][number];
 const Device = v.object({ name: text(64), cidr: list(address, 1000) });
 const Version = v.object({ version: text(64) });
 const Outcome = v.object({ ok: v.boolean(), reason: text(1_000_000) });
-/** Learned and reported underlay addresses of a node, by the node that told them. */
+/** Learned and reported underlay addresses of a node, by the node that reported them. */
 const Known = v.nullable(
   v.record(
     address,

@@ -25,7 +25,7 @@ export type Finish = {
   localApi: boolean;
   /** Where the engine finds the certificates: the directory, or one generation on trial. */
   filesIn?: string;
-  /** Instead of overrides.yml, to find its fault. */
+  /** Instead of overrides.yml: to find its fault, or what is in force of it. */
   overrides?: YamlMap;
 };
 
@@ -81,6 +81,12 @@ export function readOverrides(directory: string): YamlMap {
       hint: `Only these keys may: ${overridable.join(", ")}.`,
     },
   );
+}
+
+/** The sections of a config.yml that overrides.yml may set: merged over what the control plane sent, they stay as they are. */
+export function overriddenIn(configYml: string): YamlMap {
+  const config = readOwnYaml(configYml, "config.yml");
+  return Object.fromEntries(Object.entries(config).filter(([key]) => overridable.includes(key)));
 }
 
 /** The DNS names of other nodes in static_host_map. */

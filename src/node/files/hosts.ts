@@ -1,6 +1,6 @@
 // hosts.json: the names and addresses of the nodes that this node may reach or be reached by, for lookups without the
 // control plane. It lies beside the generations, because names change without one, and a rollback must not bring old
-// names back. Whoever wrote it last is right: each file is complete, and says which version it has.
+// names back. The last writer wins: each file is complete, and has its version.
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";

@@ -54,7 +54,7 @@ export function withLocalChanges(
     ["::/0", ":"],
   ] as const) {
     const family = Object.entries(list).filter(([network]) => network.includes(mark));
-    // The engine's own default is the opposite of the values, but with both values it wants to be told.
+    // The engine's own default is the opposite of the values. With both values, it requires one.
     const before = Object.entries(present).filter(([network]) => network.includes(mark));
     if (family.length > 0 && list[all] === undefined)
       list[all] = !before.some(([, allowed]) => allowed === true);

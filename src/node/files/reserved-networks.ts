@@ -16,7 +16,7 @@ export type Reserved = {
   isAttached: boolean;
 };
 
-/** Bounds what is compared with each route, and what sync.json holds. */
+/** Maximum that is compared with each route and stored in sync.json. */
 const mostReserved = 1024;
 
 /** `apiBase` is the control plane of an organization that has no credentials.json yet. */

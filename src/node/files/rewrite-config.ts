@@ -1,9 +1,8 @@
 // Writes config.yml of the present generation again, after a change of this machine's own settings. Needs no network.
 
-import { AppError } from "../../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
-import { finishConfig, hasLocalApi } from "./config-file.ts";
+import { finishConfig, hasLocalApi, overriddenIn } from "./config-file.ts";
 import { generationFile, isChecked, readSyncState } from "./generations.ts";
 import { withoutNames } from "./host-names.ts";
 import { writeLocalChanges, type LocalChanges } from "./local-changes.ts";
@@ -30,13 +29,9 @@ export function rewriteConfig(
   const sent = readSent(source, { directory, slug, hostCrt, attached });
   // With such a name the engine refuses the whole configuration.
   const { config } = withoutNames(sent.config, state.unresolved);
-  try {
-    const next = finishConfig(config, directory, { names: state.host_names, localApi: true });
-    if (next !== present) writeFileAtomic(path, next, 0o644);
-    return true;
-  } catch (error) {
-    // overrides.yml is damaged, which other code reports.
-    if (error instanceof AppError && error.code === "bad_configuration") return false;
-    throw error;
-  }
+  // A change of overrides.yml that no command applied, and no engine tested, must not come into force with these.
+  const overrides = overriddenIn(present);
+  const next = finishConfig(config, directory, { names: state.host_names, localApi: true, overrides });
+  if (next !== present) writeFileAtomic(path, next, 0o644);
+  return true;
 }

@@ -63,6 +63,28 @@ export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map
   return refused;
 }
 
+/** Why an overlay must not take a network, by its text: the engine routes the networks of certificates as well. */
+export function refusedNetworks(
+  texts: readonly string[],
+  {
+    own,
+    reserved,
+    allowed,
+    isSpecialAllowed,
+  }: Pick<RouteRules, "own" | "reserved" | "allowed"> & { isSpecialAllowed: boolean },
+): Map<string, string> {
+  const permitted = parseAll(allowed);
+  const parsed = parseReserved(reserved, parseAll(own));
+  return new Map(
+    parseAll(texts).flatMap((network) => {
+      const isAllowed = permitted.some((each) => holdsNetwork(each, network));
+      const special = isSpecialAllowed ? undefined : whySpecial(network);
+      const reason = isAllowed ? undefined : (special ?? overlapped(network, parsed, false));
+      return reason === undefined ? [] : [[network.text, reason] as const];
+    }),
+  );
+}
+
 /** Whether networks that the engine routes without unsafe_routes take most of the internet. */
 export function takesInternet(texts: readonly string[]): boolean {
   const all = parseAll(texts);
@@ -86,7 +108,11 @@ function refusal(
   }
   if (isAllowed) return undefined;
   if (coverage([route], route.family) > share[route.family]) return tooMuch;
-  const special = neverRouted.find((each) => networksOverlap(each, route));
+  return whySpecial(route);
+}
+
+function whySpecial(network: Network): string | undefined {
+  const special = neverRouted.find((each) => networksOverlap(each, network));
   return special === undefined ? undefined : `${special.text} is never routed through an overlay`;
 }
 

@@ -4,6 +4,7 @@
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
+import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import {
   allowedConfig,
@@ -17,6 +18,7 @@ import { joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
 import type { Log } from "../../log.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
+import { quoteWord } from "../../plan.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 import { doOverlap, isWithin, maskedNetworks, networksIn, overlayNetworks } from "./networks.ts";
@@ -24,7 +26,7 @@ import { rulesVersion, type SyncState } from "./generations.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { readAllowedRoutes } from "./permissions.ts";
 import { hostNetwork, networkNames, reservedNetworks, type Reserved } from "./reserved-networks.ts";
-import { refusedRoutes, takesInternet } from "./routes.ts";
+import { refusedNetworks, refusedRoutes, takesInternet } from "./routes.ts";
 
 export type SentConfig = {
   config: YamlMap;
@@ -331,14 +333,11 @@ function ignoringDamage<T>(read: () => T): T | undefined {
 }
 
 /**
- * Throws untrusted_answer if the certificates' networks take most of the internet, and collision if a new one overlaps
- * another organization's.
+ * Throws untrusted_answer if the certificates' networks take most of the internet, or if a new one takes over a network of
+ * this machine or the address of a control plane, and collision if a new one overlaps another organization's.
  */
-export function refuseNetworks({
-  directory,
-  slug,
-  hostCrt,
-}: Pick<Place, "directory" | "slug" | "hostCrt">): void {
+export function refuseNetworks(place: Place): void {
+  const { directory, slug, hostCrt } = place;
   const networks = maskedNetworks(hostCrt);
   if (takesInternet(networks)) {
     throw new AppError(
@@ -348,13 +347,32 @@ export function refuseNetworks({
   }
   const present = ignoringDamage(() => overlayNetworks(directory)) ?? [];
   const fresh = networks.filter((each) => !present.includes(each));
-  if (present.length === 0 || fresh.length === 0) return;
-  for (const other of readOthers({ directory, slug })) {
+  if (fresh.length === 0) return;
+  for (const other of present.length === 0 ? [] : readOthers({ directory, slug })) {
     const taken = fresh.find((each) => other.networks.some((network) => doOverlap(each, network)));
     if (taken === undefined) continue;
     throw new AppError(
       "collision",
       `The certificate moves to the network ${taken}, which the organization "${other.slug}" uses on this machine`,
     );
+  }
+  refuseTakenOver(fresh, present, place);
+}
+
+/** Whoever registers this machine accepts the overlay's networks, but not for the control planes of other organizations. */
+function refuseTakenOver(fresh: readonly string[], present: readonly string[], place: Place): void {
+  const isRegistration = present.length === 0;
+  const { directory, slug, attached, allowedIn = directory } = place;
+  const refused = refusedNetworks(fresh, {
+    own: present,
+    reserved: reservedNetworks({ directory }, isRegistration ? [] : attached),
+    allowed: ignoringDamage(() => readAllowedRoutes(allowedIn)) ?? [],
+    isSpecialAllowed: isRegistration,
+  });
+  for (const [network, reason] of refused) {
+    const allow = `${brand.executable} sync-config --org-slug ${quoteWord(slug)} --allow-routes ${network}`;
+    throw new AppError("untrusted_answer", `The certificate's network ${network} is refused: ${reason}`, {
+      hint: `To allow it all the same: \`${allow}\`.`,
+    });
   }
 }

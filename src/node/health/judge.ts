@@ -36,7 +36,7 @@ export type Observation = {
   hasOthers: boolean;
   isExpired: boolean;
   engineVersion: string | undefined;
-  /** The engine tells its tunnels (from 1.12 on). */
+  /** The engine reports its tunnels (from 1.12 on). */
   reportsTunnels: boolean;
   /** This process may not send ICMP. */
   isDenied: boolean;

@@ -38,7 +38,7 @@ export type HealthDeps = {
 
 /** A lighthouse that answered within this time answers: it is probed every 10 s. */
 const freshMs = 15_000;
-/** A list of peers that is asked for often is not read from the engine each time. */
+/** Requests for peers within this time share one list from the engine. */
 const listedForMs = 1000;
 /** A relay whose tunnels had traffic in this time is probed more often. */
 const carriesForMs = 30_000;
@@ -174,7 +174,7 @@ export class OrganizationHealth {
     return orderPeers(reports);
   }
 
-  /** The peers, probed now as far as their state is not known. With `peer`, a name or an address, that one alone. */
+  /** The peers. Those whose state is unknown are probed now. With `peer`, a name or an address, only that one. */
   async lookAtPeers(withinMs: number, peer?: string): Promise<PeersSeen> {
     if (this.#facts === undefined || peer !== undefined) await this.#round().catch(() => undefined);
     const address = peer === undefined ? undefined : this.#addressOf(peer);
@@ -186,7 +186,7 @@ export class OrganizationHealth {
     return { peers, reportsTunnels: this.#reportsTunnels, engineVersion: this.#engine?.version };
   }
 
-  /** Of a name, or of an address in the overlay. */
+  /** `peer`: a name, or an address in the overlay. */
   #addressOf(peer: string): string | undefined {
     if (this.#facts?.isInside(peer) === true) return peer;
     for (const [address, name] of this.#names) if (name === peer) return address;
@@ -208,11 +208,11 @@ export class OrganizationHealth {
     for (const address of [...this.#named.keys()].slice(0, -maxNamed)) this.#named.delete(address);
   }
 
-  /** Looks now, and probes the lighthouses; with `all` every peer, with `only` that one. Resolves when each has answered or been missed. */
+  /** Probes the lighthouses now; with `all` every peer, with `only` that one. Resolves when each has answered or missed its probes. */
   async check(withinMs: number, { all, only }: { all: boolean; only?: string | undefined }): Promise<void> {
     const { monotonic, system } = this.#deps;
     const from = monotonic();
-    // Not for peers whose state is known: a list that is asked for often would wait each time.
+    // Skip peers whose state is known: frequent requests for the list would all wait.
     const recent = ({ answeredAt, missed }: ProbeRecord) =>
       missed >= brokenAfter || from - (answeredAt ?? Number.NEGATIVE_INFINITY) < freshMs;
     const isOld = this.#lookedAt === undefined || system.now() - this.#lookedAt > listedForMs;
@@ -313,7 +313,7 @@ export class OrganizationHealth {
     return readFacts(this.#place);
   }
 
-  /** The whole list may be long, so that only what is shown is kept. */
+  /** Keeps only the names that are shown: the list may be long. */
   #readHosts({ own, lighthouses }: Facts): void {
     const { slug, directory } = this.#place;
     const changedAt = statSync(hostsPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;

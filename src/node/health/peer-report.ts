@@ -1,4 +1,4 @@
-// One peer as `agent peers` shows it: what the engine tells of its tunnel, joined with what the probes say.
+// One peer as `agent peers` shows it: the engine's report of its tunnel, joined with the results of probes.
 
 import { isBroken, lossOf, type ProbeRecord } from "./prober.ts";
 import type { SeenTunnel } from "./tunnels.ts";

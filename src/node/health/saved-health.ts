@@ -47,7 +47,7 @@ const SavedProbes = v.object({
   ),
 });
 
-/** What is older says nothing about now: check-auth runs each minute. */
+/** Older results are outdated: check-auth runs each minute. */
 const freshMs = 90_000;
 
 export function savedHealthDirectory(configRoot: string, platform: NodeJS.Platform): string {

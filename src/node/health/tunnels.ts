@@ -1,5 +1,8 @@
-// Remembers of an engine's tunnels what the engine does not tell: since when each exists, and whether traffic passes.
-// The engine counts the packets that it sent, ours and answers to the peer's probes among them.
+// Keeps two facts about tunnels that the engine does not report: since when each exists, and whether traffic passes.
+// The engine counts the packets that it sent, ours and answers to the peer's probes among them. Names and groups in
+// certificates are those that a control plane signed: without control characters, they cannot forge a line of a list.
+
+import { oneLine } from "../../log.ts";
 
 /** What is used of an engine's answer (engine/local-api.ts). */
 export type EngineTunnel = {
@@ -82,11 +85,15 @@ function merge(
   const sent = isSame ? counter - before.counter - 2 * probes : trafficFrom;
   return {
     address,
-    name: cert?.details.name ?? before?.name ?? address,
+    name: cert ? oneLine(cert.details.name) : (before?.name ?? address),
     remote: /^\[?[\d.:a-fA-F]+\]?:[1-9]\d*$/.test(tunnel.currentRemote) ? tunnel.currentRemote : undefined,
     relays: tunnel.currentRelaysToMe,
     certificate: cert
-      ? { notAfter: cert.details.notAfter, groups: cert.details.groups, fingerprint: cert.fingerprint }
+      ? {
+          notAfter: cert.details.notAfter,
+          groups: cert.details.groups.map(oneLine),
+          fingerprint: cert.fingerprint,
+        }
       : undefined,
     index,
     since: isSame ? before.since : now,

@@ -182,7 +182,7 @@ export async function deleteAlias({ db, system }: Store, org: Org, id: number, a
 export async function removeAlias(tx: Transaction, org: Org, id: number, now: number): Promise<void> {
   const namesVersion = await raiseNamesVersion(tx, org.id);
   await nameAliases.update(tx, { id }, { deletedAt: now, namesVersion });
-  // A node that asks for changes since before gets the whole list.
+  // A node whose version is older gets the whole list.
   await tx.run(
     "DELETE FROM name_aliases WHERE org_id = $1 AND deleted_at IS NOT NULL AND names_version <= $2",
     [org.id, namesVersion - keptVersions],

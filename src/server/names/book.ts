@@ -1,5 +1,5 @@
-// The names of one organization in memory, and what changed in which order. From it comes what a node is told: the work
-// is proportional to what changed since the node asked before, whatever the size of the organization. Pure.
+// The names of one organization in memory, and their changes in order. Answers to nodes are made from it: the work is
+// proportional to the changes since the node's last request, not to the size of the organization. Pure.
 
 import type { NameAlias, NamedNode, NamesAnswer, NamesPosition, NamesRequest } from "../../protocol.ts";
 import type { Member } from "../policy/firewall.ts";
@@ -15,14 +15,14 @@ type Change = { version: number; node: NodeState } | { version: number; alias: A
 export type Book = {
   /** Everything up to this version is in the book. */
   version: number;
-  /** Changes before this one are not: a node that has an older list gets the whole list. */
+  /** Earlier changes are not in the book: a node with an older list gets the whole list. */
   since: number;
   visibility: Visibility;
   nodes: Map<number, NodeState>;
   aliases: Map<number, AliasEntry>;
   /** By node. */
   aliasesOf: Map<number, Set<number>>;
-  /** In the order of versions. An entry that changed again stands in it twice: only the last one counts. */
+  /** In the order of versions. An entry that changed twice is listed twice: only the last one counts. */
   changes: Change[];
   /** Entries of `changes` that do not count, and nodes that are gone. */
   outdated: number;
@@ -79,12 +79,12 @@ function isSameGroup(a: Omit<NamedEntry, "regroupedAt">, b: Omit<NamedEntry, "re
 
 /** An answer holds about as many names; those of one version stay together. */
 const pageSize = 1500;
-/** After as many changes that a node does not see, it is told the version. */
+/** After this many changes that a node does not see, the answer has the version alone. */
 const silentChanges = 64;
 
 export type NamesNews = NamesPosition & Partial<NamesAnswer>;
 
-/** Where the node stands: does it have to begin anew, or read from a version on? Undefined: it has no name itself. */
+/** Whether the node needs the whole list, or the changes after a version. Undefined: the node itself has no name. */
 export function positionOf(
   book: Book,
   nodeId: number,
@@ -98,7 +98,7 @@ export function positionOf(
   return { view, isWhole, since: isWhole ? 0 : asked.version };
 }
 
-/** What the node has to change in its list. Undefined: nothing. */
+/** The changes for the node's list. Undefined: none. */
 export function newsFor(book: Book, nodeId: number, asked: NamesRequest): NamesNews | undefined {
   const position = positionOf(book, nodeId, asked);
   if (position === undefined) return undefined;
@@ -110,7 +110,7 @@ export function newsFor(book: Book, nodeId: number, asked: NamesRequest): NamesN
   let scanned = 0;
   for (let at = first; at < book.changes.length; at++) {
     const change = book.changes[at];
-    // What was read together with a later change is told with that.
+    // Changes that were read together are sent together.
     if (change === undefined || change.version > book.version) break;
     if (change.version > version && page.size() >= pageSize) return page.answer(version, view, true);
     version = change.version;

@@ -1,5 +1,5 @@
-// The names of organizations whose nodes ask for them, in memory. Check-ins are answered from here; a notice that names or
-// rules changed lets the next one read what changed.
+// The names of organizations whose nodes ask for them, in memory. Check-ins are answered from here. After a notice that
+// names or rules changed, the next check-in reads the changes.
 
 import { hash } from "node:crypto";
 import type { NamesRequest } from "../../protocol.ts";
@@ -19,7 +19,7 @@ import { makeVisibility, type Visibility } from "./visibility.ts";
 export type Names = {
   /** Whether the node has all names, as far as memory is up to date. */
   isCurrent(orgId: number, nodeId: number, asked: NamesRequest): boolean;
-  /** What the node has to change in its list. Undefined: nothing. */
+  /** The changes for the node's list. Undefined: none. */
   news(orgId: number, nodeId: number, asked: NamesRequest): Promise<NamesNews | undefined>;
 };
 
@@ -27,13 +27,13 @@ type Kept = { book: Book; rulesDigest: string; toAll: boolean; isOutdated: boole
 
 /** Nodes and aliases in all books. With more, all organizations are read again when they are asked for. */
 const maxEntries = 400_000;
-/** A node that knows more than this process may have asked a replica that is ahead: the database knows. */
+/** A node with a newer version may have asked a replica that is ahead: read the database. */
 const askAgainMs = 500;
 
 export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
   const kept = new Map<number, Kept>();
   const loading = new Map<number, Promise<Kept>>();
-  /** Rises with each notice: what was read before it may be outdated. */
+  /** Rises with each notice: rows that were read before it may be outdated. */
   let notices = 0;
   const lookedAt = new Map<number, number>();
 
@@ -70,7 +70,7 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
       const known = kept.get(orgId);
       if (known?.isOutdated === false) return known;
       const fresh = await loaded(orgId);
-      // A notice came meanwhile: read once more, then what is there is recent enough.
+      // A notice came meanwhile: read once more. The result of that is recent enough.
       if (!fresh.isOutdated) return fresh;
       return loaded(orgId);
     }
@@ -112,7 +112,7 @@ const aliasPick = nameAliases.pick(
   "deletedAt",
 );
 
-/** Reads what changed since `known`, or everything. */
+/** Reads the changes since `known`, or everything. */
 async function read(reader: Reader, orgId: number, known: Kept | undefined): Promise<Kept> {
   // The version is read before the rows: rows of a later version are read again next time.
   const sql = `SELECT ${orgPick.select()} FROM organizations WHERE id = $1`;

@@ -1,5 +1,5 @@
-// Names change many times a second while a fleet registers. The first change is told at once; those that follow soon after
-// are told together.
+// Names change many times a second while a fleet registers. The first change wakes the nodes at once; those that follow soon
+// after wake them together.
 
 /** A change never waits longer, ms. */
 const longestMs = 1500;

@@ -1,6 +1,6 @@
 // Publishes changes of nodes to the names. A node is published as long as `named_as` equals what its columns say; an index
-// holds the nodes that differ. So a change that nothing here knew of, by an older release for example, is found later, by
-// the upkeep. A change of names has a version of its own, and raises no version of a configuration.
+// holds the nodes that differ. So a change that was made without this file, by an older release for example, is found later,
+// by the upkeep. A change of names has a version of its own, and raises no version of a configuration.
 
 import { hostLabels, nodesWithLabel } from "../../host-labels.ts";
 import type { ServerOptions } from "../options.ts";
@@ -11,14 +11,14 @@ import { isUnpublished, named, nodes } from "../store/tables/nodes.ts";
 
 /** Nodes that get one version at most: one answer to a node can hold as many. */
 export const publishedTogether = 1000;
-/** Changes that are kept as such. A node that has missed more gets the whole list. */
+/** Number of changes that are kept. A node that has missed more gets the whole list. */
 export const keptVersions = 5000;
 
 const pick = nodes.pick("id", "name", "namedAs");
 const changedNodes = `SELECT ${pick.select()} FROM nodes
   WHERE org_id = $1 AND ${isUnpublished} ORDER BY id LIMIT ${publishedTogether}`;
 
-/** Publishes what the transaction changed. The nodes that wait are told after the commit. */
+/** Publishes the changes of the transaction. The commit wakes waiting nodes. */
 export async function publishNames(tx: Transaction, orgId: number): Promise<void> {
   requireLockOf(tx, orgId);
   const changed = await queryAll(tx, pick, changedNodes, [orgId]);
@@ -34,7 +34,7 @@ export async function publishNames(tx: Transaction, orgId: number): Promise<void
   await shadowAliases(tx, orgId, names, version);
 }
 
-/** A new version, for whatever changes in this transaction. */
+/** A new version for the changes of this transaction. */
 export async function raiseNamesVersion(tx: Transaction, orgId: number): Promise<number> {
   requireLockOf(tx, orgId);
   const raise = `UPDATE organizations SET names_version = names_version + 1 WHERE id = $1

@@ -8,7 +8,7 @@ import { overlap, permits, type Member, type TestableRules } from "../policy/fir
 type Direction = keyof TestableRules;
 type Places = Record<Direction, readonly number[]>;
 
-/** Nodes that the rules do not tell apart. */
+/** Nodes to which the same rules apply. */
 export type NamesClass = {
   key: string;
   /** The rules that these nodes have, and the rules that let them through as peers, by their places in the list. */
@@ -23,7 +23,7 @@ export type Visibility = {
   sees(one: NamesClass, other: NamesClass): boolean;
 };
 
-/** The view of a node that sees every node that there may ever be. */
+/** The view of a node that sees all present and future nodes. */
 export const everything = "all";
 
 /** With more pairs, classes are compared again. */
@@ -52,7 +52,7 @@ export function makeVisibility(rules: TestableRules, rulesDigest: string, toAll:
     const { inbound, outbound } = places.peers;
     const peers = { inbound: new Set(inbound), outbound: new Set(outbound) };
     const made = { key, targets: places.targets, peers, view: everything };
-    // Rules only permit. So whoever sees a node that no rule mentions sees every node.
+    // Rules only permit. So a node that sees a node without rules of its own sees every node.
     if (toAll || sees(made, (bare ??= made))) return made;
     made.view = `rules-${hash("sha256", `${rulesDigest} ${key}`, "hex").slice(0, 16)}`;
     return made;

@@ -170,7 +170,7 @@ async function waiting(tx: Transaction, org: Org): Promise<PolicyRow> {
 
 /**
  * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked. `due`: only if its
- * time is over.
+ * time has passed.
  */
 export async function revertPolicy(
   services: Services,

@@ -26,7 +26,7 @@ export async function showPolicy(reader: Reader, orgId: number, now: number): Pr
     by_file: row?.byFile ?? false,
     applied_at: time(row?.appliedAt),
     applied_by: row?.appliedBy ?? null,
-    // Nobody may have looked since: then it is now.
+    // The drift may not have been noticed yet: then it begins now.
     drifted_since: file === null || isFile ? null : time(row?.driftedAt ?? now),
     unconfirmed:
       row?.unconfirmedUntil === null || row?.unconfirmedUntil === undefined

@@ -1,5 +1,5 @@
 // Moves the oldest events of a chain into a signed file, and then deletes them. Nothing is deleted before the file is on
-// disk; the deletion and the event that tells of it are one transaction. A run that ends early is repeated by the next
+// disk; the deletion and the event about it are one transaction. A run that ends early is repeated by the next
 // one, with the same file. Events that webhooks still need stay.
 
 import { join } from "node:path";

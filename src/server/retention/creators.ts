@@ -1,5 +1,5 @@
-// For nodes and webhooks of older versions, only an event tells who created them. Before the first archive takes these
-// events away, the rows learn it: when a user leaves, everything that the user created must be found.
+// For nodes and webhooks of older versions, only an event has their creator. Before the first archive removes these
+// events, the creators are copied into the rows: when a user leaves, everything that the user created must be found.
 
 import * as v from "valibot";
 import { Event } from "../audit/read.ts";

@@ -10,6 +10,7 @@ import { inTurnOf } from "./heavy.ts";
 
 type Headers = Record<string, string>;
 
+/** For the declarations of routes. */
 export const filesHeaders = {
   ETag: "Identifies these files",
   "X-Config-Version": "The configuration version of these files",

@@ -1,4 +1,4 @@
-// Routes for nodes: list, create, register, change, revoke; and, from nodes-own.ts, what nodes call themselves.
+// Routes for nodes: list, create, register, change, revoke. node-calls.ts has those that nodes call themselves.
 
 import type { ErrorCode } from "../../errors.ts";
 import * as v from "valibot";
@@ -24,8 +24,8 @@ import { register } from "../nodes/register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
 import { always, body, id, nothing, organizationRoute, query, type Route } from "../http/route.ts";
 import { inTurnOf } from "./heavy.ts";
+import { nodeCallRoutes } from "./node-calls.ts";
 import { currentFiles, filesHeaders, hasAlready, headersOf, jsonReply, notModified } from "./node-files.ts";
-import { nodesOwnRoutes } from "./nodes-own.ts";
 
 const ConfigAnswer = v.object({ config_version: v.number(), etag: v.string(), config_yml: v.string() });
 const Revocation = v.object({
@@ -52,8 +52,9 @@ export function nodeRoutes(services: Services): Route[] {
   return [
     ...collectionRoutes(services),
     ...itemRoutes(services),
+    configRoute(services),
     ...certificateRoutes(services),
-    ...nodesOwnRoutes(services),
+    ...nodeCallRoutes(services),
   ];
 }
 
@@ -213,7 +214,6 @@ function itemRoutes(services: Services): Route[] {
         body: await transferNode(services, call.org, call.id(), input, actorOf(call)),
       }),
     }),
-    configRoute(services),
   ];
 }
 

@@ -15,7 +15,7 @@ const Pem = v.pipe(v.string(), v.maxLength(512 * 1024));
 const Account = v.object({ key: AccountKey, url: v.optional(Text) });
 export type Account = v.InferOutput<typeof Account>;
 
-/** What a certificate was asked for. Another wish needs another certificate. */
+/** What was ordered. A different order needs a new certificate. */
 const Wish = v.object({ directoryUrl: Text, name: Text, profile: v.optional(Text) });
 export type Wish = v.InferOutput<typeof Wish>;
 

@@ -24,7 +24,7 @@ export type PostgresOptions = {
   /** May hold a password: never put it into a message. */
   url: string;
   now(): number;
-  /** `server` hears the commits of other processes; `visitor` (the admin commands) does not listen. */
+  /** `server` listens for the commits of other processes; `visitor` (the admin commands) does not listen. */
   role?: "server" | "visitor";
 };
 

@@ -10,7 +10,7 @@ import type { Database } from "./database.ts";
 const tellAfterMs = 200;
 /** Kinds and keys in one notice. A flood of more is counted by this replica alone. */
 const maxTold = 200;
-/** A replica that tells more of one key is wrong, or another program. */
+/** More for one key cannot come from a healthy replica. */
 const maxTimes = 1000;
 
 const Told = v.pipe(

@@ -129,3 +129,16 @@ test("a node that pins nothing ignores the document", async () => {
   expect(await turn()).toBe("ok");
   expect(base()).toBe(publicBase);
 });
+
+test("a registration that comes while the new address answers keeps its token and address", async () => {
+  moves();
+  const through = world.system.fetch;
+  const path = join(node.directory, "credentials.json");
+  const newer = { ...readCredentials(node.directory), api_token: "of the newer registration" };
+  world.system.fetch = async (url, init) => {
+    if (new URL(url).origin === publicBase) writeFileSync(path, JSON.stringify(newer));
+    return through(url, init);
+  };
+  await turn();
+  expect([readCredentials(node.directory), pin()]).toEqual([newer, true]);
+});

@@ -115,6 +115,14 @@ test.each([
   expect(warnings).toHaveLength(1);
 });
 
+test("a clock that is set back does not prolong the pause after a failure", async () => {
+  keeper.asked();
+  await keeper.take("no names", never);
+  expect(keeper.asked()).toBeUndefined();
+  now -= 86_400_000;
+  expect(keeper.asked()).toBeDefined();
+});
+
 test("a file that cannot be written is told once, and stays as it is", async () => {
   mkdirSync(hostsPath(directory.path));
   for (let round = 0; round < 3; round++) {

@@ -9,6 +9,7 @@ import { deviceName } from "../../../src/engine-config.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { generationFile, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
+import { writeAllowedRoutes } from "../../../src/node/files/permissions.ts";
 import { readSent, refuseNetworks } from "../../../src/node/files/sent-config.ts";
 import { encodePem, makeCa, signCertificate } from "../../../src/pki/nebula.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
@@ -285,6 +286,7 @@ test("certificate with most of the internet or another organization's network is
     directory: here.organization.directory,
     slug: "acme",
     hostCrt: certificateFor(network),
+    attached: [],
   });
   for (const network of ["8.0.0.5/0", "8.0.0.5/1", "8.0.0.5/4"])
     expect(() => refuseNetworks(place(network))).toThrow("takes most of the internet");
@@ -295,6 +297,36 @@ test("certificate with most of the internet or another organization's network is
   // Two organizations that already had the same network keep it.
   writeFileSync(join(here.world.root, "other", "host.crt"), read("host.crt"));
   refuseNetworks({ ...place("10.77.0.1/16"), hostCrt: read("host.crt") });
+});
+
+test("a certificate cannot take over a network of this machine, or the control plane of another organization", () => {
+  const { root } = here.world;
+  placeOther("");
+  writeFileSync(join(root, "other", "host.crt"), certificateFor("10.99.0.5/16"));
+  const other = { api_base: "https://203.0.113.5", org_slug: "other", node_id: 1, api_token: "t" };
+  writeFileSync(join(root, "other", "credentials.json"), JSON.stringify(other));
+  const attached = [
+    { device: "eth0", address: "192.168.7.4/24" },
+    // Its own interface.
+    { device: "ov-acme", address: "10.77.0.1/16" },
+  ];
+  const to = (network: string, directory = here.organization.directory) => {
+    refuseNetworks({ directory, slug: "acme", hostCrt: certificateFor(network), attached });
+  };
+  expect(() => to("192.168.7.200/24")).toThrow("a network of this machine's interface eth0");
+  expect(() => to("192.168.7.200/25")).toThrow("a network of this machine's interface eth0");
+  expect(() => to("203.0.113.9/24")).toThrow("the control plane of other");
+  expect(() => to("169.254.169.1/24")).toThrow("never routed through an overlay");
+  to("10.91.0.5/16");
+  to("10.77.3.5/24");
+  // The kernel prefers the network of the interface.
+  to("192.168.0.5/16");
+  // Whoever registers this machine sees the network, but not the addresses of other control planes.
+  const pending = join(root, ".acme.pending");
+  to("192.168.7.200/24", pending);
+  expect(() => to("203.0.113.9/24", pending)).toThrow("the control plane of other");
+  writeAllowedRoutes(here.organization.directory, ["192.168.7.0/24"]);
+  to("192.168.7.200/24");
 });
 
 test("directory in place of permissions.json allows nothing, and --allow-routes replaces it", async () => {

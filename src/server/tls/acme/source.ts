@@ -1,4 +1,5 @@
-// The certificate from ACME as the listener takes it. Each replica looks for a new one in the database, whoever ordered it.
+// The certificate from ACME for the listener. Each replica looks for a new one in the database; any replica may have
+// ordered it.
 
 import { messageOf } from "../../../errors.ts";
 import type { Log } from "../../../log.ts";

@@ -1,6 +1,7 @@
-// Routes that nodes call themselves: their files, and the check-in.
+// The routes that nodes call themselves: download_config and checkin. Users and service tokens may call them too.
 
 import * as v from "valibot";
+import { CheckinAnswer, CheckinRequest, DownloadAnswer } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import {
   body,
@@ -13,7 +14,6 @@ import {
 } from "../http/route.ts";
 import { makeMove } from "../nodes/orders.ts";
 import { revokeNode } from "../nodes/revoke.ts";
-import { CheckinAnswer, CheckinRequest, DownloadAnswer } from "../../protocol.ts";
 import type { Services } from "../services.ts";
 import { inTurnOf } from "./heavy.ts";
 import {
@@ -28,8 +28,7 @@ import {
 
 const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
 
-/** The routes that nodes call themselves. */
-export function nodesOwnRoutes(services: Services): Route[] {
+export function nodeCallRoutes(services: Services): Route[] {
   return [
     organizationRoute({
       method: "GET",
