@@ -336,11 +336,10 @@ export const Order = v.object({
 });
 export type Order = v.InferOutput<typeof Order>;
 
-/** Where nodes find the control plane from now on, by a certificate of a public authority. The order key signs it. */
+/** Where nodes find the control plane from now on, by a public certificate. The order key signs it, at `seq` seconds. */
 export const Move = v.object({
   org: Slug,
   api_base: v.pipe(received(2048), v.url(), v.startsWith("https://")),
-  /** When it was signed, seconds since 1970. */
   seq: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER)),
 });
 export type Move = v.InferOutput<typeof Move>;
@@ -351,7 +350,6 @@ export const Credentials = v.object({
   org_slug: Slug,
   node_id: v.number(),
   api_token: text(128),
-  /** A Move ended the trust in api-ca.crt: `seq` of that document. */
-  moved: v.optional(v.number()),
+  moved: v.optional(v.number()), // A Move of this `seq` ended the trust in api-ca.crt.
 });
 export type Credentials = v.InferOutput<typeof Credentials>;

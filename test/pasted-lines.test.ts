@@ -68,7 +68,7 @@ describe("a hostile address", () => {
 
 test("the line to register a machine keeps a strange public URL one word", () => {
   const publicUrl = "https://control.example/$(id)";
-  const line = registerLine({ publicUrl }, "acme", "oat_token");
+  const line = registerLine({ publicUrl }, "acme", { is_lighthouse: false }, "oat_token");
   expect(wordsOf(line)).toEqual([
     "register",
     "--api-base",
@@ -78,6 +78,8 @@ test("the line to register a machine keeps a strange public URL one word", () =>
     "--registration-token-file",
     "-",
   ]);
+  const lighthouse = registerLine({ publicUrl }, "acme", { is_lighthouse: true }, "oat_token");
+  expect(wordsOf(lighthouse)).toEqual(expect.arrayContaining(["--is-lighthouse", "--is-relay"]));
 });
 
 test("an organization's name from the command line stays one word in the hint", async () => {

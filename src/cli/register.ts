@@ -182,7 +182,9 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
   if (settings.dryRun) return { accessToken: "" };
   if (!system.stdinIsTerminal) {
     throw new AppError("usage", "Missing --registration-token (or --access-token)", {
-      hint: "Ask an administrator for one (`agent admin token create ORG`), and give it with --registration-token-file.",
+      hint: values.on("replace")
+        ? "--replace needs an administrator: run it on a terminal, which asks for e-mail and password, or give --access-token-file."
+        : "Ask an administrator for one (`agent admin token create ORG`), and give it with --registration-token-file.",
     });
   }
   const { ask } = await import("./ask.ts");

@@ -22,7 +22,8 @@ export function healthNotes(team: TeamStatus, now: number): string[] {
   const { engine_version: version, lighthouses, tunnels, broken, reason } = health;
   const parts = [
     ...(version === undefined ? [] : [`engine ${version}`]),
-    lighthouseText(lighthouses),
+    // Before the first probe nothing is known of them.
+    ...(health.verdict === "not_probed" ? [] : [lighthouseText(lighthouses)]),
     ...(tunnels === undefined
       ? []
       : [`tunnels: ${tunnels.direct} direct, ${tunnels.relayed} relayed, ${broken.length} broken`]),

@@ -119,6 +119,7 @@ async function noteNodes(): Promise<void> {
   await note("node transfer acme phone --to ada@example.org");
   await note("node revoke acme phone --reason lost");
   await note("node restore acme phone");
+  await note("node renew acme phone");
   await note("token create acme --uses 3 --expires 2h --group web --lighthouse --name ci");
   const made = await note("token create acme --node laptop");
   await register("laptop", v.parse(v.object({ token: v.string() }), made).token);

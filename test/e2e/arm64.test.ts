@@ -109,8 +109,8 @@ asRoot("linux on arm64", () => {
       const packages = join(directory.path, "packages");
       const edition = { version: "0.1.0", timeS: 1_790_000_000 };
       const [deb = "", rpm = ""] = await makePackages(packages, program, "bun-linux-arm64", edition);
-      expect(runSync(["dpkg-deb", "--field", join(packages, deb), "Architecture"])).toBe("arm64");
-      expect(runSync(["rpm", "-qp", "--qf", "%{ARCH}", join(packages, rpm)])).toBe("aarch64");
+      expect(runSync(["dpkg-deb", "--field", join(packages, deb), "Architecture"]).trim()).toBe("arm64");
+      expect(runSync(["rpm", "-qp", "--qf", "%{ARCH}", join(packages, rpm)]).trim()).toBe("aarch64");
       const root = join(directory.path, "root");
       runSync(["dpkg-deb", "-x", join(packages, deb), root]);
       expect(readFileSync(join(root, "usr/bin/agent")).equals(readFileSync(program))).toBe(true);

@@ -161,6 +161,15 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     ],
     after: serves,
   },
+  "docs/production.md: systemctl disable --now overlay-agent-control": { on: "control" },
+  // The same machine, without its data: the name leads here.
+  "docs/production.md: install -d -m 0700 /var/lib/overlay-agent/server": {
+    on: "control",
+    before:
+      "cp /var/lib/overlay-agent/server/secret.key /root/ && mv /etc/overlay-agent/control-plane.toml /root/ && " +
+      "mv /var/lib/overlay-agent/server /root/former",
+    after: serves,
+  },
   "docs/production.md: agent admin key rotate": { on: "control", after: serves },
   "docs/production.md: agent admin member create acme ada@example.org --role admin": {
     on: "control",

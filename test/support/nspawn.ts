@@ -7,14 +7,14 @@ import { join } from "node:path";
 import { inCi, installMissing } from "./debian.ts";
 import { cannotMakeTrees, debianTree, overlayTree } from "./debian-tree.ts";
 
-const packages = "systemd systemd-sysv dbus kmod iproute2 iputils-ping nebula ca-certificates xz-utils".split(
-  " ",
-);
+/** What every machine has. */
+export const machinePackages =
+  "systemd systemd-sysv dbus kmod iproute2 iputils-ping nebula ca-certificates xz-utils".split(" ");
 const readyMs = 120_000;
 let made = 0;
 
 /** The tree that machines are overlays of. */
-export const machineTree = () => debianTree("booted", packages);
+export const machineTree = () => debianTree("booted", machinePackages);
 
 /** Tests that boot machines. They are skipped where that is impossible; in CI that is an error. */
 export function describeMachine(name: string, tests: () => void): void {
@@ -56,10 +56,10 @@ export type Machine = AsyncDisposable & {
 
 /**
  * Creates a machine without booting it. `namespace`: a configured namespace of `ip netns`. `layer`: a directory with
- * additional files.
+ * additional files. `base`: the tree that it is an overlay of.
  */
-export function makeMachine(namespace: string, layer?: string): Machine {
-  const tree = overlayTree(machineTree(), layer === undefined ? [] : [layer]);
+export function makeMachine(namespace: string, layer?: string, base: string = machineTree()): Machine {
+  const tree = overlayTree(base, layer === undefined ? [] : [layer]);
   const { root } = tree;
   const name = `oat${process.pid}-${made++}`;
   let nspawn: Bun.Subprocess | undefined;

@@ -76,6 +76,7 @@ export const longest: readonly string[] = [
   "e2e/policy-files.test.ts",
   "e2e/day-one.test.ts",
   "e2e/setup-acme.test.ts",
+  "e2e/many-machines.test.ts",
   "e2e/image.test.ts",
   "e2e/node-image.test.ts",
   "e2e/postgres-api.test.ts",

@@ -137,6 +137,10 @@ export const adminCommands: CommandTable = {
     { description: "Restore a revoked node" },
     async () => (await node()).restore,
   ),
+  "admin node renew": lazyCommand(
+    { description: "Renew the certificates of a node now" },
+    async () => (await node()).renew,
+  ),
   "admin node transfer": lazyCommand(
     { description: "Give a node to a member, or to the organization" },
     async () => (await import("./node-transfer.ts")).transfer,

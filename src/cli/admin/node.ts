@@ -4,7 +4,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { tableLine } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
-import { Node } from "../../protocol.ts";
+import { Node, RenewAnswer } from "../../protocol.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Cell } from "../table.ts";
@@ -204,9 +204,32 @@ export const restore: Implementation = {
       { id: node.id, name: node.name, state: node.state },
       `Restored node ${node.name} (${node.ip_address})\n`,
     );
-    if (node.state !== "pending") return;
+    if (node.state !== "pending")
+      return context.output.say(
+        "Its machine starts the overlay with its next check-in, within a minute, unless a user stopped it.",
+      );
     context.output.say(
       `Its machine has to register, with a token of \`${brand.executable} admin token create ${quoteWord(slug)} --node ${quoteWord(node.name)}\`.`,
+    );
+  },
+};
+
+export const renew: Implementation = {
+  notes:
+    "The node fetches them at once. Certificates are renewed by themselves in time: this is for a test, or after a change.",
+  args: { ...orgArg, ...nodeArg, ...targetFlags },
+  examples: [`${brand.executable} admin node renew acme web`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const renewed = await write(context, RenewAnswer, async (api) => ({
+      method: "POST",
+      path: inOrg(slug, `nodes/${(await nodeByName(api, slug, name)).id}/renew_cert/`),
+      body: {},
+    }));
+    if (renewed === undefined) return;
+    context.output.result(
+      { name, ...renewed },
+      `Renewed the certificates of node ${name}, valid until ${renewed.certificate.not_after}\n`,
     );
   },
 };

@@ -335,8 +335,7 @@ function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {
 }
 
 function retryAfterMs(error: unknown): number {
-  const seconds = error instanceof AppError ? (error.details.retryAfter ?? 0) : 0;
-  return Math.max(0, seconds * 1000);
+  return error instanceof AppError ? Math.max(0, (error.details.retryAfter ?? 0) * 1000) : 0;
 }
 
 /** Doubles up to a minute. Random: the first below four seconds, later ones between half and all of it. */

@@ -129,7 +129,7 @@ export async function createRegistrationToken(
     role: made.is_lighthouse ? "lighthouse" : "node",
     isShortLived: made.uses === 1 && request.expires_in <= shortLivedS,
   });
-  return { ...made, token, command: registerLine(services, org.slug, token), join_key };
+  return { ...made, token, command: registerLine(services, org.slug, made, token), join_key };
 }
 
 /** Seconds: the longest life of a key that `agent up` accepts as a word of its command line. */
@@ -171,6 +171,7 @@ async function boundNode(
 export function registerLine(
   { publicUrl, caFingerprint }: Pick<ServerOptions, "publicUrl" | "caFingerprint">,
   slug: string,
+  { is_lighthouse: isLighthouse }: { is_lighthouse: boolean },
   token: string,
 ): string {
   const { protocol, hostname } = new URL(publicUrl);
@@ -179,6 +180,8 @@ export function registerLine(
     `--api-base ${quoteWord(publicUrl)} --org-slug ${quoteWord(slug)}`,
     ...(caFingerprint === undefined ? [] : [`--ca-fingerprint ${quoteWord(caFingerprint)}`]),
     ...(protocol === "http:" && !isLoopback(hostname) ? ["--allow-plain-http"] : []),
+    // Without them the token would make an ordinary node, and be used up.
+    ...(isLighthouse ? ["--is-lighthouse", "--is-relay"] : []),
     "--registration-token-file -",
   ].join(" ");
 }

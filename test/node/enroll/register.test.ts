@@ -232,6 +232,24 @@ test("--replace takes the place of the former node of a machine that lost its fi
   ]);
 });
 
+test("an administrator renews the certificates of a node by one command", async () => {
+  const { config } = await world.register();
+  const certificate = async () => {
+    const [node] = v.parse(
+      v.array(v.object({ certificate: v.object({ fingerprint: v.string() }) })),
+      await world.api("GET", "/api/org/acme/nodes/"),
+    );
+    return node?.certificate.fingerprint;
+  };
+  const before = await certificate();
+  const where = ["--api-base", "https://control.example", "--access-token-file", "-"];
+  const { status, stdout } = await world.agent(["admin", "node", "renew", "acme", config.name, ...where], {
+    stdin: world.owner,
+  });
+  expect([status, stdout]).toEqual([0, expect.stringContaining("Renewed the certificates of node alpha")]);
+  expect(await certificate()).not.toBe(before);
+});
+
 test("--replace without a former node registers as usual", async () => {
   await world.register({ credential: { accessToken: world.owner }, replaces: true });
   expect((await nodes()).map(({ name }) => name)).toEqual(["alpha"]);

@@ -1,0 +1,27 @@
+// What `agent status` says of the health of an organization.
+
+import { expect, test } from "bun:test";
+import { healthNotes } from "../../src/daemon/health-text.ts";
+import type { TeamStatus } from "../../src/daemon/ipc/messages.ts";
+
+const now = Date.UTC(2026, 10, 22);
+const team = (health: object) =>
+  ({
+    team: "acme",
+    state: "running",
+    certificate_not_after: "2027-02-20T00:00:00Z",
+    health: { engine_version: "1.6.1", broken: [], lighthouses: { answering: 0, of: 1 }, ...health },
+  }) as unknown as TeamStatus;
+
+test("before the first probe, no lighthouse is said to be silent", () => {
+  const notes = healthNotes(team({ verdict: "not_probed", reason: "The first probes are under way" }), now);
+  expect(notes).toEqual([
+    "The first probes are under way",
+    "engine 1.6.1; works 90 more days without the control plane",
+  ]);
+});
+
+test("a silent lighthouse is named after probes", () => {
+  const [, line] = healthNotes(team({ verdict: "degraded", reason: "The lighthouse does not answer" }), now);
+  expect(line).toContain("the lighthouse does not answer");
+});
