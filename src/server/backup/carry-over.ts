@@ -105,7 +105,7 @@ async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, c
     }
     await carryCertificates(old, tx, org, id, now);
     if (node.state === "active" && known?.state === "active") await carryRights(tx, node, known, now);
-    else await block(tx, org, id, now);
+    else if (node.endedAt === null) await block(tx, org, id, now);
     await carryAddresses(old, tx, org, id);
     if (known?.state !== "revoked") await carryName(old, tx, org, node);
   }

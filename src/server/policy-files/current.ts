@@ -27,7 +27,8 @@ export async function momentOf(reader: Pick<Reader, "get">, orgId: number): Prom
     reader,
     stateRow,
     `SELECT o.last_version || '/' || coalesce(p.version, 0) || '/' ||
-       (SELECT count(*) || '/' || coalesce(max(n.id), 0) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked') AS n
+       (SELECT count(*) || '/' || coalesce(max(n.id), 0) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked'
+         AND n.ephemeral_silence_s IS NULL) AS n
      FROM organizations o LEFT JOIN policies p ON p.org_id = o.id WHERE o.id = $1`,
     [orgId],
   );

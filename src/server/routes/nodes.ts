@@ -25,6 +25,7 @@ import {
   renewNode,
   showOne,
 } from "../nodes/nodes.ts";
+import { endNode } from "../nodes/ephemeral.ts";
 import { mustOwn, requireMe } from "../nodes/node-owner.ts";
 import { Transfer, transferNode } from "../nodes/transfer.ts";
 import { adds } from "../retention/budget.ts";
@@ -78,6 +79,7 @@ export function nodeRoutes(services: Services): Route[] {
   return [
     ...collectionRoutes(services),
     ...itemRoutes(services),
+    transferRoute(services),
     ...certificateRoutes(services),
     ...nodesOwnRoutes(services),
   ];
@@ -218,21 +220,6 @@ function itemRoutes(services: Services): Route[] {
       },
     }),
     organizationRoute({
-      people: true,
-      method: "POST",
-      path: `${path}transfer/`,
-      access: "admin",
-      name: "nodes_transfer",
-      summary:
-        "Give a node to a member, or to the organization (`owner` null). When a member leaves, their nodes are listed, and revoked if the organization is so set",
-      takes: body(Transfer),
-      answers: { 200: { description: "The node", schema: Node } },
-      errors: ["not_found"],
-      handle: async (call, input) => ({
-        body: await transferNode(services, call.org, call.id(), input, actorOf(call)),
-      }),
-    }),
-    organizationRoute({
       method: "GET",
       path: `${path}config/`,
       access: "member",
@@ -258,6 +245,24 @@ function itemRoutes(services: Services): Route[] {
       },
     }),
   ];
+}
+
+function transferRoute(services: Services): Route {
+  return organizationRoute({
+    people: true,
+    method: "POST",
+    path: `nodes/${id}/transfer/`,
+    access: "admin",
+    name: "nodes_transfer",
+    summary:
+      "Give a node to a member, or to the organization (`owner` null). When a member leaves, their nodes are listed, and revoked if the organization is so set",
+    takes: body(Transfer),
+    answers: { 200: { description: "The node", schema: Node } },
+    errors: ["not_found"],
+    handle: async (call, input) => ({
+      body: await transferNode(services, call.org, call.id(), input, actorOf(call)),
+    }),
+  });
 }
 
 /** Each of these changes gives the node new certificates. */
@@ -359,7 +364,8 @@ function nodesOwnRoutes(services: Services): Route[] {
 /** Nothing but the node's own token can end its membership here: an administrator deletes nodes, with a reason. */
 async function leave(services: Services, call: OrganizationCall, input: CheckinRequest): Promise<Reply> {
   const answer = await services.checkins.checkin(call.org, call.id(), input);
-  await revokeNode(services, call.org, call.id(), actorOf(call), "left the organization");
+  if (!(await endNode(services, call.org, call.id(), actorOf(call))))
+    await revokeNode(services, call.org, call.id(), actorOf(call), "left the organization");
   return { body: { ...answer, left: true } };
 }
 
