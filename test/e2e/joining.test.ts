@@ -113,7 +113,7 @@ describeMachine("agent up", () => {
     "up --foreground joins %s without systemd, runs the daemon, joins again by its files, and ends at SIGTERM",
     async (name, tokenFlags) => {
       using directory = temporaryDirectory();
-      const box = site.host(name);
+      const box = site.host("box");
       const places = [
         "--config-root",
         join(directory.path, "etc"),
