@@ -1,6 +1,6 @@
 // Builds the executable: `bun build.ts [--target bun-linux-x64] [--outfile PATH]`. Builds a signed release of all targets,
 // with packages: `bun build.ts --release --secret-key FILE [--outdir DIR] [--no-packages]`. Builds an image of the
-// control plane: `bun build.ts --image`. Two builds of the same commit are byte-identical.
+// control plane: `bun build.ts --image`, of a node: `bun build.ts --node-image [--engine FILE]`. Two builds of the same commit are byte-identical.
 
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
@@ -164,17 +164,20 @@ async function inPairs<T, R>(items: readonly T[], work: (item: T) => Promise<R>)
   return results;
 }
 
-/** The image of the control plane, for this machine's processor. */
-async function image(version: string): Promise<void> {
-  const { imageName, makeImage } = await import("./packaging/image.ts");
-  const outfile = `dist/${imageName}.tar`;
+/** An image for this machine's processor. `engine`: of a node; without it, of the control plane. */
+async function image(version: string, engine?: string): Promise<void> {
+  const { controlImage, makeImage, nodeImage } = await import("./packaging/image.ts");
+  if (engine !== undefined && !existsSync(engine))
+    throw new Error(`There is no engine at ${engine}: apt install nebula, or give --engine FILE`);
   const executable = await build(hostTarget(), `dist/.image-${process.pid}`, { version, sourceMaps: false });
   try {
-    makeImage(outfile, executable, { version, timeS: commitTime() });
+    const made = engine === undefined ? controlImage(executable) : nodeImage(executable, engine);
+    const outfile = `dist/${made.name}.tar`;
+    makeImage(outfile, made, { version, timeS: commitTime() });
+    process.stdout.write(`${outfile} (${version})\n`);
   } finally {
     rmSync(executable, { force: true });
   }
-  process.stdout.write(`${outfile} (${version})\n`);
 }
 
 async function main(): Promise<void> {
@@ -195,6 +198,8 @@ async function main(): Promise<void> {
       engines: { type: "string" },
       packages: { type: "boolean", default: true },
       image: { type: "boolean", default: false },
+      "node-image": { type: "boolean", default: false },
+      engine: { type: "string", default: "/usr/bin/nebula" },
     },
     strict: true,
     allowNegative: true,
@@ -203,6 +208,7 @@ async function main(): Promise<void> {
   const unknown = chosen.find((target) => !targets.some((each) => each === target));
   if (unknown !== undefined) throw new Error(`Unknown target "${unknown}". Use one of ${targets.join(", ")}`);
   if (values.image) return image(values.version);
+  if (values["node-image"]) return image(values.version, values.engine);
   if (!values.release) {
     const outfile = await build(chosen[0] ?? "", values.outfile, { version: values.version });
     process.stdout.write(`${outfile} (${values.version}, ${chosen[0]})\n`);

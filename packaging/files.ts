@@ -17,6 +17,12 @@ import {
   packagedUnitDirectory,
   templateUnit,
 } from "../src/platform/systemd.ts";
+import {
+  controlService,
+  controlSysctl,
+  controlUnit,
+  packagedSysctlPath,
+} from "../src/platform/control-unit.ts";
 import { realSystem } from "../src/system.ts";
 import { manPages } from "./man-pages.ts";
 
@@ -37,7 +43,7 @@ export async function sharedFiles(edition: Edition): Promise<PackageFile[]> {
   return [
     ...units(),
     { dst: `/usr/lib/sysusers.d/${id}.conf`, content: group },
-    { dst: `/usr/lib/sysctl.d/60-${id}.conf`, content: sysctl },
+    { dst: packagedSysctlPath, content: controlSysctl },
     ...(await pages(edition)),
     { dst: `/usr/share/bash-completion/completions/${executable}`, content: bash },
     { dst: `/usr/share/fish/vendor_completions.d/${executable}.fish`, content: fish },
@@ -60,6 +66,8 @@ function units(): PackageFile[] {
     [templateUnit, engineTemplate(places)],
     [authUnit, authService(places)],
     [authTimer, authTimerUnit()],
+    // Of the usual port. `setup` writes its own unit for a port from 1024 on.
+    [controlUnit, controlService(places.executable, true)],
   ].map(([name = "", content = ""]) => ({ dst: `${packagedUnitDirectory}/${name}`, content }));
 }
 
@@ -94,10 +102,6 @@ function gzipped(text: string): Uint8Array {
 
 const group = `# Members may start and stop tunnels without sudo.
 g ${id} -
-`;
-
-const sysctl = `# While the control plane restarts, connections that the former process has not accepted go to the new one.
--net.ipv4.tcp_migrate_req = 1
 `;
 
 const overrides = `# The executable holds its program behind the machine code: a stripped one would be empty.

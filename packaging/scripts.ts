@@ -1,12 +1,12 @@
 // What package managers run before and after they change files. An upgrade restarts only the daemon, which leaves its
-// engines running, and the control plane.
+// engines running, and lets the control plane hand over to a new process, which fails no request.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../src/brand.ts";
+import { controlUnit } from "../src/platform/control-unit.ts";
 import { authTimer, authUnit, daemonUnit } from "../src/platform/systemd.ts";
 
-const controlUnit = `${brand.id}-control.service`;
 const ours = `${daemonUnit} ${authTimer} ${authUnit} '${brand.id}@*.service' ${controlUnit}`;
 
 const underSystemd = "[ -d /run/systemd/system ]";
@@ -16,7 +16,8 @@ const settle = `systemd-sysusers ${brand.id}.conf >/dev/null 2>&1 || true
 if ${underSystemd}; then
 	/usr/lib/systemd/systemd-sysctl 60-${brand.id}.conf >/dev/null 2>&1 || true
 	systemctl daemon-reload || true
-	systemctl try-restart ${daemonUnit} ${controlUnit} >/dev/null 2>&1 || true
+	systemctl try-restart ${daemonUnit} >/dev/null 2>&1 || true
+	systemctl try-reload-or-restart ${controlUnit} >/dev/null 2>&1 || true
 fi`;
 
 const stop = `if ${underSystemd}; then

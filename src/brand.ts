@@ -89,13 +89,29 @@ export function profilesDirectory(
   if (platform === "win32") {
     return env["APPDATA"] === undefined ? undefined : `${env["APPDATA"]}\\${brand.id}\\profiles`;
   }
-  const home = env["XDG_CONFIG_HOME"] ?? (env["HOME"] === undefined ? undefined : `${env["HOME"]}/.config`);
-  return home === undefined ? undefined : `${home}/${brand.id}/profiles`;
+  const config = homeDirectory("XDG_CONFIG_HOME", ".config", env);
+  return config === undefined ? undefined : `${config}/${brand.id}/profiles`;
 }
 
-/** Default data directory of `agent serve`. */
-export function defaultServerDirectory(env: Record<string, string | undefined>, isRoot: boolean): string {
-  if (isRoot) return `/var/lib/${brand.id}/server/`;
-  const share = env["XDG_DATA_HOME"] ?? `${env["HOME"] ?? "/tmp"}/.local/share`;
-  return `${share}/${brand.id}/server/`;
+/** Data directory of the control plane for root. */
+export const rootServerDirectory = `/var/lib/${brand.id}/server/`;
+
+/** Default data directory of `agent serve`. Undefined without a home, for the same reason: it holds the keys of all CAs. */
+export function defaultServerDirectory(
+  env: Record<string, string | undefined>,
+  isRoot: boolean,
+): string | undefined {
+  if (isRoot) return rootServerDirectory;
+  const share = homeDirectory("XDG_DATA_HOME", ".local/share", env);
+  return share === undefined ? undefined : `${share}/${brand.id}/server/`;
+}
+
+/** An empty variable counts as unset (XDG Base Directory Specification). */
+function homeDirectory(
+  variable: string,
+  below: string,
+  env: Record<string, string | undefined>,
+): string | undefined {
+  const home = env["HOME"] || undefined;
+  return env[variable] || (home === undefined ? undefined : `${home}/${below}`);
 }

@@ -150,7 +150,13 @@ const stats = v.pipe(
     subsystem: v.optional(text(64)),
     protocol: v.optional(v.picklist(["tcp", "udp"])),
     host: v.optional(hostAndPort),
-    prefix: v.optional(text(64)),
+    // Each line that the engine sends to `host` begins with it: with spaces it could be a command of another service.
+    prefix: v.optional(
+      v.pipe(
+        v.string(),
+        v.regex(/^[\w.:-]{1,64}$/, "A prefix has 1 to 64 letters, digits, dots, colons, - and _."),
+      ),
+    ),
     message_metrics: yesOrNo,
     lighthouse_metrics: yesOrNo,
   }),

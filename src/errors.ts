@@ -26,9 +26,15 @@ export const errorTable = {
   not_authenticated: [5, 401],
   token_not_valid: [5, 401],
   invalid_credentials: [5, 401],
+  second_factor_required: [5, 401],
+  invalid_code: [5, 401],
+  second_factor_missing: [5, 403],
+  step_up_required: [5, 403],
   permission_denied: [5, 403],
   node_token_scope: [5, 403],
   token_scope: [5, 403],
+  cross_site: [5, 403],
+  tls_required: [1, 403],
   node_revoked: [7, 403],
   not_found: [1, 404],
   method_not_allowed: [1, 405],
@@ -69,6 +75,8 @@ export type ErrorDetails = {
   errors?: Record<string, string[]>;
   /** Seconds to wait before the next try (429, 503). */
   retryAfter?: number;
+  /** How a second factor can be proven, for `second_factor_required` and `step_up_required`. */
+  methods?: readonly string[];
   /** The signed order that comes with `node_revoked`. */
   order?: string;
 };

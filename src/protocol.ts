@@ -324,10 +324,19 @@ export const CheckinAnswer = v.object({
   paths: v.optional(received(16)),
   /** The node left, and is revoked. */
   left: v.optional(v.boolean()),
+  /** A signed Move, for nodes that pin the own CA. Unknown here: it must not keep an order from the node. */
+  move: v.optional(v.unknown()),
 });
 export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
 
-export const TokenRequest = v.strictObject({ email: text(254), password: text(1024) });
+/** `otp`: the code of an authenticator app, or a recovery code. Send it only after `second_factor_required`. */
+export const TokenRequest = v.strictObject({
+  email: text(254),
+  password: text(1024),
+  otp: v.optional(text(64)),
+});
+/** Ways to prove a second factor. A later server may have more. */
+export type SecondFactorMethod = "totp" | "recovery_code" | "passkey";
 export const TokenPair = v.object({ access: received(8192), refresh: received(8192) });
 export type TokenPair = v.InferOutput<typeof TokenPair>;
 
@@ -346,6 +355,8 @@ export const ErrorBody = v.object({
       v.maxEntries(10_000),
     ),
   ),
+  /** How a second factor can be proven, with `second_factor_required` and `step_up_required`. */
+  methods: v.optional(v.pipe(v.array(received(64)), v.maxLength(16))),
   order: v.optional(jws),
 });
 export type ErrorBody = v.InferOutput<typeof ErrorBody>;
@@ -362,23 +373,22 @@ export const Order = v.object({
 });
 export type Order = v.InferOutput<typeof Order>;
 
+/** Where nodes find the control plane from now on, by a certificate of a public authority. The order key signs it. */
+export const Move = v.object({
+  org: Slug,
+  api_base: v.pipe(received(2048), v.url(), v.startsWith("https://")),
+  /** When it was signed, seconds since 1970. */
+  seq: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER)),
+});
+export type Move = v.InferOutput<typeof Move>;
+
 /** credentials.json. */
 export const Credentials = v.object({
   api_base: v.pipe(v.string(), v.maxLength(2048), v.url()),
   org_slug: Slug,
   node_id: v.number(),
   api_token: text(128),
+  /** A Move ended the trust in api-ca.crt: `seq` of that document. */
+  moved: v.optional(v.number()),
 });
 export type Credentials = v.InferOutput<typeof Credentials>;
-
-/** auth-revoked.json. It exists as long as an order stops the organization on this node. */
-export const RevokedNote = v.object({
-  revoked_at: time,
-  reason: received(4096),
-  node_id: v.number(),
-  /** Written by version 0.1.0: false if the overlay was stopped when the order came, so a restore does not start it. */
-  was_wanted: v.optional(v.boolean()),
-  /** The sequence number of the order: older orders stay invalid without orders.json. */
-  seq: v.optional(v.number()),
-});
-export type RevokedNote = v.InferOutput<typeof RevokedNote>;

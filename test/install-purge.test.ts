@@ -18,11 +18,12 @@ const shells = [
   ["/usr/bin/bash", "--posix"],
 ];
 const organization =
-  "host.key node.key credentials.json orders.json api-ca.crt auth-revoked.json stopped lock generations/3/ca.crt " +
+  "host.key node.key credentials.json orders.json api-ca.crt auth-revoked.json stopped lock permissions.json hosts.json " +
+  "node-config.copy.json run/ctl.sock run/local-changes.json run/.local-changes.json.7.tmp generations/3/ca.crt " +
   "generations/3/host.crt generations/3/node.crt generations/3/config.yml generations/3/node-config.json " +
   "generations/3/server.yml generations/3/sync.json generations/3/taken-up";
 const state =
-  "state.db state.db-wal state.db.lock state.db.stopped release.json update.json lock logs/acme.log logs/acme.log.1";
+  "state.db state.db-wal state.db.lock state.db.stopped release.json update.json lock logs/acme.log logs/acme.log.1 logs/acme.log.hang";
 const units =
   "overlay-agent.service overlay-agent-auth.service overlay-agent-auth.timer overlay-agent@.service";
 const server =
@@ -89,6 +90,13 @@ function putNode(machine: Machine): void {
   machine.put("etc/overlay-agent/.other.pending", "host.key", "lock");
   machine.put("var/lib/overlay-agent", ...state.split(" "));
   machine.put("run/overlay-agent", "cmd.sock", "cmd.sock.lock");
+  machine.put(
+    "run/overlay-agent-health",
+    "acme.json",
+    "acme.probes.json",
+    "acme.healing.json",
+    "acme.reported.json",
+  );
   machine.link("usr/local/bin/overlay", "/usr/bin/nebula");
 }
 

@@ -58,12 +58,19 @@ export const acmeFlags: Flags = {
       "With --tls acme: where nodes that registered with --ca-fingerprint find the own CA " +
       "(default: its former port; none: there are no such nodes)",
   },
+  "move-nodes": {
+    type: "boolean",
+    description:
+      "With --tls acme: tell these nodes to trust the public certificate of --public-url from now on",
+  },
 };
 
 /** Throws usage for a flag that would have no effect. */
 export function refuseAcmeFlags(values: Values): void {
   const names = Object.keys(acmeFlags).flatMap((name) => [name, `${name}-file`]);
-  const given = names.find((name) => values.text(name) !== undefined);
+  const given = names.find((name) =>
+    acmeFlags[name]?.type === "boolean" ? values.on(name) : values.text(name) !== undefined,
+  );
   if (given !== undefined) throw new AppError("usage", `--${given} needs --tls acme`);
 }
 
@@ -90,6 +97,7 @@ export async function readAcmeTls(
     ...(ownCa === undefined
       ? {}
       : { ownCaListen: ownCa === "none" ? ownCa : parseListen("--own-ca-listen", ownCa) }),
+    movesNodes: values.on("move-nodes"),
   };
 }
 

@@ -41,6 +41,10 @@ export const sections: readonly Section[] = [
         { description: "Send a heartbeat to the control plane" },
         async () => (await import("./checkin.ts")).command,
       ),
+      netcheck: lazyCommand(
+        { description: "Say what the network between this machine and its organizations permits" },
+        async () => (await import("./netcheck.ts")).command,
+      ),
       doctor: lazyCommand(
         { description: "Find problems on this machine and say how to fix them" },
         async () => (await import("./doctor.ts")).command,

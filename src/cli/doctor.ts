@@ -18,6 +18,7 @@ export const command: Implementation = {
   async run(context) {
     const { settings, system, values, output, log } = context;
     const { listOrganizations } = await import("../node/files/list-organizations.ts");
+    const { renderChecks } = await import("../node/doctor/check.ts");
     const { examineMachine } = await import("../node/doctor/machine.ts");
     const { examineOrganization } = await import("../node/doctor/organization.ts");
     const slugs = listOrganizations(settings.configRoot);
@@ -39,7 +40,7 @@ export const command: Implementation = {
       return 0;
     }
     if (bundle !== undefined) await pack(bundle, checks, slugs, context);
-    output.result({ ok, checks }, render(checks));
+    output.result({ ok, checks }, renderChecks(checks));
     return ok ? 0 : 1;
   },
 };
@@ -82,19 +83,4 @@ async function pack(
   const logOf = (slug: string) => logPath(dirname(settings.stateDb), slug);
   const names = await writeBundle(path, checks, slugs, { configRoot: settings.configRoot, logOf });
   output.say(`${path} holds ${names.join(", ")}. Check it before you send it.`);
-}
-
-const signs = { ok: "ok  ", warn: "WARN", fail: "FAIL", skipped: "-   " } as const;
-
-function render(checks: readonly Check[]): string {
-  const lines = checks.flatMap(({ id, org_slug, verdict, evidence, remedy }) => {
-    const name = org_slug === undefined ? id : `${org_slug} ${id}`;
-    return [
-      `${signs[verdict]}  ${name.padEnd(28)} ${evidence}`,
-      ...(remedy === undefined || verdict === "ok" ? [] : [`      ${"".padEnd(28)} → ${remedy}`]),
-    ];
-  });
-  const failed = checks.filter(({ verdict }) => verdict === "fail").length;
-  const warned = checks.filter(({ verdict }) => verdict === "warn").length;
-  return `${lines.join("\n")}\n\n${failed} failed, ${warned} warnings, ${checks.length - failed - warned} ok or skipped\n`;
 }

@@ -166,9 +166,9 @@ function lighthouseWishes(
   const publicIp = values.text("public-ip");
   const port = values.integer("external-port", 1, 65_535);
   if (role === "node") {
-    const flag = publicIp !== undefined ? "--public-ip" : port === undefined ? undefined : "--external-port";
+    const flag = ["public-ip", "external-port", "no-relay"].find((each) => values.text(each) !== undefined);
     if (flag === undefined) return {};
-    throw new AppError("usage", `${flag} is for lighthouses, and this key makes an ordinary node`, {
+    throw new AppError("usage", `--${flag} is for lighthouses, and this key makes an ordinary node`, {
       hint: `A lighthouse's key: \`${brand.executable} admin token create ORG --lighthouse\`.`,
     });
   }
@@ -179,7 +179,7 @@ function lighthouseWishes(
   }
   return {
     is_lighthouse: true,
-    is_relay: true,
+    is_relay: !values.on("no-relay"),
     ...(publicIp === undefined ? {} : { public_ip: publicIp }),
     ...(port === undefined ? {} : { external_port: port }),
   };
@@ -244,7 +244,7 @@ export async function examineJoined(organization: Organization, context: Context
       ...(port === undefined ? {} : { port }),
     },
     text:
-      `${config.name} is in ${slug} as ${config.ip_address}${config.is_lighthouse ? ", a lighthouse and relay" : ""}\n` +
+      `${config.name} is in ${slug} as ${config.ip_address}${config.is_lighthouse ? `, a lighthouse${config.is_relay ? " and relay" : ""}` : ""}\n` +
       answerLine(answer, config.is_lighthouse, slug) +
       portLine(port),
     status: isReached && port?.reachable !== false ? 0 : 1,

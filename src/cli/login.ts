@@ -9,6 +9,7 @@ import { withSender } from "./admin/api.ts";
 import { chooseTarget, readBase, readCa, remoteFlags, targetFlags, type Target } from "./admin/target.ts";
 import { readPassword } from "./admin/user.ts";
 import type { Context, Implementation } from "./command.ts";
+import { signInWithCode } from "./one-time-code.ts";
 
 const { "access-token": tokenFlag, local: _, ...connectionFlags } = remoteFlags;
 const profileWord = "A name for the profile (default: the control plane's host name)";
@@ -109,7 +110,7 @@ async function signIn(context: Context, profile: Profile) {
   }
   const email = values.text("email") ?? profile.email ?? (await askEmail(context));
   const password = await readPassword(context, { isNew: false });
-  const pair = await clientOf(profile, system).token(email.trim().toLowerCase(), password);
+  const pair = await signInWithCode(context, clientOf(profile, system), email.trim().toLowerCase(), password);
   return { session: sessionOf(pair, system.now()), email: email.trim().toLowerCase() };
 }
 

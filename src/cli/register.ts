@@ -3,6 +3,7 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Context, Implementation } from "./command.ts";
+import { signInWithCode } from "./one-time-code.ts";
 import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
 
 export const command: Implementation = {
@@ -58,6 +59,10 @@ export const command: Implementation = {
       type: "boolean",
       description: "Make this node a relay: it forwards traffic between nodes without a direct path",
     },
+    "no-relay": {
+      type: "boolean",
+      description: "Do not make this lighthouse a relay (default: a new lighthouse is one)",
+    },
     "listen-port": { type: "string", valueHint: "N", description: "Local UDP port of the engine" },
     "ca-fingerprint": {
       type: "string",
@@ -71,6 +76,10 @@ export const command: Implementation = {
     ...allowRoutesFlag,
     "no-start": { type: "boolean", description: "Do not install an engine or start a service" },
     force: { type: "boolean", description: "Replace the local files of the same node" },
+    replace: {
+      type: "boolean",
+      description: "Take the place of this machine's former node: revoke it, keep its name and groups",
+    },
   },
   examples: [
     `${brand.executable} register --api-base https://control.example.com --org-slug acme --registration-token-file token`,
@@ -119,6 +128,8 @@ async function readRegistration(context: Context) {
   if (values.on("is-lighthouse") && publicIp === undefined) {
     throw new AppError("usage", "--is-lighthouse needs --public-ip: other nodes must know its address");
   }
+  if (values.on("is-relay") && values.on("no-relay"))
+    throw new AppError("usage", "--is-relay and --no-relay contradict each other: leave one out");
   const external = values.integer("external-port", 1, 65_535);
   const listen = values.integer("listen-port", 0, 65_535);
   // A plan sends no request, and needs no content of the file.
@@ -130,7 +141,7 @@ async function readRegistration(context: Context) {
     ...(external === undefined ? {} : { external_port: external }),
     ...(listen === undefined ? {} : { listen_port: listen }),
     ...(values.on("is-lighthouse") ? { is_lighthouse: true } : {}),
-    ...(values.on("is-relay") ? { is_relay: true } : {}),
+    ...(values.on("is-relay") ? { is_relay: true } : values.on("no-relay") ? { is_relay: false } : {}),
   };
   const { readRemains } = await import("../node/files/remains.ts");
   // Registering again without --mode keeps the mode.
@@ -145,6 +156,7 @@ async function readRegistration(context: Context) {
     mode,
     allowPlainHttp: values.on("allow-plain-http"),
     force: values.on("force"),
+    replaces: values.on("replace"),
     allowRoutes: allowed === undefined ? undefined : parseAllowedRoutes(allowed),
     apiCa,
     credential: await readCredential(context, apiBase, apiCa),
@@ -159,6 +171,11 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
   const accessToken = await values.secret("access-token");
   if (registrationToken !== undefined && accessToken !== undefined) {
     throw new AppError("usage", "Give --registration-token or --access-token, not both");
+  }
+  if (registrationToken !== undefined && values.on("replace")) {
+    throw new AppError("usage", "--replace needs an administrator, and a registration token is none", {
+      hint: "Leave the registration token out: then you are asked for e-mail and password. Or give --access-token-file.",
+    });
   }
   if (registrationToken !== undefined) return { registrationToken };
   if (accessToken !== undefined) return { accessToken };
@@ -177,5 +194,5 @@ async function readCredential(context: Context, apiBase: string, ca: string | un
     { text: "Password: ", isSecret: true },
   ];
   const [email = "", password = ""] = await ask(questions, system);
-  return { accessToken: (await client.token(email, password)).access };
+  return { accessToken: (await signInWithCode(context, client, email, password)).access };
 }

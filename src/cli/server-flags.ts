@@ -1,6 +1,6 @@
 // Flags of `serve` and the admin commands: where the data of the control plane is.
 
-import { defaultServerDirectory } from "../brand.ts";
+import { brand, defaultServerDirectory } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
 import type { DataOptions } from "../server/store/data-directory.ts";
@@ -42,11 +42,20 @@ export async function readDataOptions(
   const secretKeyFile = values.text("secret-key-file");
   const publicUrl = values.text("public-url");
   return {
-    dataDirectory: values.text("data-dir") ?? defaultServerDirectory(system.env, system.isRoot),
+    dataDirectory: values.text("data-dir") ?? usualDirectory(system),
     ...(databaseUrl === undefined ? {} : { databaseUrl: checkDatabaseUrl(databaseUrl) }),
     ...(secretKeyFile === undefined ? {} : { secretKeyFile }),
     ...(publicUrl === undefined ? {} : { publicUrl: checkUrl(publicUrl) }),
   };
+}
+
+/** Throws bad_configuration for a user without a home: a directory that other users can write must not hold the keys. */
+function usualDirectory({ env, isRoot }: Pick<System, "env" | "isRoot">): string {
+  const directory = defaultServerDirectory(env, isRoot);
+  if (directory !== undefined) return directory;
+  throw new AppError("bad_configuration", "There is no place for the control plane's data: HOME is not set", {
+    hint: `Set HOME, or give --data-dir. Version 0.1.0 used /tmp/.local/share/${brand.id}/server: if your data is there, move that directory first.`,
+  });
 }
 
 /** The flags, quoted for a shell, with which admin commands use the same data. Never the database's password. */

@@ -4,7 +4,7 @@
 import { existsSync } from "node:fs";
 import { networkInterfaces } from "node:os";
 import * as v from "valibot";
-import { brand, defaultServerDirectory } from "../brand.ts";
+import { brand, rootServerDirectory } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import { maskNetwork, networksOverlap, parseNetwork } from "../ip.ts";
@@ -39,8 +39,7 @@ export async function readSetupRequest(context: Context): Promise<SetupRequest> 
   const { controlSettingsPath } = await import("../platform/control-unit.ts");
   const present = readTextIfThere(controlSettingsPath);
   const known = present === undefined ? {} : parseSettings(present, controlSettingsPath);
-  const dataDirectory =
-    typeof known["data-dir"] === "string" ? known["data-dir"] : defaultServerDirectory({}, true);
+  const dataDirectory = typeof known["data-dir"] === "string" ? known["data-dir"] : rootServerDirectory;
   const data = await readData(dataDirectory, context);
   const given = await askMissing(known, data, context);
   const service = await readServiceSettings(known, values, given.name);

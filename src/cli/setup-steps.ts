@@ -126,8 +126,10 @@ async function installation(request: SetupRequest, { system }: Context): Promise
       hasUser: users.split("\n").some((line) => line.startsWith(`${control.controlUser}:`)),
       isParentOpen: ((parent?.mode ?? 0) & 0o777) === 0o755,
       sysctl: readTextIfThere(control.controlSysctlPath),
+      packagedSysctl: readTextIfThere(control.packagedSysctlPath),
       settings: readTextIfThere(control.controlSettingsPath),
       unit: readTextIfThere(control.controlUnitPath),
+      packagedUnit: readTextIfThere(control.packagedControlUnitPath),
     },
   );
 }

@@ -47,7 +47,7 @@ async function run(context: Context): Promise<number> {
     const asked: Step[] = told === undefined ? [] : [told];
     const daemon =
       remains.mode === "server" ? [] : await planRequestIfThere(`delete ${slug}`, settings, system);
-    output.plan([...asked, ...planChanges(changes), ...daemon, ...planRemoval(remains)]);
+    output.plan([...asked, ...planChanges(changes), ...daemon, ...planRemoval(remains, system)]);
     return 0;
   }
   requireWritable(settings.configRoot, await import("node:fs"));

@@ -51,6 +51,7 @@ export const up: Implementation = {
       valueHint: "N",
       description: "Public UDP port of a lighthouse (default: 4242)",
     },
+    "no-relay": { type: "boolean", description: "Make this machine a lighthouse, but not a relay" },
     ...allowRoutesFlag,
     wait: {
       type: "string",

@@ -14,7 +14,7 @@ import {
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { Order, OrderKey } from "../protocol.ts";
+import { Move, Order, OrderKey } from "../protocol.ts";
 
 /** JWK of an Ed25519 private key (RFC 8037). Sealed at rest, never sent. */
 export const SigningKey = v.object({ ...OrderKey.entries, d: v.pipe(v.string(), v.maxLength(64)) });
@@ -108,6 +108,7 @@ function notValid(message: string, cause?: unknown): AppError {
 
 const orderType = "overlay-order+jwt";
 const handOverType = "overlay-order-key+jwt";
+const moveType = "overlay-move+jwt";
 
 /** A signed order as a compact JWS. */
 export function signOrder(order: Order, key: SigningKey): Promise<string> {
@@ -139,6 +140,18 @@ export async function verifyOrderKey(jws: string, former: OrderKey): Promise<Ord
     "untrusted_answer",
     "The signature of the new order key is valid, but its content is not a key",
   );
+}
+
+/** A signed Move as a compact JWS. */
+export function signMove(move: Move, key: SigningKey): Promise<string> {
+  return signText(JSON.stringify(move), moveType, key);
+}
+
+/** Throws untrusted_answer for anything that this key did not sign as a Move. */
+export async function verifyMove(jws: string, key: OrderKey): Promise<Move> {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Move), await verifiedText(jws, moveType, key));
+  if (parsed.success) return parsed.output;
+  throw new AppError("untrusted_answer", "The signature of the new address is valid, but its content is not");
 }
 
 async function signText(text: string, typ: string, key: SigningKey): Promise<string> {

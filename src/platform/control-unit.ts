@@ -3,11 +3,12 @@
 
 import { brand } from "../brand.ts";
 import type { Change } from "./apply.ts";
-import { commonSandbox, systemctlCommand, unitDirectory } from "./systemd.ts";
+import { commonSandbox, packagedUnitDirectory, systemctlCommand, unitDirectory } from "./systemd.ts";
 import { program, specifierFree, unit, word, type Setting } from "./unit-file.ts";
 
 export const controlUnit = `${brand.id}-control.service`;
 export const controlUnitPath = `${unitDirectory}/${controlUnit}`;
+export const packagedControlUnitPath = `${packagedUnitDirectory}/${controlUnit}`;
 /** The system user of the service. */
 export const controlUser = `${brand.id}-control`;
 export const controlSettingsPath = `/etc/${brand.id}/control-plane.toml`;
@@ -71,24 +72,29 @@ export const controlParent = `/var/lib/${brand.id}`;
 
 /** With it, connections that wait while a process hands over to its successor go to the successor. */
 export const controlSysctlPath = `/etc/sysctl.d/60-${brand.id}-control.conf`;
-const sysctl = `# Written by \`${brand.executable} setup\`: an update of the control plane loses no connection.
+/** The same of a distribution package. */
+export const packagedSysctlPath = `/usr/lib/sysctl.d/60-${brand.id}.conf`;
+export const controlSysctl = `# While the control plane hands over to a new process, waiting connections go to the new one.
 -net.ipv4.tcp_migrate_req = 1
 `;
 
 export type ControlState = {
-  /** The present file at controlSysctlPath. */
+  /** The present files at controlSysctlPath and packagedSysctlPath. */
   sysctl: string | undefined;
+  packagedSysctl: string | undefined;
   hasUser: boolean;
   /** Every user may pass through `controlParent`. */
   isParentOpen: boolean;
-  /** The present settings file and unit; undefined if they do not exist. */
+  /** The present settings file, unit in /etc, and unit of a package; undefined if they do not exist. */
   settings: string | undefined;
   unit: string | undefined;
+  packagedUnit: string | undefined;
 };
 
 /** Installs or updates the service, and starts it. A running one is restarted only if something differs. */
 export function controlInstallation(next: { settings: string; unit: string }, state: ControlState): Change[] {
-  const isChanged = next.unit !== state.unit || next.settings !== state.settings;
+  const present = state.unit ?? state.packagedUnit;
+  const isChanged = next.unit !== present || next.settings !== state.settings;
   const run = (...words: string[]): Change => ({ change: "run", argv: systemctlCommand(...words) });
   const user: Change = {
     change: "run",
@@ -111,15 +117,33 @@ export function controlInstallation(next: { settings: string; unit: string }, st
     mayFail: true,
   };
   const open: Change = { change: "run", argv: ["/usr/bin/install", "-d", "-m", "0755", controlParent] };
+  const isPackaged = next.unit === state.packagedUnit;
+  const unitChanges: Change[] = isPackaged
+    ? // The unit of the package says the same, and follows its upgrades.
+      state.unit === undefined
+      ? []
+      : [{ change: "remove", path: controlUnitPath }, run("daemon-reload")]
+    : [
+        { change: "file", path: controlUnitPath, content: next.unit, mode: 0o644 },
+        ...(next.unit === state.unit ? [] : [run("daemon-reload")]),
+      ];
+  const sysctlChanges: Change[] =
+    state.packagedSysctl === controlSysctl && state.sysctl === undefined
+      ? []
+      : [
+          { change: "file", path: controlSysctlPath, content: controlSysctl, mode: 0o644 },
+          ...(state.sysctl === controlSysctl ? [] : [applied]),
+        ];
   return [
     ...(state.hasUser ? [] : [user]),
     ...(state.isParentOpen ? [] : [open]),
     { change: "file", path: controlSettingsPath, content: next.settings, mode: 0o644 },
-    { change: "file", path: controlUnitPath, content: next.unit, mode: 0o644 },
-    { change: "file", path: controlSysctlPath, content: sysctl, mode: 0o644 },
-    ...(state.sysctl === sysctl ? [] : [applied]),
-    ...(next.unit === state.unit ? [] : [run("daemon-reload")]),
+    ...sysctlChanges,
+    ...unitChanges,
     run("enable", "--now", controlUnit),
-    ...(isChanged && state.unit !== undefined ? [run("restart", controlUnit)] : []),
+    // Without settings before, it did not run.
+    ...(isChanged && present !== undefined && state.settings !== undefined
+      ? [run("restart", controlUnit)]
+      : []),
   ];
 }

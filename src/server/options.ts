@@ -56,6 +56,8 @@ export type ServerOptions = {
   logReads?: boolean;
   /** The TLS certificate comes from this ACME server. */
   acme?: AcmeOptions;
+  /** Tell nodes that come by the listener of the own CA to trust the public certificate at `publicUrl`. */
+  movesNodes?: boolean;
   /** The directory of a release that this server mirrors at /releases/. */
   releasesDirectory?: string;
 };

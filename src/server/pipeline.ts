@@ -1,5 +1,4 @@
-// The checks of a request, in this order: 401, 403, 429, 405, then the body. app.ts uses them as Hono middleware; the
-// listener's own route table calls the same functions directly.
+// The checks of a request. app.ts calls them in this order for each request: 401, 403, 429, then the body, 405.
 
 import { AppError } from "../errors.ts";
 import { readText } from "./http/body.ts";
@@ -71,7 +70,7 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       const { org, caller } = exchange;
       // The operator may always add; only `serve` knows its maximum.
       if (route.grows === true && org !== undefined && caller.kind !== "operator")
-        exchange.requireRoom = (input) => budget.require(org, input);
+        exchange.requireRoom = (input, grows) => budget.require(org, input, grows);
       const reply = route.answer(exchange, exchange);
       if (route.held !== true || exchange.waitS === 0) return reply;
       // The rights may have ended while the poll was held.

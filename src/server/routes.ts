@@ -26,14 +26,17 @@ import { accessRoutes } from "./routes/access.ts";
 import { authorityRoutes } from "./routes/authorities.ts";
 import { docsRoutes } from "./routes/docs.ts";
 import { eventRoutes } from "./routes/events.ts";
+import { factorRoutes } from "./routes/factors.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { nameRoutes } from "./routes/names.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { pathRoutes } from "./routes/paths.ts";
 import { peopleRoutes } from "./routes/people.ts";
 import { nodeRoutes } from "./routes/nodes.ts";
+import { ownNodeRoutes } from "./routes/own-node.ts";
 import { policyRoutes } from "./routes/policy.ts";
 import { policyFileRoutes } from "./routes/policy-files.ts";
+import { browserRoutes } from "./routes/browser-sessions.ts";
 import { serverRoutes } from "./routes/servers.ts";
 import { userRoutes } from "./routes/users.ts";
 import { releaseRoutes } from "./routes/releases.ts";
@@ -47,6 +50,8 @@ export function allRoutes(services: Services): Route[] {
     ...healthRoutes(services),
     ...releaseRoutes(services),
     ...peopleRoutes(services),
+    ...browserRoutes(services),
+    ...factorRoutes(services),
     ...userRoutes(services),
     ...serverRoutes(services),
     ...organizationRoutes(services),
@@ -60,6 +65,7 @@ export function allRoutes(services: Services): Route[] {
     ...eventRoutes(services),
     ...webhookRoutes(services),
     ...nodeRoutes(services),
+    ...ownNodeRoutes(services),
   ];
   return routes;
 }

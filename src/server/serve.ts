@@ -120,7 +120,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
       secretKey,
       publicUrl: url,
       ...caFingerprint,
-      ...(acme === undefined ? {} : { acme: acme.acme }),
+      ...(acme === undefined ? {} : { acme: acme.acme, movesNodes: acme.movesNodes === true }),
     });
     doors.answerWith(app);
     if (options.isSuccessor === true) doors.bind();

@@ -73,7 +73,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     sessions,
     changes,
     meters,
-    access: makeAccessControl({ db, now: system.now, sessions, throttle }),
+    access: makeAccessControl({ ...options, now: system.now, sessions, throttle }),
     passwords: makePasswords(),
     throttle,
     authorities,

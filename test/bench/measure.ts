@@ -101,6 +101,8 @@ export async function load(
     "-t1",
     `-c${connections}`,
     `-d${seconds}s`,
+    "--timeout",
+    "30s",
     "-s",
     join(import.meta.dir, "load.lua"),
     url,
@@ -153,12 +155,12 @@ export function spread(values: readonly number[], digits = 0): string {
 }
 
 /** Runs the contestants in turns, so that a busy machine slows all of them alike. */
-export async function inTurns<K extends string>(
+export async function inTurns<K extends string, L extends Load>(
   rounds: number,
-  contestants: Record<K, () => Promise<Load>>,
-): Promise<Record<K, Load[]>> {
+  contestants: Record<K, () => Promise<L>>,
+): Promise<Record<K, L[]>> {
   const names = Object.keys(contestants) as K[];
-  const loads = Object.fromEntries(names.map((name) => [name, [] as Load[]])) as Record<K, Load[]>;
+  const loads = Object.fromEntries(names.map((name) => [name, [] as L[]])) as Record<K, L[]>;
   for (let round = 0; round < rounds; round++) {
     for (const name of names) loads[name].push(await contestants[name]());
   }

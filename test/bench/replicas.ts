@@ -1,8 +1,12 @@
-// `bun test/bench/replicas.ts [ROUNDS] [SECONDS] [DELAY]`: audited writes over 50 organizations on one and on three
-// servers, on a PostgreSQL whose every commit takes DELAY (5) ms longer (bar: three servers at least 2.5 times one). Wants
-// a core for each server and two for PostgreSQL: on fewer, a longer delay shows how many commits run side by side.
+// `bun test/bench/replicas.ts [ROUNDS] [SECONDS] [SHARE]`: audited writes over 50 organizations on one and on three servers
+// (bar: three servers at least 2.5 times one). Each server gets SHARE (0.1) of a core, and each commit takes 5 ms / SHARE
+// longer: so two cores behave as many, only slower, and what binds is not that the servers take the cores from each other.
+// SHARE 1: no limit, commits take 5 ms longer; wants a core for each server and two for PostgreSQL.
 
 import { join } from "node:path";
+import { readFileSync } from "node:fs";
+import { SQL } from "bun";
+import * as v from "valibot";
 import { realSystem } from "../../src/system.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
@@ -25,6 +29,7 @@ import {
   type Load,
   type Request,
 } from "./measure.ts";
+import { childrenOf, limitProcessor, processorMs } from "./processor.ts";
 
 const organizations = 50;
 const connections = 150;
@@ -78,16 +83,64 @@ function together(loads: readonly Load[]): Load {
   };
 }
 
+/** What a load cost, and what its transactions waited for. */
+type Cost = { serversMs: number; postgresMs: number; locks: number; sessions: number };
+
+const sessionsSql = `SELECT count(*) FILTER (WHERE wait_event_type = 'Lock') AS locks, count(*) AS sessions
+  FROM pg_stat_activity WHERE state <> 'idle' AND pid <> pg_backend_pid() AND datname = current_database()`;
+const Sessions = v.tuple([
+  v.object({ locks: v.pipe(v.string(), v.toNumber()), sessions: v.pipe(v.string(), v.toNumber()) }),
+]);
+
+/** Runs the load and looks at the sessions of PostgreSQL meanwhile. Costs are for each write. */
+async function observe(
+  run: () => Promise<Load>,
+  { sql, servers, postmaster }: { sql: SQL; servers: readonly number[]; postmaster: number },
+): Promise<Load & Cost> {
+  const [serversBefore, postgresBefore] = [processorMs(servers), processorMs(childrenOf(postmaster))];
+  const running = run();
+  const over = running.then(
+    () => true,
+    () => true,
+  );
+  const seen = { locks: 0, sessions: 0 };
+  do {
+    const [now] = v.parse(Sessions, await sql.unsafe(sessionsSql));
+    seen.locks += now.locks;
+    seen.sessions += now.sessions;
+  } while ((await Promise.race([over, Bun.sleep(20)])) !== true);
+  const loaded = await running;
+  return {
+    ...loaded,
+    ...seen,
+    serversMs: (processorMs(servers) - serversBefore) / loaded.requests,
+    postgresMs: (processorMs(childrenOf(postmaster)) - postgresBefore) / loaded.requests,
+  };
+}
+
+function describeCosts(costs: readonly Cost[]): string {
+  const of = (key: "serversMs" | "postgresMs") =>
+    `${spread(
+      costs.map((each) => each[key]),
+      2,
+    )} ms`;
+  const sum = (key: "locks" | "sessions") => costs.reduce((total, each) => total + each[key], 0);
+  const waiting = ((100 * sum("locks")) / sum("sessions")).toFixed(1);
+  return `${" ".repeat(31)}processor of a write: servers ${of("serversMs")}, PostgreSQL ${of("postgresMs")}; ${waiting} % of its sessions waited for a lock`;
+}
+
 if (import.meta.main) {
   const rounds = Number(process.argv[2] ?? 5);
-  const seconds = Number(process.argv[3] ?? 5);
-  const delayMs = Number(process.argv[4] ?? 5);
+  const seconds = Number(process.argv[3] ?? 6);
+  const share = Number(process.argv[4] ?? 0.1);
+  const delayMs = Math.round(5 / share);
   buildAgent();
-  using directory = temporaryDirectory();
+  using stack = new DisposableStack();
+  const directory = stack.use(temporaryDirectory());
   await using cluster = await startPostgres([
     // Also when no other transaction runs.
     "commit_siblings = 0",
-    `commit_delay = ${delayMs * 1000}`,
+    `commit_delay = ${1000 * delayMs}`,
   ]);
   const options = {
     dataDirectory: join(directory.path, "data"),
@@ -111,9 +164,29 @@ if (import.meta.main) {
       ),
     );
   const [one, three] = [spreadOver(1), spreadOver(3)];
-  const loads = await inTurns(rounds, { one: () => loadOn(one), three: () => loadOn(three) });
-  print(describeLoads("one server", loads.one));
-  print(describeLoads("three servers", loads.three));
-  print(`three servers of one           ${spread(ratios(loads.three, loads.one), 2)}, bar 2.5`);
+  // Compiled code: first writes cost several times more.
+  for (const server of [
+    ...one,
+    ...servers.slice(1).map(({ url }) => ({ url, requests: one[0]?.requests ?? "" })),
+  ])
+    await load(server.url, server.requests, { seconds, connections });
+  if (share < 1) for (const { pid } of servers) stack.use(limitProcessor(pid, share));
+  await using sql = new SQL(options.databaseUrl, { max: 1 });
+  const observed = {
+    sql,
+    servers: servers.map(({ pid }) => pid),
+    postmaster: Number(readFileSync(join(cluster.directory, "data/postmaster.pid"), "utf8").split("\n")[0]),
+  };
+  const seen = await inTurns(rounds, {
+    one: () => observe(() => loadOn(one), observed),
+    three: () => observe(() => loadOn(three), observed),
+  });
+  print(`each server has ${share} of a core, a commit takes ${delayMs} ms longer`);
+  for (const [name, loads] of [
+    ["one server", seen.one],
+    ["three servers", seen.three],
+  ] as const)
+    print(`${describeLoads(name, loads)}\n${describeCosts(loads)}`);
+  print(`three servers of one           ${spread(ratios(seen.three, seen.one), 2)}, bar 2.5`);
   for (const server of servers) await server.stop();
 }

@@ -8,6 +8,9 @@ import * as v from "valibot";
 import type { Serving } from "../../src/server/serve.ts";
 import { runAdmin } from "../support/admin.ts";
 import { agentHere, serveHere } from "../support/in-process.ts";
+import { appWith } from "../support/factors.ts";
+import { databasePath } from "../../src/server/store/data-directory.ts";
+import { Database } from "bun:sqlite";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 // Some tests run twenty commands: on a busy machine that takes longer than the default.
@@ -78,6 +81,69 @@ test("signed in, every command works over the network, and each change names its
     await must("admin events acme"),
   );
   expect(events.every(({ actor }) => JSON.stringify(actor).includes('"kind":"person"'))).toBe(true);
+});
+
+test("browsers in which the user is signed in are listed, and end one by one", async () => {
+  await signIn();
+  expect(await must("admin session list")).toEqual({ sessions: [] });
+  const signed = await fetch(`${serving.url}/api/session/`, {
+    method: "POST",
+    headers: {
+      Origin: serving.url,
+      "Sec-Fetch-Site": "same-origin",
+      "Content-Type": "application/json",
+      "User-Agent": "Firefox",
+    },
+    body: JSON.stringify({ email: "ada@example.org", password }),
+  });
+  const [cookie = ""] = signed.headers.getSetCookie();
+  const whoAmI = () => fetch(`${serving.url}/api/user/`, { headers: { Cookie: cookie.split(";")[0] ?? "" } });
+  expect((await whoAmI()).status).toBe(200);
+  expect((await agent("admin session list")).out).toContain("Firefox");
+  expect(await must("admin session revoke 1")).toEqual({ id: 1 });
+  expect((await whoAmI()).status).toBe(401);
+  expect(await agent("admin session revoke 1")).toMatchObject({
+    status: 1,
+    err: expect.stringContaining("no such session"),
+  });
+});
+
+test("a second factor is added, asked for at sign-in and before what needs a fresh proof", async () => {
+  await runAdmin(data, ["user", "create", "may@example.org", "--staff", "--password-file", "-"], password);
+  await signIn("may@example.org");
+  const { secret } = v.parse(
+    v.object({ secret: v.string(), otpauth_url: v.string() }),
+    await must("admin factor add --password-file -", password),
+  );
+  const app = appWith({ clock: { ms: Date.now() } }, secret);
+  const { recovery_codes: codes } = v.parse(
+    v.object({ recovery_codes: v.array(v.string()) }),
+    await must(`admin factor add --code ${app.code()}`),
+  );
+  expect(await must("admin factor list")).toEqual({
+    totp: true,
+    recovery_codes_left: 10,
+    is_required: false,
+  });
+  const passwordPath = join(directory.path, "password");
+  writeFileSync(passwordPath, password, { mode: 0o600 });
+  const login = `login --api-base ${serving.url} --email may@example.org --profile plane --password-file ${passwordPath}`;
+  const refused = await agent(login);
+  expect([refused.status, refused.err]).toEqual([5, expect.stringContaining("--otp-file")]);
+  await must(`${login} --otp-file -`, codes[0]);
+  await must("admin org create proven --network 10.79.0.0/16");
+  const rename = "admin org update proven --name Proven";
+  await must(rename);
+  const db = new Database(databasePath({ dataDirectory: data }));
+  db.run("UPDATE refresh_tokens SET factor_at = 1");
+  db.close();
+  const stale = await agent(rename);
+  expect([stale.status, stale.err]).toEqual([5, expect.stringContaining("--otp-file")]);
+  expect((await agent(`${rename} --otp-file -`, "000000")).err).toContain("wrong");
+  expect(await must(`${rename} --otp-file -`, codes[1])).toMatchObject({ name: "Proven" });
+  await must(rename);
+  await runAdmin(data, ["user", "reset-factors", "may@example.org", "--local"]);
+  await must(login);
 });
 
 test("a change on the data records the number of the machine's user, and the operator needs no account", async () => {

@@ -153,6 +153,19 @@ async function noteNodes(): Promise<void> {
   await note("events acme --lines 2");
 }
 
+/** What concerns the own sign-in is refused to the operator; test/cli/admin-remote.test.ts has it signed in. */
+async function noteSignIn(): Promise<void> {
+  await note("session list");
+  await note("session revoke 1");
+  await note("factor list");
+  await note("factor add --code 123456");
+  await note("factor remove");
+  await note("factor codes");
+  await note("factor staff required");
+  await note("factor staff optional");
+  await note("user reset-factors ada@example.org");
+}
+
 async function notePolicy(): Promise<void> {
   const policy =
     "groups: {web: {members: [node:laptop]}, ops: {}}\nrules:\n  - {peer: group:ops, target: group:web}\n";
@@ -208,6 +221,7 @@ test("JSON documents of every admin command", async () => {
   await notePeople();
   await noteNodes();
   await notePolicy();
+  await noteSignIn();
   await noteData();
   expect([...noted].sort()).toEqual(Object.keys(adminCommands).sort());
   expectGolden("admin.txt", documents.join("\n"));

@@ -3,6 +3,7 @@
 
 import { describe, expect, test } from "bun:test";
 import { resolve } from "node:path";
+import { profilesDirectory } from "../../src/brand.ts";
 import { Values } from "../../src/cli/values.ts";
 import { commands } from "../../src/cli/commands.ts";
 import { findCommand, parseFlags } from "../../src/cli/parse.ts";
@@ -86,7 +87,10 @@ test("no colors without a terminal, with NO_COLOR or with TERM=dumb", () => {
 
 test("an invalid --database-url is refused without being repeated: it may hold a password", async () => {
   const read = (url: string) =>
-    readDataOptions(new Values(new Map([["database-url", [url]]]), system({})), { env: {}, isRoot: false });
+    readDataOptions(new Values(new Map([["database-url", [url]]]), system({})), {
+      env: { HOME: "/home/a" },
+      isRoot: false,
+    });
   for (const url of ["control", "mysql://me:pass-word@db/control", "postgres//me:pass-word@db"]) {
     const error: unknown = await read(url).catch((met: unknown) => met);
     expect(error).toMatchObject({ code: "usage", message: expect.stringContaining("postgres://USER") });
@@ -108,4 +112,21 @@ test("dataFlagsOf() quotes for a shell and never shows the database's password",
   ).toBe(` --data-dir '/srv/a b'\\''s' --secret-key-file /etc/key`);
   expect(values([["database-url-file", "/etc/url"]])).toBe(" --database-url-file /etc/url");
   expect(values([["database-url", "postgres://u:secret@h/d"]])).toBe(" --database-url URL");
+});
+
+test("the control plane's data and the profiles are in the user's home; without a home there is no default", async () => {
+  const dataOf = async (env: Record<string, string>, isRoot = false) =>
+    (await readDataOptions(new Values(new Map(), system({})), { env, isRoot })).dataDirectory;
+  expect(await dataOf({}, true)).toBe("/var/lib/overlay-agent/server/");
+  expect(await dataOf({ HOME: "/home/a" })).toBe("/home/a/.local/share/overlay-agent/server/");
+  expect(await dataOf({ HOME: "/home/a", XDG_DATA_HOME: "" })).toBe(
+    "/home/a/.local/share/overlay-agent/server/",
+  );
+  expect(await dataOf({ XDG_DATA_HOME: "/data" })).toBe("/data/overlay-agent/server/");
+  for (const env of [{}, { HOME: "" }, { XDG_DATA_HOME: "" }])
+    expect(await dataOf(env).catch((error: unknown) => error)).toMatchObject({ code: "bad_configuration" });
+  expect(profilesDirectory("linux", { HOME: "/home/a", XDG_CONFIG_HOME: "" })).toBe(
+    "/home/a/.config/overlay-agent/profiles",
+  );
+  expect(profilesDirectory("linux", { HOME: "" })).toBeUndefined();
 });

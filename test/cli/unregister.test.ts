@@ -1,8 +1,11 @@
 // `agent unregister` where the file system keeps something: it removes the rest, and names what stays.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { initialHealing } from "../../src/node/health/healing.ts";
+import { savedHealthDirectory, writeSavedHealth } from "../../src/node/health/saved-health.ts";
+import { writeHealing } from "../../src/node/health/saved-healing.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../support/node.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -55,6 +58,27 @@ test.skipIf(!canProtect())(
       expect([again.status, again.stderr]).toEqual([5, expect.stringContaining(gone)]);
     } finally {
       setFlag("-i", ...kept.map((name) => join(gone, name)));
+    }
+  },
+);
+
+/** What the checks of server mode write down is below /run. */
+test.skipIf(process.getuid?.() !== 0 || process.platform !== "linux")(
+  "unregister deletes what checks have seen of the node's peers",
+  async () => {
+    await registerByCommand(world);
+    const directory = savedHealthDirectory(world.root, "linux");
+    const clock = { now: Date.now, monotonic: () => 0 };
+    try {
+      writeSavedHealth(directory, "acme", { written_at: new Date().toISOString() });
+      writeHealing(directory, "acme", initialHealing, clock);
+      writeSavedHealth(directory, "other", { written_at: new Date().toISOString() });
+      const plan = await world.agent(["unregister", "--org-slug", "acme", "--dry-run"]);
+      expect(plan.stdout).toContain(join(directory, "acme.healing.json"));
+      expect((await world.agent(["unregister", "--org-slug", "acme"])).status).toBe(0);
+      expect(readdirSync(directory)).toEqual(["other.json"]);
+    } finally {
+      rmSync(directory, { recursive: true, force: true });
     }
   },
 );

@@ -137,9 +137,12 @@ describeAcme("serve --tls acme", () => {
     expect(events.status).toBe(0);
     expect(plane.log()).not.toContain("BEGIN PRIVATE KEY");
 
-    // A restart keeps both ports and orders nothing.
+    // A restart keeps both ports and orders nothing. Told to move nodes, it says so where the own CA is shown.
+    const moveAt = async (at: number) => Object(await (await checkin(at, 0)).json()).move;
+    expect(await moveAt(pinned)).toBeUndefined();
     expect(await plane.stop()).toBe(0);
-    await using again = await startControlPlane(data, flags, port);
+    await using again = await startControlPlane(data, [...flags, "--move-nodes"], port);
+    expect([await moveAt(port), await moveAt(pinned)]).toEqual([undefined, expect.stringContaining(".")]);
     expect((await certificateAt(port, root)).serial).toBe(seen.serial);
     expect((await certificateAt(pinned, root)).issuer).toBe("control plane CA");
     expect(again.log()).not.toContain("ordering");

@@ -1,7 +1,7 @@
 // Changes of a node's subnets and of relays, on each engine, with tunnels in use: they take effect without a command, and
 // an engine is restarted only if its version cannot apply the change by a reload.
 
-import { expect, test } from "bun:test";
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { paths } from "../../src/protocol.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
@@ -86,8 +86,14 @@ asRoot("changes of a node", () => {
     ({ nebula, version }) => {
       const isBefore = (first: string) => Bun.semver.order(version, first) < 0;
 
+      // The tests of an engine share one network, and depend on their order.
+      let scene: Scene;
+      beforeAll(async () => {
+        scene = await makeScene(nebula);
+      }, 120_000);
+      afterAll(() => scene[Symbol.asyncDispose]());
+
       test("subnets are reached, more of them too, and no longer after their removal", async () => {
-        await using scene = await makeScene(nebula);
         const [alpha, gamma] = [member(scene, "alpha"), member(scene, "gamma")];
         for (const subnet of ["10.99.1.1/24", "10.99.2.1/24"])
           gamma.host.run(["ip", "addr", "add", subnet, "dev", "lo"]);
@@ -127,11 +133,12 @@ asRoot("changes of a node", () => {
       }, 240_000);
 
       test("a relay is used, and a node that was a relay uses another one", async () => {
-        await using scene = await makeScene(nebula);
         const [lighthouse, alpha] = [member(scene, "lighthouse"), member(scene, "alpha")];
         const beta = member(scene, "beta");
         alpha.host.run(["ip", "route", "add", "blackhole", beta.host.address]);
         beta.host.run(["ip", "route", "add", "blackhole", alpha.host.address]);
+        await change(scene, "lighthouse", { is_relay: false });
+        await ask(lighthouse.places, { action: "restart", team: "acme" });
         // With a fixed port, the listener does not change with the role.
         await change(scene, "alpha", { config_overrides: { listen: { port: 4300 } }, is_relay: true });
         await ask(alpha.places, { action: "restart", team: "acme" });

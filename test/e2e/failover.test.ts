@@ -4,7 +4,8 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { chmodSync, copyFileSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { seed, slug } from "../bench/seed.ts";
+import { paths } from "../../src/protocol.ts";
+import { seed, slug, tokenOf } from "../bench/seed.ts";
 import { agent, buildAgent } from "../support/agent.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { blocksOf } from "../support/documents.ts";
@@ -132,6 +133,43 @@ describePostgres("several servers as documented", () => {
     return host.spawn([agent, ...own], { stdout: log(name) });
   }
 
+  const proxyLog = () => readFileSync(join(directory.path, "haproxy.log"), "utf8");
+
+  /** A check-in of the node from the proxy's machine. `to`: the origin, after flags of curl. */
+  async function checkin(to: readonly string[], { version = 0, waitS = 0 } = {}) {
+    const headers = [
+      `Authorization: Bearer ${tokenOf(1)}`,
+      "Content-Type: application/json",
+      "Host: control.example.org",
+      ...(waitS === 0 ? [] : [`Prefer: wait=${waitS}`]),
+    ].flatMap((each) => ["-H", each]);
+    const body = JSON.stringify({ version: "0.1.0", uptime: 1, config_version: version });
+    const url = `${to.at(-1)}${paths.checkin(slug, 1)}`;
+    const argv = ["curl", "-s", ...to.slice(0, -1), ...headers, "-d", body, "-w", "\\n%{http_code}", url];
+    const child = Bun.spawn(lan.host("proxy").inside(argv), { stdout: "pipe", stderr: "ignore" });
+    const [answer = "", status = ""] = (await new Response(child.stdout).text()).split("\n");
+    return { status, version: Number(/"config_version":(\d+)/.exec(answer)?.[1]) };
+  }
+
+  /** A machine without network closes no connection. */
+  async function expectPollsToBreak(proxied: readonly string[]): Promise<void> {
+    await until(async () => /Server servers\/three is UP/.test(proxyLog()));
+    const { version } = await checkin(proxied);
+    const ended: string[] = [];
+    const polls = Array.from({ length: 6 }, async () =>
+      ended.push((await checkin(proxied, { version, waitS: 15 })).status),
+    );
+    await Bun.sleep(2000);
+    expect(ended).toEqual([]);
+    const begun = performance.now();
+    lan.host("three").link("down");
+    await until(async () => ended.length > 0);
+    expect(performance.now() - begun).toBeLessThan(15_000);
+    expect(ended).toContain("502");
+    lan.host("three").link("up");
+    await Promise.all(polls);
+  }
+
   test("a server and then the primary database are killed: nothing acknowledged is lost", async () => {
     const { primary, standby } = await startDatabases();
     const certificate = await startProxy();
@@ -152,9 +190,7 @@ describePostgres("several servers as documented", () => {
     const succeeds = (argv: readonly string[]) =>
       Bun.spawnSync(proxy.inside(argv), { stdout: "ignore", stderr: "ignore" }).exitCode === 0;
     // Until its checks have failed twice, HAProxy takes the standby for a primary.
-    await until(async () =>
-      /database-2 is DOWN/.test(readFileSync(join(directory.path, "haproxy.log"), "utf8")),
-    );
+    await until(async () => /database-2 is DOWN/.test(proxyLog()));
     const servers = ["one", "two", "three"].map(startServer);
     const groups = `https://control.example.org/api/org/${slug}/groups/`;
     const curl = [
@@ -166,6 +202,7 @@ describePostgres("several servers as documented", () => {
       "--resolve",
       "control.example.org:443:192.0.2.1",
     ];
+    const proxied = [...curl.slice(1), "https://control.example.org"];
     const authorized = ["-H", `Authorization: Bearer ${admin}`];
     await until(async () => succeeds([...curl, ...authorized, groups]));
 
@@ -181,12 +218,22 @@ describePostgres("several servers as documented", () => {
       await until(async () => acknowledged().length > before + 20);
     };
     await goesOn();
+    await expectPollsToBreak(proxied);
     servers[1]?.kill("SIGKILL");
     await goesOn();
     servers[1] = startServer("two");
+    // Each server knows the node.
+    for (const at of [2, 3, 4])
+      await until(async () => (await checkin([`http://192.0.2.${at}:8420`])).status === "200");
+    // Once before the servers were started.
+    const withoutDatabase = () => proxyLog().split("backend 'servers' has no server available").length;
+    const before = withoutDatabase();
     primary.kill("SIGKILL");
     await until(async () => sql(lan.host("database-1"), "SELECT 1") === undefined);
-    expect(succeeds([...curl, "https://control.example.org/healthz"])).toBe(true);
+    await until(async () => withoutDatabase() > before);
+    const answers = [];
+    for (let at = 0; at < 6; at++) answers.push((await checkin(proxied)).status);
+    expect(answers).toEqual(Array.from({ length: 6 }, () => "200"));
     for (const line of block("ALTER SYSTEM").trim().split("\n")) expect(sql(standby, line)).toBeDefined();
     await goesOn();
     writer.kill("SIGTERM");

@@ -4,37 +4,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { copyFileSync, openSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import * as v from "valibot";
 import { buildAgent, runAgent } from "../support/agent.ts";
+import { startFlood } from "../support/request-flood.ts";
 import { makeLan, type Lan } from "../support/namespaces.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-
-/** Sends requests on new connections, eight at a time, until standard input ends. Prints how many, and the failures. */
-const flood = `
-let [sent, over] = [0, false];
-const failures = [];
-process.stdin.on("data", () => (over = true));
-await Promise.all(Array.from({ length: 8 }, async () => {
-  while (!over) {
-    sent++;
-    try {
-      const answer = await fetch(process.argv[1], { keepalive: false, tls: { rejectUnauthorized: false } });
-      if (answer.status !== 200) failures.push(answer.status);
-      await answer.text();
-    } catch (error) {
-      failures.push(String(error));
-    }
-  }
-}));
-console.log(JSON.stringify({ sent, failures }));
-process.exit(0);
-`;
-
-const Flood = v.pipe(
-  v.string(),
-  v.parseJson(),
-  v.object({ sent: v.number(), failures: v.array(v.unknown()) }),
-);
 
 describe.skipIf(process.getuid?.() !== 0)("a handover", () => {
   const directory = temporaryDirectory();
@@ -101,13 +74,10 @@ describe.skipIf(process.getuid?.() !== 0)("a handover", () => {
   });
 
   test("fails no request, three times in a row", async () => {
-    const argv = lan.host("plane").inside([process.execPath, "-e", flood, `${url}/readyz`]);
-    const client = Bun.spawn(argv, { stdin: "pipe", stdout: "pipe", stderr: "inherit" });
+    const flood = startFlood(lan.host("plane"), `${url}/readyz`);
     await Bun.sleep(300);
     for (let turn = 0; turn < 3; turn++) await handOver();
-    void client.stdin.write("over");
-    await client.stdin.end();
-    const { sent, failures } = v.parse(Flood, await new Response(client.stdout).text());
+    const { sent, failures } = await flood.stop();
     process.stdout.write(
       `three handovers under load: ${failures.length} of ${sent} requests failed (bar 0)\n`,
     );

@@ -23,11 +23,14 @@ if (inCi && missing !== undefined) throw new Error(missing);
 const directory = mkdtempSync(join(tmpdir(), "agent-test-"));
 let plane: ControlPlane;
 let acme: Organization;
+/** For all registrations. */
+let token: string;
 
 beforeAll(async () => {
   buildAgent();
   plane = await startControlPlane(join(directory, "server"));
   acme = await makeOrganization(plane);
+  token = await acme.makeToken(["--uses", "1000"]);
 }, 120_000);
 
 afterAll(async () => {
@@ -102,9 +105,9 @@ for (const noExchange of [false, true]) {
           // A node of its own: the certificates of one node are bounded.
           const name = `${noExchange ? "renames" : "exchange"}-${kills}-${kind}`;
           const root = mkdtempSync(join(directory, `${name}-`));
-          await registerNode(acme, root, name, await acme.makeToken());
+          await registerNode(acme, root, name, token);
           const args = [...registerArguments(acme, root, name), "--force"];
-          const isKilled = await isKilledAt([kind, nth], args, await acme.makeToken(), noExchange);
+          const isKilled = await isKilledAt([kind, nth], args, token, noExchange);
           await isWhole(root);
           if (isKilled) continue;
           expect(readdirSync(root)).toEqual(["acme"]);
@@ -135,8 +138,7 @@ test.skipIf(missing !== undefined)(
     let kills = 0;
     let names = 0;
     const leave = async (at: readonly [string, number]) => {
-      if (!readdirSync(root).includes("acme"))
-        await registerNode(acme, root, `leave-${names++}`, await acme.makeToken());
+      if (!readdirSync(root).includes("acme")) await registerNode(acme, root, `leave-${names++}`, token);
       // A registration that was killed before its exchange, and the former directory of another one.
       for (const left of [".acme.pending", ".acme.replaced"]) {
         rmSync(join(root, left), { recursive: true, force: true });

@@ -99,11 +99,12 @@ const filled = (route: Route, { id = 987_654, slug = "acme" }: Example) =>
 
 let address = 0;
 async function call(route: Route, who: Who, example: Example, raw?: string, type?: string): Promise<Answer> {
-  const { on = server, body, query = "", token = world.token(who) } = example;
+  const { on = server, body, query = "", headers = {} } = example;
+  const token = headers["Cookie"] === undefined ? (example.token ?? world.token(who)) : undefined;
   const answer = await on.send(route.method, filled(route, example) + query, {
     ...(token === undefined ? {} : { token }),
     ...(raw === undefined ? { body } : { raw }),
-    ...(type === undefined ? {} : { headers: { "Content-Type": type } }),
+    headers: type === undefined ? headers : { ...headers, "Content-Type": type },
     address: `198.51.${(++address >> 8) & 255}.${address & 255}`,
   });
   if (example.on !== undefined) await example.on[Symbol.asyncDispose]();
@@ -114,13 +115,14 @@ const ranks: Partial<Record<Who, number>> = { member: 1, service: 2, admin: 2, o
 const needed: Partial<Record<Access, number>> = { member: 1, own: 1, admin: 2, register: 2, owner: 3 };
 
 /** The table of rights: the status of a refusal, or undefined if the caller has access. */
-function refusal({ access, people, node, path }: Route, who: Who): number | undefined {
+function refusal({ access, people, node, path, method, scope }: Route, who: Who): number | undefined {
   if (who === "node") return node === true ? undefined : 403;
   if (access === "public") return undefined;
   if (who === "nobody") return access === "register" ? undefined : 401;
   if (who === "wrong" || who === "expired") return 401;
   if (access === "staff" || access === "docs") return who === "staff" ? undefined : 403;
   if (who === "service" && (people === true || access === "person")) return 403;
+  if (who === "service" && method !== "GET" && scope === undefined) return 403;
   if (!path.startsWith("/api/org/:slug/")) return undefined;
   if (who === "stranger") return 404;
   if (access === "own" && who === "staff") return 403;

@@ -17,6 +17,7 @@ import { createServiceToken } from "../../src/server/people/service-tokens.ts";
 import { writeSightings } from "../../src/server/store/sightings.ts";
 import { raiseConfigVersion } from "../../src/server/store/versions.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
+import { browserWith, signInBrowser } from "../support/browser-session.ts";
 import { makeKeys, registerNode, registrationToken, sendRegistration } from "../support/nodes.ts";
 import { pair, signInTo } from "../support/people.ts";
 import {
@@ -236,6 +237,18 @@ describePostgres("two replicas with conflicting requests", () => {
     expect(await count(twice)).toBe(0);
     const claimed = (await everywhere((on) => claimDue(on.db, now, new Set()))).flat().map(({ id }) => id);
     expect(claimed.length).toBe(new Set(claimed).size);
+  });
+
+  test("a browser's session counts on all replicas, and its end too where the notice has not arrived", async () => {
+    await using deaf = await openDeaf();
+    const { cookie } = await signInBrowser(first);
+    const browser = browserWith(deaf, cookie);
+    const whoAmI = async () => (await browser.send("GET", "/api/user/")).status;
+    expect(await whoAmI()).toBe(200);
+    const { cookie: another } = await signInBrowser(first);
+    await browserWith(first, cookie).send("DELETE", "/api/session/");
+    expect(await whoAmI()).toBe(401);
+    expect((await browserWith(deaf, another).send("GET", "/api/user/")).status).toBe(200);
   });
 
   test("a write is refused once its caller's rights have ended, also where the notice has not arrived", async () => {

@@ -7,6 +7,7 @@ import { describe } from "bun:test";
 import { issueServerX509, makeX509Ca, openIssuer } from "../../src/pki/x509.ts";
 import { cannotInstall, inCi, runSync } from "./debian.ts";
 import { goProgram } from "./go-programs.ts";
+import type { Host } from "./namespaces.ts";
 import { freePort } from "./free-port.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
@@ -59,6 +60,8 @@ export type PebbleOptions = {
   /** Only this external account may have an account: id and key. */
   externalAccount?: { kid: string; key: string };
   blocked?: string[];
+  /** It runs there, on the loopback of that host. */
+  host?: Host;
 };
 
 export async function startPebble(options: PebbleOptions = {}): Promise<Pebble> {
@@ -88,7 +91,9 @@ export async function startPebble(options: PebbleOptions = {}): Promise<Pebble> 
   const file = join(directory.path, "pebble.json");
   writeFileSync(file, JSON.stringify({ pebble: config }));
   const argv = [goProgram("pebble"), "-config", file, "-strict"];
-  const child = Bun.spawn([...argv, ...(options.dns === undefined ? [] : ["-dnsserver", options.dns])], {
+  const words = [...argv, ...(options.dns === undefined ? [] : ["-dnsserver", options.dns])];
+  const inside = (each: readonly string[]) => options.host?.inside(each) ?? [...each];
+  const child = Bun.spawn(inside(words), {
     env: {
       PEBBLE_WFE_NONCEREJECT: String(options.refusedNonces ?? 0),
       ...(options.slowS === undefined
@@ -105,14 +110,15 @@ export async function startPebble(options: PebbleOptions = {}): Promise<Pebble> 
     for await (const chunk of child.stdout) log += new TextDecoder().decode(chunk);
   })();
   const url = `https://127.0.0.1:${port}/dir`;
-  await untilAnswered(url, trust);
+  const get = getter(trust, inside);
+  await untilAnswered(url, get);
   return {
     directory: url,
     trust,
     log: () => log,
     pause: () => child.kill("SIGSTOP"),
     resume: () => child.kill("SIGCONT"),
-    root: async () => (await fetch(`https://127.0.0.1:${management}/roots/0`, { tls: { ca: trust } })).text(),
+    root: () => get(`https://127.0.0.1:${management}/roots/0`),
     async manage(path, body) {
       const response = await fetch(`https://127.0.0.1:${management}${path}`, {
         method: "POST",
@@ -141,10 +147,21 @@ async function certificateFor(directory: string): Promise<string> {
   return authority.certificatePem;
 }
 
-async function untilAnswered(url: string, trust: string): Promise<void> {
+/** Requests with curl, from where the server runs. Throws unless the status is 200. */
+function getter(trust: string, inside: (argv: readonly string[]) => string[] = (argv) => [...argv]) {
+  return async (url: string): Promise<string> => {
+    const argv = inside(["curl", "-sf", "--max-time", "10", "--cacert", "/dev/stdin", url]);
+    const child = Bun.spawn(argv, { stdin: Buffer.from(trust), stdout: "pipe", stderr: "ignore" });
+    const text = await new Response(child.stdout).text();
+    if ((await child.exited) !== 0) throw new Error(`${url} does not answer`);
+    return text;
+  };
+}
+
+async function untilAnswered(url: string, get: (url: string) => Promise<string>): Promise<void> {
   for (let tries = 0; tries < 200; tries++) {
-    const answered = await fetch(url, { tls: { ca: trust } }).then(
-      (response) => response.ok,
+    const answered = await get(url).then(
+      () => true,
       () => false,
     );
     if (answered) return;
@@ -245,7 +262,7 @@ export async function startStepCa(httpPort: number, dns: string): Promise<AcmeSe
   const child = Bun.spawn(argv, { stdin: "ignore", stdout: "ignore", stderr: Bun.file(at("log")) });
   const trust = await Bun.file(at("root.crt")).text();
   const url = `https://127.0.0.1:${port}/acme/acme/directory`;
-  await untilAnswered(url, trust);
+  await untilAnswered(url, getter(trust));
   return {
     directory: url,
     trust,

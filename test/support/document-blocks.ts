@@ -95,6 +95,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
       on: "control",
       replace: [[/FINGERPRINT$/m, "FINGERPRINT --email you@example.org --password-file /root/password"]],
     },
+  "docs/administration.md: agent admin factor add": {
+    not: "the code comes from an app; test/cli/admin-remote.test.ts runs both lines",
+  },
   "docs/administration.md: agent logout": { on: "control" },
   "docs/machines.md: agent admin token create acme --ephemeral --uses 10000 --expires 30d --group ci": {
     on: "control",

@@ -6,6 +6,8 @@ import { operator } from "../../src/server/audit/record.ts";
 import { offerFirstAccount } from "../../src/server/people/first-account.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
+import { ownPage, signInBrowser } from "./browser-session.ts";
+import { addApp, beginApp, type App } from "./factors.ts";
 import { makeKeys, registerNode, registrationToken, type RegisteredNode } from "./nodes.ts";
 import { makeTestServer, password, type TestServer } from "./server.ts";
 
@@ -42,6 +44,8 @@ export type Example = {
   query?: string;
   /** A token of another user, if the request makes the caller's token invalid. */
   token?: string;
+  /** With a Cookie, no token is sent. */
+  headers?: Record<string, string>;
   /** Another server, if the shared one does not fit. */
   on?: TestServer;
 };
@@ -89,6 +93,22 @@ const aGroup: Maker = async (world) => {
 const aMember: Maker = async (world) => ({
   id: await made(world, "members/", { email: `${world.name("m")}@example.org` }),
 });
+const persons: readonly Who[] = ["member", "admin", "owner", "staff", "stranger"];
+/** A browser, if the caller is a person; `id` is its session. */
+const aBrowser: Maker = async ({ server }, who) => {
+  if (!persons.includes(who)) return { id: 1 };
+  const { cookie } = await signInBrowser(server, `${who}@example.org`);
+  const session = await server.db.get("SELECT max(id) AS id FROM browser_sessions");
+  return { id: Number(session?.["id"]), headers: { ...ownPage, Cookie: `__Host-session=${cookie}` } };
+};
+/** As a new person with an authenticator app, if the caller is a person. */
+const withApp =
+  (make: (app: App) => Example): Maker =>
+  async ({ server, name }, who) => {
+    const token = await server.person(`${name("person")}@example.org`);
+    const example = make(await addApp(server, token));
+    return persons.includes(who) ? { ...example, token } : example;
+  };
 /** The answer with a body; without it, the status is 204. */
 const withReport =
   (make: Maker): Maker =>
@@ -146,10 +166,29 @@ const people: Record<string, Maker> = {
   token_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
   token_refresh_create: refreshed,
   token_revoke_create: refreshed,
+  user_factors_retrieve: nothing,
+  user_step_up_create: withApp((app) => ({ body: { otp: app.code(1) } })),
+  user_totp_create: () => ({ body: { current_password: password } }),
+  async user_totp_confirm_create({ server, name }, who) {
+    if (!persons.includes(who)) return { body: { otp: "000000" } };
+    const token = await server.person(`${name("person")}@example.org`);
+    return { token, body: { otp: (await beginApp(server, token)).code() } };
+  },
+  user_totp_destroy: withApp(() => ({})),
+  user_recovery_codes_create: withApp(() => ({})),
+  sign_in_retrieve: nothing,
+  sign_in_partial_update: () => ({ body: { staff_second_factor: false } }),
+  session_create: async (world) => ({
+    body: { email: (await aPerson(world)).email, password },
+    headers: ownPage,
+  }),
+  session_destroy: aBrowser,
+  user_sessions_list: nothing,
+  user_sessions_destroy: aBrowser,
   user_retrieve: nothing,
   async user_password_create({ server, name }, who) {
     const body = { current_password: password, new_password: password };
-    const isPerson = ["member", "admin", "owner", "staff", "stranger"].includes(who);
+    const isPerson = persons.includes(who);
     return isPerson ? { body, token: await server.person(`${name("person")}@example.org`) } : { body };
   },
   users_list: nothing,

@@ -19,7 +19,7 @@ const programs = {
 } as const;
 
 export type GoProgram = keyof typeof programs;
-export const goPrograms: readonly GoProgram[] = ["pebble", "pebble-challtestsrv", "step-ca", "nfpm"];
+export const goPrograms = Object.keys(programs) as GoProgram[];
 
 /** The path of the program. Builds it if it is missing, in a minute or two. Concurrent test runs are safe. */
 export function goProgram(name: GoProgram): string {

@@ -44,7 +44,7 @@ export type Machine = AsyncDisposable & {
   run(script: string, timeoutMs?: number): Promise<MachineResult>;
   /** Like run, but throws unless the exit status is 0. Returns the trimmed standard output. */
   must(script: string, timeoutMs?: number): Promise<string>;
-  /** Runs the script every 100 ms until its exit status is 0. Throws after `timeoutMs`. Returns the time in ms. */
+  /** Runs the script every 200 ms until its exit status is 0. Throws after `timeoutMs`. Returns the time in ms. */
   until(script: string, timeoutMs: number): Promise<number>;
   /** Resolves when systemd has started all units. Returns ms since power on. */
   boot(): Promise<number>;
@@ -104,7 +104,7 @@ export function makeMachine(namespace: string, layer?: string): Machine {
       if (status === 0) return passed;
       if (passed > timeoutMs)
         throw new Error(`${script}: exit ${status} after ${timeoutMs} ms\n${stdout}${stderr}`);
-      await Bun.sleep(100);
+      await Bun.sleep(200);
     }
   };
 

@@ -27,9 +27,10 @@ async function must(plane: ControlPlane, args: readonly string[], input?: string
 
 /** Creates the user `owner` with `agent admin`, if it does not exist. */
 export async function makeOwner(plane: ControlPlane): Promise<void> {
-  const users = await must(plane, ["user", "list", "--json"]);
-  if (users.includes(owner.email)) return;
-  await must(plane, ["user", "create", owner.email, "--password-file", "-"], owner.password);
+  const words = ["user", "create", owner.email, "--password-file", "-"];
+  const { status, stdout, stderr } = await plane.admin(words, owner.password);
+  if (status !== 0 && !stderr.includes("already exists"))
+    throw new Error(`agent admin ${words.join(" ")}: exit ${status}\n${stdout}${stderr}`);
 }
 
 /** Creates an owner and an organization with `agent admin`, and signs in. */

@@ -15,6 +15,8 @@ export async function makeAcme(server: TestServer): Promise<{ acme: Organization
   return { acme, owner };
 }
 
+export const numberedEmail = (number: number) => `admin-${number}@example.org`;
+
 /**
  * Creates another organization, `org-1` and so on, with its admin, admin-1@example.org; returns the admin's access
  * token.
@@ -24,7 +26,7 @@ export async function makeNumbered(
   number: number,
 ): Promise<{ org: Organization; admin: string }> {
   const org = await server.organization(`org-${number}`);
-  const email = `admin-${number}@example.org`;
+  const email = numberedEmail(number);
   const admin = await server.person(email);
   await server.join(org, email, "admin");
   return { org, admin };

@@ -47,7 +47,13 @@ const passwordHash = makePasswords().hash(password);
 export type TestServerOptions = Partial<
   Pick<
     ServerOptions,
-    "releasesDirectory" | "webhookNetworks" | "accessLifetimeS" | "secretKey" | "dataDirectory" | "retention"
+    | "publicUrl"
+    | "releasesDirectory"
+    | "webhookNetworks"
+    | "accessLifetimeS"
+    | "secretKey"
+    | "dataDirectory"
+    | "retention"
   >
 > & {
   open?: typeof openTemporary;

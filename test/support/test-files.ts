@@ -70,11 +70,14 @@ export const longest: readonly string[] = [
   "e2e/acme.test.ts",
   "e2e/packages.test.ts",
   "e2e/health.test.ts",
+  "e2e/revocation.test.ts",
   "e2e/healing.test.ts",
   "e2e/doctor.test.ts",
   "e2e/policy-files.test.ts",
   "e2e/day-one.test.ts",
+  "e2e/setup-acme.test.ts",
   "e2e/image.test.ts",
+  "e2e/node-image.test.ts",
   "e2e/postgres-api.test.ts",
   "e2e/killed-renames.test.ts",
   "e2e/windows.test.ts",
@@ -127,7 +130,6 @@ export const longest: readonly string[] = [
 /** Files that run alone, each with the reason. All others run side by side. */
 export const alone: Readonly<Record<string, string>> = {
   "e2e/node-bars.test.ts": "measures memory and time of 100 organizations against bars",
-  "e2e/revocation.test.ts": "measures how soon a revoked node is cut off",
   "e2e/daemon-socket.test.ts": "measures how soon the daemon answers in a flood of requests",
   "e2e/postgres.test.ts": "measures how soon a restarted database is used again",
 };

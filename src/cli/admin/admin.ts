@@ -3,6 +3,8 @@
 import { lazyCommand, type CommandTable } from "../command.ts";
 
 const user = () => import("./user.ts");
+const session = () => import("./session.ts");
+const factor = () => import("./factor.ts");
 const org = () => import("./org.ts");
 const token = () => import("./token.ts");
 const node = () => import("./node.ts");
@@ -32,6 +34,38 @@ export const adminCommands: CommandTable = {
   "admin user password": lazyCommand(
     { description: "Set a new password for a user and end their sessions" },
     async () => (await user()).password,
+  ),
+  "admin session list": lazyCommand(
+    { description: "List the browsers in which you are signed in" },
+    async () => (await session()).list,
+  ),
+  "admin session revoke": lazyCommand(
+    { description: "Sign out of one browser" },
+    async () => (await session()).revoke,
+  ),
+  "admin factor list": lazyCommand(
+    { description: "Show your second factors" },
+    async () => (await factor()).list,
+  ),
+  "admin factor add": lazyCommand(
+    { description: "Add an authenticator app as your second factor" },
+    async () => (await factor()).add,
+  ),
+  "admin factor remove": lazyCommand(
+    { description: "Remove your authenticator app" },
+    async () => (await factor()).remove,
+  ),
+  "admin factor codes": lazyCommand(
+    { description: "Print new recovery codes; the former ones stop working" },
+    async () => (await factor()).codes,
+  ),
+  "admin factor staff": lazyCommand(
+    { description: "Require a second factor of all staff users, or make it optional" },
+    async () => (await factor()).staff,
+  ),
+  "admin user reset-factors": lazyCommand(
+    { description: "Remove all second factors of a user who lost them, and end their sessions" },
+    async () => (await user()).resetFactors,
   ),
   "admin org create": lazyCommand(
     { description: "Create an organization with its two CAs" },

@@ -16,6 +16,25 @@ export const User = v.looseObject({
   last_login_at: time,
 });
 
+export const BrowserSession = v.looseObject({
+  id: v.number(),
+  device: text,
+  address: text,
+  created_at: text,
+  last_used_at: text,
+  expires_at: text,
+  is_current: v.boolean(),
+});
+
+export const Factors = v.looseObject({
+  totp: v.boolean(),
+  recovery_codes_left: v.number(),
+  is_required: v.boolean(),
+});
+export const NewTotp = v.looseObject({ secret: text, otpauth_url: text });
+export const RecoveryCodes = v.looseObject({ recovery_codes: names });
+export const SignInRules = v.object({ staff_second_factor: v.boolean() });
+
 export const Organization = v.looseObject({
   id: v.number(),
   slug: text,
@@ -108,6 +127,9 @@ export const ServiceToken = v.looseObject({
   name: text,
   role: text,
   expires_at: time,
+  // An older control plane has no scopes.
+  scopes: v.optional(v.nullable(names)),
+  networks: v.optional(v.nullable(names)),
   created_at: text,
 });
 export const NewServiceToken = v.looseObject({ ...ServiceToken.entries, token: text });

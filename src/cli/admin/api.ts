@@ -7,6 +7,7 @@ import { AppError } from "../../errors.ts";
 import type { Answer, ApiRequest, Client } from "../../node/contact/client.ts";
 import type { Step } from "../../plan.ts";
 import type { Context } from "../command.ts";
+import { readCode } from "../one-time-code.ts";
 import { chooseTarget, type Target } from "./target.ts";
 
 export type Schema<T> = v.GenericSchema<unknown, T>;
@@ -145,12 +146,27 @@ export async function withSender<T>(
     try {
       return await explained(clientOf(profile, system, token))(request);
     } catch (error) {
-      if (!(error instanceof AppError) || error.code !== "token_not_valid") throw error;
-      // The server ended it early, or its key was replaced: a new one is tried once.
-      token = await profileToken(source.profile, profile, system, token);
+      if (!(error instanceof AppError)) throw error;
+      if (error.code === "step_up_required") await stepUp(context, clientOf(profile, system, token), error);
+      else if (error.code === "token_not_valid") {
+        // The server ended it early, or its key was replaced: a new one is tried once.
+        token = await profileToken(source.profile, profile, system, token);
+      } else throw error;
       return explained(clientOf(profile, system, token))(request);
     }
   });
+}
+
+/** Proves the second factor again for this session. Without a code, the refusal stands. */
+async function stepUp(context: Context, client: Client, refusal: AppError): Promise<void> {
+  const code = await readCode(context);
+  if (code === undefined) {
+    throw new AppError(refusal.code, refusal.message, {
+      hint: "Run the command on a terminal, which asks for a code, or give one with --otp-file.",
+    });
+  }
+  const path = "/api/user/step_up/";
+  await client.request({ method: "POST", path, body: { otp: code }, schema: v.unknown() });
 }
 
 /** Adds what to do next, which only the command line knows. */

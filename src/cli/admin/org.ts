@@ -113,6 +113,11 @@ export const update: Implementation = {
       valueHint: "keep|revoke",
       description: "What happens to the nodes of a user who is removed or disabled",
     },
+    "second-factor": {
+      type: "string",
+      valueHint: "required|optional",
+      description: "Whether members need a second factor to work in the organization",
+    },
     "alive-interval": {
       type: "string",
       valueHint: "S",
@@ -143,7 +148,9 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const names = values.choice("names", ["rules", "all"]);
   const reports = values.choice("path-reports", ["on", "off"]);
   const leavers = values.choice("leaver-nodes", ["keep", "revoke"]);
+  const factor = values.choice("second-factor", ["required", "optional"]);
   const fields = {
+    second_factor_required: factor === undefined ? undefined : factor === "required",
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
     names_to_all: names === undefined ? undefined : names === "all",
     path_reports: reports === undefined ? undefined : reports === "on",
@@ -175,6 +182,7 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     names_to_all: `nodes get the names of ${org["names_to_all"] === true ? "all nodes" : "the nodes that rules let them reach"}`,
     revoke_leaver_nodes: `nodes of users who leave are ${org["revoke_leaver_nodes"] === true ? "revoked" : "kept"}`,
     path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
+    second_factor_required: `members ${org["second_factor_required"] === true ? "need" : "do not need"} a second factor`,
     config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
   };
   return Object.keys(body)

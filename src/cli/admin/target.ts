@@ -7,6 +7,7 @@ import type { Profile } from "../../node/files/profiles.ts";
 import { quoteWord } from "../../plan.ts";
 import type { DataOptions } from "../../server/store/data-directory.ts";
 import type { Context } from "../command.ts";
+import { codeFlag } from "../one-time-code.ts";
 import { dataFlags, readDataOptions } from "../server-flags.ts";
 import { variableOf, type Flags } from "../values.ts";
 
@@ -31,6 +32,7 @@ export const remoteFlags: Flags = {
     secret: true,
     description: "Service token, or access token of a user, for --api-base",
   },
+  ...codeFlag,
   "ca-fingerprint": {
     type: "string",
     valueHint: "sha256:HEX",

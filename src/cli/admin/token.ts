@@ -197,7 +197,7 @@ export const revoke: Implementation = {
 
 export const serviceCreate: Implementation = {
   notes: `A program sends it as \`Authorization: Bearer TOKEN\`, or ${brand.executable} takes it with --access-token-file. It has no
-rights over people and tokens. It is printed once.`,
+rights over people, tokens, CAs and settings. It is printed once.`,
   args: {
     ...orgArg,
     NAME: { type: "positional", description: "A name that identifies it" },
@@ -210,7 +210,19 @@ rights over people and tokens. It is printed once.`,
     expires: {
       type: "string",
       valueHint: "D",
-      description: "Lifetime of the token (default: it does not expire)",
+      description: "Lifetime of the token, at most 366d (default: 90d)",
+    },
+    scope: {
+      type: "string",
+      valueHint: "S",
+      repeatable: true,
+      description: "read, nodes, policy or webhooks (repeatable; default: all that the role can use)",
+    },
+    network: {
+      type: "string",
+      valueHint: "NET",
+      repeatable: true,
+      description: "The token is valid only from this network (repeatable; default: from everywhere)",
     },
     ...targetFlags,
   },
@@ -220,12 +232,15 @@ rights over people and tokens. It is printed once.`,
     const [slug = "", name = ""] = words;
     values.duration("expires");
     const expires = values.text("expires");
+    const [scopes, networks] = [values.list("scope"), values.list("network")];
     const body = await checked(
       import("../../server/people/service-tokens.ts").then((file) => file.ServiceTokenRequest),
       {
         name,
         role: values.choice("role", ["member", "admin"]) ?? "member",
         ...(expires === undefined ? {} : { expires_in: expires }),
+        ...(scopes.length === 0 ? {} : { scopes: [...scopes] }),
+        ...(networks.length === 0 ? {} : { networks: [...networks] }),
       },
     );
     const path = inOrg(slug, "service_tokens/");
@@ -244,8 +259,14 @@ export const serviceList: Implementation = {
     context.output.list(
       { tokens },
       {
-        columns: ["ID", "NAME", "ROLE", "STATE"],
-        rows: tokens.map((token) => [token.id, token.name, token.role, endOf(token.expires_at, now)]),
+        columns: ["ID", "NAME", "ROLE", "SCOPES", "STATE"],
+        rows: tokens.map((token) => [
+          token.id,
+          token.name,
+          token.role,
+          token.scopes?.join(", ") ?? "all",
+          endOf(token.expires_at, now),
+        ]),
         none: `${slug} has no service tokens.`,
       },
     );

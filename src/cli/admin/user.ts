@@ -143,6 +143,25 @@ the own one, and proves the current one: with the passwords of others, staff cou
   },
 };
 
+export const resetFactors: Implementation = {
+  notes:
+    "Works only on the machine of the control plane: with it, staff could sign in as others whose password they know.",
+  args: { ...emailArg, ...targetFlags },
+  examples: [`${brand.executable} admin user reset-factors ada@example.org --local`],
+  async run(context) {
+    const { findUser } = await import("../../server/people/people.ts");
+    const { resetFactors: reset } = await import("../../server/people/own-factors.ts");
+    const { operator } = await import("../../server/audit/record.ts");
+    const [address = ""] = context.words;
+    if (await onlyPlanned(context)) return;
+    await onData(context, async (admin) => {
+      const { id, email } = await findUser(admin.db, address);
+      await reset(admin, { userId: id, email }, operator);
+    });
+    context.output.result({ email: address }, `User ${address} has no second factor any more\n`);
+  },
+};
+
 async function ownPassword(context: Context): Promise<void> {
   const address = (context.words[0] ?? "").trim().toLowerCase();
   const { email } = await read(context, (api) => api.get("/api/user/", Me));

@@ -17,6 +17,8 @@ export type CheckInOptions = {
   /** The server may hold the request for as many seconds, until there is news. */
   waitS?: number;
   signal?: AbortSignal;
+  /** Whether the client repeats a request that broke. Default: unless it is held. */
+  repeatable?: boolean;
   probe?: CheckinRequest["probe"];
   /** For callers that apply the names of the answer. */
   names?: NamesRequest | undefined;

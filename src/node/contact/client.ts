@@ -85,7 +85,11 @@ export function makeClient(options: ClientOptions) {
       slug: string,
       id: number,
       request: CheckinRequest,
-      { waitS = 0, signal }: { waitS?: number; signal?: AbortSignal } = {},
+      {
+        waitS = 0,
+        signal,
+        repeatable = waitS === 0,
+      }: { waitS?: number; signal?: AbortSignal; repeatable?: boolean } = {},
     ): Promise<CheckinAnswer> =>
       whole(
         await call({
@@ -96,7 +100,7 @@ export function makeClient(options: ClientOptions) {
           schema: CheckinAnswer,
           timeoutMs: timeoutMs + waitS * 1000,
           ...(signal === undefined ? {} : { signal }),
-          repeatable: waitS === 0,
+          repeatable,
         }),
       ),
 
@@ -135,9 +139,11 @@ export function makeClient(options: ClientOptions) {
     /** Any request of the API. */
     request: call,
 
-    /** A token pair for e-mail and password. */
-    token: async (email: string, password: string): Promise<TokenPair> =>
-      whole(await call({ method: "POST", path: paths.token, body: { email, password }, schema: TokenPair })),
+    /** A token pair for e-mail and password. `otp`: only for a control plane that asked for it. */
+    token: async (email: string, password: string, otp?: string): Promise<TokenPair> => {
+      const body = { email, password, ...(otp === undefined ? {} : { otp }) };
+      return whole(await call({ method: "POST", path: paths.token, body, schema: TokenPair }));
+    },
 
     /** The next pair. Never repeated: a refresh token that is used twice ends the session. */
     refresh: async (refresh: string): Promise<TokenPair> =>

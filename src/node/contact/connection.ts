@@ -20,8 +20,8 @@ export function clientOf(
   system: ConnectionEdge,
   log: Log,
 ): Client {
-  const { api_base: base } = readCredentials(directory);
-  const ca = readApiCa(directory);
+  const { api_base: base, moved } = readCredentials(directory);
+  const ca = moved === undefined ? readApiCa(directory) : undefined;
   // An http:// URL in the file was accepted by --allow-plain-http at registration.
   return makeClient({
     base,

@@ -32,7 +32,7 @@ export type FollowEdge = {
   isAsked?: boolean;
   log: Log;
   system: EngineRunner &
-    Pick<System, "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
+    Pick<System, "fetch" | "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
   /** Reports how this node reaches its peers. */
   paths?: PathReporter;
   /** Called after each answer. */
@@ -56,6 +56,8 @@ export type Turn = {
 const revokedPauseMs = 10_000;
 /** Pause between check-ins with a server that does not hold requests. */
 const unheldPauseMs = 1000;
+/** Longest pause after a poll that broke: behind a proxy, another server answers. */
+const brokenPauseMs = 900;
 /** Pause after a failure. Long, because all nodes notice a restart of the control plane at the same moment. */
 const firstPauseMs = 4000;
 /** The longest pause, whatever the answer asks for: anything on the path can send Retry-After, and a revocation must arrive. */
@@ -99,14 +101,18 @@ async function takeTurns(
   let failures = 0;
   // The server does not hold the first check-in: it reports at once that this node is online.
   let waitS = 0;
+  let isBroken = false;
   do {
     const state = await recheck();
     // Also for changes by another process, and before the check-in: the control plane may be unreachable.
     look();
     const before = edge.system.now();
     let pauseMs = 0;
+    // Repeats would bring all nodes of a server that restarts in the same second.
+    const repeatable = waitS === 0 && !isBroken;
+    isBroken = false;
     try {
-      const turn = await followOnce(organization, edge, { waitS, signal, names, state });
+      const turn = await followOnce(organization, edge, { waitS, signal, names, state, repeatable });
       look();
       onTurn?.(turn);
       const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
@@ -124,14 +130,18 @@ async function takeTurns(
     } catch (error) {
       if (signal.aborted) return;
       onTurn?.({ error });
-      failures += 1;
+      // Its server may be gone, and another one there. If this one is asked again in vain, the failures count.
+      isBroken = failures === 0 && waitS > 0 && retryAfterMs(error) === 0;
+      if (!isBroken) failures += 1;
       const log = failures === 1 ? edge.log.warn : edge.log.debug;
       log("The control plane gives no usable answer; the overlay keeps running unchanged", {
         team: organization.slug,
         reason: messageOf(error),
       });
       // Add a random part: all nodes get the same Retry-After.
-      const wanted = retryAfterMs(error) + backoff(failures, edge);
+      const wanted = isBroken
+        ? brokenPauseMs * randomShare(edge)
+        : retryAfterMs(error) + backoff(failures, edge);
       pauseMs = wanted > longestPauseMs ? jitter(longestPauseMs, edge) : wanted;
     }
     if (pauseMs > 0) {
@@ -140,7 +150,7 @@ async function takeTurns(
       await pause(Math.min(pauseMs, leftS() * 1000), edge, AbortSignal.any([signal, ended.signal]));
       onPause?.(undefined);
     }
-    waitS = failures > 0 ? 0 : Math.max(0, Math.min(maxPollWaitS, Math.floor(leftS())));
+    waitS = failures > 0 || isBroken ? 0 : Math.max(0, Math.min(maxPollWaitS, Math.floor(leftS())));
   } while (!signal.aborted && leftS() >= 1);
 }
 
@@ -189,7 +199,7 @@ async function presentSurroundings(
 export async function followOnce(
   { slug }: Organization,
   edge: FollowEdge,
-  options: { waitS: number; signal?: AbortSignal; names?: NamesKeeper; state?: SyncState | undefined },
+  options: Pick<CheckInOptions, "signal" | "state" | "repeatable"> & { waitS: number; names?: NamesKeeper },
 ): Promise<Turn> {
   const organization = openForRevocations(edge.configRoot, slug);
   const { damage } = organization;
@@ -220,6 +230,7 @@ export async function followOnce(
     notStarted = error;
     return undefined;
   });
+  if (answer.move !== undefined) await (await import("./move.ts")).obeyMove(answer.move, organization, edge);
   await names.take(answer.names, async (others) => (await ask({ ...waiting, waitS: 0 }, others)).names);
   const { directory } = organization;
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);

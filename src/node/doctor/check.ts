@@ -46,3 +46,18 @@ export async function runCheck(
 function isDenied(error: unknown): boolean {
   return ["EACCES", "EPERM", "os_permission"].includes(systemErrorCode(error) ?? "");
 }
+
+const signs = { ok: "ok  ", warn: "WARN", fail: "FAIL", skipped: "-   " } as const;
+
+export function renderChecks(checks: readonly Check[]): string {
+  const lines = checks.flatMap(({ id, org_slug, verdict, evidence, remedy }) => {
+    const name = org_slug === undefined ? id : `${org_slug} ${id}`;
+    return [
+      `${signs[verdict]}  ${name.padEnd(28)} ${evidence}`,
+      ...(remedy === undefined || verdict === "ok" ? [] : [`      ${"".padEnd(28)} → ${remedy}`]),
+    ];
+  });
+  const failed = checks.filter(({ verdict }) => verdict === "fail").length;
+  const warned = checks.filter(({ verdict }) => verdict === "warn").length;
+  return `${lines.join("\n")}\n\n${failed} failed, ${warned} warnings, ${checks.length - failed - warned} ok or skipped\n`;
+}

@@ -17,10 +17,10 @@ import type { System } from "../../system.ts";
 import { finishConfig, hasLocalApi } from "../files/config-file.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
 import { rememberVersions, testConfig } from "../engine/engine.ts";
-import { unresolved } from "../files/host-names.ts";
+import { unresolved, withoutNames } from "../files/host-names.ts";
 import { overlayNetworks } from "../files/networks.ts";
 import { generationFile, readSyncState, wholeConfiguration } from "../files/generations.ts";
-import { openOrganization, readCredentials, type Organization } from "../files/organizations.ts";
+import { openOrganization, type Organization } from "../files/organizations.ts";
 import { readRevokedNote } from "../files/revoked-notes.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
@@ -31,6 +31,7 @@ import {
   type OrganizationSettings,
 } from "../contact/organization-edge.ts";
 import { describeMember, examineMembers } from "../update/overlay-switch.ts";
+import { controlPlane } from "./control-plane.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 import { examineTraffic, type Seen } from "./traffic.ts";
 
@@ -147,12 +148,15 @@ async function configuration(
 ): Promise<Finding> {
   const path = join(directory, "config.yml");
   const source = readTextIfThere(generationFile(directory, "server.yml"));
-  const names = readSyncState(directory)?.host_names;
+  const state = readSyncState(directory);
+  const names = state?.host_names;
   if (source !== undefined) {
     const attached = await system.attachedNetworks();
     const hostCrt = text(directory, "host.crt");
-    const { config, leftOut } = readSent(source, { directory, slug, hostCrt, attached });
-    const whole = readSyncState(directory)?.left_out?.find(({ key }) => key === wholeConfiguration);
+    const sent = readSent(source, { directory, slug, hostCrt, attached });
+    const { config, leftOut: nameless } = withoutNames(sent.config, state?.unresolved);
+    const leftOut = [...sent.leftOut, ...nameless];
+    const whole = state?.left_out?.find(({ key }) => key === wholeConfiguration);
     if (whole !== undefined) return warn(describeLeftOut([whole]), sync);
     const present = text(directory, "config.yml");
     if (finishConfig(config, directory, { names, localApi: hasLocalApi(present, directory) }) !== present)
@@ -257,25 +261,6 @@ function hexAddress(hex: string): string {
 
 function prefixOf(hex: string): number {
   return Number.parseInt(hex, 16).toString(2).replaceAll("0", "").length;
-}
-
-const clockWarnS = 5;
-/** Certificates are valid from five minutes before they are issued: a minute before that is too late. */
-const clockFailS = 240;
-
-async function controlPlane(organization: Organization, { system, log }: Edge): Promise<Finding> {
-  const { clientOf } = await import("../contact/connection.ts");
-  const { api_base: base } = readCredentials(organization.directory);
-  // The time needs no token, and this node's token is valid only for two endpoints.
-  const time = await clientOf(organization.directory, undefined, system, log).serverTime();
-  if (time === undefined)
-    return warn(`${base} answers without a Date header`, "Check the proxy in front of it");
-  const off = Math.round((system.now() - time) / 1000);
-  const evidence = `${base} answers; this clock is ${off} s off`;
-  if (Math.abs(off) >= clockFailS) return fail(evidence, "Set the clock: timedatectl set-ntp true");
-  return Math.abs(off) >= clockWarnS
-    ? warn(evidence, "Set the clock: timedatectl set-ntp true")
-    : ok(evidence);
 }
 
 function isRunning(organization: Organization, { settings, system, log }: Edge): Promise<boolean> {

@@ -16,7 +16,7 @@ import type { Step } from "../../plan.ts";
 import { planSocketDirectory } from "../../platform/control-socket.ts";
 import { paths, type Mode, type RegisterAnswer, type RegisterRequest } from "../../protocol.ts";
 import type { System } from "../../system.ts";
-import { makeClient } from "../contact/client.ts";
+import { makeClient, type Client } from "../contact/client.ts";
 import { listenPort } from "../files/config-file.ts";
 import { accountOf } from "../contact/connection.ts";
 import { engineVersion } from "../engine/engine.ts";
@@ -55,6 +55,8 @@ export type Registration = {
   apiCa: string | undefined;
   allowPlainHttp: boolean;
   force: boolean;
+  /** Take the place of a former node of this name. Needs the rights of an administrator. */
+  replaces?: boolean;
   /** Networks that the control plane may route. Unset: unchanged. */
   allowRoutes?: readonly string[] | undefined;
   /** Optional properties of the node. */
@@ -107,7 +109,7 @@ export async function register(
     const request = await makeRequest(registration, name, keys, settings, system);
     let answer: RegisterAnswer;
     try {
-      answer = await client.register(registration.slug, request);
+      answer = await sendRequest(client, registration, request, log);
     } catch (error) {
       // Keep the keys for a retry if the control plane may have registered them.
       if (!resumed && !mayHaveArrived(error)) removeTree(pending);
@@ -130,6 +132,22 @@ export async function register(
   });
 }
 
+async function sendRequest(
+  client: Client,
+  { slug, replaces }: Registration,
+  request: RegisterRequest,
+  log: Log,
+): Promise<RegisterAnswer> {
+  try {
+    return await client.register(slug, request);
+  } catch (error) {
+    if (replaces !== true || !(error instanceof AppError) || error.code !== "name_taken") throw error;
+  }
+  const { replaceNode } = await import("./replace-node.ts");
+  await replaceNode(client, slug, request.name, log);
+  return client.register(slug, request);
+}
+
 /** The plan of register, for --dry-run. Keys and tokens appear as files only. */
 export function planRegistration(registration: Registration, settings: { configRoot: string }): Step[] {
   const { directory } = admit(registration, settings);
@@ -145,6 +163,7 @@ export function planRegistration(registration: Registration, settings: { configR
   const steps: Step[] = [
     ...planKeys(directory),
     { step: "request", method: "POST", url: base + paths.register(registration.slug) },
+    ...(registration.replaces === true ? planReplacement(base, registration.slug) : []),
     file("credentials.json", 0o600),
     ...generationFiles.map((name) => file(name, 0o644)),
     ...planSocketDirectory(directory),
@@ -152,6 +171,16 @@ export function planRegistration(registration: Registration, settings: { configR
     ...(registration.allowRoutes === undefined ? [] : planAllowedRoutes(directory, registration.allowRoutes)),
   ];
   return [...steps, ...planLeftOut(directory, registration.mode, steps)];
+}
+
+/** Only if the name is taken, which a plan cannot know. */
+function planReplacement(base: string, slug: string): Step[] {
+  const nodes = `${base}/api/org/${encodeURIComponent(slug)}/nodes/`;
+  return [
+    { step: "request", method: "DELETE", url: `${nodes}ID/` },
+    { step: "request", method: "POST", url: nodes },
+    { step: "request", method: "POST", url: base + paths.register(slug) },
+  ];
 }
 
 /** A node name from the host name: lower case, one DNS label. */
@@ -246,7 +275,8 @@ function hintFor({ code, message }: AppError, { slug, credential }: Registration
       return `Choose another name, or ask an administrator for a token that is bound to this one: \`${bound}\`.`;
     case "name_taken":
       return (
-        `Choose another name with --node-name. If it is this machine's own former node, an administrator makes room: ` +
+        `Choose another name with --node-name. If it is this machine's own former node, an administrator takes its place: ` +
+        `\`${brand.executable} register --replace\` without a registration token. Or with a new key: ` +
         `\`${admin} node revoke ${quoteWord(slug)} ${quoteWord(name)}\`, then \`${bound}\`.`
       );
     default:

@@ -13,6 +13,7 @@ import { checkIn } from "../contact/checkin.ts";
 import { accountOf, clientOf, connectOrganization, type ConnectionEdge } from "../contact/connection.ts";
 import { keyringToken, removeFromKeyring } from "../files/keyring.ts";
 import { withLock } from "../files/lock.ts";
+import { savedHealthDirectory, savedHealthFiles } from "../health/saved-health.ts";
 import { openOrganization } from "../files/organizations.ts";
 import { temporarySibling } from "../files/replacement.ts";
 import type { Remains } from "../files/remains.ts";
@@ -23,9 +24,14 @@ export function deletionOf({ slug, apiBase, nodeId }: Remains): (Step & { step: 
   return { step: "request", method: "DELETE", url: apiBase + paths.node(slug, nodeId) };
 }
 
-/** All files in the directory, including those of the administrator. */
-export function planRemoval({ directory }: Remains): Step[] {
-  return planRemoved(directory);
+/** All files in the directory, including those of the administrator, and what checks wrote down about the node's peers. */
+export function planRemoval(remains: Remains, system: Pick<ConnectionEdge, "platform">): Step[] {
+  return [...healthFiles(remains, system), remains.directory].flatMap(planRemoved);
+}
+
+/** A later registration under the same name must not go on from what this node saw. */
+function healthFiles({ directory, slug }: Remains, { platform }: Pick<ConnectionEdge, "platform">): string[] {
+  return savedHealthFiles(savedHealthDirectory(join(directory, ".."), platform), slug);
 }
 
 /** False if the control plane no longer had the node. Throws if it cannot delete it. */
@@ -77,10 +83,11 @@ export async function sayFarewell(
 
 /** Returns what could not be removed. Throws if the organization is still in its place. */
 export async function removeLocally(
-  { directory, slug, nodeId }: Remains,
+  remains: Remains,
   command: string,
   system: ConnectionEdge,
 ): Promise<NotRemoved[]> {
+  const { directory, slug, nodeId } = remains;
   const keyring = nodeId === undefined ? [] : await forgetToken(accountOf(slug, nodeId), system);
   return withLock(directory, command, system, async () => {
     const root = join(directory, "..");
@@ -95,7 +102,8 @@ export async function removeLocally(
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }
-    return [...keyring, ...kept, ...removeAllPossible(gone)];
+    const seen = healthFiles(remains, system).flatMap(removeAllPossible);
+    return [...keyring, ...kept, ...seen, ...removeAllPossible(gone)];
   });
 }
 

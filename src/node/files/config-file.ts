@@ -190,15 +190,23 @@ export function overlayRoles(configYml: string): {
   };
 }
 
-/** The addresses or names, with ports, at which lighthouses are reached. */
-export function underlayOf(configYml: string): { lighthouse: string; host: string; port: number }[] {
+/** The addresses or names, with ports, at which lighthouses and relays are reached. */
+export function staticHosts(configYml: string): { overlay: string; host: string; port: number }[] {
   const { static_host_map: map } = readOwnYaml(configYml, "config.yml");
-  return overlayRoles(configYml).lighthouses.flatMap((lighthouse) =>
-    listOf(isMap(map) ? map[lighthouse] : undefined).flatMap((entry) => {
+  return Object.entries(isMap(map) ? map : {}).flatMap(([overlay, entries]) =>
+    listOf(entries).flatMap((entry) => {
       const [, wide, host = wide, port] =
         (typeof entry === "string" && /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(entry)) || [];
-      return host === undefined ? [] : [{ lighthouse, host, port: Number(port) }];
+      return host === undefined ? [] : [{ overlay, host, port: Number(port) }];
     }),
+  );
+}
+
+/** Those of lighthouses alone. */
+export function underlayOf(configYml: string): { lighthouse: string; host: string; port: number }[] {
+  const hosts = staticHosts(configYml);
+  return overlayRoles(configYml).lighthouses.flatMap((lighthouse) =>
+    hosts.flatMap(({ overlay, ...at }) => (overlay === lighthouse ? [{ lighthouse, ...at }] : [])),
   );
 }
 

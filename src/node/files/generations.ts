@@ -65,7 +65,7 @@ export type SyncState = v.InferOutput<typeof SyncState>;
 /** The key in `left_out` for a configuration that is refused as a whole. */
 export const wholeConfiguration = "the new configuration";
 /** Increase with every change of what sent-config.ts leaves out: the configuration in force is then checked again. */
-export const rulesVersion = 4;
+export const rulesVersion = 5;
 
 export function isChecked({ rules }: SyncState): boolean {
   return rules === rulesVersion;

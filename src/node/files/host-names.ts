@@ -50,27 +50,41 @@ export async function withoutUnresolved(
   config: YamlMap,
   system: Needs,
 ): Promise<{ config: YamlMap; leftOut: LeftOut[]; unresolved: string[] }> {
-  const { stats, lighthouse } = config;
-  const advertised = isMap(lighthouse) ? lighthouse["advertise_addrs"] : undefined;
-  const graphite = isMap(stats) && stats["type"] === "graphite" ? nameIn(stats["host"]) : undefined;
-  const addresses = Array.isArray(advertised) ? advertised : [];
-  const asked = [graphite, ...addresses.map(nameIn)].filter((each) => each !== undefined);
+  const asked = leaveOutNames(config, () => true).leftOut.map(({ name }) => name);
   if (asked.length === 0) return { config, leftOut: [], unresolved: [] };
   const unresolved = await unresolvedOf([...new Set(asked)], system);
-  const isUnresolved = (name: string | undefined) => name !== undefined && unresolved.includes(name);
-  const leftOut: LeftOut[] = [];
+  return { ...withoutNames(config, unresolved), unresolved };
+}
+
+/** Leaves out these names, which had no address when the configuration was applied. */
+export function withoutNames(
+  config: YamlMap,
+  unresolved: readonly string[] = [],
+): { config: YamlMap; leftOut: LeftOut[] } {
+  const found = leaveOutNames(config, (name) => unresolved.includes(name));
+  const leftOut = found.leftOut.map(({ key, name }) => ({ key, reason: `${name} has no address` }));
+  return { config: found.config, leftOut };
+}
+
+function leaveOutNames(config: YamlMap, isLeftOut: (name: string) => boolean) {
+  const { stats, lighthouse } = config;
   const kept = { ...config };
-  if (isUnresolved(graphite)) {
+  const leftOut: { key: string; name: string }[] = [];
+  const graphite = isMap(stats) && stats["type"] === "graphite" ? nameIn(stats["host"]) : undefined;
+  if (graphite !== undefined && isLeftOut(graphite)) {
     delete kept["stats"];
-    leftOut.push({ key: "stats.host", reason: `${graphite} has no address` });
+    leftOut.push({ key: "stats.host", name: graphite });
   }
-  if (isMap(lighthouse) && addresses.some((each) => isUnresolved(nameIn(each)))) {
-    const usable = addresses.filter((each) => !isUnresolved(nameIn(each)));
-    kept["lighthouse"] = { ...lighthouse, advertise_addrs: usable };
-    for (const each of addresses.map(nameIn).filter(isUnresolved))
-      leftOut.push({ key: "lighthouse.advertise_addrs", reason: `${each} has no address` });
-  }
-  return { config: kept, leftOut, unresolved };
+  const advertised = isMap(lighthouse) ? lighthouse["advertise_addrs"] : undefined;
+  if (!isMap(lighthouse) || !Array.isArray(advertised)) return { config: kept, leftOut };
+  const usable = advertised.filter((each) => {
+    const name = nameIn(each);
+    const isKept = name === undefined || !isLeftOut(name);
+    if (!isKept) leftOut.push({ key: "lighthouse.advertise_addrs", name });
+    return isKept;
+  });
+  if (usable.length < advertised.length) kept["lighthouse"] = { ...lighthouse, advertise_addrs: usable };
+  return { config: kept, leftOut };
 }
 
 export async function unresolvedOf(names: readonly string[], system: Needs): Promise<string[]> {

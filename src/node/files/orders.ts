@@ -8,7 +8,7 @@ import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { removeTree, writeFileAtomic } from "../../files.ts";
 import type { Log } from "../../log.ts";
-import { NodeConfig, Order, type OrderKey, type RevokedNote } from "../../protocol.ts";
+import { NodeConfig, Order, type OrderKey } from "../../protocol.ts";
 import { readJsonFile, readValidJson, type Organization } from "./organizations.ts";
 import {
   damagedNote,
@@ -17,6 +17,7 @@ import {
   removeRestoredNote,
   beginRestore,
   writeRevokedNote,
+  type RevokedNote,
 } from "./revoked-notes.ts";
 
 export const Taken = v.object({ jws: v.pipe(v.string(), v.maxLength(32_768)), order: Order });

@@ -1,14 +1,26 @@
 // The notes of a revocation and of an unfinished restore. The services of an organization do not start while its
 // auth-revoked.json exists.
 
+import * as v from "valibot";
 import { closeSync, existsSync, lstatSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import { removeTree, syncDirectory, writeFileAtomic } from "../../files.ts";
 import { rename } from "../../platform/file-system.ts";
-import { RevokedNote } from "../../protocol.ts";
 import { readJsonFile } from "./organizations.ts";
+
+/** auth-revoked.json. It exists as long as an order stops the organization on this node. */
+export const RevokedNote = v.object({
+  revoked_at: v.pipe(v.string(), v.maxLength(64)),
+  reason: v.pipe(v.string(), v.maxLength(4096)),
+  node_id: v.number(),
+  /** Written by version 0.1.0: false if the overlay was stopped when the order came, so a restore does not start it. */
+  was_wanted: v.optional(v.boolean()),
+  /** The sequence number of the order: older orders stay invalid without orders.json. */
+  seq: v.optional(v.number()),
+});
+export type RevokedNote = v.InferOutput<typeof RevokedNote>;
 
 const restoredNote = "auth-restored.json";
 export function revokedNotePath(directory: string): string {

@@ -5,6 +5,7 @@ import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
 import { finishConfig, hasLocalApi } from "./config-file.ts";
 import { generationFile, isChecked, readSyncState } from "./generations.ts";
+import { withoutNames } from "./host-names.ts";
 import { writeLocalChanges, type LocalChanges } from "./local-changes.ts";
 import { readSent } from "./sent-config.ts";
 
@@ -26,7 +27,9 @@ export function rewriteConfig(
     return false;
   if (!isChecked(state) || !hasLocalApi(present, directory)) return false;
   writeLocalChanges(directory, changes);
-  const { config } = readSent(source, { directory, slug, hostCrt, attached });
+  const sent = readSent(source, { directory, slug, hostCrt, attached });
+  // With such a name the engine refuses the whole configuration.
+  const { config } = withoutNames(sent.config, state.unresolved);
   try {
     const next = finishConfig(config, directory, { names: state.host_names, localApi: true });
     if (next !== present) writeFileAtomic(path, next, 0o644);

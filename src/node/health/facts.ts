@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
+import { generationFile } from "../files/generations.ts";
 import { certificateEnd } from "../files/certificate-end.ts";
 import { overlayRoles } from "../files/config-file.ts";
 import { isWithin, overlayNetworks } from "../files/networks.ts";
@@ -12,7 +13,7 @@ export type Facts = {
   /** This node's overlay addresses. */
   own: readonly string[];
   lighthouses: readonly string[];
-  /** Overlay addresses of the relays that this node uses. */
+  /** Overlay addresses of the organization's relays, also of those that this node has not chosen. */
   relays: readonly string[];
   /** Underlay addresses and names of lighthouses and relays. */
   underlays: readonly string[];
@@ -28,7 +29,9 @@ const maxLighthouses = 8;
 export function readFacts({ slug, directory }: Pick<Organization, "slug" | "directory">): Facts {
   const { config } = openOrganization(join(directory, ".."), slug);
   const text = readTextIfThere(join(directory, "config.yml")) ?? "";
-  const { lighthouses, relays, underlays, isLighthouse } = overlayRoles(text);
+  const { lighthouses, underlays, isLighthouse } = overlayRoles(text);
+  const sent = readTextIfThere(generationFile(directory, "server.yml"));
+  const { relays } = overlayRoles(sent ?? text);
   const networks = overlayNetworks(directory);
   const isInside = (address: string) => isWithin(address, networks);
   return {

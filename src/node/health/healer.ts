@@ -4,19 +4,12 @@ import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { LocalApi } from "../engine/local-api.ts";
 import type { LocalChanges } from "../files/local-changes.ts";
-import {
-  decide,
-  givenUp,
-  initialHealing,
-  isHealing,
-  type Action,
-  type HealingState,
-  type Seen,
-} from "./healing.ts";
+import { decide, givenUp, initialHealing, urgentFor, type Action, type HealingState } from "./healing.ts";
+import type { Seen } from "./seen.ts";
 
 export type HealerDeps = {
   slug: string;
-  api: Pick<LocalApi, "closeTunnel">;
+  api: Pick<LocalApi, "closeTunnel" | "createTunnel">;
   /** Stores the changes, rewrites config.yml and reloads the engine. */
   apply(changes: LocalChanges): Promise<void>;
   log: Pick<Log, "warn" | "info">;
@@ -35,18 +28,25 @@ const sentences: Readonly<Record<Tell["what"], string>> = {
 
 /** Addresses that an earlier process denied are tried again after this time. */
 const inheritedMs = 300_000;
+/** Between attempts to apply a change, after the first failure and at most. */
+const [firstPauseMs, longestPauseMs] = [1000, 300_000];
 
 export class Healer {
   readonly #deps: HealerDeps;
   #state: HealingState;
   #unapplied: { changes: LocalChanges; close: readonly string[] } | undefined;
+  /** In a row, of applying. */
+  #failures = 0;
+  /** Monotonic ms: no attempt to apply before. */
+  #notBefore = Number.NEGATIVE_INFINITY;
 
   /** `inherited`: what config.yml has of an earlier process. `saved`: what that process knew, if it is not too old. */
   constructor(deps: HealerDeps, inherited: LocalChanges, now: number, saved?: HealingState) {
     this.#deps = deps;
     const until = now + inheritedMs;
     const denials = inherited.denied.map((underlay) => ({ peer: underlay, underlay, until }));
-    this.#state = saved ?? { ...initialHealing, denials, tryPromote: inherited.try_promote };
+    const relays = inherited.relays && { chosen: inherited.relays, reviewAt: until };
+    this.#state = saved ?? { ...initialHealing, denials, relays, tryPromote: inherited.try_promote };
     const wanted = changesOf(this.#state);
     if (!Bun.deepEquals(wanted, inherited)) this.#unapplied = { changes: wanted, close: [] };
   }
@@ -67,8 +67,9 @@ export class Healer {
     const { state, actions } = decide(this.#state, seen);
     this.#state = state;
     for (const action of actions) await this.#execute(action);
-    if (this.#unapplied !== undefined) await this.#apply(this.#unapplied);
-    return isHealing(this.#state);
+    if (this.#unapplied !== undefined && seen.now >= this.#notBefore)
+      await this.#apply(this.#unapplied, seen.now);
+    return urgentFor(this.#state, seen);
   }
 
   async #execute(action: Action): Promise<void> {
@@ -79,8 +80,21 @@ export class Healer {
     } else if (action.do === "apply") {
       this.#unapplied = { changes: changesOf(this.#state), close: action.close };
     } else {
-      log.warn("A tunnel is dead: closing it", { team: slug, ...action.evidence });
+      const { relay } = action.evidence;
+      const why = relay === undefined ? "A tunnel is dead" : "The relay of a tunnel is lost";
+      log.warn(`${why}: closing it`, { team: slug, ...action.evidence });
       await this.#close(action.address);
+      if (relay !== undefined) await this.#open(action.address);
+    }
+  }
+
+  /** The peer may not have noticed yet, and its packets take the new tunnel too. */
+  async #open(address: string): Promise<void> {
+    const { api, log, slug } = this.#deps;
+    try {
+      await api.createTunnel(address);
+    } catch (error) {
+      log.warn("Cannot start a handshake", { team: slug, address, reason: messageOf(error) });
     }
   }
 
@@ -93,13 +107,19 @@ export class Healer {
     }
   }
 
-  /** What fails is tried again with the next look. */
-  async #apply({ changes, close }: { changes: LocalChanges; close: readonly string[] }): Promise<void> {
+  /** What fails is tried again: a full disk or a busy engine may pass. With growing pauses, because each attempt reloads. */
+  async #apply(
+    { changes, close }: { changes: LocalChanges; close: readonly string[] },
+    now: number,
+  ): Promise<void> {
     try {
       await this.#deps.apply(changes);
       this.#unapplied = undefined;
+      this.#failures = 0;
       for (const address of close) await this.#close(address);
     } catch (error) {
+      this.#notBefore = now + Math.min(longestPauseMs, firstPauseMs * 2 ** this.#failures);
+      this.#failures += 1;
       this.#deps.log.warn("Cannot change the paths of tunnels", {
         team: this.#deps.slug,
         reason: messageOf(error),
@@ -108,7 +128,10 @@ export class Healer {
   }
 }
 
-function changesOf({ denials, tryPromote }: HealingState): LocalChanges {
-  const denied = denials.map(({ underlay }) => underlay);
-  return tryPromote === undefined ? { denied } : { denied, try_promote: tryPromote };
+function changesOf({ denials, tryPromote, relays }: HealingState): LocalChanges {
+  return {
+    denied: denials.map(({ underlay }) => underlay),
+    ...(tryPromote === undefined ? {} : { try_promote: tryPromote }),
+    ...(relays === undefined ? {} : { relays: [...relays.chosen] }),
+  };
 }

@@ -5,29 +5,9 @@
 // that both engines use a relay.
 
 import { hostOf } from "../../engine-config.ts";
-
-export type PeerSeen = {
-  /** In the overlay. */
-  address: string;
-  name: string;
-  isLighthouse: boolean;
-  /** It answered probes in the last ten minutes, and has stopped. */
-  isBroken: boolean;
-  /** Monotonic ms of its last answer. */
-  answeredAt: number | undefined;
-  /** Undefined without a tunnel. */
-  tunnel: { index: number; remote: string | undefined; counter: number } | undefined;
-};
-
-export type Seen = {
-  /** Monotonic ms. */
-  now: number;
-  peers: readonly PeerSeen[];
-  /** Overlay addresses of the relays that this node uses. */
-  relays: readonly string[];
-  /** Underlay addresses of lighthouses and relays: denying one could cut off other peers. */
-  kept: readonly string[];
-};
+import { chooseRelays, type RelayChoice } from "./relay-choice.ts";
+import { isRelayJustLost, leaveLostRelays, noLoss, type RelayLoss } from "./relay-loss.ts";
+import type { PeerSeen, Seen } from "./seen.ts";
 
 /** An underlay address that is denied until a time, so that its peer is reached through a relay. */
 export type Denial = { peer: string; underlay: string; until: number };
@@ -62,6 +42,9 @@ export type HealingState = {
   tryPromote: number | undefined;
   /** When tryPromote changed. */
   promoteAt: number;
+  /** Undefined: all relays, because they are few. */
+  relays: RelayChoice | undefined;
+  loss: RelayLoss;
   /** The counters of relayed tunnels at the last look. */
   relayed: { at: number; counters: Readonly<Record<string, number>> };
 };
@@ -73,11 +56,13 @@ export type Evidence = {
   silentS: number;
   /** Another address that answered in the meantime. */
   witness?: string;
+  /** The relay that was lost. */
+  relay?: string;
 };
 
 export type Action =
   | { do: "close"; address: string; evidence: Evidence }
-  /** The denied addresses or tryPromote changed: write them, reload, and close these tunnels, so that they use a relay. */
+  /** Local changes differ: write them, reload, and close these tunnels, so that they use a relay. */
   | {
       do: "apply";
       denied: readonly string[];
@@ -112,7 +97,10 @@ const forgetDenialsMs = 4 * 60 * minute;
 /** Packets a second on all relayed tunnels, above which the engine's default promotes soon enough. */
 const busyRate = 20;
 const quietPromote = 2;
-const promoteEveryMs = minute;
+const leaveFirstMs = 5 * second;
+/** Each change is a reload. The way back to the engine's default has time; a relayed tunnel has not. */
+const defaultAfterMs = minute;
+const quietAfterMs = 15 * second;
 
 export const initialHealing: HealingState = {
   peers: {},
@@ -120,12 +108,19 @@ export const initialHealing: HealingState = {
   closings: [],
   tryPromote: undefined,
   promoteAt: Number.NEGATIVE_INFINITY,
+  relays: undefined,
+  loss: noLoss,
   relayed: { at: 0, counters: {} },
 };
 
-/** Whether an attempt is under way: then look again soon. */
-export function isHealing({ peers }: HealingState): string[] {
-  return Object.entries(peers).flatMap(([address, { attempt }]) => (attempt === undefined ? [] : [address]));
+/** The addresses whose next answers decide something: look again soon. */
+export function urgentFor({ peers, loss }: HealingState, seen: Pick<Seen, "now" | "peers">): string[] {
+  const healing = Object.entries(peers).flatMap(([address, { attempt }]) =>
+    attempt === undefined ? [] : [address],
+  );
+  if (!isRelayJustLost(loss, seen.now)) return healing;
+  const lighthouses = seen.peers.filter(({ isLighthouse }) => isLighthouse);
+  return [...new Set([...healing, ...lighthouses.map(({ address }) => address)])];
 }
 
 /** Peers that stay dead: this node has stopped trying. */
@@ -142,8 +137,13 @@ export function decide(before: HealingState, seen: Seen): { state: HealingState;
     closings: before.closings.filter((at) => seen.now - at < minute),
   };
   state = lift(state, seen, actions);
-  for (const peer of seen.peers) state = healPeer(state, peer, seen, actions);
+  state = leaveRelays(state, seen, actions);
+  // Tunnels leave a lost relay first: without its tunnel, the engine no longer says which ones went through it.
+  const isLeft = ({ address }: PeerSeen) =>
+    seen.now - (state.loss.found[address] ?? Number.NEGATIVE_INFINITY) > leaveFirstMs;
+  for (const peer of seen.peers) if (isLeft(peer)) state = healPeer(state, peer, seen, actions);
   state = promote(state, seen);
+  state = { ...state, relays: chooseRelays(state.relays, seen.candidates, seen.now) };
   const present = new Set(seen.peers.map(({ address }) => address));
   state = {
     ...state,
@@ -154,7 +154,9 @@ export function decide(before: HealingState, seen: Seen): { state: HealingState;
     denied,
     before.denials.map(({ underlay }) => underlay),
   );
-  if (!isSame || state.tryPromote !== before.tryPromote)
+  const chosen = state.relays?.chosen;
+  const isSameRelays = Bun.deepEquals(chosen, before.relays?.chosen);
+  if (!isSame || !isSameRelays || state.tryPromote !== before.tryPromote)
     actions.push({
       do: "apply",
       denied,
@@ -162,6 +164,16 @@ export function decide(before: HealingState, seen: Seen): { state: HealingState;
       close: state.denials.filter((each) => !before.denials.includes(each)).map(({ peer }) => peer),
     });
   return { state, actions };
+}
+
+/** Tunnels through a relay that was lost take another one with their next packet. */
+function leaveRelays(state: HealingState, seen: Seen, actions: Action[]): HealingState {
+  const { loss, leave } = leaveLostRelays(state.loss, seen);
+  for (const { peer, relay } of leave) {
+    const evidence = { ...evidenceOf(peer, peer.address, seen.now, undefined), relay };
+    actions.push({ do: "close", address: peer.address, evidence });
+  }
+  return { ...state, loss };
 }
 
 const isRecent = ({ notBefore, deniedAt }: PeerState, { now }: Seen) =>
@@ -294,18 +306,25 @@ function deny(
   );
 }
 
-/** Only where a relay can take over, and nobody else needs the address. */
+/**
+ * Only where a relay can take over, and no other peer needs the address: peers behind one router have the same, and a peer
+ * can send from an address that is not its own.
+ */
 function mayDeny(
   { denials }: HealingState,
   peer: PeerSeen,
   remote: string | undefined,
-  { relays, kept }: Seen,
+  { relays, kept, peers }: Seen,
 ): boolean {
   if (peer.isLighthouse || remote === undefined || relays.length === 0 || relays.includes(peer.address))
     return false;
   const underlay = hostOf(remote);
   const isDenied = denials.some((each) => each.underlay === underlay);
-  return denials.length < mostDenials && !kept.includes(underlay) && !isDenied;
+  const isShared = peers.some(
+    ({ address, isBroken, tunnel }) =>
+      address !== peer.address && !isBroken && hostOf(tunnel?.remote ?? "") === underlay,
+  );
+  return denials.length < mostDenials && !kept.includes(underlay) && !isDenied && !isShared;
 }
 
 /** Another peer answers, so this node itself is connected. */
@@ -347,7 +366,8 @@ function promote(state: HealingState, { now, peers }: Seen): HealingState {
   const observed = isLook ? { ...state, relayed: { at: now, counters: Object.fromEntries(relayed) } } : state;
   const wanted = relayed.length > 0 && !isBusy ? quietPromote : undefined;
   if (wanted === state.tryPromote) return observed;
-  // A busy tunnel must not send a test with every other packet; else there is time.
-  if (!isBusy && now - state.promoteAt < promoteEveryMs) return observed;
+  // A busy tunnel must not send a test with every other packet.
+  if (!isBusy && now - state.promoteAt < (wanted === undefined ? defaultAfterMs : quietAfterMs))
+    return observed;
   return { ...observed, tryPromote: wanted, promoteAt: now };
 }

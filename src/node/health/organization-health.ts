@@ -12,9 +12,10 @@ import type { Organization } from "../files/organizations.ts";
 import type { Facts } from "./facts.ts";
 import { lastHandshake } from "./handshakes.ts";
 import type { Healer } from "./healer.ts";
-import type { Seen } from "./healing.ts";
+import type { Seen } from "./seen.ts";
 import { judge, type Health, type LighthouseState } from "./judge.ts";
 import { brokenAfter, isBroken, isProbed, probeEveryMs, Prober, type ProbeRecord } from "./prober.ts";
+import { mostRelays, relayCandidates } from "./relay-choice.ts";
 import { describePeer, orderPeers, type PeerReport } from "./peer-report.ts";
 import { Tunnels, type EngineTunnel } from "./tunnels.ts";
 
@@ -39,6 +40,8 @@ export type HealthDeps = {
 const freshMs = 15_000;
 /** A list of peers that is asked for often is not read from the engine each time. */
 const listedForMs = 1000;
+/** A relay whose tunnels had traffic in this time is probed more often. */
+const carriesForMs = 30_000;
 /** Probed unasked beside lighthouses. */
 const maxUnasked = 32;
 /** Probed because a user asked, and for how long. */
@@ -266,7 +269,19 @@ export class OrganizationHealth {
         tunnel: this.#tunnels.get(address),
       };
     });
-    return { now, peers, relays: facts.relays, kept: [...facts.underlays, ...remotes.map(hostOf)] };
+    const candidates = new Map(
+      this.#candidates(facts).map((relay) => {
+        const record = this.prober.record(relay);
+        return [relay, { rttMs: record?.rttMs, isBroken: record !== undefined && isBroken(record, now) }];
+      }),
+    );
+    const kept = [...facts.underlays, ...remotes.map(hostOf)];
+    return { now, own: facts.own[0] ?? "", peers, relays: facts.relays, candidates, kept };
+  }
+
+  /** The relays to choose from; none if all are used. */
+  #candidates({ relays, own }: Facts): string[] {
+    return relays.length > mostRelays ? relayCandidates(relays, own[0] ?? "") : [];
   }
 
   async #round(): Promise<void> {
@@ -326,8 +341,16 @@ export class OrganizationHealth {
     // A peer that stopped answering is probed until that is certain, also if its tunnel is gone.
     const lost = this.prober.records().flatMap(([address, each]) => (isBroken(each, now) ? [address] : []));
     const unasked = [...new Set([...relays, ...active, ...lost])].slice(0, maxUnasked);
-    const wanted = [...facts.lighthouses, ...unasked, ...this.#named.keys()];
-    this.prober.setTargets(wanted.filter((each) => !facts.own.includes(each) && facts.isInside(each)));
+    const candidates = this.#deps.healer === undefined ? [] : this.#candidates(facts);
+    const wanted = [...facts.lighthouses, ...candidates, ...unasked, ...this.#named.keys()];
+    // The loss of a relay must be found before people notice it; idle tunnels can wait.
+    const carrying = this.#tunnels.all.flatMap(({ remote, relays, trafficAt }) =>
+      remote === undefined && now - (trafficAt ?? Number.NEGATIVE_INFINITY) < carriesForMs ? relays : [],
+    );
+    this.prober.setTargets(
+      wanted.filter((each) => !facts.own.includes(each) && facts.isInside(each)),
+      new Set(carrying),
+    );
   }
 
   #lighthouse(address: string, now: number): LighthouseState {

@@ -4,6 +4,8 @@
 import type { EchoReply, EchoSocket, NoEcho, OpenEcho } from "../../platform/echo-socket.ts";
 
 export const probeEveryMs = 10_000;
+/** Of an address whose loss must be found quickly. */
+const probeOftenMs = 2000;
 /** How long an answer may take before it counts as missed. A later answer still counts, as long as it is remembered. */
 const answerWithinMs = 1000;
 const rememberRequestMs = 5000;
@@ -46,7 +48,11 @@ export function lossOf({ history }: ProbeRecord, now: number): number | undefine
   return recent.filter(({ answered }) => !answered).length / recent.length;
 }
 
-type Target = ProbeRecord & { dueAt: number; awaiting: { sequence: number; sentAt: number } | undefined };
+type Target = ProbeRecord & {
+  dueAt: number;
+  everyMs: number;
+  awaiting: { sequence: number; sentAt: number } | undefined;
+};
 type Request = { address: string; nonce: Uint8Array; sentAt: number };
 
 export type ProberDeps = {
@@ -71,8 +77,8 @@ export class Prober {
     this.#deps = deps;
   }
 
-  /** Replaces the probed addresses. New ones are due at once. */
-  setTargets(addresses: readonly string[]): void {
+  /** Replaces the probed addresses. New ones are due at once. Those of `often` are probed every 2 s. */
+  setTargets(addresses: readonly string[], often: ReadonlySet<string> = new Set()): void {
     const wanted = new Set(addresses);
     for (const [address, target] of this.#targets) {
       if (wanted.has(address)) continue;
@@ -81,10 +87,16 @@ export class Prober {
     }
     const now = this.#deps.monotonic();
     for (const address of wanted) {
-      if (this.#targets.has(address)) continue;
+      const everyMs = often.has(address) ? probeOftenMs : probeEveryMs;
+      const present = this.#targets.get(address);
+      if (present !== undefined) {
+        present.everyMs = everyMs;
+        if (present.missed === 0) present.dueAt = Math.min(present.dueAt, now + everyMs);
+        continue;
+      }
       const former = this.#former.get(address);
       this.#former.delete(address);
-      this.#targets.set(address, { ...(former ?? unknown(now)), dueAt: now });
+      this.#targets.set(address, { ...(former ?? unknown(now)), everyMs, dueAt: now });
     }
     for (const [address, target] of this.#former) if (!isProbed(target, now)) this.#former.delete(address);
   }
@@ -103,7 +115,12 @@ export class Prober {
 
   /** What an earlier process saw. */
   restore(address: string, record: ProbeRecord): void {
-    const target = { ...record, awaiting: undefined, dueAt: this.#deps.monotonic() };
+    const target = {
+      ...record,
+      awaiting: undefined,
+      everyMs: probeEveryMs,
+      dueAt: this.#deps.monotonic(),
+    };
     if (this.#targets.has(address)) this.#targets.set(address, target);
     else this.#former.set(address, target);
   }
@@ -208,13 +225,13 @@ export class Prober {
     if (target.awaiting?.sequence === sequence) {
       target.awaiting = undefined;
       remember(target, now, true);
-      target.dueAt = request.sentAt + probeEveryMs;
-    } else if (target.awaiting === undefined) target.dueAt = now + probeEveryMs;
+      target.dueAt = request.sentAt + target.everyMs;
+    } else if (target.awaiting === undefined) target.dueAt = now + target.everyMs;
     for (const wake of this.#waiting) wake();
   }
 }
 
-function unknown(now: number): Omit<Target, "dueAt"> {
+function unknown(now: number): Omit<Target, "dueAt" | "everyMs"> {
   return {
     answeredAt: undefined,
     rttMs: undefined,

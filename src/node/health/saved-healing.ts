@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
 import type { System } from "../../system.ts";
 import type { HealingState } from "./healing.ts";
+import { noLoss } from "./relay-loss.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
@@ -40,6 +41,7 @@ const State = v.object({
   closings: v.pipe(v.array(v.number()), v.maxLength(10)),
   tryPromote: v.optional(count),
   promoteAt: time,
+  relays: v.optional(v.object({ chosen: v.pipe(v.array(text(64)), v.maxLength(8)), reviewAt: v.number() })),
   relayed: v.object({ at: time, counters: v.pipe(v.record(text(64), count), v.maxEntries(10_000)) }),
 });
 const Saved = v.object({ at: v.number(), monotonic: v.number(), state: State });
@@ -64,7 +66,7 @@ export function readHealing(directory: string, slug: string, clock: Clock): Heal
 }
 
 function moved(state: v.InferOutput<typeof State>, shift: number): HealingState {
-  const { tryPromote, relayed } = state;
+  const { tryPromote, relayed, relays } = state;
   const peers = Object.entries(state.peers).map(([address, peer]) => {
     const { attempt, healed } = peer;
     return [
@@ -92,6 +94,9 @@ function moved(state: v.InferOutput<typeof State>, shift: number): HealingState 
     closings: state.closings.map((each) => each + shift),
     tryPromote,
     promoteAt: state.promoteAt + shift,
+    relays: relays === undefined ? undefined : { chosen: relays.chosen, reviewAt: relays.reviewAt + shift },
+    // A lost relay is found again by its probes.
+    loss: noLoss,
     relayed: { at: relayed.at + shift, counters: relayed.counters },
   };
 }

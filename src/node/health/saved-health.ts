@@ -57,6 +57,11 @@ export function savedHealthDirectory(configRoot: string, platform: NodeJS.Platfo
   return join(directory, `at-${Bun.hash(root).toString(36)}`);
 }
 
+/** The files of one organization, whether they exist or not. Others: saved-healing.ts, contact/server-health.ts. */
+export function savedHealthFiles(directory: string, slug: string): string[] {
+  return ["", ".probes", ".healing", ".reported"].map((what) => join(directory, `${slug}${what}.json`));
+}
+
 export function readSavedHealth(directory: string, slug: string, now: number): SavedHealth | undefined {
   const saved = parse(SavedHealth, join(directory, `${slug}.json`));
   if (saved === undefined) return undefined;

@@ -5,7 +5,7 @@ import { existsSync } from "node:fs";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Step } from "../../plan.ts";
-import { controlUnit, controlUnitPath } from "../../platform/control-unit.ts";
+import { controlUnit, controlUnitPath, packagedControlUnitPath } from "../../platform/control-unit.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import { systemctlCommand } from "../../platform/systemd.ts";
 import type { System } from "../../system.ts";
@@ -44,7 +44,8 @@ export async function planHandOver(system: Edge): Promise<Step[]> {
 
 /** Undefined if no control plane runs here as a service. */
 async function mainProcess(system: Edge): Promise<string | undefined> {
-  if (!hasSystemd() || !existsSync(controlUnitPath)) return undefined;
+  if (!hasSystemd() || ![controlUnitPath, packagedControlUnitPath].some((path) => existsSync(path)))
+    return undefined;
   const { stdout } = await system.run(systemctlCommand("show", "--property=MainPID", "--value", controlUnit));
   const pid = stdout.trim();
   return /^[1-9]\d*$/.test(pid) ? pid : undefined;

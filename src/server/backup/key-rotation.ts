@@ -6,6 +6,7 @@ import { AppError } from "../../errors.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { openSecret, sealSecret, sealedWith, secretKeyId, type SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../system.ts";
+import { totpContext } from "../people/second-factor.ts";
 import { authorityContext } from "../certificates/make-authorities.ts";
 import { orderKeyContext } from "../policy/organizations.ts";
 import { readSecretKeys, writeSecretKeys } from "../store/secret-keys.ts";
@@ -14,6 +15,7 @@ import { removeTraces } from "../store/sqlite-files.ts";
 import type { Database, Reader, Row, Transaction } from "../store/database.ts";
 import { computed, text, type Picked } from "../store/table.ts";
 import { authorities } from "../store/tables/authorities.ts";
+import { totpSecrets } from "../store/tables/second-factors.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { meta } from "../store/tables/meta.ts";
@@ -44,6 +46,9 @@ export const sealedColumns = [
     "order_key_sealed",
     organizations.pick("orderPublic"),
     ({ orderPublic }) => orderKeyContext(orderPublic.kid),
+  ),
+  sealedColumn("totp_secrets", "id", "secret_sealed", totpSecrets.pick("userId"), ({ userId }) =>
+    totpContext(userId),
   ),
   sealedColumn("webhooks", "id", "secret_sealed", webhooks.pick("id"), ({ id }) => webhookContext(id)),
   sealedColumn("meta", "key", "value", meta.pick("key"), ({ key }) => key),

@@ -221,6 +221,7 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
     await raiseCounters(tx, new Map([...counters].map(([table, given]) => [table, given + jump])));
     // Sessions that ended after the backup must not come back: all users sign in again.
     await tx.run("DELETE FROM refresh_tokens");
+    await tx.run("DELETE FROM browser_sessions");
     await tx.run("UPDATE users SET sessions_from = $1", [now]);
     const carried = old === undefined ? undefined : await carryOver(old, tx, now);
     if (old !== undefined) await raiseCounters(tx, await readCounters(old, old.dialect));

@@ -13,7 +13,7 @@ import type { Reader, Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
-import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
+import { organizations } from "../store/tables/organizations.ts";
 
 export const nodeLifetimeMs = 90 * 86_400_000;
 const x509LifetimeMs = 7 * 86_400_000;
@@ -28,9 +28,15 @@ type IssuedCertificate = Pick<
 >;
 
 /** The columns of an organization that signing needs. `network6` is null if its certificates cannot hold IPv6. */
-export type IssuingOrg = Pick<OrganizationRow, "id" | "slug" | "network" | "network6" | "certificateVersion">;
-
-const issuingOrg = organizations.pick("id", "slug", "network", "network6", "certificateVersion");
+const issuingOrg = organizations.pick(
+  "id",
+  "slug",
+  "network",
+  "network6",
+  "certificateVersion",
+  "lighthousesRelay",
+);
+export type IssuingOrg = ReturnType<typeof issuingOrg.parse>;
 
 /** Throws not_found if the organization does not exist or was deleted. */
 export async function readIssuingOrg(reader: Pick<Reader, "get">, id: number): Promise<IssuingOrg> {

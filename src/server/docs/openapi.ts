@@ -11,6 +11,7 @@ import { Group } from "../policy/groups.ts";
 import { Member } from "../people/members.ts";
 import { Organization } from "../policy/organizations.ts";
 import { RegistrationToken } from "../nodes/registration-tokens.ts";
+import { sessionCookie } from "../http/cookies.ts";
 import type { Route } from "../http/route.ts";
 import { ServiceToken } from "../people/service-tokens.ts";
 import { Webhook } from "../webhooks/webhooks.ts";
@@ -43,7 +44,12 @@ export function errorsOf(route: Route): ErrorCode[] {
   const codes: ErrorCode[] = ["node_token_scope", "throttled", "storage_unavailable", "internal"];
   if (!isPublic) codes.push("token_not_valid", "not_authenticated");
   if (!isPublic && route.access !== "user") codes.push("permission_denied");
+  // A browser's session changes something only by a page of this control plane.
+  if (!isPublic && route.method !== "GET") codes.push("cross_site", "unsupported_media_type");
+  const mayNeedFactor = route.path.startsWith("/api/org/:slug/") || /^(staff|docs)$/.test(route.access);
+  if (mayNeedFactor || route.fresh !== undefined) codes.push("second_factor_missing", "step_up_required");
   if (route.path.includes("/:")) codes.push("not_found");
+  if (isForPrograms(route)) codes.push("token_scope");
   if (route.takes.body !== undefined) {
     codes.push("bad_request", "validation_failed", "payload_too_large", "unsupported_media_type");
   }
@@ -83,6 +89,13 @@ export function makeOpenApi(routes: readonly Route[], publicUrl: string): Json {
           scheme: "bearer",
           bearerFormat: "JWT",
           description: "A person's access token",
+        },
+        sessionAuth: {
+          type: "apiKey",
+          in: "cookie",
+          name: sessionCookie,
+          description:
+            "A browser's session. Requests other than GET also need the server's own `Origin` and `Sec-Fetch-Site: same-origin`",
         },
         tokenAuth: { type: "http", scheme: "bearer", description: "A service token" },
         nodeAuth: { type: "http", scheme: "bearer", description: "A node's API token" },
@@ -130,12 +143,18 @@ function operation(route: Route): Json {
   };
 }
 
-function security({ access, people, node }: Route): Json[] {
+/** Whether service tokens may call it. */
+function isForPrograms({ access, people }: Route): boolean {
+  return people !== true && !["public", "person", "staff", "docs"].includes(access);
+}
+
+function security(route: Route): Json[] {
+  const { access, node } = route;
   if (access === "public") return [];
-  const forPrograms = people !== true && access !== "person" && access !== "staff" && access !== "docs";
   return [
     { jwtAuth: [] },
-    ...(forPrograms ? [{ tokenAuth: [] }] : []),
+    { sessionAuth: [] },
+    ...(isForPrograms(route) ? [{ tokenAuth: [] }] : []),
     ...(node === true ? [{ nodeAuth: [] }] : []),
     ...(access === "register" ? [{}] : []),
   ];

@@ -70,10 +70,11 @@ export function signInPage(): Reply {
       body: `<h1>Sign in</h1><p>Only staff may read the documentation of this control plane.</p>
 <form><label for="email">E-mail</label><input id="email" name="email" type="email" autocomplete="username" required autofocus>
 <label for="password">Password</label><input id="password" name="password" type="password" autocomplete="current-password" required>
+<label for="otp">Code of your second factor, if you have one</label><input id="otp" name="otp" autocomplete="one-time-code">
 <button>Sign in</button><p role="alert"></p></form>`,
       script: sendScript(
         "/api/docs/sign_in/",
-        "{ email: form.email.value, password: form.password.value }",
+        "{ email: form.email.value, password: form.password.value, otp: form.otp.value }",
         "location.reload();",
       ),
     },

@@ -1,9 +1,12 @@
-// The cookies of the control plane: the session of the docs pages, and the devices of users.
+// The cookies of the control plane: sessions of browsers, the session of the docs pages, and the devices of users.
 
 /** The cookie with the session of the docs pages. */
 export const docsCookie = "docs_session";
 /** The cookie by which a device is known again. One for each user, because a browser may serve several. */
 export const deviceCookie = (userId: number) => `device_${userId}`;
+
+/** The cookie with a browser's session. By its prefix, browsers refuse it from other hosts and without TLS. */
+export const sessionCookie = "__Host-session";
 
 /** The Cookie header of a request. */
 export function cookiesOf({ headers }: Request): string {
@@ -23,4 +26,9 @@ export function mayBeDevice(cookies: string): boolean {
 export function makeCookie(name: string, value: string, maxAgeS: number, publicUrl: string): string {
   const secure = publicUrl.startsWith("https:") ? "; Secure" : "";
   return `${name}=${value}; Path=/api/; HttpOnly; SameSite=Strict; Max-Age=${maxAgeS}${secure}`;
+}
+
+/** `maxAgeS`: 0 removes the cookie. The prefix `__Host-` demands Secure and this path. */
+export function makeSessionCookie(value: string, maxAgeS: number): string {
+  return `${sessionCookie}=${value}; Path=/; HttpOnly; Secure; SameSite=Lax; Max-Age=${maxAgeS}`;
 }

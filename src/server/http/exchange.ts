@@ -16,9 +16,10 @@ import {
 
 /**
  * What only the listener knows: the peer address, until the client disconnects. `operator`: never set by a listener, so
- * that nothing in a request can claim it.
+ * that nothing in a request can claim it. `isOwnCa`: the request came by the listener that shows the own CA's certificate
+ * beside a public one.
  */
-export type Edge = { addressOf(request: Request): string; operator?: Operator };
+export type Edge = { addressOf(request: Request): string; operator?: Operator; isOwnCa?: true };
 
 /** The parameters of the path by name. */
 export type Params = Readonly<Record<string, string | undefined>>;
@@ -40,7 +41,7 @@ export class Exchange implements Call, InputSource {
   /** The pipeline sets this before it calls the route. */
   admitAgain: () => Promise<void> = () => Promise.resolve();
   /** Set before routes that let an organization grow. */
-  requireRoom: (input: object) => Promise<void> = () => Promise.resolve();
+  requireRoom: Call["requireRoom"] = () => Promise.resolve();
 
   constructor(request: Request, edge: Edge, params: Params, nextId: () => string) {
     this.request = request;
@@ -65,6 +66,10 @@ export class Exchange implements Call, InputSource {
 
   get operator(): Operator | undefined {
     return this.#edge.operator;
+  }
+
+  get isOwnCa(): boolean {
+    return this.#edge.isOwnCa === true;
   }
 
   get waitS(): number {

@@ -10,6 +10,8 @@ export type Meters = {
   archived(result: "ok" | "failed"): void;
   /** A TLS certificate for this server was ordered by ACME. */
   certificate(result: "ok" | "failed"): void;
+  /** A node that pins the server's own CA checked in, although there is a public certificate. */
+  ownCaCheckin(): void;
   samples(): Sample[];
 };
 
@@ -33,6 +35,7 @@ export function makeMeters(): Meters {
   const archives = { ok: 0, failed: 0 };
   const certificates = { ok: 0, failed: 0 };
   let renderings = 0;
+  let ownCaCheckins = 0;
 
   return {
     request(route, method, status, ms) {
@@ -57,6 +60,9 @@ export function makeMeters(): Meters {
     rendered() {
       renderings++;
     },
+    ownCaCheckin() {
+      ownCaCheckins++;
+    },
     archived(result) {
       archives[result]++;
     },
@@ -74,6 +80,7 @@ export function makeMeters(): Meters {
         certificates,
       ),
       renderingsTotal(renderings),
+      ownCaCheckinsTotal(ownCaCheckins),
     ],
   };
 }
@@ -112,6 +119,15 @@ function requestsTotal(byRoute: ReadonlyMap<string, Meter>): Sample {
 function byResult(name: string, help: string, counts: Record<"ok" | "failed", number>): Sample {
   const values = Object.entries(counts).map(([result, value]) => ({ labels: { result }, value }));
   return { name, type: "counter", help, values };
+}
+
+function ownCaCheckinsTotal(value: number): Sample {
+  return {
+    name: "own_ca_checkins_total",
+    type: "counter",
+    help: "Check-ins of nodes that trust the server's own CA, while there is a public certificate.",
+    values: [{ value }],
+  };
 }
 
 function renderingsTotal(value: number): Sample {

@@ -51,7 +51,7 @@ export function toResponse(reply: Reply, requestId?: string): Response {
 /** The body of every error. `headers`: those that the status requires, such as Allow. */
 export function errorReply(error: AppError, headers: Record<string, string> = {}): Reply {
   const status = error.httpStatus;
-  const { hint, errors, order, retryAfter } = error.details;
+  const { hint, errors, methods, order, retryAfter } = error.details;
   const body: ErrorBody = {
     error: phrases[status] ?? "Error",
     code: error.code,
@@ -59,6 +59,7 @@ export function errorReply(error: AppError, headers: Record<string, string> = {}
     ...(hint === undefined ? {} : { hint: clean(hint) }),
     status_code: status,
     ...(errors === undefined ? {} : { errors: cleanErrors(errors) }),
+    ...(methods === undefined ? {} : { methods: [...methods] }),
     ...(order === undefined ? {} : { order }),
   };
   return {

@@ -14,11 +14,23 @@ export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
  */
 export type Operator = { kind: "operator"; uid: number | null };
 
+/**
+ * The sign-in of a person: a browser's session, or a family of tokens. Undefined: the cookie of the docs pages.
+ * `factorAt`: when a second factor was proven, ms.
+ */
+export type SignIn = { session: number; factorAt: number | null } | { family: string };
+
 /** The authenticated caller. Only people/access.ts decides this. */
 export type Caller =
   | { kind: "none" }
   | Operator
-  | { kind: "person"; userId: number; email: string; isStaff: boolean }
+  | {
+      kind: "person";
+      userId: number;
+      email: string;
+      isStaff: boolean;
+      signIn?: SignIn;
+    }
   | {
       kind: "service";
       tokenId: number;
@@ -27,6 +39,8 @@ export type Caller =
       role: "member" | "admin";
       /** In ms; null: it does not expire. */
       expiresAt: number | null;
+      scopes: string | null;
+      networks: string | null;
     }
   | { kind: "node"; nodeId: number; orgId: number; slug: string };
 
@@ -41,6 +55,7 @@ export const nowhere = 0;
 /**
  * public: no credentials needed.  user: a person or a service token.  person: a person.  staff: staff.
  * docs: staff, also with the cookie of the sign-in form.
+ * A browser's session counts as its user, except for `public`, which does not look at it.
  * Below /api/org/{slug}/ the caller must belong to the organization, else the answer is 404:
  * member, admin, owner: this role or a higher one; staff who are not members count as members.
  * own: a member, or a service token; the handler admits members only to what is their own.
@@ -55,12 +70,14 @@ export type Call = {
   /** The client's network address, behind trusted proxies. */
   address: string;
   request: Request;
+  /** The caller trusts the server's own CA, beside which there is a public certificate. */
+  isOwnCa: boolean;
   /** For how many seconds the answer may be held (RFC 7240, `Prefer: wait=N`). */
   waitS: number;
   /** Checks the caller's rights again, for handlers that waited for something. Throws if the rights have ended. */
   admitAgain(): Promise<void>;
-  /** Throws organization_full if the organization stores its maximum. */
-  requireRoom(input: object): Promise<void>;
+  /** Throws organization_full if the organization stores its maximum, and the request lets it grow. */
+  requireRoom(input: object, grows: () => boolean | Promise<boolean>): Promise<void>;
   /** A parameter of the path. */
   param(name: string): string;
   /** A numeric parameter of the path. */
@@ -124,6 +141,10 @@ type Description = {
   maxBody?: number;
   /** Concerns people or tokens: service tokens are refused. */
   people?: true;
+  /** People with a second factor, or who need one, must have proven it within 10 minutes. See people/step-up.ts. */
+  fresh?: true | ((request: Request) => boolean);
+  /** Service tokens with this scope may call it; without one, they may only read. See people/token-scopes.ts. */
+  scope?: "nodes" | "policy" | "webhooks";
   /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */
   guesses?: true;
   /** Also accepts the token of the path's node. */
@@ -163,7 +184,7 @@ type OrganizationRoute<T> = Omit<Description, "grows"> & {
   takes: Input<T>;
   /**
    * Whether this request lets the organization grow. Revocations, changes of rights and requests that only remove or
-   * shorten do not: never refuse them.
+   * shorten do not: never refuse them. Asked only at the maximum, because it may read what is stored.
    */
   grows?(input: T, call: OrganizationCall): boolean | Promise<boolean>;
   handle(call: OrganizationCall, input: T): Promise<Reply> | Reply;
@@ -180,13 +201,9 @@ export function organizationRoute<T>({ grows, ...description }: OrganizationRout
       if (!isInOrganization(call)) throw new AppError("internal", `${description.name} has no organization`);
       const input = takes.read(source);
       if (grows === undefined) return handle(call, input);
-      return requireRoom(call, Object(input), grows(input, call)).then(() => handle(call, input));
+      return call.requireRoom(Object(input), () => grows(input, call)).then(() => handle(call, input));
     },
   };
-}
-
-async function requireRoom(call: Call, input: object, grows: boolean | Promise<boolean>): Promise<void> {
-  if (await grows) await call.requireRoom(input);
 }
 
 /** For `grows`. */

@@ -177,7 +177,7 @@ export async function insertPending(
     ip6: address.ip6,
     state: "pending",
     isLighthouse: request.is_lighthouse ?? false,
-    isRelay: request.is_relay ?? false,
+    isRelay: request.is_relay ?? (request.is_lighthouse === true && issuing.lighthousesRelay),
     publicIp: request.public_ip ?? null,
     externalPort: request.external_port ?? null,
     groups: request.groups ?? [],

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { openSecret } from "../../pki/secrets.ts";
-import { SigningKey, signOrder } from "../../pki/tokens.ts";
+import { SigningKey, signMove, signOrder } from "../../pki/tokens.ts";
 import type { Order } from "../../protocol.ts";
 import { orderKeyContext } from "../policy/organizations.ts";
 import type { ServerOptions } from "../options.ts";
@@ -28,10 +28,7 @@ export async function makeOrder(
   action: Order["action"],
   reason: string,
 ): Promise<SignedOrder> {
-  const keys = await organizations.find(reader, { id: org.id });
-  if (keys === undefined) throw new AppError("not_found", "There is no such organization.");
-  const context = orderKeyContext(keys.orderPublic.kid);
-  const opened: unknown = JSON.parse(openSecret(secretKey, keys.orderKeySealed, context));
+  const key = await openOrderKey(reader, org.id, secretKey);
   const seq = Math.max(system.now(), node.orderSeq + 1);
   const order: Order = {
     org: org.slug,
@@ -42,7 +39,24 @@ export async function makeOrder(
     reason,
     jti: makeOpaqueToken(system.random).slice(0, 22),
   };
-  return { seq, jws: await signOrder(order, v.parse(SigningKey, opened)) };
+  return { seq, jws: await signOrder(order, key) };
+}
+
+async function openOrderKey(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  secretKey: Store["secretKey"],
+): Promise<SigningKey> {
+  const keys = await organizations.find(reader, { id: orgId });
+  if (keys === undefined) throw new AppError("not_found", "There is no such organization.");
+  const context = orderKeyContext(keys.orderPublic.kid);
+  return v.parse(SigningKey, JSON.parse(openSecret(secretKey, keys.orderKeySealed, context)));
+}
+
+/** Tells a node of this organization that the control plane is at `apiBase`, with a public certificate. */
+export async function makeMove({ db, system, secretKey }: Store, org: Org, apiBase: string): Promise<string> {
+  const seq = Math.floor(system.now() / 1000);
+  return signMove({ org: org.slug, api_base: apiBase, seq }, await openOrderKey(db, org.id, secretKey));
 }
 
 const Payload = v.object({ action: v.picklist(["revoke", "restore"]) });

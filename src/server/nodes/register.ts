@@ -232,7 +232,7 @@ function machineColumns(org: IssuingOrg, request: Request, keys: Keys, grant: Gr
   return {
     mode: request.mode ?? "desktop",
     isLighthouse: request.is_lighthouse === true || claimed?.isLighthouse === true,
-    isRelay: request.is_relay === true || claimed?.isRelay === true,
+    isRelay: request.is_relay ?? isRelay(org, request, claimed),
     publicIp: request.public_ip ?? claimed?.publicIp ?? seenAddress(org, request),
     externalPort: request.external_port ?? claimed?.externalPort ?? null,
     listenPort: request.listen_port ?? claimed?.listenPort ?? null,
@@ -247,6 +247,12 @@ function machineColumns(org: IssuingOrg, request: Request, keys: Keys, grant: Gr
     ownerId: claimed === undefined ? grant.ownerId : claimed.ownerId,
     ownerKnown: true,
   };
+}
+
+/** Without a word about it: a new lighthouse is a relay, or two nodes behind hard NATs never meet. */
+function isRelay(org: IssuingOrg, request: Request, claimed?: NodeRow): boolean {
+  const isNewLighthouse = request.is_lighthouse === true && claimed?.isLighthouse !== true;
+  return claimed?.isRelay === true || (isNewLighthouse && org.lighthousesRelay);
 }
 
 /** The public address of a lighthouse that names none: the one it calls from, unless only this machine can use it. */

@@ -19,6 +19,7 @@ import {
 } from "../people/members.ts";
 import type { OwnerConfirmation } from "../people/ownership.ts";
 import { queryOne } from "../store/table.ts";
+import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import {
   accessForEvent,
@@ -62,6 +63,8 @@ export async function changeRole(
     const ending = { actor: by.actor, now, reason: `${before.email} is no longer an administrator` };
     const access =
       isDemoted && userId !== null ? await endAccess(tx, { kind: "person", id: userId }, ending, org) : none;
+    const isLess = isDemoted || (before.role === "owner" && role !== "owner");
+    if (isLess && userId !== null) await browserSessions.delete(tx, { userId });
     if (before.role === "owner" && role === "admin" && userId !== null) {
       await withdrawOwnerInvitations(tx, org.id, userId, { actor: by.actor, now });
     }
@@ -99,6 +102,7 @@ export async function removeMember(
     const ending = { ...ends, isLeaving: true, revokeWebhooks, actor: by.actor, now: event.at, reason };
     const { userId } = before;
     const access = userId === null ? none : await endAccess(tx, { kind: "person", id: userId }, ending, org);
+    if (userId !== null) await browserSessions.delete(tx, { userId });
     await record(tx, {
       ...event,
       type: "member.deleted",

@@ -3,17 +3,22 @@
 import { AppError } from "../../errors.ts";
 import type { Exchange } from "../http/exchange.ts";
 import { nowhere, type Caller, type OrganizationAccess, type Role, type Route } from "../http/route.ts";
-import { cookiesOf, docsCookie, readCookie } from "../http/cookies.ts";
+import { cookiesOf, docsCookie, readCookie, sessionCookie } from "../http/cookies.ts";
+import { requireOwnPage } from "../http/own-page.ts";
 import { countTokenGuess, type Throttle } from "../http/throttle.ts";
+import { findSession } from "./browser-sessions.ts";
 import type { Sessions } from "./sessions.ts";
 import { makeCallerLookup } from "./callers.ts";
+import { requireScope } from "./token-scopes.ts";
+import { doStaffNeedFactor, requireFactor } from "./step-up.ts";
 import type { Database } from "../store/database.ts";
-import { computed, integer, orNull, queryOne, text, word } from "../store/table.ts";
+import { computed, integer, orNull, queryOne, text, truth, word } from "../store/table.ts";
 import { memberRoles } from "../store/tables/memberships.ts";
 
 type Deps = {
   db: Database;
   now(): number;
+  publicUrl: string;
   sessions: Pick<Sessions, "verifyAccess" | "verifyDocs" | "wasIssued">;
   throttle: Pick<Throttle, "check" | "count">;
 };
@@ -29,15 +34,19 @@ export type AccessControl = {
   identify(asking: Asking, rules: Route): Caller | Promise<Caller>;
   /**
    * Checks that the caller may use the endpoint. Returns the caller's access to the organization of the path. `route` is
-   * undefined if the endpoint lacks the method. Throws not_authenticated, permission_denied, node_token_scope or not_found.
+   * undefined if the endpoint lacks the method. Throws not_authenticated, permission_denied, node_token_scope, not_found,
+   * token_scope, or what requireFactor throws.
    */
   authorize(
     asking: Asking,
     rules: Route,
     route: Route | undefined,
-  ): OrganizationAccess | undefined | Promise<OrganizationAccess>;
+  ): OrganizationAccess | undefined | Promise<OrganizationAccess | undefined>;
 };
 
+type PersonCaller = Extract<Caller, { kind: "person" }>;
+/** `secondFactor`: the organization requires one. */
+type FoundOrganization = OrganizationAccess & { secondFactor?: boolean };
 type ServiceCaller = Extract<Caller, { kind: "service" }>;
 
 const anonymous: Caller = { kind: "none" };
@@ -60,12 +69,24 @@ export function makeAccessControl(deps: Deps): AccessControl {
     }
   };
 
-  /** Only for the docs pages, where a browser sends no Authorization header. */
-  const byCookie = async (request: Request): Promise<Caller> => {
-    const token = readCookie(cookiesOf(request), docsCookie);
-    if (token === undefined) return { kind: "none" };
-    const { userId, issuedAt } = await sessions.verifyDocs(token);
-    return (await callers.person(userId, issuedAt)) ?? { kind: "none" };
+  const bySession = (token: string, asking: Asking): Promise<Caller | undefined> => {
+    if (changes(asking)) requireOwnPage(asking.request, deps.publicUrl);
+    return findSession(db, token, { now: deps.now(), address: asking.address });
+  };
+
+  /** A browser sends no Authorization header. */
+  const byCookie = async (asking: Asking, { access }: Route): Promise<Caller> => {
+    const cookies = cookiesOf(asking.request);
+    const session = readCookie(cookies, sessionCookie);
+    const found = session === undefined ? undefined : await bySession(session, asking);
+    if (found !== undefined) return found;
+    const token = access === "docs" ? readCookie(cookies, docsCookie) : undefined;
+    if (token !== undefined) {
+      const { userId, issuedAt } = await sessions.verifyDocs(token);
+      return (await callers.person(userId, issuedAt)) ?? { kind: "none" };
+    }
+    if (session === undefined) return { kind: "none" };
+    throw new AppError("token_not_valid", "This browser's session has ended. Sign in again.");
   };
 
   const inOrganization = async (asking: Asking, rules: Route): Promise<OrganizationAccess> => {
@@ -74,14 +95,30 @@ export function makeAccessControl(deps: Deps): AccessControl {
     const org = caller.kind === "service" ? ownOf(caller, slug) : await findOrganization(db, caller, slug);
     if (org === undefined) throw new AppError("not_found", "There is no such organization.");
     if (!mayInOrganization(org, caller, rules.access)) throw denied();
+    if (caller.kind === "person") await checkFactor(caller, asking.request, rules, org);
     return org;
+  };
+
+  const checkFactor = async (
+    caller: PersonCaller,
+    request: Request,
+    { access, fresh }: Route,
+    org?: FoundOrganization,
+  ) => {
+    const asStaff = caller.isStaff && (org?.visiting ?? /^(staff|docs)$/.test(access));
+    const isRequired = org?.secondFactor === true || (asStaff && (await doStaffNeedFactor(db)));
+    const isFresh = typeof fresh === "function" ? fresh(request) : fresh === true;
+    await requireFactor(db, caller, { isRequired, isFresh, now: deps.now() });
   };
 
   return {
     identify(asking, rules) {
       if (asking.operator !== undefined) return asking.operator;
       const header = asking.request.headers.get("authorization");
-      if (header === null) return rules.access === "docs" ? byCookie(asking.request) : anonymous;
+      if (header === null) {
+        const hasCookie = rules.access !== "public" && asking.request.headers.has("cookie");
+        return hasCookie ? byCookie(asking, rules) : anonymous;
+      }
       return callers.cached(header, changes(asking)) ?? byHeader(header, asking, rules);
     },
     authorize(asking, rules, route) {
@@ -94,7 +131,11 @@ export function makeAccessControl(deps: Deps): AccessControl {
       }
       const refused = refusal(caller, rules);
       if (refused !== undefined) throw refused;
-      return rules.path.startsWith("/api/org/:slug/") ? inOrganization(asking, rules) : undefined;
+      if (rules.access === "public") return undefined;
+      if (caller.kind === "service") requireScope(caller, rules, asking.address);
+      if (rules.path.startsWith("/api/org/:slug/")) return inOrganization(asking, rules);
+      if (caller.kind !== "person") return undefined;
+      return checkFactor(caller, asking.request, rules).then(() => undefined);
     },
   };
 }
@@ -109,18 +150,23 @@ function ownOf({ orgId, slug, role }: ServiceCaller, asked: string): Organizatio
   return asked === slug ? { id: orgId, slug, role, visiting: false } : undefined;
 }
 
-const organizationWithRole = computed({ id: integer(), slug: text(), role: orNull(word(memberRoles)) });
+const organizationWithRole = computed({
+  id: integer(),
+  slug: text(),
+  secondFactor: truth(0),
+  role: orNull(word(memberRoles)),
+});
 
 async function findOrganization(
   db: Database,
   caller: Exclude<Caller, ServiceCaller>,
   slug: string,
-): Promise<OrganizationAccess | undefined> {
+): Promise<FoundOrganization | undefined> {
   const userId = caller.kind === "person" ? caller.userId : 0;
   const found = await queryOne(
     db,
     organizationWithRole,
-    `SELECT o.id, o.slug, m.role FROM organizations o
+    `SELECT o.id, o.slug, o.second_factor, m.role FROM organizations o
      LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $2
      WHERE o.slug = $1 AND o.deleted_at IS NULL`,
     [slug, userId],

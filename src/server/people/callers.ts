@@ -29,11 +29,12 @@ export type CallerLookup = {
   /** Throws not_authenticated or token_not_valid. Calls `guessed` first for a token that was never issued. */
   bearer(header: string, isWrite: boolean, guessed: () => void): Promise<Caller>;
   /** The user, if active and the credential, issued at `issuedAt` ms, is newer than the last end of all sessions. */
-  person(userId: number, issuedAt: number): Promise<Caller | undefined>;
+  person(userId: number, issuedAt: number): Promise<PersonCaller | undefined>;
 };
 
 type TokenCaller = Exclude<Caller, { kind: "person" | "none" }>;
-type CachedUser = { caller: Caller; isActive: boolean; sessionsFrom: number };
+type PersonCaller = Extract<Caller, { kind: "person" }>;
+type CachedUser = { caller: PersonCaller; isActive: boolean; sessionsFrom: number };
 
 const maxCached = 200_000;
 const tokenShape = /^[A-Za-z0-9_-]{43}$/;
@@ -77,7 +78,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
     });
     const caller = await person(claims.userId, claims.issuedAt, isWrite);
     if (caller === undefined) throw notValid();
-    return caller;
+    return { ...caller, signIn: { family: claims.family ?? "" } };
   };
 
   const byToken = async (token: string, guessed: () => void): Promise<Caller> => {
@@ -123,7 +124,12 @@ function notValid(): AppError {
 
 const slug = organizations.pick("slug");
 const nodeCaller = joined("t", nodes.pick("id", "orgId"), "o", slug);
-const serviceCaller = joined("t", serviceTokens.pick("id", "orgId", "role", "expiresAt"), "o", slug);
+const serviceCaller = joined(
+  "t",
+  serviceTokens.pick("id", "orgId", "role", "expiresAt", "scopes", "networks"),
+  "o",
+  slug,
+);
 
 /** The token of a revoked node is found too: its checkin tells the node that it is revoked. */
 async function findToken(

@@ -4,6 +4,8 @@
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
+import { parseNetwork } from "../../ip.ts";
+import { scopes } from "./token-scopes.ts";
 import { requireRole } from "./late-rights.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { ExpiresIn } from "../http/fields.ts";
@@ -12,11 +14,24 @@ import type { ServerOptions } from "../options.ts";
 import type { Row } from "../store/database.ts";
 import { serviceTokens } from "../store/tables/service-tokens.ts";
 
+const SourceNetwork = v.pipe(
+  v.string(),
+  v.trim(),
+  v.maxLength(64),
+  v.transform((text) => (text.includes("/") ? text : `${text}/${text.includes(":") ? 128 : 32}`)),
+  v.check((text) => parseNetwork(text) !== undefined, "Enter a network such as 192.0.2.0/24."),
+);
+const defaultLifetimeS = 90 * 86_400;
 const Role = v.picklist(["member", "admin"]);
 export const ServiceTokenRequest = v.strictObject({
   name: v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100)),
   role: Role,
+  /** Default: 90 days. */
   expires_in: v.optional(ExpiresIn),
+  /** Default: all that the role can use. */
+  scopes: v.optional(v.pipe(v.array(v.picklist(scopes)), v.minLength(1), v.maxLength(scopes.length))),
+  /** The token is valid only from these. Default: everywhere. */
+  networks: v.optional(v.pipe(v.array(SourceNetwork), v.minLength(1), v.maxLength(20))),
 });
 export type ServiceTokenRequest = v.InferOutput<typeof ServiceTokenRequest>;
 
@@ -25,6 +40,10 @@ export const ServiceToken = v.object({
   name: v.string(),
   role: Role,
   expires_at: v.nullable(v.string()),
+  /** Null: a token of an earlier release, which has all rights of its role. */
+  scopes: v.nullable(v.array(v.string())),
+  /** Null: valid from everywhere. */
+  networks: v.nullable(v.array(v.string())),
   created_at: v.string(),
 });
 export type ServiceToken = v.InferOutput<typeof ServiceToken>;
@@ -32,16 +51,24 @@ export const NewServiceToken = v.object({ ...ServiceToken.entries, token: v.stri
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id">;
-const shown = serviceTokens.pick("id", "name", "role", "expiresAt", "createdAt");
+const shown = serviceTokens.pick("id", "name", "role", "expiresAt", "scopes", "networks", "createdAt");
 export const serviceTokenColumns = shown.select();
 
 export function serviceTokenOf(row: Row): ServiceToken {
   return showServiceToken(shown.parse(row));
 }
 
-function showServiceToken({ id, name, role, expiresAt, createdAt }: ReturnType<typeof shown.parse>) {
-  const expires_at = expiresAt === null ? null : formatTime(expiresAt);
-  return { id, name, role, expires_at, created_at: formatTime(createdAt) };
+function showServiceToken(token: ReturnType<typeof shown.parse>) {
+  const { id, name, role, expiresAt, scopes: given, networks, createdAt } = token;
+  return {
+    id,
+    name,
+    role,
+    expires_at: expiresAt === null ? null : formatTime(expiresAt),
+    scopes: given?.split(" ") ?? null,
+    networks: networks?.split(" ") ?? null,
+    created_at: formatTime(createdAt),
+  };
 }
 
 export async function createServiceToken(
@@ -52,7 +79,8 @@ export async function createServiceToken(
 ): Promise<v.InferOutput<typeof NewServiceToken>> {
   const token = makeOpaqueToken(system.random);
   const at = system.now();
-  const { name, role, expires_in } = request;
+  const { name, role, expires_in = defaultLifetimeS, scopes: asked, networks } = request;
+  const given = asked ?? (role === "admin" ? scopes : ["read"]);
   const created = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, by.actor);
     const row = await serviceTokens.insertReturning(tx, {
@@ -60,12 +88,20 @@ export async function createServiceToken(
       name,
       role,
       tokenHash: hashToken(token),
-      expiresAt: expires_in === undefined ? null : at + expires_in * 1000,
+      expiresAt: at + expires_in * 1000,
+      scopes: [...new Set(given)].join(" "),
+      networks: networks?.join(" ") ?? null,
       createdBy: by.userId,
       createdAt: at,
     });
     const subject = `service_token/${row.id}`;
-    const event = { orgId: org.id, at, actor: by.actor, subject, after: { name, role } };
+    const event = {
+      orgId: org.id,
+      at,
+      actor: by.actor,
+      subject,
+      after: { name, role, scopes: [...given], networks: networks ?? null },
+    };
     await record(tx, { ...event, type: "token.created" });
     return row;
   });

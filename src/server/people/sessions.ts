@@ -10,12 +10,18 @@ import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, joined, queryOne } from "../store/table.ts";
 import { sharedSecret } from "../store/shared-secret.ts";
+import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { knownForMs, rememberNetwork } from "../store/tables/known-networks.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users } from "../store/tables/users.ts";
 
 /** The content of an access token; issuedAt in ms. */
-type AccessClaims = { userId: number; issuedAt: number };
+type AccessClaims = {
+  userId: number;
+  issuedAt: number;
+  /** The sign-in that the token followed from; undefined in tokens of an earlier release. */
+  family?: string;
+};
 
 export type Sessions = {
   verifyAccess(token: string): Promise<AccessClaims>;
@@ -24,9 +30,14 @@ export type Sessions = {
   /**
    * The first pair of tokens for a user who has just proven the password with this hash. Throws invalid_credentials if
    * the password was changed, or the user disabled, in the meantime: nothing else would end that session. `network`: for
-   * later sign-ins from there.
+   * later sign-ins from there. `factorAt`: when a second factor was proven.
    */
-  start(userId: number, passwordHash?: string, network?: string): Promise<TokenPair>;
+  start(
+    userId: number,
+    passwordHash?: string,
+    network?: string,
+    factorAt?: number | null,
+  ): Promise<TokenPair>;
   /** The next pair. Throws token_not_valid; a token that was used before ends its family. */
   refresh(token: string): Promise<TokenPair>;
   /** Signs out: ends the token's family. */
@@ -53,10 +64,18 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
   const tokens = await makeSigning(options);
   const newId = () => makeOpaqueToken(system.random);
   /** An access token does not outlive the sign-in. A refresh token is compared with its end when it is used. */
-  const pair = async (userId: number, at: number, jti: string, endsAt: number): Promise<TokenPair> => {
+  const pair = async (userId: number, at: number, jti: string, chain: Chain): Promise<TokenPair> => {
+    const { endsAt, family } = chain;
     const leftS = Math.max(0, Math.floor((endsAt - at) / 1000));
     return {
-      access: await tokens.sign("access", userId, Math.min(options.accessLifetimeS, leftS), at, newId()),
+      access: await tokens.sign(
+        "access",
+        userId,
+        Math.min(options.accessLifetimeS, leftS),
+        at,
+        newId(),
+        family,
+      ),
       refresh: await tokens.sign("refresh", userId, options.refreshLifetimeS, at, jti),
     };
   };
@@ -69,17 +88,17 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
     verifyAccess: (token) => tokens.verify(token, "access"),
     wasIssued: (error) =>
       error instanceof AppError && signedCodes.includes(systemErrorCode(error.details.cause) ?? ""),
-    async start(userId, passwordHash, network) {
+    async start(userId, passwordHash, network, factorAt = null) {
       const jti = newId();
-      const { at, endsAt } = await db.writeFor({ user: userId }, async (tx) => {
+      const { at, chain } = await db.writeFor({ user: userId }, async (tx) => {
         const now = system.now();
         const startedAt = await admit(tx, userId, passwordHash ?? null, now);
         if (network !== undefined) await rememberNetwork(tx, { userId, network, now });
-        const chain = { family: newId(), endsAt: startedAt + signInMs };
-        await storeRefresh(tx, userId, chain, jti);
-        return { at: startedAt, endsAt: chain.endsAt };
+        const begun = { family: newId(), endsAt: startedAt + signInMs, factorAt };
+        await storeRefresh(tx, userId, begun, jti);
+        return { at: startedAt, chain: begun };
       });
-      return pair(userId, at, jti, endsAt);
+      return pair(userId, at, jti, chain);
     },
     async refresh(token) {
       const { userId, jti } = await tokens.verify(token, "refresh");
@@ -90,7 +109,7 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
         return current;
       });
       if (used === undefined) throw new AppError("token_not_valid", "The token is not valid any more.");
-      return pair(userId, used.at, next, used.chain.endsAt);
+      return pair(userId, used.at, next, used.chain);
     },
     async revoke(token) {
       const { userId, jti } = await tokens.verify(token, "refresh");
@@ -130,8 +149,16 @@ async function makeSigning(options: ServerOptions) {
   const signer = () => (opened ??= openSigner(key));
   return {
     /** `at`: the time of the transaction that admitted the user. An end of sessions may lie between it and the signing. */
-    sign: async (type: TokenType, userId: number, lifetimeS: number, at: number, jti: string) =>
+    sign: async (
+      type: TokenType,
+      userId: number,
+      lifetimeS: number,
+      at: number,
+      jti: string,
+      family?: string,
+    ) =>
       (await signer()).sign({
+        ...(family === undefined ? {} : { family }),
         token_type: type,
         user_id: String(userId),
         jti,
@@ -141,7 +168,9 @@ async function makeSigning(options: ServerOptions) {
     async verify(token: string, type: TokenType): Promise<AccessClaims & { jti: string }> {
       const claims = await (await signer()).verify(token, type, system.now());
       // Rounded: seconds as a binary fraction are not exactly the milliseconds that were signed.
-      return { userId: Number(claims.user_id), issuedAt: Math.round(claims.iat * 1000), jti: claims.jti };
+      const { jti, family } = claims;
+      const issuedAt = Math.round(claims.iat * 1000);
+      return { userId: Number(claims.user_id), issuedAt, jti, ...(family === undefined ? {} : { family }) };
     },
   };
 }
@@ -162,7 +191,7 @@ export function wrongCredentials(): AppError {
 const sessionsEnd = users.pick("sessionsFrom");
 
 /** Records the sign-in, unless the user is disabled or the password has changed. Returns its time, see `sessionTime`. */
-async function admit(tx: Transaction, userId: number, passwordHash: string | null, now: number) {
+export async function admit(tx: Transaction, userId: number, passwordHash: string | null, now: number) {
   const user = await queryOne(
     tx,
     sessionsEnd,
@@ -182,13 +211,13 @@ function sessionTime({ sessionsFrom }: { sessionsFrom: number }, now: number): n
 
 const tokenWithUser = joined(
   "t",
-  refreshTokens.pick("family", "revokedAt", "endsAt"),
+  refreshTokens.pick("family", "revokedAt", "endsAt", "factorAt"),
   "u",
   users.pick("isActive", "sessionsFrom"),
 );
 
 /** The tokens that followed from one sign-in, and when that ends. */
-type Chain = { family: string; endsAt: number };
+type Chain = { family: string; endsAt: number; factorAt: number | null };
 
 /**
  * Marks the token as used. A second use, or a disabled user, revokes the family. A chain of the release before has no end;
@@ -207,8 +236,8 @@ async function useRefresh(
     [jtiHash],
   );
   if (token === undefined || token.revokedAt !== null) return undefined;
-  const { family, endsAt } = token;
-  const chain = { family, endsAt: endsAt ?? now + signInMs };
+  const { family, endsAt, factorAt } = token;
+  const chain = { family, endsAt: endsAt ?? now + signInMs, factorAt };
   // `used_at IS NULL` decides between two requests with the same token.
   const used = await refreshTokens.update(tx, { jtiHash, usedAt: null }, { usedAt: now });
   if (used === 1 && token.isActive) {
@@ -243,5 +272,6 @@ export async function endSessions(tx: Transaction, userId: number, now: number):
   const sessionsFrom = Math.max(now, ...Object.values(signed ?? {}).map((at) => (at ?? 0) + 1));
   await users.update(tx, { id: userId }, { sessionsFrom });
   await refreshTokens.update(tx, { userId, revokedAt: null }, { revokedAt: now });
+  await browserSessions.delete(tx, { userId });
   await tx.notify("auth", `user ${userId}`);
 }

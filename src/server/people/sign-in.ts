@@ -2,15 +2,15 @@
 // password of a user is guessed, networks and devices from which the user signed in before are still admitted.
 
 import type { TokenPair } from "../../protocol.ts";
-import { record } from "../audit/record.ts";
 import { deviceCookie, makeCookie, readCookie } from "../http/cookies.ts";
 import { networkOf } from "../http/edge.ts";
 import type { Meters } from "../http/meters.ts";
 import type { Throttle } from "../http/throttle.ts";
 import { isKnownNetwork, knownForMs } from "../store/tables/known-networks.ts";
-import { memberships } from "../store/tables/memberships.ts";
 import { users } from "../store/tables/users.ts";
+import { recordFailedLogin } from "./failed-sign-ins.ts";
 import type { UserServices } from "./people.ts";
+import { provenAtSignIn, type FactorServices } from "./second-factor.ts";
 import { wrongCredentials, type Sessions } from "./sessions.ts";
 import type { Turn } from "./turns.ts";
 
@@ -110,34 +110,15 @@ function countGuess(throttle: Throttle, attempt: Attempt): void {
   throttle.count(kind, turn.user);
 }
 
-/** One event for the operator, and one for each organization of the user. */
-async function recordFailedLogin(
-  { db, system }: UserServices,
-  email: string,
-  address: string,
-): Promise<void> {
-  await db.write(async (tx) => {
-    const user = await users.find(tx, { email });
-    const joined = user === undefined ? [] : await memberships.all(tx, { userId: user.id });
-    for (const orgId of [null, ...joined.map((each) => each.orgId).sort((a, b) => a - b)]) {
-      await record(tx, {
-        orgId,
-        at: system.now(),
-        type: "security.login_failed",
-        actor: { kind: "nobody", id: null, ip: address },
-        subject: `user/${email}`,
-      });
-    }
-  });
-}
-
 export async function signInForTokens(
-  services: SignInServices & { publicUrl: string; sessions: Sessions },
-  credentials: { email: string; password: string },
+  services: SignInServices & FactorServices & { publicUrl: string; sessions: Sessions },
+  { otp, ...credentials }: { email: string; password: string; otp?: string | undefined },
   origin: Origin,
 ): Promise<{ body: TokenPair; cookies: string[] }> {
   const proven = await signIn(services, credentials, origin);
-  const body = await services.sessions.start(proven.userId, proven.passwordHash, networkOf(origin.address));
+  const factorAt = await provenAtSignIn(services, proven, otp, origin.address);
+  const { userId, passwordHash } = proven;
+  const body = await services.sessions.start(userId, passwordHash, networkOf(origin.address), factorAt);
   return { body, cookies: [await cookieOfDevice(services, proven)] };
 }
 

@@ -1,4 +1,4 @@
-// Reads an organization's policy as of one moment, without keeping other requests waiting.
+// Reads an organization's policy as of one moment. Each query reads a page, and other requests are answered between them.
 
 import { AppError } from "../../errors.ts";
 import { nextRound } from "../http/heavy-work.ts";
@@ -43,18 +43,23 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
     const moment = await momentOf(reader, orgId);
     const row = await policies.find(reader, { orgId });
     const nodes = await readPolicyNodes(reader, orgId, nextRound);
+    const rules = await listRules(reader, { id: orgId });
+    await nextRound();
+    const isFromToken = await tokenMemberships(reader, orgId);
+    await nextRound();
     const snapshot: Snapshot = {
       row,
       version: row?.version ?? 0,
       moment,
-      rules: await listRules(reader, { id: orgId }),
+      rules,
       nodes,
       groups: await nodeGroups.all(reader, { orgId }),
       tests: storedTests(row),
       aliases: await nameAliases.all(reader, { orgId, deletedAt: null }),
       tokenGroups: await openTokenGroups(reader, orgId),
-      isFromToken: await tokenMemberships(reader, orgId),
+      isFromToken,
     };
+    await nextRound();
     if ((await momentOf(reader, orgId)) === moment) return snapshot;
     if (tries === maxTries) {
       throw new AppError("busy", "The organization changes all the time. Try again in a moment.");
@@ -72,17 +77,25 @@ async function openTokenGroups(reader: Pick<Reader, "all">, orgId: number): Prom
 }
 
 const membershipPick = computed({ id: integer(), given: text() });
+const pageSize = 1000;
 
 /** Nodes keep the groups of the token that they registered with. Retention keeps these tokens. */
 async function tokenMemberships(reader: Pick<Reader, "all">, orgId: number): Promise<Current["isFromToken"]> {
-  const rows = await queryAll(
-    reader,
-    membershipPick,
-    `SELECT n.id, t.groups AS given FROM nodes n JOIN registration_tokens t ON t.id = n.registered_with
-     WHERE n.org_id = $1 AND n.state <> 'revoked' AND n.groups <> '[]'`,
-    [orgId],
-  );
-  const given = new Map(rows.map((row) => [row.id, row.given]));
+  const given = new Map<number, string>();
+  for (let last = 0; ;) {
+    const rows = await queryAll(
+      reader,
+      membershipPick,
+      `SELECT n.id, t.groups AS given FROM nodes n JOIN registration_tokens t ON t.id = n.registered_with
+       WHERE n.org_id = $1 AND n.state <> 'revoked' AND n.groups <> '[]' AND n.id > $2
+       ORDER BY n.id LIMIT ${pageSize}`,
+      [orgId, last],
+    );
+    for (const row of rows) given.set(row.id, row.given);
+    if (rows.length < pageSize) break;
+    last = rows.at(-1)?.id ?? last;
+    await nextRound();
+  }
   return ({ id }, group) => namesIn(given.get(id) ?? "[]").includes(group);
 }
 

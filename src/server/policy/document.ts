@@ -1,7 +1,8 @@
-// Reads YAML (and JSON, which is YAML too) into plain values, with the line and column of each. In slices: a policy of 500
-// rules takes tens of milliseconds, and other requests must not wait for it.
+// Reads YAML (and JSON, which is YAML too) into plain values, with the line and column of each. In slices: a long policy
+// takes seconds, and other requests must not wait for it. Long lists and maps are composed in parts, at every depth.
 
 import { Composer, isAlias, isMap, isScalar, isSeq, LineCounter, Lexer, Parser, type CST } from "yaml";
+import { blanks, isLong, maxPart, weigh, type Weights } from "./document-weights.ts";
 
 /** A fault at a place of the text. */
 export type Fault = { line: number; column: number; message: string };
@@ -14,23 +15,15 @@ export type PlainDocument = {
 };
 
 const maxFaults = 20;
-/** Entries that are composed at once: about a millisecond. */
-const batch = 20;
+/** Faults are collected up to here. */
+const enoughFaults = 100;
+/** A policy has six levels. */
+const maxDepth = 64;
 
 export function* readDocument(text: string): Generator<unknown, PlainDocument> {
   const lines = new LineCounter();
   const reading = new Reading(lines);
-  const tokens: CST.Token[] = [];
-  lines.addNewLine(0);
-  const parser = new Parser(lines.addNewLine);
-  let count = 0;
-  for (const lexeme of new Lexer().lex(text)) {
-    for (const token of parser.next(lexeme)) tokens.push(token);
-    if (++count % 50 === 0) yield;
-  }
-  for (const token of parser.end()) tokens.push(token);
-  yield;
-  const value = yield* compose(tokens, reading);
+  const value = yield* readValue(text, reading);
   return {
     value,
     faults: reading.faults.toSorted((a, b) => a.line - b.line || a.column - b.column).slice(0, maxFaults),
@@ -43,6 +36,48 @@ export function* readDocument(text: string): Generator<unknown, PlainDocument> {
   };
 }
 
+function* readValue(text: string, reading: Reading): Generator<unknown, unknown> {
+  const tokens = yield* parse(text, reading);
+  const [only] = tokens.filter((token) => token.type === "document");
+  // Composing is what takes long.
+  if (reading.faults.length > 0) return null;
+  const others = tokens.filter(({ type }) => type === "error" || type === "directive" || type === "doc-end");
+  for (const token of others.slice(0, enoughFaults)) {
+    contents([token], reading);
+    yield;
+  }
+  if (only === undefined) return null;
+  const weights = yield* weigh(only, (offset, message) => reading.fault(offset, message));
+  const { value, ...around } = only;
+  if (value === undefined) return reading.plain(contents([only], reading), "");
+  contents([around], reading);
+  const wrap = (inner: CST.Token): CST.Document => ({ ...around, start: [], end: [], value: inner });
+  return yield* compose(value, { path: "", depth: 0, wrap }, { reading, weights });
+}
+
+function* parse(text: string, reading: Reading): Generator<unknown, CST.Token[]> {
+  const tokens: CST.Token[] = [];
+  reading.lines.addNewLine(0);
+  const parser = new Parser(reading.lines.addNewLine);
+  let documents = 0;
+  const take = (token: CST.Token) => {
+    if (token.type === "document" && ++documents > 1) {
+      reading.fault(token.offset, "Expected one document: delete what follows.");
+    }
+    if (!blanks.has(token.type)) tokens.push(token);
+  };
+  let count = 0;
+  for (const lexeme of new Lexer().lex(text)) {
+    for (const token of parser.next(lexeme)) take(token);
+    if (parser.stack.length > maxDepth) reading.fault(parser.offset, "This is nested too deep.");
+    if (reading.faults.length > 0) return tokens;
+    if (++count % 50 === 0) yield;
+  }
+  for (const token of parser.end()) take(token);
+  yield;
+  return tokens;
+}
+
 function positionOf(lines: LineCounter, offset: number): { line: number; column: number } {
   const { line, col } = lines.linePos(offset);
   return { line: Math.max(1, line), column: Math.max(1, col) };
@@ -51,14 +86,19 @@ function positionOf(lines: LineCounter, offset: number): { line: number; column:
 class Reading {
   readonly faults: Fault[] = [];
   readonly offsets = new Map<string, number>();
-  readonly #lines: LineCounter;
+  readonly lines: LineCounter;
+  readonly #known = new Set<string>();
 
   constructor(lines: LineCounter) {
-    this.#lines = lines;
+    this.lines = lines;
   }
 
+  /** Each once: the parts of a list are composed with what surrounds it. */
   fault(offset: number, message: string): void {
-    this.faults.push({ ...positionOf(this.#lines, offset), message });
+    const key = `${offset} ${message}`;
+    if (this.#known.has(key) || this.faults.length >= enoughFaults) return;
+    this.#known.add(key);
+    this.faults.push({ ...positionOf(this.lines, offset), message });
   }
 
   /** The plain value of a node. `first`: the number of its first item. Notes the places below `path`. */
@@ -75,49 +115,137 @@ class Reading {
     }
     if (isScalar(node)) return node.value;
     if (isSeq(node)) return node.items.map((item, at) => this.plain(item, `${path}.${first + at}`));
-    const entries: [string, unknown][] = [];
+    const entries = new Map<string, unknown>();
     for (const { key, value } of node.items) {
       const name = isScalar(key) ? wordOf(key.value) : "";
       const inner = path === "" ? name : `${path}.${name}`;
-      if (isScalar(key) && key.range) this.offsets.set(inner, key.range[0]);
+      const place = isScalar(key) ? (key.range?.[0] ?? offset) : offset;
+      if (entries.has(name)) this.#twice(place, name);
+      else if (isScalar(key) && key.range) this.offsets.set(inner, place);
       // Valibot drops these without an error.
-      if (name in Object.prototype || name === "prototype") this.fault(offset, `${name} cannot be a key.`);
-      entries.push([name, this.plain(value, inner)]);
+      if (name in Object.prototype || name === "prototype") this.fault(place, `${name} cannot be a key.`);
+      entries.set(name, this.plain(value, inner));
     }
     // Makes own keys, also of `__proto__`.
     return Object.fromEntries(entries);
   }
-}
 
-/** Composes the entries of the document's map one by one, and long lists and maps among them in parts. */
-function* compose(tokens: readonly CST.Token[], reading: Reading): Generator<unknown, unknown> {
-  const documents = tokens.filter((token) => token.type === "document");
-  const [only, second] = documents;
-  if (second !== undefined) reading.fault(second.offset, "Expected one document: delete what follows.");
-  if (only?.value?.type !== "block-map") return reading.plain(contents(tokens, reading), "");
-  const top = only.value;
-  reading.offsets.set("", top.offset);
-  for (const token of tokens) if (token.type !== "document") contents([token], reading);
-  const values = new Map<string, unknown>();
-  for (const item of top.items) {
-    const parts = partsOf(item.value);
-    for (const [at, part] of parts.entries()) {
-      // Without `value`, an item without one stays as it is.
-      const one = (part === undefined ? item : { ...item, value: part }) as (typeof top.items)[number];
-      const offset = item.key?.offset ?? top.offset;
-      const map = contents([{ ...only, value: { ...top, offset, items: [one] } }], reading);
-      const [pair] = isMap(map) ? map.items : [];
-      const key = isScalar(pair?.key) ? pair.key : undefined;
-      const name = wordOf(key?.value);
-      if (name in Object.prototype) reading.fault(key?.range?.[0] ?? 0, `${name} cannot be a key.`);
-      if (at === 0 && values.has(name)) reading.fault(key?.range?.[0] ?? 0, `The key ${name} is here twice.`);
-      if (at === 0 && key?.range) reading.offsets.set(name, key.range[0]);
-      const value = reading.plain(pair?.value, name, at * batch);
-      values.set(name, at === 0 ? value : joined(values.get(name), value, name, reading));
-      yield;
+  /** Adds a part of a list or map to what was read of it before. */
+  join(part: unknown, path: string, whole: unknown[] | Map<string, unknown>): void {
+    if (Array.isArray(whole)) {
+      if (Array.isArray(part)) for (const item of part) whole.push(item);
+      return;
+    }
+    for (const [name, value] of Object.entries(Object(part))) {
+      if (whole.has(name)) this.#twice(this.offsets.get(path === "" ? name : `${path}.${name}`) ?? 0, name);
+      whole.set(name, value);
     }
   }
-  return Object.fromEntries(values);
+
+  #twice(offset: number, name: string): void {
+    this.fault(offset, `The key ${name} is here twice.`);
+  }
+}
+
+/** Where a token is. `wrap`: the token in its document, alone in the lists and maps around it. */
+type Place = { path: string; depth: number; wrap(inner: CST.Token): CST.Document };
+type Tools = { reading: Reading; weights: Weights };
+type Collection = CST.BlockMap | CST.BlockSequence | CST.FlowCollection;
+type Item = Collection["items"][number];
+
+/** The value of a token: a long list or map is composed in parts. */
+function* compose(token: CST.Token, place: Place, tools: Tools): Generator<unknown, unknown> {
+  const { reading, weights } = tools;
+  const { path, depth, wrap } = place;
+  const read = (inner: CST.Token, first?: number) =>
+    reading.plain(within(contents([wrap(inner)], reading), depth), path, first);
+  if (!isCollection(token) || !isLong(weights, token)) return read(token);
+  const isSequence = token.type === "block-seq" || (token.type !== "block-map" && token.start.source === "[");
+  const whole = isSequence ? [] : new Map<string, unknown>();
+  for (const part of partsOf(token, tools)) {
+    if (reading.faults.length >= enoughFaults) return null;
+    yield;
+    const [item] = part.items;
+    const inner = item?.value ?? undefined;
+    if (item === undefined || inner === undefined || !isLong(weights, inner)) {
+      reading.join(read(withItems(token, part.items), part.first), path, whole);
+      continue;
+    }
+    if (isSequence && item.sep !== undefined) {
+      reading.fault(inner.offset, "Write this entry of the list in braces.");
+      return null;
+    }
+    // Without its value, for the place and the faults of its key.
+    const { value: _, ...bare } = item;
+    const names = read(withItems(token, [bare]), part.first);
+    const name = isSequence ? String(part.first) : (Object.keys(Object(names))[0] ?? "");
+    const below = {
+      path: path === "" ? name : `${path}.${name}`,
+      depth: depth + 1,
+      wrap: (each: CST.Token) => wrap(withItems(token, [{ ...item, value: each }])),
+    };
+    const value = yield* compose(inner, below, tools);
+    reading.join(isSequence ? [value] : Object.fromEntries([[name, value]]), path, whole);
+  }
+  return Array.isArray(whole) ? whole : Object.fromEntries(whole);
+}
+
+type Part = { first: number; items: Item[] };
+
+/** The items in parts of about a millisecond; a long item is a part of its own. */
+function* partsOf(token: Collection, { reading, weights }: Tools): Generator<Part> {
+  let part: Part = { first: 0, items: [] };
+  let weight = 0;
+  for (const [at, item] of token.items.entries()) {
+    const own = weights.get(item) ?? 0;
+    if (part.items.length > 0 && weight + own > maxPart) {
+      yield part;
+      part = { first: at, items: [] };
+      weight = 0;
+    }
+    if (token.type === "flow-collection") checkSeparators(token, at, reading);
+    part.items.push(part.items.length === 0 ? withoutComma(item) : item);
+    weight += own;
+  }
+  yield part;
+}
+
+/** The composer checks this within a part only. */
+function checkSeparators({ items }: CST.FlowCollection, at: number, reading: Reading): void {
+  const { start = [], key, sep, value } = items[at] ?? {};
+  const offset = start[0]?.offset ?? key?.offset ?? value?.offset ?? 0;
+  const isEmpty = !key && sep === undefined && value === undefined;
+  if (isEmpty) {
+    // The last one is what stands before the closing bracket.
+    if (at < items.length - 1) reading.fault(offset, "Unexpected empty item.");
+  } else if (at > 0 && !start.some(({ type }) => type === "comma"))
+    reading.fault(offset, "Missing , between items.");
+}
+
+function withoutComma(item: Item): Item {
+  return { ...item, start: item.start.filter(({ type }) => type !== "comma") };
+}
+
+function isCollection(token: CST.Token): token is Collection {
+  return token.type === "block-map" || token.type === "block-seq" || token.type === "flow-collection";
+}
+
+function withItems(token: Collection, items: readonly Item[]): Collection {
+  const [first] = items;
+  const offset = first?.start[0]?.offset ?? first?.key?.offset ?? token.offset;
+  // The items are of this collection.
+  const part = { ...token, items } as Collection;
+  return token.type === "flow-collection" ? part : { ...part, offset };
+}
+
+/** The node inside of so many lists and maps of one item. */
+function within(node: unknown, depth: number): unknown {
+  let inner = node;
+  for (let level = 0; level < depth; level++) {
+    if (isSeq(inner)) [inner] = inner.items;
+    else if (isMap(inner)) inner = inner.items[0]?.value;
+  }
+  return inner;
 }
 
 /** A key may be a number or null. */
@@ -125,31 +253,9 @@ function wordOf(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-function partsOf(value: CST.Token | null | undefined): (CST.Token | undefined)[] {
-  if (value?.type !== "block-seq" && value?.type !== "block-map") return [undefined];
-  const parts: CST.Token[] = [];
-  for (let at = 0; at < value.items.length; at += batch) {
-    const items = value.items.slice(at, at + batch);
-    const [first] = items;
-    const offset = first?.start[0]?.offset ?? first?.key?.offset ?? value.offset;
-    parts.push({ ...value, offset, items } as typeof value);
-  }
-  return parts;
-}
-
-function joined(before: unknown, more: unknown, path: string, reading: Reading): unknown {
-  if (Array.isArray(before) && Array.isArray(more)) return [...before, ...more];
-  const [known, added] = [Object(before), Object(more)];
-  for (const key of Object.keys(added)) {
-    if (Object.hasOwn(known, key)) {
-      reading.fault(reading.offsets.get(`${path}.${key}`) ?? 0, `The key ${key} is here twice.`);
-    }
-  }
-  return Object.fromEntries([...Object.entries(known), ...Object.entries(added)]);
-}
-
 function contents(tokens: Iterable<CST.Token>, reading: Reading): unknown {
-  const composer = new Composer({ version: "1.2", uniqueKeys: true, keepSourceTokens: false });
+  // The composer compares each key with all others: `plain` looks for keys that are there twice.
+  const composer = new Composer({ version: "1.2", uniqueKeys: false, keepSourceTokens: false });
   let found: unknown = null;
   for (const document of composer.compose(tokens)) {
     found = document.contents;

@@ -8,6 +8,7 @@ import { brand } from "../../brand.ts";
 import type { Actor } from "../audit/record.ts";
 import { atOnce } from "../http/heavy-work.ts";
 import { requireLockOf, type Reader, type Transaction } from "../store/database.ts";
+import { queryOne } from "../store/table.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import { serviceTokens } from "../store/tables/service-tokens.ts";
 import { users } from "../store/tables/users.ts";
@@ -37,14 +38,13 @@ export async function editPolicy<T>(
   edit: () => Promise<T>,
 ): Promise<T> {
   requireLockOf(tx, orgId);
-  const row = await policies.find(tx, { orgId });
+  const row = await raisePolicyVersion(tx, orgId, now);
   requireConfirmed(row);
   requireByHand(row);
   const tests = storedTests(row);
   const before = tests.length === 0 ? undefined : await stateIn(tx, orgId);
   const result = await edit();
   if (before !== undefined) requirePassing(tests, before, await stateIn(tx, orgId));
-  await raisePolicyVersion(tx, orgId, now);
   return result;
 }
 
@@ -61,16 +61,22 @@ function requirePassing(tests: readonly PolicyTest[], before: Tested, after: Tes
   if (broken.length > 0) throw testsFailed(broken, "The change is refused");
 }
 
-/** Drift begins with the first edit after an application. */
-const raised = `ON CONFLICT (org_id) DO UPDATE SET version = policies.version + 1,
-  drifted_at = CASE WHEN policies.text IS NULL THEN NULL ELSE coalesce(policies.drifted_at, excluded.created_at) END`;
+const guards = policies.pick("byFile", "tests", "unconfirmedUntil", "appliedBy");
+type Guards = Pick<PolicyRow, "byFile" | "tests" | "unconfirmedUntil" | "appliedBy">;
 
-async function raisePolicyVersion(tx: Transaction, orgId: number, now: number): Promise<void> {
-  await policies.upsert(tx, { orgId, version: 1, createdAt: now }, raised);
+/** Drift begins with the first edit after an application. */
+const raise = `INSERT INTO policies (org_id, version, created_at) VALUES ($1, 1, $2)
+  ON CONFLICT (org_id) DO UPDATE SET version = policies.version + 1,
+    drifted_at = CASE WHEN policies.text IS NULL THEN NULL ELSE coalesce(policies.drifted_at, excluded.created_at) END
+  RETURNING ${guards.select()}`;
+
+/** One statement for the version and what may refuse the edit, which undoes it: each statement costs every edit. */
+async function raisePolicyVersion(tx: Transaction, orgId: number, now: number): Promise<Guards | undefined> {
+  return queryOne(tx, guards, raise, [orgId, now]);
 }
 
 /** Throws policy_unconfirmed. */
-export function requireConfirmed(row: PolicyRow | undefined): void {
+export function requireConfirmed(row: Pick<PolicyRow, "unconfirmedUntil" | "appliedBy"> | undefined): void {
   if (row === undefined || row.unconfirmedUntil === null) return;
   const until = formatTime(row.unconfirmedUntil);
   throw new AppError(
@@ -83,7 +89,7 @@ export function requireConfirmed(row: PolicyRow | undefined): void {
   );
 }
 
-function requireByHand(row: PolicyRow | undefined): void {
+function requireByHand(row: Pick<PolicyRow, "byFile"> | undefined): void {
   if (row?.byFile !== true) return;
   throw new AppError("policy_by_file", "The policy of this organization is changed by its file only.", {
     hint: `Edit the file, then run \`${brand.executable} admin policy apply ORG FILE\`. \`${brand.executable} admin policy get ORG\` shows it.`,

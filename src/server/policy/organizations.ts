@@ -50,6 +50,8 @@ export const OrganizationPatch = v.strictObject({
   names_to_all: v.optional(v.boolean()),
   /** Whether nodes may report their paths. False: the stored ones are deleted. */
   path_reports: v.optional(v.boolean()),
+  /** Whether members need a second factor. */
+  second_factor_required: v.optional(v.boolean()),
   /** Whether the nodes of a user are revoked when the user is removed or disabled. */
   revoke_leaver_nodes: v.optional(v.boolean()),
 });
@@ -71,6 +73,7 @@ export const Organization = v.object({
   ca_rotation_auto: v.boolean(),
   names_to_all: v.boolean(),
   path_reports: v.boolean(),
+  second_factor_required: v.boolean(),
   revoke_leaver_nodes: v.boolean(),
   created_at: v.string(),
 });
@@ -108,6 +111,7 @@ const shown = organizations.pick(
   "rotationAuto",
   "namesToAll",
   "pathReports",
+  "secondFactor",
   "revokeLeaverNodes",
   "createdAt",
 );
@@ -132,6 +136,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     ca_rotation_auto: org.rotationAuto,
     names_to_all: org.namesToAll,
     path_reports: org.pathReports,
+    second_factor_required: org.secondFactor,
     revoke_leaver_nodes: org.revokeLeaverNodes,
     created_at: formatTime(org.createdAt),
   };
@@ -164,6 +169,7 @@ export async function createOrganization(
       certificateVersion: request.certificateVersion ?? 1,
       orderKeySealed,
       orderPublic: publicHalf(orderKey),
+      lighthousesRelay: true,
       createdAt: now,
     });
     for (const each of authorities) await insertAuthority(tx, id, each, now);
@@ -241,6 +247,7 @@ export async function patchOrganization(
         rotationAuto: after.ca_rotation_auto,
         namesToAll: after.names_to_all,
         pathReports: after.path_reports,
+        secondFactor: after.second_factor_required,
         revokeLeaverNodes: after.revoke_leaver_nodes,
         ...versionsOf(after),
       },
@@ -262,7 +269,7 @@ export async function patchOrganization(
 /** The fields that a request may change. */
 function changeable(org: Organization) {
   const { name, certificate_version, network6, alive_interval, config_overrides } = org;
-  const { ca_rotation_auto, names_to_all, path_reports, revoke_leaver_nodes } = org;
+  const { ca_rotation_auto, names_to_all, path_reports, second_factor_required, revoke_leaver_nodes } = org;
   return {
     name,
     certificate_version,
@@ -272,6 +279,7 @@ function changeable(org: Organization) {
     ca_rotation_auto,
     names_to_all,
     path_reports,
+    second_factor_required,
     revoke_leaver_nodes,
   };
 }
@@ -286,6 +294,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     ca_rotation_auto: patch.ca_rotation_auto ?? before.ca_rotation_auto,
     names_to_all: patch.names_to_all ?? before.names_to_all,
     path_reports: patch.path_reports ?? before.path_reports,
+    second_factor_required: patch.second_factor_required ?? before.second_factor_required,
     revoke_leaver_nodes: patch.revoke_leaver_nodes ?? before.revoke_leaver_nodes,
   };
 }

@@ -97,16 +97,18 @@ const GroupEntry = v.nullable(
   }),
 );
 
+/** Entries of each list. */
+const most = { groups: 2000, rules: 10_000, routes: 2000, relays: 1000, aliases: 1000, tests: 500 };
+const Route = v.strictObject({ network: PeerSide, via: NodeWord });
+
 /** A key that is absent is left alone by `apply`, also with `--prune`. */
 export const PolicyFile = v.strictObject({
-  groups: v.optional(v.pipe(v.record(GroupName, GroupEntry), v.maxEntries(2000))),
-  rules: v.optional(v.pipe(v.array(RuleEntry), v.maxLength(10_000))),
-  routes: v.optional(
-    v.pipe(v.array(v.strictObject({ network: PeerSide, via: NodeWord })), v.maxLength(2000)),
-  ),
-  relays: v.optional(v.pipe(v.array(NodeWord), v.maxLength(1000))),
-  aliases: v.optional(v.pipe(v.array(AliasEntry), v.maxLength(1000))),
-  tests: v.optional(v.pipe(v.array(TestEntry), v.maxLength(500))),
+  groups: v.optional(v.pipe(v.record(GroupName, GroupEntry), v.maxEntries(most.groups))),
+  rules: v.optional(v.pipe(v.array(RuleEntry), v.maxLength(most.rules))),
+  routes: v.optional(v.pipe(v.array(Route), v.maxLength(most.routes))),
+  relays: v.optional(v.pipe(v.array(NodeWord), v.maxLength(most.relays))),
+  aliases: v.optional(v.pipe(v.array(AliasEntry), v.maxLength(most.aliases))),
+  tests: v.optional(v.pipe(v.array(TestEntry), v.maxLength(most.tests))),
 });
 export type PolicyFile = v.InferOutput<typeof PolicyFile>;
 
@@ -126,16 +128,62 @@ export function* parsePolicy(text: string): Generator<unknown, ParsedPolicy> {
   if (typeof value !== "object" || Array.isArray(value)) {
     throw faulty([{ ...placeOf(""), message: "Expected keys such as groups and rules." }]);
   }
-  const result = v.safeParse(PolicyFile, value);
-  yield;
-  if (!result.success) {
-    throw faulty(result.issues.slice(0, 20).map((issue) => faultOf(issue, placeOf)));
-  }
-  return { file: result.output, placeOf };
+  return { file: yield* validate(value, placeOf), placeOf };
 }
 
-function faultOf(issue: v.BaseIssue<unknown>, placeOf: ParsedPolicy["placeOf"]): Fault {
-  const path = v.getDotPath(issue) ?? "";
+const maxFaults = 20;
+const partSize = 50;
+
+/** In parts: the schema makes an issue of each wrong item before it counts the items. */
+function* validate(value: object, placeOf: ParsedPolicy["placeOf"]): Generator<unknown, PolicyFile> {
+  const found: Fault[] = [];
+  const file = new Map<string, unknown>();
+  for (const [key, content] of Object.entries(value)) {
+    const limit = Object.entries(most).find(([name]) => name === key)?.[1];
+    const size = limit === undefined ? 1 : sizeOf(content);
+    if (limit !== undefined && size > limit) {
+      found.push({
+        ...placeOf(key),
+        message: `${key}: Expected at most ${limit} entries, and there are ${size}.`,
+      });
+      continue;
+    }
+    const outputs: unknown[] = [];
+    for (let first = 0; first === 0 || first < size; first += partSize) {
+      const part = limit === undefined ? null : partOf(content, first);
+      // Many issues take long: a long part tells its first one.
+      const abortEarly = JSON.stringify(part).length > maxPartText;
+      const result = v.safeParse(PolicyFile, Object.fromEntries([[key, part]]), { abortEarly });
+      yield;
+      for (const issue of result.issues ?? []) found.push(faultOf(issue, first, placeOf));
+      if (found.length >= maxFaults) throw faulty(found.slice(0, maxFaults));
+      if (result.success) outputs.push(...Object.values(result.output));
+    }
+    file.set(key, Array.isArray(content) ? outputs.flat() : Object.assign({}, ...outputs));
+  }
+  if (found.length > 0) throw faulty(found);
+  // The schema has seen each part.
+  return Object.fromEntries(file) as PolicyFile;
+}
+
+const maxPartText = 20_000;
+
+function sizeOf(content: unknown): number {
+  if (typeof content !== "object" || content === null) return 1;
+  return Array.isArray(content) ? content.length : Object.keys(content).length;
+}
+
+function partOf(content: unknown, first: number): unknown {
+  if (Array.isArray(content)) return content.slice(first, first + partSize);
+  if (typeof content !== "object" || content === null) return content;
+  return Object.fromEntries(Object.entries(content).slice(first, first + partSize));
+}
+/** `first`: the number of the part's first entry. */
+function faultOf(issue: v.BaseIssue<unknown>, first: number, placeOf: ParsedPolicy["placeOf"]): Fault {
+  const keys = (issue.path ?? []).map(({ key }, at) =>
+    at === 1 && typeof key === "number" ? first + key : key,
+  );
+  const path = keys.join(".");
   return { ...placeOf(path), message: `${path === "" ? "" : `${path}: `}${sentenceOf(issue, path)}` };
 }
 

@@ -17,13 +17,13 @@ type Deps = Pick<ServerOptions, "db" | "system" | "dataDirectory" | "retention">
 type Org = { id: number; slug: string };
 
 export type Budget = {
-  /** Throws organization_full if the organization may not store this request too. */
-  require(org: Org, request: object): Promise<void>;
+  /** Throws organization_full if the organization may not store this request too, and the request adds something. */
+  require(org: Org, request: object, grows: () => boolean | Promise<boolean>): Promise<void>;
   /** The same error as a value, for a caller who must not learn of it yet. */
   refusal(org: Org, request: object): Promise<AppError | undefined>;
 };
 
-/** Between measurements, this process adds what it admits. Other replicas and deletions are seen after this time. */
+/** Between measurements, this process adds what it admits, even if it replaces something. Other replicas and deletions are seen after this time. */
 const measuredMs = 300_000;
 /** At the limit, deletions are seen after this time. */
 const fullMs = 5000;
@@ -48,9 +48,9 @@ export function makeBudget(deps: Deps): Budget {
   };
   return {
     refusal,
-    async require(org, request) {
+    async require(org, request, grows) {
       const error = await refusal(org, request);
-      if (error !== undefined) throw error;
+      if (error !== undefined && (await grows())) throw error;
     },
   };
 }

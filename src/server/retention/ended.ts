@@ -5,6 +5,8 @@ import { keptVersions } from "../store/names.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Params } from "../store/database.ts";
 import { computed, integerOrNull, queryNumber, queryOne } from "../store/table.ts";
+import { idleMs } from "../store/tables/browser-sessions.ts";
+import { wrongCodesKeptMs } from "../store/tables/second-factors.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system">;
 
@@ -19,6 +21,9 @@ const batchSize = 500;
 export async function deleteEnded(deps: Deps, keptMs: number, isEnding: () => boolean): Promise<void> {
   const now = deps.system.now();
   await deleteWhere(deps, "refresh_tokens", "jti_hash", "expires_at < $1", [now], isEnding);
+  const idle = "ends_at <= $1 OR last_used_at <= $2";
+  await deleteWhere(deps, "browser_sessions", "id", idle, [now, now - idleMs], isEnding);
+  await deleteWhere(deps, "wrong_codes", "id", "at < $1", [now - wrongCodesKeptMs], isEnding);
   const settled = "next_at IS NULL AND created_at < $1";
   await deleteWhere(deps, "deliveries", "id", settled, [now - deliveriesMs], isEnding);
   await deleteWhere(deps, "retired_tokens", "token_hash", "retired_at < $1", [now - keptMs], isEnding);

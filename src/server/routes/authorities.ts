@@ -28,6 +28,7 @@ export function authorityRoutes(services: Services): Route[] {
       method: "POST",
       path: "ca/rotate/",
       access: "admin",
+      fresh: true,
       name: "ca_rotate",
       summary: "Replace the CAs while all tunnels stay up, or change a running rotation",
       takes: body(RotationRequest),

@@ -7,6 +7,7 @@ import { joinPage, redocPage, setupPage, signInPage, swaggerPage } from "../docs
 import { docsCookie, makeCookie } from "../http/cookies.ts";
 import { networkOf } from "../http/edge.ts";
 import { docsSessionS } from "../people/sessions.ts";
+import { provenAtSignIn } from "../people/second-factor.ts";
 import { cookieOfDevice, signIn } from "../people/sign-in.ts";
 import { body, nothing, route, type Reply, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
@@ -59,10 +60,11 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
           headers: { "Set-Cookie": "The session, and a cookie by which the device is known" },
         },
       },
-      errors: ["invalid_credentials"],
+      errors: ["invalid_credentials", "second_factor_required", "invalid_code"],
       async handle(call, input) {
         const { sessions, publicUrl } = services;
         const proven = await signIn(services, input, originOf(call));
+        await provenAtSignIn(services, proven, input.otp, call.address);
         const { userId, passwordHash } = proven;
         const token = await sessions.startDocs(userId, passwordHash, networkOf(call.address));
         const session = makeCookie(docsCookie, token, docsSessionS, publicUrl);

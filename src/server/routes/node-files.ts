@@ -8,6 +8,16 @@ import type { Services } from "../services.ts";
 import { isOnline } from "../store/nodes.ts";
 import { inTurnOf } from "./heavy.ts";
 
+/** For the declarations of routes. */
+export const filesHeaders = {
+  ETag: "Identifies these files",
+  "X-Config-Version": "The configuration version of these files",
+};
+export const notModified = {
+  description: "Nothing changed for this node: If-None-Match matches",
+  headers: { "X-Config-Version": "The current configuration version; the files are the same" },
+};
+
 type Headers = Record<string, string>;
 
 export function headersOf({ etag, configVersion }: NodeFiles): Headers {

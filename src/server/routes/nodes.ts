@@ -1,17 +1,9 @@
-// Routes for nodes: list, create, register, change, revoke; and the routes that nodes call (checkin, download_config).
+// Routes for nodes: list, create, register, change, revoke. routes/own-node.ts has those that nodes call.
 
 import type { ErrorCode } from "../../errors.ts";
 import * as v from "valibot";
 import { policyErrors } from "../policy/edits.ts";
-import {
-  CheckinAnswer,
-  CheckinRequest,
-  DownloadAnswer,
-  Node,
-  RegisterAnswer,
-  RegisterRequest,
-  RenewAnswer,
-} from "../../protocol.ts";
+import { Node, RegisterAnswer, RegisterRequest, RenewAnswer } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
 import { findNode } from "../store/nodes.ts";
@@ -25,25 +17,14 @@ import {
   renewNode,
   showOne,
 } from "../nodes/nodes.ts";
-import { endNode } from "../nodes/ephemeral.ts";
 import { mustOwn, requireMe } from "../nodes/node-owner.ts";
 import { Transfer, transferNode } from "../nodes/transfer.ts";
 import { adds } from "../retention/budget.ts";
 import { register } from "../nodes/register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
-import {
-  always,
-  body,
-  id,
-  nothing,
-  organizationRoute,
-  query,
-  type OrganizationCall,
-  type Reply,
-  type Route,
-} from "../http/route.ts";
+import { always, body, id, nothing, organizationRoute, query, type Route } from "../http/route.ts";
 import { inTurnOf } from "./heavy.ts";
-import { currentFiles, hasAlready, headersOf, jsonReply, tarReply } from "./node-files.ts";
+import { currentFiles, filesHeaders, hasAlready, headersOf, jsonReply, notModified } from "./node-files.ts";
 
 const ConfigAnswer = v.object({ config_version: v.number(), etag: v.string(), config_yml: v.string() });
 const Revocation = v.object({
@@ -56,14 +37,6 @@ const Revocation = v.object({
   total: v.number(),
   waiting_for: v.array(v.number()),
 });
-const filesHeaders = {
-  ETag: "Identifies these files",
-  "X-Config-Version": "The configuration version of these files",
-};
-const notModified = {
-  description: "Nothing changed for this node: If-None-Match matches",
-  headers: { "X-Config-Version": "The current configuration version; the files are the same" },
-};
 const NodeListQuery = v.strictObject({
   ...ListQuery.entries,
   revoked: v.optional(v.picklist(["true", "false"]), "false"),
@@ -73,7 +46,6 @@ const NodeListQuery = v.strictObject({
 const NodeDeletion = v.strictObject({
   reason: v.optional(v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(500))),
 });
-const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
 
 export function nodeRoutes(services: Services): Route[] {
   return [
@@ -81,7 +53,6 @@ export function nodeRoutes(services: Services): Route[] {
     ...itemRoutes(services),
     transferRoute(services),
     ...certificateRoutes(services),
-    ...nodesOwnRoutes(services),
   ];
 }
 
@@ -91,6 +62,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "GET",
       path: "nodes/",
       access: "member",
+      scope: "nodes",
       name: "nodes_list",
       summary:
         "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user",
@@ -106,6 +78,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "POST",
       path: "nodes/",
       access: "admin",
+      scope: "nodes",
       name: "nodes_create",
       summary: "Create a node before its machine registers",
       grows: always,
@@ -121,6 +94,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "POST",
       path: "nodes/register/",
       access: "register",
+      scope: "nodes",
       name: "nodes_register",
       summary: "Register a machine with its public keys",
       takes: body(RegisterRequest),
@@ -150,6 +124,7 @@ function collectionRoutes(services: Services): Route[] {
       method: "GET",
       path: "revocations/",
       access: "member",
+      scope: "nodes",
       name: "revocations_list",
       summary:
         "Revoked nodes, and how many nodes have applied each revocation; `waiting_for` lists at most 100 that have not",
@@ -178,6 +153,7 @@ function itemRoutes(services: Services): Route[] {
       method: "GET",
       path,
       access: "member",
+      scope: "nodes",
       name: "nodes_retrieve",
       summary: "One node",
       takes: nothing,
@@ -191,6 +167,7 @@ function itemRoutes(services: Services): Route[] {
       method: "PATCH",
       path,
       access: "admin",
+      scope: "nodes",
       name: "nodes_partial_update",
       summary: "Change a node. If its certificate changes, a new one is issued",
       grows: async ({ name, config_overrides: configOverrides }, call) =>
@@ -206,6 +183,7 @@ function itemRoutes(services: Services): Route[] {
       method: "DELETE",
       path,
       access: "own",
+      scope: "nodes",
       name: "nodes_destroy",
       summary:
         "Revoke a node: an administrator any node, a member only their own. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
@@ -223,6 +201,7 @@ function itemRoutes(services: Services): Route[] {
       method: "GET",
       path: `${path}config/`,
       access: "member",
+      scope: "nodes",
       name: "nodes_config",
       summary: "The node's current configuration",
       takes: nothing,
@@ -273,6 +252,7 @@ function certificateRoutes(services: Services): Route[] {
       method: "POST",
       path: `${path}restore/`,
       access: "admin",
+      scope: "nodes",
       name: "nodes_restore",
       summary: "Restore a revoked node",
       takes: body(v.strictObject({})),
@@ -290,6 +270,7 @@ function certificateRoutes(services: Services): Route[] {
       method: "POST",
       path: `${path}renew_cert/`,
       access: "admin",
+      scope: "nodes",
       name: "nodes_renew_cert",
       summary: "Renew the node's certificates",
       takes: body(v.strictObject({})),
@@ -305,85 +286,4 @@ function certificateRoutes(services: Services): Route[] {
       },
     }),
   ];
-}
-
-/** The routes that nodes call themselves. */
-function nodesOwnRoutes(services: Services): Route[] {
-  return [
-    organizationRoute({
-      method: "GET",
-      path: `nodes/${id}/download_config/`,
-      access: "member",
-      node: true,
-      name: "nodes_download_config",
-      summary: "All files of a node; 304 if If-None-Match matches",
-      takes: query(DownloadQuery),
-      answers: {
-        200: { description: "The files", schema: DownloadAnswer, headers: filesHeaders },
-        304: notModified,
-      },
-      errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
-      async handle(call, { format }) {
-        const files = await currentFiles(services, call);
-        const headers = headersOf(files);
-        if (hasAlready(call, files)) {
-          // The node has these files already, so it has applied the current version.
-          if (call.caller.kind === "node") {
-            await services.checkins.takeApplied(call.org, call.id(), files.configVersion);
-          }
-          return { status: 304, headers };
-        }
-        return inTurnOf(services, call, async () =>
-          format === "tar" ? tarReply(services, files, headers) : jsonReply(await files.answer(), headers),
-        );
-      },
-    }),
-    organizationRoute({
-      method: "POST",
-      path: `nodes/${id}/checkin/`,
-      access: "admin",
-      node: true,
-      direct: true,
-      quiet: true,
-      held: true,
-      name: "nodes_checkin",
-      summary: "Report that the node is alive. `Prefer: wait=N` holds the answer until there is news",
-      takes: body(CheckinRequest),
-      answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
-      errors: ["not_found", "node_revoked", "conflict"],
-      handle(call, input) {
-        if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
-        const isPlain = input.probe === undefined && input.paths === undefined && call.waitS === 0;
-        const known = isPlain ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
-        return known === undefined ? checkIn(services, call, input) : { body: known };
-      },
-    }),
-  ];
-}
-
-/** Nothing but the node's own token can end its membership here: an administrator deletes nodes, with a reason. */
-async function leave(services: Services, call: OrganizationCall, input: CheckinRequest): Promise<Reply> {
-  const answer = await services.checkins.checkin(call.org, call.id(), input);
-  if (!(await endNode(services, call.org, call.id(), actorOf(call))))
-    await revokeNode(services, call.org, call.id(), actorOf(call), "left the organization");
-  return { body: { ...answer, left: true } };
-}
-
-async function checkIn(
-  { checkins, probes, pathReports }: Services,
-  call: OrganizationCall,
-  input: CheckinRequest,
-): Promise<Reply> {
-  const { org, request, waitS, caller } = call;
-  if (input.probe !== undefined) await probes.send(call.id(), call.address, input.probe);
-  // Only the node itself knows its paths.
-  const taken =
-    input.paths === undefined || caller.kind !== "node"
-      ? {}
-      : { paths: await pathReports.take(org.id, caller.nodeId, input.paths) };
-  const answer =
-    waitS === 0
-      ? await checkins.checkin(org, call.id(), input)
-      : await checkins.held(org, call.id(), input, { waitS, aborted: request.signal });
-  return { body: { ...answer, ...taken } };
 }

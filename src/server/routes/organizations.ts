@@ -88,6 +88,7 @@ export function organizationRoutes(services: Services): Route[] {
       method: "PATCH",
       path: "",
       access: "admin",
+      fresh: true,
       name: "org_partial_update",
       summary: "Change an organization",
       grows: async ({ name, config_overrides }, { org }) =>
@@ -109,6 +110,7 @@ export function organizationRoutes(services: Services): Route[] {
       method: "DELETE",
       path: "",
       access: "owner",
+      fresh: true,
       name: "org_destroy",
       summary: "Delete an organization and revoke all its nodes",
       takes: nothing,

@@ -14,6 +14,7 @@ export function pathRoutes({ db, publicUrl }: Services): Route[] {
       method: "GET",
       path: "paths/",
       access: "admin",
+      scope: "nodes",
       name: "paths_list",
       summary:
         "How nodes reach their peers, as they reported last. `search` looks in the names of the reporting nodes",
@@ -25,6 +26,7 @@ export function pathRoutes({ db, publicUrl }: Services): Route[] {
       method: "GET",
       path: `nodes/${id}/peers/`,
       access: "admin",
+      scope: "nodes",
       name: "nodes_peers",
       summary: "How a node reaches its peers, as it reported last",
       takes: query(PathQuery),

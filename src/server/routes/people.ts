@@ -1,6 +1,7 @@
 // Routes for people: sign-in and sign-out, the own user, invitations.
 
 import * as v from "valibot";
+import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { paths, TokenPair, TokenRequest } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
@@ -26,7 +27,7 @@ const SetupRequest = v.strictObject({
   password: NewPassword,
 });
 const Joined = v.object({ email: v.string(), org_slug: v.string() });
-const Me = v.object({ id: v.number(), email: v.string(), is_staff: v.boolean() });
+export const Me = v.object({ id: v.number(), email: v.string(), is_staff: v.boolean() });
 
 export function peopleRoutes(services: Services): Route[] {
   return [...sessionRoutes(services), ...userRoutes(services)];
@@ -41,7 +42,7 @@ function sessionRoutes(services: Services): Route[] {
       access: "public",
       guesses: true,
       name: "token_create",
-      summary: "Sign in with e-mail and password",
+      summary: "Sign in with e-mail and password, and with `otp` if the answer was `second_factor_required`",
       takes: body(TokenRequest),
       answers: {
         200: {
@@ -53,7 +54,7 @@ function sessionRoutes(services: Services): Route[] {
           },
         },
       },
-      errors: ["invalid_credentials", "throttled"],
+      errors: ["invalid_credentials", "second_factor_required", "invalid_code", "throttled"],
       handle: (call, input) => signInForTokens(services, input, originOf(call)),
     }),
     route({
@@ -103,6 +104,7 @@ function userRoutes(services: Services): Route[] {
       method: "POST",
       path: "/api/user/password/",
       access: "person",
+      fresh: true,
       name: "user_password_create",
       summary: "Change the password. All sessions end and must sign in again",
       takes: body(PasswordRequest),
@@ -145,7 +147,9 @@ export function originOf({ address, request }: Pick<Call, "address" | "request">
   return { address, cookies: cookiesOf(request) };
 }
 
-function personOf({ caller }: Call) {
+export function personOf({ caller }: Call) {
   if (caller.kind === "person") return caller;
-  throw new AppError("permission_denied", "Only people may call this; a service token may not.");
+  throw new AppError("permission_denied", "Only a signed-in user may call this.", {
+    hint: `It concerns your own sign-in: use \`${brand.executable} login\` first, or a browser.`,
+  });
 }

@@ -95,6 +95,7 @@ function serviceTokenRoutes(services: Services): Route[] {
       method: "POST",
       path: "service_tokens/",
       access: "admin",
+      fresh: true,
       name: "service_tokens_create",
       summary: "Create a token for a program. It is shown once",
       grows: always,
@@ -114,6 +115,8 @@ type Tokens = {
   item: Schema;
   creation: Route;
 };
+
+const revokesNodes = ({ url }: Request) => new URL(url).searchParams.get("revoke_nodes") === "true";
 
 /** The routes of both kinds of tokens: list, read, revoke. */
 function tokenRoutes({ services, listed, path, kind, item, creation }: Tokens): Route[] {
@@ -155,6 +158,7 @@ function tokenRoutes({ services, listed, path, kind, item, creation }: Tokens): 
       method: "DELETE",
       path: `${path}${id}/`,
       access: "admin",
+      fresh: kind === "service_token" ? true : revokesNodes,
       name: `${name}_destroy`,
       summary: `Revoke a ${what}. Its nodes and webhooks stay, unless ?revoke_nodes=true and ?revoke_webhooks=true`,
       takes: query(TokenDeletion),

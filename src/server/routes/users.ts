@@ -43,6 +43,7 @@ export function userRoutes(services: Services): Route[] {
       method: "POST",
       path,
       access: "staff",
+      fresh: true,
       name: "users_create",
       summary: "Create a user. Organizations add the user without an invitation",
       takes: body(UserRequest),
@@ -67,6 +68,7 @@ export function userRoutes(services: Services): Route[] {
       method: "PATCH",
       path: one,
       access: "staff",
+      fresh: true,
       name: "users_partial_update",
       summary:
         "Disable a user, which ends the sessions, or enable the user again. Tokens and nodes stay unless revoke_tokens and revoke_nodes are true; the answer lists them",

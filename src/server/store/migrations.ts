@@ -7,6 +7,7 @@ import type { Database, Reader, Transaction } from "./database.ts";
 import { readMeta, setMeta } from "./meta.ts";
 import { queryNumber } from "./table.ts";
 import { authorities } from "./tables/authorities.ts";
+import { browserSessions } from "./tables/browser-sessions.ts";
 import { certificates } from "./tables/certificates.ts";
 import { deliveries } from "./tables/deliveries.ts";
 import { events } from "./tables/events.ts";
@@ -30,6 +31,7 @@ import { notices } from "./tables/notices.ts";
 import { refreshTokens } from "./tables/refresh-tokens.ts";
 import { registrationTokens } from "./tables/registration-tokens.ts";
 import { liveReplicas, replicas } from "./tables/replicas.ts";
+import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
 import { retiredTokens } from "./tables/retired-tokens.ts";
 import { serviceTokens } from "./tables/service-tokens.ts";
 import { users } from "./tables/users.ts";
@@ -119,6 +121,14 @@ const steps: readonly (readonly string[])[] = [
   ],
   [...policies.create],
   [organizations.add("pathReports"), ...pathTable.create],
+  [organizations.add("lighthousesRelay")],
+  [...browserSessions.create],
+  [
+    ...[totpSecrets, recoveryCodes, wrongCodes].flatMap(({ create }) => create),
+    refreshTokens.add("factorAt"),
+    organizations.add("secondFactor"),
+  ],
+  [serviceTokens.add("scopes"), serviceTokens.add("networks")],
   [
     nodes.add("ownerId"),
     nodes.add("ownerKnown"),

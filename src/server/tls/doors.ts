@@ -8,12 +8,13 @@ import type { Network } from "../../ip.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../system.ts";
 import type { ListenAddress } from "../http/edge.ts";
+import type { Edge } from "../http/exchange.ts";
 import type { AcmeOptions } from "../options.ts";
 import { challengeOf } from "../store/acme-state.ts";
 import type { Database } from "../store/database.ts";
 import { publicUrlOf, readMeta, setMeta } from "../store/meta.ts";
 import { queryNumber } from "../store/table.ts";
-import { makeListeners, tlsFromFiles, type Listeners } from "./listeners.ts";
+import { makeListeners, tlsFromFiles, type Application, type Listeners } from "./listeners.ts";
 import type { OwnTls } from "./own-tls.ts";
 
 export type AcmeTls = {
@@ -22,6 +23,8 @@ export type AcmeTls = {
   challengeListen?: ListenAddress;
   /** Where nodes that pinned the own CA find it; "none": there are no such nodes. Without it: its former port. */
   ownCaListen?: ListenAddress | "none";
+  /** Tell these nodes to trust the public certificate. */
+  movesNodes?: boolean;
 };
 
 export type DoorOptions = {
@@ -96,7 +99,7 @@ async function openAcmeDoors(options: DoorOptions, acme: AcmeTls, deps: Deps): P
     },
     answerWith(app) {
       // The other listener writes what is in memory, after the last answer of both.
-      pinned?.answerWith({ ...app, flush: async () => undefined });
+      pinned?.answerWith({ ...byOwnCa(app), flush: async () => undefined });
       door.answerWith(app);
     },
     async stop() {
@@ -104,6 +107,19 @@ async function openAcmeDoors(options: DoorOptions, acme: AcmeTls, deps: Deps): P
       await pinned?.stop();
       await door.stop();
     },
+  };
+}
+
+/** The same application, which knows that these requests came by the listener of the own CA. */
+function byOwnCa(app: Application): Application {
+  const marked = (edge: Edge): Edge => ({ ...edge, isOwnCa: true });
+  return {
+    ...app,
+    fetch: (request, edge) => app.fetch(request, marked(edge)),
+    direct: app.direct.map((route) => ({
+      ...route,
+      answer: (request, edge, params) => route.answer(request, marked(edge), params),
+    })),
   };
 }
 

@@ -29,7 +29,7 @@ export type ListenOptions = {
 };
 
 /** The application behind the listener. */
-type Application = {
+export type Application = {
   fetch(request: Request, edge: Edge): Response | Promise<Response>;
   /** Routes that the listener calls directly. If `answer` returns undefined, `fetch` answers. */
   direct: readonly {

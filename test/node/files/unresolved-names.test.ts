@@ -2,12 +2,16 @@
 // is left out until the name has an address.
 
 import { expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { followOnce } from "../../../src/node/contact/follow.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
+import { localApiSection } from "../../../src/node/files/config-file.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
+import { rewriteConfig } from "../../../src/node/files/rewrite-config.ts";
 import { engine, followEdge, hasEngine, makeControl, syncNow } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
-import { isMap, type YamlMap } from "../../../src/yaml.ts";
+import { isMap, stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
 
 const here = useSentConfig();
 const blocked = "a".repeat(64);
@@ -75,4 +79,28 @@ test("a check-in without news adds a setting as soon as its name has an address"
   const state = readSyncState(here.organization.directory);
   expect([state?.left_out, state?.unresolved]).toEqual([[], undefined]);
   expect((await followOnce(here.organization, edge, { waitS: 0 })).sync).toBeUndefined();
+});
+
+test("a healed tunnel does not bring back a name that the engine would refuse", async () => {
+  here.world.system.lookup = async () => [];
+  send();
+  await here.sync();
+  const { directory, slug } = here.organization;
+  // As for an engine with a control socket.
+  const present = { ...here.present(), local_api: localApiSection(directory) };
+  writeFileSync(join(directory, "config.yml"), stringifyYaml(present));
+  expect(rewriteConfig({ directory, slug }, [], { denied: ["203.0.113.7"] })).toBe(true);
+  expect(here.section("lighthouse")["remote_allow_list"]).toMatchObject({ "203.0.113.7/32": false });
+  expect(here.present()).not.toHaveProperty("stats");
+  expect(here.section("lighthouse")["advertise_addrs"]).toEqual([addresses[0], addresses[2]]);
+});
+
+test("doctor names the settings that were left out, and no change that is not applied", async () => {
+  here.world.system.lookup = async () => [];
+  send();
+  await here.sync();
+  const { stdout } = await here.world.agent(["doctor"]);
+  const line = stdout.split("\n").find((each) => each.includes("acme configuration"));
+  expect(line).toContain("graphite.example has no address");
+  expect(line).toContain("gone.example has no address");
 });

@@ -4,7 +4,7 @@
 import { expect, test } from "bun:test";
 import type { LocalChanges } from "../../../src/node/files/local-changes.ts";
 import { Healer } from "../../../src/node/health/healer.ts";
-import type { PeerSeen, Seen } from "../../../src/node/health/healing.ts";
+import type { PeerSeen, Seen } from "../../../src/node/health/seen.ts";
 import { readHealing, writeHealing } from "../../../src/node/health/saved-healing.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
@@ -19,7 +19,10 @@ function makeHealer(options: { fails?: number; inherited?: LocalChanges; saved?:
   const healer = new Healer(
     {
       slug: "acme",
-      api: { closeTunnel: async (address) => (done.push(`close ${address}`), true) },
+      api: {
+        closeTunnel: async (address) => (done.push(`close ${address}`), true),
+        createTunnel: async (address) => (done.push(`create ${address}`), true),
+      },
       apply: async (changes) => {
         if (fails-- > 0) throw new Error("the engine is busy");
         done.push(`apply ${JSON.stringify(changes)}`);
@@ -40,11 +43,19 @@ function look(now: number, index: number, answeredAt = 0): Seen {
     isLighthouse: false,
     isBroken: now - answeredAt > 13 * second,
     answeredAt,
-    tunnel: { index, remote: "203.0.113.7:4242", counter: 1 },
+    tunnel: { index, remote: "203.0.113.7:4242", relays: [], counter: 1 },
     ...change,
   });
-  const lighthouse = { address: "10.77.0.1", isLighthouse: true, isBroken: false, answeredAt: now };
-  return { now, peers: [peer({}), peer(lighthouse)], relays: ["10.77.0.1"], kept: [] };
+  const tunnel = { index: 1, remote: "203.0.113.1:4242", relays: [], counter: 1 };
+  const lighthouse = { address: "10.77.0.1", isLighthouse: true, isBroken: false, answeredAt: now, tunnel };
+  return {
+    now,
+    peers: [peer({}), peer(lighthouse)],
+    relays: ["10.77.0.1"],
+    kept: [],
+    own: "10.77.0.9",
+    candidates: new Map(),
+  };
 }
 
 test("closes, denies by a reload, closes again so that the relay is used, and asks for another look meanwhile", async () => {
@@ -68,6 +79,15 @@ test("a change that fails is tried again with the next look", async () => {
   expect(done).toEqual(["close 10.77.0.7"]);
   await healer.step(look(21 * second, 2));
   expect(done.slice(1)).toEqual(['apply {"denied":["203.0.113.7"]}', "close 10.77.0.7"]);
+});
+
+test("a change that fails for an hour is tried with growing pauses", async () => {
+  const { healer, said } = makeHealer({ fails: 10_000 });
+  await healer.step(look(14 * second, 1));
+  for (let now = 20 * second; now < 60 * minute; now += second) await healer.step(look(now, 2));
+  const failures = said.filter((text) => text === "Cannot change the paths of tunnels");
+  expect(failures.length).toBeGreaterThan(10);
+  expect(failures.length).toBeLessThan(30);
 });
 
 test("what an earlier process denied without leaving its knowledge is tried again after five minutes", async () => {
@@ -104,4 +124,26 @@ test("without a saved state, and with a damaged one, healing begins anew", async
   expect(readHealing(directory.path, "acme", clock)).toBeUndefined();
   await Bun.write(`${directory.path}/acme.healing.json`, '{"at":0}');
   expect(readHealing(directory.path, "acme", clock)).toBeUndefined();
+});
+
+test("a tunnel through a lost relay is closed and made again, before the relay's own tunnel", async () => {
+  const { healer, done, said } = makeHealer();
+  const at = (now: number): Seen => {
+    const { peers, ...rest } = look(now, 1);
+    const [peer, lighthouse] = peers;
+    if (peer === undefined || lighthouse === undefined) throw new Error("Two peers");
+    const address = "10.77.0.2";
+    const relay = { ...lighthouse, address, isLighthouse: false, isBroken: true, answeredAt: 0 };
+    const tunnel = { index: 5, remote: undefined, relays: [address], counter: 1 };
+    return { ...rest, relays: [address], peers: [{ ...peer, isBroken: false, tunnel }, lighthouse, relay] };
+  };
+  expect(await healer.step(at(14 * second))).toEqual(["10.77.0.1"]);
+  await healer.step(at(16 * second));
+  await healer.step(at(17 * second));
+  expect(done).toContain("close 10.77.0.7");
+  expect(done.slice(done.indexOf("close 10.77.0.7"))).toContain("create 10.77.0.7");
+  expect(done).not.toContain("close 10.77.0.2");
+  expect(said).toContain("The relay of a tunnel is lost: closing it");
+  await healer.step(at(20 * second));
+  expect(done.at(-1)).toBe("close 10.77.0.2");
 });

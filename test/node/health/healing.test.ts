@@ -5,13 +5,12 @@ import {
   decide,
   givenUp,
   initialHealing,
-  isHealing,
   mostDenials,
+  urgentFor,
   type Action,
   type HealingState,
-  type PeerSeen,
-  type Seen,
 } from "../../../src/node/health/healing.ts";
+import type { PeerSeen, Seen } from "../../../src/node/health/seen.ts";
 
 const second = 1000;
 const minute = 60 * second;
@@ -22,7 +21,7 @@ const lighthouse = (now: number): PeerSeen => ({
   isLighthouse: true,
   isBroken: false,
   answeredAt: now - second,
-  tunnel: { index: 1, remote: "203.0.113.1:4242", counter: 1 },
+  tunnel: { index: 1, remote: "203.0.113.1:4242", relays: [], counter: 1 },
 });
 
 /** A world of one peer whose answers depend on what was done. */
@@ -55,7 +54,9 @@ class World {
       isLighthouse: false,
       isBroken: this.answeredAt !== undefined && silent > 13 * second && silent < 10 * minute,
       answeredAt: this.answeredAt,
-      tunnel: this.isOnline ? { index: this.index, remote: this.remote, counter: this.now } : undefined,
+      tunnel: this.isOnline
+        ? { index: this.index, remote: this.remote, relays: [], counter: this.now }
+        : undefined,
     };
   }
 
@@ -67,6 +68,8 @@ class World {
       peers: [lighthouse(this.now), this.peer()],
       relays: ["10.77.0.1"],
       kept: ["203.0.113.1"],
+      own: "10.77.0.9",
+      candidates: new Map(),
       ...this.seen,
     };
     const { state, actions } = decide(this.state, seen);
@@ -155,6 +158,22 @@ describe("a path that is lost in one direction", () => {
     });
   }
 
+  test("nothing is denied if a peer that answers has the same address: behind one router, or a forged one", () => {
+    const world = oneWay();
+    for (const end = world.now + 30 * minute; world.now < end;) {
+      const neighbor: PeerSeen = {
+        ...lighthouse(world.now),
+        address: "10.77.0.8",
+        isLighthouse: false,
+        tunnel: { index: 3, remote: "203.0.113.7:51234", relays: [], counter: 1 },
+      };
+      world.seen = { peers: [lighthouse(world.now), world.peer(), neighbor] };
+      world.step();
+    }
+    expect(world.count("close")).toBeGreaterThan(0);
+    expect(world.count("tell", "denied")).toBe(0);
+  });
+
   test("a denial without effect is lifted at once", () => {
     const world = new World(({ now, start }) => now - start < 5 * second).run(2 * minute);
     expect(world.count("tell", "denied")).toBeGreaterThan(0);
@@ -203,7 +222,7 @@ test("100 peers that refuse ICMP for 24 hours: no tunnel is closed", () => {
     isLighthouse: false,
     isBroken: false,
     answeredAt: undefined,
-    tunnel: { index: at, remote: `198.51.100.${at}:4242`, counter: at },
+    tunnel: { index: at, remote: `198.51.100.${at}:4242`, relays: [], counter: at },
   }));
   for (let now = 0; now < 24 * 60 * minute; now += 5 * second) {
     const { state: next, actions } = decide(state, {
@@ -211,6 +230,8 @@ test("100 peers that refuse ICMP for 24 hours: no tunnel is closed", () => {
       peers: [lighthouse(now), ...quiet],
       relays: ["10.77.0.1"],
       kept: [],
+      own: "10.77.0.9",
+      candidates: new Map(),
     });
     state = next;
     all.push(...actions);
@@ -233,10 +254,22 @@ test("at most ten closings a minute and twenty denied addresses", () => {
         isLighthouse: false,
         isBroken: true,
         answeredAt: start - 14 * second,
-        tunnel: { index: indexes.get(address) ?? at, remote: `198.51.100.${at}:4242`, counter: 1 },
+        tunnel: {
+          index: indexes.get(address) ?? at,
+          remote: `198.51.100.${at}:4242`,
+          relays: [],
+          counter: 1,
+        },
       };
     });
-    const seen = { now, peers: [lighthouse(now), ...peers], relays: ["10.77.0.1"], kept: [] };
+    const seen = {
+      now,
+      peers: [lighthouse(now), ...peers],
+      relays: ["10.77.0.1"],
+      kept: [],
+      own: "10.77.0.9",
+      candidates: new Map(),
+    };
     const { state: next, actions } = decide(state, seen);
     state = next;
     for (const action of actions) {
@@ -259,10 +292,10 @@ describe("a relayed tunnel", () => {
     isLighthouse: false,
     isBroken: false,
     answeredAt: undefined,
-    tunnel: { index: 7, remote: undefined, counter },
+    tunnel: { index: 7, remote: undefined, relays: [], counter },
   });
   const look = (state: HealingState, now: number, ...peers: PeerSeen[]) =>
-    decide(state, { now, peers, relays: [], kept: [] });
+    decide(state, { now, peers, relays: [], kept: [], own: "10.77.0.9", candidates: new Map() });
 
   test("tries the direct path often while it is quiet, and by the engine's default while it is busy", () => {
     let { state, actions } = look(initialHealing, 1_000_000, relayed(5));
@@ -280,6 +313,17 @@ describe("a relayed tunnel", () => {
     expect(actions).toEqual([{ do: "apply", denied: [], tryPromote: undefined, close: [] }]);
   });
 
+  test("tries the direct path within seconds after another tunnel became direct", () => {
+    let { state, actions } = look(initialHealing, 1_000_000, relayed(5));
+    // Direct for over a minute: the default comes back, and just after it a tunnel is relayed again.
+    ({ state, actions } = look(state, 1_061_000));
+    expect(actions).toMatchObject([{ do: "apply", tryPromote: undefined }]);
+    ({ state, actions } = look(state, 1_062_000, relayed(5)));
+    expect(actions).toEqual([]);
+    ({ state, actions } = look(state, 1_077_000, relayed(6)));
+    expect(actions).toMatchObject([{ do: "apply", tryPromote: 2 }]);
+  });
+
   test("of a peer whose address is denied does not", () => {
     const denials = [{ peer: "10.77.0.7", underlay: "203.0.113.7", until: 9_000_000 }];
     expect(look({ ...initialHealing, denials }, 1_000_000, relayed(5)).actions).toEqual([]);
@@ -288,5 +332,5 @@ describe("a relayed tunnel", () => {
 
 test("an attempt asks for another look soon", () => {
   const world = new World(({ now, start }) => now - start < 5 * second).run(20 * second);
-  expect(isHealing(world.state)).toEqual(["10.77.0.7"]);
+  expect(urgentFor(world.state, { now: world.now, peers: [world.peer()] })).toEqual(["10.77.0.7"]);
 });

@@ -11,21 +11,15 @@ import type { TestServer } from "../../support/server.ts";
 
 let server: TestServer;
 let org: Organization;
-let admin: string;
-useNumbered((made) => ({ server, org, admin } = made));
+const { call } = useNumbered((made) => ({ server, org } = made));
 
-const send = (method: string, path: string, body?: unknown) =>
-  server.send(method, `/api/org/${org.slug}/${path}`, {
-    token: admin,
-    ...(body === undefined ? {} : { body }),
-  });
-const create = (body: unknown) => send("POST", "names/", body);
-const list = async () => v.parse(v.array(Alias), (await send("GET", "names/")).json);
+const create = (body: unknown) => call("POST", "names/", body);
+const list = async () => v.parse(v.array(Alias), (await call("GET", "names/")).json);
 
 test("an alias never takes the name of a node, also of one that is not registered yet, or its stated form", async () => {
   const beta = await registerNode(server, org, "beta");
   await registerNode(server, org, "10");
-  await send("POST", "nodes/", { name: "planned" });
+  await call("POST", "nodes/", { name: "planned" });
   for (const name of ["beta", "planned", "n-10"]) {
     expect([name, ...codeOf(await create({ name, node: beta.id }))]).toEqual([name, 409, "name_taken"]);
   }
@@ -36,7 +30,7 @@ test("two aliases cannot have one name, until the first is deleted", async () =>
   const first = await create({ name: "db", node: beta.id });
   expect(first.status).toBe(201);
   expect(codeOf(await create({ name: "db", node: beta.id }))).toEqual([409, "name_taken"]);
-  expect((await send("DELETE", `names/${v.parse(Alias, first.json).id}/`)).status).toBe(204);
+  expect((await call("DELETE", `names/${v.parse(Alias, first.json).id}/`)).status).toBe(204);
   expect((await create({ name: "db", node: beta.id })).status).toBe(201);
 });
 
@@ -50,7 +44,7 @@ test.each([["10"], ["Db"], ["db.corp"], ["-db"], [""], ["a".repeat(64)], ["any"]
 
 test("an alias names an address only within a subnet of its node", async () => {
   const gateway = await registerNode(server, org, "gateway");
-  await send("PATCH", `nodes/${gateway.id}/`, { subnets: ["192.168.1.0/24"] });
+  await call("PATCH", `nodes/${gateway.id}/`, { subnets: ["192.168.1.0/24"] });
   for (const address of ["192.168.2.1", "10.77.0.1", "192.168.1", "192.168.1.0/24", "localhost", "::1"]) {
     const refused = await create({ name: "printer", node: gateway.id, address });
     expect([address, ...codeOf(refused)]).toEqual([address, 400, "validation_failed"]);
@@ -62,7 +56,7 @@ test("an alias names an address only within a subnet of its node", async () => {
 
 test("an alias needs a node of the organization that is not revoked", async () => {
   const beta = await registerNode(server, org, "beta");
-  await send("DELETE", `nodes/${beta.id}/`);
+  await call("DELETE", `nodes/${beta.id}/`);
   for (const node of [beta.id, 999_999])
     expect(codeOf(await create({ name: "db", node }))).toEqual([400, "validation_failed"]);
 });
@@ -76,7 +70,7 @@ test("an alias gives way to a node that gets its name, and returns with the node
   expect(await list()).toMatchObject([{ name: "db", is_shadowed: true }]);
   const second = await fetchNames(alpha, first.hosts);
   expect(second.hosts).toMatchObject({ nodes: [{ name: "alpha" }, { name: "db" }], aliases: [] });
-  await send("PATCH", `nodes/${db.id}/`, { name: "database" });
+  await call("PATCH", `nodes/${db.id}/`, { name: "database" });
   expect(await list()).toMatchObject([{ name: "db", is_shadowed: false }]);
   expect((await fetchNames(alpha, second.hosts)).hosts.aliases).toMatchObject([{ name: "db" }]);
 });

@@ -9,38 +9,26 @@ import { firstRules, testable } from "../../../src/server/policy/firewall.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { expectedNames, fetchNames, shownNames } from "../../support/names.ts";
-import { checkinOf, codeOf, countOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import { checkinOf, codeOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
 
 let server: TestServer;
 let org: Organization;
-let admin: string;
-useNumbered((made) => ({ server, org, admin } = made));
+const { call, configVersion, parked } = useNumbered((made) => ({ server, org } = made));
 
-const send = (method: string, path: string, body?: unknown) =>
-  server.send(method, `/api/org/${org.slug}/${path}`, {
-    token: admin,
-    ...(body === undefined ? {} : { body }),
-  });
-const configVersion = () =>
-  countOf(server, "SELECT config_version AS n FROM organizations WHERE id = $1", org.id);
 /** Only ICMP from the group ops, and only out of it. */
 async function closeRules() {
-  const list = (await send("GET", "firewall_rules/")).json as { id: number }[];
-  for (const { id } of list) await send("DELETE", `firewall_rules/${id}/`);
+  const list = (await call("GET", "firewall_rules/")).json as { id: number }[];
+  for (const { id } of list) await call("DELETE", `firewall_rules/${id}/`);
   for (const direction of ["inbound", "outbound"]) {
     const sides = direction === "inbound" ? ["peer", "target"] : ["target", "peer"];
     const [from = "", to = ""] = sides;
     const rule = { direction, protocol: "tcp", ports: "22", [from]: { group: "ops" }, [to]: { any: true } };
-    expect((await send("POST", "firewall_rules/", rule)).status).toBe(201);
+    expect((await call("POST", "firewall_rules/", rule)).status).toBe(201);
   }
 }
 const names = async (node: RegisteredNode) => shownNames((await fetchNames(node)).hosts);
-const parked = async (node: RegisteredNode) => {
-  while (!server.app.services.changes.isHeld(org.id, node.id)) await Bun.sleep(1);
-  await Bun.sleep(5);
-};
 
 describe("a node", () => {
   test("that does not ask for names is answered as before", async () => {
@@ -78,15 +66,15 @@ describe("a node", () => {
   });
 
   test.each([
-    ["a rename", (id: number) => send("PATCH", `nodes/${id}/`, { name: "renamed" })],
-    ["a revocation", (id: number) => send("DELETE", `nodes/${id}/`)],
-    ["an alias", (id: number) => send("POST", "names/", { name: "db", node: id })],
-    ["a group", (id: number) => send("PATCH", `nodes/${id}/`, { groups: ["web"] })],
+    ["a rename", (id: number) => call("PATCH", `nodes/${id}/`, { name: "renamed" })],
+    ["a revocation", (id: number) => call("DELETE", `nodes/${id}/`)],
+    ["an alias", (id: number) => call("POST", "names/", { name: "db", node: id })],
+    ["a group", (id: number) => call("PATCH", `nodes/${id}/`, { groups: ["web"] })],
   ])("that holds a poll is told of %s at once", async (what, change) => {
     const alpha = await registerNode(server, org, "alpha");
     const beta = await registerNode(server, org, "beta");
     await closeRules();
-    await send("PATCH", `nodes/${alpha.id}/`, { groups: ["ops"] });
+    await call("PATCH", `nodes/${alpha.id}/`, { groups: ["ops"] });
     const { hosts } = await fetchNames(alpha);
     const poll = fetchNames(
       {
@@ -106,12 +94,12 @@ describe("a node", () => {
   test("learns of a restored node with its aliases", async () => {
     const alpha = await registerNode(server, org, "alpha");
     const beta = await registerNode(server, org, "beta");
-    await send("POST", "names/", { name: "db", node: beta.id });
+    await call("POST", "names/", { name: "db", node: beta.id });
     const before = await fetchNames(alpha);
-    await send("DELETE", `nodes/${beta.id}/`);
+    await call("DELETE", `nodes/${beta.id}/`);
     const revoked = await fetchNames(alpha, before.hosts);
     expect(revoked.hosts).toMatchObject({ nodes: [{ name: "alpha" }], aliases: [] });
-    await send("POST", `nodes/${beta.id}/restore/`, {});
+    await call("POST", `nodes/${beta.id}/restore/`, {});
     const restored = await fetchNames(alpha, revoked.hosts);
     expect(restored.answers).toMatchObject([{ whole: false }]);
     expect(shownNames(restored.hosts)).toEqual(shownNames(before.hosts));
@@ -125,20 +113,20 @@ describe("a node", () => {
     ];
     await closeRules();
     expect(await names(alpha)).toEqual([`${alpha.id} alpha ${alpha.ip} -`]);
-    await send("PATCH", `nodes/${gamma.id}/`, { groups: ["ops"] });
+    await call("PATCH", `nodes/${gamma.id}/`, { groups: ["ops"] });
     const first = await fetchNames(alpha);
     expect(shownNames(first.hosts)).toEqual(await expectedNames(server, org.id, alpha.id));
     expect(shownNames(first.hosts)).toHaveLength(2);
     expect(await names(gamma)).toHaveLength(3);
     // A node that it does not see is renamed and revoked: it hears nothing, not even an id.
-    await send("PATCH", `nodes/${beta.id}/`, { name: "secret" });
-    await send("POST", "names/", { name: "hidden", node: beta.id });
+    await call("PATCH", `nodes/${beta.id}/`, { name: "secret" });
+    await call("POST", "names/", { name: "hidden", node: beta.id });
     expect((await fetchNames(alpha, first.hosts)).answers).toEqual([]);
-    expect((await send("PATCH", "", { names_to_all: true })).status).toBe(200);
+    expect((await call("PATCH", "", { names_to_all: true })).status).toBe(200);
     const all = await fetchNames(alpha, first.hosts);
     expect(shownNames(all.hosts)).toEqual(await expectedNames(server, org.id, alpha.id));
     expect(all.hosts).toMatchObject({ view: everything, aliases: [{ name: "hidden" }] });
-    await send("PATCH", "", { names_to_all: false });
+    await call("PATCH", "", { names_to_all: false });
     expect(shownNames((await fetchNames(alpha, all.hosts)).hosts)).toEqual(shownNames(first.hosts));
   });
 

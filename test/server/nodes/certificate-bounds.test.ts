@@ -31,13 +31,10 @@ setDefaultTimeout(120_000);
 const day = 86_400_000;
 let server: TestServer;
 let org: Organization;
-let admin: string;
 
-useNumbered((made) => ({ server, org, admin } = made));
+const { call, callNode } = useNumbered((made) => ({ server, org } = made));
 
-const ask = (method: string, node: RegisteredNode, rest = "", body?: unknown) =>
-  server.send(method, `/api/org/${org.slug}/nodes/${node.id}/${rest}`, { token: admin, body });
-const renew = (node: RegisteredNode) => ask("POST", node, "renew_cert/", {});
+const renew = (node: RegisteredNode) => callNode("POST", node, "renew_cert/", {});
 const printOf = (node: RegisteredNode) =>
   decodeBundle(node.answer.config.files["host.crt"]).map(fingerprint).join();
 const overlayOf = (node: RegisteredNode) =>
@@ -78,26 +75,28 @@ describe("two hundred certificates of one node", () => {
   test("are the maximum for renewals on request, changes and restores", async () => {
     const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
     await addCertificates(node, 198, "former");
-    expect((await ask("PATCH", node, "", { groups: ["a", "b"] })).status).toBe(200);
-    for (const refused of [await renew(node), await ask("PATCH", node, "", { groups: ["a", "b", "c"] })]) {
+    expect((await callNode("PATCH", node, "", { groups: ["a", "b"] })).status).toBe(200);
+    for (const refused of [
+      await renew(node),
+      await callNode("PATCH", node, "", { groups: ["a", "b", "c"] }),
+    ]) {
       expect(codeOf(refused)).toEqual([409, "too_many_certificates"]);
       expect(refused.text).toContain(`admin ca rotate ${org.slug}`);
     }
     expect(await overlayOf(node)).toBe(200);
     // Other nodes, and changes that sign nothing, still work.
     expect((await renew(peer)).status).toBe(200);
-    expect((await ask("PATCH", node, "", { public_ip: "203.0.113.7" })).status).toBe(200);
+    expect((await callNode("PATCH", node, "", { public_ip: "203.0.113.7" })).status).toBe(200);
     // Rights can be removed, and the node can be revoked with all its certificates.
-    expect((await ask("PATCH", node, "", { groups: ["b"] })).status).toBe(200);
-    expect((await ask("DELETE", node)).status).toBe(204);
+    expect((await callNode("PATCH", node, "", { groups: ["b"] })).status).toBe(200);
+    expect((await callNode("DELETE", node)).status).toBe(204);
     expect(await blockedBy(peer)).toHaveLength(201);
-    expect(codeOf(await ask("POST", node, "restore/", {}))).toEqual([409, "too_many_certificates"]);
+    expect(codeOf(await callNode("POST", node, "restore/", {}))).toEqual([409, "too_many_certificates"]);
   });
 
   test("stop an organization from migrating between certificate versions repeatedly", async () => {
     const node = await registerNode(server, org, "web", { overlay_version: "1.11.0" });
-    const move = (certificate_version: 1 | "both") =>
-      server.send("PATCH", `/api/org/${org.slug}/`, { token: admin, body: { certificate_version } });
+    const move = (certificate_version: 1 | "both") => call("PATCH", "", { certificate_version });
     await confirm(node);
     await addCertificates(node, 198, "former");
     expect((await move("both")).status).toBe(200);
@@ -189,7 +188,7 @@ describe("a long blocklist", () => {
     const metrics = (await writeMetrics(server.app.services)).split("\n");
     expect(metrics).toContain(`overlay_agent_blocklist_entries{organization="${org.slug}"} 50001`);
     expect(metrics).toContain("overlay_agent_blocklist_limit 100000");
-    const authorities = await server.send("GET", `/api/org/${org.slug}/ca/`, { token: admin });
+    const authorities = await call("GET", "ca/");
     expect(authorities.json).toMatchObject({ blocklist: { entries: 50_001, limit: 100_000 } });
     // Expired entries leave the list.
     server.clock.ms += day;
@@ -210,7 +209,7 @@ describe("a long blocklist", () => {
     expect(codeOf(await sendRegistration(server, org.slug, body))).toEqual([409, "too_many_certificates"]);
     expect(await countNodes(server, org.id)).toBe(nodes);
     expect(codeOf(await renew(node))).toEqual([409, "too_many_certificates"]);
-    expect((await ask("DELETE", node)).status).toBe(204);
+    expect((await callNode("DELETE", node)).status).toBe(204);
     expect(await blockedBy(old)).toContain(printOf(node));
     // The refusal did not consume the token's only use.
     await server.db.write((tx) =>
@@ -222,7 +221,7 @@ describe("a long blocklist", () => {
   test("is truncated at the limit, so that nodes still get a configuration that they can load", async () => {
     const [old, node] = [await registerNode(server, org, "old"), await registerNode(server, org, "node")];
     await addCertificates(old, blocklistLimit, "blocked");
-    expect((await ask("DELETE", node)).status).toBe(204);
+    expect((await callNode("DELETE", node)).status).toBe(204);
     const answer = downloadOf(await old.download());
     expect(blocklistOf(answer)).toHaveLength(blocklistLimit);
     // A new revocation displaces entries of a node that is not revoked.
@@ -242,7 +241,7 @@ describe("a long blocklist", () => {
     await addCertificates(gone, 1, "blocked", now + 10 * day);
     await addCertificates(gone, 1, "blocked", now + 5 * day);
     await addCertificates(gone, 1, "blocked", now + 20 * day);
-    expect((await ask("DELETE", gone)).status).toBe(204);
+    expect((await callNode("DELETE", gone)).status).toBe(204);
     const list = (warning: number, limit: number) => readBlocklist(server.db, org.id, now, [warning, limit]);
     const all = await list(6, 6);
     expect(all).toHaveLength(6);
@@ -256,7 +255,7 @@ describe("a long blocklist", () => {
 
   test("omits certificates of CAs that have left the bundle once it is long", async () => {
     const [gone, node] = [await registerNode(server, org, "gone"), await registerNode(server, org, "node")];
-    expect((await ask("DELETE", gone)).status).toBe(204);
+    expect((await callNode("DELETE", gone)).status).toBe(204);
     await server.db.write((tx) =>
       tx.run("UPDATE authorities SET private_key_sealed = '', retired_at = $2 WHERE org_id = $1", [
         org.id,

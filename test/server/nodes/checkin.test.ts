@@ -1,6 +1,7 @@
 // Requests of nodes: check-ins that are answered at once, downloads of their files, and renewals.
 
 import { describe, expect, test } from "bun:test";
+import { paths } from "../../../src/protocol.ts";
 import { findNode } from "../../../src/server/store/nodes.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";
@@ -11,7 +12,6 @@ import {
   confirm,
   countOf,
   downloadOf,
-  nodeFrom,
   registerNode,
   type RegisteredNode,
 } from "../../support/nodes.ts";
@@ -21,14 +21,9 @@ let org: Organization;
 let admin: string;
 let count: number;
 
-useNumbered((made) => ({ server, org, admin, count } = made));
+const { callNode, configVersion, showNode } = useNumbered((made) => ({ server, org, admin, count } = made));
 
-const path = (node: RegisteredNode, rest = "") => `/api/org/${org.slug}/nodes/${node.id}/${rest}`;
-const patch = (node: RegisteredNode, body: unknown) =>
-  server.send("PATCH", path(node), { token: admin, body });
-const show = async (node: RegisteredNode) => nodeFrom(await server.send("GET", path(node), { token: admin }));
-const orgVersion = () =>
-  countOf(server, "SELECT config_version AS n FROM organizations WHERE id = $1", org.id);
+const patch = (node: RegisteredNode, body: unknown) => callNode("PATCH", node, "", body);
 /** The stored report of the node. */
 const written = async (node: RegisteredNode) => ({
   ...(await server.db.get("SELECT * FROM sightings WHERE node_id = $1", [node.id])),
@@ -40,14 +35,14 @@ describe("a check-in", () => {
     const answer = checkinOf(
       await node.checkin({ config_version: 1, overlay_state: "running", future: { more: 1 } }),
     );
-    expect(answer).toMatchObject({ config_version: await orgVersion(), config_changed: false });
+    expect(answer).toMatchObject({ config_version: await configVersion(), config_changed: false });
     const certificate = certificateOf(node.answer.config, server.clock.ms);
     expect(Date.parse(answer.certificate_not_after)).toBe(certificate.notAfter * 1000);
-    expect(await show(node)).toMatchObject({ online: true, state: "active" });
+    expect(await showNode(node)).toMatchObject({ online: true, state: "active" });
     await Bun.sleep(900);
-    expect(await show(node)).toMatchObject({ agent_version: "1.0.0", applied_config_version: 1 });
+    expect(await showNode(node)).toMatchObject({ agent_version: "1.0.0", applied_config_version: 1 });
     server.clock.ms += 151_000;
-    expect(await show(node)).toMatchObject({ online: false });
+    expect(await showNode(node)).toMatchObject({ online: false });
   });
 
   test("with a version that the organization has not reached confirms nothing", async () => {
@@ -68,7 +63,7 @@ describe("a check-in", () => {
     }
     await server.app.services.reports.stop();
     expect(await stored()).toEqual({ n: last });
-    expect(await show(node)).toMatchObject({ applied_config_version: last });
+    expect(await showNode(node)).toMatchObject({ applied_config_version: last });
     // A version that the node did apply is still taken.
     await patch(node, { config_overrides: { tun: { mtu: 1400 } } });
     const newest = checkinOf(await node.checkin()).config_version;
@@ -102,7 +97,7 @@ describe("a check-in", () => {
 
   test("a lower or a higher version is reported as a change", async () => {
     const node = await registerNode(server, org, "web");
-    const now = await orgVersion();
+    const now = await configVersion();
     for (const [config_version, config_changed] of [
       [now, false],
       [now + 5, true],
@@ -119,7 +114,7 @@ describe("a check-in", () => {
     const other = await registerNode(server, org, "other");
     const body = { version: "1", uptime: 1 };
     const send = async (token: string) =>
-      (await server.send("POST", path(node, "checkin/"), { token, body })).status;
+      (await server.send("POST", paths.checkin(org.slug, node.id), { token, body })).status;
     expect(await send(admin)).toBe(200);
     expect(await send(other.token)).toBe(403);
     expect((await node.checkin({ uptime: -1 })).status).toBe(400);
@@ -133,7 +128,7 @@ describe("a check-in", () => {
     server.clock.ms += 1000;
     await node.checkin({ version: "1.0.1", uptime: 1, overlay_state: "running", config_version: 1 });
     expect((await patch(node, { name: "web-2" })).status).toBe(200);
-    expect(await show(node)).toMatchObject({ agent_version: "1.0.1", applied_config_version: 1 });
+    expect(await showNode(node)).toMatchObject({ agent_version: "1.0.1", applied_config_version: 1 });
     server.clock.ms += 1000;
     await node.checkin({ version: "1.0.2", uptime: 2 });
     await isWritten();
@@ -154,7 +149,7 @@ describe("a check-in", () => {
 
   test("is stored although the cache was cleared between two check-ins, and counts before it is stored", async () => {
     const node = await registerNode(server, org, "web");
-    const version = await orgVersion();
+    const version = await configVersion();
     server.clock.ms += 1000;
     await node.checkin({ uptime: 1, overlay_state: "running", config_version: version });
     // A change of this node alone before the report is stored: the node has the version that it reported, not the new one.
@@ -204,9 +199,12 @@ describe("download_config", () => {
 
   test("an archive contains the same files", async () => {
     const node = await registerNode(server, org, "web");
-    const request = new Request(`https://control.example${path(node, "download_config/?format=tar")}`, {
-      headers: { Authorization: `Bearer ${node.token}` },
-    });
+    const request = new Request(
+      `https://control.example${paths.downloadConfig(org.slug, node.id)}?format=tar`,
+      {
+        headers: { Authorization: `Bearer ${node.token}` },
+      },
+    );
     const response = await server.app.fetch(request, { addressOf: () => "192.0.2.1" });
     const archive = new Bun.Archive(await response.bytes());
     const files = await archive.files();
@@ -217,7 +215,7 @@ describe("download_config", () => {
 
   test("a new engine gets other keys, and only its node is notified", async () => {
     const [node, other] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
-    const config_version = await orgVersion();
+    const config_version = await configVersion();
     expect(checkinOf(await node.checkin({ config_version, overlay_version: "1.6.1" })).config_changed).toBe(
       false,
     );

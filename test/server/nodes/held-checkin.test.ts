@@ -3,39 +3,22 @@
 import { heapStats } from "bun:jsc";
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { ErrorBody } from "../../../src/protocol.ts";
+import { ErrorBody, paths } from "../../../src/protocol.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
 import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
 import { maxPollsPerNode } from "../../../src/server/config/changes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
-import {
-  checkinOf,
-  codeOf,
-  countOf,
-  nodeFrom,
-  registerNode,
-  type RegisteredNode,
-} from "../../support/nodes.ts";
+import { checkinOf, codeOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 
 let server: TestServer;
 let org: Organization;
 let admin: string;
 
-useNumbered((made) => ({ server, org, admin } = made));
+const { callNode, configVersion, parked, showNode } = useNumbered((made) => ({ server, org, admin } = made));
 
-const path = (node: RegisteredNode, rest = "") => `/api/org/${org.slug}/nodes/${node.id}/${rest}`;
-const patch = (node: RegisteredNode, body: unknown) =>
-  server.send("PATCH", path(node), { token: admin, body });
-const show = async (node: RegisteredNode) => nodeFrom(await server.send("GET", path(node), { token: admin }));
-const orgVersion = () =>
-  countOf(server, "SELECT config_version AS n FROM organizations WHERE id = $1", org.id);
-/** Resolves when the poll waits: the request has finished all its reads. */
-const parked = async (node: RegisteredNode) => {
-  while (!server.app.services.changes.isHeld(org.id, node.id)) await Bun.sleep(1);
-  await Bun.sleep(5);
-};
+const patch = (node: RegisteredNode, body: unknown) => callNode("PATCH", node, "", body);
 
 describe("a held check-in", () => {
   test("does not wait for a client that has already disconnected", async () => {
@@ -60,32 +43,32 @@ describe("a held check-in", () => {
 
   test("ends at once with a change of the organization", async () => {
     const node = await registerNode(server, org, "web");
-    const version = await orgVersion();
+    const version = await configVersion();
     const poll = node.checkin({ config_version: version }, { wait: 55 });
     await parked(node);
-    expect((await show(node)).online).toBe(true);
+    expect((await showNode(node)).online).toBe(true);
     await registerNode(server, org, "hub", { is_lighthouse: true, public_ip: "203.0.113.1" });
     expect(checkinOf(await poll)).toMatchObject({ config_changed: true, config_version: version + 1 });
   });
 
   test("ends after its time without a change, and at once if the version already differs", async () => {
     const node = await registerNode(server, org, "web");
-    const held = node.checkin({ config_version: await orgVersion() }, { wait: 1 });
+    const held = node.checkin({ config_version: await configVersion() }, { wait: 1 });
     expect(checkinOf(await held)).toMatchObject({ config_changed: false });
     expect(checkinOf(await node.checkin({ config_version: 0 }, { wait: 55 })).config_changed).toBe(true);
   });
 
   test.each([
     ["with news", () => registerNode(server, org, "hub", { is_lighthouse: true, public_ip: "203.0.113.1" })],
-    ["with a revocation", (node: RegisteredNode) => server.send("DELETE", path(node), { token: admin })],
+    ["with a revocation", (node: RegisteredNode) => callNode("DELETE", node)],
   ])("that ends %s reveals nothing to a caller without rights", async (_, end) => {
     const node = await registerNode(server, org, "web");
-    const config_version = await orgVersion();
+    const config_version = await configVersion();
     const body = { version: "1.0.0", uptime: 7, config_version };
     const maker = { userId: null, actor: operator };
     const request = { name: "watch", role: "admin" } as const;
     const { id, token } = await createServiceToken(server.app.services, org, request, maker);
-    const foreign = server.send("POST", path(node, "checkin/"), {
+    const foreign = server.send("POST", paths.checkin(org.slug, node.id), {
       token,
       body,
       headers: { Prefer: "wait=55" },
@@ -101,7 +84,7 @@ describe("a held check-in", () => {
 
   test("keeps no request body in memory while it waits", async () => {
     const node = await registerNode(server, org, "web");
-    const config_version = await orgVersion();
+    const config_version = await configVersion();
     const body = { config_version, more: `\u2026${"x".repeat(64_000)}` };
     // 128 KB as text; the copy that this test keeps has the same size.
     const used = () => {
@@ -120,11 +103,11 @@ describe("a held check-in", () => {
 
   test("a renewal wakes only its own node", async () => {
     const [node, other] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
-    const config_version = await orgVersion();
+    const config_version = await configVersion();
     const poll = node.checkin({ config_version }, { wait: 55 });
     const foreign = other.checkin({ config_version }, { wait: 2 });
     await Promise.all([parked(node), parked(other)]);
-    const renewed = await server.send("POST", path(node, "renew_cert/"), { token: admin, body: {} });
+    const renewed = await callNode("POST", node, "renew_cert/", {});
     expect(renewed.status).toBe(200);
     const answer = checkinOf(await poll);
     expect(answer.config_changed).toBe(true);
@@ -140,9 +123,9 @@ describe("a held check-in", () => {
 
   test("ends with the order when the node is revoked", async () => {
     const node = await registerNode(server, org, "web");
-    const poll = node.checkin({ config_version: await orgVersion() }, { wait: 55 });
+    const poll = node.checkin({ config_version: await configVersion() }, { wait: 55 });
     await parked(node);
-    await server.send("DELETE", path(node), { token: admin });
+    await callNode("DELETE", node);
     const answer = await poll;
     expect(answer.status).toBe(403);
     expect(v.parse(ErrorBody, answer.json)).toMatchObject({
@@ -153,7 +136,7 @@ describe("a held check-in", () => {
 
   test("beyond 32 polls of one node the oldest is answered", async () => {
     const node = await registerNode(server, org, "web");
-    const config_version = await orgVersion();
+    const config_version = await configVersion();
     const first = node.checkin({ config_version }, { wait: 55 });
     await parked(node);
     const more = Array.from({ length: maxPollsPerNode }, () =>
@@ -167,7 +150,7 @@ describe("a held check-in", () => {
 
   test("ends when the organization is deleted, with a signed order", async () => {
     const node = await registerNode(server, org, "web");
-    const poll = node.checkin({ config_version: await orgVersion() }, { wait: 55 });
+    const poll = node.checkin({ config_version: await configVersion() }, { wait: 55 });
     await parked(node);
     await deleteOrganization(server.app.services, org, operator);
     const { code, order = "none" } = v.parse(ErrorBody, (await poll).json);
@@ -179,7 +162,7 @@ describe("a held check-in", () => {
     // test/e2e/postgres.test.ts tests replicas on PostgreSQL with separate processes.
     if (server.db.dialect !== "sqlite") return;
     const node = await registerNode(server, org, "web");
-    const config_version = await orgVersion();
+    const config_version = await configVersion();
     const poll = node.checkin({ config_version }, { wait: 55 });
     await parked(node);
     const { openSqlite } = await import("../../../src/server/store/sqlite.ts");

@@ -22,16 +22,9 @@ const day = 86_400_000;
 let server: TestServer;
 let org: Organization;
 let admin: string;
-let count: number;
 
-useNumbered((made) => ({ server, org, admin, count } = made));
+const { call, signInAgain } = useNumbered((made) => ({ server, org, admin } = made));
 
-const call = (method: string, path: string, body?: unknown) =>
-  server.send(method, `/api/org/${org.slug}/${path}`, { token: admin, body });
-const signInAgain = async () => {
-  const row = await server.db.get("SELECT id FROM users WHERE email = $1", [`admin-${count}@example.org`]);
-  admin = (await server.app.services.sessions.start(Number(row?.["id"]))).access;
-};
 const remove = async ({ id }: { id: number }) => {
   const answer = await call("DELETE", `nodes/${id}/`);
   expect(answer.status).toBe(204);

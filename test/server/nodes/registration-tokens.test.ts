@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
-import { RegisterAnswer } from "../../../src/protocol.ts";
+import { Node, RegisterAnswer } from "../../../src/protocol.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
@@ -96,6 +96,27 @@ describe("registration tokens", () => {
       expect((await register(name, address)).node.public_ip).toBeNull();
     const leaf = await register("leaf", "198.51.100.8", { is_lighthouse: false });
     expect(leaf.node.public_ip).toBeNull();
+  });
+
+  test("a new lighthouse is a relay unless it refuses, and not in an organization from before", async () => {
+    const register = async (name: string, more: object = {}) => {
+      const hub = { is_lighthouse: true, public_ip: "203.0.113.1", ...more };
+      return (await registerNode(server, org, name, hub)).answer.node.is_relay;
+    };
+    const create = async (name: string, is_lighthouse: boolean) => {
+      const body = { name, is_lighthouse, public_ip: "203.0.113.2" };
+      const { json } = await server.send("POST", `/api/org/${org.slug}/nodes/`, { body, token: admin });
+      return v.parse(Node, json).is_relay;
+    };
+    expect(await register("hub")).toBe(true);
+    expect(await register("plain", { is_relay: false })).toBe(false);
+    expect(await register("leaf", { is_lighthouse: false })).toBe(false);
+    expect([await create("made", true), await create("made-leaf", false)]).toEqual([true, false]);
+    await server.db.write((tx) =>
+      tx.run("UPDATE organizations SET lighthouses_relay = 0 WHERE id = $1", [org.id]),
+    );
+    expect([await register("late"), await create("late-made", true)]).toEqual([false, false]);
+    expect(await register("relay", { is_relay: true })).toBe(true);
   });
 
   test("expired, revoked, used up, foreign and invented tokens are refused; only an invented one counts as a guess", async () => {

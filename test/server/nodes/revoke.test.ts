@@ -29,12 +29,10 @@ let org: Organization;
 let admin: string;
 let count: number;
 
-useNumbered((made) => ({ server, org, admin, count } = made));
+const { call, callNode, signInAgain } = useNumbered((made) => ({ server, org, admin, count } = made));
 
-const send = (method: string, node: RegisteredNode, rest = "", body?: unknown) =>
-  server.send(method, `/api/org/${org.slug}/nodes/${node.id}/${rest}`, { token: admin, body });
-const revoke = (node: RegisteredNode) => send("DELETE", node);
-const restore = (node: RegisteredNode) => send("POST", node, "restore/", {});
+const revoke = (node: RegisteredNode) => callNode("DELETE", node);
+const restore = (node: RegisteredNode) => callNode("POST", node, "restore/", {});
 const errorOf = (answer: { json: unknown }) => v.parse(ErrorBody, answer.json);
 const printOf = (node: RegisteredNode) =>
   decodeBundle(node.answer.config.files["host.crt"]).map(fingerprint).join();
@@ -45,8 +43,7 @@ const passFlows = async (...confirming: RegisteredNode[]) => {
   for (const each of confirming) await confirm(each);
   await settle(server.app.services);
   // The administrator's access token has expired.
-  const row = await server.db.get("SELECT id FROM users WHERE email = $1", [`admin-${count}@example.org`]);
-  admin = (await server.app.services.sessions.start(Number(row?.["id"]))).access;
+  await signInAgain();
 };
 const blockedBy = async (node: RegisteredNode) => blocklistOf(downloadOf(await node.download()));
 const wish = async (name: string, ip_address: string) => {
@@ -58,7 +55,7 @@ const wish = async (name: string, ip_address: string) => {
 describe("a revoked node", () => {
   test("gets the order and no certificate if it is revoked while its new node.crt is signed", async () => {
     const node = await registerNode(server, org, "web");
-    expect((await send("PATCH", node, "", { name: "renamed" })).status).toBe(200);
+    expect((await callNode("PATCH", node, "", { name: "renamed" })).status).toBe(200);
     const { db } = server;
     const { writeFor } = db;
     // The renewal writes first: the revocation is inserted before it.
@@ -113,7 +110,7 @@ describe("a revoked node", () => {
 
   test("is blocked with all its unexpired certificates, former ones too", async () => {
     const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
-    await send("POST", node, "renew_cert/", {});
+    await callNode("POST", node, "renew_cert/", {});
     const second = certificateOf(downloadOf(await node.download()), server.clock.ms);
     await revoke(node);
     expect((await blockedBy(peer)).toSorted()).toEqual([printOf(node), fingerprint(second)].toSorted());
@@ -144,9 +141,9 @@ describe("a revoked node", () => {
         (await server.db.get("SELECT count(*) AS n FROM certificates WHERE org_id = $1", [org.id]))?.["n"],
       );
     const before = await count();
-    expect(errorOf(await send("POST", node, "renew_cert/", {})).code).toBe("node_revoked");
-    expect((await send("PATCH", node, "", { groups: ["web"] })).status).toBe(404);
-    expect((await send("GET", node, "config/")).status).toBe(403);
+    expect(errorOf(await callNode("POST", node, "renew_cert/", {})).code).toBe("node_revoked");
+    expect((await callNode("PATCH", node, "", { groups: ["web"] })).status).toBe(404);
+    expect((await callNode("GET", node, "config/")).status).toBe(403);
     server.clock.ms += 80 * 86_400_000;
     await node.download();
     await node.checkin();
@@ -194,8 +191,7 @@ describe("a revoked node", () => {
     const node = await registerNode(server, org, "lost");
     const [a, b] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
     await revoke(node);
-    const list = async () =>
-      (await server.send("GET", `/api/org/${org.slug}/revocations/`, { token: admin })).json;
+    const list = async () => (await call("GET", "revocations/")).json;
     const common = { node_id: node.id, name: "lost", total: 2, by: `admin-${count}@example.org` };
     expect(await list()).toMatchObject([{ ...common, applied: 0, waiting_for: [a.id, b.id] }]);
     await confirm(b);
@@ -217,8 +213,7 @@ test("revocations are paged, and name at most a hundred nodes that they wait for
       [org.id],
     ),
   );
-  const page = (query: string) =>
-    server.send("GET", `/api/org/${org.slug}/revocations/${query}`, { token: admin });
+  const page = (query: string) => call("GET", `revocations/${query}`);
   const answer = await page("?page=2&page_size=1");
   expect([answer.status, answer.headers.get("X-Total-Count")]).toEqual([200, "2"]);
   expect(answer.headers.get("Link")).toContain('rel="prev"');
@@ -233,8 +228,7 @@ describe("a restored node", () => {
     const node = await registerNode(server, org, "router");
     const other = await registerNode(server, org, "other");
     const patch = async ({ id }: { id: number }, subnets: string[]) =>
-      (await server.send("PATCH", `/api/org/${org.slug}/nodes/${id}/`, { token: admin, body: { subnets } }))
-        .status;
+      (await callNode("PATCH", { id }, "", { subnets })).status;
     expect(await patch(node, ["192.168.5.0/024"])).toBe(200);
     expect(await patch(other, ["192.168.5.0/24"])).toBe(409);
     await revoke(node);
@@ -300,7 +294,7 @@ describe("a restored node", () => {
 });
 
 describe("a right that a new certificate no longer grants", () => {
-  const patch = (node: RegisteredNode, body: unknown) => send("PATCH", node, "", body);
+  const patch = (node: RegisteredNode, body: unknown) => callNode("PATCH", node, "", body);
 
   test("removing a group blocks the former certificate when the node has confirmed the new one", async () => {
     const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
@@ -342,7 +336,7 @@ describe("a right that a new certificate no longer grants", () => {
     const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
     await patch(node, { groups: ["web"] });
     await patch(node, { config_overrides: { tun: { mtu: 1400 } } });
-    await send("POST", node, "renew_cert/", {});
+    await callNode("POST", node, "renew_cert/", {});
     await confirm(node);
     server.clock.ms += blockAfterMs;
     await settle(server.app.services);

@@ -39,7 +39,7 @@ describe("signing in", () => {
     });
     const claims: unknown = JSON.parse(Buffer.from(body, "base64url").toString());
     expect(Object.keys(v.parse(v.record(v.string(), v.unknown()), claims)).sort()).toEqual(
-      ["aud", "exp", "iat", "iss", "jti", "token_type", "user_id"].sort(),
+      ["aud", "exp", "family", "iat", "iss", "jti", "token_type", "user_id"].sort(),
     );
   });
 

@@ -236,7 +236,7 @@ test("a service token has its role in its organization, until it expires or is r
   const status = async (method: string, at: string, body?: unknown) =>
     (await server.send(method, at, { token, ...(body === undefined ? {} : { body }) })).status;
   expect(await status("GET", "/api/org/acme/")).toBe(200);
-  expect(await status("PATCH", "/api/org/acme/", { name: "by a program" })).toBe(200);
+  expect(await status("POST", "/api/org/acme/groups/", { name: "by-a-program" })).toBe(201);
   expect(await status("DELETE", "/api/org/acme/")).toBe(403);
   expect(await status("GET", "/api/org/beta/")).toBe(404);
   expect(await status("GET", "/api/org/acme/members/")).toBe(403);

@@ -4,6 +4,7 @@ import { describe, expect, test } from "bun:test";
 import Ajv2020 from "ajv/dist/2020.js";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { Lexer, stringify } from "yaml";
 import { AppError } from "../../../src/errors.ts";
 import { policySchema } from "../../../src/server/docs/policy-schema.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
@@ -68,7 +69,7 @@ test.each([
   ["groups: &x {}", "Anchors and tags are not supported."],
   ["groups: !!js {}", "tag"],
   ["rules:\n\t- a", "Tabs are not allowed"],
-  ["{rules: [], rules: []}", "unique"],
+  ["{rules: [], rules: []}", "The key rules is here twice."],
   ["rules: {", "Flow map"],
   ["- a", "Expected keys such as groups and rules."],
   ["groups:\n  any: {}", '"any" means every node'],
@@ -76,6 +77,71 @@ test.each([
   ["groups:\n  __proto__: {}", "cannot be a key"],
 ])("%j is a fault", (text, sentence) => {
   expect(faultsOf(text).join("\n")).toContain(sentence);
+});
+
+describe("long files", () => {
+  const many = <T>(count: number, item: (at: number) => T) =>
+    Array.from({ length: count }, (_, at) => item(at));
+  const members = many(1000, (at) => `node:n${at}`);
+  const long = {
+    groups: Object.fromEntries(
+      many(400, (at) => [`g${at}`, at === 300 ? { members } : { description: "x" }]),
+    ),
+    rules: many(500, (at) => ({ peer: `group:g${at % 400}`, target: "any", ports: at + 1 })),
+  };
+  const texts: [string, string][] = [
+    ["JSON in one line", JSON.stringify(long)],
+    ["JSON in lines", JSON.stringify(long, null, 2)],
+    ["YAML in lines", stringify(long)],
+    ["YAML with lists in lines", stringify(long, { collectionStyle: "flow", lineWidth: 0 })],
+  ];
+
+  test.each(texts)("%s: all of it is read, in short steps", (_, text) => {
+    const work = readDocument(text);
+    let steps = 0;
+    let step = work.next();
+    for (; step.done !== true; step = work.next()) steps++;
+    expect(step.value.faults).toEqual([]);
+    expect(step.value.value).toEqual(long);
+    // Besides those of the lexer: one for about 300 tokens.
+    const tokens = [...new Lexer().lex(text)].length;
+    expect(steps - Math.ceil(tokens / 50)).toBeGreaterThan(15);
+    const at = step.value.placeOf("groups.g300.members.999");
+    const line = text.split("\n")[at.line - 1] ?? "";
+    expect(line.slice(at.column - 1).replace('"', "")).toStartWith("node:n999");
+  });
+
+  test("a key that is there twice is a fault at every depth", () => {
+    const keys = many(1000, (at) => `k${at}`);
+    for (const [before, after] of [
+      ["{", "}"],
+      ["groups: {", "}"],
+      ["rules: [{", "}]"],
+    ] as const) {
+      const text = `${before}${[...keys, "k7"].map((key) => `${key}: 1`).join(", ")}${after}`;
+      expect(faultsOf(text).join("\n")).toContain("The key k7 is here twice.");
+    }
+  });
+
+  test.each([
+    ["rules: [a", " a", "]", "Missing ,"],
+    ["rules: [a", ", , a", "]", "Unexpected"],
+    ["", "- ", "a", "nested too deep"],
+    ["", "[", "", "nested too deep"],
+    ["a: ", "&a ", "b", "Too many marks"],
+    ["", "---\n", "", "Expected one document"],
+  ])("%j with many of %j is a fault", (before, repeated, after, sentence) => {
+    const quoted = before.replace(/a$/, '"a"') + repeated.replace("a", '"a"').repeat(2000) + after;
+    const text = repeated === "&a " ? before + repeated.repeat(2000) + after : quoted;
+    expect(faultsOf(text).join("\n")).toContain(sentence);
+  });
+
+  test("too many entries are one fault", () => {
+    expect(faultsOf(`rules: [${"{}, ".repeat(20_000)}]`)).toEqual([
+      "Line 1, column 1: rules: Expected at most 10000 entries, and there are 20000.",
+    ]);
+    expect(faultsOf(`groups: {g: {members: [${"1, ".repeat(20_000)}]}}`)).toHaveLength(1);
+  });
 });
 
 test("a policy has a maximum size", () => {

@@ -18,20 +18,17 @@ setDefaultTimeout(120_000);
 const lighthouseGapMs = 14_000;
 let server: TestServer;
 let org: Organization;
-let admin: string;
 
 // The server's own loops sleep on a clock that never moves: only the tests advance rotations.
-useNumbered((made) => ({ server, org, admin } = made), { network: { sleep: makeClock().sleep } });
+const { call } = useNumbered((made) => ({ server, org } = made), { network: { sleep: makeClock().sleep } });
 
 const advance = () => {
   const { services } = server.app;
   return advanceRotations({ ...services, authorities: openAuthorities(services) });
 };
-const ask = (method: string, rest: string, body?: unknown) =>
-  server.send(method, `/api/org/${org.slug}/${rest}`, { token: admin, body });
-const rotation = async () => v.parse(Authorities, (await ask("GET", "ca/")).json).rotation;
+const rotation = async () => v.parse(Authorities, (await call("GET", "ca/")).json).rotation;
 const steer = async (action: RotationRequest["action"], now?: true) => {
-  const answer = await ask("POST", "ca/rotate/", { action, ...(now === undefined ? {} : { now }) });
+  const answer = await call("POST", "ca/rotate/", { action, ...(now === undefined ? {} : { now }) });
   expect(`${answer.status} ${answer.text}`).toStartWith("200 ");
 };
 const register = (name: string, hub?: number) =>
@@ -116,7 +113,7 @@ test("the former CA is removed a minute after the last confirmation, then from o
 });
 
 test("the wait between lighthouses depends on the interval of the engines' tunnel checks", async () => {
-  expect((await ask("PATCH", "", { alive_interval: 30 })).status).toBe(200);
+  expect((await call("PATCH", "", { alive_interval: 30 })).status).toBe(200);
   const all = [await register("hub", 1), await register("a")];
   await allConfirm(all);
   await steer("start");
@@ -253,7 +250,7 @@ for (const begin of ["start", "while it waits"] as const) {
 }
 
 test("now is refused with pause, and without a running rotation", async () => {
-  const sent = async (action: string) => (await ask("POST", "ca/rotate/", { action, now: true })).status;
+  const sent = async (action: string) => (await call("POST", "ca/rotate/", { action, now: true })).status;
   expect(await sent("pause")).toBe(400);
   expect(await sent("resume")).toBe(409);
   expect(await sent("rollback")).toBe(409);

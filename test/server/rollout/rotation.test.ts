@@ -28,22 +28,19 @@ setDefaultTimeout(120_000);
 const day = 86_400_000;
 let server: TestServer;
 let org: Organization;
-let admin: string;
 
 // The server's own loops sleep on a clock that never moves: only the tests advance rotations.
-useNumbered((made) => ({ server, org, admin } = made), { network: { sleep: makeClock().sleep } });
+const { call } = useNumbered((made) => ({ server, org } = made), { network: { sleep: makeClock().sleep } });
 
 const store = () => {
   const { services } = server.app;
   return { ...services, authorities: openAuthorities(services) };
 };
 const advance = () => advanceRotations(store());
-const ask = (method: string, rest: string, body?: unknown) =>
-  server.send(method, `/api/org/${org.slug}/${rest}`, { token: admin, body });
-const show = async () => v.parse(Authorities, (await ask("GET", "ca/")).json);
+const show = async () => v.parse(Authorities, (await call("GET", "ca/")).json);
 const phase = async () => (await show()).rotation.phase;
 const steer = async (action: RotationRequest["action"], now?: true) => {
-  const answer = await ask("POST", "ca/rotate/", { action, ...(now === undefined ? {} : { now }) });
+  const answer = await call("POST", "ca/rotate/", { action, ...(now === undefined ? {} : { now }) });
   if (answer.status !== 200) throw new Error(`${action}: ${answer.status} ${answer.text}`);
   return v.parse(Authorities, answer.json);
 };
@@ -197,12 +194,12 @@ describe("a rotation", () => {
   test("can be paused and resumed, and refuses commands that do not fit", async () => {
     const node = await registerNode(server, org, "a");
     for (const action of ["pause", "resume", "rollback"] as const) {
-      expect((await ask("POST", "ca/rotate/", { action })).status).toBe(409);
+      expect((await call("POST", "ca/rotate/", { action })).status).toBe(409);
     }
     await steer("start");
-    expect((await ask("POST", "ca/rotate/", { action: "start" })).status).toBe(409);
-    expect((await ask("POST", "ca/rotate/", { action: "resume" })).status).toBe(409);
-    expect((await ask("POST", "ca/rotate/", { action: "onward" })).status).toBe(400);
+    expect((await call("POST", "ca/rotate/", { action: "start" })).status).toBe(409);
+    expect((await call("POST", "ca/rotate/", { action: "resume" })).status).toBe(409);
+    expect((await call("POST", "ca/rotate/", { action: "onward" })).status).toBe(400);
     expect((await steer("pause")).rotation.paused).toBe(true);
     await confirm(node);
     await advance();
@@ -262,7 +259,7 @@ describe("a rotation", () => {
       // A second rollback would lead to the new CA.
       for (let round = 0; (await phase()) !== "none"; round++) {
         const before = await show();
-        const again = await ask("POST", "ca/rotate/", { action: "rollback" });
+        const again = await call("POST", "ca/rotate/", { action: "rollback" });
         expect([again.status, again.text]).toEqual([409, expect.stringContaining("rolled back already")]);
         expect(await show()).toEqual(before);
         if (round > 12) break;
@@ -336,7 +333,7 @@ describe("an offline node", () => {
     const [node, peer] = [await registerNode(server, org, "lost"), await registerNode(server, org, "peer")];
     await allConfirm([node, peer]);
     await steer("start");
-    expect((await ask("DELETE", `nodes/${node.id}/`)).status).toBe(204);
+    expect((await call("DELETE", `nodes/${node.id}/`)).status).toBe(204);
     await goThrough([peer]);
     const issued = await server.db.get("SELECT count(*) AS n FROM certificates WHERE node_id = $1", [
       node.id,
@@ -383,7 +380,7 @@ describe("the server", () => {
   });
 
   test("only warns with ca_rotation_auto off, several times before the expiry", async () => {
-    expect((await ask("PATCH", "", { ca_rotation_auto: false })).status).toBe(200);
+    expect((await call("PATCH", "", { ca_rotation_auto: false })).status).toBe(200);
     for (const days of [179, 100, 89, 20, 6]) await leave(days);
     expect([await phase(), await expiring()]).toEqual(["none", [180, 180, 90, 90, 30, 30, 7, 7]]);
     expect((await show()).rotation.auto).toBe(false);

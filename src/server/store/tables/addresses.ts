@@ -20,7 +20,7 @@ export const addresses = table(
     /** The version that makes engines check open flows again, raised at freeAt. The address is free once it is confirmed. */
     recheckVersion: since(12, integerOrNull()),
     /** Its former node was ephemeral: engines check open flows again for another reason, or when few addresses are left. */
-    isQuiet: since(19, truth(0)),
+    isQuiet: since(23, truth(0)),
   },
   {
     constraints: ["PRIMARY KEY (org_id, host)"],

@@ -72,17 +72,17 @@ export const nodes = table(
     /** `named` when it was last published. */
     namedAs: since(15, textWithDefault("DEFAULT ''")),
     /** The user whose node it is; null: the organization's. */
-    ownerId: since(18, integerOrNull()),
+    ownerId: since(22, integerOrNull()),
     /** False for nodes of earlier versions, which recorded no owner: `offboarding/left-access.ts` asks who registered them. */
-    ownerKnown: since(18, truth(0)),
+    ownerKnown: since(22, truth(0)),
     /** An ephemeral node ends after this silence, in seconds; null: the node stays. See nodes/ephemeral.ts. */
-    ephemeralSilenceS: since(19, integerOrNull()),
+    ephemeralSilenceS: since(23, integerOrNull()),
     /** Silence of an ephemeral node counts from this time at the earliest, ms. */
-    watchedFrom: since(19, integerOrNull()),
+    watchedFrom: since(23, integerOrNull()),
     /** When an ephemeral node ended, ms. Its state is `revoked` then, and none of its certificates is blocked. */
-    endedAt: since(19, integerOrNull()),
+    endedAt: since(23, integerOrNull()),
     /** Whether peers get the name of the node. */
-    isNamed: since(19, truth(1)),
+    isNamed: since(23, truth(1)),
   },
   {
     indexes: [

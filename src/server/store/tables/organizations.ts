@@ -86,8 +86,12 @@ export const organizations = table(
     namesToAll: since(15, truth(0)),
     /** Nodes may report their paths. */
     pathReports: since(17, truth(1)),
+    /** A new lighthouse is a relay too. Off in organizations from before: their lighthouses were not asked. */
+    lighthousesRelay: since(18, truth(0)),
+    /** Members need a second factor. */
+    secondFactor: since(20, truth(0)),
     /** The nodes of a user are revoked when the user leaves. */
-    revokeLeaverNodes: since(18, truth(0)),
+    revokeLeaverNodes: since(22, truth(0)),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );

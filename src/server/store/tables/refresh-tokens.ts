@@ -14,6 +14,8 @@ export const refreshTokens = table(
     revokedAt: integerOrNull(),
     /** When the sign-in ends; the same for the whole family. NULL: stored by a release that set no end. */
     endsAt: since(10, integerOrNull()),
+    /** The last proof of a second factor in this family; the same for the whole family. */
+    factorAt: since(20, integerOrNull()),
   },
   {
     indexes: [

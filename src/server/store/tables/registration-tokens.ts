@@ -32,9 +32,9 @@ export const registrationTokens = table(
     createdAt: integer(),
     revokedAt: integerOrNull(),
     /** Its nodes are ephemeral and end after this silence, in seconds; null: they stay. */
-    ephemeralSilenceS: since(19, integerOrNull()),
+    ephemeralSilenceS: since(23, integerOrNull()),
     /** Whether peers get the names of its nodes. */
-    isNamed: since(19, truth(1)),
+    isNamed: since(23, truth(1)),
   },
   {
     constraints: ["CHECK (used <= uses)"],

@@ -1,6 +1,6 @@
 // Tokens of programs. Only their hashes are stored.
 
-import { integer, integerOrNull, serial, table, text, word } from "../table.ts";
+import { integer, integerOrNull, serial, since, table, text, textOrNull, word } from "../table.ts";
 
 export const serviceTokens = table(
   "service_tokens",
@@ -14,6 +14,10 @@ export const serviceTokens = table(
     createdBy: integerOrNull("REFERENCES users (id)"),
     createdAt: integer(),
     revokedAt: integerOrNull(),
+    /** Words with spaces between. NULL: a token of an earlier release, which has all rights of its role. */
+    scopes: since(21, textOrNull()),
+    /** Networks with spaces between from which the token is valid. NULL: from everywhere. */
+    networks: since(21, textOrNull()),
   },
   { indexes: ["CREATE INDEX service_tokens_org ON service_tokens (org_id, id)"] },
 );

@@ -1,0 +1,35 @@
+// `agent netcheck`: what the network between this machine and its organizations permits, one sentence for each check.
+
+import { brand } from "../brand.ts";
+import type { Implementation } from "./command.ts";
+
+export const command: Implementation = {
+  notes:
+    "For each organization: whether UDP passes, which address and port each lighthouse sees (which tells the kind of NAT),\n" +
+    "round trips to lighthouses and relays, the largest packet, the control plane, and the clock. Exit status 1 if a check\n" +
+    "fails. Only root sees the mapping.",
+  args: {
+    ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
+  },
+  examples: [`${brand.executable} netcheck`, `${brand.executable} netcheck acme --json`],
+  async run({ system, settings, words, output, log }) {
+    const { chooseSlugs } = await import("../daemon/choose-slugs.ts");
+    const { openOrganization } = await import("../node/files/organizations.ts");
+    const { openEchoSocket: open } = await import("../platform/echo-socket.ts");
+    const { controlPlane } = await import("../node/doctor/control-plane.ts");
+    const { netcheck } = await import("../node/doctor/netcheck.ts");
+    const { renderChecks } = await import("../node/doctor/check.ts");
+    const slugs = chooseSlugs(settings.configRoot, words[0]);
+    const all = await Promise.all(
+      slugs.map((slug) => {
+        const organization = openOrganization(settings.configRoot, slug);
+        const edge = { system, open, controlPlane: () => controlPlane(organization, { system, log }) };
+        return netcheck(organization, edge);
+      }),
+    );
+    const checks = all.flat();
+    const isOk = checks.every(({ verdict }) => verdict !== "fail");
+    output.result({ ok: isOk, checks }, renderChecks(checks));
+    return isOk ? 0 : 1;
+  },
+};

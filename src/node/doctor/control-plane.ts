@@ -1,0 +1,28 @@
+// Whether the control plane answers, and whether its clock agrees with this machine's.
+
+import type { Log } from "../../log.ts";
+import type { System } from "../../system.ts";
+import { readCredentials, type Organization } from "../files/organizations.ts";
+import { fail, ok, warn, type Finding } from "./check.ts";
+
+const clockWarnS = 5;
+/** Certificates are valid from five minutes before they are issued: a minute before that is too late. */
+const clockFailS = 240;
+
+export async function controlPlane(
+  organization: Pick<Organization, "directory">,
+  { system, log }: { system: System; log: Log },
+): Promise<Finding> {
+  const { clientOf } = await import("../contact/connection.ts");
+  const { api_base: base } = readCredentials(organization.directory);
+  // The time needs no token, and this node's token is valid only for two endpoints.
+  const time = await clientOf(organization.directory, undefined, system, log).serverTime();
+  if (time === undefined)
+    return warn(`${base} answers without a Date header`, "Check the proxy in front of it");
+  const off = Math.round((system.now() - time) / 1000);
+  const evidence = `${base} answers; this clock is ${off} s off`;
+  if (Math.abs(off) >= clockFailS) return fail(evidence, "Set the clock: timedatectl set-ntp true");
+  return Math.abs(off) >= clockWarnS
+    ? warn(evidence, "Set the clock: timedatectl set-ntp true")
+    : ok(evidence);
+}

@@ -1,0 +1,138 @@
+// `agent netcheck`: what the network between this machine and an organization permits. Each check is one sentence. It changes
+// nothing, and sends a few packets to lighthouses and relays alone.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
+import { joinHostPort, parseAddress } from "../../ip.ts";
+import { controlSocket } from "../../platform/control-socket.ts";
+import type { OpenEcho } from "../../platform/echo-socket.ts";
+import type { System } from "../../system.ts";
+import { askEngine } from "../engine/ask-engine.ts";
+import { localApi, type KnownAddresses, type LocalApi } from "../engine/local-api.ts";
+import { mostHubs, roles, type Hub } from "./hubs.ts";
+import type { Organization } from "../files/organizations.ts";
+import { fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
+import { largestThrough } from "./path-mtu.ts";
+
+const run = brand.executable;
+
+type Edge = {
+  system: Pick<System, "lookup" | "sleep" | "attachedNetworks">;
+  open: OpenEcho;
+  /** The check of control plane and clock (organization.ts). */
+  controlPlane(): Promise<Finding>;
+};
+
+type Asked = Hub & { is: "answers" | "closed" | "no route" | "silent" | "unknown name"; rttMs?: number };
+
+const milliseconds = (ms: number) => (ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.round(ms)} ms`);
+
+export async function netcheck(organization: Organization, edge: Edge): Promise<Check[]> {
+  const { slug, directory } = organization;
+  const { hubs, isLighthouse } = roles(readFileSync(join(directory, "config.yml"), "utf8"));
+  const asked = await Promise.all(hubs.map((hub) => ask(hub, edge)));
+  const api = localApi(controlSocket(directory), edge.system);
+  const own = organization.config.ip_address;
+  const lighthouses = hubs.filter((hub) => hub.isLighthouse).map(({ overlay }) => overlay);
+  return Promise.all([
+    runCheck("udp", slug, () => udp(asked, isLighthouse)),
+    runCheck("mapping", slug, () => mapping(own, lighthouses, api, edge)),
+    runCheck("round_trips", slug, () => roundTrips(asked)),
+    runCheck("mtu", slug, () => mtu(own, lighthouses, edge)),
+    runCheck("control_plane", slug, edge.controlPlane),
+  ]);
+}
+
+async function ask(hub: Hub, { system }: Edge): Promise<Asked> {
+  const { host, port } = hub;
+  const [address] = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
+  if (address === undefined) return { ...hub, is: "unknown name" };
+  return { ...hub, ...(await askEngine(address, port)) };
+}
+
+const where = ({ host, port }: Asked) => `UDP ${joinHostPort(host, port)}`;
+
+function udp(asked: readonly Asked[], isLighthouse: boolean): Finding {
+  if (asked.length === 0)
+    return isLighthouse
+      ? skipped("This node is the only lighthouse, so there is no other engine to ask")
+      : fail("There is no lighthouse or relay to ask", `${run} doctor`);
+  const answering = asked.filter(({ is }) => is === "answers");
+  const dumb = asked.filter(({ is }) => is !== "answers").map((each) => `${where(each)} (${each.is})`);
+  if (answering.length === asked.length)
+    return ok(`UDP passes out and back: ${asked.length} of ${asked.length} lighthouses and relays answer`);
+  const silent = `no answer from ${dumb.join(", ")}`;
+  if (answering.length > 0)
+    return warn(`UDP passes, but there is ${silent}`, "Start the engine there, or open its port");
+  return asked.every(({ is }) => is === "silent")
+    ? fail(
+        `UDP seems blocked on the way out: ${silent}`,
+        "Permit outgoing UDP in the firewall of this machine and of its network",
+      )
+    : fail(`There is ${silent}`, `${run} doctor`);
+}
+
+/** A lighthouse tells the address and port that it sees this node's packets come from. */
+async function mapping(
+  own: string,
+  lighthouses: readonly string[],
+  api: Pick<LocalApi, "queryLighthouse">,
+  { system }: Edge,
+): Promise<Finding> {
+  if (lighthouses.length === 0) return skipped("No other lighthouse sees this node");
+  let known: KnownAddresses = {};
+  for (let tries = 0; tries < 5; tries++) {
+    known = await api.queryLighthouse(own);
+    if (lighthouses.every((each) => known[each] !== undefined)) break;
+    await system.sleep(200);
+  }
+  const local = new Set((await system.attachedNetworks()).map(({ address }) => address.split("/")[0]));
+  const hostOf = (at: string) => at.replace(/:\d+$/, "").replace(/^\[|\]$/g, "");
+  const seen = lighthouses.map((each) => known[each]?.reported ?? []);
+  if (seen.every((addresses) => addresses.length === 0))
+    return warn("No lighthouse says where it sees this node", `${run} status --check`);
+  const outside = seen.map((addresses) => addresses.filter((at) => !local.has(hostOf(at))));
+  const mapped = [...new Set(outside.flat())];
+  if (mapped.length === 0)
+    return ok("There is no NAT before the lighthouses: they see this machine's own address");
+  const ports = new Set(mapped.map((at) => at.slice(at.lastIndexOf(":"))));
+  const names = mapped.slice(0, 4).join(", ");
+  if (seen.filter((addresses) => addresses.length > 0).length < 2)
+    return ok(`A NAT maps this node to ${names}; with one lighthouse its kind cannot be told`);
+  return ports.size === 1
+    ? ok(`The NAT maps this node to the same port for each lighthouse (${names}): direct paths are likely`)
+    : warn(
+        `The NAT maps this node to another port for each lighthouse (${names}): with other NATs like it there is no direct path`,
+        "Forward a UDP port to this machine and set --external-port, or rely on relays",
+      );
+}
+
+function roundTrips(asked: readonly Asked[]): Finding {
+  const measured = asked.flatMap((each) =>
+    each.rttMs === undefined ? [] : [{ ...each, rttMs: each.rttMs }],
+  );
+  if (measured.length === 0) return skipped("No lighthouse or relay answers");
+  const texts = measured
+    .toSorted((a, b) => a.rttMs - b.rttMs)
+    .map(({ overlay, isLighthouse, isRelay, rttMs }) => {
+      const role = [...(isLighthouse ? ["lighthouse"] : []), ...(isRelay ? ["relay"] : [])].join(" and ");
+      return `${role === "" ? "node" : role} ${overlay} ${milliseconds(rttMs)}`;
+    });
+  const more = asked.length === mostHubs ? "; more were not asked" : "";
+  return ok(`Round trips: ${texts.join(", ")}${more}`);
+}
+
+async function mtu(own: string, lighthouses: readonly string[], { open, system }: Edge): Promise<Finding> {
+  const [target] = lighthouses;
+  if (target === undefined) return skipped("There is no other lighthouse to send to");
+  const found = await largestThrough(own, target, open, system);
+  if (found === "denied") return skipped("This process may not send ICMP: run it as root");
+  if (found === "silent")
+    return skipped(`The lighthouse ${target} answers no ICMP, so the size of packets is unknown`);
+  if (found.isFull) return ok(`Packets of the overlay's full size (${found.bytes} bytes) pass`);
+  return warn(
+    `Packets above ${found.bytes} bytes are lost on the way to ${target}: large transfers hang`,
+    `In overrides.yml of the organization's directory: tun: { mtu: ${found.bytes} }`,
+  );
+}

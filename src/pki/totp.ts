@@ -1,0 +1,48 @@
+// One-time codes by time (RFC 6238) with the parameters that every authenticator app knows: SHA-1, 6 digits, 30 s. SHA-1
+// is safe here: HMAC does not rely on its resistance to collisions.
+
+import { createHmac, timingSafeEqual } from "node:crypto";
+
+const stepMs = 30_000;
+const digits = 6;
+const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+/** RFC 4648, without padding. */
+export function base32(bytes: Uint8Array): string {
+  const bits = [...bytes].map((byte) => byte.toString(2).padStart(8, "0")).join("");
+  return (bits.match(/.{1,5}/g) ?? [])
+    .map((each) => alphabet[Number.parseInt(each.padEnd(5, "0"), 2)])
+    .join("");
+}
+
+export function totpCode(secret: Uint8Array, step: number): string {
+  const counter = Buffer.alloc(8);
+  counter.writeBigUInt64BE(BigInt(step));
+  const mac = createHmac("sha1", secret).update(counter).digest();
+  const number = mac.readUInt32BE((mac.at(-1) ?? 0) & 0xf) & 0x7f_ff_ff_ff;
+  return String(number % 10 ** digits).padStart(digits, "0");
+}
+
+export const totpStep = (nowMs: number) => Math.floor(nowMs / stepMs);
+
+/**
+ * The step of a valid code: the present one, or one beside it because clocks differ. Each step counts once, so it must be
+ * later than `last`.
+ */
+export function matchingStep(
+  secret: Uint8Array,
+  code: string,
+  { nowMs, last }: { nowMs: number; last: number },
+): number | undefined {
+  if (!/^\d{6}$/.test(code)) return undefined;
+  const present = totpStep(nowMs);
+  return [present - 1, present, present + 1].find(
+    (step) => step > last && timingSafeEqual(Buffer.from(totpCode(secret, step)), Buffer.from(code)),
+  );
+}
+
+/** What authenticator apps read from a QR code. */
+export function totpUri(secret: Uint8Array, { issuer, user }: { issuer: string; user: string }): string {
+  const query = `secret=${base32(secret)}&issuer=${encodeURIComponent(issuer)}&algorithm=SHA1&digits=${digits}&period=30`;
+  return `otpauth://totp/${encodeURIComponent(issuer)}:${encodeURIComponent(user)}?${query}`;
+}

@@ -1,0 +1,138 @@
+// Sessions of browsers: a row for each, so that a user can list them and end each one. Reads ask the database each time,
+// so an end counts at once on all replicas.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { formatTime } from "../../duration.ts";
+import { clean } from "../../log.ts";
+import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
+import { networkOf } from "../http/edge.ts";
+import { pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
+import type { Caller } from "../http/route.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Database } from "../store/database.ts";
+import { joined, queryAll, queryNumber, queryOne } from "../store/table.ts";
+import { browserSessions, idleMs, longestMs } from "../store/tables/browser-sessions.ts";
+import { rememberNetwork } from "../store/tables/known-networks.ts";
+import { users } from "../store/tables/users.ts";
+import { admit } from "./sessions.ts";
+import type { Proven } from "./sign-in.ts";
+
+export const BrowserSession = v.object({
+  id: v.number(),
+  device: v.string(),
+  address: v.string(),
+  created_at: v.string(),
+  last_used_at: v.string(),
+  expires_at: v.string(),
+  /** The session of this request. */
+  is_current: v.boolean(),
+});
+type BrowserSession = v.InferOutput<typeof BrowserSession>;
+export type PersonCaller = Extract<Caller, { kind: "person" }>;
+
+type Store = Pick<ServerOptions, "db" | "system">;
+
+const maxOfUser = 50;
+const maxDeviceLength = 200;
+/** A use is recorded at most this often, so that reads seldom write. */
+const usedEveryMs = 60_000;
+
+/**
+ * Begins a session and returns the cookie's value, always a new one. `former`: the session of this browser until now,
+ * which ends. Throws invalid_credentials like a sign-in for tokens.
+ */
+export async function startSession(
+  { db, system }: Store,
+  { userId, passwordHash }: Proven,
+  {
+    address,
+    request,
+    former,
+    factorAt,
+  }: { address: string; request: Request; former: string | undefined; factorAt: number | null },
+): Promise<{ token: string; endsAt: number }> {
+  const token = makeOpaqueToken(system.random);
+  const device = clean(request.headers.get("user-agent") ?? "").slice(0, maxDeviceLength);
+  const endsAt = await db.writeFor({ user: userId }, async (tx) => {
+    const now = system.now();
+    const at = await admit(tx, userId, passwordHash, now);
+    await rememberNetwork(tx, { userId, network: networkOf(address), now });
+    if (former !== undefined) await browserSessions.delete(tx, { tokenHash: hashToken(former) });
+    const times = { createdAt: at, lastUsedAt: at, endsAt: at + longestMs, factorAt };
+    await browserSessions.insert(tx, { userId, tokenHash: hashToken(token), device, address, ...times });
+    await tx.run(
+      `DELETE FROM browser_sessions WHERE user_id = $1 AND id NOT IN (
+         SELECT id FROM browser_sessions WHERE user_id = $1 ORDER BY id DESC LIMIT ${maxOfUser})`,
+      [userId],
+    );
+    return times.endsAt;
+  });
+  return { token, endsAt };
+}
+
+const isLive = `s.ends_at > $2 AND s.last_used_at > $2 - ${idleMs} AND u.is_active = 1 AND s.created_at > u.sessions_from`;
+const from = "FROM browser_sessions s JOIN users u ON u.id = s.user_id";
+const found = joined(
+  "u",
+  users.pick("email", "isStaff"),
+  "s",
+  browserSessions.pick("id", "userId", "lastUsedAt", "factorAt"),
+);
+const findLive = `SELECT ${found.select()} ${from} WHERE s.token_hash = $1 AND ${isLive}`;
+
+/** The user of a session that has not ended. Records the use. */
+export async function findSession(
+  db: Database,
+  token: string,
+  { now, address }: { now: number; address: string },
+): Promise<PersonCaller | undefined> {
+  const session = await queryOne(db, found, findLive, [hashToken(token), now]);
+  if (session === undefined) return undefined;
+  const { id, userId, email, isStaff, lastUsedAt, factorAt } = session;
+  if (lastUsedAt <= now - usedEveryMs) {
+    await db.writeFor({ user: userId }, (tx) =>
+      browserSessions.update(tx, { id }, { lastUsedAt: now, address }),
+    );
+  }
+  return { kind: "person", userId, email, isStaff, signIn: { session: id, factorAt } };
+}
+
+/** Undefined if the caller has a token. */
+export function sessionIdOf({ signIn }: PersonCaller): number | undefined {
+  return signIn !== undefined && "session" in signIn ? signIn.session : undefined;
+}
+
+/** One page of the user's sessions, sorted by id. */
+export async function listSessions(
+  { db, system }: Store,
+  caller: PersonCaller,
+  query: ListQuery,
+): Promise<Page<BrowserSession>> {
+  const { limit, offset } = pageOf(query);
+  const where = `${from} WHERE s.user_id = $1 AND ${isLive} AND lower(s.device) LIKE $3 ESCAPE '!'`;
+  const params = [caller.userId, system.now(), searchPattern(query)];
+  const rows = await queryAll(
+    db,
+    browserSessions,
+    `SELECT ${browserSessions.select("s")} ${where} ORDER BY s.id LIMIT $4 OFFSET $5`,
+    [...params, limit, offset],
+  );
+  const total = await queryNumber(db, `SELECT count(*) AS n ${where}`, params);
+  const items = rows.map(({ id, device, address, createdAt, lastUsedAt, endsAt }) => ({
+    id,
+    device,
+    address,
+    created_at: formatTime(createdAt),
+    last_used_at: formatTime(lastUsedAt),
+    expires_at: formatTime(Math.min(endsAt, lastUsedAt + idleMs)),
+    is_current: id === sessionIdOf(caller),
+  }));
+  return { items, total, query };
+}
+
+/** Throws not_found. */
+export async function endSession({ db }: Store, userId: number, id: number): Promise<void> {
+  const ended = await db.writeFor({ user: userId }, (tx) => browserSessions.delete(tx, { id, userId }));
+  if (ended === 0) throw new AppError("not_found", "You have no such session.");
+}

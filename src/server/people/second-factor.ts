@@ -1,0 +1,124 @@
+// Second factors at sign-in and for a fresh proof: codes of an authenticator app, and recovery codes. Codes are checked and
+// counted in one transaction of the user, so that parallel guesses on any replica cannot pass the limit.
+
+import { AppError } from "../../errors.ts";
+import { hashToken } from "../../pki/opaque.ts";
+import { openSecret, type SecretKeys } from "../../pki/secrets.ts";
+import { matchingStep } from "../../pki/totp.ts";
+import type { SecondFactorMethod } from "../../protocol.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { computed, integer, integerOrNull, queryOne } from "../store/table.ts";
+import { recoveryCodes, totpSecrets, wrongCodes, wrongCodesKeptMs } from "../store/tables/second-factors.ts";
+import { users } from "../store/tables/users.ts";
+import { recordFailedLogin } from "./failed-sign-ins.ts";
+import type { Turn } from "./turns.ts";
+
+export type FactorServices = Pick<ServerOptions, "db" | "system" | "secretKey">;
+
+/** Codes of one user that may be wrong: from one place, then from everywhere. */
+const attempt = { times: 5, withinMs: 10 * 60_000 };
+const account = { times: 20, withinMs: wrongCodesKeptMs };
+
+export const totpContext = (userId: number) => `totp/${userId}`;
+
+/** As users type them: any case, with spaces and dashes. */
+export const hashRecoveryCode = (code: string) => hashToken(code.toLowerCase().replaceAll(/[\s-]/g, ""));
+
+const counts = computed({ totp: integer(), codes: integer() });
+const countFactors = `SELECT
+  (SELECT count(*) FROM totp_secrets WHERE user_id = $1 AND confirmed_at IS NOT NULL) AS totp,
+  (SELECT count(*) FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL) AS codes`;
+
+/** How the user can prove a second factor; none if the user has none. Recovery codes alone are no factor. */
+export async function methodsOf(reader: Pick<Reader, "get">, userId: number): Promise<SecondFactorMethod[]> {
+  const { totp, codes } = (await queryOne(reader, counts, countFactors, [userId])) ?? { totp: 0, codes: 0 };
+  if (totp === 0) return [];
+  return ["totp", ...(codes > 0 ? (["recovery_code"] as const) : [])];
+}
+
+/**
+ * After the password. Returns the time of the proof, or null if the user has no second factor. Throws
+ * second_factor_required without a code, invalid_code or throttled.
+ */
+export async function provenAtSignIn(
+  services: FactorServices,
+  { userId, turn }: { userId: number; turn: Turn },
+  code: string | undefined,
+  address: string,
+): Promise<number | null> {
+  const methods = await methodsOf(services.db, userId);
+  if (methods.length === 0) return null;
+  if (code === undefined || code === "") {
+    throw new AppError(
+      "second_factor_required",
+      "The password is right; this user has a second factor too.",
+      {
+        methods,
+        hint: "Send the code of the authenticator app, or a recovery code, as `otp` with the password.",
+      },
+    );
+  }
+  return proveCode(services, userId, code, { place: turn.source, address });
+}
+
+/** Returns the time of the proof. Throws invalid_code or throttled. */
+export async function proveCode(
+  { db, system, secretKey }: FactorServices,
+  userId: number,
+  code: string,
+  { place, address }: { place: string; address: string },
+): Promise<number> {
+  const isRight = await db.writeFor({ user: userId }, async (tx) => {
+    const now = system.now();
+    await requireFewWrong(tx, userId, place, now);
+    if (await useCode(tx, secretKey, { userId, code, now })) return true;
+    await wrongCodes.insert(tx, { userId, place, at: now });
+    return false;
+  });
+  if (isRight) return system.now();
+  const user = await users.find(db, { id: userId });
+  if (user !== undefined) await recordFailedLogin({ db, system }, user.email, address);
+  throw new AppError("invalid_code", "The code is wrong, or it was used before.", {
+    hint: "Wait for the next code of the app, and check the clock of the phone.",
+  });
+}
+
+async function useCode(
+  tx: Transaction,
+  secretKey: SecretKeys,
+  { userId, code, now }: { userId: number; code: string; now: number },
+): Promise<boolean> {
+  const codeHash = hashRecoveryCode(code);
+  const typed = code.replaceAll(/\s/g, "");
+  for (const { id, secretSealed, confirmedAt, lastStep: last } of await totpSecrets.all(tx, { userId })) {
+    if (confirmedAt === null) continue;
+    const secret = Buffer.from(openSecret(secretKey, secretSealed, totpContext(userId)), "base64url");
+    const lastStep = matchingStep(secret, typed, { nowMs: now, last });
+    if (lastStep !== undefined) return (await totpSecrets.update(tx, { id }, { lastStep })) === 1;
+  }
+  if ((await methodsOf(tx, userId)).length === 0) return false;
+  return (await recoveryCodes.update(tx, { userId, codeHash, usedAt: null }, { usedAt: now })) === 1;
+}
+
+const limits = computed({ here: integer(), everywhere: integer(), oldest: integerOrNull() });
+
+async function requireFewWrong(tx: Transaction, userId: number, place: string, now: number): Promise<void> {
+  const found = await queryOne(
+    tx,
+    limits,
+    `SELECT count(CASE WHEN place = $2 AND at > $3 THEN 1 END) AS here, count(*) AS everywhere,
+       min(CASE WHEN place = $2 AND at > $3 THEN at END) AS oldest
+     FROM wrong_codes WHERE user_id = $1 AND at > $4`,
+    [userId, place, now - attempt.withinMs, now - account.withinMs],
+  );
+  if (found === undefined) return;
+  const { here, everywhere, oldest } = found;
+  if (everywhere >= account.times) throw tooMany(account.withinMs / 1000);
+  if (here >= attempt.times) throw tooMany(Math.ceil(((oldest ?? now) + attempt.withinMs - now) / 1000));
+}
+
+function tooMany(retryAfter: number): AppError {
+  const message = `Too many wrong codes. Begin again in ${retryAfter} seconds.`;
+  return new AppError("throttled", message, { retryAfter });
+}

@@ -1,0 +1,58 @@
+// How long each part of a YAML text is, in tokens: what is long is composed in parts. Bounds what cannot be divided.
+
+import type { CST } from "yaml";
+
+/** The tokens of lists, maps and their items, with all that is in them. */
+export type Weights = ReadonlyMap<object, number>;
+
+/** Tokens that are composed at once: about a millisecond. */
+export const maxPart = 300;
+
+export function isLong(weights: Weights, token: CST.Token): boolean {
+  return (weights.get(token) ?? 0) > maxPart;
+}
+
+type Faulting = (offset: number, message: string) => void;
+
+/** Also removes blanks and comments of which a text has many in a row: each part would be composed with them. */
+export function* weigh(document: CST.Document, fault: Faulting): Generator<unknown, Weights> {
+  const weights = new Map<object, number>();
+  let count = 0;
+  const trimmed = (list: CST.SourceToken[] | undefined) => trim(list, fault);
+  function* weightOf(token: CST.Token | null | undefined): Generator<unknown, number> {
+    if (++count % 500 === 0) yield;
+    if (token === null || token === undefined) return 0;
+    if ("props" in token && token.props.length > maxMarks) fault(token.offset, tooMany);
+    if ("end" in token) trimmed(token.end);
+    if (!("items" in token)) return 1;
+    let whole = 1;
+    for (const item of token.items) {
+      trimmed(item.start);
+      trimmed(item.sep);
+      const key = yield* weightOf(item.key);
+      if (key > maxPart) fault(item.key?.offset ?? token.offset, "This key is too long.");
+      const own = 1 + item.start.length + (item.sep?.length ?? 0) + key + (yield* weightOf(item.value));
+      weights.set(item, own);
+      whole += own;
+    }
+    weights.set(token, whole);
+    return whole;
+  }
+  trimmed(document.start);
+  trimmed(document.end);
+  yield* weightOf(document.value);
+  return weights;
+}
+
+/** Anchors, tags and the like before a value. */
+const maxMarks = 16;
+const tooMany = "Too many marks stand before one value.";
+export const blanks = new Set<CST.Token["type"]>(["space", "newline", "comment"]);
+
+function trim(list: CST.SourceToken[] | undefined, fault: Faulting): void {
+  if (list === undefined || list.length <= maxMarks) return;
+  // The last two say whether the value begins in a new line.
+  const kept = list.filter(({ type }, at) => !blanks.has(type) || at >= list.length - 2);
+  if (kept.length > maxMarks) fault(kept[0]?.offset ?? 0, tooMany);
+  list.splice(0, list.length, ...kept.slice(0, maxMarks));
+}

@@ -1,0 +1,126 @@
+// Routes for the sessions of browsers: sign-in, sign-out, and the list of the user's sessions.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { formatTime } from "../../duration.ts";
+import { TokenRequest } from "../../protocol.ts";
+import { cookiesOf, makeSessionCookie, readCookie, sessionCookie } from "../http/cookies.ts";
+import { ListQuery, listReply } from "../http/lists.ts";
+import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
+import { created, noContent } from "../http/reply.ts";
+import { body, id, nothing, query, route, type Route } from "../http/route.ts";
+import {
+  BrowserSession,
+  endSession,
+  listSessions,
+  sessionIdOf,
+  startSession,
+} from "../people/browser-sessions.ts";
+import { provenAtSignIn } from "../people/second-factor.ts";
+import { cookieOfDevice, signIn } from "../people/sign-in.ts";
+import type { Services } from "../services.ts";
+import { longestMs } from "../store/tables/browser-sessions.ts";
+import { Me, originOf, personOf } from "./people.ts";
+
+const Started = v.object({ ...Me.entries, expires_at: v.string() });
+
+export function browserRoutes(services: Services): Route[] {
+  return [...signingIn(services), ...ownSessions(services)];
+}
+
+function signingIn(services: Services): Route[] {
+  const { publicUrl } = services;
+  const path = "/api/session/";
+  return [
+    route({
+      method: "POST",
+      path,
+      access: "public",
+      guesses: true,
+      name: "session_create",
+      summary:
+        "Sign in with a browser. Only for pages of this control plane: `Origin` must be its own, `Sec-Fetch-Site` same-origin",
+      takes: body(TokenRequest),
+      answers: {
+        201: {
+          description: "The user, and when the session ends at the latest",
+          schema: Started,
+          headers: { "Set-Cookie": "The session, and a cookie by which the device is known" },
+        },
+      },
+      errors: ["invalid_credentials", "second_factor_required", "invalid_code", "cross_site", "tls_required"],
+      async handle(call, input) {
+        const { request, address } = call;
+        requireOwnPage(request, publicUrl);
+        requireSecurePage(request);
+        const proven = await signIn(services, input, originOf(call));
+        const factorAt = await provenAtSignIn(services, proven, input.otp, address);
+        const former = readCookie(cookiesOf(request), sessionCookie);
+        const { token, endsAt } = await startSession(services, proven, {
+          address,
+          request,
+          former,
+          factorAt,
+        });
+        const email = input.email.trim().toLowerCase();
+        const me = { id: proven.userId, email, is_staff: proven.isStaff };
+        const session = makeSessionCookie(token, longestMs / 1000);
+        return {
+          ...created({ ...me, expires_at: formatTime(endsAt) }),
+          cookies: [session, await cookieOfDevice(services, proven)],
+        };
+      },
+    }),
+    route({
+      method: "DELETE",
+      path,
+      access: "person",
+      name: "session_destroy",
+      summary: "Sign this browser out",
+      takes: nothing,
+      answers: {
+        204: { description: "Signed out", headers: { "Set-Cookie": "Removes the session's cookie" } },
+      },
+      errors: ["not_found"],
+      async handle(call) {
+        const caller = personOf(call);
+        const sessionId = sessionIdOf(caller);
+        if (sessionId === undefined)
+          throw new AppError("not_found", "This request has a token, no session of a browser.");
+        await endSession(services, caller.userId, sessionId);
+        return { ...noContent, cookies: [makeSessionCookie("", 0)] };
+      },
+    }),
+  ];
+}
+
+function ownSessions(services: Services): Route[] {
+  const path = "/api/user/sessions/";
+  return [
+    route({
+      method: "GET",
+      path,
+      access: "person",
+      name: "user_sessions_list",
+      summary: "The browsers in which the user is signed in",
+      takes: query(ListQuery),
+      answers: { 200: { description: "Sessions", schema: v.array(BrowserSession) } },
+      handle: async (call, input) =>
+        listReply(call, services.publicUrl, await listSessions(services, personOf(call), input)),
+    }),
+    route({
+      method: "DELETE",
+      path: `${path}${id}/`,
+      access: "person",
+      name: "user_sessions_destroy",
+      summary: "Sign the user out of one browser",
+      takes: nothing,
+      answers: { 204: { description: "Signed out" } },
+      errors: ["not_found"],
+      async handle(call) {
+        await endSession(services, personOf(call).userId, call.id());
+        return noContent;
+      },
+    }),
+  ];
+}

@@ -1,0 +1,126 @@
+// The routes that nodes call themselves: download_config and checkin.
+
+import * as v from "valibot";
+import { CheckinAnswer, CheckinRequest, DownloadAnswer } from "../../protocol.ts";
+import { actorOf } from "../audit/record.ts";
+import {
+  body,
+  id,
+  organizationRoute,
+  query,
+  type OrganizationCall,
+  type Reply,
+  type Route,
+} from "../http/route.ts";
+import { endNode } from "../nodes/ephemeral.ts";
+import { makeMove } from "../nodes/orders.ts";
+import { revokeNode } from "../nodes/revoke.ts";
+import type { Services } from "../services.ts";
+import { inTurnOf } from "./heavy.ts";
+import {
+  currentFiles,
+  filesHeaders,
+  hasAlready,
+  headersOf,
+  jsonReply,
+  notModified,
+  tarReply,
+} from "./node-files.ts";
+
+const DownloadQuery = v.strictObject({ format: v.optional(v.picklist(["json", "tar"]), "json") });
+
+export function ownNodeRoutes(services: Services): Route[] {
+  return [
+    organizationRoute({
+      method: "GET",
+      path: `nodes/${id}/download_config/`,
+      access: "member",
+      node: true,
+      scope: "nodes",
+      name: "nodes_download_config",
+      summary: "All files of a node; 304 if If-None-Match matches",
+      takes: query(DownloadQuery),
+      answers: {
+        200: { description: "The files", schema: DownloadAnswer, headers: filesHeaders },
+        304: notModified,
+      },
+      errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
+      async handle(call, { format }) {
+        const files = await currentFiles(services, call);
+        const headers = headersOf(files);
+        if (hasAlready(call, files)) {
+          // The node has these files already, so it has applied the current version.
+          if (call.caller.kind === "node") {
+            await services.checkins.takeApplied(call.org, call.id(), files.configVersion);
+          }
+          return { status: 304, headers };
+        }
+        return inTurnOf(services, call, async () =>
+          format === "tar" ? tarReply(services, files, headers) : jsonReply(await files.answer(), headers),
+        );
+      },
+    }),
+    organizationRoute({
+      method: "POST",
+      path: `nodes/${id}/checkin/`,
+      access: "admin",
+      node: true,
+      direct: true,
+      quiet: true,
+      held: true,
+      scope: "nodes",
+      name: "nodes_checkin",
+      summary: "Report that the node is alive. `Prefer: wait=N` holds the answer until there is news",
+      takes: body(CheckinRequest),
+      answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
+      errors: ["not_found", "node_revoked", "conflict"],
+      handle(call, input) {
+        if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input);
+        if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
+        const isPlain = input.probe === undefined && input.paths === undefined && call.waitS === 0;
+        const known = isPlain ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
+        return known === undefined ? checkIn(services, call, input) : { body: known };
+      },
+    }),
+  ];
+}
+
+/** A node that pinned the own CA. Only the operator's word, signed by the order key, lets it trust another one. */
+async function answerByOwnCa(
+  services: Services,
+  call: OrganizationCall,
+  input: CheckinRequest,
+): Promise<Reply> {
+  services.meters.ownCaCheckin();
+  if (input.leaving === true) return leave(services, call, input);
+  const reply = await checkIn(services, call, input);
+  if (services.movesNodes !== true) return reply;
+  return { body: { ...Object(reply.body), move: await makeMove(services, call.org, services.publicUrl) } };
+}
+
+/** Nothing but the node's own token can end its membership here: an administrator deletes nodes, with a reason. */
+async function leave(services: Services, call: OrganizationCall, input: CheckinRequest): Promise<Reply> {
+  const answer = await services.checkins.checkin(call.org, call.id(), input);
+  if (!(await endNode(services, call.org, call.id(), actorOf(call))))
+    await revokeNode(services, call.org, call.id(), actorOf(call), "left the organization");
+  return { body: { ...answer, left: true } };
+}
+
+async function checkIn(
+  { checkins, probes, pathReports }: Services,
+  call: OrganizationCall,
+  input: CheckinRequest,
+): Promise<Reply> {
+  const { org, request, waitS, caller } = call;
+  if (input.probe !== undefined) await probes.send(call.id(), call.address, input.probe);
+  // Only the node itself knows its paths.
+  const taken =
+    input.paths === undefined || caller.kind !== "node"
+      ? {}
+      : { paths: await pathReports.take(org.id, caller.nodeId, input.paths) };
+  const answer =
+    waitS === 0
+      ? await checkins.checkin(org, call.id(), input)
+      : await checkins.held(org, call.id(), input, { waitS, aborted: request.signal });
+  return { body: { ...answer, ...taken } };
+}

@@ -1,0 +1,27 @@
+// Sessions of browsers. The cookie holds the id; only its hash is stored.
+
+import { integer, integerOrNull, serial, table, text } from "../table.ts";
+
+/** A session ends after this time without a use, and in any case after the longer one. */
+export const idleMs = 12 * 3_600_000;
+export const longestMs = 7 * 86_400_000;
+
+export const browserSessions = table(
+  "browser_sessions",
+  {
+    id: serial,
+    userId: integer("REFERENCES users (id)"),
+    tokenHash: text("UNIQUE"),
+    /** The browser's User-Agent. */
+    device: text(),
+    /** The address of the last use. */
+    address: text(),
+    /** Milliseconds, later than `sessionsFrom` of the user at that time. */
+    createdAt: integer(),
+    lastUsedAt: integer(),
+    endsAt: integer(),
+    /** The last proof of a second factor in this session. */
+    factorAt: integerOrNull(),
+  },
+  { indexes: ["CREATE INDEX browser_sessions_user ON browser_sessions (user_id, id)"] },
+);

@@ -1,0 +1,51 @@
+// Planning on an organization of thousands of nodes reads them in pages, and other requests are answered between these.
+
+import { expect, test } from "bun:test";
+import { planChanges } from "../../../src/server/policy-files/plan.ts";
+import type { Reader } from "../../../src/server/store/database.ts";
+import { registrationToken } from "../../support/nodes.ts";
+import { makeTestServer } from "../../support/server.ts";
+
+const nodes = 2500;
+
+test("planning pauses after each page of nodes, with the tokens that they registered with", async () => {
+  await using server = await makeTestServer();
+  const org = await server.organization("acme");
+  await registrationToken(server, org, { groups: ["db"] });
+  await server.db.write(async (tx) => {
+    await tx.run(
+      `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${nodes})
+       INSERT INTO nodes (org_id, name, ip, state, groups, registered_with, created_at)
+       SELECT $1, 'node-' || i, '10.77.' || (1 + i / 250) || '.' || (i % 250), 'active', '["db"]',
+         (SELECT max(id) FROM registration_tokens), 0 FROM n`,
+      [org.id],
+    );
+  });
+
+  let round = 0;
+  let isOver = false;
+  const turn = () => {
+    round++;
+    if (!isOver) setImmediate(turn);
+  };
+  setImmediate(turn);
+  const large: { rows: number; round: number }[] = [];
+  const reader: Reader = {
+    get: server.db.get,
+    async all(sql, params) {
+      const rows = await server.db.all(sql, params);
+      if (rows.length >= 100) large.push({ rows: rows.length, round });
+      return rows;
+    },
+  };
+  const { changes } = await planChanges(reader, org.id, {
+    policy: "groups: {db: {members: []}}",
+    prune: true,
+  });
+  isOver = true;
+
+  // The file takes no node out of the group: all are in it by their token.
+  expect(changes.nodes).toEqual([]);
+  expect(large.map(({ rows }) => rows)).toEqual([1000, 1000, 500, 1000, 1000, 500]);
+  expect(new Set(large.map((page) => page.round)).size).toBe(large.length);
+}, 60_000);
