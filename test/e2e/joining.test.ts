@@ -151,9 +151,18 @@ describeMachine("agent up", () => {
     await node.machine.must("agent unregister --org-slug acme");
     const nodes = JSON.stringify(await site.plane.api("GET", "/api/org/acme/nodes/"));
     expect(nodes).not.toContain('"name":"vm"');
-    const key = await site.plane.makeKey(["--expires", "1h"]);
+    const key = await site.plane.makeKey(["--ephemeral", "--expires", "1h"]);
     const joined = parse(await node.machine.must(`agent up ${key} --node-name vm2 --mode desktop --json`));
     expect(joined).toMatchObject({ name: "vm2", mode: "desktop", lighthouse: "10.77.0.1" });
     await node.machine.must(pingPeer);
+    // The daemon checks in all the time. An ephemeral node that was stopped must stay away nevertheless.
+    const listed = async () => JSON.stringify(await site.plane.api("GET", "/api/org/acme/nodes/"));
+    await node.machine.must("agent down");
+    expect(await listed()).not.toContain('"name":"vm2"');
+    await Bun.sleep(2000);
+    expect(await listed()).not.toContain('"name":"vm2"');
+    await node.machine.must("agent up");
+    await node.machine.must(pingPeer);
+    expect(await listed()).toContain('"name":"vm2"');
   }, 90_000);
 });

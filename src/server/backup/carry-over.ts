@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { blockAfterMs } from "../nodes/upkeep.ts";
-import { ensureGroups } from "../policy/groups.ts";
+import { insertGroups } from "../policy/groups.ts";
 import { Peer } from "../policy/firewall.ts";
 import { leaveAddresses } from "../store/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
@@ -211,7 +211,7 @@ async function carryRules(old: Reader, tx: Transaction, orgId: number, now: numb
       continue;
     }
     for (const side of [row.peer, row.target].map((value) => v.parse(Peer, value)))
-      if ("group" in side) await ensureGroups(tx, orgId, [side.group], now);
+      if ("group" in side) await insertGroups(tx, orgId, [side.group], now);
     await firewallRules.update(tx, { orgId, id }, row);
   }
   carried.lost_rules += present.size;

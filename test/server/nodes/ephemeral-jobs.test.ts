@@ -90,7 +90,7 @@ test(
       }
       live = live.filter((job) => job.until > now);
       // Some jobs restart on the same machine, with its keys.
-      const again = random() < 0.05 ? over.at(-Math.ceil(random() * over.length)) : undefined;
+      const again = random() < jobs / 20_000 ? over.at(-Math.ceil(random() * over.length)) : undefined;
       if (again !== undefined) {
         const node = await register(again.name, again.keys);
         expect([node.id, node.ip]).toEqual([again.id, again.ip]);
