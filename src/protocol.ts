@@ -125,6 +125,8 @@ export const Node = v.object({
   revoked_at: v.nullable(time),
   /** The user whose node it is; null: the organization's. Former servers do not send it. */
   owner_id: v.optional(v.nullable(v.number())),
+  /** It ends when it leaves or is silent. Former servers do not send it. */
+  ephemeral: v.optional(v.boolean()),
 });
 export type Node = v.InferOutput<typeof Node>;
 
@@ -143,6 +145,8 @@ export const NodeConfig = v.object({
   config_version: v.number(),
   order_key: v.optional(OrderKey),
   registered_at: time,
+  /** The node ends when it stops: it tells the control plane. */
+  ephemeral: v.optional(v.boolean()),
 });
 export type NodeConfig = v.InferOutput<typeof NodeConfig>;
 

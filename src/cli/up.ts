@@ -82,7 +82,9 @@ export const up: Implementation = {
 };
 
 export const down: Implementation = {
-  notes: `They stay stopped, also after a reboot, until you start them again: ${brand.executable} up`,
+  notes:
+    `They stay stopped, also after a reboot, until you start them again: ${brand.executable} up\n` +
+    "An ephemeral node ends: the control plane removes it at once, and `agent up` brings it back.",
   args: {
     ORG: {
       type: "positional",
@@ -161,9 +163,22 @@ async function stopAll(context: Context): Promise<number> {
   const { worst } = await import("./teams.ts");
   const { done, results } = await changeAll("stop", organizations, context);
   const status = worst(results, organizations, output);
+  for (const each of done) await leave(each, context);
   const slugs = done.map(({ slug }) => slug);
   output.result({ stopped: slugs }, slugs.map((slug) => `${slug} is stopped\n`).join(""));
   return status;
+}
+
+/** An ephemeral node ends when it stops. After `agent up`, its next check-in brings it back. */
+async function leave(organization: Organization, { system, log, output }: Context): Promise<void> {
+  if (organization.config.ephemeral !== true) return;
+  const { sayFarewell } = await import("../node/enroll/unregister.ts");
+  const reason = await sayFarewell(organization, system, log);
+  if (reason === undefined) return;
+  output.say(
+    `The control plane could not be told that this ephemeral node of ${organization.slug} ends (${reason}). It removes ` +
+      "the node after some minutes of silence.",
+  );
 }
 
 async function chosen({ settings, words, output }: Context): Promise<Organization[]> {
@@ -177,8 +192,15 @@ async function planAll(
   context: Context,
 ): Promise<number> {
   const { planOnOrganization } = await import("./team-command.ts");
-  const plans = await Promise.all(organizations.map((each) => planOnOrganization(verb, each, context)));
-  context.output.plan(plans.flat());
+  const { farewellOf } = await import("../node/enroll/unregister.ts");
+  const { readRemains } = await import("../node/files/remains.ts");
+  const plans = organizations.map(async (each) => {
+    const steps = await planOnOrganization(verb, each, context);
+    if (verb !== "stop" || each.config.ephemeral !== true) return steps;
+    const farewell = farewellOf(readRemains(context.settings.configRoot, each.slug));
+    return farewell === undefined ? steps : [...steps, farewell];
+  });
+  context.output.plan((await Promise.all(plans)).flat());
   return 0;
 }
 

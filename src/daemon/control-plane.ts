@@ -49,7 +49,12 @@ export type ControlPlane = {
   ): Promise<void>;
   /** Checks in once without a long poll and applies changes. Throws the reason for a failure. */
   sync(organization: Organization, control: OverlayControl, news: ControlPlaneNews): Promise<SyncOutcome>;
+  /** Tells that an ephemeral node leaves; does nothing for another node. Takes a few seconds at most, and never throws. */
+  leave(organization: Organization): Promise<void>;
 };
+
+/** A container is killed 10 s after SIGTERM; the engines need some of them. */
+const farewellMs = 3000;
 
 export function connectControlPlane(
   settings: EngineSettings & { configRoot: string },
@@ -77,6 +82,20 @@ export function connectControlPlane(
       const edge = edgeFor(organization, control, news);
       const paths = makePathReporter(news.peers, system.now, undefined, news.healings());
       return followOrganization(organization, { ...edge, paths }, { signal, onPause: news.paused });
+    },
+    async leave(organization) {
+      if (organization.config.ephemeral !== true) return;
+      const { sayFarewell } = await import("../node/enroll/unregister.ts");
+      const late = system.sleep(farewellMs).then(() => "the control plane did not answer in time");
+      const reason = await Promise.race([sayFarewell(organization, system, log), late]);
+      if (reason !== undefined)
+        log.warn(
+          "The control plane could not be told that this ephemeral node ends; it notices the silence",
+          {
+            team: organization.slug,
+            reason,
+          },
+        );
     },
     async sync(organization, control, news) {
       const edge = { ...edgeFor(organization, control, news), isAsked: true };

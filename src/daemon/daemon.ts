@@ -6,6 +6,7 @@ import { AppError, messageOf } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { rememberVersions } from "../node/engine/engine.ts";
 import { runningVersion } from "../node/engine/engine-in-use.ts";
+import { openOrganization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import { openEchoSocket } from "../platform/echo-socket.ts";
 import { restartSignal } from "../platform/systemd.ts";
@@ -101,12 +102,33 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   );
   if (how === "stop") await engines.shutDown();
   await engines.handOver();
+  if (how === "stop") await leaveAll(engines.slugs(), settings, deps);
   background.abort(new Error("The daemon ends"));
   await server.stop();
   await Promise.all([round, watchdog]);
   store.close();
   ending.stopListening();
   return 0;
+}
+
+/** Ephemeral nodes end with the daemon that runs them. */
+async function leaveAll(
+  slugs: readonly string[],
+  { configRoot }: DaemonSettings,
+  { controlPlane, log }: DaemonDeps,
+): Promise<void> {
+  await Promise.all(
+    slugs.map(async (slug) => {
+      try {
+        await controlPlane.leave(openOrganization(configRoot, slug));
+      } catch (error) {
+        log.debug("Cannot tell the control plane that this node ends", {
+          team: slug,
+          reason: messageOf(error),
+        });
+      }
+    }),
+  );
 }
 
 /** SIGTERM and SIGINT stop the engines, the restart signal leaves them running, SIGHUP loads new organizations. */

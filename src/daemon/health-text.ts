@@ -46,7 +46,8 @@ function lighthouseText({ answering, of }: { answering: number; of: number }): s
 }
 
 /** Only the certificate ends without the control plane. */
-function offline({ certificate_not_after: end }: TeamStatus, now: number): string[] {
+function offline({ certificate_not_after: end, ephemeral }: TeamStatus, now: number): string[] {
+  if (ephemeral === true) return ["ephemeral: works an hour at most without the control plane"];
   const days = Math.floor((Date.parse(end) - now) / 86_400_000);
   return Number.isNaN(days) || days < 0
     ? []

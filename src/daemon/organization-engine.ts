@@ -305,7 +305,7 @@ export class OrganizationEngine {
   /** Warns once for each day that is left. */
   #warnOfEnd(): void {
     const { log, system } = this.#deps;
-    const warning = certificateWarning(this.status().certificate_not_after, system.now());
+    const warning = certificateWarning(this.status(), system.now());
     if (warning !== undefined && warning !== this.#lastWarning) log.warn(warning, { team: this.#slug });
     this.#lastWarning = warning;
   }

@@ -92,7 +92,7 @@ function stateOf(phase: Phase, revoked: boolean): TeamStatus["state"] {
 
 function warning(facts: OrganizationFacts, now: number): string | undefined {
   if (facts.revoked !== undefined) return `Access was revoked: ${facts.revoked}`;
-  return certificateWarning(facts.certificate_not_after, now);
+  return certificateWarning(facts, now);
 }
 
 type Read = { facts: OrganizationFacts; metrics: string | undefined; problem: string | undefined };

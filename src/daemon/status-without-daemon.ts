@@ -76,7 +76,7 @@ async function readStatus(
     const state = status.pid === undefined ? "revoked" : status.state;
     return { ...status, state, message: clean(`Access was revoked: ${revoked}`) };
   }
-  const message = certificateWarning(facts.certificate_not_after, system.now());
+  const message = certificateWarning(facts, system.now());
   return message === undefined ? status : { ...status, message };
 }
 

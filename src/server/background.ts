@@ -5,6 +5,7 @@ import { hostname } from "node:os";
 import { buildInfo } from "../build-info.ts";
 import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
+import { endSilentNodes } from "./nodes/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { deleteEndedPaths } from "./paths/ended.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
@@ -23,6 +24,8 @@ type Part = Loop & { name: string; runs: "each replica" | "one replica" };
 const upkeepMs = 5000;
 /** How late a policy goes back that was not confirmed. */
 const policiesMs = 1000;
+/** How late an ephemeral node ends. */
+const silenceMs = 2000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
 /** Paths of revoked nodes are not shown in the meantime. */
@@ -96,6 +99,9 @@ function partsOf(services: Services, leases: Leases): Part[] {
       };
       return repeated("upkeep of nodes", upkeepMs, upkeep, { ...own, lease });
     }),
+    leased("ephemeral nodes", (own, lease) =>
+      repeated("ephemeral nodes", silenceMs, () => endSilentNodes(own), { ...own, lease }),
+    ),
     leased("policies", (own, lease) => {
       const work = async () => {
         await revertUnconfirmed(own);

@@ -23,6 +23,7 @@ import { makePasswords, type Passwords } from "./people/passwords.ts";
 import { makeSessions, type Sessions } from "./people/sessions.ts";
 import { makeBudget, type Budget } from "./retention/budget.ts";
 import { shareThrottle } from "./store/shared-throttle.ts";
+import { returnNode } from "./nodes/ephemeral.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 
 export type Services = ServerOptions & {
@@ -94,6 +95,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
       names,
       heavyWork,
       afterConfirmation,
+      bringBack: (orgId, nodeId) => returnNode({ ...options, authorities }, orgId, nodeId),
     }),
     renewals,
     reports,

@@ -125,6 +125,7 @@ async function noteNodes(): Promise<void> {
   await register("laptop", v.parse(v.object({ token: v.string() }), made).token);
   await note("node show acme laptop");
   await note("token list acme");
+  await note("token create acme --ephemeral --silence 2m --group web");
   await note("token revoke acme 2");
   await note("token create acme --node tablet");
   await note("rule create acme --protocol tcp --ports 443 --peer group:web --target node:laptop");

@@ -106,44 +106,63 @@ describeMachine("agent up", () => {
     ]);
   }, 60_000);
 
-  test("up --foreground joins without systemd, runs the daemon, joins again by its files, and ends at SIGTERM", async () => {
-    using directory = temporaryDirectory();
-    const box = site.host("box");
-    const places = [
-      "--config-root",
-      join(directory.path, "etc"),
-      "--state-db-path",
-      join(directory.path, "state.db"),
-    ];
-    const flags = [
-      ...places,
-      "--socket-path",
-      join(directory.path, "sock"),
-      "--overlay-binary",
-      "/usr/bin/nebula",
-    ];
-    const argv = [agent, "up", "--foreground", "--node-name", "box", ...flags];
-    const key = await site.plane.makeKey(["--expires", "1h"]);
-    for (const env of [{ AGENT_JOIN_KEY: key }, {}]) {
-      const child = box.spawn(argv, { env: { PATH: process.env["PATH"] ?? "", ...env } });
-      const ping = box.inside(["ping", "-c", "1", "-W", "1", "10.77.0.1"]);
-      for (let tries = 0; Bun.spawnSync(ping).exitCode !== 0; tries++) {
-        expect([child.exitCode, tries < 40]).toEqual([null, true]);
-        await Bun.sleep(200);
+  test.each([
+    ["box", []],
+    ["job", ["--ephemeral"]],
+  ])(
+    "up --foreground joins %s without systemd, runs the daemon, joins again by its files, and ends at SIGTERM",
+    async (name, tokenFlags) => {
+      using directory = temporaryDirectory();
+      const box = site.host("box");
+      const places = [
+        "--config-root",
+        join(directory.path, "etc"),
+        "--state-db-path",
+        join(directory.path, "state.db"),
+      ];
+      const flags = [
+        ...places,
+        "--socket-path",
+        join(directory.path, "sock"),
+        "--overlay-binary",
+        "/usr/bin/nebula",
+      ];
+      const argv = [agent, "up", "--foreground", "--node-name", name, ...flags];
+      const key = await site.plane.makeKey(["--expires", "1h", ...tokenFlags]);
+      for (const env of [{ AGENT_JOIN_KEY: key }, {}]) {
+        const child = box.spawn(argv, { env: { PATH: process.env["PATH"] ?? "", ...env } });
+        const ping = box.inside(["ping", "-c", "1", "-W", "1", "10.77.0.1"]);
+        for (let tries = 0; Bun.spawnSync(ping).exitCode !== 0; tries++) {
+          expect([child.exitCode, tries < 40]).toEqual([null, true]);
+          await Bun.sleep(200);
+        }
+        child.kill("SIGTERM");
+        expect(await child.exited).toBe(0);
+        expect(Bun.spawnSync(ping).exitCode).not.toBe(0);
+        // An ephemeral node is removed before the container has ended, and comes back with its files.
+        const nodes = JSON.stringify(await site.plane.api("GET", "/api/org/acme/nodes/"));
+        expect(nodes.includes(`"name":"${name}"`)).toBe(tokenFlags.length === 0);
       }
-      child.kill("SIGTERM");
-      expect(await child.exited).toBe(0);
-      expect(Bun.spawnSync(ping).exitCode).not.toBe(0);
-    }
-  }, 60_000);
+    },
+    60_000,
+  );
 
   test("unregister tells the control plane, and the machine can join again under another name", async () => {
     await node.machine.must("agent unregister --org-slug acme");
     const nodes = JSON.stringify(await site.plane.api("GET", "/api/org/acme/nodes/"));
     expect(nodes).not.toContain('"name":"vm"');
-    const key = await site.plane.makeKey(["--expires", "1h"]);
+    const key = await site.plane.makeKey(["--ephemeral", "--expires", "1h"]);
     const joined = parse(await node.machine.must(`agent up ${key} --node-name vm2 --mode desktop --json`));
     expect(joined).toMatchObject({ name: "vm2", mode: "desktop", lighthouse: "10.77.0.1" });
     await node.machine.must(pingPeer);
+    // The daemon checks in all the time. An ephemeral node that was stopped must stay away nevertheless.
+    const listed = async () => JSON.stringify(await site.plane.api("GET", "/api/org/acme/nodes/"));
+    await node.machine.must("agent down");
+    expect(await listed()).not.toContain('"name":"vm2"');
+    await Bun.sleep(2000);
+    expect(await listed()).not.toContain('"name":"vm2"');
+    await node.machine.must("agent up");
+    await node.machine.must(pingPeer);
+    expect(await listed()).toContain('"name":"vm2"');
   }, 90_000);
 });

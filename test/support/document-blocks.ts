@@ -101,6 +101,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     not: "the code comes from an app; test/cli/admin-remote.test.ts runs both lines",
   },
   "docs/administration.md: agent logout": { on: "control" },
+  "docs/machines.md: agent admin token create acme --ephemeral --uses 10000 --expires 30d --group ci": {
+    on: "control",
+  },
   "docs/access.md: agent admin node transfer acme laptop --to ada@example.org": {
     not: "test/cli/golden-admin.test.ts runs it; the machines of this walk have no user Ada",
   },

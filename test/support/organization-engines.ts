@@ -65,6 +65,7 @@ export function makeEnginesWorld(root?: string) {
         await Bun.sleep(20);
         followed.splice(followed.indexOf(slug), 1);
       },
+      leave: async () => {},
       async sync({ slug }) {
         synced.push(slug);
         await Bun.sleep(20);

@@ -118,6 +118,7 @@ export const RegistrationToken = v.looseObject({
   node_id: v.nullable(v.number()),
   expires_at: text,
   created_at: text,
+  ephemeral_silence_s: v.optional(v.nullable(v.number())),
 });
 export const NewRegistrationToken = v.looseObject({
   ...RegistrationToken.entries,

@@ -108,15 +108,15 @@ export const update: Implementation = {
       valueHint: "on|off",
       description: "Whether nodes report how they reach their peers; off deletes what they reported",
     },
-    "second-factor": {
-      type: "string",
-      valueHint: "required|optional",
-      description: "Whether members need a second factor to work in the organization",
-    },
     "leaver-nodes": {
       type: "string",
       valueHint: "keep|revoke",
       description: "What happens to the nodes of a user who is removed or disabled",
+    },
+    "second-factor": {
+      type: "string",
+      valueHint: "required|optional",
+      description: "Whether members need a second factor to work in the organization",
     },
     "alive-interval": {
       type: "string",
@@ -147,8 +147,8 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const interval = values.text("alive-interval");
   const names = values.choice("names", ["rules", "all"]);
   const reports = values.choice("path-reports", ["on", "off"]);
-  const factor = values.choice("second-factor", ["required", "optional"]);
   const leavers = values.choice("leaver-nodes", ["keep", "revoke"]);
+  const factor = values.choice("second-factor", ["required", "optional"]);
   const fields = {
     second_factor_required: factor === undefined ? undefined : factor === "required",
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",

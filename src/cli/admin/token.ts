@@ -39,10 +39,23 @@ export const create: Implementation = {
       description: "Only this node can register with it; creates the pending node if there is none",
     },
     lighthouse: { type: "boolean", description: "Its nodes can be lighthouses and relays" },
+    ephemeral: {
+      type: "boolean",
+      description: "Its nodes are removed when they stop or are silent: for jobs and containers",
+    },
+    silence: {
+      type: "string",
+      valueHint: "D",
+      description: "Remove an ephemeral node after this silence, from 60s (default: 10m)",
+    },
+    names: { type: "boolean", description: "Tell other nodes the names of ephemeral nodes, too" },
     name: { type: "string", valueHint: "N", description: "A name that identifies it" },
     ...targetFlags,
   },
-  examples: [`${brand.executable} admin token create acme --uses 3 --expires 2h --group web`],
+  examples: [
+    `${brand.executable} admin token create acme --uses 3 --expires 2h --group web`,
+    `${brand.executable} admin token create acme --ephemeral --uses 10000 --expires 30d --group ci`,
+  ],
   async run(context) {
     const { values, words, output } = context;
     const [slug = ""] = words;
@@ -59,6 +72,7 @@ export const create: Implementation = {
       {
         groups,
         is_lighthouse: values.on("lighthouse"),
+        ...ephemeralPart(context),
         ...(name === undefined ? {} : { name }),
         ...(uses === undefined ? {} : { uses }),
         ...(expires === undefined ? {} : { expires_in: expires }),
@@ -76,6 +90,16 @@ export const create: Implementation = {
     output.result({ ...made, new_groups }, `${made.token}\n`);
   },
 };
+
+/** Left out unless asked for: an older control plane does not know the fields. */
+function ephemeralPart({ values }: Context) {
+  const silence = values.text("silence");
+  return {
+    ...(values.on("ephemeral") ? { ephemeral: true } : {}),
+    ...(silence === undefined ? {} : { silence }),
+    ...(values.on("names") ? { names: true } : {}),
+  };
+}
 
 /** An older control plane makes no join keys. */
 async function howToJoin({
@@ -117,7 +141,9 @@ export const list: Implementation = {
           token.node_id === null
             ? token.is_lighthouse
               ? "lighthouses"
-              : "any node"
+              : token.ephemeral_silence_s == null
+                ? "any node"
+                : "ephemeral nodes"
             : `node ${names.get(token.node_id) ?? token.node_id}`,
           token.groups.join(", "),
         ]),

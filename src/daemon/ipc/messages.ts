@@ -49,6 +49,8 @@ export type TeamStatus = {
   /** Settings of the control plane that this machine does not accept, with reasons. */
   left_out?: { key: string; reason: string }[];
   active?: true;
+  /** The node ends when it stops; its certificate lives for an hour. */
+  ephemeral?: true;
   /** Whether traffic passes; unset while no engine runs, before the first look, and where nothing watches it. */
   health?: Health;
   /** Why the engine does not run, or what needs attention. */

@@ -65,7 +65,7 @@ export function farewellOf({ slug, apiBase, nodeId }: Remains): (Step & { step: 
  * not, or undefined. A control plane that is away must not keep a machine from leaving.
  */
 export async function sayFarewell(
-  { slug, directory }: Remains,
+  { slug, directory }: Pick<Remains, "slug" | "directory">,
   system: ConnectionEdge,
   log: Log,
 ): Promise<string | undefined> {

@@ -11,6 +11,8 @@ export type OrganizationFacts = {
   ip_address: string;
   /** RFC 3339. */
   certificate_not_after: string;
+  /** Its certificate lives for an hour. */
+  ephemeral?: true;
   /** Why the control plane has revoked this node. */
   revoked?: string;
   /** Settings of the control plane that this machine left out. */
@@ -28,6 +30,7 @@ export function readOrganizationFacts(
     name: config.name,
     ip_address: config.ip_address,
     certificate_not_after: certificateEnd,
+    ...(config.ephemeral === true ? { ephemeral: true as const } : {}),
     ...(note === undefined ? {} : { revoked: note.reason }),
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
   };
@@ -36,8 +39,14 @@ export function readOrganizationFacts(
 const warnDays = 14;
 
 /** A sentence if the certificate ends soon or has ended. It changes once a day. */
-export function certificateWarning(notAfter: string, now: number): string | undefined {
+export function certificateWarning(
+  {
+    certificate_not_after: notAfter,
+    ephemeral,
+  }: Pick<OrganizationFacts, "certificate_not_after" | "ephemeral">,
+  now: number,
+): string | undefined {
   const days = Math.floor((Date.parse(notAfter) - now) / 86_400_000);
-  if (Number.isNaN(days) || days >= warnDays) return undefined;
+  if (Number.isNaN(days) || days >= (ephemeral === true ? 0 : warnDays)) return undefined;
   return days < 0 ? "The certificate has expired" : `The certificate ends in ${days} days`;
 }

@@ -1,9 +1,9 @@
 // The notes of a revocation and of an unfinished restore. The services of an organization do not start while its
 // auth-revoked.json exists.
 
+import * as v from "valibot";
 import { closeSync, existsSync, lstatSync, openSync } from "node:fs";
 import { join } from "node:path";
-import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import { removeTree, syncDirectory, writeFileAtomic } from "../../files.ts";

@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { blockAfterMs } from "../nodes/upkeep.ts";
-import { ensureGroups } from "../policy/groups.ts";
+import { insertGroups } from "../policy/groups.ts";
 import { Peer } from "../policy/firewall.ts";
 import { leaveAddresses } from "../store/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
@@ -105,7 +105,7 @@ async function carryNodes(old: Reader, tx: Transaction, org: Org, now: number, c
     }
     await carryCertificates(old, tx, org, id, now);
     if (node.state === "active" && known?.state === "active") await carryRights(tx, node, known, now);
-    else await block(tx, org, id, now);
+    else if (node.endedAt === null) await block(tx, org, id, now);
     await carryAddresses(old, tx, org, id);
     if (known?.state !== "revoked") await carryName(old, tx, org, node);
   }
@@ -211,7 +211,7 @@ async function carryRules(old: Reader, tx: Transaction, orgId: number, now: numb
       continue;
     }
     for (const side of [row.peer, row.target].map((value) => v.parse(Peer, value)))
-      if ("group" in side) await ensureGroups(tx, orgId, [side.group], now);
+      if ("group" in side) await insertGroups(tx, orgId, [side.group], now);
     await firewallRules.update(tx, { orgId, id }, row);
   }
   carried.lost_rules += present.size;

@@ -17,6 +17,8 @@ import { organizations } from "../store/tables/organizations.ts";
 
 export const nodeLifetimeMs = 90 * 86_400_000;
 const x509LifetimeMs = 7 * 86_400_000;
+/** Of both certificates of an ephemeral node: when it has ended, its name and address wait for their end. */
+export const ephemeralLifetimeMs = 3_600_000;
 /** The engine allows no clock slack. */
 const backdatedMs = 5 * 60_000;
 
@@ -104,7 +106,7 @@ async function signFresh(
     notBefore: Math.max(Math.floor((now - backdatedMs) / 1000), ca.notBefore),
     publicKey: readHostPublicKey(node.hostPublicKey),
   };
-  let notAfter = Math.min(Math.floor((now + nodeLifetimeMs) / 1000), ca.notAfter);
+  let notAfter = Math.min(Math.floor((now + lifetimeOf(node, nodeLifetimeMs)) / 1000), ca.notAfter);
   for (;;) {
     const certificate = signCertificate({ ...template, notAfter }, authority);
     const [print = "", twin = null] = fingerprints(certificate);
@@ -124,6 +126,9 @@ async function signFresh(
     notAfter--;
   }
 }
+
+const lifetimeOf = ({ ephemeralSilenceS }: NodeRow, usual: number) =>
+  ephemeralSilenceS === null ? usual : ephemeralLifetimeMs;
 
 /** A node that is older than its organization's IPv6 network gets its address with the first certificate that can hold it. */
 export function withSecondAddress(org: IssuingOrg, node: NodeRow): NodeRow {
@@ -165,7 +170,7 @@ export async function signX509(
   const { publicKey } = await readCsr(node.csr);
   const ca = issuer.certificate;
   const notBefore = Math.max(system.now() - backdatedMs, ca.notBefore.getTime());
-  const notAfter = Math.min(system.now() + x509LifetimeMs, ca.notAfter.getTime());
+  const notAfter = Math.min(system.now() + lifetimeOf(node, x509LifetimeMs), ca.notAfter.getTime());
   const pem = await issueNodeX509(
     {
       publicKey,
@@ -233,12 +238,15 @@ async function retire(tx: Transaction, nodeId: number, kind: IssuedCertificate["
 
 async function insert(
   tx: Transaction,
-  { id: nodeId, orgId }: Pick<NodeRow, "id" | "orgId">,
+  { id: nodeId, orgId, ephemeralSilenceS }: Pick<NodeRow, "id" | "orgId" | "ephemeralSilenceS">,
   { now, random }: Deps["system"],
   issued: IssuedCertificate,
 ): Promise<void> {
   const renewAt = renewalTime(issued.notBefore, issued.notAfter, random);
-  await certificates.insert(tx, { ...issued, orgId, nodeId, renewAt, state: "current", createdAt: now() });
+  const createdAt = now();
+  // An hour is its whole life: nothing to announce.
+  const told = ephemeralSilenceS === null ? {} : { expiringToldAt: createdAt };
+  await certificates.insert(tx, { ...issued, ...told, orgId, nodeId, renewAt, state: "current", createdAt });
   await setRenewal(tx, nodeId);
 }
 

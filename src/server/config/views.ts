@@ -256,6 +256,7 @@ function nodeConfigOf(view: OrgView, node: NodeRecord): NodeConfig {
     config_version: versionOf(node, view.configVersion),
     order_key: view.orderKey,
     registered_at: formatTime(node.registeredAt ?? node.createdAt),
+    ...(node.ephemeralSilenceS === null ? {} : { ephemeral: true }),
   };
 }
 

@@ -117,6 +117,7 @@ async function certificateSamples({ db, system }: Deps): Promise<Sample[]> {
       computed({ slug: text(), n: integer() }),
       `SELECT o.slug, count(*) AS n FROM certificates c JOIN organizations o ON o.id = c.org_id
        WHERE c.state = 'current' AND c.kind = 'overlay' AND c.not_after <= $1 AND o.deleted_at IS NULL
+         AND (c.expiring_told_at IS NULL OR c.expiring_told_at > c.created_at)
        GROUP BY o.slug ORDER BY o.slug`,
       [now + days * day],
     );

@@ -14,7 +14,8 @@ import { NotUnique, type Reader, type Row, type Transaction } from "../store/dat
 import { findNode } from "../store/nodes.ts";
 import { computed, joined, queryNumber, queryOne, text } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
-import { hasNode, keptVersions, raiseNamesVersion } from "./publish.ts";
+import { hasNode, raiseNamesVersion } from "./publish.ts";
+import { keptVersions } from "../store/names.ts";
 
 /** A host label of RFC 1035: it begins with a letter. */
 const AliasName = v.pipe(
@@ -149,6 +150,7 @@ async function checkTarget(tx: Transaction, org: Org, request: AliasRequest): Pr
   });
   if (node === undefined || node.state === "revoked")
     throw refuse("node", `There is no node ${request.node}.`);
+  if (node.ephemeralSilenceS !== null) throw refuse("node", `The node ${node.name} is ephemeral.`);
   const { address = null } = request;
   if (address === null) return null;
   const parsed = parseAddress(address);

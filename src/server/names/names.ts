@@ -13,7 +13,7 @@ import { nameAliases } from "../store/tables/name-aliases.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { makeBook, newsFor, positionOf, take, type Book, type NamesNews } from "./book.ts";
-import { keptVersions } from "./publish.ts";
+import { keptVersions } from "../store/names.ts";
 import { makeVisibility, type Visibility } from "./visibility.ts";
 
 export type Names = {

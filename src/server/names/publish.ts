@@ -11,8 +11,6 @@ import { isUnpublished, named, nodes } from "../store/tables/nodes.ts";
 
 /** Nodes that get one version at most: one answer to a node can hold as many. */
 export const publishedTogether = 1000;
-/** Number of changes that are kept. A node that has missed more gets the whole list. */
-export const keptVersions = 5000;
 
 const pick = nodes.pick("id", "name", "namedAs");
 const changedNodes = `SELECT ${pick.select()} FROM nodes

@@ -27,6 +27,8 @@ type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
   refusals: RefusalNotes;
   names: Names;
   heavyWork: InTurn;
+  /** Brings an ephemeral node back that has ended. */
+  bringBack(orgId: number, nodeId: number): Promise<void>;
   /** Continues work that waits until nodes of the organization confirm a version. */
   afterConfirmation(orgId: number): Promise<void>;
 };
@@ -58,27 +60,22 @@ export function makeCheckins(deps: Deps): Checkins {
     const node = await activeNode(deps, org, nodeId);
     return { node, version: versionOf(node, await live.version(org.id)) };
   };
-  const answer = (node: LiveNode, version: number, seen: number, names?: NamesNews): CheckinAnswer => {
-    const now = time();
-    const usual = {
-      last_checkin_at: now,
-      server_time: now,
-      config_version: version,
-      config_changed: seen !== version,
-      certificate_not_after: node.certificateNotAfter,
-      ...(names === undefined ? {} : { names }),
-    };
-    // Repeat the order of a restore until the node has the version that came with it.
-    const { order } = node;
-    return order !== undefined && (node.applied ?? 0) < node.ownVersion ? { ...usual, order } : usual;
+  /** An ephemeral node with a stopped engine is silent: older agents do not say that they leave. */
+  const note = (node: LiveNode, request: CheckinRequest) => {
+    if (!node.isEphemeral || isRunning(request)) reports.add(node, system.now(), request);
   };
 
   /** Takes the report. Returns the current state after it, and the version that the node has. */
   const report = async (org: Org, nodeId: number, sent: CheckinRequest) => {
-    const found = await read(org, nodeId);
+    let found = await read(org, nodeId);
+    if (found.node.isEnded) {
+      if (!isRunning(sent)) return { found, seen: seenVersion(found.node, sent, found.version) };
+      await deps.bringBack(org.id, nodeId);
+      found = await read(org, nodeId);
+    }
     const seen = seenVersion(found.node, sent, found.version);
     const request = isAhead(sent, found.version) ? await withoutUnreached(deps, org, sent) : sent;
-    reports.add(found.node, system.now(), request);
+    note(found.node, request);
     const isChanged = await apply(deps, org, found.node, consequencesOf(found.node, request, system.now()));
     return { found: isChanged ? await read(org, nodeId) : found, seen };
   };
@@ -94,13 +91,13 @@ export function makeCheckins(deps: Deps): Checkins {
       const { names: asked } = request;
       if (asked !== undefined && !deps.names.isCurrent(org.id, nodeId, asked)) return undefined;
       const seen = seenVersion(node, request, version);
-      reports.add(node, system.now(), request);
-      return answer(node, version, seen);
+      note(node, request);
+      return answerOf(time(), node, version, seen);
     },
     async checkin(org, nodeId, request) {
       const { found, seen } = await report(org, nodeId, request);
       const names = await newsOfNames(deps, org, nodeId, request);
-      return answer(found.node, found.version, seen, names);
+      return answerOf(time(), found.node, found.version, seen, names);
     },
     async held(org, nodeId, request, { waitS, aborted }) {
       // Open the poll before the first read: then no change in between is missed.
@@ -116,9 +113,9 @@ export function makeCheckins(deps: Deps): Checkins {
           const names = await newsOfNames(deps, org, nodeId, request);
           // Read after the names: one change may concern both, and an answer that has only one costs the other a moment.
           const found = await read(org, nodeId);
-          if (seen !== found.version || names !== undefined || !isWoken) {
-            reports.add(found.node, system.now(), {});
-            return answer(found.node, found.version, seen, names);
+          if ((seen !== found.version && !found.node.isEnded) || names !== undefined || !isWoken) {
+            if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
+            return answerOf(time(), found.node, found.version, seen, names);
           }
           isWoken = await poll.wait(end - system.now());
         }
@@ -128,9 +125,32 @@ export function makeCheckins(deps: Deps): Checkins {
       }
     },
     async takeApplied(org, nodeId, version) {
-      reports.add(await live.node(org.id, nodeId), system.now(), { config_version: version });
+      const node = await live.node(org.id, nodeId);
+      if (!node.isEnded) reports.add(node, system.now(), { config_version: version });
     },
   };
+}
+
+function answerOf(
+  now: string,
+  node: LiveNode,
+  newest: number,
+  seen: number,
+  names?: NamesNews,
+): CheckinAnswer {
+  // An ended node gets no files until it comes back.
+  const version = node.isEnded ? seen : newest;
+  const usual = {
+    last_checkin_at: now,
+    server_time: now,
+    config_version: version,
+    config_changed: seen !== version,
+    certificate_not_after: node.certificateNotAfter,
+    ...(names === undefined ? {} : { names }),
+  };
+  // Repeat the order of a restore until the node has the version that came with it.
+  const { order } = node;
+  return order !== undefined && (node.applied ?? 0) < node.ownVersion ? { ...usual, order } : usual;
 }
 
 /** Undefined without news, and if the names cannot be read now: a revocation must reach the node in any case. */
@@ -149,7 +169,12 @@ async function newsOfNames(
 }
 
 function isActive(node: LiveNode): boolean {
-  return node.revoked === undefined && !node.isPending;
+  return node.revoked === undefined && !node.isPending && !node.isEnded;
+}
+
+/** Whether the engine runs, as far as the report says. The report of a stopped one must not bring a node back. */
+function isRunning({ overlay_state: state, leaving }: CheckinRequest): boolean {
+  return state !== "stopped" && leaving !== true;
 }
 
 async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNode> {

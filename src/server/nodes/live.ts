@@ -17,6 +17,9 @@ export type LiveNode = {
   /** Set for a revoked node: the other members do not count then. */
   revoked: NodeRecord | undefined;
   isPending: boolean;
+  /** An ephemeral node that may come back. `revoked` is undefined then. */
+  isEnded: boolean;
+  isEphemeral: boolean;
   overlayVersion: string | null;
   /** When its current overlay certificate expires, ms. */
   notAfter: number;
@@ -159,7 +162,9 @@ function liveOf(
   return {
     id: node.id,
     orgId: node.orgId,
-    revoked: node.state === "revoked" ? node : undefined,
+    revoked: node.state === "revoked" && node.endedAt === null ? node : undefined,
+    isEnded: node.endedAt !== null,
+    isEphemeral: node.ephemeralSilenceS !== null,
     isPending: node.state === "pending",
     overlayVersion: node.overlayVersion === null ? null : intern(node.overlayVersion),
     notAfter,

@@ -123,7 +123,7 @@ export async function listNodes(
   const { db } = services;
   const pattern = query.search === "" ? [] : [searchPattern(query)];
   const where =
-    `org_id = $1 AND state ${revoked ? "=" : "<>"} 'revoked'` +
+    `org_id = $1 AND state ${revoked ? "= 'revoked' AND ended_at IS NULL" : "<> 'revoked'"}` +
     (query.search === "" ? "" : " AND (name LIKE $2 ESCAPE '!' OR ip LIKE $2 ESCAPE '!')") +
     (ownerId === undefined ? "" : ` AND owner_id = $${pattern.length + 2}`);
   const params = [org.id, ...pattern, ...(ownerId === undefined ? [] : [ownerId])];
@@ -249,6 +249,7 @@ export async function changeNode(
   const issuing = await readIssuingOrg(tx, org.id);
   const before = await findNode(tx, org.id, id);
   if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
+  if (before.ephemeralSilenceS !== null) refuseHub(patch);
   if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, before);
   checkPublicAddress(issuing, patch.public_ip);
   const change = {
@@ -271,6 +272,14 @@ export async function changeNode(
     updated: { ...event, type: "node.updated", before: audited(before), after: audited(after) },
     issued: fingerprint === undefined ? [] : [issued],
   };
+}
+
+/** Hubs stand in the configurations of other nodes, which would all change with each end of such a node. */
+function refuseHub({ subnets = [], is_lighthouse, is_relay }: NodePatch): void {
+  if (subnets.length === 0 && is_lighthouse !== true && is_relay !== true) return;
+  throw new AppError("validation_failed", "An ephemeral node cannot be a lighthouse, a relay or a router.", {
+    hint: "Register the machine with a token that was made without --ephemeral.",
+  });
 }
 
 function patched(before: NodeRow, patch: NodePatch) {

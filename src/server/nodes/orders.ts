@@ -73,6 +73,12 @@ export function actionOf(jws: string | null): Order["action"] | undefined {
  * no order yet: it is signed and stored at the node's first request.
  */
 export async function revokedError(services: Store, org: Org, node: NodeRow): Promise<AppError> {
+  // An order would stop the machine for good, and it may come back.
+  if (node.endedAt !== null)
+    return new AppError(
+      "conflict",
+      `The node ${node.name} has ended. A check-in of its running engine brings it back.`,
+    );
   const reason = node.revokeReason ?? "revoked";
   let { orderJws } = node;
   if (actionOf(orderJws) !== "revoke") {

@@ -16,6 +16,7 @@ import {
   withSecondAddress,
   type IssuingOrg,
 } from "../certificates/issue.ts";
+import { bringBack } from "./ephemeral.ts";
 import { findDue } from "./renewal.ts";
 import { limitCertificates } from "../certificates/blocklist.ts";
 import type { Budget } from "../retention/budget.ts";
@@ -127,7 +128,7 @@ async function reserve(
   if (hash === null) await requireRole(tx, org.id, actor);
   const same = await queryOne(tx, nodes, newestWithKey, [org.id, keys.hostPublicKey]);
   if (same !== undefined) {
-    const resumed = await resume(tx, same, keys, { hash, actor, now, mode: request.mode ?? same.mode });
+    const resumed = await resume(tx, org, same, keys, { hash, actor, now, mode: request.mode ?? same.mode });
     if (resumed !== undefined) return resumed;
   }
   const grant = hash === null ? adminGrant(actor) : await consume(tx, org.id, hash, now);
@@ -154,24 +155,26 @@ const resumeGraceMs = 10 * 60_000;
  */
 async function resume(
   tx: Transaction,
-  node: NodeRow,
+  org: IssuingOrg,
+  same: NodeRow,
   keys: Keys,
   { hash, actor, now, mode }: Credential & { now: number; mode: Mode | null },
 ): Promise<Reserved | undefined> {
-  if (node.csrKeySha256 === null || node.csrKeySha256 !== keys.csrKeySha256) return undefined;
+  if (same.csrKeySha256 === null || same.csrKeySha256 !== keys.csrKeySha256) return undefined;
   let tokenId: number | null = null;
   if (hash !== null) {
     const known = await registrationTokens.find(tx, {
-      orgId: node.orgId,
+      orgId: same.orgId,
       tokenHash: hash,
       revokedAt: null,
     });
     if (known === undefined) return undefined;
     const isUsable = known.used < known.uses && known.expiresAt > now;
-    if (known.id !== node.registeredWith && !isUsable) return undefined;
+    if (known.id !== same.registeredWith && !isUsable) return undefined;
     if (known.expiresAt + resumeGraceMs <= now) return { unknownToken: "expired" };
     tokenId = known.id;
   }
+  const node = same.endedAt === null ? same : await bringBack(tx, org, same, actor, now);
   mayIssue(node);
   await recordRegistrant(tx, node.id, tokenId, actor);
   // The machine may have been moved to the other mode.
@@ -210,6 +213,9 @@ async function claimOrInsert(
     groups: grant.groups,
     createdAt: now,
     ...machineColumns(org, request, keys, grant),
+    ephemeralSilenceS: grant.ephemeralSilenceS,
+    watchedFrom: grant.ephemeralSilenceS === null ? null : now,
+    isNamed: grant.isNamed,
   });
   await takeAddress(tx, org.id, address, node.id);
   return node;

@@ -18,6 +18,8 @@ export type Grant = {
   boundTo: number | null;
   /** The user whose node it becomes: the one who registers it. Null: the organization's. */
   ownerId: number | null;
+  ephemeralSilenceS: number | null;
+  isNamed: boolean;
 };
 
 /** `hash`: of the registration token; null if none was sent. */
@@ -27,7 +29,15 @@ export type UnknownToken = "never issued" | "not of this organization" | "used u
 
 export function adminGrant({ kind, id }: Actor): Grant {
   const ownerId = kind === "person" ? id : null;
-  return { tokenId: null, groups: [], mayBeHub: true, boundTo: null, ownerId };
+  return {
+    tokenId: null,
+    groups: [],
+    mayBeHub: true,
+    boundTo: null,
+    ownerId,
+    ephemeralSilenceS: null,
+    isNamed: true,
+  };
 }
 
 /** Recorded before the node is active: then a registration in progress is found too. */
@@ -52,7 +62,14 @@ export async function requireCredential(
   if (token === undefined) throw new AppError("token_not_valid", "The registration token was revoked.");
 }
 
-const grantPick = registrationTokens.pick("id", "groups", "isLighthouse", "nodeId");
+const grantPick = registrationTokens.pick(
+  "id",
+  "groups",
+  "isLighthouse",
+  "nodeId",
+  "ephemeralSilenceS",
+  "isNamed",
+);
 
 /** Checks and consumes a token in one statement: two requests cannot both get the last use. */
 export async function consume(
@@ -70,8 +87,8 @@ export async function consume(
     [orgId, hash, now],
   );
   if (used === undefined) return { unknownToken: await whyRefused(tx, orgId, hash) };
-  const { id: tokenId, groups, isLighthouse: mayBeHub, nodeId: boundTo } = used;
-  return { tokenId, groups, mayBeHub, boundTo, ownerId: null };
+  const { id: tokenId, groups, isLighthouse: mayBeHub, nodeId: boundTo, ephemeralSilenceS, isNamed } = used;
+  return { tokenId, groups, mayBeHub, boundTo, ownerId: null, ephemeralSilenceS, isNamed };
 }
 
 export async function whyRefused(

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { formatJoinKey, parseJoinKey } from "../../join-key.ts";
 import { quoteWord } from "../../plan.ts";
-import { formatTime } from "../../duration.ts";
+import { formatTime, parseDuration } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
@@ -24,6 +24,16 @@ import { queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { registrationTokens, type RegistrationTokenRow } from "../store/tables/registration-tokens.ts";
 
+/** In seconds. A node that runs checks in at least once a minute. */
+const Silence = v.pipe(
+  v.string(),
+  v.check((text) => parseDuration(text) !== undefined, "Enter a duration such as 90s, 10m or 1h."),
+  v.transform((text) => parseDuration(text) ?? 0),
+  v.minValue(60, "At least 60s."),
+  v.maxValue(7 * 86_400, "At most 7d."),
+);
+const usualSilenceS = 600;
+
 export const RegistrationTokenRequest = v.pipe(
   v.strictObject({
     name: v.optional(v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100))),
@@ -34,7 +44,27 @@ export const RegistrationTokenRequest = v.pipe(
     /** Binds the token to this pending node, by id or by name. A missing node of this name is created. */
     node_id: v.optional(NodeId),
     node_name: v.optional(NodeName),
+    /** Its nodes end when they stop, or after `silence`. */
+    ephemeral: v.optional(v.boolean()),
+    silence: v.optional(Silence),
+    /** Peers get the names of ephemeral nodes too. */
+    names: v.optional(v.boolean()),
   }),
+  v.forward(
+    v.check(
+      ({ ephemeral, is_lighthouse, node_id, node_name }) =>
+        ephemeral !== true || (!is_lighthouse && node_id === undefined && node_name === undefined),
+      "An ephemeral node cannot be a lighthouse or a relay, nor a node that was created in advance.",
+    ),
+    ["ephemeral"],
+  ),
+  v.forward(
+    v.check(
+      ({ ephemeral, silence, names }) => ephemeral === true || (silence === undefined && names !== true),
+      "Only for ephemeral nodes: set ephemeral to true.",
+    ),
+    ["silence"],
+  ),
   v.forward(
     v.check(
       ({ node_id, node_name }) => node_id === undefined || node_name === undefined,
@@ -55,6 +85,8 @@ export const RegistrationToken = v.object({
   node_id: v.nullable(v.number()),
   expires_at: v.string(),
   created_at: v.string(),
+  /** After how many seconds of silence its nodes end; null: they stay. */
+  ephemeral_silence_s: v.nullable(v.number()),
 });
 export type RegistrationToken = v.InferOutput<typeof RegistrationToken>;
 export const NewRegistrationToken = v.object({
@@ -82,6 +114,7 @@ function showToken(token: RegistrationTokenRow): RegistrationToken {
     node_id: token.nodeId,
     expires_at: formatTime(token.expiresAt),
     created_at: formatTime(token.createdAt),
+    ephemeral_silence_s: token.ephemeralSilenceS,
   };
 }
 
@@ -109,6 +142,8 @@ export async function createRegistrationToken(
       expiresAt: now + request.expires_in * 1000,
       createdBy: by.userId,
       createdAt: now,
+      ephemeralSilenceS: request.ephemeral === true ? (request.silence ?? usualSilenceS) : null,
+      isNamed: request.ephemeral !== true || request.names === true,
     });
     const created = showToken(row);
     await record(tx, {

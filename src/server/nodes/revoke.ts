@@ -50,7 +50,8 @@ export async function revokeNode(
 ): Promise<void> {
   const { db, system } = services;
   const node = await findNode(db, org.id, id);
-  if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
+  if (node.state === "revoked" && node.endedAt === null)
+    throw new AppError("not_found", "There is no such node.");
   const order = await makeOrder(services, db, org, node, "revoke", reason);
   await db.writeFor({ org: org.id }, async (tx) => {
     if (ownerId !== undefined) await requireOwner(tx, await findNode(tx, org.id, id), ownerId);
@@ -99,7 +100,8 @@ async function tombstone(
     tx,
     nodes,
     `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = $3, revoked_by = $4,
-       order_seq = coalesce($5, order_seq), order_jws = $6 WHERE id = $1 AND state <> 'revoked'
+       order_seq = coalesce($5, order_seq), order_jws = $6, ended_at = NULL
+     WHERE id = $1 AND (state <> 'revoked' OR ended_at IS NOT NULL)
      RETURNING ${nodes.select()}`,
     [id, now, reason, principal(actor), order?.seq ?? null, order?.jws ?? null],
   );
@@ -157,6 +159,11 @@ export async function restoreNode(
   const { db, system } = services;
   const node = await findNode(db, org.id, id);
   if (node.state !== "revoked") throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+  if (node.endedAt !== null)
+    throw new AppError(
+      "conflict",
+      `The node ${node.name} is ephemeral and has ended: its machine brings it back.`,
+    );
   // The placeholder of an import: it only holds blocked fingerprints without a known node.
   if (node.ip === "") throw new AppError("conflict", `${node.name} is not a machine: it cannot be restored.`);
   const issuing = await readIssuingOrg(db, org.id);
@@ -253,7 +260,8 @@ export async function listRevocations(
   orgId: number,
   query: ListQuery,
 ): Promise<Page<Revocation>> {
-  const revoked = "FROM nodes WHERE org_id = $1 AND state = 'revoked' AND lower(name) LIKE $2 ESCAPE '!'";
+  const revoked =
+    "FROM nodes WHERE org_id = $1 AND state = 'revoked' AND ended_at IS NULL AND lower(name) LIKE $2 ESCAPE '!'";
   const pattern = searchPattern(query);
   const all = await queryNumber(db, `SELECT count(*) AS n ${revoked}`, [orgId, pattern]);
   const longest = `SELECT coalesce(max(octet_length(revoke_reason)), 0) AS n ${revoked}`;

@@ -88,7 +88,7 @@ const everything = `WITH ${principals}
     UNION ALL SELECT CASE WHEN n.state = 'pending' THEN 'registration' ELSE 'node' END, n.id, n.name, n.org_id,
       CASE WHEN EXISTS (SELECT 1 FROM registrants r WHERE r.node_id = n.id AND r.principal = 'person/' || $2)
         AND $1 = 'person' THEN 1 ELSE 0 END
-      FROM nodes n WHERE n.state <> 'revoked' AND (n.registered_at IS NOT NULL OR n.state = 'pending')
+      FROM nodes n WHERE (n.state <> 'revoked' OR n.ended_at IS NOT NULL) AND (n.registered_at IS NOT NULL OR n.state = 'pending')
       AND (($1 = 'person' AND n.owner_id = $2) OR (${isByRegistrant} AND (
         n.id IN (SELECT r.node_id FROM registrants r WHERE r.principal IN (${principalNames}))
         OR n.registered_with IN (SELECT id FROM principals WHERE kind = 'registration_token')

@@ -262,6 +262,7 @@ function wordsOf(value: unknown): string[] {
 function groupName(word: string): string {
   const name = word
     .replace(/^(tag|group):/, "")
+    .replace(/^(user|idp|autogroup):/i, "$1-")
     .replace(/[^A-Za-z0-9_.:-]/g, "-")
     .slice(0, 58);
   return /^[A-Za-z0-9]/.test(name) && name.toLowerCase() !== "any" ? name : `x${name}`;

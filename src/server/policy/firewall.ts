@@ -14,6 +14,14 @@ export const GroupName = v.pipe(
   v.check((name) => name.toLowerCase() !== "any", '"any" means every node and cannot be a name.'),
 );
 
+/**
+ * These prefixes name users and groups of sign-in providers. Not a part of GroupName: groups of earlier versions that have
+ * one keep working.
+ */
+export const isReservedGroup = (name: string) => /^(user|idp|autogroup):/i.test(name);
+export const reservedSentence = (name: string) =>
+  `A new group cannot be named ${name}: the prefixes user:, idp: and autogroup: are reserved.`;
+
 export const Ports = v.pipe(
   v.string(),
   v.regex(/^(any|\d{1,5}(-\d{1,5})?)$/, "Enter any, a port or a range such as 8000-8010."),

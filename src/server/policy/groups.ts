@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { editPolicy } from "./edits.ts";
-import { GroupName } from "./firewall.ts";
+import { GroupName, isReservedGroup, reservedSentence } from "./firewall.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
@@ -26,8 +26,25 @@ const group = nodeGroups.pick("id", "name", "description");
 export const groupColumns = group.select();
 export const groupOf = (row: Row): Group => group.parse(row);
 
-/** Creates the groups that do not exist yet. */
+/** Creates the groups that do not exist yet. Throws validation_failed for a new one with a reserved prefix. */
 export async function ensureGroups(
+  tx: Transaction,
+  orgId: number,
+  names: readonly string[],
+  now: number,
+): Promise<void> {
+  for (const name of names.filter(isReservedGroup))
+    if ((await nodeGroups.find(tx, { orgId, name })) === undefined) throw reserved(name, "groups");
+  await insertGroups(tx, orgId, names, now);
+}
+
+function reserved(name: string, field: string): AppError {
+  const sentence = reservedSentence(name);
+  return new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
+}
+
+/** The same for groups that existed before, with whatever name. */
+export async function insertGroups(
   tx: Transaction,
   orgId: number,
   names: readonly string[],
@@ -44,6 +61,7 @@ export async function createGroup(
   { name, description }: v.InferOutput<typeof GroupRequest>,
   actor: Actor,
 ): Promise<Group> {
+  if (isReservedGroup(name)) throw reserved(name, "name");
   const created = edit({ db, system }, org, async (tx) => {
     const createdAt = system.now();
     const { id } = await nodeGroups.insertReturning(tx, { orgId: org.id, name, description, createdAt });

@@ -6,13 +6,14 @@ import { computed, queryOne, text } from "../store/table.ts";
 
 const stateRow = computed({ n: text() });
 
-/** A text that changes with every change of the organization's nodes and policy. */
+/** A text that changes with every change of the organization's policy and nodes, except ephemeral ones, which come and go. */
 export async function momentOf(reader: Pick<Reader, "get">, orgId: number): Promise<string> {
   const row = await queryOne(
     reader,
     stateRow,
     `SELECT o.last_version || '/' || coalesce(p.version, 0) || '/' ||
-       (SELECT count(*) || '/' || coalesce(max(n.id), 0) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked') AS n
+       (SELECT count(*) || '/' || coalesce(max(n.id), 0) FROM nodes n WHERE n.org_id = o.id AND n.state <> 'revoked'
+         AND n.ephemeral_silence_s IS NULL) AS n
      FROM organizations o LEFT JOIN policies p ON p.org_id = o.id WHERE o.id = $1`,
     [orgId],
   );

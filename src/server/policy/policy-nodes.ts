@@ -19,7 +19,7 @@ const pick = computed({
 });
 const pageSize = 1000;
 
-/** The nodes that are not revoked, by id. `pause`: between pages; a transaction may not. */
+/** The nodes that are not revoked, by id, without ephemeral ones: a policy names these by their groups alone. `pause`: between pages; a transaction may not. */
 export async function readPolicyNodes(
   reader: Pick<Reader, "all">,
   orgId: number,
@@ -38,7 +38,7 @@ export async function readPolicyNodes(
       reader,
       pick,
       `SELECT id, name, ip, ip6, state, groups, subnets, is_relay FROM nodes
-       WHERE org_id = $1 AND state <> 'revoked' AND id > $2 ORDER BY id LIMIT ${pageSize}`,
+       WHERE org_id = $1 AND state <> 'revoked' AND ephemeral_silence_s IS NULL AND id > $2 ORDER BY id LIMIT ${pageSize}`,
       [orgId, last],
     );
     for (const { state, groups, subnets, ...node } of page) {

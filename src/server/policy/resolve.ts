@@ -2,7 +2,7 @@
 
 import { formatAddress, parseAddress, parseNetwork } from "../../ip.ts";
 import type { Fault } from "./document.ts";
-import type { Peer, RuleRequest, Target } from "./firewall.ts";
+import { isReservedGroup, reservedSentence, type Peer, type RuleRequest, type Target } from "./firewall.ts";
 import { faulty, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
 import type { PolicyTest } from "./policy-tests.ts";
 import { identityOf } from "./reach.ts";
@@ -35,6 +35,8 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     faults.push({ ...placeOf(path), message: `${path}: ${message}` });
   const groups = file.groups === undefined ? undefined : Object.entries(file.groups);
   const names = groups === undefined ? known.groups : new Set(groups.map(([name]) => name));
+  for (const [name] of groups ?? [])
+    if (isReservedGroup(name) && !known.groups.has(name)) fault(`groups.${name}`, reservedSentence(name));
   const node = (word: string, path: string): number => {
     const name = nodeNameOf(word);
     const id = known.nodes.get(name);

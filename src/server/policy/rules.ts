@@ -153,6 +153,10 @@ async function checkReferences(tx: Transaction, org: Org, rule: RuleRequest, now
     if (!("node" in side)) continue;
     const node = await nodes.find(tx, { orgId: org.id, id: side.node });
     if (node === undefined || node.state === "revoked") throw noSuchNode(side.node, field);
+    if (node.ephemeralSilenceS !== null) {
+      const sentence = `The node ${node.name} is ephemeral: name a group instead, which its token gives.`;
+      throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // Deletes rows that nothing needs any more, in batches of one short transaction each. What a restore of a backup must
 // still know to be revoked is kept: deleted webhooks, and service tokens without an end.
 
+import { keptVersions } from "../store/names.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Params } from "../store/database.ts";
 import { computed, integerOrNull, queryNumber, queryOne } from "../store/table.ts";
@@ -30,6 +31,40 @@ export async function deleteEnded(deps: Deps, keptMs: number, isEnding: () => bo
   await deleteWhere(deps, "retired_tokens", "token_hash", "retired_at < $1", [now - keptMs], isEnding);
   await deleteWhere(deps, "registration_tokens", "id", spentToken, [now - keptMs], isEnding);
   await deleteCertificates(deps, now - certificatesMs, isEnding);
+  await deleteEphemeral(deps, now - certificatesMs, isEnding);
+}
+
+/**
+ * Ephemeral nodes that ended, whose name and address are free again. One whose name peers knew stays until a peer that
+ * missed its end gets all names anew.
+ */
+const goneNodes = `SELECT n.id FROM nodes n WHERE n.ended_at < $1
+  AND (n.is_named = 0 OR n.names_version <
+    (SELECT o.names_version - ${keptVersions} FROM organizations o WHERE o.id = n.org_id))
+  AND NOT EXISTS (SELECT 1 FROM addresses a WHERE a.node_id = n.id)
+  AND NOT EXISTS (SELECT 1 FROM held_names h WHERE h.node_id = n.id)
+  AND NOT EXISTS (SELECT 1 FROM certificates c WHERE c.node_id = n.id AND (c.state = 'blocked' OR c.not_after >= $1))
+  AND NOT EXISTS (SELECT 1 FROM name_aliases m WHERE m.node_id = n.id)
+  ORDER BY n.id LIMIT`;
+/** Everything that refers to a node. */
+const ofNodes = ["certificates", "registrants", "paths", "sightings"];
+
+async function deleteEphemeral({ db }: Deps, before: number, isEnding: () => boolean): Promise<void> {
+  while (!isEnding() && (await db.get(`${goneNodes} 1`, [before])) !== undefined) {
+    await db.write(async (tx) => {
+      const gone = `(${goneNodes} ${batchSize})`;
+      await tx.run(
+        `INSERT INTO retired_tokens (token_hash, retired_at) SELECT token_hash, ended_at FROM nodes
+         WHERE token_hash IS NOT NULL AND id IN ${gone} ON CONFLICT (token_hash) DO NOTHING`,
+        [before],
+      );
+      const ids = (await tx.all(gone.slice(1, -1), [before])).map((row) => Number(row["id"]));
+      const list = ids.join(", ");
+      for (const table of ofNodes) await tx.run(`DELETE FROM ${table} WHERE node_id IN (${list})`);
+      await tx.run(`DELETE FROM nodes WHERE id IN (${list})`);
+      await tx.notify("auth", "ephemeral nodes");
+    });
+  }
 }
 
 /** Without nodes: when a token is revoked or its creator leaves, the nodes that registered with it must be found. */

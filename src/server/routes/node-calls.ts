@@ -13,6 +13,7 @@ import {
   type Route,
 } from "../http/route.ts";
 import { makeMove } from "../nodes/orders.ts";
+import { endNode } from "../nodes/ephemeral.ts";
 import { revokeNode } from "../nodes/revoke.ts";
 import type { Services } from "../services.ts";
 import { inTurnOf } from "./heavy.ts";
@@ -100,7 +101,8 @@ async function answerByOwnCa(
 /** Nothing but the node's own token can end its membership here: an administrator deletes nodes, with a reason. */
 async function leave(services: Services, call: OrganizationCall, input: CheckinRequest): Promise<Reply> {
   const answer = await services.checkins.checkin(call.org, call.id(), input);
-  await revokeNode(services, call.org, call.id(), actorOf(call), "left the organization");
+  if (!(await endNode(services, call.org, call.id(), actorOf(call))))
+    await revokeNode(services, call.org, call.id(), actorOf(call), "left the organization");
   return { body: { ...answer, left: true } };
 }
 

@@ -8,8 +8,6 @@ import type { Services } from "../services.ts";
 import { isOnline } from "../store/nodes.ts";
 import { inTurnOf } from "./heavy.ts";
 
-type Headers = Record<string, string>;
-
 /** For the declarations of routes. */
 export const filesHeaders = {
   ETag: "Identifies these files",
@@ -19,6 +17,8 @@ export const notModified = {
   description: "Nothing changed for this node: If-None-Match matches",
   headers: { "X-Config-Version": "The current configuration version; the files are the same" },
 };
+
+type Headers = Record<string, string>;
 
 export function headersOf({ etag, configVersion }: NodeFiles): Headers {
   return { ETag: etag, "X-Config-Version": String(configVersion), "Cache-Control": "private, no-cache" };

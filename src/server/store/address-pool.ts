@@ -128,7 +128,7 @@ export async function takeAddress(
     tx,
     { orgId, host: address.host, nodeId },
     `ON CONFLICT (org_id, host) DO UPDATE
-       SET node_id = excluded.node_id, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL
+       SET node_id = excluded.node_id, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL, is_quiet = 0
      WHERE addresses.node_id IS NULL OR addresses.node_id = excluded.node_id`,
   );
   if (taken === 0) throw addressTaken(address.ip);
@@ -142,14 +142,15 @@ export async function leaveAddresses(
   tx: Transaction,
   orgId: number,
   nodeId: number,
-  hold: { version: number | null; until: number },
+  hold: { version: number | null; until: number; isQuiet?: boolean },
 ): Promise<void> {
-  const held = { heldVersion: hold.version, heldUntil: hold.until };
+  const held = { heldVersion: hold.version, heldUntil: hold.until, isQuiet: hold.isQuiet ?? false };
   await addresses.update(tx, { orgId, nodeId, heldUntil: null }, held);
 }
 
 /** Frees the addresses of a node that never had a certificate. */
 export async function freeAddresses(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
-  const free = { nodeId: null, heldVersion: null, heldUntil: null, freeAt: null, recheckVersion: null };
+  const none = { heldVersion: null, heldUntil: null, freeAt: null, recheckVersion: null, isQuiet: false };
+  const free = { nodeId: null, ...none };
   await addresses.update(tx, { orgId, nodeId }, free);
 }

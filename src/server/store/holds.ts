@@ -6,8 +6,9 @@
 // wait. Therefore nodes then get a version that makes engines check open flows by the certificate that the peer has now.
 // The address is free when they have confirmed this version too.
 
+import { lastHost, parseNetwork } from "../../ip.ts";
 import type { Reader, Transaction } from "./database.ts";
-import { queryAll, queryOne } from "./table.ts";
+import { computed, integer, queryAll, queryOne, text } from "./table.ts";
 import { heldNames } from "./tables/held-names.ts";
 import { nodes } from "./tables/nodes.ts";
 import { raiseConfigVersion } from "./versions.ts";
@@ -15,6 +16,11 @@ import { raiseConfigVersion } from "./versions.ts";
 const unsettledAddress = "held_until IS NOT NULL AND free_at IS NULL";
 /** Its flows are over, and the version that makes engines check them again is not raised yet. */
 const uncheckedAddress = "free_at IS NOT NULL AND recheck_version IS NULL";
+/**
+ * The version that makes engines check flows again reloads every engine. For addresses of ephemeral nodes it is not
+ * raised: they wait until another address needs it, or until few addresses are left.
+ */
+const needsRecheck = `${uncheckedAddress} AND is_quiet = 0`;
 
 /** Sets the version of the node's holds that had none yet: `version` blocks the certificates that the node had so far. */
 export async function boundHolds(tx: Transaction, nodeId: number, version: number): Promise<void> {
@@ -41,12 +47,12 @@ export async function mayRelease(
 ): Promise<boolean> {
   const due = await reader.get(
     `SELECT org_id FROM held_names WHERE org_id = $1 AND free_at <= $2
-     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND ${uncheckedAddress}
-     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND held_until < $2
+     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND ${needsRecheck}
+     UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND free_at <= $2 AND held_until < $2 AND is_quiet = 0
      UNION ALL SELECT org_id FROM addresses WHERE org_id = $1 AND held_until < $2 AND ${unsettledAddress} LIMIT 1`,
     [orgId, now],
   );
-  if (due !== undefined) return true;
+  if (due !== undefined || (await mustRecheckQuiet(reader, orgId, now))) return true;
   const lowest = await queryOne(
     reader,
     heldNames.pick("heldVersion"),
@@ -122,8 +128,10 @@ export async function releaseHolds(
     ]);
   }
   await tx.run(
-    `UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL
-     WHERE org_id = $1 AND free_at <= $2 AND recheck_version IS NOT NULL AND (recheck_version <= $3 OR held_until < $2)`,
+    `UPDATE addresses SET node_id = NULL, held_version = NULL, held_until = NULL, free_at = NULL, recheck_version = NULL,
+       is_quiet = 0
+     WHERE org_id = $1 AND free_at <= $2 AND recheck_version IS NOT NULL
+       AND (recheck_version <= $3 OR (held_until < $2 AND is_quiet = 0))`,
     [orgId, now, confirmed],
   );
   await recheckFlows(tx, orgId, now);
@@ -132,8 +140,34 @@ export async function releaseHolds(
 /** Lets engines check open flows again, if an address waits for that. */
 async function recheckFlows(tx: Transaction, orgId: number, now: number): Promise<void> {
   const due = `org_id = $1 AND free_at <= $2 AND ${uncheckedAddress}`;
-  if ((await tx.get(`SELECT host FROM addresses WHERE ${due} LIMIT 1`, [orgId, now])) === undefined) return;
+  const needed = `SELECT host FROM addresses WHERE org_id = $1 AND free_at <= $2 AND ${needsRecheck} LIMIT 1`;
+  if ((await tx.get(needed, [orgId, now])) === undefined && !(await mustRecheckQuiet(tx, orgId, now))) return;
   await tx.run("UPDATE organizations SET flow_rechecks = flow_rechecks + 1 WHERE id = $1", [orgId]);
   const version = await raiseConfigVersion(tx, orgId);
   await tx.run(`UPDATE addresses SET recheck_version = $3 WHERE ${due}`, [orgId, now, version]);
+}
+
+const pool = computed({ network: text(), nextHost: integer(), free: integer(), due: integer() });
+
+/**
+ * Whether less than an eighth of the network is left and the addresses of ended ephemeral nodes would add a sixteenth, so
+ * that engines reload rarely even then.
+ */
+async function mustRecheckQuiet(reader: Pick<Reader, "get">, orgId: number, now: number): Promise<boolean> {
+  const quiet = `org_id = $1 AND free_at <= $2 AND ${uncheckedAddress} AND is_quiet = 1`;
+  if ((await reader.get(`SELECT host FROM addresses WHERE ${quiet} LIMIT 1`, [orgId, now])) === undefined)
+    return false;
+  const found = await queryOne(
+    reader,
+    pool,
+    `SELECT o.network, o.next_host,
+       (SELECT count(*) FROM addresses WHERE org_id = $1 AND node_id IS NULL) AS free,
+       (SELECT count(*) FROM addresses WHERE ${quiet}) AS due FROM organizations o WHERE o.id = $1`,
+    [orgId, now],
+  );
+  const network = parseNetwork(found?.network ?? "");
+  if (found === undefined || network === undefined) return false;
+  const size = lastHost(network);
+  const left = size - found.nextHost + 1 + found.free;
+  return left < size / 8 && (found.due >= size / 16 || left <= 0);
 }

@@ -16,7 +16,7 @@ import { leases } from "./tables/leases.ts";
 import { memberships } from "./tables/memberships.ts";
 import { addresses } from "./tables/addresses.ts";
 import { heldNames } from "./tables/held-names.ts";
-import { isUnpublished, nodeBytes, nodes } from "./tables/nodes.ts";
+import { formerlyUnpublished, isUnpublished, nodeBytes, nodes } from "./tables/nodes.ts";
 import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
@@ -118,7 +118,7 @@ const steps: readonly (readonly string[])[] = [
     nodes.add("namesVersion"),
     nodes.add("namedAs"),
     "CREATE INDEX nodes_names ON nodes (org_id, names_version)",
-    `CREATE INDEX nodes_unpublished ON nodes (org_id) WHERE ${isUnpublished}`,
+    `CREATE INDEX nodes_unpublished ON nodes (org_id) WHERE ${formerlyUnpublished}`,
     ...nameAliases.create,
   ],
   [...policies.create],
@@ -139,6 +139,18 @@ const steps: readonly (readonly string[])[] = [
   ],
   [...passkeys.create, ...usedChallenges.create],
   [...passwordResets.create],
+  [
+    nodes.add("ephemeralSilenceS"),
+    nodes.add("watchedFrom"),
+    nodes.add("endedAt"),
+    nodes.add("isNamed"),
+    registrationTokens.add("ephemeralSilenceS"),
+    registrationTokens.add("isNamed"),
+    addresses.add("isQuiet"),
+    "CREATE INDEX nodes_ephemeral ON nodes (watched_from) WHERE ephemeral_silence_s IS NOT NULL AND state <> 'revoked'",
+    "CREATE INDEX nodes_ended ON nodes (ended_at) WHERE ended_at IS NOT NULL",
+    `CREATE INDEX nodes_unnamed ON nodes (org_id) WHERE ${isUnpublished}`,
+  ],
 ];
 
 /**

@@ -6,6 +6,9 @@ import { queryAll } from "./table.ts";
 import { heldNames } from "./tables/held-names.ts";
 import { type NodeRow } from "./tables/nodes.ts";
 
+/** Changes of names that are kept as such. A node that has missed more gets the whole list. */
+export const keptVersions = 5000;
+
 type NamedNode = Pick<NodeRow, "id" | "orgId" | "name">;
 
 /**
@@ -20,6 +23,17 @@ export async function holdName(tx: Transaction, node: NamedNode, version: number
      ON CONFLICT (org_id, name, node_id) DO UPDATE
        SET held_version = excluded.held_version, held_until = excluded.held_until, free_at = NULL`,
     [node.orgId, node.name, node.id, version],
+  );
+}
+
+/** Holds the name of an ephemeral node until its certificates end: no rule can name it, so no peer has to confirm anything. */
+export async function holdUntil(tx: Transaction, node: NamedNode, until: number): Promise<void> {
+  const row = { orgId: node.orgId, name: node.name, nodeId: node.id, heldUntil: until, freeAt: until };
+  await heldNames.upsert(
+    tx,
+    row,
+    `ON CONFLICT (org_id, name, node_id) DO UPDATE
+       SET held_version = NULL, held_until = excluded.held_until, free_at = excluded.free_at`,
   );
 }
 

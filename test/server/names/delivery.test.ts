@@ -2,7 +2,8 @@
 
 import { describe, expect, test } from "bun:test";
 import { makeBook, newsFor, take } from "../../../src/server/names/book.ts";
-import { keptVersions, publishLateNames } from "../../../src/server/names/publish.ts";
+import { publishLateNames } from "../../../src/server/names/publish.ts";
+import { keptVersions } from "../../../src/server/store/names.ts";
 import { everything, makeVisibility } from "../../../src/server/names/visibility.ts";
 import { firstRules, testable } from "../../../src/server/policy/firewall.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";

@@ -108,7 +108,7 @@ test("a program and staff who visit have no nodes of their own", async () => {
   const made = await send("POST", "service_tokens/", admin, { name: "ci", role: "member" });
   const { token } = v.parse(v.object({ token: v.string() }), made.json);
   expect(codeOf(await send("GET", "nodes/?owner=me", token))).toEqual([400, "validation_failed"]);
-  expect(codeOf(await send("DELETE", `nodes/${own}/`, token))).toEqual([403, "permission_denied"]);
+  expect(codeOf(await send("DELETE", `nodes/${own}/`, token))).toEqual([403, "token_scope"]);
   const staff = await server.person(`staff-${org.id}@example.org`, { isStaff: true });
   expect(codeOf(await send("DELETE", `nodes/${own}/`, staff))).toEqual([403, "permission_denied"]);
   expect(await stateOf(own)).toBe("active");

@@ -1,6 +1,6 @@
 // Which host numbers of an organization are taken, held or free.
 
-import { integer, integerOrNull, since, table } from "../table.ts";
+import { integer, integerOrNull, since, table, truth } from "../table.ts";
 
 /**
  * Every host number below next_host, and those above it that were requested. Without a node the address is free. With a
@@ -19,6 +19,8 @@ export const addresses = table(
     freeAt: since(8, integerOrNull()),
     /** The version that makes engines check open flows again, raised at freeAt. The address is free once it is confirmed. */
     recheckVersion: since(12, integerOrNull()),
+    /** Its former node was ephemeral: engines check open flows again for another reason, or when few addresses are left. */
+    isQuiet: since(25, truth(0)),
   },
   {
     constraints: ["PRIMARY KEY (org_id, host)"],

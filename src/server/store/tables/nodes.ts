@@ -75,6 +75,14 @@ export const nodes = table(
     ownerId: since(22, integerOrNull()),
     /** False for nodes of earlier versions, which recorded no owner: `offboarding/left-access.ts` asks who registered them. */
     ownerKnown: since(22, truth(0)),
+    /** An ephemeral node ends after this silence, in seconds; null: the node stays. See nodes/ephemeral.ts. */
+    ephemeralSilenceS: since(25, integerOrNull()),
+    /** Silence of an ephemeral node counts from this time at the earliest, ms. */
+    watchedFrom: since(25, integerOrNull()),
+    /** When an ephemeral node ended, ms. Its state is `revoked` then, and none of its certificates is blocked. */
+    endedAt: since(25, integerOrNull()),
+    /** Whether peers get the name of the node. */
+    isNamed: since(25, truth(1)),
   },
   {
     indexes: [
@@ -89,11 +97,14 @@ export const nodes = table(
 );
 export type NodeRow = TableRow<typeof nodes>;
 
+const namedIf = (condition: string) =>
+  `CASE WHEN ${condition} THEN name || ' ' || ip || ' ' || coalesce(ip6, '') || ' ' || groups ELSE '' END`;
 /** What peers know of a node; empty if it has no name. An index has this expression: never change it. */
-export const named =
-  "CASE WHEN state = 'active' THEN name || ' ' || ip || ' ' || coalesce(ip6, '') || ' ' || groups ELSE '' END";
+export const named = namedIf("state = 'active' AND is_named = 1");
 /** Nodes that changed since names were published. An index has exactly this condition. */
 export const isUnpublished = `named_as <> ${named}`;
+/** The same in the release before, which still works on the database. */
+export const formerlyUnpublished = `named_as <> ${namedIf("state = 'active'")}`;
 
 /** The bytes of the long columns that lists show. An index has this expression: never change it. */
 export const nodeBytes = "(octet_length(groups) + octet_length(subnets) + octet_length(config_overrides))";

@@ -6,6 +6,7 @@ import {
   integerWithDefault,
   jsonWithDefault,
   serial,
+  since,
   table,
   text,
   textOrNull,
@@ -30,6 +31,10 @@ export const registrationTokens = table(
     createdBy: integerOrNull("REFERENCES users (id)"),
     createdAt: integer(),
     revokedAt: integerOrNull(),
+    /** Its nodes are ephemeral and end after this silence, in seconds; null: they stay. */
+    ephemeralSilenceS: since(25, integerOrNull()),
+    /** Whether peers get the names of its nodes. */
+    isNamed: since(25, truth(1)),
   },
   {
     constraints: ["CHECK (used <= uses)"],
