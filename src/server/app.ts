@@ -41,7 +41,11 @@ export async function makeApp(options: ServerOptions): Promise<App> {
   const services = await makeServices({ ...options, log: errors.log });
   const answers = makeAnswers(services);
   const flush = startBackground(services, errors.last);
-  return { ...answers, services, close: services.changes.close, flush };
+  const close = () => {
+    services.changes.close();
+    services.streams.close();
+  };
+  return { ...answers, services, close, flush };
 }
 
 /** The application without what runs beside requests. */

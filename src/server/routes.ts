@@ -24,6 +24,7 @@
 import type { Route } from "./http/route.ts";
 import { accessRoutes } from "./routes/access.ts";
 import { authorityRoutes } from "./routes/authorities.ts";
+import { consoleRoutes } from "./routes/console.ts";
 import { docsRoutes } from "./routes/docs.ts";
 import { eventRoutes } from "./routes/events.ts";
 import { factorRoutes } from "./routes/factors.ts";
@@ -41,12 +42,14 @@ import { browserRoutes } from "./routes/browser-sessions.ts";
 import { serverRoutes } from "./routes/servers.ts";
 import { userRoutes } from "./routes/users.ts";
 import { releaseRoutes } from "./routes/releases.ts";
+import { streamRoutes } from "./routes/stream.ts";
 import { allTokenRoutes } from "./routes/tokens.ts";
 import { webhookRoutes } from "./routes/webhooks.ts";
 import type { Services } from "./services.ts";
 
 export function allRoutes(services: Services): Route[] {
   const routes: Route[] = [
+    ...consoleRoutes(),
     ...docsRoutes(services, () => routes),
     ...healthRoutes(services),
     ...releaseRoutes(services),
@@ -66,6 +69,7 @@ export function allRoutes(services: Services): Route[] {
     ...pathRoutes(services),
     ...authorityRoutes(services),
     ...eventRoutes(services),
+    ...streamRoutes(services),
     ...webhookRoutes(services),
     ...nodeRoutes(services),
   ];

@@ -22,6 +22,7 @@ import { makeAccessControl, type AccessControl } from "./people/access.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
 import { makeSessions, type Sessions } from "./people/sessions.ts";
 import { makeBudget, type Budget } from "./retention/budget.ts";
+import { makeStreams, type Streams } from "./stream/streams.ts";
 import { shareThrottle } from "./store/shared-throttle.ts";
 import { returnNode } from "./nodes/ephemeral.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
@@ -50,6 +51,8 @@ export type Services = ServerOptions & {
   reports: Reports;
   probes: Probes;
   pathReports: PathReports;
+  /** Streams of events to consoles. */
+  streams: Streams;
   /** Limits what an organization stores. */
   budget: Budget;
 };
@@ -101,6 +104,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     reports,
     probes: makeProbes(system.now),
     pathReports: makePathReports(options),
+    streams: makeStreams(options),
     budget: makeBudget(options),
   };
 }

@@ -18,7 +18,8 @@ const always: Record<string, RegExp> = {
   "x-frame-options": /^DENY$/,
   "referrer-policy": /^no-referrer$/,
   "content-security-policy": /default-src 'none'/,
-  "cache-control": /no-store|no-cache|private/,
+  // Files of the console carry a hash of their content in their names.
+  "cache-control": /no-store|no-cache|private|immutable/,
 };
 
 export type Conformance = {

@@ -4,6 +4,7 @@
 import * as v from "valibot";
 import { hashToken } from "../../src/pki/opaque.ts";
 import { operator } from "../../src/server/audit/record.ts";
+import { nameOf } from "../../src/server/console/files.ts";
 import { offerFirstAccount } from "../../src/server/people/first-account.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
@@ -360,6 +361,11 @@ export const examples: Record<string, Maker> = {
   docs_retrieve: nothing,
   redoc_retrieve: nothing,
   docs_assets_retrieve: () => ({ id: "redoc.js" }),
+  root_retrieve: () => ({ headers: { Accept: "text/html" } }),
+  console_retrieve: nothing,
+  console_page_retrieve: () => ({ id: "acme" }),
+  console_files_retrieve: () => ({ id: nameOf("main", "js") }),
+  stream_retrieve: nothing,
   join_retrieve: nothing,
   setup_retrieve: nothing,
   releases_retrieve: () => ({ id: "manifest.json" }),

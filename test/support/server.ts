@@ -94,7 +94,7 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
       ...(content === undefined ? {} : { body: content }),
     });
     const response = await app.fetch(request, { addressOf: () => options.address ?? "192.0.2.1" });
-    const text = await response.text();
+    const text = await textOf(response);
     const isJson = response.headers.get("content-type")?.startsWith("application/json") === true;
     return {
       status: response.status,
@@ -147,4 +147,13 @@ async function openTemporary(now: () => number): Promise<{ db: Database; dispose
   const directory = temporaryDirectory();
   const db = await openSqlite({ path: join(directory.path, "control.db"), now, role: "server" });
   return { db, dispose: () => directory[Symbol.dispose]() };
+}
+
+/** A stream of events has no end: its first words are enough. */
+async function textOf(response: Response): Promise<string> {
+  if (response.headers.get("content-type")?.startsWith("text/event-stream") !== true) return response.text();
+  const reader = response.body?.getReader();
+  const first = await reader?.read();
+  await reader?.cancel();
+  return new TextDecoder().decode(first?.value);
 }

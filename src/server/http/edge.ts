@@ -91,3 +91,8 @@ export function networkOf(address: string): string {
   if (parsed === undefined) return address;
   return `${formatAddress({ family: 6, value: (parsed.value >> 64n) << 64n })}/64`;
 }
+
+/** Whether a browser asks for a page, not a program for data. */
+export function acceptsHtml(request: Request): boolean {
+  return request.headers.get("accept")?.includes("text/html") === true;
+}

@@ -90,7 +90,7 @@ export type OrganizationCall = Call & { org: OrganizationAccess };
 export type Reply = {
   status?: number;
   body?: unknown;
-  raw?: string | Uint8Array<ArrayBuffer> | Blob;
+  raw?: string | Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array>;
   headers?: Record<string, string>;
   /** The values of Set-Cookie headers. */
   cookies?: readonly string[];

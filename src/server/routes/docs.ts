@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { TokenRequest } from "../../protocol.ts";
 import { joinPage, redocPage, setupPage, signInPage, swaggerPage } from "../docs/pages.ts";
 import { docsCookie, makeCookie } from "../http/cookies.ts";
-import { networkOf } from "../http/edge.ts";
+import { acceptsHtml, networkOf } from "../http/edge.ts";
 import { docsSessionS } from "../people/sessions.ts";
 import { provenAtSignIn } from "../people/second-factor.ts";
 import { cookieOfDevice, signIn } from "../people/sign-in.ts";
@@ -117,8 +117,4 @@ function docsRoute(
         ? { ...signInPage(), headers: { ...signInPage().headers, "WWW-Authenticate": 'Bearer realm="api"' } }
         : undefined,
   };
-}
-
-function acceptsHtml(request: Request): boolean {
-  return request.headers.get("accept")?.includes("text/html") === true;
 }

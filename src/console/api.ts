@@ -1,0 +1,99 @@
+// Requests to the API of this control plane, with the session's cookie.
+
+import { signal } from "@preact/signals";
+import type { ErrorBody } from "../protocol.ts";
+
+/** What the server, or the network, said instead of an answer. */
+export class ApiError extends Error {
+  readonly status: number;
+  readonly code: string;
+  readonly hint: string | undefined;
+  /** Sentences by the field that they concern. */
+  readonly fields: Readonly<Record<string, readonly string[]>>;
+  readonly requestId: string | null;
+
+  constructor(status: number, body: Partial<ErrorBody>, requestId: string | null) {
+    super(body.detail ?? `The control plane answered ${status}.`);
+    this.status = status;
+    this.code = body.code ?? "unknown";
+    this.hint = body.hint;
+    this.fields = body.errors ?? {};
+    this.requestId = requestId;
+  }
+}
+
+type Method = "GET" | "POST" | "PATCH" | "DELETE";
+type Sent = { body?: unknown; headers?: Record<string, string>; signal?: AbortSignal };
+export type Answer<T> = { data: T; headers: Headers };
+
+/** Since when the control plane does not answer, ms since 1970. */
+export const awaySince = signal<number | undefined>(undefined);
+/** The session ended: whatever is on the page stays, and the sign-in form lies over it. */
+export const isSignedOut = signal(false);
+
+/** Throws an ApiError. Status 0: no answer. */
+export async function ask<T>(method: Method, path: string, sent: Sent = {}): Promise<Answer<T>> {
+  // A browser's request without JSON could come from another site's form, so the server refuses it.
+  const { body = method === "POST" || method === "PATCH" ? {} : undefined, headers = {}, signal } = sent;
+  const response = await fetch(path, {
+    method,
+    headers: { ...headers, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    ...(signal === undefined ? {} : { signal }),
+  }).catch((error: unknown) => {
+    if (signal?.aborted === true) throw error;
+    awaySince.value ??= Date.now();
+    throw new ApiError(
+      0,
+      { code: "no_answer", detail: "The control plane does not answer. Try again." },
+      null,
+    );
+  });
+  awaySince.value = undefined;
+  const text = await response.text();
+  const isJson = response.headers.get("content-type")?.includes("json") === true;
+  const parsed: unknown = isJson && text !== "" ? JSON.parse(text) : undefined;
+  if (response.ok) return { data: parsed as T, headers: response.headers };
+  const error = new ApiError(response.status, parsed ?? {}, response.headers.get("x-request-id"));
+  if (response.status === 401 && path !== sessionPath) isSignedOut.value = true;
+  throw error;
+}
+
+export const sessionPath = "/api/session/";
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await ask<T>("GET", path, signal === undefined ? {} : { signal })).data;
+}
+
+export async function send<T>(method: Exclude<Method, "GET">, path: string, body?: unknown): Promise<T> {
+  return (await ask<T>(method, path, body === undefined ? {} : { body })).data;
+}
+
+/** All pages of a list. The API answers at most 1000 items a page. */
+export async function getAll<T>(path: string, signal?: AbortSignal): Promise<T[]> {
+  const items: T[] = [];
+  for (let next: string | undefined = path; next !== undefined;) {
+    const { data, headers }: Answer<T[]> = await ask<T[]>(
+      "GET",
+      next,
+      signal === undefined ? {} : { signal },
+    );
+    items.push(...data);
+    next = linkTo("next", headers.get("link"));
+  }
+  return items;
+}
+
+/** The path of a link (RFC 8288), without the host: a proxy may have another name than this page. */
+function linkTo(rel: string, header: string | null): string | undefined {
+  const link = header?.split(",").find((each) => each.includes(`rel="${rel}"`));
+  const target = /<([^>]+)>/.exec(link ?? "")?.[1];
+  if (target === undefined) return undefined;
+  const { pathname, search } = new URL(target, location.origin);
+  return pathname + search;
+}
+
+/** The path of an organization's resource: `org("acme", "nodes/")`. */
+export function org(slug: string, rest: string): string {
+  return `/api/org/${encodeURIComponent(slug)}/${rest}`;
+}

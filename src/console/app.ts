@@ -1,0 +1,76 @@
+// The frame of every page: navigation, the bar that says when the control plane is away, and the page itself. Pages are
+// loaded when they are first shown.
+
+import type { FunctionComponent } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { awaySince, isSignedOut } from "./api.ts";
+import { html } from "./html.ts";
+import { me, organizations, slug } from "./me.ts";
+import { Navigation } from "./navigation.ts";
+import { findPage, type Page } from "./pages.ts";
+import { go, pathOf, segments } from "./router.ts";
+import { SignIn } from "./sign-in.ts";
+import { exact } from "./times.ts";
+import { Empty, Foreign, Loading } from "./ui/parts.ts";
+
+export function App() {
+  if (me.value === undefined)
+    return isSignedOut.value ? html`<${SignIn} />` : html`<main><${Loading} /></main>`;
+  return html`<a class="unseen skip" href="#content">To the content</a>
+    <${Navigation} />
+    <div class="frame">
+      <${Away} />
+      <main id="content" tabindex="-1"><${Content} /></main>
+    </div>
+    ${isSignedOut.value ? html`<${SignIn} isAgain=${true} />` : null}`;
+}
+
+function Away() {
+  const since = awaySince.value;
+  return html`<div role="status" class=${since === undefined ? "" : "away"}>
+    ${since === undefined ? null : `The control plane does not answer since ${exact(since)}. Reading goes on; changes wait.`}
+  </div>`;
+}
+
+function Content() {
+  const [first] = segments.value;
+  if (first === undefined) return html`<${Start} />`;
+  if (slug.value !== undefined && !organizations.value.some((each) => each.slug === slug.value))
+    return html`<${Empty} text="There is no such organization, or you are not a member of it." />`;
+  const found = findPage(segments.value);
+  if (found === undefined) return html`<${Empty} text="There is no such page." />`;
+  return html`<${Lazy} key=${found.key} page=${found.page} rest=${found.rest} />`;
+}
+
+/** /console/ leads to the only organization; with several, it lists them. */
+function Start() {
+  const all = organizations.value;
+  const only = all.length === 1 ? all[0] : undefined;
+  useEffect(() => {
+    if (only !== undefined) go(pathOf(only.slug), { replace: true });
+  }, [only]);
+  if (only !== undefined) return null;
+  if (all.length === 0)
+    return html`<${Empty} text="You are not a member of an organization yet. An owner can invite you." />`;
+  return html`<h1>Organizations</h1>
+    <ul class="plain-list">
+      ${all.map(
+        (each) =>
+          html`<li key=${each.slug}>
+            <a href=${pathOf(each.slug)}><${Foreign} text=${each.name} /></a>
+            <span class="quiet">${each.slug}</span>
+          </li>`,
+      )}
+    </ul>`;
+}
+
+type LazyProps = { page: Page; rest: readonly string[] };
+
+function Lazy({ page, rest }: LazyProps) {
+  const [view, setView] = useState<FunctionComponent<{ rest: readonly string[] }> | undefined>(undefined);
+  useEffect(() => {
+    document.title = `${page.title}${slug.value === undefined ? "" : ` · ${slug.value}`}`;
+    void page.load().then((loaded) => setView(() => loaded));
+  }, [page]);
+  return view === undefined ? html`<${Loading} />` : html`<${view} rest=${rest} />`;
+}

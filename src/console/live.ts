@@ -1,0 +1,85 @@
+// What happens in the organization, as it happens. One shared worker holds one stream for all tabs of this browser,
+// because browsers allow six connections to a server.
+
+import { effect, signal } from "@preact/signals";
+import { awaySince, isSignedOut } from "./api.ts";
+import { slug } from "./me.ts";
+
+/** An event of the audit log, as GET events/ shows it. */
+export type AuditEvent = {
+  id: number;
+  at: string;
+  type: string;
+  actor: { kind: string; id: number | null; ip: string | null };
+  subject: string;
+  before: Record<string, unknown> | null;
+  after: Record<string, unknown> | null;
+  hash: string;
+};
+
+/** From the worker. `event` has the text of one event. */
+export type FromWorker =
+  | { kind: "event"; slug: string; text: string }
+  | { kind: "open"; slug: string }
+  | { kind: "away"; slug: string }
+  | { kind: "ended"; slug: string };
+export type ToWorker = { kind: "follow"; slug: string } | { kind: "leave" };
+
+/** True while the stream is open, so that what is shown is current within a second. */
+export const isLive = signal(false);
+
+type Listener = (event: AuditEvent) => void;
+const listeners = new Set<Listener>();
+
+/** Calls the listener for each event of the organization. Returns the end of it. */
+export function onEvent(listener: Listener): () => void {
+  listeners.add(listener);
+  return () => void listeners.delete(listener);
+}
+
+/** Starts to follow the organization that the address names. */
+export function startLive(): void {
+  const url = document.querySelector<HTMLScriptElement>("script[data-worker]")?.dataset["worker"] ?? "";
+  const worker = new SharedWorker(ownScript(url), { type: "module" });
+  const tell = (message: ToWorker) => worker.port.postMessage(message);
+  worker.port.addEventListener("message", ({ data }: MessageEvent<FromWorker>) => {
+    if (data.slug !== slug.peek()) return;
+    if (data.kind === "open") {
+      isLive.value = true;
+      awaySince.value = undefined;
+    } else if (data.kind === "away") {
+      isLive.value = false;
+      awaySince.value ??= Date.now();
+    } else if (data.kind === "ended") {
+      isLive.value = false;
+      isSignedOut.value = true;
+    } else {
+      const event = JSON.parse(data.text) as AuditEvent;
+      for (const listener of listeners) listener(event);
+    }
+  });
+  worker.port.start();
+  effect(() => {
+    if (isSignedOut.value) tell({ kind: "leave" });
+    else if (slug.value !== undefined) tell({ kind: "follow", slug: slug.value });
+    isLive.value = false;
+  });
+  addEventListener("pagehide", () => tell({ kind: "leave" }));
+}
+
+type TrustedTypes = {
+  createPolicy(
+    name: string,
+    rules: { createScriptURL(url: string): string },
+  ): { createScriptURL(url: string): string };
+};
+
+/** Trusted Types refuse the URL of a script that is a plain text. Only files of the console pass. */
+function ownScript(url: string): string {
+  const check = (asked: string) => {
+    if (!/^\/console\/files\/[a-z0-9.-]+$/.test(asked)) throw new TypeError("Not a script of the console");
+    return asked;
+  };
+  const { trustedTypes } = globalThis as { trustedTypes?: TrustedTypes };
+  return trustedTypes?.createPolicy("console", { createScriptURL: check }).createScriptURL(url) ?? check(url);
+}

@@ -1,0 +1,20 @@
+// The console starts here.
+
+import { render } from "preact";
+import { ApiError } from "./api.ts";
+import { App } from "./app.ts";
+import { html } from "./html.ts";
+import { startLive } from "./live.ts";
+import { readMe } from "./me.ts";
+import { followLinks } from "./router.ts";
+
+const place = document.getElementById("console");
+if (place !== null) {
+  followLinks(document);
+  startLive();
+  readMe().catch((error: unknown) => {
+    // The page shows what is wrong: signed out, or no answer.
+    if (!(error instanceof ApiError)) throw error;
+  });
+  render(html`<${App} />`, place);
+}

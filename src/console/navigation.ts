@@ -1,0 +1,76 @@
+// The column of navigation, and the keys that open pages.
+
+import { useEffect } from "preact/hooks";
+import { html } from "./html.ts";
+import { me, organization, organizations, signOut, slug } from "./me.ts";
+import { organizationPages } from "./pages.ts";
+import { go, pathOf, segments } from "./router.ts";
+import { valueOf } from "./ui/parts.ts";
+
+export function Navigation() {
+  const own = slug.value;
+  useKeys();
+  return html`<nav aria-label="Console">
+    <${Chooser} />
+    ${
+      own === undefined
+        ? null
+        : html`<ul>
+            ${Object.entries(organizationPages).map(([segment, { title }]) => {
+              const isHere = (segments.value[1] ?? "") === segment;
+              const href = segment === "" ? pathOf(own) : pathOf(own, segment);
+              return html`<li key=${segment}>
+                <a href=${href} aria-current=${isHere ? "page" : undefined}>${title}</a>
+              </li>`;
+            })}
+          </ul>`
+    }
+    <div class="who">
+      <bdi>${me.value?.email}</bdi>
+      <button type="button" class="plain" onClick=${() => void signOut()}>Sign out</button>
+    </div>
+  </nav>`;
+}
+
+function Chooser() {
+  const all = organizations.value;
+  if (all.length < 2)
+    return html`<strong class="chooser"><bdi>${organization.value?.name ?? ""}</bdi></strong>`;
+  return html`<select
+    class="chooser"
+    aria-label="Organization"
+    value=${slug.value ?? ""}
+    onChange=${(event: Event) => go(pathOf(valueOf(event)))}
+  >
+    ${slug.value === undefined ? html`<option value="">Choose an organization</option>` : null}
+    ${all.map((each) => html`<option key=${each.slug} value=${each.slug}>${each.name}</option>`)}
+  </select>`;
+}
+
+/** `g` and a letter open a page; `/` goes to the search of the page. */
+function useKeys(): void {
+  useEffect(() => {
+    let isAwaiting = false;
+    const press = (event: KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+      if (event.key === "/") {
+        event.preventDefault();
+        document.querySelector<HTMLInputElement>("input[type=search]")?.focus();
+      } else if (isAwaiting) {
+        const found = Object.entries(organizationPages).find(([, { letter }]) => letter === event.key);
+        if (found !== undefined && slug.value !== undefined)
+          go(found[0] === "" ? pathOf(slug.value) : pathOf(slug.value, found[0]));
+      }
+      isAwaiting = event.key === "g";
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+}
+
+function isTyping(target: EventTarget | null): boolean {
+  return (
+    target instanceof HTMLElement &&
+    (target.isContentEditable || /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName))
+  );
+}

@@ -1,0 +1,39 @@
+// The table of pages. Each is a file of pages/, loaded when it is first shown.
+
+import type { FunctionComponent } from "preact";
+
+type View = FunctionComponent<{ rest: readonly string[] }>;
+export type Page = {
+  title: string;
+  /** The letter that opens it after `g`. */
+  letter?: string;
+  load(): Promise<View>;
+};
+
+/** Below an organization, by the segment behind its slug; "" is the first page. In the order of the navigation. */
+export const organizationPages: Readonly<Record<string, Page>> = {
+  "": { title: "Overview", letter: "o", load: async () => (await import("./pages/overview.ts")).Overview },
+  machines: {
+    title: "Machines",
+    letter: "m",
+    load: async () => (await import("./pages/machine-pages.ts")).MachinePages,
+  },
+  activity: {
+    title: "Activity",
+    letter: "v",
+    load: async () => (await import("./pages/activity.ts")).Activity,
+  },
+};
+
+/** Below /console/-/: what belongs to no organization. */
+export const otherPages: Readonly<Record<string, Page>> = {};
+
+/** `rest`: the segments behind those that chose the page. `key` changes when another page is shown. */
+export function findPage(
+  segments: readonly string[],
+): { page: Page; rest: readonly string[]; key: string } | undefined {
+  const [first, second = ""] = segments;
+  const table = first === "-" ? otherPages : organizationPages;
+  const page = Object.hasOwn(table, second) ? table[second] : undefined;
+  return page === undefined ? undefined : { page, rest: segments.slice(2), key: `${first}/${second}` };
+}

@@ -1,0 +1,130 @@
+// Adds a machine: choose what it is, paste one line there, and watch it arrive.
+
+import { useEffect, useState } from "preact/hooks";
+import { ApiError, org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { onEvent, type AuditEvent } from "../live.ts";
+import { mayAdminister, slug } from "../me.ts";
+import { pathOf } from "../router.ts";
+import { subjectOf } from "../ui/events.ts";
+import { Empty, Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/parts.ts";
+
+/** The answer to POST registration_tokens/. The secret is shown once. */
+type Token = { id: number; command: string; join_key: string; expires_at: string; uses: number };
+
+export function AddMachine() {
+  const own = slug.value ?? "";
+  const [token, setToken] = useState<Token | undefined>(undefined);
+  if (!mayAdminister.value)
+    return html`<h1>Add a machine</h1>
+      <${Empty} text="Administrators of the organization add machines." />`;
+  return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
+    <h1>Add a machine</h1>
+    ${token === undefined ? html`<${Choices} made=${setToken} />` : html`<${Waiting} token=${token} />`}`;
+}
+
+function Choices({ made }: { made: (token: Token) => void }) {
+  const own = slug.value ?? "";
+  const [groups, setGroups] = useState("");
+  const [uses, setUses] = useState("1");
+  const [expires, setExpires] = useState("1h");
+  const [isLighthouse, setLighthouse] = useState(false);
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const asked = groups
+    .split(",")
+    .map((group) => group.trim())
+    .filter((group) => group !== "");
+  const body = { uses: Number(uses), expires_in: expires, groups: asked, is_lighthouse: isLighthouse };
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    try {
+      made(await send<Token>("POST", org(own, "registration_tokens/"), body));
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      fail(failure);
+    }
+  };
+  const words = [
+    "agent admin token create",
+    own,
+    ...asked.map((group) => `--group ${group}`),
+    ...(uses === "1" ? [] : [`--uses ${uses}`]),
+    `--expires ${expires}`,
+    ...(isLighthouse ? ["--lighthouse"] : []),
+  ];
+  return html`<form onSubmit=${submit} class="narrow">
+    <${Field} label="Groups" help="Separated by commas. Rules name groups." errors=${error?.fields["groups"]}>
+      <input value=${groups} onInput=${(event: Event) => setGroups(valueOf(event))} />
+    <//>
+    <${Field} label="How many machines" errors=${error?.fields["uses"]}>
+      <input
+        type="number"
+        min="1"
+        max="1000000"
+        required
+        value=${uses}
+        onInput=${(event: Event) => setUses(valueOf(event))}
+      />
+    <//>
+    <${Field} label="The line is valid for" errors=${error?.fields["expires_in"]}>
+      <select value=${expires} onChange=${(event: Event) => setExpires(valueOf(event))}>
+        <option value="1h">an hour</option>
+        <option value="24h">a day</option>
+        <option value="7d">a week</option>
+      </select>
+    <//>
+    <label class="check">
+      <input
+        type="checkbox"
+        checked=${isLighthouse}
+        onChange=${(event: Event) => setLighthouse(event.target instanceof HTMLInputElement && event.target.checked)}
+      />
+      It is a lighthouse: a machine with a public address, through which the others find each other
+    </label>
+    ${error === undefined || Object.keys(error.fields).length > 0 ? null : html`<${Failure} error=${error} />`}
+    <div class="actions"><button class="primary">Make the line</button></div>
+    <${FromTerminal}
+      command=${words.join(" ")}
+      call=${`POST ${org(own, "registration_tokens/")} ${JSON.stringify(body)}`}
+    />
+  </form>`;
+}
+
+function Waiting({ token }: { token: Token }) {
+  const own = slug.value ?? "";
+  const [arrived, setArrived] = useState<readonly AuditEvent[]>([]);
+  useEffect(
+    () =>
+      onEvent((event) => {
+        if (event.type === "node.registered") setArrived((known) => [...known, event]);
+      }),
+    [],
+  );
+  return html`<p>
+      Paste this on the machine. The key is shown only now, and ends <${When} at=${token.expires_at} />.
+    </p>
+    <${Line} text=${`sudo agent up`} />
+    <p>It asks for this key:</p>
+    <${Line} text=${token.join_key} />
+    <details>
+      <summary>Without agent up</summary>
+      <${Line} text=${token.command} />
+    </details>
+    <div role="status">
+      ${
+        arrived.length === 0
+          ? html`<p class="quiet">Waiting for the machine.</p>`
+          : html`<ul class="plain-list">
+              ${arrived.map(
+                (event) =>
+                  html`<li key=${event.id}>
+                    <${State} name="online" word="joined" />
+                    ${" "}<a href=${pathOf(own, "machines", event.subject.replace("node/", ""))}
+                      ><bdi>${subjectOf(event)}</bdi></a
+                    >
+                  </li>`,
+              )}
+            </ul>`
+      }
+    </div>`;
+}

@@ -1,0 +1,264 @@
+// One machine: what it is, how it reaches its peers, what happened to it, and what can be done with it.
+
+import { useState } from "preact/hooks";
+import type { Node } from "../../protocol.ts";
+import { ApiError, org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { useEvents } from "../events.ts";
+import { mayAdminister, slug } from "../me.ts";
+import { stateOf } from "../nodes.ts";
+import { refresh, useList, useResource } from "../resource.ts";
+import { pathOf } from "../router.ts";
+import {
+  Confirm,
+  Dialog,
+  Empty,
+  Failure,
+  Field,
+  FromTerminal,
+  Loading,
+  State,
+  valueOf,
+  When,
+} from "../ui/parts.ts";
+import { Events } from "../ui/events.ts";
+
+/** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
+type Path = {
+  peer_name: string | null;
+  peer_address: string;
+  path: "direct" | "relayed" | "none" | "unknown";
+  remote: string | null;
+  relays: readonly string[];
+  probe: "answers" | "broken" | "not_probed";
+  rtt_ms: number | null;
+  loss: number | null;
+};
+
+export function Machine({ id }: { id: string }) {
+  const own = slug.value ?? "";
+  const { data: node, error } = useResource<Node>(org(own, `nodes/${encodeURIComponent(id)}/`));
+  if (error?.status === 404)
+    return html`<${Empty} text="There is no such machine. It may have been deleted.">
+      <a href=${pathOf(own, "machines")}>All machines</a>
+    <//>`;
+  if (node === undefined)
+    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+  const [state, word] = stateOf(node);
+  return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
+    <h1><bdi>${node.name}</bdi></h1>
+    <p><${State} name=${state} word=${word} /></p>
+    <${Facts} node=${node} />
+    ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
+    <${History} node=${node} />`;
+}
+
+function Facts({ node }: { node: Node }) {
+  const { certificate } = node;
+  const isBehind = node.state === "active" && node.applied_config_version !== node.config_version;
+  const facts: readonly (readonly [string, unknown])[] = [
+    ["Address", [node.ip_address, node.ip_address6].filter((each) => each !== null).join(", ")],
+    ["Groups", node.groups.length === 0 ? "none" : node.groups.join(", ")],
+    ["Roles", rolesOf(node)],
+    ["Networks behind it", node.subnets.length === 0 ? "none" : node.subnets.join(", ")],
+    ["Engine", node.overlay_version ?? "unknown"],
+    ["Agent", [node.agent_version, node.platform].filter((each) => each !== null).join(", ") || "unknown"],
+    ["Last check-in", html`<${When} at=${node.last_checkin_at} />`],
+    ["Certificate ends", certificate === null ? "none" : html`<${When} at=${certificate.not_after} />`],
+    [
+      "Configuration",
+      isBehind
+        ? html`<span class="limited"
+            >has applied ${node.applied_config_version ?? "none"} of ${node.config_version}</span
+          >`
+        : `${node.config_version}, applied`,
+    ],
+    ["Created", html`<${When} at=${node.created_at} />`],
+  ];
+  return html`<dl class="facts">
+    ${facts.map(
+      ([name, value]) =>
+        html`<div key=${name}>
+          <dt>${name}</dt>
+          <dd><bdi>${value}</bdi></dd>
+        </div>`,
+    )}
+  </dl>`;
+}
+
+function rolesOf({ is_lighthouse, is_relay, public_ip, external_port }: Node): string {
+  const roles = [is_lighthouse ? "lighthouse" : "", is_relay ? "relay" : ""].filter((role) => role !== "");
+  if (public_ip !== null) roles.push(`reached at ${public_ip}:${external_port ?? 4242}`);
+  return roles.join(", ") || "none";
+}
+
+type Asked = "edit" | "revoke" | "restore" | "renew" | undefined;
+
+function Actions({ node }: { node: Node }) {
+  const own = slug.value ?? "";
+  const [asked, ask] = useState<Asked>(undefined);
+  const path = org(own, `nodes/${node.id}/`);
+  const close = () => ask(undefined);
+  const act =
+    (method: "POST" | "DELETE", rest = "") =>
+    async () => {
+      await send(method, path + rest);
+      await refresh(org(own, ""));
+    };
+  const isRevoked = node.state === "revoked";
+  return html`<div class="actions">
+      <button type="button" onClick=${() => ask("edit")} disabled=${isRevoked}>Edit</button>
+      <button type="button" onClick=${() => ask("renew")} disabled=${node.state !== "active"}>
+        Renew certificate
+      </button>
+      ${
+        isRevoked
+          ? html`<button type="button" onClick=${() => ask("restore")}>Restore</button>`
+          : html`<button type="button" class="danger" onClick=${() => ask("revoke")}>Revoke</button>`
+      }
+    </div>
+    ${asked === "edit" ? html`<${Edit} node=${node} close=${close} />` : null}
+    ${
+      asked === "revoke"
+        ? html`<${Confirm}
+            title=${`Revoke ${node.name}?`}
+            action=${`Revoke ${node.name}`}
+            effect=${html`<p>
+                All other machines drop it within seconds, and its overlay stops. It can be restored here.
+              </p>
+              <${FromTerminal}
+                command=${`agent admin node revoke ${own} ${node.name}`}
+                call=${`DELETE ${path}`}
+              />`}
+            run=${act("DELETE")}
+            close=${close}
+          />`
+        : null
+    }
+    ${
+      asked === "restore"
+        ? html`<${Confirm}
+            title=${`Restore ${node.name}?`}
+            action=${`Restore ${node.name}`}
+            effect=${html`<p>The other machines accept it again as soon as it has a new certificate.</p>
+              <${FromTerminal}
+                command=${`agent admin node restore ${own} ${node.name}`}
+                call=${`POST ${path}restore/`}
+              />`}
+            run=${act("POST", "restore/")}
+            close=${close}
+          />`
+        : null
+    }
+    ${
+      asked === "renew"
+        ? html`<${Confirm}
+            title=${`Renew the certificate of ${node.name}?`}
+            action="Renew"
+            effect=${html`<p>It gets a new certificate with its next check-in. No connection is lost.</p>
+              <${FromTerminal}
+                command=${`agent admin node renew ${own} ${node.name}`}
+                call=${`POST ${path}renew_cert/`}
+              />`}
+            run=${act("POST", "renew_cert/")}
+            close=${close}
+          />`
+        : null
+    }`;
+}
+
+function Edit({ node, close }: { node: Node; close: () => void }) {
+  const own = slug.value ?? "";
+  const [name, setName] = useState(node.name);
+  const [groups, setGroups] = useState(node.groups.join(", "));
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const wanted = groups
+    .split(",")
+    .map((group) => group.trim())
+    .filter((group) => group !== "");
+  const changes = {
+    ...(name === node.name ? {} : { name }),
+    ...(wanted.join() === node.groups.join() ? {} : { groups: wanted }),
+  };
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    try {
+      await send("PATCH", org(own, `nodes/${node.id}/`), changes);
+      await refresh(org(own, ""));
+      close();
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      fail(failure);
+    }
+  };
+  return html`<${Dialog} title=${`Edit ${node.name}`} close=${close}>
+    <form onSubmit=${submit}>
+      <${Field} label="Name" errors=${error?.fields["name"]}>
+        <input value=${name} required onInput=${(event: Event) => setName(valueOf(event))} />
+      <//>
+      <${Field}
+        label="Groups"
+        help="Separated by commas. Rules name groups."
+        errors=${error?.fields["groups"]}
+      >
+        <input value=${groups} onInput=${(event: Event) => setGroups(valueOf(event))} />
+      <//>
+      ${error === undefined || Object.keys(error.fields).length > 0 ? null : html`<${Failure} error=${error} />`}
+      <div class="actions">
+        <button class="primary" disabled=${Object.keys(changes).length === 0}>Save</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+    </form>
+  <//>`;
+}
+
+function Peers({ node }: { node: Node }) {
+  const { data: peers, error } = useList<Path>(
+    org(slug.value ?? "", `nodes/${node.id}/peers/?page_size=1000`),
+  );
+  if (peers === undefined) return error === undefined ? null : html`<${Failure} error=${error} />`;
+  return html`<h2>Paths to its peers</h2>
+    ${
+      peers.length === 0
+        ? html`<p class="quiet">
+            It has reported none: it has no tunnel, its engine is older than 1.12, or reports are switched
+            off.
+          </p>`
+        : html`<table>
+            <thead>
+              <tr>
+                <th>Peer</th>
+                <th>Path</th>
+                <th>Round trip</th>
+                <th>Loss</th>
+              </tr>
+            </thead>
+            <tbody>
+              ${peers.map(
+                (peer) =>
+                  html`<tr key=${peer.peer_address}>
+                    <td><bdi>${peer.peer_name ?? peer.peer_address}</bdi></td>
+                    <td><${PathState} peer=${peer} /></td>
+                    <td>${peer.rtt_ms === null ? "-" : `${peer.rtt_ms} ms`}</td>
+                    <td>${peer.loss === null ? "-" : `${Math.round(peer.loss * 100)} %`}</td>
+                  </tr>`,
+              )}
+            </tbody>
+          </table>`
+    }`;
+}
+
+function PathState({ peer }: { peer: Path }) {
+  if (peer.probe === "broken") return html`<${State} name="attention" word="broken" />`;
+  if (peer.path === "relayed")
+    return html`<${State} name="limited" word=${`relayed by ${peer.relays.join(", ")}`} />`;
+  if (peer.path === "direct") return html`<${State} name="online" word=${`direct ${peer.remote ?? ""}`} />`;
+  return html`<span class="quiet">${peer.path === "none" ? "no tunnel" : "unknown"}</span>`;
+}
+
+function History({ node }: { node: Node }) {
+  const events = useEvents(slug.value ?? "");
+  const own = events.filter(({ subject }) => subject === `node/${node.id}`);
+  return html`<h2>What happened</h2>
+    ${own.length === 0 ? html`<p class="quiet">Nothing among the last events.</p>` : html`<${Events} events=${own} />`}`;
+}

@@ -1,0 +1,124 @@
+// Answers of the API that pages show: kept by path, read again when something changed, shown at once on the way back.
+
+import { signal, type Signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ApiError, awaySince, get, getAll } from "./api.ts";
+import { onEvent } from "./live.ts";
+
+export type Resource<T> = {
+  data: T | undefined;
+  error: ApiError | undefined;
+  /** When the data was read, ms since 1970. */
+  readAt: number | undefined;
+};
+
+type Entry = {
+  state: Signal<Resource<unknown>>;
+  users: number;
+  read(): Promise<void>;
+  isStale: boolean;
+};
+
+const entries = new Map<string, Entry>();
+/** Answers that no page shows are forgotten beyond this number, the oldest first. */
+const maxKept = 50;
+
+function entryOf(path: string, read: () => Promise<unknown>): Entry {
+  const known = entries.get(path);
+  if (known !== undefined) return known;
+  const state = signal<Resource<unknown>>({ data: undefined, error: undefined, readAt: undefined });
+  let running: Promise<void> | undefined;
+  let isWanted = false;
+  const once = async () => {
+    try {
+      state.value = { data: await read(), error: undefined, readAt: Date.now() };
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      state.value = { ...state.value, error };
+    }
+  };
+  const entry: Entry = {
+    state,
+    users: 0,
+    isStale: true,
+    /** A change while it is read means that it is read once more. */
+    async read() {
+      isWanted = true;
+      entry.isStale = false;
+      running ??= (async () => {
+        while (isWanted) {
+          isWanted = false;
+          await once();
+        }
+        running = undefined;
+      })();
+      await running;
+    },
+  };
+  entries.set(path, entry);
+  for (const [old, { users }] of entries) {
+    if (entries.size <= maxKept) break;
+    if (users === 0) entries.delete(old);
+  }
+  return entry;
+}
+
+/** The answer to a GET, current while the component is mounted. */
+export function useResource<T>(path: string): Resource<T> {
+  return use(path, () => get<T>(path)) as Resource<T>;
+}
+
+/** All pages of a list. */
+export function useList<T>(path: string): Resource<readonly T[]> {
+  return use(path, () => getAll<T>(path)) as Resource<readonly T[]>;
+}
+
+function use(path: string, read: () => Promise<unknown>): Resource<unknown> {
+  const entry = entryOf(path, read);
+  useEffect(() => {
+    entry.users++;
+    void entry.read();
+    return () => void entry.users--;
+  }, [entry]);
+  return entry.state.value;
+}
+
+/** Reads again what is shown and begins with the path; the rest when it is shown next. */
+export async function refresh(prefix = ""): Promise<void> {
+  const shown = [...entries].filter(([path, { users }]) => path.startsWith(prefix) && users > 0);
+  await Promise.all(shown.map(([, entry]) => entry.read()));
+}
+
+let timer: ReturnType<typeof setTimeout> | undefined;
+const settleMs = 200;
+const longestMs = 1000;
+let since: number | undefined;
+
+/** Many changes at once are one reading: at most once a second while they go on. */
+function refreshSoon(): void {
+  since ??= Date.now();
+  clearTimeout(timer);
+  const left = Math.max(0, since + longestMs - Date.now());
+  timer = setTimeout(
+    () => {
+      since = undefined;
+      void refresh("/api/");
+    },
+    Math.min(settleMs, left),
+  );
+}
+
+onEvent(refreshSoon);
+
+/** Check-ins are no events of the audit log: whether machines are online is read again while somebody looks. */
+const lookEveryMs = 20_000;
+setInterval(() => {
+  if (document.visibilityState === "visible" && awaySince.value === undefined) refreshSoon();
+}, lookEveryMs);
+
+/** After the control plane was away, everything that is shown is read again. */
+let wasAway = false;
+awaySince.subscribe((away) => {
+  if (away === undefined && wasAway) refreshSoon();
+  wasAway = away !== undefined;
+});

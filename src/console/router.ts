@@ -1,0 +1,73 @@
+// Which page the address names. Every object has one address; filters, order and selection are in its query, so that a
+// link shows the same and the way back returns to it.
+
+import { computed, signal } from "@preact/signals";
+
+/** Everything that is not about one organization: no slug can be "-". */
+export const root = "/console/";
+const address = signal(readAddress());
+
+function readAddress(): { path: string; query: URLSearchParams } {
+  return { path: location.pathname, query: new URLSearchParams(location.search) };
+}
+
+addEventListener("popstate", () => {
+  address.value = readAddress();
+});
+
+/** Segments below /console/: `["acme", "machines", "7"]`. */
+export const segments = computed(() =>
+  address.value.path
+    .slice(root.length)
+    .split("/")
+    .filter((each) => each !== "")
+    .map(decoded),
+);
+
+function decoded(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}
+
+export const query = computed(() => address.value.query);
+
+/** `pathOf("acme", "machines", 7)` is `/console/acme/machines/7/`. */
+export function pathOf(...parts: readonly (string | number)[]): string {
+  return root + parts.map((part) => `${encodeURIComponent(part)}/`).join("");
+}
+
+/** Opens a page of the console. `replace`: the way back leads to the page before this one. */
+export function go(path: string, { replace = false }: { replace?: boolean } = {}): void {
+  if (replace) history.replaceState(null, "", path);
+  else history.pushState(null, "", path);
+  const before = address.value.path;
+  address.value = readAddress();
+  if (address.value.path !== before) scrollTo(0, 0);
+}
+
+/** Changes some words of the query; undefined and "" remove one. Typing in a filter makes no step of the way back. */
+export function setQuery(changes: Readonly<Record<string, string | undefined>>): void {
+  const next = new URLSearchParams(address.value.query);
+  for (const [key, value] of Object.entries(changes)) {
+    if (value === undefined || value === "") next.delete(key);
+    else next.set(key, value);
+  }
+  const text = next.toString();
+  go(address.value.path + (text === "" ? "" : `?${text}`), { replace: true });
+}
+
+/** Clicks on links within the console change the page without loading it; the browser does the others. */
+export function followLinks(target: EventTarget): void {
+  target.addEventListener("click", (event) => {
+    if (!(event instanceof MouseEvent) || event.defaultPrevented || event.button !== 0) return;
+    if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    const link = event.target instanceof Element ? event.target.closest("a") : null;
+    if (link === null || link.target !== "" || link.hasAttribute("download")) return;
+    if (link.origin !== location.origin || !link.pathname.startsWith(root)) return;
+    event.preventDefault();
+    go(link.pathname + link.search);
+  });
+}

@@ -1,0 +1,195 @@
+// The small parts of which pages are made. Texts from outside are isolated in direction (`bdi`), so that a name cannot
+// turn its neighbours around.
+
+import type { ComponentChildren, VNode } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError } from "../api.ts";
+import { html } from "../html.ts";
+import { ago, exact, now, utc } from "../times.ts";
+
+type View = VNode | readonly VNode[] | string | null | undefined;
+
+/** A text that somebody else chose. */
+export function Foreign({ text }: { text: string }) {
+  return html`<bdi>${text}</bdi>`;
+}
+
+/** State is shape, word and colour. */
+const states = {
+  online: ["●", "good"],
+  limited: ["◐", "limited"],
+  attention: ["▲", "bad"],
+  away: ["○", "quiet"],
+  revoked: ["✕", "quiet"],
+} as const;
+export type StateName = keyof typeof states;
+
+export function State({ name, word }: { name: StateName; word: string }) {
+  const [shape, colour] = states[name];
+  return html`<span class="state ${colour}"><span aria-hidden="true">${shape}</span> ${word}</span>`;
+}
+
+/** A time as "2 m ago"; the exact one in a title, and in UTC for copies. `at`: ISO 8601 or null. */
+export function When({ at, never = "never" }: { at: string | null; never?: string }) {
+  if (at === null) return html`<span class="quiet">${never}</span>`;
+  const ms = Date.parse(at);
+  return html`<time datetime=${utc(ms)} title=${exact(ms)}>${ago(ms, now.value)}</time>`;
+}
+
+export function Failure({ error, retry }: { error: ApiError; retry?: () => void }) {
+  return html`<div class="failure" role="alert">
+    <p><${Foreign} text=${error.message} /></p>
+    ${error.hint === undefined ? null : html`<p>${error.hint}</p>`}
+    ${error.requestId === null ? null : html`<p class="quiet">Request <code>${error.requestId}</code></p>`}
+    ${retry === undefined ? null : html`<button type="button" onClick=${retry}>Try again</button>`}
+  </div>`;
+}
+
+/** Shown after a moment, so that fast answers do not flicker. `rows`: how much space the content will take. */
+export function Loading({ rows = 6 }: { rows?: number }) {
+  const [isShown, show] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => show(true), 150);
+    return () => clearTimeout(timer);
+  }, []);
+  return html`<div
+    class="skeleton"
+    aria-busy="true"
+    aria-label="Loading"
+    style=${{ height: `${rows * 36}px` }}
+  >
+    ${isShown ? Array.from({ length: rows }, () => html`<div></div>`) : null}
+  </div>`;
+}
+
+/** What belongs here, and the one action that brings it. */
+export function Empty({ text, children }: { text: string; children?: ComponentChildren }) {
+  return html`<div class="empty">
+    <p>${text}</p>
+    ${children}
+  </div>`;
+}
+
+export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
+  const [isDone, done] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    done(true);
+    setTimeout(() => done(false), 1500);
+  };
+  return html`<button type="button" class="small" onClick=${copy}>${isDone ? "Copied" : label}</button>`;
+}
+
+/** A line to paste, with its button. */
+export function Line({ text }: { text: string }) {
+  return html`<div class="line"><code>${text}</code><${Copy} text=${text} /></div>`;
+}
+
+/** The same from the command line and from the API. */
+export function FromTerminal({ command, call }: { command: string; call: string }) {
+  return html`<details class="terminal">
+    <summary>From the terminal</summary>
+    <${Line} text=${command} />
+    <${Line} text=${call} />
+  </details>`;
+}
+
+type FieldProps = {
+  label: string;
+  help?: string;
+  /** The server's sentences about this field. */
+  errors?: readonly string[] | undefined;
+  children: ComponentChildren;
+};
+
+/** Label above, help and errors below. The control is the child. */
+export function Field({ label, help, errors, children }: FieldProps) {
+  return html`<div class="field">
+    <label><span>${label}</span>${children}</label>
+    ${help === undefined ? null : html`<small>${help}</small>`}
+    ${errors?.map((sentence) => html`<small class="bad" role="alert">${sentence}</small>`)}
+  </div>`;
+}
+
+type DialogProps = { title: string; close: () => void; children: ComponentChildren };
+
+/** A modal dialog: Escape closes it, and the focus returns. */
+export function Dialog({ title, close, children }: DialogProps) {
+  const place = useRef<HTMLDialogElement>(null);
+  useEffect(() => place.current?.showModal(), []);
+  return html`<dialog
+    ref=${place}
+    aria-label=${title}
+    onCancel=${(event: Event) => {
+      event.preventDefault();
+      close();
+    }}
+  >
+    <h2>${title}</h2>
+    ${children}
+  </dialog>`;
+}
+
+type ConfirmProps = {
+  /** What is asked. */
+  title: string;
+  /** What it does, in the button: "Revoke db-1". */
+  action: string;
+  /** Its effect, and the way back. */
+  effect: View;
+  /** Without a way back, the name is typed first. */
+  typeName?: string;
+  run: () => Promise<void>;
+  close: () => void;
+};
+
+export function Confirm({ title, action, effect, typeName, run, close }: ConfirmProps) {
+  const [typed, type] = useState("");
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const [isRunning, runs] = useState(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    runs(true);
+    try {
+      await run();
+      close();
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      fail(failure);
+    } finally {
+      runs(false);
+    }
+  };
+  return html`<${Dialog} title=${title} close=${close}>
+    <form onSubmit=${submit}>
+      <div>${effect}</div>
+      ${
+        typeName === undefined
+          ? null
+          : html`<${Field} label=${`Type ${typeName} to go on`}>
+              <input
+                value=${typed}
+                autocomplete="off"
+                onInput=${(event: InputEvent) => type(valueOf(event))}
+              />
+            <//>`
+      }
+      ${error === undefined ? null : html`<${Failure} error=${error} />`}
+      <div class="actions">
+        <button class="danger" disabled=${isRunning || (typeName !== undefined && typed !== typeName)}>
+          ${action}
+        </button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+    </form>
+  <//>`;
+}
+
+/** The text of the control that an event comes from. */
+export function valueOf({ target }: Event): string {
+  const isControl =
+    target instanceof HTMLInputElement ||
+    target instanceof HTMLSelectElement ||
+    target instanceof HTMLTextAreaElement;
+  return isControl ? target.value : "";
+}

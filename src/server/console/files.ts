@@ -1,0 +1,27 @@
+// The files of the console, embedded in the executable.
+
+import { bundleConsole } from "./bundle.ts" with { type: "macro" };
+
+const packed: Readonly<Record<string, string>> = bundleConsole();
+
+const types: Readonly<Record<string, string>> = {
+  js: "text/javascript; charset=utf-8",
+  css: "text/css; charset=utf-8",
+};
+
+/** The name with its hash: `nameOf("main", "js")` is `main-1a2b3c4d.js`. */
+export function nameOf(stem: string, extension: "js" | "css"): string {
+  const name = Object.keys(packed).find(
+    (each) => each.startsWith(`${stem}-`) && each.endsWith(`.${extension}`),
+  );
+  if (name === undefined) throw new Error(`The console has no ${stem}.${extension}`);
+  return name;
+}
+
+/** The file, compressed with gzip; undefined if there is none of this name. */
+export function readFile(name: string): { gzip: Uint8Array<ArrayBuffer>; type: string } | undefined {
+  const text = Object.hasOwn(packed, name) ? packed[name] : undefined;
+  if (text === undefined) return undefined;
+  const type = types[name.slice(name.lastIndexOf(".") + 1)] ?? "application/octet-stream";
+  return { gzip: Uint8Array.from(Buffer.from(text, "base64")), type };
+}

@@ -1,0 +1,82 @@
+// Sends one stream its events, and looks again and again whether its caller may still have them.
+
+import { listEvents, type Event } from "../audit/read.ts";
+import type { OrganizationCall } from "../http/route.ts";
+import type { Reader } from "../store/database.ts";
+import type { System } from "../../system.ts";
+import type { Tail } from "./tail.ts";
+
+/** A demotion, or the end of a session, closes the stream within this time, ms. */
+const checkEveryMs = 3000;
+/** How often the client hears something; it takes 25 s of silence for the end of the connection. */
+const beatEveryMs = 9000;
+const maxWaiting = 1000;
+
+export type StreamCall = Pick<OrganizationCall, "caller" | "org" | "request" | "admitAgain">;
+
+type Deps = { db: Pick<Reader, "all">; system: Pick<System, "sleep">; tail: Tail };
+
+/** `send` returns false if the client does not take more. */
+type Client = { signal: AbortSignal; send(text: string): boolean };
+
+/** Returns when the client or the server ends, and throws when the caller's rights end. */
+export async function pump(
+  { db, system, tail }: Deps,
+  call: StreamCall,
+  after: number,
+  { signal, send }: Client,
+): Promise<void> {
+  let last = after;
+  let waiting: Event[] = [];
+  let wake: (() => void) | undefined;
+  const sendAll = (events: readonly Event[]) => {
+    for (const event of events) {
+      if (event.id <= last) continue;
+      if (!send(written(event))) return false;
+      last = event.id;
+    }
+    return true;
+  };
+  /** Until there is news, or it is time to look at the rights. */
+  const pause = async () => {
+    if (waiting.length > 0) return;
+    const woken = new Promise<void>((resolve) => {
+      wake = resolve;
+    });
+    const over = new AbortController();
+    const either = AbortSignal.any([signal, over.signal]);
+    await Promise.race([woken, system.sleep(checkEveryMs, either).catch(() => undefined)]);
+    over.abort();
+  };
+  // Follows before it reads what was missed: nothing falls between.
+  const leave = tail.follow(call.org.id, (events) => {
+    waiting.push(...events);
+    wake?.();
+  });
+  try {
+    // The client hears at once that it is connected.
+    send(": open\n\n");
+    for (let isBehind = true; isBehind && !signal.aborted;) {
+      const { events, next } = await listEvents(db, call.org.id, { after: last, limit: 200 });
+      if (!sendAll(events)) return;
+      isBehind = next !== undefined;
+    }
+    for (let heardAt = performance.now(); !signal.aborted; await pause()) {
+      await call.admitAgain();
+      if (waiting.length > maxWaiting) return;
+      const events = waiting;
+      waiting = [];
+      const isQuiet = events.length === 0;
+      if (isQuiet && performance.now() - heardAt < beatEveryMs) continue;
+      if (isQuiet ? !send("event: beat\ndata:\n\n") : !sendAll(events)) return;
+      heardAt = performance.now();
+    }
+  } finally {
+    leave();
+  }
+}
+
+/** The browser sends the id of the last event when it connects again. */
+function written(event: Event): string {
+  return `id: ${event.id}\nevent: event\ndata: ${JSON.stringify(event)}\n\n`;
+}

@@ -1,0 +1,89 @@
+// Streams of events for consoles (server-sent events, https://html.spec.whatwg.org/multipage/server-sent-events.html).
+// Each is bounded: a client that reads too slowly is closed, and comes again with the id of the last event that it got.
+
+import { AppError } from "../../errors.ts";
+import type { Reader } from "../store/database.ts";
+import type { System } from "../../system.ts";
+import { pump, type StreamCall } from "./pump.ts";
+import { makeTail } from "./tail.ts";
+
+/** One browser needs one stream. */
+const maxStreamsPerCaller = 10;
+const maxStreams = 2000;
+/** Of one stream, in bytes that the network has not taken. */
+const maxUnsentBytes = 1_048_576;
+
+type Deps = {
+  db: Pick<Reader, "all">;
+  system: Pick<System, "sleep">;
+  log: { warn(message: string, fields?: Record<string, unknown>): void };
+};
+
+export type Streams = {
+  /** The stream of the organization's events after the id `after`; undefined: from now on. */
+  open(call: StreamCall, after: number | undefined): Promise<ReadableStream<Uint8Array>>;
+  /** Ends all streams, because the server stops. */
+  close(): void;
+};
+
+type Stream = { owner: string; end(): void };
+
+export function makeStreams({ db, system, log }: Deps): Streams {
+  const open = new Set<Stream>();
+  const failed = (error: unknown) =>
+    log.warn("cannot read new events for consoles; trying again", { reason: String(error) });
+  const tail = makeTail({ db, system, failed });
+  let isClosed = false;
+
+  const admit = (owner: string) => {
+    if (isClosed || open.size >= maxStreams)
+      throw new AppError("throttled", "Too many consoles are open on this server.", { retryAfter: 10 });
+    const own = [...open].filter((stream) => stream.owner === owner);
+    if (own.length >= maxStreamsPerCaller) own[0]?.end();
+  };
+
+  return {
+    async open(call, after) {
+      const owner = ownerOf(call);
+      const from = after ?? (await tail.newest(call.org.id));
+      admit(owner);
+      const over = new AbortController();
+      const { signal } = over;
+      const stream: Stream = { owner, end: () => over.abort() };
+      open.add(stream);
+      const encoder = new TextEncoder();
+      const start = (controller: ReadableStreamDefaultController<Uint8Array>) => {
+        const send = (text: string) => {
+          if (signal.aborted || (controller.desiredSize ?? 0) <= 0) return false;
+          controller.enqueue(encoder.encode(text));
+          return true;
+        };
+        let isCancelled = false;
+        cancel = () => {
+          isCancelled = true;
+          over.abort();
+        };
+        // Rights that ended, or a database that is away: the client asks again and is told.
+        const ended = () => {
+          open.delete(stream);
+          if (!isCancelled) controller.close();
+        };
+        void pump({ db, system, tail }, call, from, { signal, send }).then(ended, ended);
+      };
+      let cancel: () => void = stream.end;
+      return new ReadableStream<Uint8Array>(
+        { start, cancel: () => cancel() },
+        { highWaterMark: maxUnsentBytes, size: (chunk) => chunk?.byteLength ?? 0 },
+      );
+    },
+    close() {
+      isClosed = true;
+      for (const stream of open) stream.end();
+    },
+  };
+}
+
+function ownerOf({ caller }: StreamCall): string {
+  if (caller.kind === "person") return `user ${caller.userId}`;
+  return caller.kind === "service" ? `token ${caller.tokenId}` : caller.kind;
+}

@@ -1,0 +1,65 @@
+// Follows the audit logs of the organizations that a console shows. One loop for each organization reads new events and
+// hands them to all its streams, on any replica: the database says what is new, so no notification can be lost.
+
+import { listEvents, listEventsBefore, type Event } from "../audit/read.ts";
+import type { Reader } from "../store/database.ts";
+import type { System } from "../../system.ts";
+
+/** A change is on every open console within this time. */
+const lookEveryMs = 500;
+const limit = 200;
+
+/** Gets new events, oldest first. */
+export type Follower = (events: readonly Event[]) => void;
+
+export type Tail = {
+  /** The id of the newest event of the organization, 0 without one. */
+  newest(orgId: number): Promise<number>;
+  /** Hands over events that are newer than the first look. Returns the end of it. */
+  follow(orgId: number, follower: Follower): () => void;
+};
+
+type Deps = { db: Pick<Reader, "all">; system: Pick<System, "sleep">; failed(error: unknown): void };
+type Loop = { followers: Set<Follower>; over: AbortController };
+
+export function makeTail({ db, system, failed }: Deps): Tail {
+  const loops = new Map<number, Loop>();
+  const newest = async (orgId: number) =>
+    (await listEventsBefore(db, orgId, { before: Number.MAX_SAFE_INTEGER, limit: 1 })).at(-1)?.id ?? 0;
+
+  const run = async (orgId: number, { followers, over }: Loop) => {
+    let last: number | undefined;
+    while (!over.signal.aborted) {
+      try {
+        last ??= await newest(orgId);
+        const { events } = await listEvents(db, orgId, { after: last, limit });
+        last = events.at(-1)?.id ?? last;
+        if (events.length > 0) for (const follower of followers) follower(events);
+        if (events.length === limit) continue;
+      } catch (error) {
+        // The database is away for a moment: what happens meanwhile is read afterwards.
+        failed(error);
+      }
+      await system.sleep(lookEveryMs, over.signal).catch(() => undefined);
+    }
+  };
+
+  return {
+    newest,
+    follow(orgId, follower) {
+      const known = loops.get(orgId);
+      const loop = known ?? { followers: new Set(), over: new AbortController() };
+      loop.followers.add(follower);
+      if (known === undefined) {
+        loops.set(orgId, loop);
+        void run(orgId, loop);
+      }
+      return () => {
+        loop.followers.delete(follower);
+        if (loop.followers.size > 0) return;
+        loop.over.abort();
+        if (loops.get(orgId) === loop) loops.delete(orgId);
+      };
+    },
+  };
+}
