@@ -118,7 +118,7 @@ for (const noExchange of [false, true]) {
       process.stderr.write(`${how}: ${kills} kills\n`);
       expect(kills).toBeGreaterThan(20);
     },
-    240_000,
+    300_000,
   );
 }
 
@@ -156,5 +156,5 @@ test.skipIf(missing !== undefined)(
     expect(kills).toBeGreaterThan(20);
     expect(readdirSync(root)).toEqual([]);
   },
-  120_000,
+  300_000,
 );
