@@ -31,7 +31,10 @@ const applyFields = v.strictObject({
 export const ApplyRequest = v.pipe(
   applyFields,
   v.forward(
-    v.check(({ keep_file, confirm }) => keep_file !== true || confirm === undefined, "Only a file is confirmed."),
+    v.check(
+      ({ keep_file, confirm }) => keep_file !== true || confirm === undefined,
+      "Only a file is confirmed.",
+    ),
     ["confirm"],
   ),
 );
