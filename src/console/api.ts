@@ -34,6 +34,13 @@ export const awaySince = signal<number | undefined>(undefined);
 /** The session ended: whatever is on the page stays, and the sign-in form lies over it. */
 export const isSignedOut = signal(false);
 
+/** A wrong password or code does not end the session. */
+const wrongAnswers: ReadonlySet<string> = new Set([
+  "invalid_credentials",
+  "invalid_code",
+  "second_factor_required",
+]);
+
 let proveAgain: (methods: readonly string[]) => Promise<boolean> = async () => false;
 
 /** `prove` asks the user for a fresh second factor; false: the user gave none. */
@@ -75,7 +82,7 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
   const parsed: unknown = isJson && text !== "" ? JSON.parse(text) : undefined;
   if (response.ok) return { data: parsed as T, headers: response.headers };
   const error = new ApiError(response.status, parsed ?? {}, response.headers.get("x-request-id"));
-  if (response.status === 401 && path !== sessionPath) isSignedOut.value = true;
+  if (response.status === 401 && !wrongAnswers.has(error.code)) isSignedOut.value = true;
   throw error;
 }
 

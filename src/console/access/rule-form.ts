@@ -1,10 +1,10 @@
 // One rule as a sentence whose parts are picked or typed.
 
 import { useState } from "preact/hooks";
-import { org } from "../api.ts";
+import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
-import { useList } from "../resource.ts";
-import { Dialog, Field, valueOf } from "../ui/parts.ts";
+import { refresh, useList } from "../resource.ts";
+import { Dialog, Failure, Field, valueOf } from "../ui/parts.ts";
 import { edit, type Draft, type Saved } from "./draft.ts";
 import { endsOf, newId, sentenceOf, withEnds, type Rule } from "./rules.ts";
 
@@ -44,6 +44,8 @@ export function RuleForm({ rule, draft, saved, close }: Props) {
     else edit(draft, (rules) => rules.map((each) => (each.id === rule.id ? whole : each)));
     close();
   };
+  const isMissing = (each: string) =>
+    each.startsWith("group:") && !groups.includes(each.slice("group:".length));
   const side = (key: "from" | "to") =>
     html`<${SidePicker}
       label=${key === "from" ? "From" : "To"}
@@ -51,6 +53,8 @@ export function RuleForm({ rule, draft, saved, close }: Props) {
       set=${(typed: string) => set(withEnds(now, { ...ends, [key]: typed }))}
       groups=${groups}
       nodes=${nodes}
+      slug=${draft.slug}
+      missing=${isMissing(word(ends[key])) ? word(ends[key]).slice("group:".length) : undefined}
       mayBeNetwork=${(key === "from") === (now.direction === "inbound")}
     />`;
   return html`<${Dialog} title=${rule === undefined ? "Add a rule" : "Edit the rule"} close=${close}>
@@ -125,28 +129,53 @@ type SidePickerProps = {
   groups: readonly string[];
   nodes: readonly string[];
   mayBeNetwork: boolean;
+  slug: string;
+  /** The group that is named and does not exist. */
+  missing: string | undefined;
 };
 const maxOffered = 50;
 
-function SidePicker({ label, word, set, groups, nodes, mayBeNetwork }: SidePickerProps) {
+function SidePicker({ label, word, set, groups, nodes, mayBeNetwork, slug, missing }: SidePickerProps) {
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const create = async () => {
+    fail(undefined);
+    try {
+      await send("POST", org(slug, "groups/"), { name: missing });
+      await refresh(org(slug, "groups/"));
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      fail(failure);
+    }
+  };
   const list = `sides-${label}`;
   const all = ["any", ...groups.map((name) => `group:${name}`), ...nodes.map((name) => `node:${name}`)];
   const offered = all.filter((each) => each.includes(word)).slice(0, maxOffered);
   return html`<${Field}
-    label=${label}
-    help=${`A group, a machine${mayBeNetwork ? ", a network such as 192.168.5.0/24" : ""}, or any.`}
-  >
-    <input
-      required
-      maxlength="100"
-      list=${list}
-      autocomplete="off"
-      spellcheck=${false}
-      value=${word}
-      onInput=${(event: Event) => set(valueOf(event))}
-    />
-    <datalist id=${list}>
-      ${offered.map((each) => html`<option key=${each} value=${each}></option>`)}
-    </datalist>
-  <//>`;
+      label=${label}
+      errors=${error?.fields["name"]}
+      help=${`A group, a machine${mayBeNetwork ? ", a network such as 192.168.5.0/24" : ""}, or any.`}
+    >
+      <input
+        required
+        maxlength="100"
+        list=${list}
+        autocomplete="off"
+        spellcheck=${false}
+        value=${word}
+        onInput=${(event: Event) => set(valueOf(event))}
+      />
+      <datalist id=${list}>
+        ${offered.map((each) => html`<option key=${each} value=${each}></option>`)}
+      </datalist>
+    <//>
+    ${
+      missing === undefined
+        ? null
+        : html`<p>
+            <button type="button" class="small" onClick=${() => void create()}>
+              Create the group <bdi>${missing}</bdi>
+            </button>
+          </p>`
+    }
+    ${error === undefined || error.fields["name"] !== undefined ? null : html`<${Failure} error=${error} />`}`;
 }

@@ -194,9 +194,9 @@ function RuleRow({ row: { rule, before, state }, faults, open, draft }: RuleRowP
 
 export function Sentence({ rule }: { rule: Rule }) {
   const { from, to } = endsOf(rule);
-  return html`<span class="sentence"
-    ><${SideName} word=${from} /> may ${verbOf(rule)} <${SideName} word=${to} /> on
-    <strong>${trafficOf(rule)}</strong></span
+  const traffic = html`<strong>${trafficOf(rule)}</strong>`;
+  return html`<span
+    ><${SideName} word=${from} /> may ${verbOf(rule)} <${SideName} word=${to} /> on ${traffic}</span
   >`;
 }
 
