@@ -86,7 +86,7 @@ describe("the page Access", () => {
       await row("all machines may send to all machines on anything").waitFor();
       await add("web", "db", "5432", hostile);
       await page.getByText("web-1 → db-1 gains tcp/5432").first().waitFor();
-      await page.getByText("All 1 saved tests pass.").waitFor();
+      await page.getByText("The saved test passes.").waitFor();
       await page.getByRole("link", { name: "Machines" }).first().click();
       await page.getByRole("heading", { name: "Machines" }).waitFor();
       await page.goBack();

@@ -77,7 +77,10 @@ function classWords({ nodes, count }: Plan["access"]["classes"][number]["from"])
 function Tests({ plan: { tests } }: { plan: Plan }) {
   const { after, failing } = tests;
   if (after === 0) return html`<p class="quiet">No tests are saved. A policy file can bring some.</p>`;
-  if (failing.length === 0) return html`<p class="good">All ${after} saved tests pass.</p>`;
+  if (failing.length === 0)
+    return html`<p class="good">
+      ${after === 1 ? "The saved test passes." : `All ${after} saved tests pass.`}
+    </p>`;
   const counts = `${after - failing.length} saved tests pass, ${failing.length} ${failing.length === 1 ? "fails" : "fail"}.`;
   return html`<div class="failure" role="alert">
     <p>${counts} Rules that fail a test cannot be saved.</p>
