@@ -11,6 +11,8 @@ export class ApiError extends Error {
   /** Sentences by the field that they concern. */
   readonly fields: Readonly<Record<string, readonly string[]>>;
   readonly requestId: string | null;
+  /** How a second factor can be proven, where one is needed. */
+  readonly methods: readonly string[];
 
   constructor(status: number, body: Partial<ErrorBody>, requestId: string | null) {
     super(body.detail ?? `The control plane answered ${status}.`);
@@ -19,6 +21,7 @@ export class ApiError extends Error {
     this.hint = body.hint;
     this.fields = body.errors ?? {};
     this.requestId = requestId;
+    this.methods = body.methods ?? [];
   }
 }
 
@@ -31,8 +34,32 @@ export const awaySince = signal<number | undefined>(undefined);
 /** The session ended: whatever is on the page stays, and the sign-in form lies over it. */
 export const isSignedOut = signal(false);
 
-/** Throws an ApiError. Status 0: no answer. */
+/** A wrong password or code does not end the session. */
+const wrongAnswers: ReadonlySet<string> = new Set([
+  "invalid_credentials",
+  "invalid_code",
+  "second_factor_required",
+]);
+
+let proveAgain: (methods: readonly string[]) => Promise<boolean> = async () => false;
+
+/** `prove` asks the user for a fresh second factor; false: the user gave none. */
+export function onStepUp(prove: typeof proveAgain): void {
+  proveAgain = prove;
+}
+
+/** A request that needs a fresh second factor is sent again after the proof. Throws an ApiError. Status 0: no answer. */
 export async function ask<T>(method: Method, path: string, sent: Sent = {}): Promise<Answer<T>> {
+  try {
+    return await askOnce<T>(method, path, sent);
+  } catch (error) {
+    const isAsked = error instanceof ApiError && error.code === "step_up_required";
+    if (!isAsked || !(await proveAgain(error.methods))) throw error;
+    return askOnce<T>(method, path, sent);
+  }
+}
+
+async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Answer<T>> {
   // A browser's request without JSON could come from another site's form, so the server refuses it.
   const { body = method === "POST" || method === "PATCH" ? {} : undefined, headers = {}, signal } = sent;
   const response = await fetch(path, {
@@ -55,7 +82,7 @@ export async function ask<T>(method: Method, path: string, sent: Sent = {}): Pro
   const parsed: unknown = isJson && text !== "" ? JSON.parse(text) : undefined;
   if (response.ok) return { data: parsed as T, headers: response.headers };
   const error = new ApiError(response.status, parsed ?? {}, response.headers.get("x-request-id"));
-  if (response.status === 401 && path !== sessionPath) isSignedOut.value = true;
+  if (response.status === 401 && !wrongAnswers.has(error.code)) isSignedOut.value = true;
   throw error;
 }
 

@@ -10,6 +10,7 @@ import { Navigation } from "./navigation.ts";
 import { findPage, type Page } from "./pages.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { SignIn } from "./sign-in.ts";
+import { StepUp } from "./step-up.ts";
 import { exact } from "./times.ts";
 import { Empty, Foreign, Loading } from "./ui/parts.ts";
 
@@ -22,6 +23,7 @@ export function App() {
       <${Away} />
       <main id="content" tabindex="-1"><${Content} /></main>
     </div>
+    <${StepUp} />
     ${isSignedOut.value ? html`<${SignIn} isAgain=${true} />` : null}`;
 }
 

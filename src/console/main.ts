@@ -7,11 +7,13 @@ import { html } from "./html.ts";
 import { startLive } from "./live.ts";
 import { readMe } from "./me.ts";
 import { followLinks } from "./router.ts";
+import { startStepUp } from "./step-up.ts";
 
 const place = document.getElementById("console");
 if (place !== null) {
   followLinks(document);
   startLive();
+  startStepUp();
   readMe().catch((error: unknown) => {
     // The page shows what is wrong: signed out, or no answer.
     if (!(error instanceof ApiError)) throw error;

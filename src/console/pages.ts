@@ -18,6 +18,11 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     letter: "m",
     load: async () => (await import("./pages/machine-pages.ts")).MachinePages,
   },
+  access: {
+    title: "Access",
+    letter: "a",
+    load: async () => (await import("./pages/access.ts")).Access,
+  },
   activity: {
     title: "Activity",
     letter: "v",

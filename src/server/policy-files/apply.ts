@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { nameOfActor, requireConfirmed, storedTests, testsFailed } from "../policy/edits.ts";
+import { nameOfActor, requireByHand, requireConfirmed, storedTests, testsFailed } from "../policy/edits.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { momentOf } from "../policy/moment.ts";
 import { adds } from "../retention/budget.ts";
@@ -16,9 +16,11 @@ import { isUnchanged, type Changes } from "./differences.ts";
 import { execute, Undo, type Executing } from "./execute.ts";
 import { planChanges, PolicyText, showPlan, type Planned } from "./plan.ts";
 
-export const ApplyRequest = v.strictObject({
+const applyFields = v.strictObject({
   policy: PolicyText,
   prune: v.optional(v.boolean(), false),
+  /** An edit by hand of what the text names: the stored file stays, and the state differs from it afterwards. */
+  keep_file: v.optional(v.boolean()),
   /** The version of the plan. Another one is refused. */
   version: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER))),
   /** Seconds, after which it goes back unless it is confirmed. */
@@ -26,6 +28,16 @@ export const ApplyRequest = v.strictObject({
     v.pipe(v.number(), v.integer(), v.minValue(10, "At least 10 s."), v.maxValue(86_400, "At most 24 h.")),
   ),
 });
+export const ApplyRequest = v.pipe(
+  applyFields,
+  v.forward(
+    v.check(
+      ({ keep_file, confirm }) => keep_file !== true || confirm === undefined,
+      "Only a file is confirmed.",
+    ),
+    ["confirm"],
+  ),
+);
 export type ApplyRequest = v.InferOutput<typeof ApplyRequest>;
 
 type Services = Executing & Pick<ServerOptions, "db">;
@@ -36,7 +48,7 @@ const maxTries = 5;
 /** `requireRoom`: throws organization_full if the organization stores its maximum and grows. */
 type Admission = { requireRoom(grows: () => boolean): Promise<void> };
 
-/** Throws validation_failed, policy_test_failed, policy_changed, policy_unconfirmed or too_many_rules. */
+/** Throws validation_failed, policy_test_failed, policy_changed, policy_unconfirmed, policy_by_file or too_many_rules. */
 export async function applyPolicy(
   services: Services,
   org: Org,
@@ -46,7 +58,7 @@ export async function applyPolicy(
 ): Promise<Applied> {
   const { db, system } = services;
   for (let tries = 1; ; tries++) {
-    requireConfirmed(await policies.find(db, { orgId: org.id }));
+    requireEditable(await policies.find(db, { orgId: org.id }), request);
     const planned = await planChanges(db, org.id, request);
     const { version, moment } = planned.snapshot;
     if (request.version !== undefined && request.version !== version) throw changed(request.version, version);
@@ -57,7 +69,7 @@ export async function applyPolicy(
     const done = await db.writeFor({ org: org.id }, async (tx) => {
       // Planning takes long, so it happened outside of this transaction.
       await requireRole(tx, org.id, actor);
-      requireConfirmed(await policies.find(tx, { orgId: org.id }));
+      requireEditable(await policies.find(tx, { orgId: org.id }), request);
       if ((await momentOf(tx, org.id)) !== moment) return false;
       await write(tx, services, org, { request, planned, until }, actor);
       return true;
@@ -73,11 +85,16 @@ export async function applyPolicy(
   }
 }
 
+function requireEditable(row: PolicyRow | undefined, { keep_file }: ApplyRequest): void {
+  requireConfirmed(row);
+  if (keep_file === true) requireByHand(row);
+}
+
 /**
  * Whether the organization stores more afterwards. A file that only removes must work at the maximum; one that changes
  * nothing adds an event.
  */
-function growsBy({ changes, snapshot }: Planned, { policy }: ApplyRequest): boolean {
+function growsBy({ changes, snapshot }: Planned, { policy, keep_file }: ApplyRequest): boolean {
   const { rules, groups, aliases, tests } = changes;
   const { row } = snapshot;
   if (isUnchanged(changes)) return true;
@@ -86,7 +103,8 @@ function growsBy({ changes, snapshot }: Planned, { policy }: ApplyRequest): bool
   if (described.some(({ before, description }) => adds(before, description))) return true;
   const size = (value: unknown) => Buffer.byteLength(JSON.stringify(value));
   const added =
-    size(policy) - size(row?.text ?? "") + (tests === undefined ? 0 : size(tests) - size(storedTests(row)));
+    (keep_file === true ? 0 : size(policy) - size(row?.text ?? "")) +
+    (tests === undefined ? 0 : size(tests) - size(storedTests(row)));
   return added > size([...rules.delete, ...groups.delete, ...aliases.delete]);
 }
 
@@ -121,10 +139,9 @@ async function write(
   });
   await save(tx, org, now, {
     version: version + 1,
-    text: request.policy,
-    appliedAt: now,
-    appliedBy: await nameOfActor(tx, actor),
-    driftedAt: null,
+    ...(request.keep_file === true
+      ? { driftedAt: former.text === null ? null : (former.driftedAt ?? now) }
+      : { text: request.policy, appliedAt: now, appliedBy: await nameOfActor(tx, actor), driftedAt: null }),
     failing: [],
     ...(changes.tests === undefined ? {} : { tests: changes.tests }),
     unconfirmedUntil: until,

@@ -182,7 +182,8 @@ export function requireConfirmed(row: Pick<PolicyRow, "unconfirmedUntil" | "appl
   );
 }
 
-function requireByHand(row: Pick<PolicyRow, "byFile"> | undefined): void {
+/** Throws policy_by_file. */
+export function requireByHand(row: Pick<PolicyRow, "byFile"> | undefined): void {
   if (row?.byFile !== true) return;
   throw new AppError("policy_by_file", "The policy of this organization is changed by its file only.", {
     hint: `Edit the file, then run \`${brand.executable} admin policy apply ORG FILE\`. \`${brand.executable} admin policy get ORG\` shows it.`,

@@ -132,6 +132,7 @@ function writingRoutes(services: Services): Route[] {
         "policy_test_failed",
         "policy_changed",
         "policy_unconfirmed",
+        "policy_by_file",
         "too_many_rules",
         "too_many_certificates",
         "name_taken",

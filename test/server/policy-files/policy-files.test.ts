@@ -312,6 +312,40 @@ describe("tests of the policy", () => {
   });
 });
 
+describe("an edit of the rules by hand, as the console sends it", () => {
+  const rules = JSON.stringify({ rules: [{ protocol: "tcp", ports: 22, peer: "any", target: "group:db" }] });
+
+  test("keeps the file, says that the state differs, and runs the tests", async () => {
+    await applied(base);
+    const { version } = await show();
+    const answer = await failure(apply(rules, { keep_file: true, version }));
+    expect(answer.code).toBe("policy_test_failed");
+    const permitted = base.slice(base.indexOf("rules:"), base.indexOf("tests:")).replace("5432", "5000-6000");
+    await applied(permitted, { keep_file: true, version });
+    const after = await show();
+    expect(after).toMatchObject({ version: version + 1, source: "state", drifted_since: expect.any(String) });
+    expect(after.policy).toContain("5000-6000");
+    expect(after.policy).toContain("members:");
+    await applied(base);
+    expect(await show()).toMatchObject({ source: "file", policy: base, drifted_since: null });
+  });
+
+  test("makes no file where there is none", async () => {
+    await applied(rules, { keep_file: true });
+    expect(await show()).toMatchObject({ source: "state", applied_by: null, drifted_since: null });
+  });
+
+  test("is refused with a deadline, on another version, and where only the file changes the policy", async () => {
+    expect((await failure(apply(rules, { keep_file: true, confirm: 60 }))).errors).toHaveProperty("confirm");
+    await applied(base);
+    const stale = { keep_file: true, version: 0 };
+    expect((await failure(apply(rules, stale))).code).toBe("policy_changed");
+    await api("PATCH", "policy/", { by_file: true });
+    expect((await failure(apply(rules, { keep_file: true }))).code).toBe("policy_by_file");
+    await applied(base);
+  });
+});
+
 describe("an unconfirmed policy", () => {
   const open = base.replace("target: group:db", "target: any");
 

@@ -1,0 +1,207 @@
+// The rules of an organization as they are saved, and the edits of this tab that are not. Edits stay while other pages are
+// shown. A plan of the control plane says what they would do; they are saved in one step, on the version they began with.
+
+import { signal, type Signal } from "@preact/signals";
+import type { Node } from "../../protocol.ts";
+import { ApiError, get, getAll, org, send } from "../api.ts";
+import { editsOf, namesOf, policyText, redo, toRule, type Rule, type StoredRule } from "./rules.ts";
+
+/** The answer to GET policy/, as far as this page shows it. */
+type Policy = {
+  version: number;
+  by_file: boolean;
+  drifted_since: string | null;
+  unconfirmed: { by: string; until: string } | null;
+  tests: { count: number; failing: readonly string[] };
+};
+type Class = { groups: readonly string[]; nodes: readonly string[]; count: number };
+/** The answer to POST policy/plan/, as far as this page shows it. */
+export type Plan = {
+  version: number;
+  tests: { after: number; failing: readonly string[] };
+  access: {
+    pairs_changed: number;
+    classes: readonly {
+      from: Class;
+      to: Class;
+      gains: readonly string[];
+      loses: readonly string[];
+      pairs: number;
+    }[];
+    classes_left_out: number;
+    pairs: readonly {
+      from: { id: number; name: string };
+      to: { id: number; name: string };
+      gains: readonly string[];
+      loses: readonly string[];
+    }[];
+  };
+};
+export type Saved = { policy: Policy; rules: readonly Rule[]; nodes: readonly Node[] };
+
+export type Draft = {
+  slug: string;
+  saved: Signal<Saved | undefined>;
+  /** Undefined: nothing is edited. */
+  rules: Signal<readonly Rule[] | undefined>;
+  /** Of the present edits; undefined while it is asked. */
+  plan: Signal<Plan | undefined>;
+  /** What somebody else saved since the edits began. */
+  theirs: Signal<Saved | undefined>;
+  error: Signal<ApiError | undefined>;
+  isSaving: Signal<boolean>;
+};
+
+const drafts = new Map<string, Draft>();
+
+export function draftOf(slug: string): Draft {
+  const known = drafts.get(slug);
+  if (known !== undefined) return known;
+  const draft: Draft = {
+    slug,
+    saved: signal<Saved | undefined>(undefined),
+    rules: signal<readonly Rule[] | undefined>(undefined),
+    plan: signal<Plan | undefined>(undefined),
+    theirs: signal<Saved | undefined>(undefined),
+    error: signal<ApiError | undefined>(undefined),
+    isSaving: signal(false),
+  };
+  drafts.set(slug, draft);
+  return draft;
+}
+
+/** Keeps the error of the work for the page. */
+async function trying(draft: Draft, work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    draft.error.value = error;
+  }
+}
+
+async function read(slug: string): Promise<Saved> {
+  // The version first: if the rules change in between, saving is refused, never the other way round.
+  const policy = await get<Policy>(org(slug, "policy/"));
+  const [stored, nodes] = await Promise.all([
+    getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")),
+    getAll<Node>(org(slug, "nodes/?page_size=1000")),
+  ]);
+  const names = namesOf(nodes);
+  return { policy, nodes, rules: stored.map((rule) => toRule(rule, names)) };
+}
+
+const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {
+  const { added, removed } = editsOf(one, other);
+  return added.length + removed.length === 0;
+};
+
+export function load(draft: Draft): Promise<void> {
+  return trying(draft, async () => {
+    const newest = await read(draft.slug);
+    if (!draft.isSaving.value) receive(draft, newest);
+  });
+}
+
+function receive(draft: Draft, newest: Saved): void {
+  const { saved, rules, theirs } = draft;
+  if (draft.error.value?.status === 0) draft.error.value = undefined;
+  const edited = rules.value;
+  if (edited === undefined || saved.value === undefined || areEqual(newest.rules, edited)) {
+    saved.value = newest;
+    discard(draft);
+  } else if (areEqual(newest.rules, saved.value.rules)) {
+    const isNew = newest.policy.version !== saved.value.policy.version;
+    saved.value = newest;
+    theirs.value = undefined;
+    // Groups or machines changed, so the same edits may do something else.
+    if (isNew) plan(draft);
+  } else theirs.value = newest;
+}
+
+export function discard(draft: Draft): void {
+  draft.rules.value = undefined;
+  draft.plan.value = undefined;
+  draft.theirs.value = undefined;
+  draft.error.value = undefined;
+}
+
+export function edit(draft: Draft, change: (rules: readonly Rule[]) => readonly Rule[]): void {
+  const base = draft.saved.value?.rules ?? [];
+  const next = change(draft.rules.value ?? base);
+  if (areEqual(base, next)) return discard(draft);
+  draft.rules.value = next;
+  plan(draft);
+}
+
+/** Puts the edits of this tab on what somebody else saved. */
+export function rebase(draft: Draft): void {
+  const { saved, rules, theirs } = draft;
+  if (saved.value === undefined || rules.value === undefined || theirs.value === undefined) return;
+  const edits = editsOf(saved.value.rules, rules.value);
+  const newest = theirs.value;
+  saved.value = newest;
+  theirs.value = undefined;
+  edit(draft, () => redo(edits, newest.rules));
+}
+
+/** Takes what somebody else saved, and forgets the edits of this tab. */
+export function takeTheirs(draft: Draft): void {
+  draft.saved.value = draft.theirs.value ?? draft.saved.value;
+  discard(draft);
+}
+
+const settleMs = 250;
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+/** Asks what the edits would do, once they have settled. */
+function plan(draft: Draft): void {
+  draft.plan.value = undefined;
+  draft.error.value = undefined;
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    const asked = draft.rules.value;
+    if (asked === undefined) return;
+    void trying(draft, async () => {
+      const body = { policy: policyText(asked), prune: true };
+      const answer = await send<Plan>("POST", org(draft.slug, "policy/plan/"), body).catch(
+        (error: unknown) => {
+          // The answer to edits that have changed since is of no use.
+          if (draft.rules.value !== asked && error instanceof ApiError) return undefined;
+          throw error;
+        },
+      );
+      if (draft.rules.value !== asked || answer === undefined) return;
+      draft.plan.value = answer;
+      if (answer.version !== draft.saved.value?.policy.version) await load(draft);
+    });
+  }, settleMs);
+}
+
+/** Whether saving is offered: the plan is known, no test fails, and nobody else has saved. */
+export function maySave({ saved, plan, theirs, isSaving, error }: Draft): boolean {
+  if (plan.value === undefined || theirs.value !== undefined || isSaving.value) return false;
+  return (
+    error.value === undefined &&
+    plan.value.tests.failing.length === 0 &&
+    plan.value.version === saved.value?.policy.version
+  );
+}
+
+export async function save(draft: Draft): Promise<void> {
+  const { saved, rules, isSaving } = draft;
+  if (rules.value === undefined || !maySave(draft)) return;
+  const body = {
+    policy: policyText(rules.value),
+    prune: true,
+    keep_file: true,
+    version: saved.value?.policy.version,
+  };
+  isSaving.value = true;
+  await trying(draft, async () => {
+    await send("POST", org(draft.slug, "policy/apply/"), body);
+    discard(draft);
+  });
+  isSaving.value = false;
+  await load(draft);
+}

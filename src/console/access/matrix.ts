@@ -1,0 +1,60 @@
+// Which group reaches which, and by which rules. Rules about single machines and networks are not counted: they concern
+// some machines of a group only.
+
+import { trafficOf, type Rule } from "./rules.ts";
+
+export type Cell = {
+  /** "tcp 5432", "anything"; empty: nothing. */
+  traffic: readonly string[];
+  /** The rules that let it in and those that let it out. */
+  rules: readonly Rule[];
+};
+
+const concerns = (word: string, group: string) => word === "any" || word === `group:${group}`;
+
+/** What a machine that is in `from` alone may open to a machine that is in `to` alone. */
+export function cellOf(rules: readonly Rule[], from: string, to: string): Cell {
+  const into = rules.filter(
+    (rule) => rule.direction === "inbound" && concerns(rule.peer, from) && concerns(rule.target, to),
+  );
+  const out = rules.filter(
+    (rule) => rule.direction === "outbound" && concerns(rule.target, from) && concerns(rule.peer, to),
+  );
+  const pairs = into.flatMap((one) =>
+    out.flatMap((other) => {
+      const both = common(one, other);
+      return both === undefined ? [] : [{ both, rules: [one, other] }];
+    }),
+  );
+  const all = pairs.find(({ both }) => both.protocol === "any" && both.ports === "any");
+  const shown = all === undefined ? pairs : [all];
+  return {
+    traffic: [...new Set(shown.map(({ both }) => trafficOf(both)))],
+    rules: rules.filter((rule) => pairs.some((pair) => pair.rules.includes(rule))),
+  };
+}
+
+type Traffic = Pick<Rule, "protocol" | "ports">;
+
+/** What both permit. An ICMP packet has no port, so a rule with ports never covers it. */
+function common(one: Traffic, other: Traffic): Traffic | undefined {
+  const protocol = one.protocol === "any" ? other.protocol : one.protocol;
+  if (other.protocol !== "any" && other.protocol !== protocol) return undefined;
+  const ports = commonPorts(one.ports, other.ports);
+  if (ports === undefined || (protocol === "icmp" && ports !== "any")) return undefined;
+  return { protocol, ports };
+}
+
+function commonPorts(one: string, other: string): string | undefined {
+  if (one === "any") return other;
+  if (other === "any") return one;
+  const [[a, b], [c, d]] = [range(one), range(other)];
+  const [first, last] = [Math.max(a, c), Math.min(b, d)];
+  if (!(first <= last)) return undefined;
+  return first === last ? String(first) : `${first}-${last}`;
+}
+
+function range(ports: string): readonly [number, number] {
+  const [first = Number.NaN, last = first] = ports.split("-").map(Number);
+  return [first, last];
+}

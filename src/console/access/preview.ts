@@ -1,0 +1,131 @@
+// Before saving: the machines that gain and lose access, the tests, and what somebody else saved meanwhile.
+
+import { html } from "../html.ts";
+import { Failure } from "../ui/parts.ts";
+import { discard, maySave, rebase, save, takeTheirs, type Draft, type Plan, type Saved } from "./draft.ts";
+import { editsOf, type Rule } from "./rules.ts";
+import { Sentence } from "./rule-table.ts";
+
+export function Preview({ draft, saved }: { draft: Draft; saved: Saved }) {
+  const { rules, plan, theirs, error, isSaving } = draft;
+  if (rules.value === undefined) {
+    // A save that failed has kept its edits; without edits, only reading can have failed.
+    return error.value === undefined ? null : html`<${Failure} error=${error.value} />`;
+  }
+  return html`<section class="preview" aria-labelledby="preview">
+    <h2 id="preview">Before you save</h2>
+    <div aria-live="polite">
+      ${theirs.value === undefined ? null : html`<${Conflict} draft=${draft} saved=${saved} theirs=${theirs.value} />`}
+      ${error.value === undefined ? null : html`<${Failure} error=${error.value} />`}
+      ${
+        plan.value === undefined
+          ? error.value === undefined
+            ? html`<p class="quiet">Working out what changes.</p>`
+            : null
+          : html`<${Effects} plan=${plan.value} /><${Tests} plan=${plan.value} />`
+      }
+    </div>
+    <div class="actions">
+      <button type="button" class="primary" disabled=${!maySave(draft)} onClick=${() => void save(draft)}>
+        ${isSaving.value ? "Saving" : "Save the rules"}
+      </button>
+      <button type="button" disabled=${isSaving.value} onClick=${() => discard(draft)}>
+        Discard the changes
+      </button>
+    </div>
+  </section>`;
+}
+
+function Effects({ plan: { access } }: { plan: Plan }) {
+  if (access.pairs_changed === 0) return html`<p>No machine gains or loses access.</p>`;
+  return html`<p>
+      ${access.pairs_changed === 1 ? "1 pair of machines changes:" : `${access.pairs_changed} pairs of machines change:`}
+    </p>
+    <ul class="plain-list effects">
+      ${access.classes.map(
+        ({ from, to, gains, loses }, at) =>
+          html`<li key=${at}>
+            <bdi>${classWords(from)}</bdi> → <bdi>${classWords(to)}</bdi>${" "}
+            ${gains.length === 0 ? null : html`<ins>gains ${gains.join(", ")}</ins> `}
+            ${loses.length === 0 ? null : html`<del>loses ${loses.join(", ")}</del>`}
+          </li>`,
+      )}
+    </ul>
+    ${access.classes_left_out === 0 ? null : html`<p>And ${access.classes_left_out} more kinds of machines.</p>`}
+    <details>
+      <summary>
+        Each pair${access.pairs.length < access.pairs_changed ? `, the first ${access.pairs.length}` : ""}
+      </summary>
+      <ul class="plain-list effects">
+        ${access.pairs.map(
+          ({ from, to, gains, loses }) =>
+            html`<li key=${`${from.id} ${to.id}`}>
+              <bdi>${from.name}</bdi> → <bdi>${to.name}</bdi>${" "}
+              ${gains.length === 0 ? null : html`<ins>gains ${gains.join(", ")}</ins> `}
+              ${loses.length === 0 ? null : html`<del>loses ${loses.join(", ")}</del>`}
+            </li>`,
+        )}
+      </ul>
+    </details>`;
+}
+
+function classWords({ nodes, count }: Plan["access"]["classes"][number]["from"]): string {
+  const left = count - nodes.length;
+  return nodes.join(", ") + (left > 0 ? ` and ${left} more` : "");
+}
+
+function Tests({ plan: { tests } }: { plan: Plan }) {
+  const { after, failing } = tests;
+  if (after === 0) return html`<p class="quiet">No tests are saved. A policy file can bring some.</p>`;
+  if (failing.length === 0)
+    return html`<p class="good">
+      ${after === 1 ? "The saved test passes." : `All ${after} saved tests pass.`}
+    </p>`;
+  const counts = `${after - failing.length} saved tests pass, ${failing.length} ${failing.length === 1 ? "fails" : "fail"}.`;
+  return html`<div class="failure" role="alert">
+    <p>${counts} Rules that fail a test cannot be saved.</p>
+    <ul>
+      ${failing.map((sentence) => html`<li key=${sentence}><bdi>${sentence}</bdi></li>`)}
+    </ul>
+  </div>`;
+}
+
+type ConflictProps = { draft: Draft; saved: Saved; theirs: Saved };
+
+function Conflict({ draft, saved, theirs }: ConflictProps) {
+  return html`<div class="failure" role="alert">
+    <p>Somebody else saved rules since you began, so yours are not saved.</p>
+    <div class="versions">
+      <div>
+        <h3>Saved by others (version ${theirs.policy.version})</h3>
+        <${EditList} base=${saved.rules} rules=${theirs.rules} />
+      </div>
+      <div>
+        <h3>Yours (from version ${saved.policy.version})</h3>
+        <${EditList} base=${saved.rules} rules=${draft.rules.value ?? saved.rules} />
+      </div>
+    </div>
+    <div class="actions">
+      <button type="button" onClick=${() => rebase(draft)}>Put my changes on theirs</button>
+      <button type="button" onClick=${() => takeTheirs(draft)}>Take theirs, drop mine</button>
+    </div>
+  </div>`;
+}
+
+function EditList({ base, rules }: { base: readonly Rule[]; rules: readonly Rule[] }) {
+  const { added, removed } = editsOf(base, rules);
+  return html`<ul class="plain-list">
+    ${added.map(
+      (rule) =>
+        html`<li key=${`+${rule.id}`}>
+          <ins>+ <${Sentence} rule=${rule} /></ins>
+        </li>`,
+    )}
+    ${removed.map(
+      (rule) =>
+        html`<li key=${`-${rule.id}`}>
+          <del>− <${Sentence} rule=${rule} /></del>
+        </li>`,
+    )}
+  </ul>`;
+}

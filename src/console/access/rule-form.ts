@@ -1,0 +1,181 @@
+// One rule as a sentence whose parts are picked or typed.
+
+import { useState } from "preact/hooks";
+import { ApiError, org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { refresh, useList } from "../resource.ts";
+import { Dialog, Failure, Field, valueOf } from "../ui/parts.ts";
+import { edit, type Draft, type Saved } from "./draft.ts";
+import { endsOf, newId, sentenceOf, withEnds, type Rule } from "./rules.ts";
+
+type Group = { id: number; name: string };
+const fresh = (): Rule => ({
+  id: 0,
+  direction: "inbound",
+  protocol: "tcp",
+  ports: "any",
+  peer: "",
+  target: "",
+  description: "",
+});
+
+/** `web` is the group or the machine of this name; "all machines" is `any`. A name that is new is a new group. */
+export function toWord(typed: string, groups: readonly string[], nodes: readonly string[]): string {
+  const text = typed.trim();
+  if (/^(any|all|all machines)$/i.test(text)) return "any";
+  if (text === "" || text.includes("/") || /^(group|node):/.test(text)) return text;
+  return !groups.includes(text) && nodes.includes(text) ? `node:${text}` : `group:${text}`;
+}
+
+type Props = { rule: Rule | undefined; draft: Draft; saved: Saved; close: () => void };
+
+export function RuleForm({ rule, draft, saved, close }: Props) {
+  const [now, set] = useState<Rule>(rule ?? fresh());
+  const groups = (useList<Group>(org(draft.slug, "groups/?page_size=1000")).data ?? []).map(
+    ({ name }) => name,
+  );
+  const nodes = saved.nodes.map(({ name }) => name);
+  const ends = endsOf(now);
+  const word = (typed: string) => toWord(typed, groups, nodes);
+  const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (rule === undefined) edit(draft, (rules) => [...rules, { ...whole, id: newId(rules) }]);
+    else edit(draft, (rules) => rules.map((each) => (each.id === rule.id ? whole : each)));
+    close();
+  };
+  const isMissing = (each: string) =>
+    each.startsWith("group:") && !groups.includes(each.slice("group:".length));
+  const side = (key: "from" | "to") =>
+    html`<${SidePicker}
+      label=${key === "from" ? "From" : "To"}
+      word=${ends[key]}
+      set=${(typed: string) => set(withEnds(now, { ...ends, [key]: typed }))}
+      groups=${groups}
+      nodes=${nodes}
+      slug=${draft.slug}
+      missing=${isMissing(word(ends[key])) ? word(ends[key]).slice("group:".length) : undefined}
+      mayBeNetwork=${(key === "from") === (now.direction === "inbound")}
+    />`;
+  return html`<${Dialog} title=${rule === undefined ? "Add a rule" : "Edit the rule"} close=${close}>
+    <form onSubmit=${submit}>
+      ${side("from")}
+      <${Field}
+        label="may"
+        help="A connection needs both: the sender's machine sends it, the receiver's machine lets it in."
+      >
+        <select
+          value=${now.direction}
+          onChange=${(event: Event) =>
+            set(
+              withEnds({ ...now, direction: valueOf(event) === "outbound" ? "outbound" : "inbound" }, ends),
+            )}
+        >
+          <option value="inbound">reach (the receiver lets it in)</option>
+          <option value="outbound">send to (the sender lets it out)</option>
+        </select>
+      <//>
+      ${side("to")}
+      <${TrafficFields} rule=${now} set=${set} />
+      <${Field} label="Description">
+        <input
+          maxlength="255"
+          value=${now.description}
+          onInput=${(event: Event) => set({ ...now, description: valueOf(event) })}
+        />
+      <//>
+      ${ends.from === "" || ends.to === "" ? null : html`<p role="status"><bdi>${sentenceOf(whole)}</bdi></p>`}
+      <div class="actions">
+        <button class="primary">${rule === undefined ? "Add to the draft" : "Change in the draft"}</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+    </form>
+  <//>`;
+}
+
+function TrafficFields({ rule, set }: { rule: Rule; set: (rule: Rule) => void }) {
+  return html`<div class="pair">
+    <${Field} label="on">
+      <select
+        value=${rule.protocol}
+        onChange=${(event: Event) => {
+          const protocol = valueOf(event) as Rule["protocol"];
+          set({ ...rule, protocol, ports: protocol === "icmp" ? "any" : rule.ports });
+        }}
+      >
+        <option value="any">any protocol</option>
+        <option value="tcp">tcp</option>
+        <option value="udp">udp</option>
+        <option value="icmp">icmp (ping)</option>
+      </select>
+    <//>
+    <${Field} label="Ports" help="any, 443, or 8000-8010">
+      <input
+        required
+        maxlength="11"
+        pattern="any|[0-9]{1,5}(-[0-9]{1,5})?"
+        disabled=${rule.protocol === "icmp"}
+        value=${rule.ports}
+        onInput=${(event: Event) => set({ ...rule, ports: valueOf(event).trim() })}
+      />
+    <//>
+  </div>`;
+}
+
+type SidePickerProps = {
+  label: "From" | "To";
+  word: string;
+  set: (typed: string) => void;
+  groups: readonly string[];
+  nodes: readonly string[];
+  mayBeNetwork: boolean;
+  slug: string;
+  /** The group that is named and does not exist. */
+  missing: string | undefined;
+};
+const maxOffered = 50;
+
+function SidePicker({ label, word, set, groups, nodes, mayBeNetwork, slug, missing }: SidePickerProps) {
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const create = async () => {
+    fail(undefined);
+    try {
+      await send("POST", org(slug, "groups/"), { name: missing });
+      await refresh(org(slug, "groups/"));
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      fail(failure);
+    }
+  };
+  const list = `sides-${label}`;
+  const all = ["any", ...groups.map((name) => `group:${name}`), ...nodes.map((name) => `node:${name}`)];
+  const offered = all.filter((each) => each.includes(word)).slice(0, maxOffered);
+  return html`<${Field}
+      label=${label}
+      errors=${error?.fields["name"]}
+      help=${`A group, a machine${mayBeNetwork ? ", a network such as 192.168.5.0/24" : ""}, or any.`}
+    >
+      <input
+        required
+        maxlength="100"
+        list=${list}
+        autocomplete="off"
+        spellcheck=${false}
+        value=${word}
+        onInput=${(event: Event) => set(valueOf(event))}
+      />
+      <datalist id=${list}>
+        ${offered.map((each) => html`<option key=${each} value=${each}></option>`)}
+      </datalist>
+    <//>
+    ${
+      missing === undefined
+        ? null
+        : html`<p>
+            <button type="button" class="small" onClick=${() => void create()}>
+              Create the group <bdi>${missing}</bdi>
+            </button>
+          </p>`
+    }
+    ${error === undefined || error.fields["name"] !== undefined ? null : html`<${Failure} error=${error} />`}`;
+}

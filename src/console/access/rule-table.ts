@@ -1,0 +1,206 @@
+// The rules as sentences, with the edits that are not saved yet.
+
+import { useState } from "preact/hooks";
+import { html } from "../html.ts";
+import { query, setQuery } from "../router.ts";
+import { Empty, FromTerminal, valueOf } from "../ui/parts.ts";
+import { download, toCsv, type Column } from "../ui/rows.ts";
+import { edit, type Draft, type Saved } from "./draft.ts";
+import { RuleForm } from "./rule-form.ts";
+import {
+  commandsOf,
+  editsOf,
+  endsOf,
+  faultsByRule,
+  isAboutGone,
+  sentenceOf,
+  sideWords,
+  trafficOf,
+  verbOf,
+  type Rule,
+} from "./rules.ts";
+
+type Row = { rule: Rule; before?: Rule; state: "same" | "new" | "changed" | "deleted" };
+const maxShown = 200;
+
+function rowsOf(base: readonly Rule[], draft: readonly Rule[]): readonly Row[] {
+  const byId = new Map(draft.map((rule) => [rule.id, rule]));
+  const known = new Set(base.map(({ id }) => id));
+  const isSame = (one: Rule, other: Rule) =>
+    sentenceOf(one) === sentenceOf(other) && one.description === other.description;
+  return [
+    ...base.map((before): Row => {
+      const rule = byId.get(before.id);
+      if (rule === undefined) return { rule: before, state: "deleted" };
+      return isSame(rule, before) ? { rule, state: "same" } : { rule, before, state: "changed" };
+    }),
+    ...draft.filter(({ id }) => !known.has(id)).map((rule): Row => ({ rule, state: "new" })),
+  ];
+}
+
+const column = (key: keyof Rule): Column<Rule> => ({
+  key,
+  title: key,
+  width: 1,
+  text: (rule) => String(rule[key]),
+  cell: (rule) => String(rule[key]),
+});
+const columns = (["id", "direction", "protocol", "ports", "peer", "target", "description"] as const).map(
+  column,
+);
+
+type Props = { draft: Draft; saved: Saved; mayEdit: boolean };
+
+export function RuleTable({ draft, saved, mayEdit }: Props) {
+  const [open, setOpen] = useState<Rule | "new" | undefined>(undefined);
+  const [isWhole, showWhole] = useState(false);
+  const rules = draft.rules.value ?? saved.rules;
+  const search = query.value.get("search") ?? "";
+  const faults = faultsByRule(rules, draft.error.value?.fields["policy"] ?? []);
+  const words = search.toLowerCase().split(/\s+/);
+  const rows = rowsOf(saved.rules, rules).filter(({ rule }) => {
+    const text = `${sentenceOf(rule)} ${rule.description}`.toLowerCase();
+    return words.every((word) => text.includes(word));
+  });
+  const shown = isWhole ? rows : rows.slice(0, maxShown);
+  return html`<section aria-labelledby="rules">
+    <div class="tools">
+      <h2 id="rules">Rules</h2>
+      <input
+        type="search"
+        aria-label="Search rules"
+        placeholder="Search"
+        value=${search}
+        onInput=${(event: Event) => setQuery({ search: valueOf(event) })}
+      />
+      <button type="button" onClick=${() => download(`${draft.slug}-rules.csv`, toCsv(saved.rules, columns))}>
+        Export CSV
+      </button>
+      ${mayEdit ? html`<button type="button" class="primary" onClick=${() => setOpen("new")}>Add a rule</button>` : null}
+    </div>
+    ${
+      rows.length === 0
+        ? html`<${Empty}
+            text=${search === "" ? "There is no rule, so no machine reaches another." : "No rule has these words."}
+          />`
+        : html`<table class="rules">
+            <thead>
+              <tr>
+                <th scope="col">No.</th>
+                <th scope="col">Rule</th>
+                <th scope="col">${mayEdit ? "Edit" : "State"}</th>
+              </tr>
+            </thead>
+            <tbody>
+              ${shown.map(
+                (row) =>
+                  html`<${RuleRow}
+                    key=${row.rule.id}
+                    row=${row}
+                    faults=${faults.get(rules.indexOf(row.rule)) ?? []}
+                    open=${mayEdit ? setOpen : undefined}
+                    draft=${draft}
+                  />`,
+              )}
+            </tbody>
+          </table>`
+    }
+    ${
+      shown.length < rows.length
+        ? html`<button type="button" onClick=${() => showWhole(true)}>Show all ${rows.length} rules</button>`
+        : null
+    }
+    ${
+      draft.rules.value === undefined
+        ? null
+        : html`<${FromTerminal}
+            command=${commandsOf(draft.slug, editsOf(saved.rules, rules))}
+            call=${`POST /api/org/${draft.slug}/policy/apply/ {"policy": "…", "prune": true, "keep_file": true, "version": ${saved.policy.version}}`}
+          />`
+    }
+    ${
+      open === undefined
+        ? null
+        : html`<${RuleForm}
+            rule=${open === "new" ? undefined : open}
+            draft=${draft}
+            saved=${saved}
+            close=${() => setOpen(undefined)}
+          />`
+    }
+  </section>`;
+}
+
+type RuleRowProps = {
+  row: Row;
+  faults: readonly string[];
+  open: ((rule: Rule) => void) | undefined;
+  draft: Draft;
+};
+
+function RuleRow({ row: { rule, before, state }, faults, open, draft }: RuleRowProps) {
+  const without = (rules: readonly Rule[]) => rules.filter(({ id }) => id !== rule.id);
+  const label = sentenceOf(rule);
+  const isMarked = query.value.get("rule") === String(rule.id);
+  return html`<tr id=${`rule-${rule.id}`} class=${isMarked ? "marked" : state}>
+    <td>${rule.id > 0 ? rule.id : ""}</td>
+    <td>
+      ${state === "deleted" ? html`<del><${Sentence} rule=${rule} /></del>` : html`<${Sentence} rule=${rule} />`}
+      ${
+        before === undefined
+          ? null
+          : html`<div>
+              <del><${Sentence} rule=${before} /></del>
+            </div>`
+      }
+      ${rule.description === "" ? null : html`<div class="quiet"><bdi>${rule.description}</bdi></div>`}
+      ${isAboutGone(rule) ? html`<div class="limited">It permits nothing, and the next save deletes it.</div>` : null}
+      ${faults.map((sentence) => html`<div class="bad" role="alert">${sentence}</div>`)}
+    </td>
+    <td>
+      ${state === "same" ? null : html`<span class="limited">${state}</span>`}
+      ${
+        open === undefined
+          ? null
+          : state === "deleted"
+            ? html`<button
+                type="button"
+                class="small"
+                aria-label=${`Put back: ${label}`}
+                onClick=${() => edit(draft, (rules) => [...rules, rule])}
+              >
+                Put back
+              </button>`
+            : html`<button
+                  type="button"
+                  class="small"
+                  aria-label=${`Edit: ${label}`}
+                  onClick=${() => open(rule)}
+                >
+                  Edit
+                </button>
+                <button
+                  type="button"
+                  class="small"
+                  aria-label=${`Delete: ${label}`}
+                  onClick=${() => edit(draft, without)}
+                >
+                  Delete
+                </button>`
+      }
+    </td>
+  </tr>`;
+}
+
+export function Sentence({ rule }: { rule: Rule }) {
+  const { from, to } = endsOf(rule);
+  const traffic = html`<strong>${trafficOf(rule)}</strong>`;
+  return html`<span
+    ><${SideName} word=${from} /> may ${verbOf(rule)} <${SideName} word=${to} /> on ${traffic}</span
+  >`;
+}
+
+function SideName({ word }: { word: string }) {
+  const { before, name } = sideWords(word);
+  return html`${before}<strong><bdi>${name}</bdi></strong>`;
+}

@@ -1,0 +1,145 @@
+// Rules as the page Access edits them: sides are words, as in a policy file, so that typing one is enough.
+
+import type { Node } from "../../protocol.ts";
+
+type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
+/** A rule as GET firewall_rules/ shows it. */
+export type StoredRule = {
+  id: number;
+  direction: "inbound" | "outbound";
+  protocol: "any" | "tcp" | "udp" | "icmp";
+  ports: string;
+  peer: Side;
+  target: Side;
+  description: string;
+};
+/** `peer` and `target`: `any`, `group:web`, `node:db-1`, a network; `node:#7` for a machine that is gone. */
+export type Rule = Omit<StoredRule, "peer" | "target"> & { peer: string; target: string };
+
+export function toRule(rule: StoredRule, names: ReadonlyMap<number, string>): Rule {
+  const word = (side: Side) => {
+    if ("any" in side) return "any";
+    if ("group" in side) return `group:${side.group}`;
+    return "cidr" in side ? side.cidr : `node:${names.get(side.node) ?? `#${side.node}`}`;
+  };
+  return { ...rule, peer: word(rule.peer), target: word(rule.target) };
+}
+
+export const namesOf = (nodes: readonly Pick<Node, "id" | "name">[]): ReadonlyMap<number, string> =>
+  new Map(nodes.map(({ id, name }) => [id, name]));
+
+/** It permits nothing, and no word names the machine any more. */
+export const isAboutGone = ({ peer, target }: Rule): boolean =>
+  peer.startsWith("node:#") || target.startsWith("node:#");
+
+/** From whom, to whom. An outbound rule is about its targets' way to the peer. */
+export const endsOf = ({ direction, peer, target }: Rule): { from: string; to: string } =>
+  direction === "inbound" ? { from: peer, to: target } : { from: target, to: peer };
+
+export function withEnds(rule: Rule, { from, to }: { from: string; to: string }): Rule {
+  return rule.direction === "inbound"
+    ? { ...rule, peer: from, target: to }
+    : { ...rule, target: from, peer: to };
+}
+
+/** "tcp 5432", "any". */
+export function trafficOf({ protocol, ports }: Pick<Rule, "protocol" | "ports">): string {
+  if (ports !== "any") return protocol === "any" ? `port ${ports}` : `${protocol} ${ports}`;
+  return protocol === "any" ? "anything" : protocol;
+}
+
+/** A side of a sentence: what stands before its name, and the name. */
+export function sideWords(word: string): { before: string; name: string } {
+  if (word === "any") return { before: "", name: "all machines" };
+  if (word.startsWith("group:")) return { before: "machines in ", name: word.slice("group:".length) };
+  if (word.startsWith("node:#")) return { before: "", name: `a deleted machine (id ${word.slice(6)})` };
+  return { before: "", name: word.startsWith("node:") ? word.slice("node:".length) : word };
+}
+
+export function sentenceOf(rule: Rule): string {
+  const { from, to } = endsOf(rule);
+  const say = (word: string) => sideWords(word).before + sideWords(word).name;
+  return `${say(from)} may ${verbOf(rule)} ${say(to)} on ${trafficOf(rule)}`;
+}
+
+/** The receiver's firewall lets in, the sender's lets out: a connection needs both. */
+export const verbOf = ({ direction }: Pick<Rule, "direction">): string =>
+  direction === "inbound" ? "reach" : "send to";
+
+/** Equal in this: the same rule for the control plane. */
+export const identityOf = ({ direction, protocol, ports, peer, target }: Rule): string =>
+  JSON.stringify([direction, protocol, ports, peer, target]);
+const contentOf = (rule: Rule): string => identityOf(rule) + rule.description;
+
+export type Edits = { added: readonly Rule[]; removed: readonly Rule[] };
+
+export function editsOf(base: readonly Rule[], draft: readonly Rule[]): Edits {
+  const [before, after] = [new Set(base.map(contentOf)), new Set(draft.map(contentOf))];
+  return {
+    added: draft.filter((rule) => !before.has(contentOf(rule))),
+    removed: base.filter((rule) => !after.has(contentOf(rule))),
+  };
+}
+
+/** A number for a rule that is not saved yet: below zero, as the control plane gives the others. */
+export const newId = (rules: readonly Rule[]): number =>
+  rules.reduce((least, { id }) => Math.min(least, id), 0) - 1;
+
+/** The same edits on rules that changed meanwhile. */
+export function redo({ added, removed }: Edits, present: readonly Rule[]): readonly Rule[] {
+  const gone = new Set(removed.map(contentOf));
+  const result = present.filter((rule) => !gone.has(contentOf(rule)));
+  const known = new Set(result.map(contentOf));
+  for (const rule of added) {
+    if (known.has(contentOf(rule))) continue;
+    const isTaken = result.some(({ id }) => id === rule.id);
+    result.push(isTaken ? { ...rule, id: newId([...result, ...added]) } : rule);
+  }
+  return result;
+}
+
+/** The rules as a policy file, one a line, so that the line of a fault is that of its rule. */
+export function policyText(rules: readonly Rule[]): string {
+  const lines = rules
+    .filter((rule) => !isAboutGone(rule))
+    .map(({ direction, protocol, ports, peer, target, description }) =>
+      JSON.stringify({ direction, protocol, ports, peer, target, description }),
+    );
+  return `{"rules": [\n${lines.join(",\n")}\n]}`;
+}
+
+/** The server's sentences about each rule, by its place in the text; the rest under -1. */
+export function faultsByRule(
+  rules: readonly Rule[],
+  sentences: readonly string[],
+): ReadonlyMap<number, readonly string[]> {
+  const sent = rules.flatMap((rule, at) => (isAboutGone(rule) ? [] : [at]));
+  const found = new Map<number, string[]>();
+  for (const sentence of sentences) {
+    const [, line = "", text = sentence] =
+      /^Line (\d+), column \d+: (?:rules\.\d+(?:\.\w+)?: )?(.*)$/s.exec(sentence) ?? [];
+    const at = sent[Number(line) - 2] ?? -1;
+    found.set(at, [...(found.get(at) ?? []), text]);
+  }
+  return found;
+}
+
+/** A word for a shell. */
+export const quoted = (word: string): string =>
+  /^[\w.:/@-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+
+/** The same edits from the command line, one command each. */
+export function commandsOf(slug: string, { added, removed }: Edits): string {
+  const create = ({ direction, protocol, ports, peer, target, description }: Rule) =>
+    [
+      `agent admin rule create ${slug}`,
+      ...(direction === "inbound" ? [] : ["--direction outbound"]),
+      ...(protocol === "any" ? [] : [`--protocol ${protocol}`]),
+      ...(ports === "any" ? [] : [`--ports ${quoted(ports)}`]),
+      `--peer ${quoted(peer)} --target ${quoted(target)}`,
+      ...(description === "" ? [] : [`--description ${quoted(description)}`]),
+    ].join(" ");
+  return [...added.map(create), ...removed.map(({ id }) => `agent admin rule delete ${slug} ${id}`)].join(
+    " && ",
+  );
+}

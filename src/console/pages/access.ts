@@ -1,0 +1,121 @@
+// Who may reach whom: the rules, what they add up to, and which of them decides.
+
+import { useEffect, useState } from "preact/hooks";
+import { ask, org } from "../api.ts";
+import { Explainer } from "../access/explainer.ts";
+import { draftOf, load, type Draft, type Saved } from "../access/draft.ts";
+import { GroupMatrix } from "../access/group-matrix.ts";
+import { Preview } from "../access/preview.ts";
+import { RuleTable } from "../access/rule-table.ts";
+import { html } from "../html.ts";
+import { onEvent } from "../live.ts";
+import { mayAdminister, slug } from "../me.ts";
+import { Confirm, Failure, FromTerminal, Loading, When } from "../ui/parts.ts";
+
+export function Access() {
+  const draft = draftOf(slug.value ?? "");
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    void load(draft);
+    const leave = onEvent(({ type }) => {
+      if (!/^(rule|policy|group|node)\./.test(type)) return;
+      clearTimeout(timer);
+      timer = setTimeout(() => void load(draft), 300);
+    });
+    return () => {
+      clearTimeout(timer);
+      leave();
+    };
+  }, [draft]);
+  const saved = draft.saved.value;
+  if (saved === undefined) {
+    const error = draft.error.value;
+    return html`<h1>Access</h1>
+      ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} retry=${() => void load(draft)} />`}`;
+  }
+  const mayEdit = mayAdminister.value && !saved.policy.by_file && saved.policy.unconfirmed === null;
+  const rules = draft.rules.value ?? saved.rules;
+  return html`<h1>Access</h1>
+    <${Notices} draft=${draft} saved=${saved} />
+    <${RuleTable} draft=${draft} saved=${saved} mayEdit=${mayEdit} />
+    ${mayEdit || draft.rules.value !== undefined ? html`<${Preview} draft=${draft} saved=${saved} />` : null}
+    <${GroupMatrix} rules=${rules} isDraft=${draft.rules.value !== undefined} />
+    <${Explainer} saved=${saved} slug=${draft.slug} />
+    <${FromTerminal}
+      command=${`agent admin rule list ${draft.slug}`}
+      call=${`GET ${org(draft.slug, "firewall_rules/")}`}
+    />`;
+}
+
+type NoticesProps = { draft: Draft; saved: Saved };
+
+/** What keeps the rules from being edited here, and tests that fail already. */
+function Notices({ draft, saved: { policy } }: NoticesProps) {
+  const [asked, answer] = useState<"confirm" | "revert" | undefined>(undefined);
+  const { unconfirmed, tests } = policy;
+  const run = async () => {
+    await ask("POST", org(draft.slug, `policy/${asked}/`));
+    await load(draft);
+  };
+  const close = () => answer(undefined);
+  return html`${
+    policy.by_file
+      ? html`<p class="notice">
+          These rules are changed by their policy file only: ${" "}<code
+            >agent admin policy apply ${draft.slug} FILE</code
+          >
+        </p>`
+      : null
+  }
+  ${
+    mayAdminister.value
+      ? null
+      : html`<p class="notice">Administrators of the organization change rules. You can read them.</p>`
+  }
+  ${
+    unconfirmed === null
+      ? null
+      : html`<div class="notice" role="status">
+          <p>
+            <bdi>${unconfirmed.by}</bdi> has applied a policy that goes back
+            <${When} at=${unconfirmed.until} /> unless it is confirmed. Until then, the rules stay as they
+            are.
+          </p>
+          ${
+            mayAdminister.value
+              ? html`<div class="actions">
+                  <button type="button" onClick=${() => answer("confirm")}>Keep it</button>
+                  <button type="button" onClick=${() => answer("revert")}>Take it back</button>
+                </div>`
+              : null
+          }
+        </div>`
+  }
+  ${
+    tests.failing.length === 0
+      ? null
+      : html`<div class="failure" role="alert">
+          <p>${tests.failing.length} of ${tests.count} saved tests fail now:</p>
+          <ul>
+            ${tests.failing.map((sentence) => html`<li key=${sentence}><bdi>${sentence}</bdi></li>`)}
+          </ul>
+        </div>`
+  }
+  ${
+    asked === undefined
+      ? null
+      : html`<${Confirm}
+          title=${asked === "confirm" ? "Keep this policy?" : "Take this policy back?"}
+          action=${asked === "confirm" ? "Keep the policy" : "Take the policy back"}
+          effect=${html`<p>
+              ${asked === "confirm" ? "It stays, and the rules can be edited again." : "The policy before it is in force within seconds."}
+            </p>
+            <${FromTerminal}
+              command=${`agent admin policy ${asked} ${draft.slug}`}
+              call=${`POST ${org(draft.slug, `policy/${asked}/`)}`}
+            />`}
+          run=${run}
+          close=${close}
+        />`
+  }`;
+}

@@ -1,0 +1,125 @@
+// The rules of the page Access: words and back, edits on edits, and the matrix beside the control plane's own decision.
+
+import { expect, test } from "bun:test";
+import { cellOf } from "../../src/console/access/matrix.ts";
+import {
+  commandsOf,
+  editsOf,
+  faultsByRule,
+  policyText,
+  redo,
+  sentenceOf,
+  toRule,
+  type Rule,
+} from "../../src/console/access/rules.ts";
+import { AppError } from "../../src/errors.ts";
+import { atOnce } from "../../src/server/http/heavy-work.ts";
+import { decide, testable, type Member } from "../../src/server/policy/firewall.ts";
+import { parsePolicy } from "../../src/server/policy/policy-file.ts";
+import { makePolicies } from "../support/policies.ts";
+
+const rule = (id: number, more: Partial<Rule> = {}): Rule => ({
+  id,
+  direction: "inbound",
+  protocol: "tcp",
+  ports: "443",
+  peer: "group:web",
+  target: "group:db",
+  description: "",
+  ...more,
+});
+
+test("rules read as sentences from the sender to the receiver, in both directions", () => {
+  expect(sentenceOf(rule(1))).toBe("machines in web may reach machines in db on tcp 443");
+  const out = rule(2, {
+    direction: "outbound",
+    protocol: "any",
+    ports: "any",
+    peer: "any",
+    target: "node:a",
+  });
+  expect(sentenceOf(out)).toBe("a may send to all machines on anything");
+});
+
+test("a rule about a deleted machine has no line in the text, and faults still find their rule", () => {
+  const stored = { ...rule(1), peer: { node: 7 }, target: { any: true as const } };
+  const gone = toRule(stored, new Map());
+  const rules = [gone, rule(2), rule(3, { ports: "0" }), rule(4, { peer: "user:x" })];
+  let sentences: readonly string[] = [];
+  try {
+    atOnce(parsePolicy(policyText(rules)));
+  } catch (error) {
+    sentences = error instanceof AppError ? (error.details.errors?.["policy"] ?? []) : [];
+  }
+  const faults = faultsByRule(rules, [...sentences, "The rest."]);
+  expect([...faults.keys()].sort((a, b) => a - b)).toEqual([-1, 2, 3]);
+  expect(faults.get(3)?.[0]).toStartWith("Users cannot be in a policy yet");
+});
+
+test("edits are put on rules that somebody else changed, without losing either", () => {
+  const base = [rule(1), rule(2, { ports: "80" }), rule(3, { ports: "22" })];
+  const mine = [rule(1, { ports: "444" }), rule(3, { ports: "22" }), rule(-1, { ports: "53" })];
+  const theirs = [rule(1, { description: "checked" }), rule(2, { ports: "80" }), rule(4, { ports: "53" })];
+  const merged = redo(editsOf(base, mine), theirs);
+  expect(merged.map(({ ports }) => ports).sort()).toEqual(["443", "444", "53"]);
+  expect(new Set(merged.map(({ id }) => id)).size).toBe(merged.length);
+});
+
+test("commands quote what a shell would read otherwise", () => {
+  const added = [rule(-1, { description: "it's $(reboot)" })];
+  expect(commandsOf("acme", { added, removed: [rule(3)] })).toBe(
+    "agent admin rule create acme --protocol tcp --ports 443 --peer group:web --target group:db " +
+      `--description 'it'\\''s $(reboot)' && agent admin rule delete acme 3`,
+  );
+});
+
+test("the matrix agrees with the control plane about machines of one group each", () => {
+  const policies = makePolicies(24);
+  const names = new Map<number, string>();
+  const groups = ["web", "db", "staff"];
+  const member = (id: number, group: string): Member => ({
+    id,
+    name: `m${id}`,
+    ip: "10.200.0.9",
+    ip6: null,
+    groups: [group],
+  });
+  let permitted = 0;
+  for (let round = 0; round < 60; round++) {
+    const stored = policies.policy(6).rules.filter(({ peer }) => !("cidr" in peer));
+    const rules = stored.map((each) => toRule(each, names));
+    const tested = atOnce(testable(stored));
+    for (const from of groups)
+      for (const to of groups) {
+        const { traffic } = cellOf(rules, from, to);
+        for (const [protocol, port] of [
+          ["tcp", 22],
+          ["tcp", 83],
+          ["udp", 8005],
+          ["icmp", undefined],
+        ] as const) {
+          const { allowed } = decide(tested, member(901, from), member(902, to), { protocol, port });
+          if (allowed) permitted++;
+          expect([stored, from, to, protocol, port, covers(traffic, protocol, port)]).toEqual([
+            stored,
+            from,
+            to,
+            protocol,
+            port,
+            allowed,
+          ]);
+        }
+      }
+  }
+  expect(permitted).toBeGreaterThan(50);
+});
+
+function covers(traffic: readonly string[], protocol: string, port: number | undefined): boolean {
+  return traffic.some((each) => {
+    if (each === "anything" || each === protocol) return true;
+    const [kind, ports = ""] = each.split(" ");
+    if (port === undefined || (kind !== "port" && kind !== protocol)) return false;
+    const [first = 0, last = first] = ports.split("-").map(Number);
+    return port >= first && port <= last;
+  });
+}
