@@ -10,6 +10,8 @@ export class ApiError extends Error {
   readonly hint: string | undefined;
   /** Sentences by the field that they concern. */
   readonly fields: Readonly<Record<string, readonly string[]>>;
+  /** How a second factor can be proven, where one is asked for. */
+  readonly methods: readonly string[];
   readonly requestId: string | null;
 
   constructor(status: number, body: Partial<ErrorBody>, requestId: string | null) {
@@ -18,6 +20,7 @@ export class ApiError extends Error {
     this.code = body.code ?? "unknown";
     this.hint = body.hint;
     this.fields = body.errors ?? {};
+    this.methods = body.methods ?? [];
     this.requestId = requestId;
   }
 }
@@ -55,11 +58,13 @@ export async function ask<T>(method: Method, path: string, sent: Sent = {}): Pro
   const parsed: unknown = isJson && text !== "" ? JSON.parse(text) : undefined;
   if (response.ok) return { data: parsed as T, headers: response.headers };
   const error = new ApiError(response.status, parsed ?? {}, response.headers.get("x-request-id"));
-  if (response.status === 401 && path !== sessionPath) isSignedOut.value = true;
+  if (response.status === 401 && !guesses.has(error.code)) isSignedOut.value = true;
   throw error;
 }
 
 export const sessionPath = "/api/session/";
+/** Answers to a wrong password or code. The session, if there is one, goes on. */
+const guesses = new Set(["invalid_credentials", "invalid_code", "second_factor_required"]);
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await ask<T>("GET", path, signal === undefined ? {} : { signal })).data;

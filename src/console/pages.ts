@@ -26,14 +26,16 @@ export const organizationPages: Readonly<Record<string, Page>> = {
 };
 
 /** Below /console/-/: what belongs to no organization. */
-export const otherPages: Readonly<Record<string, Page>> = {};
+export const otherPages = {
+  account: { title: "Account", load: async () => (await import("./pages/account.ts")).Account },
+} satisfies Readonly<Record<string, Page>>;
 
 /** `rest`: the segments behind those that chose the page. `key` changes when another page is shown. */
 export function findPage(
   segments: readonly string[],
 ): { page: Page; rest: readonly string[]; key: string } | undefined {
   const [first, second = ""] = segments;
-  const table = first === "-" ? otherPages : organizationPages;
+  const table: Readonly<Record<string, Page>> = first === "-" ? otherPages : organizationPages;
   const page = Object.hasOwn(table, second) ? table[second] : undefined;
   return page === undefined ? undefined : { page, rest: segments.slice(2), key: `${first}/${second}` };
 }
