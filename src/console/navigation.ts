@@ -2,7 +2,7 @@
 
 import { useEffect } from "preact/hooks";
 import { html } from "./html.ts";
-import { me, organizations, signOut, slug } from "./me.ts";
+import { mayAdminister, me, organizations, signOut, slug } from "./me.ts";
 import { organizationPages } from "./pages.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { valueOf } from "./ui/parts.ts";
@@ -16,7 +16,8 @@ export function Navigation() {
       own === undefined
         ? null
         : html`<ul>
-            ${Object.entries(organizationPages).map(([segment, { title }]) => {
+            ${Object.entries(organizationPages).map(([segment, { title, isForAdmins }]) => {
+              if (isForAdmins === true && !mayAdminister.value) return null;
               const isHere = (segments.value[1] ?? "") === segment;
               const href = segment === "" ? pathOf(own) : pathOf(own, segment);
               return html`<li key=${segment}>

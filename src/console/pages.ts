@@ -7,6 +7,8 @@ export type Page = {
   title: string;
   /** The letter that opens it after `g`. */
   letter?: string;
+  /** Hidden from members, whom the control plane refuses. */
+  isForAdmins?: boolean;
   load(): Promise<View>;
 };
 
@@ -22,6 +24,29 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     title: "Activity",
     letter: "v",
     load: async () => (await import("./pages/activity.ts")).Activity,
+  },
+  certificates: {
+    title: "Certificates",
+    letter: "c",
+    load: async () => (await import("./pages/certificates.ts")).Certificates,
+  },
+  people: { title: "People", letter: "p", load: async () => (await import("./pages/people.ts")).People },
+  tokens: {
+    title: "Tokens",
+    letter: "t",
+    isForAdmins: true,
+    load: async () => (await import("./pages/tokens.ts")).Tokens,
+  },
+  webhooks: {
+    title: "Webhooks",
+    letter: "w",
+    isForAdmins: true,
+    load: async () => (await import("./pages/webhooks.ts")).Webhooks,
+  },
+  settings: {
+    title: "Settings",
+    letter: "s",
+    load: async () => (await import("./pages/settings.ts")).Settings,
   },
 };
 

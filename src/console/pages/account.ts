@@ -20,7 +20,7 @@ export function Account() {
       </p>
       ${factors}`;
   return html`<h1>Account</h1>
-    <p>You are signed in as <bdi>${me.value?.email}</bdi>.</p>
+    <p>You are signed in as <bdi>${me.value?.email}</bdi>, user ${me.value?.id}.</p>
     ${factors}
     <${Password} />
     <${Sessions} />`;

@@ -78,12 +78,12 @@ export function Choice({ label, help, errors, value, set, choices }: ChoiceProps
   <//>`;
 }
 
-type CheckProps = { label: string; checked: boolean; set(isOn: boolean): void };
+type CheckProps = { label: string; checked: boolean; disabled?: boolean; set(isOn: boolean): void };
 
-export function Check({ label, checked, set }: CheckProps): VNode {
+export function Check({ label, checked, disabled = false, set }: CheckProps): VNode {
   const change = ({ target }: Event) => set(target instanceof HTMLInputElement && target.checked);
   return html`<label class="check">
-    <input type="checkbox" checked=${checked} onChange=${change} /> <span>${label}</span>
+    <input type="checkbox" checked=${checked} disabled=${disabled} onChange=${change} /> <span>${label}</span>
   </label>`;
 }
 
