@@ -11,6 +11,7 @@ import { addressOf, parseNetwork } from "../../src/ip.ts";
 import { openAuthorities, type OverlayAuthority } from "../../src/server/certificates/authorities.ts";
 import { openData, type DataOptions } from "../../src/server/store/data-directory.ts";
 import { operator } from "../../src/server/audit/record.ts";
+import { publishLateNames } from "../../src/server/names/publish.ts";
 import { ensureGroups } from "../../src/server/policy/groups.ts";
 import { createOrganization } from "../../src/server/policy/organizations.ts";
 import { createUser } from "../../src/server/people/people.ts";
@@ -93,6 +94,8 @@ export async function seed(
     const service = await createServiceToken(services, org, { name: "bench", role: "admin" }, maker);
     const request = { uses, expires_in: 30 * 86_400, groups: [], is_lighthouse: false };
     const registration = await createRegistrationToken(services, org, request, maker);
+    // Else the first writes of a server publish them, a thousand each.
+    await publishLateNames({ db });
     return { admin: service.token, registration: registration.token, people: emails };
   } finally {
     await db.close();
