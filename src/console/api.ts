@@ -10,9 +10,9 @@ export class ApiError extends Error {
   readonly hint: string | undefined;
   /** Sentences by the field that they concern. */
   readonly fields: Readonly<Record<string, readonly string[]>>;
-  readonly requestId: string | null;
-  /** How a second factor can be proven, where one is needed. */
+  /** How a second factor can be proven, where one is asked for. */
   readonly methods: readonly string[];
+  readonly requestId: string | null;
 
   constructor(status: number, body: Partial<ErrorBody>, requestId: string | null) {
     super(body.detail ?? `The control plane answered ${status}.`);
@@ -33,13 +33,6 @@ export type Answer<T> = { data: T; headers: Headers };
 export const awaySince = signal<number | undefined>(undefined);
 /** The session ended: whatever is on the page stays, and the sign-in form lies over it. */
 export const isSignedOut = signal(false);
-
-/** A wrong password or code does not end the session. */
-const wrongAnswers: ReadonlySet<string> = new Set([
-  "invalid_credentials",
-  "invalid_code",
-  "second_factor_required",
-]);
 
 let proveAgain: (methods: readonly string[]) => Promise<boolean> = async () => false;
 
@@ -82,11 +75,13 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
   const parsed: unknown = isJson && text !== "" ? JSON.parse(text) : undefined;
   if (response.ok) return { data: parsed as T, headers: response.headers };
   const error = new ApiError(response.status, parsed ?? {}, response.headers.get("x-request-id"));
-  if (response.status === 401 && !wrongAnswers.has(error.code)) isSignedOut.value = true;
+  if (response.status === 401 && !guesses.has(error.code)) isSignedOut.value = true;
   throw error;
 }
 
 export const sessionPath = "/api/session/";
+/** Answers to a wrong password or code. The session, if there is one, goes on. */
+const guesses = new Set(["invalid_credentials", "invalid_code", "second_factor_required"]);
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await ask<T>("GET", path, signal === undefined ? {} : { signal })).data;

@@ -5,9 +5,9 @@ import type { FunctionComponent } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { awaySince, isSignedOut } from "./api.ts";
 import { html } from "./html.ts";
-import { me, organizations, slug } from "./me.ts";
+import { isFactorMissing, me, organizations, slug } from "./me.ts";
 import { Navigation } from "./navigation.ts";
-import { findPage, type Page } from "./pages.ts";
+import { findPage, otherPages, type Page } from "./pages.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { SignIn } from "./sign-in.ts";
 import { StepUp } from "./step-up.ts";
@@ -36,6 +36,7 @@ function Away() {
 
 function Content() {
   const [first] = segments.value;
+  if (isFactorMissing.value) return html`<${Lazy} key="factor" page=${otherPages.account} rest=${[]} />`;
   if (first === undefined) return html`<${Start} />`;
   if (slug.value !== undefined && !organizations.value.some((each) => each.slug === slug.value))
     return html`<${Empty} text="There is no such organization, or you are not a member of it." />`;

@@ -2,6 +2,7 @@
 
 import { computed, signal } from "@preact/signals";
 import { ask, get, getAll, isSignedOut, send, sessionPath } from "./api.ts";
+import { provePasskey } from "./passkeys.ts";
 import { segments } from "./router.ts";
 
 export type Me = { id: number; email: string; is_staff: boolean };
@@ -14,7 +15,16 @@ export type Organization = {
   role: "member" | "admin" | "owner" | null;
 };
 
+/** The person's second factors. */
+export type Factors = { totp: boolean; passkeys: number; recovery_codes_left: number; is_required: boolean };
+
 export const me = signal<Me | undefined>(undefined);
+export const factors = signal<Factors | undefined>(undefined);
+/** A second factor is required, and the person has none: most requests are refused until there is one. */
+export const isFactorMissing = computed(() => {
+  const own = factors.value;
+  return own !== undefined && own.is_required && !own.totp && own.passkeys === 0;
+});
 export const organizations = signal<readonly Organization[]>([]);
 
 /** The slug that the address names. */
@@ -32,13 +42,31 @@ export const mayAdminister = computed(() => {
 
 /** Reads who is signed in. Without a session, `isSignedOut` is true afterwards. */
 export async function readMe(): Promise<void> {
-  const found = await get<Me>("/api/user/");
-  organizations.value = await getAll<Organization>("/api/org/?page_size=1000");
+  const [found, all] = await Promise.all([
+    get<Me>("/api/user/"),
+    getAll<Organization>("/api/org/?page_size=1000"),
+    readFactors(),
+  ]);
+  organizations.value = all;
   me.value = found;
 }
 
-export async function signIn(email: string, password: string): Promise<void> {
-  await ask("POST", sessionPath, { body: { email, password } });
+export async function readFactors(): Promise<void> {
+  factors.value = await get<Factors>("/api/user/factors/");
+}
+
+/** `otp` follows when the control plane answered `second_factor_required`. */
+export async function signIn(email: string, password: string, otp?: string): Promise<void> {
+  await ask("POST", sessionPath, { body: { email, password, ...(otp === undefined ? {} : { otp }) } });
+  await signedIn();
+}
+
+export async function signInByPasskey(): Promise<void> {
+  await provePasskey(`${sessionPath}passkey/`);
+  await signedIn();
+}
+
+async function signedIn(): Promise<void> {
   await readMe();
   isSignedOut.value = false;
 }

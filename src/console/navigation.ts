@@ -2,7 +2,7 @@
 
 import { useEffect } from "preact/hooks";
 import { html } from "./html.ts";
-import { me, organization, organizations, signOut, slug } from "./me.ts";
+import { mayAdminister, me, organizations, signOut, slug } from "./me.ts";
 import { organizationPages } from "./pages.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { valueOf } from "./ui/parts.ts";
@@ -16,7 +16,8 @@ export function Navigation() {
       own === undefined
         ? null
         : html`<ul>
-            ${Object.entries(organizationPages).map(([segment, { title }]) => {
+            ${Object.entries(organizationPages).map(([segment, { title, isForAdmins }]) => {
+              if (isForAdmins === true && !mayAdminister.value) return null;
               const isHere = (segments.value[1] ?? "") === segment;
               const href = segment === "" ? pathOf(own) : pathOf(own, segment);
               return html`<li key=${segment}>
@@ -26,7 +27,7 @@ export function Navigation() {
           </ul>`
     }
     <div class="who">
-      <bdi>${me.value?.email}</bdi>
+      <a href=${pathOf("-", "account")}><bdi>${me.value?.email}</bdi><span class="unseen">: account</span></a>
       <button type="button" class="plain" onClick=${() => void signOut()}>Sign out</button>
     </div>
   </nav>`;
@@ -34,8 +35,11 @@ export function Navigation() {
 
 function Chooser() {
   const all = organizations.value;
-  if (all.length < 2)
-    return html`<strong class="chooser"><bdi>${organization.value?.name ?? ""}</bdi></strong>`;
+  if (all.length < 2) {
+    const [only] = all;
+    if (only === undefined) return null;
+    return html`<a class="chooser" href=${pathOf(only.slug)}><bdi>${only.name}</bdi></a>`;
+  }
   return html`<select
     class="chooser"
     aria-label="Organization"

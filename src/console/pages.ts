@@ -7,6 +7,8 @@ export type Page = {
   title: string;
   /** The letter that opens it after `g`. */
   letter?: string;
+  /** Hidden from members, whom the control plane refuses. */
+  isForAdmins?: boolean;
   load(): Promise<View>;
 };
 
@@ -28,17 +30,42 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     letter: "v",
     load: async () => (await import("./pages/activity.ts")).Activity,
   },
+  certificates: {
+    title: "Certificates",
+    letter: "c",
+    load: async () => (await import("./pages/certificates.ts")).Certificates,
+  },
+  people: { title: "People", letter: "p", load: async () => (await import("./pages/people.ts")).People },
+  tokens: {
+    title: "Tokens",
+    letter: "t",
+    isForAdmins: true,
+    load: async () => (await import("./pages/tokens.ts")).Tokens,
+  },
+  webhooks: {
+    title: "Webhooks",
+    letter: "w",
+    isForAdmins: true,
+    load: async () => (await import("./pages/webhooks.ts")).Webhooks,
+  },
+  settings: {
+    title: "Settings",
+    letter: "s",
+    load: async () => (await import("./pages/settings.ts")).Settings,
+  },
 };
 
 /** Below /console/-/: what belongs to no organization. */
-export const otherPages: Readonly<Record<string, Page>> = {};
+export const otherPages = {
+  account: { title: "Account", load: async () => (await import("./pages/account.ts")).Account },
+} satisfies Readonly<Record<string, Page>>;
 
 /** `rest`: the segments behind those that chose the page. `key` changes when another page is shown. */
 export function findPage(
   segments: readonly string[],
 ): { page: Page; rest: readonly string[]; key: string } | undefined {
   const [first, second = ""] = segments;
-  const table = first === "-" ? otherPages : organizationPages;
+  const table: Readonly<Record<string, Page>> = first === "-" ? otherPages : organizationPages;
   const page = Object.hasOwn(table, second) ? table[second] : undefined;
   return page === undefined ? undefined : { page, rest: segments.slice(2), key: `${first}/${second}` };
 }

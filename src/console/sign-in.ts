@@ -1,10 +1,13 @@
-// The sign-in form. Over a page whose session ended, it is a dialog, and what was typed on the page stays.
+// The sign-in form: by password, by password and second factor, or by passkey. Over a page whose session ended, it is a
+// dialog, and what was typed on the page stays.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "./api.ts";
 import { html } from "./html.ts";
-import { me, signIn } from "./me.ts";
+import { me, signIn, signInByPasskey } from "./me.ts";
+import { canUsePasskeys } from "./passkeys.ts";
 import { refresh } from "./resource.ts";
+import { FormFailure, Text, useAction } from "./ui/form.ts";
 import { Dialog, Failure, Field, valueOf } from "./ui/parts.ts";
 
 export function SignIn({ isAgain = false }: { isAgain?: boolean }) {
@@ -18,46 +21,110 @@ export function SignIn({ isAgain = false }: { isAgain?: boolean }) {
   </main>`;
 }
 
+type Credentials = { email: string; password: string };
+
 function Form({ isAgain }: { isAgain: boolean }) {
-  const [email, setEmail] = useState(me.value?.email ?? "");
-  const [password, setPassword] = useState("");
-  const [error, fail] = useState<ApiError | undefined>(undefined);
-  const [isRunning, runs] = useState(false);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    runs(true);
-    fail(undefined);
+  const [credentials, setCredentials] = useState<Credentials>({ email: me.value?.email ?? "", password: "" });
+  /** How the second factor can be proven, after the password was right. */
+  const [methods, setMethods] = useState<readonly string[] | undefined>(undefined);
+  const signedIn = async () => {
+    if (isAgain) await refresh();
+  };
+  if (methods === undefined)
+    return html`<${PasswordForm} ...${{ credentials, setCredentials, setMethods, signedIn }} />`;
+  return html`<${FactorForm} ...${{ credentials, methods, signedIn }} back=${() => setMethods(undefined)} />`;
+}
+
+type PasswordProps = {
+  credentials: Credentials;
+  setCredentials(credentials: Credentials): void;
+  setMethods(methods: readonly string[]): void;
+  signedIn(): Promise<void>;
+};
+
+function PasswordForm({ credentials, setCredentials, setMethods, signedIn }: PasswordProps) {
+  const { email, password } = credentials;
+  const { error, isRunning, submit } = useAction(async () => {
     try {
       await signIn(email, password);
-      if (isAgain) await refresh();
     } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-      fail(failure);
-      runs(false);
+      if (!(failure instanceof ApiError) || failure.code !== "second_factor_required") throw failure;
+      return setMethods(failure.methods);
     }
-  };
+    return signedIn();
+  });
   return html`<form onSubmit=${submit}>
-    <${Field} label="E-mail" errors=${error?.fields["email"]}>
-      <input
-        type="email"
-        name="email"
-        autocomplete="username"
-        required
+      <${Text}
+        label="E-mail"
+        errors=${error?.fields["email"]}
         value=${email}
-        onInput=${(event: Event) => setEmail(valueOf(event))}
+        set=${(text: string) => setCredentials({ email: text, password })}
+        control=${{ type: "email", name: "email", autocomplete: "username", required: true }}
       />
-    <//>
-    <${Field} label="Password" errors=${error?.fields["password"]}>
-      <input
-        type="password"
-        name="password"
-        autocomplete="current-password"
-        required
+      <${Text}
+        label="Password"
+        errors=${error?.fields["password"]}
         value=${password}
-        onInput=${(event: Event) => setPassword(valueOf(event))}
+        set=${(text: string) => setCredentials({ email, password: text })}
+        control=${{ type: "password", name: "password", autocomplete: "current-password", required: true }}
       />
-    <//>
+      <${FormFailure} error=${error} shown=${["email", "password"]} />
+      <button class="primary" disabled=${isRunning}>Sign in</button>
+    </form>
+    <${Passkey} signedIn=${signedIn} />`;
+}
+
+/** Signs in with a passkey alone: it is a second factor by itself. */
+function Passkey({ signedIn }: { signedIn(): Promise<void> }) {
+  const { error, isRunning, run } = useAction(async () => {
+    await signInByPasskey();
+    await signedIn();
+  });
+  if (!canUsePasskeys) return null;
+  return html`<div class="other-way">
+    <button type="button" disabled=${isRunning} onClick=${run}>Sign in with a passkey</button>
     ${error === undefined ? null : html`<${Failure} error=${error} />`}
-    <button class="primary" disabled=${isRunning}>Sign in</button>
-  </form>`;
+  </div>`;
+}
+
+type FactorProps = {
+  credentials: Credentials;
+  methods: readonly string[];
+  signedIn(): Promise<void>;
+  back(): void;
+};
+
+function FactorForm({ credentials, methods, signedIn, back }: FactorProps) {
+  const [code, setCode] = useState("");
+  const place = useRef<HTMLInputElement>(null);
+  useEffect(() => place.current?.focus(), []);
+  const { error, isRunning, submit } = useAction(async () => {
+    await signIn(credentials.email, credentials.password, code.trim());
+    await signedIn();
+  });
+  const hasApp = methods.includes("totp");
+  return html`<form onSubmit=${submit}>
+      <p>The password is right. Now prove your second factor.</p>
+      <${Field}
+        label=${hasApp ? "Code of your authenticator app" : "Recovery code"}
+        help=${hasApp ? "Without the app, type one of your recovery codes." : "A recovery code works once."}
+        errors=${error?.fields["otp"]}
+      >
+        <input
+          ref=${place}
+          name="otp"
+          autocomplete="one-time-code"
+          maxlength="64"
+          required
+          value=${code}
+          onInput=${(event: Event) => setCode(valueOf(event))}
+        />
+      <//>
+      <${FormFailure} error=${error} shown=${["otp"]} />
+      <div class="actions">
+        <button class="primary" disabled=${isRunning}>Sign in</button>
+        <button type="button" onClick=${back}>Back</button>
+      </div>
+    </form>
+    ${methods.includes("passkey") ? html`<${Passkey} signedIn=${signedIn} />` : null}`;
 }

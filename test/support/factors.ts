@@ -13,12 +13,16 @@ export type App = {
 const New = v.object({ secret: v.string(), otpauth_url: v.string() });
 const Codes = v.object({ recovery_codes: v.array(v.string()) });
 
-export function appWith(server: Pick<TestServer, "clock">, base32: string): App {
+export function bytesOfBase32(base32: string): Uint8Array {
   const bits = base32
     .split("")
     .map((letter) => "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567".indexOf(letter).toString(2).padStart(5, "0"));
   const bytes = bits.join("").match(/.{8}/g) ?? [];
-  const secret = Uint8Array.from(bytes, (each) => Number.parseInt(each, 2));
+  return Uint8Array.from(bytes, (each) => Number.parseInt(each, 2));
+}
+
+export function appWith(server: Pick<TestServer, "clock">, base32: string): App {
+  const secret = bytesOfBase32(base32);
   return { code: (later = 0) => totpCode(secret, totpStep(server.clock.ms) + later), recoveryCodes: [] };
 }
 

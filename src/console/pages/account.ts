@@ -1,0 +1,138 @@
+// What belongs to the signed-in person: password, second factors, and the browsers that are signed in.
+
+import { useState } from "preact/hooks";
+import { isSignedOut, send } from "../api.ts";
+import { html } from "../html.ts";
+import { isFactorMissing, me } from "../me.ts";
+import { refresh, useList } from "../resource.ts";
+import { FormFailure, Text, useAction } from "../ui/form.ts";
+import { Confirm, Failure, Loading, When } from "../ui/parts.ts";
+import { SecondFactors } from "./second-factors.ts";
+
+/** While a required second factor is missing, this page stands in place of every other. */
+export function Account() {
+  const factors = html`<${SecondFactors} />`;
+  if (isFactorMissing.value)
+    return html`<h1>Set up a second factor</h1>
+      <p>
+        An organization of yours, or this control plane, requires a second factor. Add an authenticator app or
+        a passkey; then you can go on.
+      </p>
+      ${factors}`;
+  return html`<h1>Account</h1>
+    <p>You are signed in as <bdi>${me.value?.email}</bdi>, user ${me.value?.id}.</p>
+    ${factors}
+    <${Password} />
+    <${Sessions} />`;
+}
+
+const minLength = 8;
+
+function Password() {
+  const [present, setPresent] = useState("");
+  const [next, setNext] = useState("");
+  const { error, isRunning, submit } = useAction(async () => {
+    await send("POST", "/api/user/password/", { current_password: present, new_password: next });
+    isSignedOut.value = true;
+  });
+  return html`<section>
+    <h2>Password</h2>
+    <form class="narrow" onSubmit=${submit}>
+      <input
+        type="text"
+        class="unseen"
+        tabindex="-1"
+        aria-hidden="true"
+        autocomplete="username"
+        readonly
+        value=${me.value?.email}
+      />
+      <${Text}
+        label="Present password"
+        errors=${error?.fields["current_password"]}
+        value=${present}
+        set=${setPresent}
+        control=${{ type: "password", autocomplete: "current-password", required: true }}
+      />
+      <${Text}
+        label="New password"
+        help=${`At least ${minLength} characters.`}
+        errors=${error?.fields["new_password"]}
+        value=${next}
+        set=${setNext}
+        control=${{ type: "password", autocomplete: "new-password", required: true, minlength: minLength }}
+      />
+      <${FormFailure} error=${error} shown=${["current_password", "new_password"]} />
+      <button disabled=${isRunning}>Change the password and sign out everywhere</button>
+    </form>
+  </section>`;
+}
+
+type Session = {
+  id: number;
+  device: string;
+  address: string;
+  created_at: string;
+  last_used_at: string;
+  expires_at: string;
+  is_current: boolean;
+};
+
+const sessionsPath = "/api/user/sessions/";
+
+function Sessions() {
+  const { data, error } = useList<Session>(`${sessionsPath}?page_size=1000`);
+  const [ending, end] = useState<Session | undefined>(undefined);
+  if (data === undefined)
+    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+  return html`<section>
+    <h2>Browsers that are signed in</h2>
+    <div class="wide">
+      <table>
+        <thead>
+          <tr>
+            <th>Browser</th>
+            <th>Address</th>
+            <th>Last used</th>
+            <th>Ends</th>
+            <th><span class="unseen">Actions</span></th>
+          </tr>
+        </thead>
+        <tbody>
+          ${data.map(
+            (session) =>
+              html`<tr key=${session.id}>
+                <td><bdi>${session.device}</bdi></td>
+                <td><bdi class="mono">${session.address}</bdi></td>
+                <td><${When} at=${session.last_used_at} /></td>
+                <td><${When} at=${session.expires_at} /></td>
+                <td>
+                  ${
+                    session.is_current
+                      ? html`<span class="quiet">this browser</span>`
+                      : html`<button type="button" class="small" onClick=${() => end(session)}>
+                          Sign out
+                        </button>`
+                  }
+                </td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+    ${
+      ending === undefined
+        ? null
+        : html`<${Confirm}
+            title="Sign that browser out?"
+            action="Sign it out"
+            effect=${html`<p><bdi>${ending.device}</bdi> at <bdi>${ending.address}</bdi> must sign in again.</p>`}
+            run=${async () => {
+              await send("DELETE", `${sessionsPath}${ending.id}/`);
+              await refresh(sessionsPath);
+            }}
+            close=${() => end(undefined)}
+          />`
+    }
+  </section>`;
+}

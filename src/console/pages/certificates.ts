@@ -1,0 +1,199 @@
+// The certificate authorities of the organization, and their rotation.
+
+import { useState } from "preact/hooks";
+import { org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { mayAdminister, slug } from "../me.ts";
+import { refresh, useResource } from "../resource.ts";
+import { pathOf } from "../router.ts";
+import { Check } from "../ui/form.ts";
+import { Confirm, Copy, Failure, FromTerminal, Loading, State, When, type StateName } from "../ui/parts.ts";
+
+type Authority = {
+  fingerprint: string;
+  kind: "overlay" | "x509";
+  state: "next" | "active" | "former";
+  trusted: boolean;
+  not_before: string;
+  not_after: string;
+};
+type Rotation = {
+  phase: "none" | "trust" | "issue" | "retire";
+  paused: boolean;
+  waiting_for: readonly number[];
+  waiting_for_names: readonly string[];
+  next_step_at: string | null;
+  auto: boolean;
+};
+type Authorities = {
+  cas: readonly Authority[];
+  rotation: Rotation;
+  blocklist: { entries: number; limit: number };
+};
+type Action = "start" | "pause" | "resume" | "rollback";
+
+const states: Readonly<Record<Authority["state"], StateName>> = {
+  next: "limited",
+  active: "online",
+  former: "away",
+};
+const phases: Readonly<Record<Rotation["phase"], string>> = {
+  none: "No rotation is running.",
+  trust: "Step 1 of 3: the machines learn to trust the new CAs.",
+  issue: "Step 2 of 3: the machines get certificates of the new CAs.",
+  retire: "Step 3 of 3: the machines stop trusting the former CAs.",
+};
+
+export function Certificates() {
+  const own = slug.value ?? "";
+  const { data, error } = useResource<Authorities>(org(own, "ca/"));
+  if (data === undefined)
+    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+  const { entries, limit } = data.blocklist;
+  return html`<h1>Certificates</h1>
+    <div class="wide">
+      <table>
+        <thead>
+          <tr>
+            <th>State</th>
+            <th>For</th>
+            <th>Fingerprint</th>
+            <th>Machines trust it</th>
+            <th>Valid from</th>
+            <th>Ends</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${data.cas.map(
+            (ca) =>
+              html`<tr key=${ca.fingerprint}>
+                <td><${State} name=${states[ca.state]} word=${ca.state} /></td>
+                <td>${ca.kind === "overlay" ? "the overlay" : "names and services (X.509)"}</td>
+                <td>
+                  <code title=${ca.fingerprint}>${ca.fingerprint.slice(0, 16)}…</code>
+                  <${Copy} text=${ca.fingerprint} />
+                </td>
+                <td>${ca.trusted ? "yes" : "no"}</td>
+                <td><${When} at=${ca.not_before} /></td>
+                <td><${When} at=${ca.not_after} /></td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+    <p class="quiet">
+      ${entries} of at most ${limit} certificates are blocked. A finished rotation empties the list.
+    </p>
+    <h2>Rotation</h2>
+    <${Steps} rotation=${data.rotation} />
+    ${mayAdminister.value ? html`<${Steering} rotation=${data.rotation} />` : null}
+    <${FromTerminal} command=${`agent admin ca show ${own}`} call=${`GET ${org(own, "ca/")}`} />`;
+}
+
+function Steps({
+  rotation: { phase, paused, waiting_for, waiting_for_names, next_step_at, auto },
+}: {
+  rotation: Rotation;
+}) {
+  const own = slug.value ?? "";
+  return html`<div role="status">
+    <p>${phases[phase]} ${paused ? html`<strong>It is paused.</strong>` : null}</p>
+    ${
+      waiting_for.length === 0
+        ? null
+        : html`<p>
+              It waits for
+              ${waiting_for.length === 1 ? "this machine" : `these ${waiting_for.length} machines`} to
+              confirm. A machine that does not come back can be revoked.
+            </p>
+            <ul class="plain-list">
+              ${waiting_for.map(
+                (id, at) =>
+                  html`<li key=${id}>
+                    <a href=${pathOf(own, "machines", id)}><bdi>${waiting_for_names[at] ?? id}</bdi></a>
+                  </li>`,
+              )}
+            </ul>`
+    }
+    ${next_step_at === null ? null : html`<p>The next step follows <${When} at=${next_step_at} />.</p>`}
+    ${
+      phase === "none"
+        ? html`<p class="quiet">
+            ${auto ? "The control plane starts one by itself before the CAs end." : "It is started by hand only; Settings can change that."}
+          </p>`
+        : null
+    }
+  </div>`;
+}
+
+const questions: Readonly<Record<Action, { title: string; action: string; effect: string; flag: string }>> = {
+  start: {
+    title: "Rotate the CAs?",
+    action: "Start the rotation",
+    effect:
+      "New CAs replace the present ones in three steps. All tunnels stay up. You can pause it, or roll it back.",
+    flag: "",
+  },
+  pause: {
+    title: "Pause the rotation?",
+    action: "Pause",
+    effect: "It stays in this step until you resume it. All tunnels stay up.",
+    flag: " --pause",
+  },
+  resume: {
+    title: "Resume the rotation?",
+    action: "Resume",
+    effect: "It goes on with its next step.",
+    flag: " --resume",
+  },
+  rollback: {
+    title: "Roll the rotation back?",
+    action: "Roll back",
+    effect: "The machines return to the former CAs in the same steps. All tunnels stay up.",
+    flag: " --rollback",
+  },
+};
+
+function Steering({ rotation: { phase, paused } }: { rotation: Rotation }) {
+  const [asked, ask] = useState<Action | undefined>(undefined);
+  const button = (action: Action, text: string) =>
+    html`<button type="button" onClick=${() => ask(action)}>${text}</button>`;
+  return html`<div class="actions">
+      ${phase === "none" ? button("start", "Start a rotation") : null}
+      ${phase !== "none" && !paused ? button("pause", "Pause") : null}
+      ${phase !== "none" && paused ? button("resume", "Resume") : null}
+      ${phase !== "none" ? button("rollback", "Roll back") : null}
+    </div>
+    ${asked === undefined ? null : html`<${Steer} action=${asked} close=${() => ask(undefined)} />`}`;
+}
+
+function Steer({ action, close }: { action: Action; close(): void }) {
+  const own = slug.value ?? "";
+  const [isNow, setNow] = useState(false);
+  const question = questions[action];
+  const path = org(own, "ca/rotate/");
+  const body = { action, ...(isNow ? { now: true } : {}) };
+  return html`<${Confirm}
+    title=${question.title}
+    action=${question.action}
+    effect=${html`<p>${question.effect}</p>
+      ${
+        action === "start"
+          ? html`<${Check}
+              label="Do not wait for tunnels: those that still use a former CA are torn down, and can lose packets for some seconds"
+              checked=${isNow}
+              set=${setNow}
+            />`
+          : null
+      }
+      <${FromTerminal}
+        command=${`agent admin ca rotate ${own}${question.flag}${isNow ? " --now" : ""}`}
+        call=${`POST ${path} ${JSON.stringify(body)}`}
+      />`}
+    run=${async () => {
+      await send("POST", path, body);
+      await refresh(org(own, "ca/"));
+    }}
+    close=${close}
+  />`;
+}

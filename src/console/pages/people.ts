@@ -1,0 +1,244 @@
+// Members of the organization and open invitations.
+
+import { useState } from "preact/hooks";
+import { org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { mayAdminister, me, organization, slug } from "../me.ts";
+import { refresh } from "../resource.ts";
+import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
+import { List, textColumn } from "../ui/list.ts";
+import { Confirm, Dialog, FromTerminal, Line, State, When } from "../ui/parts.ts";
+import type { Column } from "../ui/rows.ts";
+
+type Role = "member" | "admin" | "owner";
+type Member = {
+  id: number;
+  email: string;
+  role: Role;
+  state: "active" | "invited";
+  created_at: string;
+  expires_at: string | null;
+  user_id: number | null;
+};
+type Asked = "invite" | { change: Member } | { remove: Member } | undefined;
+
+const roles: readonly (readonly [Role, string])[] = [
+  ["member", "Member: reads, and manages own machines"],
+  ["admin", "Administrator: changes machines, rules and settings"],
+  ["owner", "Owner: also names owners, and deletes the organization"],
+];
+
+export function People() {
+  const own = slug.value ?? "";
+  const [asked, ask] = useState<Asked>(undefined);
+  const close = () => ask(undefined);
+  const columns: Column<Member>[] = [
+    textColumn("email", "E-mail", 4, ({ email }) => email),
+    textColumn("role", "Role", 1, ({ role }) => role),
+    {
+      key: "state",
+      title: "State",
+      width: 2,
+      text: ({ state }) => state,
+      cell: ({ state, expires_at }) =>
+        state === "active"
+          ? html`<${State} name="online" word="active" />`
+          : html`<${State} name="limited" word="invited" />
+              <span class="quiet">ends <${When} at=${expires_at} /></span>`,
+    },
+    {
+      key: "since",
+      title: "Since",
+      width: 1,
+      text: ({ created_at }) => created_at,
+      cell: ({ created_at }) => html`<${When} at=${created_at} />`,
+      compare: (a, b) => a.created_at.localeCompare(b.created_at),
+    },
+    ...(mayAdminister.value ? [actions(ask)] : []),
+  ];
+  return html`<h1>People</h1>
+    <${List}
+      label="People"
+      path=${org(own, "members/")}
+      columns=${columns}
+      keyOf=${({ id }: Member) => id}
+      empty="There are no members yet."
+      command=${`agent admin member list ${own}`}
+    >
+      ${
+        mayAdminister.value
+          ? html`<button type="button" class="primary" onClick=${() => ask("invite")}>Invite</button>`
+          : null
+      }
+    <//>
+    ${asked === "invite" ? html`<${Invite} close=${close} />` : null}
+    ${typeof asked === "object" && "change" in asked ? html`<${Change} member=${asked.change} close=${close} />` : null}
+    ${typeof asked === "object" && "remove" in asked ? html`<${Remove} member=${asked.remove} close=${close} />` : null}`;
+}
+
+function actions(ask: (asked: Asked) => void): Column<Member> {
+  return {
+    key: "actions",
+    title: "Actions",
+    width: 2,
+    text: () => "",
+    cell: (member) =>
+      html`${
+          member.state === "active"
+            ? html`<button type="button" class="small" onClick=${() => ask({ change: member })}>
+                Role<span class="unseen"> of ${member.email}</span>
+              </button> `
+            : null
+        }<button type="button" class="small" onClick=${() => ask({ remove: member })}>
+          ${member.state === "active" ? "Remove" : "Withdraw"}<span class="unseen"> ${member.email}</span>
+        </button>`,
+  };
+}
+
+const offered = () => roles.filter(([role]) => role !== "owner" || organization.value?.role === "owner");
+const changed = () => refresh(org(slug.value ?? "", "members/"));
+
+function Invite({ close }: { close(): void }) {
+  const own = slug.value ?? "";
+  const [email, setEmail] = useState("");
+  const [role, setRole] = useState("member");
+  const [made, setMade] = useState<(Member & { link?: string; is_emailed?: boolean }) | undefined>(undefined);
+  const { error, isRunning, submit } = useAction(async () => {
+    setMade(await send("POST", org(own, "members/"), { email, role }));
+    await changed();
+  });
+  if (made !== undefined)
+    return html`<${Dialog} title=${made.state === "active" ? "Added" : "Invited"} close=${close}>
+      ${
+        made.link === undefined
+          ? html`<p>
+              <bdi>${made.email}</bdi>
+              ${made.state === "active" ? "is a member now." : "gets the link by e-mail."}
+            </p>`
+          : html`<p>
+                Hand this link to <bdi>${made.email}</bdi> over a channel that you trust. It is shown only
+                now, works once, and ends <${When} at=${made.expires_at} />.
+              </p>
+              <${Line} text=${made.link} />`
+      }
+      <div class="actions"><button type="button" class="primary" onClick=${close}>Done</button></div>
+    <//>`;
+  return html`<${Dialog} title="Invite a person" close=${close}>
+    <form onSubmit=${submit}>
+      <${Text}
+        label="E-mail"
+        errors=${error?.fields["email"]}
+        value=${email}
+        set=${setEmail}
+        control=${{ type: "email", required: true, autocomplete: "off" }}
+      />
+      <${Choice}
+        label="Role"
+        value=${role}
+        set=${setRole}
+        choices=${offered()}
+        errors=${error?.fields["role"]}
+      />
+      <${FormFailure} error=${error} shown=${["email", "role"]} />
+      <div class="actions">
+        <button class="primary" disabled=${isRunning}>Invite</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+      <${FromTerminal}
+        command=${`agent admin member create ${own} ${email} --role ${role}`}
+        call=${`POST ${org(own, "members/")} ${JSON.stringify({ email, role })}`}
+      />
+    </form>
+  <//>`;
+}
+
+function Change({ member, close }: { member: Member; close(): void }) {
+  const own = slug.value ?? "";
+  const path = org(own, `members/${member.id}/`);
+  const [role, setRole] = useState<string>(member.role);
+  const [userId, setUserId] = useState("");
+  const body = { role, ...(userId === "" ? {} : { owner_id: Number(userId) }) };
+  const { error, isRunning, submit } = useAction(async () => {
+    await send("PATCH", path, body);
+    await changed();
+    close();
+  });
+  return html`<${Dialog} title=${`Role of ${member.email}`} close=${close}>
+    <form onSubmit=${submit}>
+      <${Choice}
+        label="Role"
+        value=${role}
+        set=${setRole}
+        choices=${offered()}
+        errors=${error?.fields["role"]}
+      />
+      ${
+        error?.code === "owner_unconfirmed" || userId !== ""
+          ? html`<${Text}
+              label="Number of the user"
+              help="Another person invited this user. Ask the new owner for the number on their Account page."
+              value=${userId}
+              set=${setUserId}
+              control=${{ type: "number", min: 1, required: true }}
+            />`
+          : null
+      }
+      <p class="quiet">
+        Tokens, machines and webhooks of a former administrator stay; their open invitations end.
+      </p>
+      <${FormFailure} error=${error} shown=${["role"]} />
+      <div class="actions">
+        <button class="primary" disabled=${isRunning || role === member.role}>Change the role</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+      <${FromTerminal}
+        command=${`agent admin member update ${own} ${member.email} --role ${role}`}
+        call=${`PATCH ${path} ${JSON.stringify(body)}`}
+      />
+    </form>
+  <//>`;
+}
+
+function Remove({ member, close }: { member: Member; close(): void }) {
+  const own = slug.value ?? "";
+  const [nodes, setNodes] = useState(false);
+  const [tokens, setTokens] = useState(false);
+  const isInvited = member.state === "invited";
+  const path = `${org(own, `members/${member.id}/`)}?revoke_nodes=${nodes}&revoke_tokens=${tokens}`;
+  const self = member.user_id === me.value?.id;
+  const flags = `${nodes ? " --revoke-nodes" : ""}${tokens ? " --revoke-tokens" : ""}`;
+  return html`<${Confirm}
+    title=${isInvited ? `Withdraw the invitation of ${member.email}?` : `Remove ${member.email}?`}
+    action=${isInvited ? "Withdraw the invitation" : `Remove ${member.email}`}
+    effect=${html`<p>
+        ${
+          isInvited
+            ? "The link stops working. You can invite the address again."
+            : `${self ? "You lose" : "The person loses"} all access to ${own} within seconds, and open invitations that they sent end. An invitation brings them back.`
+        }
+      </p>
+      ${
+        isInvited
+          ? null
+          : html`<${Check}
+                label="Also revoke the machines that belong to them"
+                checked=${nodes}
+                set=${setNodes}
+              />
+              <${Check}
+                label="Also revoke their tokens, and delete their webhooks"
+                checked=${tokens}
+                set=${setTokens}
+              />`
+      }
+      <${FromTerminal}
+        command=${`agent admin member delete ${own} ${member.email}${flags}`}
+        call=${`DELETE ${path}`}
+      />`}
+    run=${async () => {
+      await send("DELETE", path);
+      await changed();
+    }}
+    close=${close}
+  />`;
+}

@@ -1,0 +1,290 @@
+// The person's second factors: authenticator app, passkeys, and recovery codes, which are shown once.
+
+import { useState } from "preact/hooks";
+import { send } from "../api.ts";
+import { html } from "../html.ts";
+import { factors, readFactors } from "../me.ts";
+import { addPasskey, canUsePasskeys, isPasskeyHost } from "../passkeys.ts";
+import { refresh, useResource } from "../resource.ts";
+import { FormFailure, Text, useAction } from "../ui/form.ts";
+import { Confirm, Copy, Dialog, Failure, Line, State, When } from "../ui/parts.ts";
+import { Qr } from "../ui/qr.ts";
+import { download } from "../ui/rows.ts";
+
+type Codes = readonly string[];
+type Asked = "app" | "passkey" | "codes" | "remove app" | Passkey | undefined;
+type Passkey = {
+  id: number;
+  name: string;
+  is_usable: boolean;
+  created_at: string;
+  last_used_at: string | null;
+};
+
+const passkeysPath = "/api/user/passkeys/";
+
+export function SecondFactors() {
+  const [asked, ask] = useState<Asked>(undefined);
+  const [codes, setCodes] = useState<Codes | undefined>(undefined);
+  const own = factors.value;
+  if (own === undefined) return null;
+  const close = () => ask(undefined);
+  /** With codes, the factors are read when the codes are kept: a required factor's page would leave with them. */
+  const changed = async (fresh: Codes = []) => {
+    if (fresh.length > 0) setCodes(fresh);
+    close();
+    await Promise.all([fresh.length > 0 ? undefined : readFactors(), refresh(passkeysPath)]);
+  };
+  const isFirst = !own.totp && own.passkeys === 0;
+  return html`<section>
+    <h2>Authenticator app</h2>
+    <p>
+      <${State} name=${own.totp ? "online" : "away"} word=${own.totp ? "set up" : "not set up"} />
+    </p>
+    <div class="actions">
+      <button type="button" onClick=${() => ask("app")}>
+        ${own.totp ? "Move to another phone" : "Set up an app"}
+      </button>
+      ${own.totp ? html`<button type="button" class="danger" onClick=${() => ask("remove app")}>Remove the app</button>` : null}
+    </div>
+    <h2>Passkeys</h2>
+    <${Passkeys} ask=${ask} />
+    ${
+      isFirst
+        ? null
+        : html`<h2>Recovery codes</h2>
+            <p>
+              ${own.recovery_codes_left} of them are left. Each signs you in once, when the phone or the
+              passkey is lost.
+            </p>
+            <button type="button" onClick=${() => ask("codes")}>Make new codes</button>`
+    }
+    <${Questions} ...${{ asked, isFirst, changed, setCodes, close }} />
+    ${
+      codes === undefined
+        ? null
+        : html`<${RecoveryCodes}
+            codes=${codes}
+            close=${() => {
+              setCodes(undefined);
+              void readFactors();
+            }}
+          />`
+    }
+  </section>`;
+}
+
+type QuestionsProps = NewProps & { asked: Asked; setCodes(codes: Codes): void };
+
+/** The dialog that was asked for. */
+function Questions({ asked, isFirst, changed, setCodes, close }: QuestionsProps) {
+  const remove = (path: string) => async () => {
+    await send("DELETE", path);
+    await changed();
+  };
+  if (asked === "app") return html`<${NewApp} isFirst=${isFirst} changed=${changed} close=${close} />`;
+  if (asked === "passkey")
+    return html`<${NewPasskey} isFirst=${isFirst} changed=${changed} close=${close} />`;
+  if (asked === "remove app")
+    return html`<${Confirm}
+      title="Remove the authenticator app?"
+      action="Remove the app"
+      effect=${html`<p>Its codes stop working. You can set up an app again.</p>`}
+      run=${remove("/api/user/totp/")}
+      close=${close}
+    />`;
+  if (asked === "codes")
+    return html`<${Confirm}
+      title="Make new recovery codes?"
+      action="Make new codes"
+      effect=${html`<p>The codes that you have now stop working.</p>`}
+      run=${async () => {
+        const made = await send<{ recovery_codes: Codes }>("POST", "/api/user/recovery_codes/");
+        setCodes(made.recovery_codes);
+      }}
+      close=${close}
+    />`;
+  if (asked === undefined) return null;
+  return html`<${Confirm}
+    title=${`Remove the passkey ${asked.name}?`}
+    action=${`Remove ${asked.name}`}
+    effect=${html`<p>It no longer signs you in. You can add it again.</p>`}
+    run=${remove(`${passkeysPath}${asked.id}/`)}
+    close=${close}
+  />`;
+}
+
+function Passkeys({ ask }: { ask(asked: Asked): void }) {
+  const { data = [], error } = useResource<readonly Passkey[]>(passkeysPath);
+  return html`${error === undefined ? null : html`<${Failure} error=${error} />`}
+  ${
+    data.length === 0
+      ? html`<p class="quiet">
+          None. A passkey is a key in your device or password manager; it signs you in without a password.
+        </p>`
+      : html`<ul class="plain-list">
+          ${data.map(
+            (passkey) =>
+              html`<li key=${passkey.id} class="item">
+                <bdi>${passkey.name}</bdi>
+                <span class="quiet">
+                  ${passkey.is_usable ? html`used <${When} at=${passkey.last_used_at} />` : "made for another name of this control plane, so it cannot be used"}
+                </span>
+                <button type="button" class="small" onClick=${() => ask(passkey)}>
+                  Remove<span class="unseen"> ${passkey.name}</span>
+                </button>
+              </li>`,
+          )}
+        </ul>`
+  }
+  ${
+    canUsePasskeys
+      ? html`<div class="actions">
+          <button type="button" onClick=${() => ask("passkey")}>Add a passkey</button>
+        </div>`
+      : html`<p>
+          ${
+            isPasskeyHost
+              ? "This browser has no passkeys on this page: it needs HTTPS."
+              : "Passkeys need a host name, and none works on a bare IP address. Open the console by the name of the control plane, or start it with one: --public-url https://vpn.example.org"
+          }
+        </p>`
+  }`;
+}
+
+type NewProps = {
+  /** The first second factor needs the password. */
+  isFirst: boolean;
+  changed(codes?: Codes): Promise<void>;
+  close(): void;
+};
+
+type PresentProps = { password: string; set(text: string): void; errors: readonly string[] | undefined };
+
+function PresentPassword({ password, set, errors }: PresentProps) {
+  return html`<${Text}
+    label="Your password"
+    help="The first second factor needs it, so that an open browser is not enough."
+    errors=${errors}
+    value=${password}
+    set=${set}
+    control=${{ type: "password", autocomplete: "current-password", required: true }}
+  />`;
+}
+
+type Secret = { secret: string; otpauth_url: string };
+
+function NewApp({ isFirst, changed, close }: NewProps) {
+  const [password, setPassword] = useState("");
+  const [secret, setSecret] = useState<Secret | undefined>(undefined);
+  const begin = useAction(async () =>
+    setSecret(await send<Secret>("POST", "/api/user/totp/", isFirst ? { current_password: password } : {})),
+  );
+  return html`<${Dialog} title="Set up an authenticator app" close=${close}>
+    ${
+      secret === undefined
+        ? html`<form onSubmit=${begin.submit}>
+            ${
+              isFirst
+                ? html`<${PresentPassword}
+                    password=${password}
+                    set=${setPassword}
+                    errors=${begin.error?.fields["current_password"]}
+                  />`
+                : html`<p>The present app keeps working until the new one has proven its first code.</p>`
+            }
+            <${FormFailure} error=${begin.error} shown=${["current_password"]} />
+            <div class="actions">
+              <button class="primary" disabled=${begin.isRunning}>Show the QR code</button>
+              <button type="button" onClick=${close}>Cancel</button>
+            </div>
+          </form>`
+        : html`<${FirstCode} secret=${secret} changed=${changed} close=${close} />`
+    }
+  <//>`;
+}
+
+function FirstCode({ secret, changed, close }: { secret: Secret } & Pick<NewProps, "changed" | "close">) {
+  const [code, setCode] = useState("");
+  const { error, isRunning, submit } = useAction(async () => {
+    const made = await send<{ recovery_codes: Codes }>("POST", "/api/user/totp/confirm/", {
+      otp: code.trim(),
+    });
+    await changed(made.recovery_codes);
+  });
+  return html`<form onSubmit=${submit}>
+    <p>Scan this with the app, or type the secret there.</p>
+    <${Qr} text=${secret.otpauth_url} label="QR code of the secret" />
+    <${Line} text=${secret.secret} />
+    <${Text}
+      label="The code that the app shows now"
+      errors=${error?.fields["otp"]}
+      value=${code}
+      set=${setCode}
+      control=${{ autocomplete: "one-time-code", inputmode: "numeric", maxlength: 64, required: true }}
+    />
+    <${FormFailure} error=${error} shown=${["otp"]} />
+    <div class="actions">
+      <button class="primary" disabled=${isRunning}>Confirm</button>
+      <button type="button" onClick=${close}>Cancel</button>
+    </div>
+  </form>`;
+}
+
+function NewPasskey({ isFirst, changed, close }: NewProps) {
+  const [name, setName] = useState("");
+  const [password, setPassword] = useState("");
+  const { error, isRunning, submit } = useAction(async () => {
+    const made = await addPasskey(name, isFirst ? password : undefined);
+    await changed(made.recovery_codes);
+  });
+  return html`<${Dialog} title="Add a passkey" close=${close}>
+    <form onSubmit=${submit}>
+      <${Text}
+        label="Name"
+        help="By which you know it again: the device, or the password manager."
+        errors=${error?.fields["name"]}
+        value=${name}
+        set=${setName}
+        control=${{ required: true, maxlength: 100, autocomplete: "off" }}
+      />
+      ${
+        isFirst
+          ? html`<${PresentPassword}
+              password=${password}
+              set=${setPassword}
+              errors=${error?.fields["current_password"]}
+            />`
+          : null
+      }
+      <${FormFailure} error=${error} shown=${["name", "current_password"]} />
+      <div class="actions">
+        <button class="primary" disabled=${isRunning}>Add the passkey</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+    </form>
+  <//>`;
+}
+
+/** Only the button closes it: the codes are gone afterwards. */
+function RecoveryCodes({ codes, close }: { codes: Codes; close(): void }) {
+  const text = codes.join("\n");
+  return html`<${Dialog} title="Your recovery codes" close=${() => undefined}>
+    <p>
+      They are shown only now. Keep them where you find them without this device: each signs you in once, when
+      the phone or the passkey is lost.
+    </p>
+    <pre class="codes">${text}</pre>
+    <div class="actions">
+      <button type="button" class="primary" onClick=${close}>I have kept them</button>
+      <${Copy} text=${text} />
+      <button
+        type="button"
+        class="small"
+        onClick=${() => download("recovery-codes.txt", `${text}\n`, "text/plain")}
+      >
+        Save as a file
+      </button>
+    </div>
+  <//>`;
+}

@@ -1,0 +1,172 @@
+// The settings of the organization.
+
+import { useState } from "preact/hooks";
+import { org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { mayAdminister, organization, readMe, slug } from "../me.ts";
+import { refresh, useResource } from "../resource.ts";
+import { go, root } from "../router.ts";
+import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
+import { Confirm, Failure, FromTerminal, Loading } from "../ui/parts.ts";
+
+type Switches = {
+  second_factor_required: boolean;
+  ca_rotation_auto: boolean;
+  names_to_all: boolean;
+  path_reports: boolean;
+  revoke_leaver_nodes: boolean;
+};
+type Organization = Switches & {
+  slug: string;
+  name: string;
+  network: string;
+  network6: string | null;
+  certificate_version: 1 | "both" | 2;
+  node_count: number;
+  config_version: number;
+};
+
+/** Each switch: what it means, and its flag of `agent admin org update`, on and off. */
+const switches: Readonly<Record<keyof Switches, readonly [string, string, string]>> = {
+  second_factor_required: [
+    "Members need a second factor. Those who have none must set one up before they go on",
+    "--second-factor required",
+    "--second-factor optional",
+  ],
+  ca_rotation_auto: [
+    "The control plane replaces the CAs by itself before they end",
+    "--ca-rotation auto",
+    "--ca-rotation manual",
+  ],
+  names_to_all: [
+    "Machines get the names of all machines, not only of those that rules let them reach",
+    "--names all",
+    "--names rules",
+  ],
+  path_reports: [
+    "Machines report how they reach each other. Off deletes what they reported",
+    "--path-reports on",
+    "--path-reports off",
+  ],
+  revoke_leaver_nodes: [
+    "The machines of a person who is removed or disabled are revoked",
+    "--leaver-nodes revoke",
+    "--leaver-nodes keep",
+  ],
+};
+const keys = [
+  "second_factor_required",
+  "ca_rotation_auto",
+  "names_to_all",
+  "path_reports",
+  "revoke_leaver_nodes",
+] as const;
+
+export function Settings() {
+  const own = slug.value ?? "";
+  const { data, error } = useResource<Organization>(org(own, ""));
+  if (data === undefined)
+    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+  const facts: readonly (readonly [string, string])[] = [
+    ["Slug", data.slug],
+    ["Network", [data.network, data.network6].filter((each) => each !== null).join(", ")],
+    ["Certificate version", `${data.certificate_version}`],
+    ["Machines", `${data.node_count}`],
+    ["Configuration", `version ${data.config_version}`],
+  ];
+  return html`<h1>Settings</h1>
+    <dl class="facts">
+      ${facts.map(
+        ([name, value]) =>
+          html`<div key=${name}>
+            <dt>${name}</dt>
+            <dd><bdi>${value}</bdi></dd>
+          </div>`,
+      )}
+    </dl>
+    <${Form} key=${own} present=${data} />
+    ${organization.value?.role === "owner" ? html`<${Deletion} present=${data} />` : null}`;
+}
+
+function Form({ present }: { present: Organization }) {
+  const own = slug.value ?? "";
+  const [edits, edit] = useState<Partial<Switches & { name: string }>>({});
+  const now = { ...present, ...edits };
+  const changes = Object.fromEntries(
+    (["name", ...keys] as const).filter((key) => now[key] !== present[key]).map((key) => [key, now[key]]),
+  );
+  const changed = keys.filter((key) => key in changes);
+  const { error, isRunning, submit } = useAction(async () => {
+    await send("PATCH", org(own, ""), changes);
+    await Promise.all([refresh(org(own, "")), readMe()]);
+    edit({});
+  });
+  const words = [
+    `agent admin org update ${own}`,
+    ...("name" in changes ? [`--name '${now.name.replaceAll("'", `'\\''`)}'`] : []),
+    ...changed.map((key) => switches[key][now[key] ? 1 : 2]),
+  ];
+  return html`<form class="narrow" onSubmit=${submit}>
+    <${Text}
+      label="Name"
+      errors=${error?.fields["name"]}
+      value=${now.name}
+      set=${(name: string) => edit({ ...edits, name })}
+      control=${{ required: true, maxlength: 100, disabled: !mayAdminister.value }}
+    />
+    ${keys.map(
+      (key) =>
+        html`<p key=${key}>
+          <${Check}
+            label=${switches[key][0]}
+            checked=${now[key]}
+            disabled=${!mayAdminister.value}
+            set=${(isOn: boolean) => edit({ ...edits, [key]: isOn })}
+          />
+        </p>`,
+    )}
+    <${FormFailure} error=${error} shown=${["name"]} />
+    ${
+      mayAdminister.value
+        ? html`<div class="actions">
+              <button class="primary" disabled=${isRunning || Object.keys(changes).length === 0}>Save</button>
+              <button type="button" disabled=${Object.keys(changes).length === 0} onClick=${() => edit({})}>
+                Discard
+              </button>
+            </div>
+            <${FromTerminal}
+              command=${words.join(" ")}
+              call=${`PATCH ${org(own, "")} ${JSON.stringify(changes)}`}
+            />`
+        : html`<p class="quiet">Administrators change these.</p>`
+    }
+  </form>`;
+}
+
+function Deletion({ present }: { present: Organization }) {
+  const [isAsked, ask] = useState(false);
+  const path = org(present.slug, "");
+  return html`<h2>Delete the organization</h2>
+    <p>All its machines are revoked and its network ends. There is no way back.</p>
+    <button type="button" class="danger" onClick=${() => ask(true)}>Delete ${present.slug}</button>
+    ${
+      isAsked
+        ? html`<${Confirm}
+            title=${`Delete ${present.slug}?`}
+            action=${`Delete ${present.slug} and revoke its ${present.node_count} machines`}
+            effect=${html`<p>All tunnels of its machines end within seconds. There is no way back.</p>
+              <${FromTerminal}
+                command=${`agent admin org delete ${present.slug}`}
+                call=${`DELETE ${path}`}
+              />`}
+            typeName=${present.slug}
+            run=${async () => {
+              await send("DELETE", path);
+              await readMe();
+              go(root);
+            }}
+            close=${() => ask(false)}
+          />`
+        : null
+    }`;
+}

@@ -1,0 +1,220 @@
+// Tokens: for machines that register, and for programs that use the API.
+
+import { useState } from "preact/hooks";
+import { org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { slug } from "../me.ts";
+import { refresh } from "../resource.ts";
+import { pathOf } from "../router.ts";
+import { Check, Choice, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
+import { List, textColumn } from "../ui/list.ts";
+import { Confirm, Dialog, FromTerminal, Line, When } from "../ui/parts.ts";
+import type { Column } from "../ui/rows.ts";
+
+type RegistrationToken = {
+  id: number;
+  name: string | null;
+  uses: number;
+  used: number;
+  groups: readonly string[];
+  is_lighthouse: boolean;
+  expires_at: string;
+};
+type ServiceToken = {
+  id: number;
+  name: string;
+  role: "member" | "admin";
+  expires_at: string | null;
+  scopes: readonly string[] | null;
+  networks: readonly string[] | null;
+};
+type Revoked = { kind: "registration_tokens" | "service_tokens"; id: number; name: string };
+
+const expiry = <T extends { expires_at: string | null }>(): Column<T> => ({
+  key: "expires",
+  title: "Ends",
+  width: 1,
+  text: ({ expires_at }) => expires_at ?? "never",
+  cell: ({ expires_at }) => html`<${When} at=${expires_at} />`,
+  compare: (a, b) => (a.expires_at ?? "9").localeCompare(b.expires_at ?? "9"),
+});
+
+export function Tokens() {
+  const own = slug.value ?? "";
+  const [revoked, revoke] = useState<Revoked | undefined>(undefined);
+  const [isMaking, make] = useState(false);
+  const actions = <T extends { id: number }>(
+    kind: Revoked["kind"],
+    nameOf: (token: T) => string,
+  ): Column<T> => ({
+    key: "actions",
+    title: "Actions",
+    width: 1,
+    text: () => "",
+    cell: (token) =>
+      html`<button
+        type="button"
+        class="small"
+        onClick=${() => revoke({ kind, id: token.id, name: nameOf(token) })}
+      >
+        Revoke<span class="unseen"> ${nameOf(token)}</span>
+      </button>`,
+  });
+  const nameOf = ({ id, name }: RegistrationToken) => name ?? `token ${id}`;
+  return html`<h1>Tokens</h1>
+    <h2>For machines</h2>
+    <${List}
+      label="Registration tokens"
+      path=${org(own, "registration_tokens/")}
+      columns=${[
+        textColumn("name", "Name", 2, nameOf),
+        textColumn("groups", "Groups", 2, ({ groups }: RegistrationToken) => groups.join(", ") || "none"),
+        textColumn("used", "Used", 1, ({ used, uses }: RegistrationToken) => `${used} of ${uses}`),
+        expiry<RegistrationToken>(),
+        actions("registration_tokens", nameOf),
+      ]}
+      keyOf=${({ id }: RegistrationToken) => id}
+      empty="None. Adding a machine makes one."
+      command=${`agent admin token list ${own}`}
+    >
+      <a class="button" href=${pathOf(own, "machines", "add")}>Add a machine</a>
+    <//>
+    <h2>For programs</h2>
+    <${List}
+      label="Service tokens"
+      part="service-"
+      path=${org(own, "service_tokens/")}
+      columns=${[
+        textColumn("name", "Name", 2, ({ name }: ServiceToken) => name),
+        textColumn("role", "Role", 1, ({ role }: ServiceToken) => role),
+        textColumn(
+          "scopes",
+          "May use",
+          2,
+          ({ scopes }: ServiceToken) => scopes?.join(", ") ?? "all of its role",
+        ),
+        textColumn(
+          "networks",
+          "From",
+          2,
+          ({ networks }: ServiceToken) => networks?.join(", ") ?? "everywhere",
+        ),
+        expiry<ServiceToken>(),
+        actions("service_tokens", ({ name }: ServiceToken) => name),
+      ]}
+      keyOf=${({ id }: ServiceToken) => id}
+      empty="None. A program needs one to use the API."
+      command=${`agent admin service-token list ${own}`}
+    >
+      <button type="button" onClick=${() => make(true)}>Create a service token</button>
+    <//>
+    ${isMaking ? html`<${NewServiceToken} close=${() => make(false)} />` : null}
+    ${revoked === undefined ? null : html`<${Revoke} token=${revoked} close=${() => revoke(undefined)} />`}`;
+}
+
+function Revoke({ token: { kind, id, name }, close }: { token: Revoked; close(): void }) {
+  const own = slug.value ?? "";
+  const [nodes, setNodes] = useState(false);
+  const path = `${org(own, `${kind}/${id}/`)}?revoke_nodes=${nodes}`;
+  const command =
+    kind === "service_tokens" ? `service-token revoke ${own} ${name}` : `token revoke ${own} ${id}`;
+  return html`<${Confirm}
+    title=${`Revoke ${name}?`}
+    action=${`Revoke ${name}`}
+    effect=${html`<p>
+        ${kind === "service_tokens" ? "Programs with this token are refused at once." : "No machine can register with it any more."}
+        ${" "}It cannot be restored; a new one can be made.
+      </p>
+      <${Check} label="Also revoke the machines that came with it" checked=${nodes} set=${setNodes} />
+      <${FromTerminal}
+        command=${`agent admin ${command}${nodes ? " --revoke-nodes" : ""}`}
+        call=${`DELETE ${path}`}
+      />`}
+    run=${async () => {
+      await send("DELETE", path);
+      await refresh(org(own, kind));
+    }}
+    close=${close}
+  />`;
+}
+
+const scopes = ["read", "nodes", "policy", "webhooks"];
+const lifetimes = [
+  ["30d", "30 days"],
+  ["90d", "90 days"],
+  ["365d", "a year"],
+] as const;
+
+function NewServiceToken({ close }: { close(): void }) {
+  const own = slug.value ?? "";
+  const [name, setName] = useState("");
+  const [role, setRole] = useState("member");
+  const [expires, setExpires] = useState("90d");
+  const [chosen, choose] = useState<ReadonlySet<string>>(new Set(["read"]));
+  const [networks, setNetworks] = useState("");
+  const [secret, setSecret] = useState<string | undefined>(undefined);
+  const from = partsOf(networks);
+  const body = {
+    name,
+    role,
+    expires_in: expires,
+    scopes: scopes.filter((scope) => chosen.has(scope)),
+    ...(from.length === 0 ? {} : { networks: from }),
+  };
+  const { error, isRunning, submit } = useAction(async () => {
+    const { token } = await send<{ token: string }>("POST", org(own, "service_tokens/"), body);
+    setSecret(token);
+    await refresh(org(own, "service_tokens/"));
+  });
+  const toggle = (scope: string) => (isOn: boolean) =>
+    choose(new Set(scopes.filter((each) => (each === scope ? isOn : chosen.has(each)))));
+  if (secret !== undefined)
+    return html`<${Dialog} title=${`The token ${name}`} close=${() => undefined}>
+      <p>It is shown only now. Keep it where the program reads its secrets.</p>
+      <${Line} text=${secret} />
+      <div class="actions">
+        <button type="button" class="primary" onClick=${close}>I have kept it</button>
+      </div>
+    <//>`;
+  return html`<${Dialog} title="Create a service token" close=${close}>
+    <form onSubmit=${submit}>
+      <${Text}
+        label="Name"
+        errors=${error?.fields["name"]}
+        value=${name}
+        set=${setName}
+        control=${{ required: true, maxlength: 100 }}
+      />
+      <${Choice}
+        label="Role"
+        value=${role}
+        set=${setRole}
+        choices=${[
+          ["member", "Member: reads"],
+          ["admin", "Administrator: changes what the boxes below allow"],
+        ]}
+      />
+      <fieldset>
+        <legend>It may use</legend>
+        ${scopes.map((scope) => html`<${Check} key=${scope} label=${scope} checked=${chosen.has(scope)} set=${toggle(scope)} />`)}
+      </fieldset>
+      <${Text}
+        label="Only from these networks"
+        help="Separated by commas, such as 192.0.2.0/24. Empty: from everywhere."
+        errors=${error?.fields["networks"]}
+        value=${networks}
+        set=${setNetworks}
+      />
+      <${Choice} label="Valid for" value=${expires} set=${setExpires} choices=${lifetimes} />
+      <${FormFailure} error=${error} shown=${["name", "networks"]} />
+      <div class="actions">
+        <button class="primary" disabled=${isRunning || chosen.size === 0}>Create the token</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+      <${FromTerminal}
+        command=${`agent admin service-token create ${own} ${name} --role ${role} --expires ${expires}${body.scopes.map((scope) => ` --scope ${scope}`).join("")}`}
+        call=${`POST ${org(own, "service_tokens/")} ${JSON.stringify(body)}`}
+      />
+    </form>
+  <//>`;
+}

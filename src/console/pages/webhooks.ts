@@ -1,0 +1,206 @@
+// Webhooks, and the deliveries of one.
+
+import { useState } from "preact/hooks";
+import { org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { slug } from "../me.ts";
+import { refresh, useResource } from "../resource.ts";
+import { go, pathOf } from "../router.ts";
+import { FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
+import { List, textColumn } from "../ui/list.ts";
+import { Confirm, Dialog, Empty, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
+import type { Column } from "../ui/rows.ts";
+
+type Webhook = { id: number; url: string; events: readonly string[]; created_at: string };
+type Delivery = {
+  id: number;
+  event_id: number;
+  attempts: number;
+  state: "waiting" | "delivered" | "failed";
+  status: number | null;
+  message: string | null;
+  next_attempt_at: string | null;
+  delivered_at: string | null;
+  created_at: string;
+};
+
+export function Webhooks({ rest: [id] }: { rest: readonly string[] }) {
+  return id === undefined ? html`<${All} />` : html`<${One} key=${id} id=${id} />`;
+}
+
+function All() {
+  const own = slug.value ?? "";
+  const [isMaking, make] = useState(false);
+  return html`<h1>Webhooks</h1>
+    <${List}
+      label="Webhooks"
+      path=${org(own, "webhooks/")}
+      columns=${[
+        textColumn("url", "URL", 4, ({ url }: Webhook) => url),
+        textColumn("events", "Events", 3, ({ events }: Webhook) => eventsOf(events)),
+        {
+          key: "created",
+          title: "Created",
+          width: 1,
+          text: ({ created_at }: Webhook) => created_at,
+          cell: ({ created_at }: Webhook) => html`<${When} at=${created_at} />`,
+        },
+      ]}
+      keyOf=${({ id }: Webhook) => id}
+      linkOf=${({ id }: Webhook) => pathOf(own, "webhooks", id)}
+      empty="None. A webhook sends events to a program of yours, as they happen."
+      command=${`agent admin webhook list ${own}`}
+    >
+      <button type="button" class="primary" onClick=${() => make(true)}>Create a webhook</button>
+    <//>
+    ${isMaking ? html`<${Edit} close=${() => make(false)} />` : null}`;
+}
+
+const eventsOf = (events: readonly string[]) => (events.includes("*") ? "all" : events.join(", "));
+
+/** Creates a webhook, or changes the given one. */
+function Edit({ webhook, close }: { webhook?: Webhook; close(): void }) {
+  const own = slug.value ?? "";
+  const [url, setUrl] = useState(webhook?.url ?? "");
+  const [events, setEvents] = useState(webhook?.events.join(", ") ?? "*");
+  const [secret, setSecret] = useState<string | undefined>(undefined);
+  const path = org(own, webhook === undefined ? "webhooks/" : `webhooks/${webhook.id}/`);
+  const body = { url, events: partsOf(events) };
+  const { error, isRunning, submit } = useAction(async () => {
+    const made = await send<{ secret?: string }>(webhook === undefined ? "POST" : "PATCH", path, body);
+    await refresh(org(own, "webhooks/"));
+    if (made.secret === undefined) close();
+    else setSecret(made.secret);
+  });
+  if (secret !== undefined)
+    return html`<${Dialog} title="The secret of the webhook" close=${() => undefined}>
+      <p>
+        It is shown only now. It signs each delivery, as standardwebhooks.com describes: the program checks
+        it.
+      </p>
+      <${Line} text=${secret} />
+      <div class="actions">
+        <button type="button" class="primary" onClick=${close}>I have kept it</button>
+      </div>
+    <//>`;
+  const flags = body.events.map((event) => ` --event '${event}'`).join("");
+  return html`<${Dialog}
+    title=${webhook === undefined ? "Create a webhook" : "Edit the webhook"}
+    close=${close}
+  >
+    <form onSubmit=${submit}>
+      <${Text}
+        label="URL"
+        errors=${error?.fields["url"]}
+        value=${url}
+        set=${setUrl}
+        control=${{ type: "url", required: true, placeholder: "https://example.org/hook" }}
+      />
+      <${Text}
+        label="Events"
+        help="Separated by commas, such as node.*, firewall_rule.created. * means all."
+        errors=${Object.entries(error?.fields ?? {}).flatMap(([field, texts]) => (field.startsWith("events") ? texts : []))}
+        value=${events}
+        set=${setEvents}
+        control=${{ required: true }}
+      />
+      <${FormFailure} error=${error} shown=${["url", "events"]} />
+      <div class="actions">
+        <button class="primary" disabled=${isRunning}>
+          ${webhook === undefined ? "Create the webhook" : "Save"}
+        </button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+      <${FromTerminal}
+        command=${`agent admin webhook ${webhook === undefined ? `create ${own} ${url}` : `update ${own} ${webhook.id} --url ${url}`}${flags}`}
+        call=${`${webhook === undefined ? "POST" : "PATCH"} ${path} ${JSON.stringify(body)}`}
+      />
+    </form>
+  <//>`;
+}
+
+const states = {
+  waiting: ["limited", "waiting"],
+  delivered: ["online", "delivered"],
+  failed: ["attention", "failed"],
+} as const;
+
+const columns: readonly Column<Delivery>[] = [
+  {
+    key: "at",
+    title: "Made",
+    width: 1,
+    text: ({ created_at }) => created_at,
+    cell: ({ created_at }) => html`<${When} at=${created_at} />`,
+  },
+  textColumn("event", "Event", 1, ({ event_id }) => `${event_id}`),
+  {
+    key: "state",
+    title: "State",
+    width: 2,
+    text: ({ state }) => state,
+    cell: ({ state, next_attempt_at }) => {
+      const [name, word] = states[state];
+      return html`<${State} name=${name} word=${word} />${
+          state === "waiting" && next_attempt_at !== null
+            ? html` <span class="quiet">next <${When} at=${next_attempt_at} /></span>`
+            : null
+        }`;
+    },
+  },
+  textColumn("attempts", "Attempts", 1, ({ attempts }) => `${attempts}`),
+  textColumn("answer", "Answer", 3, ({ status, message }) =>
+    [status, message].filter((each) => each !== null).join(" "),
+  ),
+];
+
+function One({ id }: { id: string }) {
+  const own = slug.value ?? "";
+  const path = org(own, `webhooks/${encodeURIComponent(id)}/`);
+  const { data: webhook, error } = useResource<Webhook>(path);
+  const [asked, ask] = useState<"edit" | "delete" | undefined>(undefined);
+  const close = () => ask(undefined);
+  const all = pathOf(own, "webhooks");
+  if (error?.status === 404)
+    return html`<${Empty} text="There is no such webhook. It may have been deleted."
+      ><a href=${all}>All webhooks</a><//
+    >`;
+  if (webhook === undefined)
+    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+  return html`<p><a href=${all}>Webhooks</a></p>
+    <h1 class="long"><bdi>${webhook.url}</bdi></h1>
+    <p>Events: <bdi>${eventsOf(webhook.events)}</bdi></p>
+    <div class="actions">
+      <button type="button" onClick=${() => ask("edit")}>Edit</button>
+      <button type="button" class="danger" onClick=${() => ask("delete")}>Delete</button>
+    </div>
+    <h2>Deliveries of the last 30 days</h2>
+    <${List}
+      label="Deliveries"
+      path=${`${path}deliveries/`}
+      columns=${columns}
+      keyOf=${(delivery: Delivery) => delivery.id}
+      isReversed=${true}
+      empty="None yet. The next event makes one."
+      command=${`agent admin webhook deliveries ${own} ${webhook.id}`}
+    />
+    ${asked === "edit" ? html`<${Edit} webhook=${webhook} close=${close} />` : null}
+    ${
+      asked === "delete"
+        ? html`<${Confirm}
+            title="Delete the webhook?"
+            action="Delete the webhook"
+            effect=${html`<p>Deliveries that wait are not sent. A new webhook has another secret.</p>
+              <${FromTerminal}
+                command=${`agent admin webhook delete ${own} ${webhook.id}`}
+                call=${`DELETE ${path}`}
+              />`}
+            run=${async () => {
+              await send("DELETE", path);
+              go(all);
+            }}
+            close=${close}
+          />`
+        : null
+    }`;
+}

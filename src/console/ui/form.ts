@@ -1,0 +1,96 @@
+// What forms share: one request at a time, its failure, and fields that hold texts.
+
+import type { VNode } from "preact";
+import { useState } from "preact/hooks";
+import { ApiError } from "../api.ts";
+import { html } from "../html.ts";
+import { Failure, Field, valueOf } from "./parts.ts";
+
+export type Action = {
+  error: ApiError | undefined;
+  isRunning: boolean;
+  /** Runs once; a failure of the control plane is kept in `error`. */
+  run(): Promise<void>;
+  /** The handler of a form. */
+  submit(event: Event): void;
+};
+
+export function useAction(work: () => Promise<unknown>): Action {
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const [isRunning, runs] = useState(false);
+  const run = async () => {
+    runs(true);
+    fail(undefined);
+    try {
+      await work();
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      fail(failure);
+    } finally {
+      runs(false);
+    }
+  };
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void run();
+  };
+  return { error, isRunning, run, submit };
+}
+
+/** The failure of a form, unless each of its sentences stands beside a field of `shown`. */
+export function FormFailure({
+  error,
+  shown = [],
+}: {
+  error: ApiError | undefined;
+  shown?: readonly string[];
+}) {
+  if (error === undefined) return null;
+  const fields = Object.keys(error.fields);
+  if (fields.length > 0 && fields.every((field) => shown.includes(field))) return null;
+  return html`<${Failure} error=${error} />`;
+}
+
+type TextProps = {
+  label: string;
+  help?: string;
+  errors?: readonly string[] | undefined;
+  value: string;
+  set(text: string): void;
+  /** Attributes of the control: type, name, autocomplete and the like. */
+  control?: Readonly<Record<string, unknown>>;
+};
+
+export function Text({ label, help, errors, value, set, control = {} }: TextProps): VNode {
+  return html`<${Field} label=${label} help=${help} errors=${errors}>
+    <input ...${control} value=${value} onInput=${(event: Event) => set(valueOf(event))} />
+  <//>`;
+}
+
+/** One of a few: `choices` are pairs of value and words. */
+type ChoiceProps = Omit<TextProps, "control"> & { choices: readonly (readonly [string, string])[] };
+
+export function Choice({ label, help, errors, value, set, choices }: ChoiceProps): VNode {
+  return html`<${Field} label=${label} help=${help} errors=${errors}>
+    <select value=${value} onChange=${(event: Event) => set(valueOf(event))}>
+      ${choices.map(([key, words]) => html`<option key=${key} value=${key}>${words}</option>`)}
+    </select>
+  <//>`;
+}
+
+type CheckProps = { label: string; checked: boolean; disabled?: boolean; set(isOn: boolean): void };
+
+export function Check({ label, checked, disabled = false, set }: CheckProps): VNode {
+  const change = ({ target }: Event) => set(target instanceof HTMLInputElement && target.checked);
+  return html`<label class="check">
+    <input type="checkbox" checked=${checked} disabled=${disabled} onChange=${change} /> <span>${label}</span>
+  </label>`;
+}
+
+/** "a, b" as a list without empty parts. */
+export function partsOf(text: string): string[] {
+  return text
+    .split(",")
+    .map((part) => part.trim())
+    .filter((part) => part !== "");
+}

@@ -1,0 +1,103 @@
+// A list of an organization's objects: search and order in the address, export, and the same from the terminal.
+
+import type { ComponentChildren } from "preact";
+import { html } from "../html.ts";
+import { useList } from "../resource.ts";
+import { query, setQuery } from "../router.ts";
+import { Empty, Failure, FromTerminal, Loading, valueOf } from "./parts.ts";
+import { download, ordered, Rows, toCsv, type Column } from "./rows.ts";
+
+type ListProps<T> = {
+  label: string;
+  /** Of the API, without a query. */
+  path: string;
+  columns: readonly Column<T>[];
+  keyOf(item: T): number;
+  linkOf?(item: T): string;
+  /** What belongs here. */
+  empty: string;
+  command: string;
+  /** The newest first, where the API gives the oldest first. */
+  isReversed?: boolean;
+  /** Begins the words of the query, where a page has several lists. */
+  part?: string;
+  /** Buttons beside the search. */
+  children?: ComponentChildren;
+};
+
+export function List<T>(props: ListProps<T>) {
+  const {
+    label,
+    path,
+    columns,
+    keyOf,
+    linkOf,
+    empty,
+    command,
+    isReversed = false,
+    part = "",
+    children,
+  } = props;
+  const { data, error } = useList<T>(`${path}?page_size=1000`);
+  if (data === undefined)
+    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+  const search = query.value.get(`${part}search`) ?? "";
+  const order = query.value.get(`${part}order`) ?? "";
+  const words = search.toLowerCase().split(/\s+/);
+  const found = (isReversed ? data.toReversed() : data).filter((item) => {
+    const line = columns
+      .map(({ text }) => text(item))
+      .join(" ")
+      .toLowerCase();
+    return words.every((word) => line.includes(word));
+  });
+  const shown = ordered(found, columns, order);
+  const rows = html`<${Rows}
+    label=${label}
+    items=${shown}
+    columns=${columns}
+    keyOf=${keyOf}
+    linkOf=${linkOf}
+    order=${order}
+    setOrder=${(next: string) => setQuery({ [`${part}order`]: next })}
+  />`;
+  return html`<div class="tools">
+      <input
+        type="search"
+        aria-label=${`Search ${label.toLowerCase()}`}
+        placeholder="Search"
+        value=${search}
+        onInput=${(event: Event) => setQuery({ [`${part}search`]: valueOf(event) })}
+      />
+      ${children}
+      <button
+        type="button"
+        onClick=${() => download(`${label.toLowerCase().replaceAll(" ", "-")}.csv`, toCsv(shown, columns))}
+      >
+        Export CSV
+      </button>
+    </div>
+    ${
+      shown.length > 0
+        ? html`<div class="wide"><div class="least">${rows}</div></div>`
+        : html`<${Empty} text=${data.length === 0 ? empty : "Nothing has all these words."} />`
+    }
+    <${FromTerminal} command=${command} call=${`GET ${path}`} />`;
+}
+
+/** A column of texts that somebody chose. */
+export function textColumn<T>(
+  key: string,
+  title: string,
+  width: number,
+  text: (item: T) => string,
+): Column<T> {
+  return {
+    key,
+    title,
+    width,
+    text,
+    cell: (item) => html`<bdi title=${text(item)}>${text(item)}</bdi>`,
+    compare: (a, b) => text(a).localeCompare(text(b)),
+  };
+}

@@ -1,0 +1,213 @@
+// The console's pages for people, tokens, webhooks, certificates and settings, in a real browser.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { join } from "node:path";
+import axe from "axe-core";
+import type { Page } from "playwright-core";
+import { agentJson, buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
+import { startConsoleBrowser, type ConsoleBrowser } from "../support/console.ts";
+import { placesBelow } from "../support/daemon.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+buildAgent();
+const password = "correct horse battery";
+const [owner, guest] = ["owner@example.org", "guest@example.org"];
+const limitMs = 120_000;
+
+describe("the organization in the console", () => {
+  const directory = temporaryDirectory();
+  const data = join(directory.path, "data");
+  const received: string[] = [];
+  const receiver = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    async fetch(request) {
+      received.push(await request.text());
+      return new Response("thanks");
+    },
+  });
+  let plane: ControlPlane;
+  let browser: ConsoleBrowser;
+  let page: Page;
+
+  const admin = async (args: readonly string[], input = "") => {
+    const { status, stdout, stderr } = await runAgent(["admin", ...args, "--data-dir", data], { input });
+    if (status !== 0) throw new Error(`agent admin ${args.join(" ")}: exit ${status}\n${stdout}${stderr}`);
+  };
+  const adminJson = (args: readonly string[]) => agentJson(["admin", ...args, "--data-dir", data]);
+  const button = (name: string | RegExp, exact = false) => page.getByRole("button", { name, exact });
+  const open = async (title: string) => {
+    await page.getByRole("navigation").getByRole("link", { name: title }).click();
+    await page.getByRole("heading", { level: 1, name: title }).waitFor();
+  };
+  const row = (text: string) => page.getByRole("row").filter({ hasText: text });
+  const shownOnce = () => page.locator("dialog > .line code").innerText();
+
+  beforeAll(async () => {
+    await admin(["user", "create", owner, "--password-file", "-"], password);
+    await admin(["org", "create", "acme", "--network", "10.77.0.0/16", "--owner", owner]);
+    plane = await startControlPlane(data, ["--webhook-allow", "127.0.0.0/8"]);
+    browser = await startConsoleBrowser();
+    ({ page } = await browser.open());
+    await page.goto(`${plane.url}/console/acme/`);
+    await page.getByLabel("E-mail").fill(owner);
+    await page.getByLabel("Password").fill(password);
+    await button("Sign in", true).click();
+    await page.getByRole("heading", { name: "Overview" }).waitFor();
+  }, limitMs);
+  afterAll(async () => {
+    await browser[Symbol.asyncDispose]();
+    await plane.stop();
+    await receiver.stop(true);
+    directory[Symbol.dispose]();
+  });
+
+  test(
+    "an invitation's link makes a member, whose role changes, and who is removed",
+    async () => {
+      await open("People");
+      await button("Invite").click();
+      await page.getByLabel("E-mail").fill(guest);
+      await page.getByRole("dialog").getByRole("button", { name: "Invite" }).click();
+      const secret = new URL(await shownOnce()).hash.slice(1);
+      await button("Done").click();
+      await row(guest).getByText("invited").waitFor();
+      const joined = await fetch(`${plane.url}/api/join/`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ secret, password }),
+      });
+      expect(joined.status).toBe(200);
+      await button(`Role of ${guest}`).click();
+      await page.getByRole("combobox", { name: "Role" }).selectOption("admin");
+      await button("Change the role").click();
+      await row(guest).getByText("admin").waitFor();
+      await button(`Remove ${guest}`).click();
+      await page
+        .getByRole("dialog")
+        .getByRole("button", { name: `Remove ${guest}` })
+        .click();
+      await row(guest).waitFor({ state: "detached" });
+      expect(await adminJson(["member", "list", "acme"])).toMatchObject({ members: [{ email: owner }] });
+    },
+    limitMs,
+  );
+
+  test(
+    "a service token is shown once, works, and is refused after it was revoked",
+    async () => {
+      await open("Tokens");
+      await button("Create a service token").click();
+      await page.getByLabel("Name").fill("ci");
+      await button("Create the token").click();
+      const token = await shownOnce();
+      const status = async () => {
+        const headers = { Authorization: `Bearer ${token}` };
+        return (await fetch(`${plane.url}/api/org/acme/nodes/`, { headers })).status;
+      };
+      expect(await status()).toBe(200);
+      await button("I have kept it").click();
+      await button("Revoke ci").click();
+      await page.getByRole("dialog").getByRole("button", { name: "Revoke ci" }).click();
+      await row("ci").waitFor({ state: "detached" });
+      expect(await status()).toBe(401);
+    },
+    limitMs,
+  );
+
+  test(
+    "a webhook is created, its deliveries are listed, and it is deleted",
+    async () => {
+      await open("Webhooks");
+      await button("Create a webhook").click();
+      await page.getByLabel("URL").fill(`http://127.0.0.1:${receiver.port}/hook`);
+      await page.getByLabel("Events").fill("no.such.event");
+      await button("Create the webhook").click();
+      await page.getByText("This event type does not exist.").waitFor();
+      await page.getByLabel("Events").fill("node.created");
+      await button("Create the webhook").click();
+      await button("I have kept it").click();
+      await admin(["node", "create", "acme", "beta"]);
+      while (received.length === 0) await Bun.sleep(20);
+      await page.getByRole("link", { name: /\/hook/ }).click();
+      // A delivery is no event of the organization: the page reads it again after 20 seconds.
+      await page.getByText("delivered").first().waitFor({ timeout: 30_000 });
+      expect(received.join()).toContain("beta");
+      await button("Delete", true).click();
+      await button("Delete the webhook").click();
+      await page.getByText("A webhook sends events").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "a rotation says which machine it waits for, pauses, and is rolled back",
+    async () => {
+      const token = (await adminJson(["token", "create", "acme"])) as { token: string };
+      const places = placesBelow(join(directory.path, "node"), "/usr/bin/nebula");
+      const target = ["--api-base", plane.url, "--org-slug", "acme", "--node-name", "web-1"];
+      const how = ["--registration-token-file", "-", "--mode", "desktop", "--no-start"];
+      const joined = await runAgent(["register", ...target, ...how, ...places.flags], { input: token.token });
+      expect(joined.status).toBe(0);
+      await open("Certificates");
+      await button("Start a rotation").click();
+      await button("Start the rotation").click();
+      await page.getByText("Step 1 of 3").waitFor();
+      await page.getByRole("link", { name: "web-1" }).waitFor();
+      await button("Pause").click();
+      await page.getByRole("dialog").getByRole("button", { name: "Pause" }).click();
+      await page.getByText("It is paused.").waitFor();
+      expect(await adminJson(["ca", "show", "acme"])).toMatchObject({ rotation: { paused: true } });
+      await button("Roll back").click();
+      await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+    },
+    limitMs,
+  );
+
+  test(
+    "settings are saved, and deletion waits for the name",
+    async () => {
+      await open("Settings");
+      await page.getByRole("textbox", { name: "Name" }).fill("Acme & <Sons>");
+      await page.getByLabel(/names of all machines/).check();
+      await button("Save").click();
+      await page.getByRole("link", { name: "Acme & <Sons>" }).waitFor();
+      expect(await adminJson(["org", "show", "acme"])).toMatchObject({
+        name: "Acme & <Sons>",
+        names_to_all: true,
+      });
+      await button("Delete acme").click();
+      expect(await button(/Delete acme and revoke/).isDisabled()).toBe(true);
+      await button("Cancel").click();
+    },
+    limitMs,
+  );
+
+  test.each(["light", "dark"] as const)(
+    "the pages are accessible and fit a phone, %s",
+    async (colorScheme) => {
+      await page.emulateMedia({ colorScheme });
+      await admin(["webhook", "create", "acme", `http://127.0.0.1:${receiver.port}/${colorScheme}`]);
+      for (const path of ["people/", "tokens/", "webhooks/", "certificates/", "settings/"]) {
+        await page.setViewportSize({ width: 360, height: 740 });
+        await page.goto(`${plane.url}/console/acme/${path}`);
+        await page.getByRole("heading", { level: 1 }).waitFor();
+        await page.getByText("From the terminal").first().waitFor();
+        const overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
+        expect([path, Number(overflow)]).toEqual([path, 0]);
+        await page.setViewportSize({ width: 1280, height: 800 });
+        const found = await page.evaluate(`(async () => {
+          ${axe.source};
+          return (await axe.run()).violations.map(({ id, nodes }) => id + ": " + nodes.map(({ html }) => html).join(" "));
+        })()`);
+        expect([path, found]).toEqual([path, []]);
+      }
+    },
+    limitMs,
+  );
+
+  test("no page complained", () => {
+    browser.expectQuiet();
+  });
+});
