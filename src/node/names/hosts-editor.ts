@@ -66,7 +66,7 @@ export function makeHostsEditor(
         const text = readAll(fd);
         const base = lateText(text) ?? text;
         // An empty file is one that a program is about to write: without this, its entries would be lost.
-        if (base === "") return "later";
+        if (base === "") return lines(new Set()).length === 0 ? "same" : "later";
         const next = withBlock(base, lines(namesIn(splitHosts(base).rest)));
         if (next === text) {
           forget();

@@ -73,6 +73,7 @@ describe.skipIf(process.platform !== "linux")("the hosts file", () => {
     truncateSync(path);
     settle();
     expect(editor.put(names)).toBe("later");
+    expect(editor.put(() => [])).toBe("same");
     expect(read()).toBe("");
   });
 

@@ -1,7 +1,7 @@
 // The service's loop with real files, and what `agent names` and the doctor say of them.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { cpSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { examineNames } from "../../../src/node/doctor/names.ts";
 import { writeHosts } from "../../../src/node/files/hosts.ts";
@@ -94,6 +94,13 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     const { names, without } = readMachineNames(configRoot);
     expect(names).toEqual([]);
     expect(without).toHaveLength(1);
+  });
+
+  test("of an organization whose domain clouds or container engines use are left out, with the reason", () => {
+    cpSync(organization.directory, join(configRoot, "google"), { recursive: true });
+    const { names, without } = readMachineNames(configRoot);
+    expect(names.map(({ slug }) => slug)).toEqual([organization.slug]);
+    expect(without).toEqual([{ slug: "google", reason: "other software uses names below google.internal" }]);
   });
 
   test("are cleared also while another program has just written the file", async () => {
