@@ -60,15 +60,21 @@ export function makeNamesStep(
   let { names }: MachineNames = { names: [], without: [] };
   let isNew = false;
   let writes = 0;
+  /** The hosts file at the last look at which it was right: without a change, it need not be read again. */
+  let calm: string | undefined;
   return {
     run() {
       const state = stateOf(configRoot);
+      const before = markOf(path);
+      if (state === seen && before === calm) return "same";
       if (state !== seen) {
         ({ names } = readMachineNames(configRoot));
         seen = state;
         isNew = true;
+        calm = undefined;
       }
       const done = editor.put((taken) => hostsLines(names, taken).lines);
+      calm = done === "same" ? before : undefined;
       if (done === "later") return done;
       writes = done === "same" || isNew ? 0 : writes + 1;
       isNew = false;

@@ -1,7 +1,7 @@
 // The service's loop with real files, and what `agent names` and the doctor say of them.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { cpSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { cpSync, linkSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { examineNames } from "../../../src/node/doctor/names.ts";
 import { writeHosts } from "../../../src/node/files/hosts.ts";
@@ -76,6 +76,21 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     rmSync(organization.directory, { recursive: true });
     run();
     expect(read()).toBe(usual);
+    service.close();
+  });
+
+  test("are written after a failure, though the hosts file has not changed since", () => {
+    const service = step();
+    expect(service.run()).toBe("written");
+    settle();
+    expect([service.run(), service.run()]).toEqual(["same", "same"]);
+    const second = join(directory.path, "second");
+    linkSync(path, second);
+    name("gamma");
+    expect(() => service.run()).toThrow("hard link");
+    rmSync(second);
+    expect(service.run()).toBe("written");
+    expect(read()).toContain("gamma");
     service.close();
   });
 
