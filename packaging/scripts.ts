@@ -5,9 +5,9 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../src/brand.ts";
 import { controlUnit } from "../src/platform/control-unit.ts";
-import { authTimer, authUnit, daemonUnit } from "../src/platform/systemd.ts";
+import { authTimer, authUnit, daemonUnit, namesUnit } from "../src/platform/systemd.ts";
 
-const ours = `${daemonUnit} ${authTimer} ${authUnit} '${brand.id}@*.service' ${controlUnit}`;
+const ours = `${namesUnit} ${daemonUnit} ${authTimer} ${authUnit} '${brand.id}@*.service' ${controlUnit}`;
 
 const underSystemd = "[ -d /run/systemd/system ]";
 
@@ -22,6 +22,7 @@ fi`;
 
 const stop = `if ${underSystemd}; then
 	systemctl stop ${ours} >/dev/null 2>&1 || true
+	if [ -e /etc/systemd/system/${namesUnit} ]; then ${brand.executable} names --clear >/dev/null 2>&1 || true; fi
 fi`;
 
 const forget = `if ${underSystemd}; then

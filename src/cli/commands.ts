@@ -75,6 +75,10 @@ export const sections: readonly Section[] = [
         { description: "Say which node has a name or an overlay address" },
         async () => (await import("./whois.ts")).command,
       ),
+      names: lazyCommand(
+        { description: "Show the names of nodes, and let programs of this machine find them (Linux)" },
+        async () => (await import("./names.ts")).command,
+      ),
       start: lazyCommand(
         { description: "Start the overlay of an organization" },
         async () => (await teamCommands()).start,

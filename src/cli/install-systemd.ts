@@ -36,7 +36,13 @@ export const command: Implementation = {
       const { requireEngine } = await import("../node/engine/overlay.ts");
       requireEngine(settings, system);
     }
+    const hadNames = services.areNamesOn();
     await applyChanges(changes, system);
+    if (hadNames && !services.areNamesOn()) {
+      // systemd does not clear them if it stops the unit between a crash and the restart.
+      const { clearNames, hostsFile } = await import("../node/names/keep-names.ts");
+      await clearNames({ path: hostsFile }, system);
+    }
     reportFiles(steps, output);
   },
 };

@@ -35,6 +35,7 @@ export const placesForSystemd = <T extends DaemonPlaces>(places: T, system: Mach
 export const daemonUnit = `${brand.id}.service`;
 export const authTimer = `${brand.id}-auth.timer`;
 export const authUnit = `${brand.id}-auth.service`;
+export const namesUnit = `${brand.id}-names.service`;
 export const templateUnit = `${brand.id}@.service`;
 export const engineUnit = (slug: string): string => `${brand.id}@${slug}.service`;
 
@@ -321,7 +322,7 @@ export function systemdRemoval(
   const instances = teams.filter(({ mode }) => mode === "server").map((team) => engineUnit(team.slug));
   const units = [
     ...(known.has(templateUnit) ? instances : []),
-    ...[guardUnit, authTimer, daemonUnit].filter((name) => known.has(name)),
+    ...[guardUnit, authTimer, daemonUnit, namesUnit].filter((name) => known.has(name)),
   ];
   return [
     ...(units.length === 0 ? [] : [systemctl("disable", "--now", ...units)]),
@@ -333,9 +334,17 @@ export function systemdRemoval(
 }
 
 /** All unit files of the product. */
-export const unitFiles: readonly string[] = [guardUnit, templateUnit, authUnit, authTimer, daemonUnit];
+export const unitFiles: readonly string[] = [
+  guardUnit,
+  templateUnit,
+  authUnit,
+  authTimer,
+  daemonUnit,
+  namesUnit,
+];
 
-function systemctl(...words: string[]): Change {
+/** A change that runs systemctl. */
+export function systemctl(...words: string[]): Change {
   return { change: "run", argv: systemctlCommand(...words) };
 }
 

@@ -4,6 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { applyChanges, planChanges } from "../../src/platform/apply.ts";
+import { namesInstallation, namesRemoval, namesService } from "../../src/platform/systemd-names.ts";
 import {
   engineUnit,
   guardService,
@@ -35,6 +36,7 @@ function writeUnits(directory: string, changed: Partial<UnitPlaces> = {}): strin
   const files = new Map(systemdUnits(both, { ...places, ...changed }).files);
   const template = files.get("overlay-agent@.service") ?? "";
   files.set(engineUnit("acme-2"), template);
+  files.set("overlay-agent-names.service", namesService({ ...places, ...changed }));
   files.set("overlay-agent-guard.service", guardService("/usr/bin/true", places.stateDb));
   for (const [name, text] of files) writeFileSync(join(directory, name), text);
   return [...files.keys()].filter((name) => !name.includes("@.")).map((name) => join(directory, name));
@@ -216,6 +218,19 @@ describe("plans", () => {
       "stop overlay-agent-auth.service",
     ]);
     expect(systemdRemoval(undefined, both, { files: new Map(), packaged: new Map() })).toEqual([]);
+  });
+
+  test("names: installed once, restarted only after a change, removed with all units", () => {
+    const fresh = namesInstallation(places, nothing);
+    expect(argvs(fresh)).toEqual(["daemon-reload", "enable --now overlay-agent-names.service"]);
+    const files = new Map([["overlay-agent-names.service", namesService(places)]]);
+    expect(argvs(namesInstallation(places, { files }))).toEqual(["enable --now overlay-agent-names.service"]);
+    const moved = namesInstallation({ ...places, configRoot: "/srv/agent" }, { files });
+    expect(argvs(moved).at(-1)).toBe("try-restart overlay-agent-names.service");
+    const removal = ["disable --now overlay-agent-names.service", "daemon-reload"];
+    expect(argvs(namesRemoval({ files }))).toEqual(removal);
+    expect(argvs(systemdRemoval(undefined, both, { files, packaged: new Map() }))).toEqual(removal);
+    expect(namesRemoval(nothing)).toEqual([]);
   });
 
   test("a plan changes nothing; after applying it, everything is the same", async () => {

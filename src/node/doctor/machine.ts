@@ -15,6 +15,8 @@ import { isInstalled } from "../enroll/install-tap.ts";
 import { keyringState } from "../files/keyring.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { planServices, readModes, type ServiceSettings } from "../enroll/services.ts";
+import { hostsFile } from "../names/keep-names.ts";
+import { examineNames } from "./names.ts";
 import { asRoot, fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
 const run = brand.executable;
@@ -28,6 +30,7 @@ export function examineMachine(settings: ServiceSettings, system: System): Promi
     runCheck("disk", undefined, () => disk(settings)),
     runCheck("keyring", undefined, () => keyring(system)),
     runCheck("units", undefined, () => units(settings, system)),
+    runCheck("names", undefined, () => names(settings, system)),
   ]);
 }
 
@@ -105,6 +108,11 @@ async function keyring(system: System): Promise<Finding> {
         "Unlock the keyring",
       );
   }
+}
+
+function names({ configRoot }: ServiceSettings, system: System): Finding | Promise<Finding> {
+  if (!isLinux(system)) return skipped("names for programs exist on Linux only");
+  return examineNames({ configRoot, path: hostsFile }, system);
 }
 
 function units(settings: ServiceSettings, system: System): Finding {

@@ -13,6 +13,7 @@ import { privilegeHint } from "../../platform/privilege.ts";
 import { copyCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
 import {
+  namesUnit,
   packagedUnitDirectory,
   placesForSystemd,
   systemctlCommand,
@@ -27,6 +28,7 @@ import {
   type Team,
   type UnitPlaces,
 } from "../../platform/systemd.ts";
+import { namesInstallation, namesRemoval } from "../../platform/systemd-names.ts";
 import { taskInstallation, taskRestart } from "../../platform/windows-task.ts";
 import type { System } from "../../system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
@@ -58,7 +60,11 @@ export function planSystemdServices(
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
 ): Change[] {
-  return systemdInstallation(teams, unitPlaces(settings, system), systemdState());
+  const state = systemdState();
+  const places = unitPlaces(settings, system);
+  // Names are switched on by their own command. Here their unit is only kept up to date.
+  const names = state.files.has(namesUnit) ? namesInstallation(places, state) : [];
+  return [...systemdInstallation(teams, places, state), ...names];
 }
 
 /**
@@ -87,6 +93,22 @@ export function planUnitEngine(
 /** The changes that remove one organization from systemd, or, without a slug, all units. */
 export function planSystemdRemoval(slug: string | undefined, settings: ServiceSettings): Change[] {
   return systemdRemoval(slug, readModes(settings.configRoot), systemdState());
+}
+
+/** The changes that switch names for the programs of this machine on. */
+export function planNames(
+  settings: ServiceSettings,
+  system: Pick<System, "platform" | "env" | "executable">,
+): Change[] {
+  return namesInstallation(unitPlaces(settings, system), systemdState());
+}
+
+export function planNamesRemoval(): Change[] {
+  return namesRemoval(systemdState());
+}
+
+export function areNamesOn(): boolean {
+  return systemdState().files.has(namesUnit);
 }
 
 /** Throws if units cannot be installed, with what to do instead. */

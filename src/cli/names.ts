@@ -1,0 +1,190 @@
+// `agent names [NAME]`: what a name is and where programs get its address from; switches names in /etc/hosts on and off.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { Context, Implementation } from "./command.ts";
+
+const run = brand.executable;
+
+export const command: Implementation = {
+  notes:
+    "Names are off until --on: it installs a service that keeps the names in a marked block of /etc/hosts, at most 1,000.\n" +
+    "The rest of the file stays as it is. Exit status 1 with NAME: programs do not get the address of this name.",
+  args: {
+    NAME: {
+      type: "positional",
+      description: "A node's name, a full name or an overlay address (default: list all)",
+      required: false,
+    },
+    on: {
+      type: "boolean",
+      description: "Let programs of this machine find the names: install and start the service",
+    },
+    off: {
+      type: "boolean",
+      description: "Stop and remove the service, and remove the names from /etc/hosts",
+    },
+    run: {
+      type: "boolean",
+      description: "Keep the names in /etc/hosts until the end (used by the systemd unit)",
+    },
+    clear: { type: "boolean", description: "Remove the names from /etc/hosts (used by the systemd unit)" },
+  },
+  examples: [`${run} names`, `${run} names beta`, `sudo ${run} names --on`, `sudo ${run} names --off`],
+  async run(context) {
+    const { values, words } = context;
+    const asked = (["on", "off", "run", "clear"] as const).filter((each) => values.on(each));
+    const [verb] = asked;
+    if (asked.length > 1 || (verb !== undefined && words.length > 0))
+      throw new AppError("usage", "Give NAME, or one of --on, --off, --run and --clear");
+    if (verb === undefined) return words[0] === undefined ? list(context) : show(words[0], context);
+    const { isLinux } = await import("../platform/privilege.ts");
+    if (!isLinux(context.system)) {
+      throw new AppError("failed", "Names for programs exist on Linux only", {
+        hint: `\`${run} names\` shows the addresses; hosts.json has them for other programs.`,
+      });
+    }
+    return { on, off, run: keep, clear }[verb](context);
+  },
+};
+
+async function on({ settings, system, output }: Context): Promise<void> {
+  const services = await import("../node/enroll/services.ts");
+  const { applyChanges, planChanges } = await import("../platform/apply.ts");
+  if (!settings.dryRun) {
+    services.requireSystemd(system);
+    services.refuseUnsafe(system.executable, "executable", system);
+  }
+  const changes = services.planNames(settings, system);
+  if (settings.dryRun) return output.plan(planChanges(changes));
+  const { hostsFile, refuseForeignHosts } = await import("../node/names/keep-names.ts");
+  // First the check: a service that can only fail must not be installed.
+  refuseForeignHosts(hostsFile);
+  await applyChanges(changes, system);
+  output.result({ names: "on" }, `Names are on: ${hostsFile} gets them within two seconds\n`);
+}
+
+async function off({ settings, system, output, ...context }: Context): Promise<void> {
+  const services = await import("../node/enroll/services.ts");
+  const { applyChanges, planChanges } = await import("../platform/apply.ts");
+  const changes = services.planNamesRemoval();
+  if (settings.dryRun) return output.plan(planChanges(changes));
+  services.requireRoot(system);
+  await applyChanges(changes, system);
+  // Again, because the service could not say what kept it from removing them.
+  await clear({ ...context, settings, system, output });
+}
+
+async function keep({ settings, system, log }: Context): Promise<void> {
+  const { requireRoot } = await import("../node/enroll/services.ts");
+  const { hostsFile, keepNames } = await import("../node/names/keep-names.ts");
+  requireRoot(system);
+  await keepNames({ configRoot: settings.configRoot, path: hostsFile }, { system, log });
+}
+
+async function clear({ system, output }: Context): Promise<void> {
+  const { requireRoot } = await import("../node/enroll/services.ts");
+  const { clearNames, hostsFile } = await import("../node/names/keep-names.ts");
+  requireRoot(system);
+  if ((await clearNames({ path: hostsFile }, system)) === "later") {
+    throw new AppError(
+      "failed",
+      `Another program changes ${hostsFile} all the time: its names could not be removed`,
+      {
+        hint: `Run \`${run} names --clear\` again later.`,
+      },
+    );
+  }
+  output.result({ names: "off" }, `Names are off: ${hostsFile} holds none\n`);
+}
+
+async function readState({ settings }: Context) {
+  const { readNamesState } = await import("../node/names/look.ts");
+  const { hostsFile } = await import("../node/names/keep-names.ts");
+  return readNamesState(settings.configRoot, hostsFile);
+}
+
+async function list(context: Context): Promise<void> {
+  const { output } = context;
+  const state = await readState(context);
+  const { areNamesOn } = await import("../node/enroll/services.ts");
+  const isOn = areNamesOn();
+  output.list(
+    {
+      on: isOn,
+      in_hosts_file: state.block?.length ?? 0,
+      left_out: state.leftOut,
+      names: state.names.map(({ names, addresses, slug, node, kind }) => ({
+        team: slug,
+        node,
+        kind,
+        names,
+        addresses,
+      })),
+      without: state.without.map(({ slug, reason }) => ({ team: slug, reason })),
+    },
+    {
+      columns: ["NAME", "ADDRESS", "KIND", "NODE", "ORGANIZATION"],
+      rows: state.names.map(({ names, addresses, slug, node, kind }) => [
+        names.join(", "),
+        addresses.join(", "),
+        kind,
+        node,
+        slug,
+      ]),
+      none: "This machine knows no names",
+    },
+  );
+  for (const { slug, reason } of state.without) output.say(`No names of ${slug}: ${reason}`);
+  if (state.fault !== undefined) output.say(`/etc/hosts: ${state.fault}`);
+  if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
+}
+
+const sources = {
+  block: `/etc/hosts, the block of ${brand.id}`,
+  hosts: "/etc/hosts, a line outside the block",
+  dns: "a name server, or another source of /etc/nsswitch.conf",
+  none: "none: programs do not find this name",
+};
+
+async function show(text: string, context: Context): Promise<number> {
+  const { system, output } = context;
+  const { agrees, askSystem, findNames } = await import("../node/names/look.ts");
+  const state = await readState(context);
+  const found = findNames(state.names, text);
+  if (found.length === 0) {
+    throw new AppError("not_found", `No organization of this machine has the name "${text}"`, {
+      hint: `\`${run} names\` lists the names that this node may see.`,
+    });
+  }
+  const seen = [];
+  for (const each of found) {
+    const name = each.names[0] ?? "";
+    const answer = await askSystem(name, state, system);
+    seen.push({ each, name, answer, ok: agrees(each, answer) });
+  }
+  const rows = seen.map(({ each, name, answer }): [string, string][] => [
+    ["name", [name, ...each.names.slice(1)].join(", ")],
+    ["organization", each.slug],
+    [each.kind === "alias" ? "alias of" : each.kind, each.node],
+    ["address", each.addresses.join(", ")],
+    ["programs get", answer.answers.join(", ") || "nothing"],
+    ["from", sources[answer.source]],
+  ]);
+  output.result(
+    {
+      names: seen.map(({ each, answer, ok }) => ({
+        team: each.slug,
+        node: each.node,
+        kind: each.kind,
+        names: each.names,
+        addresses: each.addresses,
+        answers: answer.answers,
+        source: answer.source,
+        ok,
+      })),
+    },
+    rows.map((part) => part.map(([key, value]) => `${key.padEnd(14)}${value}\n`).join("")).join("\n"),
+  );
+  return seen.every(({ ok }) => ok) ? 0 : 1;
+}

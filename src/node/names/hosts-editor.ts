@@ -1,0 +1,181 @@
+// Puts the block of names into a hosts file, which belongs to the administrator and to other programs too. The file is
+// replaced by one rename, so a kill or a full disk leaves the old or the new file, never a part.
+
+import {
+  closeSync,
+  fstatSync,
+  lstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readSync,
+  rmSync,
+} from "node:fs";
+import type { BigIntStats } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { brand } from "../../brand.ts";
+import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
+import { syncDirectory, writeNewFile } from "../../files.ts";
+import { rename } from "../../platform/file-system.ts";
+import { namesIn, splitHosts, withBlock } from "./hosts-block.ts";
+
+/** Lists of blocked names in hosts files reach some megabytes. */
+const maxBytes = 32 * 1024 * 1024;
+/** A file that was changed this short a time ago may be half written: editors write in place. */
+const quietMs = 900;
+
+/** The lines of the block, given the names that other lines of the file have. */
+export type LinesFor = (taken: ReadonlySet<string>) => readonly string[];
+
+export type HostsEditor = {
+  /**
+   * `later`: another program has just changed the file, or is writing it; call again in a second. Throws if the file must
+   * not be changed.
+   */
+  put(lines: LinesFor): "same" | "written" | "later";
+  close(): void;
+};
+
+/** `owner`: the user that must own the file. */
+export function makeHostsEditor(
+  path: string,
+  { now, owner = 0 }: { now: () => number; owner?: number },
+): HostsEditor {
+  /** The file that the last call replaced, still open: a program that had opened it may have written to it afterwards. */
+  let former: { fd: number; mark: string; replacedBy: string } | undefined;
+  const forget = () => {
+    if (former !== undefined) closeSync(former.fd);
+    former = undefined;
+  };
+  /** What a program wrote to the former file after its replacement; undefined if nothing, or if the file changed since. */
+  const lateText = (present: string) =>
+    former === undefined ||
+    former.replacedBy !== present ||
+    markOf(fstatSync(former.fd, { bigint: true })) === former.mark
+      ? undefined
+      : readAll(former.fd);
+  removeLeftovers(path);
+  return {
+    put(lines) {
+      const fd = openHosts(path, owner);
+      let isKept = false;
+      try {
+        const found = fstatSync(fd, { bigint: true });
+        const age = now() - Number(found.mtimeMs);
+        if (age >= 0 && age < quietMs) return "later";
+        const text = readAll(fd);
+        const base = lateText(text) ?? text;
+        // An empty file is one that a program is about to write: without this, its entries would be lost.
+        if (base === "") return lines(new Set()).length === 0 ? "same" : "later";
+        const next = withBlock(base, lines(namesIn(splitHosts(base).rest)));
+        if (next === text) {
+          forget();
+          return "same";
+        }
+        if (!replace(path, next, found)) return "later";
+        forget();
+        former = { fd, mark: markOf(found), replacedBy: next };
+        isKept = true;
+        return "written";
+      } finally {
+        if (!isKept) closeSync(fd);
+      }
+    },
+    close: forget,
+  };
+}
+
+/** False if the file is no longer the one that was read. */
+function replace(path: string, text: string, found: BigIntStats): boolean {
+  const temporary = join(dirname(path), `${temporaryPrefix(path)}${process.pid}.tmp`);
+  try {
+    rmSync(temporary, { force: true });
+    const owner = { uid: Number(found.uid), gid: Number(found.gid) };
+    writeNewFile(temporary, Buffer.from(text, "latin1"), Number(found.mode & 0o7777n), owner);
+    const present = lstatSync(path, { bigint: true });
+    if (present.ino !== found.ino || present.ctimeNs !== found.ctimeNs) {
+      rmSync(temporary, { force: true });
+      return false;
+    }
+    rename(temporary, path);
+    syncDirectory(dirname(path));
+    return true;
+  } catch (error) {
+    rmSync(temporary, { force: true });
+    if (systemErrorCode(error) === "EBUSY") throw isMountPoint(path);
+    throw fromSystemError(`write ${path}`, error);
+  }
+}
+
+/** What a kill left. */
+function removeLeftovers(path: string): void {
+  const prefix = temporaryPrefix(path);
+  try {
+    for (const name of readdirSync(dirname(path))) {
+      if (name.startsWith(prefix)) rmSync(join(dirname(path), name), { force: true });
+    }
+  } catch (error) {
+    throw fromSystemError(`look for unfinished files beside ${path}`, error);
+  }
+}
+
+const temporaryPrefix = (path: string) => `.${basename(path)}.${brand.id}.`;
+
+/** Throws, with the reason, if the file must not be changed. The caller closes it. */
+export function openHosts(path: string, owner: number): number {
+  const refuse = (why: string) =>
+    new AppError("failed", `Names are not written to ${path}: ${why}`, {
+      hint: `\`${brand.executable} names --off\` ends the attempts; hosts.json has the names for other programs.`,
+    });
+  try {
+    const { uid, nlink, size, ...found } = statsOf(path);
+    if (found.isLink) throw refuse("it is a link");
+    if (!found.isFile) throw refuse("it is no file");
+    if (uid !== owner) throw refuse(`it belongs to the user ${uid}, not to ${owner === 0 ? "root" : owner}`);
+    if (nlink > 1) throw refuse("it has a second name, a hard link");
+    if (size > maxBytes) throw refuse(`it has more than ${maxBytes} bytes`);
+    if (mountPoints().has(path)) throw isMountPoint(path);
+    return openSync(path, "r");
+  } catch (error) {
+    throw fromSystemError(`read ${path}`, error);
+  }
+}
+
+function statsOf(path: string) {
+  const found = lstatSync(path);
+  const { uid, nlink, size } = found;
+  return { uid, nlink, size, isLink: found.isSymbolicLink(), isFile: found.isFile() };
+}
+
+function isMountPoint(path: string): AppError {
+  return new AppError("failed", `Names are not written to ${path}: it is a mount point, as in containers`, {
+    hint: "Give names to the container when it is started (--add-host), or use the network of the host.",
+  });
+}
+
+/** The fifth field of proc_pid_mountinfo(5), where a blank is \040. Empty without /proc. */
+function mountPoints(): Set<string> {
+  try {
+    const lines = readFileSync("/proc/self/mountinfo", "utf8").split("\n");
+    return new Set(lines.map((line) => (line.split(" ")[4] ?? "").replaceAll("\\040", " ")));
+  } catch {
+    // A rename onto a mount point fails anyway.
+    return new Set();
+  }
+}
+
+function markOf({ size, mtimeNs }: BigIntStats): string {
+  return `${size} ${mtimeNs}`;
+}
+
+function readAll(fd: number): string {
+  const parts: Buffer[] = [];
+  for (let at = 0; at <= maxBytes;) {
+    const part = Buffer.alloc(64 * 1024);
+    const count = readSync(fd, part, 0, part.length, at);
+    if (count === 0) break;
+    parts.push(part.subarray(0, count));
+    at += count;
+  }
+  return Buffer.concat(parts).toString("latin1");
+}

@@ -1,0 +1,74 @@
+// The unit that keeps names of nodes in /etc/hosts, and the changes that install and remove it. It is installed only by
+// `agent names --on`.
+
+import { brand } from "../brand.ts";
+import type { Change } from "./apply.ts";
+import {
+  commonSandbox,
+  namesUnit,
+  systemctl,
+  unitDirectory,
+  type SystemdState,
+  type UnitPlaces,
+} from "./systemd.ts";
+import { program, specifierFree, unit, word } from "./unit-file.ts";
+
+/**
+ * Keeps names in /etc/hosts (docs/names.md). It needs that directory for the rename, and no network. Names go when it
+ * ends, also by a crash.
+ */
+export function namesService(places: UnitPlaces): string {
+  const names = `${program(places.executable)} names`;
+  const root = ` --config-root ${word(places.configRoot)}`;
+  return unit(
+    {
+      Unit: [
+        ["Description", `${brand.title}: names of nodes in /etc/hosts`],
+        ["ConditionPathExists", specifierFree(places.executable)],
+        ["StartLimitIntervalSec", "0"],
+      ],
+      Service: [
+        ["Type", "exec"],
+        ["ExecStart", `${names} --run${root}`],
+        ["ExecStopPost", `-${names} --clear`],
+        ["Restart", "always"],
+        ["RestartSec", "1"],
+        ["TimeoutStopSec", "10"],
+        ["Environment", "DO_NOT_TRACK=1"],
+        ["UMask", "0077"],
+        // The new file gets the group of the former one.
+        ["CapabilityBoundingSet", "CAP_CHOWN"],
+        ["PrivateNetwork", "yes"],
+        ["PrivateDevices", "yes"],
+        ["ReadWritePaths", "/etc"],
+        ...commonSandbox,
+        ["SystemCallFilter", "@chown"],
+      ],
+      Install: [["WantedBy", "multi-user.target"]],
+    },
+    "names --on",
+  );
+}
+
+/** Switches names on. */
+export function namesInstallation(places: UnitPlaces, state: Pick<SystemdState, "files">): Change[] {
+  const content = namesService(places);
+  const present = state.files.get(namesUnit);
+  const isStale = present !== undefined && present !== content;
+  return [
+    { change: "file", path: `${unitDirectory}/${namesUnit}`, content, mode: 0o644 },
+    ...(present === content ? [] : [systemctl("daemon-reload")]),
+    systemctl("enable", "--now", namesUnit),
+    ...(isStale ? [systemctl("try-restart", namesUnit)] : []),
+  ];
+}
+
+/** Switches names off. */
+export function namesRemoval(state: Pick<SystemdState, "files">): Change[] {
+  if (!state.files.has(namesUnit)) return [];
+  return [
+    systemctl("disable", "--now", namesUnit),
+    { change: "remove", path: `${unitDirectory}/${namesUnit}` },
+    systemctl("daemon-reload"),
+  ];
+}

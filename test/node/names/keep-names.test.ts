@@ -1,0 +1,171 @@
+// The service's loop with real files, and what `agent names` and the doctor say of them.
+
+import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { cpSync, linkSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { examineNames } from "../../../src/node/doctor/names.ts";
+import { writeHosts } from "../../../src/node/files/hosts.ts";
+import type { Organization } from "../../../src/node/files/organizations.ts";
+import { clearNames, makeNamesStep } from "../../../src/node/names/keep-names.ts";
+import { agrees, askSystem, findNames, readNamesState } from "../../../src/node/names/look.ts";
+import { readMachineNames } from "../../../src/node/names/machine-names.ts";
+import { realSystem } from "../../../src/system.ts";
+import { makeNodeWorld, type NodeWorld } from "../../support/node.ts";
+import { temporaryDirectory } from "../../support/temporary.ts";
+
+const usual = "127.0.0.1 localhost\n";
+const owner = process.getuid?.() ?? 0;
+
+describe.skipIf(process.platform !== "linux")("names of a machine", () => {
+  let world: NodeWorld;
+  let organization: Organization;
+  let directory: ReturnType<typeof temporaryDirectory>;
+  let path: string;
+  let configRoot: string;
+  let ip: string;
+  const settle = () => utimesSync(path, new Date(Date.now() - 60_000), new Date(Date.now() - 60_000));
+  const foreign = (text: string) => {
+    writeFileSync(path, text);
+    settle();
+  };
+  const read = () => readFileSync(path, "latin1");
+  const name = (label: string) =>
+    writeHosts(organization.directory, {
+      schema: 1,
+      version: 1,
+      view: "all",
+      nodes: [{ id: 3, name: label, ip }],
+      aliases: [],
+    });
+  const step = () => makeNamesStep({ configRoot, path, owner }, { now: Date.now });
+
+  beforeEach(async () => {
+    world = await makeNodeWorld();
+    organization = await world.register();
+    directory = temporaryDirectory();
+    path = join(directory.path, "hosts");
+    configRoot = join(organization.directory, "..");
+    ip = organization.config.ip_address ?? "";
+    name("beta");
+    foreign(usual);
+  });
+  afterEach(async () => {
+    directory[Symbol.dispose]();
+    await world[Symbol.asyncDispose]();
+  });
+
+  test("follow a rename and a revocation, and are there again after a restore", () => {
+    const service = step();
+    const run = () => {
+      settle();
+      return service.run();
+    };
+    expect(run()).toBe("written");
+    expect(read()).toContain(`${ip} beta.${organization.slug}.internal\n`);
+    expect(run()).toBe("same");
+    name("gamma");
+    expect(run()).toBe("written");
+    expect(read()).toContain("gamma");
+    expect(read()).not.toContain("beta");
+    const note = join(organization.directory, "auth-revoked.json");
+    writeFileSync(note, "{}");
+    expect(run()).toBe("written");
+    expect(read()).toBe(usual);
+    rmSync(note);
+    expect(run()).toBe("written");
+    rmSync(organization.directory, { recursive: true });
+    run();
+    expect(read()).toBe(usual);
+    service.close();
+  });
+
+  test("are written after a failure, though the hosts file has not changed since", () => {
+    const service = step();
+    expect(service.run()).toBe("written");
+    settle();
+    expect([service.run(), service.run()]).toEqual(["same", "same"]);
+    const second = join(directory.path, "second");
+    linkSync(path, second);
+    name("gamma");
+    expect(() => service.run()).toThrow("hard link");
+    rmSync(second);
+    expect(service.run()).toBe("written");
+    expect(read()).toContain("gamma");
+    service.close();
+  });
+
+  test("are not fought over without end with a program that removes them", () => {
+    const service = step();
+    const done = Array.from({ length: 6 }, () => {
+      foreign(usual);
+      return service.run();
+    });
+    expect(done).toEqual(["written", "written", "written", "written", "written", "fought"]);
+    service.close();
+  });
+
+  test("of one damaged organization are missing alone, with the reason", () => {
+    writeFileSync(join(organization.directory, "host.crt"), "no certificate");
+    const { names, without } = readMachineNames(configRoot);
+    expect(names).toEqual([]);
+    expect(without).toHaveLength(1);
+  });
+
+  test("of an organization whose domain clouds or container engines use are left out, with the reason", () => {
+    cpSync(organization.directory, join(configRoot, "google"), { recursive: true });
+    const { names, without } = readMachineNames(configRoot);
+    expect(names.map(({ slug }) => slug)).toEqual([organization.slug]);
+    expect(without).toEqual([{ slug: "google", reason: "other software uses names below google.internal" }]);
+  });
+
+  test("are cleared also while another program has just written the file", async () => {
+    const service = step();
+    service.run();
+    service.close();
+    writeFileSync(path, `${read()}10.0.0.9 mine\n`);
+    expect(await clearNames({ path, owner }, realSystem())).toBe("written");
+    expect(read()).toBe(`${usual}10.0.0.9 mine\n`);
+    expect(statSync(path).nlink).toBe(1);
+  });
+
+  test("are shown with the source of a program's answer", async () => {
+    const full = `beta.${organization.slug}.internal`;
+    const asked = (answers: readonly string[]) =>
+      askSystem(full, readNamesState(configRoot, path), { ...realSystem(), lookup: async () => answers });
+    expect((await asked([])).source).toBe("none");
+    expect(await asked(["192.0.2.1"])).toEqual({ source: "dns", answers: ["192.0.2.1"] });
+    const service = step();
+    service.run();
+    service.close();
+    const answer = await asked([ip]);
+    expect(answer.source).toBe("block");
+    const [entry] = findNames(readNamesState(configRoot, path).names, "BETA");
+    if (entry === undefined) throw new Error("beta is not found");
+    expect(findNames([entry], ip)).toEqual([entry]);
+    expect(findNames([entry], full)).toEqual([entry]);
+    expect(findNames([entry], "bet")).toEqual([]);
+    expect(agrees(entry, answer)).toBe(true);
+    expect(agrees(entry, await asked(["192.0.2.1"]))).toBe(false);
+    foreign(`${usual}192.0.2.1 ${full}\n`);
+    expect((await asked(["192.0.2.1"])).source).toBe("hosts");
+  });
+
+  test("are examined by the doctor", async () => {
+    const doctor = async (isOn: boolean, answers: readonly string[] = [ip]) => {
+      const system = { ...realSystem(), lookup: async () => answers };
+      const { verdict, evidence } = await examineNames({ configRoot, path, isOn, owner }, system);
+      return `${verdict}: ${evidence}`;
+    };
+    expect(await doctor(false)).toStartWith("skipped: off");
+    expect(await doctor(true)).toStartWith("warn: the names in");
+    const service = step();
+    service.run();
+    service.close();
+    expect(await doctor(true)).toStartWith(`ok: beta.${organization.slug}.internal is found`);
+    expect(await doctor(true, [])).toStartWith("fail: the C library does not find");
+    expect(await doctor(true, ["192.0.2.1"])).toContain("programs get 192.0.2.1");
+    expect(await doctor(false)).toContain("the service is not installed");
+    foreign("# BEGIN overlay-agent names: written by `agent names`, changes in this block are lost\n");
+    expect(await doctor(true)).toContain("marks");
+  });
+});

@@ -1,0 +1,86 @@
+// Which names programs of a machine get: no control plane can name foreign addresses, or take over foreign names.
+
+import { describe, expect, test } from "bun:test";
+import {
+  hostsLines,
+  maxHostsNames,
+  namesIn,
+  type MachineName,
+} from "../../../src/node/names/machine-names.ts";
+import type { HostsFile } from "../../../src/protocol.ts";
+
+const networks = ["10.77.0.0/16", "fd00:77::/64"];
+const beta = { id: 3, name: "beta", ip: "10.77.0.3", ip6: "fd00:77::3" };
+const none = new Set<string>();
+const linesOf = (hosts: Pick<HostsFile, "nodes" | "aliases">, lighthouses = none) =>
+  hostsLines(namesIn(hosts, "acme", networks, lighthouses), none).lines;
+
+describe("names", () => {
+  test("of a node are its full names, with both addresses", () => {
+    expect(linesOf({ nodes: [beta, { id: 4, name: "10", ip: "10.77.0.4" }], aliases: [] })).toEqual([
+      "10.77.0.3 beta.acme.internal",
+      "fd00:77::3 beta.acme.internal",
+      "10.77.0.4 n-10.acme.internal 10.acme.internal",
+    ]);
+  });
+
+  test("of aliases stand behind nodes, and never take the name of one", () => {
+    const aliases = [
+      { id: 1, name: "db", node_id: 3 },
+      { id: 2, name: "printer", node_id: 3, address: "192.168.1.9" },
+      { id: 3, name: "beta", node_id: 3, address: "192.168.1.10" },
+      { id: 4, name: "lost", node_id: 99 },
+    ];
+    expect(linesOf({ nodes: [beta], aliases })).toEqual([
+      "10.77.0.3 beta.acme.internal",
+      "fd00:77::3 beta.acme.internal",
+      "10.77.0.3 db.acme.internal",
+      "fd00:77::3 db.acme.internal",
+      "192.168.1.9 printer.acme.internal",
+    ]);
+  });
+
+  test("of nodes outside the overlay's networks are left out", () => {
+    const nodes = [
+      { ...beta, ip: "8.8.8.8" },
+      { id: 4, name: "evil", ip: "127.0.0.1" },
+    ];
+    expect(linesOf({ nodes, aliases: [] })).toEqual(["fd00:77::3 beta.acme.internal"]);
+  });
+
+  test.each(["127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "::1", "::ffff:127.0.0.1", "fe80::1"])(
+    "of %s behind a router are left out",
+    (address) => {
+      const aliases = [{ id: 1, name: "evil", node_id: 3, address }];
+      expect(linesOf({ nodes: [beta], aliases })).toHaveLength(2);
+    },
+  );
+
+  test("that other lines of the file have are left to them", () => {
+    const names = namesIn(
+      { nodes: [{ id: 4, name: "10", ip: "10.77.0.4" }, beta], aliases: [] },
+      "acme",
+      networks,
+      none,
+    );
+    expect(hostsLines(names, new Set(["beta.acme.internal", "n-10.acme.internal"])).lines).toEqual([
+      "10.77.0.4 10.acme.internal",
+    ]);
+  });
+
+  test("above the maximum: lighthouses and aliases stay, nodes are left out and counted", () => {
+    const name = (id: number, kind: MachineName["kind"]): MachineName => ({
+      names: [`x${id}.acme.internal`],
+      addresses: [`10.77.${id >> 8}.${id & 255}`],
+      slug: "acme",
+      node: `x${id}`,
+      kind,
+    });
+    const many = Array.from({ length: maxHostsNames + 5 }, (_, at) => name(at, "node"));
+    const { lines, leftOut } = hostsLines([...many, name(5000, "alias"), name(5001, "lighthouse")], none);
+    expect(lines).toHaveLength(maxHostsNames);
+    expect(leftOut).toBe(7);
+    expect(lines[0]).toContain("x5001.");
+    expect(lines.at(-1)).toContain("x5000.");
+  });
+});
