@@ -83,7 +83,7 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
     was: "deleting one user removed the keys of all",
     tests: [
       "requests to one organization change no row of another",
-      "removing a member with revoke_nodes revokes only the nodes that they registered, by sign-in or by token",
+      "removing a member with revoke_nodes revokes only their own nodes, not those that their tokens registered",
     ],
   },
   "CVE-2022-23650, CVE-2022-0664, CVE-2023-32077": {

@@ -268,7 +268,7 @@ describe("every route and method", () => {
 
   test("every path without its final slash redirects to the route", async () => {
     for (const path of new Set(server.app.routes.map((route) => route.path))) {
-      if (!path.endsWith("/")) continue;
+      if (!path.endsWith("/") || path === "/") continue;
       const short = fill(path).replace(/\/$/, "");
       const get = await server.send("GET", `${short}?a=b`);
       expect([get.status, get.headers.get("location")]).toEqual([301, `${fill(path)}?a=b`]);
@@ -277,9 +277,15 @@ describe("every route and method", () => {
   });
 });
 
+test("/ leads a browser to the console, and is 404 for programs", async () => {
+  const browser = await server.send("GET", "/", { headers: { Accept: "text/html,*/*" } });
+  expect([browser.status, browser.headers.get("location")]).toEqual([302, "/console/"]);
+  expectError(await server.send("GET", "/"), 404, "not_found");
+  expectError(await server.send("GET", "/", { token: tokens.staff }), 404, "not_found");
+});
+
 describe("unknown paths", () => {
   test.each([
-    "/",
     "/api/",
     "/api/nothing/",
     "/api/org/acme/nodes/abc/",

@@ -91,10 +91,16 @@ const cases: Readonly<Record<string, Case>> = {
     ],
     left: "SELECT count(*) AS n FROM paths",
   },
+  // Before the last turns of the clock, which end the session by themselves.
   "ended sessions are deleted": {
     loop: "retention",
     due: ["UPDATE refresh_tokens SET expires_at = 1"],
     left: "SELECT count(*) AS n FROM refresh_tokens WHERE expires_at = 1",
+  },
+  "a silent ephemeral node ends": {
+    loop: "ephemeral nodes",
+    due: ["UPDATE nodes SET ephemeral_silence_s = 0, watched_from = 1 WHERE id = $former"],
+    left: "SELECT count(*) AS n FROM nodes WHERE id = $former AND state <> 'revoked'",
   },
 };
 

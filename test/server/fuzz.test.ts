@@ -61,7 +61,8 @@ test("bodies with known keys and random values", async () => {
   // Wrong guesses are throttled by address.
   let count = 0;
   for (const route of routes) {
-    const keys = [...keysOf(route.takes.body), "__proto__"];
+    // The callers have no second factor: an organization that needs one refuses all that follows.
+    const keys = [...keysOf(route.takes.body), "__proto__"].filter((key) => key !== "second_factor_required");
     const path = route.path.replace(":slug", "acme").replaceAll(/:[a-z_]+(\{[^/]*)?/g, String(node.id));
     const token = route.access === "staff" ? tokens.staff : tokens.owner;
     // Hashing a password is slow, so these routes get fewer runs.

@@ -42,6 +42,7 @@ function steady(text: string, place: string): string {
       .replace(/(-----BEGIN [^-]+-----)[^-]*(\\n\+-----END)/g, "$1…$2")
       .replace(/@@ -0,0 \+1,\d+ @@(\\n\+-----BEGIN)/g, "@@ … @@$1")
       .replace(/(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])/g, "SHA256")
+      .replace(/(overlay-agent-health\/at-)[0-9a-z]+/g, "$1PLACE")
       .replace(/oaj1[\w-]{43,}/g, "JOIN-KEY")
       .replace(/whsec_[A-Za-z0-9+/]{43}=/g, "whsec_SECRET")
       .replace(/(?<![\w-])[\w-]{43}(?![\w-])/g, "SECRET")

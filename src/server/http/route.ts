@@ -145,6 +145,8 @@ type Description = {
   fresh?: true | ((request: Request) => boolean);
   /** Service tokens with this scope may call it; without one, they may only read. See people/token-scopes.ts. */
   scope?: "nodes" | "policy" | "webhooks";
+  /** A POST that changes nothing, such as a plan: `read` is scope enough. */
+  reads?: true;
   /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */
   guesses?: true;
   /** Also accepts the token of the path's node. */

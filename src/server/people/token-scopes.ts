@@ -14,7 +14,7 @@ type ServiceCaller = Extract<Caller, { kind: "service" }>;
  */
 export function requireScope(
   { scopes: given, networks }: ServiceCaller,
-  { method, scope }: Pick<Route, "method" | "scope">,
+  { method, scope, reads }: Pick<Route, "method" | "scope" | "reads">,
   address: string,
 ): void {
   if (networks !== null && !isWithin(address, networks)) {
@@ -24,7 +24,7 @@ export function requireScope(
   }
   if (given === null) return;
   const has = given.split(" ");
-  const isRead = method === "GET" && has.includes("read");
+  const isRead = (method === "GET" || reads === true) && has.includes("read");
   if (isRead || (scope !== undefined && has.includes(scope))) return;
   const needed = scope ?? (method === "GET" ? "read" : undefined);
   throw new AppError("token_scope", `This service token has the scopes ${has.join(", ")}.`, {

@@ -69,6 +69,7 @@ function collectionRoutes(services: Services): Route[] {
       path: "firewall_rules/test/",
       access: "member",
       scope: "policy",
+      reads: true,
       name: "firewall_rules_test",
       summary: "Whether one node may reach another, and which rule decides",
       takes: body(RuleTest),

@@ -82,6 +82,12 @@ describe("scopes", () => {
     expect(answers).toEqual(expected);
   });
 
+  test("read permits a plan, which changes nothing", async () => {
+    const { token } = await make({ role: "member" });
+    const answer = await send(token, ["POST", "policy/plan/", { policy: "rules: []" }]);
+    expect(answer.status).toBe(200);
+  });
+
   test("the role still limits: a member's token changes nothing whatever its scopes", async () => {
     const { token } = await make({ role: "member", scopes: ["read", "nodes", "policy", "webhooks"] });
     expect(codeOf(await send(token, node))).toEqual([403, "permission_denied"]);

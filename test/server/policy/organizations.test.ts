@@ -194,7 +194,7 @@ describe("registration tokens", () => {
       expires_at: "2026-11-21T02:00:00Z",
     });
     expect(made.command).toBe(
-      `printf '%s\\n' '${made.token}' | agent register --api-base https://control.example --org-slug acme --registration-token-file -`,
+      `printf '%s\\n' '${made.token}' | agent register --api-base https://control.example --org-slug acme --is-lighthouse --is-relay --registration-token-file -`,
     );
     const list = await server.send("GET", path, { token: owner });
     expect(list.text).not.toContain(made.token);
