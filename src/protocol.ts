@@ -194,6 +194,13 @@ export const RegisterRequest = v.strictObject({
 });
 export type RegisterRequest = v.InferOutput<typeof RegisterRequest>;
 
+/** 202: an administrator has to approve the machine. It repeats the same request after `retry_after` seconds. */
+export const RegisterWaiting = v.object({
+  state: v.literal("waiting"),
+  retry_after: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(3600)),
+});
+export type RegisterWaiting = v.InferOutput<typeof RegisterWaiting>;
+
 export const RegisterAnswer = v.object({
   node: Node,
   api_token: text(128),

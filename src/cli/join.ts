@@ -131,7 +131,7 @@ async function registrationOf(
   key: JoinKey,
   mode: Mode,
   isHere: boolean,
-  { settings, values }: Context,
+  { settings, values, output }: Context,
 ): Promise<Registration> {
   const { parseNodeName, readApiCaByFingerprint } = await import("../node/enroll/register-input.ts");
   const { parseAllowedRoutes } = await import("../node/files/permissions.ts");
@@ -139,6 +139,7 @@ async function registrationOf(
   const name = values.text("node-name");
   const allowed = values.text("allow-routes");
   const wishes = lighthouseWishes(key, isHere, values);
+  const wait = values.duration("wait");
   // A plan sends no request and needs no content; a registered machine has the file.
   const fetchCa = (print: string) =>
     settings.dryRun || isHere ? "" : readApiCaByFingerprint(apiBase, print);
@@ -154,6 +155,8 @@ async function registrationOf(
     allowRoutes: allowed === undefined ? undefined : parseAllowedRoutes(allowed),
     apiCa,
     credential: { registrationToken },
+    approvalMs: wait === undefined ? undefined : wait * 1000,
+    tell: output.say,
     wishes,
   };
 }

@@ -74,6 +74,11 @@ export const command: Implementation = {
       description: "Allow http:// to another machine; the token is sent unencrypted",
     },
     ...allowRoutesFlag,
+    wait: {
+      type: "string",
+      valueHint: "D",
+      description: "How long to wait for an administrator's approval (default: without an end)",
+    },
     "no-start": { type: "boolean", description: "Do not install an engine or start a service" },
     force: { type: "boolean", description: "Replace the local files of the same node" },
     replace: {
@@ -160,9 +165,16 @@ async function readRegistration(context: Context) {
     allowRoutes: allowed === undefined ? undefined : parseAllowedRoutes(allowed),
     apiCa,
     credential: await readCredential(context, apiBase, apiCa),
+    approvalMs: approvalTime(context),
+    tell: context.output.say,
     wishes,
   };
   return { registration, former };
+}
+
+function approvalTime({ values }: Context): number | undefined {
+  const seconds = values.duration("wait");
+  return seconds === undefined ? undefined : seconds * 1000;
 }
 
 async function readCredential(context: Context, apiBase: string, ca: string | undefined) {

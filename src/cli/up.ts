@@ -57,7 +57,7 @@ export const up: Implementation = {
       type: "string",
       valueHint: "D",
       default: "30s",
-      description: "How long to wait until a lighthouse answers",
+      description: "How long to wait until a lighthouse answers, and for an approval if one is needed",
     },
     foreground: {
       type: "boolean",

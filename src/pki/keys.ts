@@ -7,6 +7,7 @@ import {
   createPublicKey,
   diffieHellman,
   generateKeyPairSync,
+  hash,
   type KeyObject,
 } from "node:crypto";
 import { AppError } from "../errors.ts";
@@ -61,6 +62,11 @@ export function publicOfHostKey(privatePem: string): Uint8Array {
 
 export function formatHostPublicKey(raw: Uint8Array): string {
   return formatPem(hostPublicBanner, raw);
+}
+
+/** SHA-256 of a public key in the engine's PEM format, in hex. */
+export function fingerprintOfHostKey(publicPem: string): string {
+  return hash("sha256", parseOnePem(publicPem, [hostPublicBanner]).bytes, "hex");
 }
 
 /** The public half in the engine's PEM format. Throws `bad_request`. */

@@ -5,6 +5,7 @@ import { hostname } from "node:os";
 import { buildInfo } from "../build-info.ts";
 import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
+import { endRequests } from "./nodes/registration-requests.ts";
 import { endSilentNodes } from "./nodes/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { deleteEndedPaths } from "./paths/ended.ts";
@@ -96,6 +97,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
         await publishLateNames(own);
         await advanceRollingUpdates(own);
         await announceExpiring(own);
+        await endRequests(own);
       };
       return repeated("upkeep of nodes", upkeepMs, upkeep, { ...own, lease });
     }),

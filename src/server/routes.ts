@@ -41,6 +41,7 @@ import { policyFileRoutes } from "./routes/policy-files.ts";
 import { browserRoutes } from "./routes/browser-sessions.ts";
 import { serverRoutes } from "./routes/servers.ts";
 import { userRoutes } from "./routes/users.ts";
+import { registrationRoutes } from "./routes/registrations.ts";
 import { releaseRoutes } from "./routes/releases.ts";
 import { streamRoutes } from "./routes/stream.ts";
 import { allTokenRoutes } from "./routes/tokens.ts";
@@ -72,6 +73,7 @@ export function allRoutes(services: Services): Route[] {
     ...streamRoutes(services),
     ...webhookRoutes(services),
     ...nodeRoutes(services),
+    ...registrationRoutes(services),
   ];
   return routes;
 }

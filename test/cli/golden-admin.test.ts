@@ -185,8 +185,20 @@ async function notePolicy(): Promise<void> {
   await note("policy import --from headscale -", { input: acl });
 }
 
+async function noteApproval(): Promise<void> {
+  await note("org update acme --approval all");
+  const made = await note("token create acme --uses 2 --approved");
+  const { token } = v.parse(v.object({ token: v.string() }), made);
+  for (const name of ["scanner", "printer"]) await register(name, token, 202);
+  await note("registration list acme");
+  await note("registration approve acme 1");
+  await note("registration refuse acme 2");
+  await note("registration refuse acme printer");
+  await note("org update acme --approval none");
+}
+
 /** Like a machine. */
-async function register(name: string, token: string): Promise<void> {
+async function register(name: string, token: string, status = 201): Promise<void> {
   const serving = await serveHere(data);
   const answer = await fetch(`${serving.url}/api/org/acme/nodes/register/`, {
     method: "POST",
@@ -194,7 +206,7 @@ async function register(name: string, token: string): Promise<void> {
     body: JSON.stringify({ name, ...(await makeKeys(name)), registration_token: token }),
   });
   await serving.stop();
-  expect(answer.status).toBe(201);
+  expect(answer.status).toBe(status);
 }
 
 async function noteData(): Promise<void> {
@@ -221,6 +233,7 @@ async function noteData(): Promise<void> {
 test("JSON documents of every admin command", async () => {
   await notePeople();
   await noteNodes();
+  await noteApproval();
   await notePolicy();
   await noteSignIn();
   await noteData();

@@ -98,6 +98,29 @@ describePostgres("two replicas with conflicting requests", () => {
     expect(statuses(answers)).toEqual({ 201: 1, 409: 11 });
   });
 
+  test("a machine asks on one replica, is answered once on either, and registers on the other", async () => {
+    const set = (node_approval: string) =>
+      first.send("PATCH", "/api/org/acme/", { token: owner, body: { node_approval } });
+    expect((await set("all")).status).toBe(200);
+    const body = {
+      name: "asked",
+      ...(await makeKeys()),
+      registration_token: await registrationToken(first, acme, { uses: 1 }),
+    };
+    const asked = await everywhere((on) => sendRegistration(on, "acme", body));
+    expect(statuses(asked)).toEqual({ 202: 12 });
+    const requests = `registration_requests WHERE state = 'waiting'`;
+    expect(await count(requests)).toBe(1);
+    const id = Number((await first.db.get("SELECT id FROM registration_requests"))?.["id"]);
+    const verb = (at: number) => (at % 4 < 2 ? "approve" : "refuse");
+    const answers = await everywhere((on, at) => post(on, `registrations/${id}/${verb(at)}/`, {}));
+    expect(statuses(answers)).toEqual({ 204: 1, 409: 11 });
+    const isApproved = verb(answers.findIndex(({ status }) => status === 204)) === "approve";
+    const got = await sendRegistration(replicas[1] ?? first, "acme", body);
+    expect(got.status).toBe(isApproved ? 201 : 403);
+    expect((await set("none")).status).toBe(200);
+  });
+
   test("an address is given once, requested or chosen", async () => {
     const asked = await everywhere((on, at) =>
       post(on, "nodes/", { name: `asked-${at}`, ip_address: "10.77.9.9" }),

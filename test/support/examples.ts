@@ -11,7 +11,7 @@ import type { Organization } from "../../src/server/policy/organizations.ts";
 import { ownPage, signInBrowser } from "./browser-session.ts";
 import { addApp, beginApp, type App } from "./factors.ts";
 import { addPasskeyTo, makeAuthenticator } from "./authenticator.ts";
-import { makeKeys, registerNode, registrationToken, type RegisteredNode } from "./nodes.ts";
+import { makeKeys, registerNode, registrationToken, sendRegistration, type RegisteredNode } from "./nodes.ts";
 import { makeTestServer, password, type TestServer } from "./server.ts";
 
 export const callers = [
@@ -143,6 +143,19 @@ const theNode: Maker = ({ node }) => ({ id: node.id });
 const aNode: Maker = async (world) => ({
   id: (await registerNode(world.server, world.acme, world.name("node"))).id,
 });
+/** A machine that waits for approval. */
+const aRequest: Maker = async ({ server, acme, name }) => {
+  const set = (word: string) =>
+    server.db.write((tx) =>
+      tx.run("UPDATE organizations SET node_approval = $1 WHERE id = $2", [word, acme.id]),
+    );
+  const registration_token = await registrationToken(server, acme);
+  await set("all");
+  await sendRegistration(server, "acme", { name: name("new"), ...(await makeKeys()), registration_token });
+  await set("none");
+  const row = await server.db.get("SELECT max(id) AS id FROM registration_requests");
+  return { id: Number(row?.["id"]), body: {} };
+};
 const transferTo = ({ server, token }: World, id: number, owner: string) =>
   server.send("POST", `/api/org/acme/nodes/${id}/transfer/`, {
     token: token("owner") ?? "",
@@ -339,6 +352,9 @@ const nodes: Record<string, Maker> = {
     if (who === "member") await transferTo(world, Number(node.id), "member@example.org");
     return node;
   },
+  registrations_list: nothing,
+  registrations_approve: aRequest,
+  registrations_refuse: aRequest,
   nodes_transfer: withBody(aNode, { owner: "member@example.org" }),
   async nodes_restore(world, who) {
     const { id } = await aNode(world, who);

@@ -6,6 +6,7 @@ const user = () => import("./user.ts");
 const session = () => import("./session.ts");
 const factor = () => import("./factor.ts");
 const org = () => import("./org.ts");
+const registration = () => import("./registration.ts");
 const token = () => import("./token.ts");
 const node = () => import("./node.ts");
 const name = () => import("./name.ts");
@@ -98,6 +99,18 @@ export const adminCommands: CommandTable = {
   "admin token revoke": lazyCommand(
     { description: "Revoke a registration token; nodes that used it stay" },
     async () => (await token()).revoke,
+  ),
+  "admin registration list": lazyCommand(
+    { description: "List the machines that wait for approval" },
+    async () => (await registration()).list,
+  ),
+  "admin registration approve": lazyCommand(
+    { description: "Approve a machine that waits" },
+    async () => (await registration()).approve,
+  ),
+  "admin registration refuse": lazyCommand(
+    { description: "Refuse a machine that waits" },
+    async () => (await registration()).refuse,
   ),
   "admin service-token create": lazyCommand(
     { description: "Create a token for a program; it is printed once" },

@@ -120,6 +120,21 @@ export const RegistrationToken = v.looseObject({
   created_at: text,
   ephemeral_silence_s: v.optional(v.nullable(v.number())),
 });
+/** A machine that waits for approval. */
+export const RegistrationItem = v.looseObject({
+  id: v.number(),
+  name: text,
+  key_sha256: text,
+  groups: names,
+  is_lighthouse: v.boolean(),
+  is_relay: v.boolean(),
+  owner_id: v.nullable(v.number()),
+  registration_token_id: v.nullable(v.number()),
+  seen_from: text,
+  created_at: text,
+  expires_at: text,
+});
+
 export const NewRegistrationToken = v.looseObject({
   ...RegistrationToken.entries,
   token: text,

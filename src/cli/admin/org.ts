@@ -113,6 +113,12 @@ export const update: Implementation = {
       valueHint: "keep|revoke",
       description: "What happens to the nodes of a user who is removed or disabled",
     },
+    approval: {
+      type: "string",
+      valueHint: "none|all|unapproved",
+      description:
+        "Which new machines an administrator has to approve; unapproved: all but those of tokens marked --approved",
+    },
     "second-factor": {
       type: "string",
       valueHint: "required|optional",
@@ -150,6 +156,7 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const leavers = values.choice("leaver-nodes", ["keep", "revoke"]);
   const factor = values.choice("second-factor", ["required", "optional"]);
   const fields = {
+    node_approval: values.choice("approval", ["none", "all", "unapproved"]),
     second_factor_required: factor === undefined ? undefined : factor === "required",
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
     names_to_all: names === undefined ? undefined : names === "all",
@@ -171,6 +178,12 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   );
 }
 
+const approvalTexts: Record<string, string> = {
+  none: "new machines need no approval",
+  all: "new machines wait for approval",
+  unapproved: "new machines wait for approval, except those of tokens that are marked --approved",
+};
+
 /** One line for each changed field, with its new value. */
 function changedText(org: Organization, body: Record<string, unknown>): string {
   const lines: Record<string, string> = {
@@ -180,6 +193,7 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     ca_rotation_auto: `CAs are replaced ${org.ca_rotation_auto ? "automatically" : "only by hand"}`,
     alive_interval: `tunnels are tested every ${org.alive_interval === null ? "while, as the engine does by itself" : `${org.alive_interval} s`}`,
     names_to_all: `nodes get the names of ${org["names_to_all"] === true ? "all nodes" : "the nodes that rules let them reach"}`,
+    node_approval: approvalTexts[String(org["node_approval"])] ?? "",
     revoke_leaver_nodes: `nodes of users who leave are ${org["revoke_leaver_nodes"] === true ? "revoked" : "kept"}`,
     path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
     second_factor_required: `members ${org["second_factor_required"] === true ? "need" : "do not need"} a second factor`,

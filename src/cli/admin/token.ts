@@ -49,6 +49,10 @@ export const create: Implementation = {
       description: "Remove an ephemeral node after this silence, from 60s (default: 10m)",
     },
     names: { type: "boolean", description: "Tell other nodes the names of ephemeral nodes, too" },
+    approved: {
+      type: "boolean",
+      description: "Its machines need no approval, unless the organization approves all",
+    },
     name: { type: "string", valueHint: "N", description: "A name that identifies it" },
     ...targetFlags,
   },
@@ -72,7 +76,7 @@ export const create: Implementation = {
       {
         groups,
         is_lighthouse: values.on("lighthouse"),
-        ...ephemeralPart(context),
+        ...newerFields(context),
         ...(name === undefined ? {} : { name }),
         ...(uses === undefined ? {} : { uses }),
         ...(expires === undefined ? {} : { expires_in: expires }),
@@ -92,12 +96,13 @@ export const create: Implementation = {
 };
 
 /** Left out unless asked for: an older control plane does not know the fields. */
-function ephemeralPart({ values }: Context) {
+function newerFields({ values }: Context) {
   const silence = values.text("silence");
   return {
     ...(values.on("ephemeral") ? { ephemeral: true } : {}),
     ...(silence === undefined ? {} : { silence }),
     ...(values.on("names") ? { names: true } : {}),
+    ...(values.on("approved") ? { approved: true } : {}),
   };
 }
 

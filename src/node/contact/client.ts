@@ -10,6 +10,7 @@ import {
   DownloadAnswer,
   ErrorBody,
   RegisterAnswer,
+  RegisterWaiting,
   RenewAnswer,
   Slug,
   maxEtagLength,
@@ -66,14 +67,14 @@ export function makeClient(options: ClientOptions) {
   const call = <T>(request: ApiRequest<T>) => send(options, base, request);
   return {
     base,
-    /** POST …/nodes/register/. Safe to repeat with the same keys. */
-    register: async (slug: string, request: RegisterRequest): Promise<RegisterAnswer> =>
+    /** POST …/nodes/register/. Safe to repeat with the same keys. While it waits for approval: repeat it. */
+    register: async (slug: string, request: RegisterRequest): Promise<RegisterAnswer | RegisterWaiting> =>
       whole(
         await call({
           method: "POST",
           path: paths.register(slug),
           body: request,
-          schema: RegisterAnswer,
+          schema: v.union([RegisterWaiting, RegisterAnswer]),
           maxBytes: maxConfigAnswerBytes,
           repeatable: true,
           timeoutMs: 30_000,

@@ -30,6 +30,7 @@ import { isStopped, setStopped } from "../files/stopped.ts";
 import { keepOrders } from "../files/orders.ts";
 import { readRemains } from "../files/remains.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
+import { makeApproved, type Approved, type WaitingOptions } from "./approval.ts";
 import { planAllowedRoutes } from "../files/permissions.ts";
 import { planReplaced } from "../../plan-file.ts";
 import {
@@ -44,7 +45,7 @@ import {
   type Keys,
 } from "./pending.ts";
 
-export type Registration = {
+export type Registration = WaitingOptions & {
   apiBase: string;
   slug: string;
   /** Unset: derived from the host name. */
@@ -109,10 +110,10 @@ export async function register(
     const request = await makeRequest(registration, name, keys, settings, system);
     let answer: RegisterAnswer;
     try {
-      answer = await sendRequest(client, registration, request, log);
+      const approved = makeApproved(registration, request, system);
+      answer = await sendRequest(client, registration, request, { log, approved });
     } catch (error) {
-      // Keep the keys for a retry if the control plane may have registered them.
-      if (!resumed && !mayHaveArrived(error)) removeTree(pending);
+      if (isOver(error) || (!resumed && !mayHaveArrived(error))) removeTree(pending);
       throw explain(error, registration, name);
     }
     if (registration.name !== undefined && answer.node.name !== name)
@@ -136,16 +137,17 @@ async function sendRequest(
   client: Client,
   { slug, replaces }: Registration,
   request: RegisterRequest,
-  log: Log,
+  { log, approved }: { log: Log; approved: Approved },
 ): Promise<RegisterAnswer> {
+  const send = () => approved(() => client.register(slug, request));
   try {
-    return await client.register(slug, request);
+    return await send();
   } catch (error) {
     if (replaces !== true || !(error instanceof AppError) || error.code !== "name_taken") throw error;
   }
   const { replaceNode } = await import("./replace-node.ts");
   await replaceNode(client, slug, request.name, log);
-  return client.register(slug, request);
+  return send();
 }
 
 /** The plan of register, for --dry-run. Keys and tokens appear as files only. */
@@ -264,6 +266,8 @@ function hintFor({ code, message }: AppError, { slug, credential }: Registration
   const token = `${admin} token create ${quoteWord(slug)}`;
   const bound = `${token} --node ${quoteWord(name)}`;
   switch (code) {
+    case "registration_refused":
+      return "Ask the administrator why. Run again, it asks anew, with new keys.";
     case "token_not_valid":
       if (!("registrationToken" in credential)) return undefined;
       return /expired|used up/.test(message)
@@ -300,9 +304,15 @@ function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): vo
   }
 }
 
+/** A refusal is of these keys: running again asks anew, with others. Keys of a registration stay in its directory. */
+function isOver(error: unknown): boolean {
+  return error instanceof AppError && error.code === "registration_refused";
+}
+
+/** The control plane may have registered the keys, or holds a request for them: keep them for a retry. */
 function mayHaveArrived(error: unknown): boolean {
   if (!(error instanceof AppError)) return true;
-  if (error.code === "untrusted_answer") return true;
+  if (error.code === "untrusted_answer" || error.code === "approval_pending") return true;
   const cause = systemErrorCode(error.cause);
   const neverSent = ["ConnectionRefused", "ECONNREFUSED", "FailedToOpenSocket", "ENOTFOUND", "EAI_AGAIN"];
   return error.code === "control_plane_unreachable" && !(cause !== undefined && neverSent.includes(cause));

@@ -20,6 +20,7 @@ import { heldNames } from "../store/tables/held-names.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { policies } from "../store/tables/policies.ts";
+import { registrationRequests } from "../store/tables/registration-requests.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
 import { retiredTokens } from "../store/tables/retired-tokens.ts";
 import { serviceTokens } from "../store/tables/service-tokens.ts";
@@ -321,6 +322,8 @@ async function carryTokens(old: Reader, tx: Transaction, orgId: number): Promise
       [tokenHash, used, revokedAt],
     );
   }
+  // The approval may have been used since, by a machine that was revoked: an administrator looks again.
+  await registrationRequests.update(tx, { orgId, state: "approved" }, { state: "waiting" });
   for (const { tokenHash, revokedAt } of await serviceTokens.all(old, { orgId })) {
     if (revokedAt !== null) await serviceTokens.update(tx, { tokenHash, revokedAt: null }, { revokedAt });
   }

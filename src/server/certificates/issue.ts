@@ -35,6 +35,7 @@ const issuingOrg = organizations.pick(
   "network6",
   "certificateVersion",
   "lighthousesRelay",
+  "nodeApproval",
 );
 export type IssuingOrg = ReturnType<typeof issuingOrg.parse>;
 

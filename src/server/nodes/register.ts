@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { parseAddress } from "../../ip.ts";
 import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import type { Mode, RegisterAnswer, RegisterRequest } from "../../protocol.ts";
+import type { Mode, RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol.ts";
 import { actorOf, record } from "../audit/record.ts";
 import {
   issueOverlay,
@@ -27,6 +27,7 @@ import {
   adminGrant,
   checkRights,
   consume,
+  heldGrant,
   recordRegistrant,
   requireCredential,
   whyRefused,
@@ -35,6 +36,7 @@ import {
   type UnknownToken,
 } from "./registration-credential.ts";
 import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
+import { findRequest, holdForApproval } from "./registration-requests.ts";
 import { chooseAddress, takeAddress } from "../store/address-pool.ts";
 import { type Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
@@ -61,7 +63,7 @@ export async function register(
   services: Services,
   call: OrganizationCall,
   sent: RegisterRequest,
-): Promise<RegisterAnswer> {
+): Promise<RegisterAnswer | RegisterWaiting> {
   const { db, system } = services;
   const request = { ...sent, seenFrom: call.address };
   refusePrivateKeys(sent);
@@ -88,13 +90,14 @@ export async function register(
       const made = await reserve(tx, org, request, keys, { hash, actor, now: system.now() });
       if (noRoom !== undefined && "node" in made && !made.resumed) throw noRoom;
       // Checked last: without a valid credential the answer reveals nothing of the organization.
-      if ("node" in made) refuseEngine(request, org, certificate.version);
+      if (!("unknownToken" in made)) refuseEngine(request, org, certificate.version);
       return made;
     })
     .catch((error: unknown) => {
       throw taken(error, request);
     });
   if ("unknownToken" in reserved) throw refusedToken(services, call, reserved.unknownToken);
+  if ("waiting" in reserved) return reserved.waiting;
   if (reserved.resumed) {
     // Counted only with valid keys and token: strangers cannot exhaust the node's limit.
     const key = String(reserved.node.id);
@@ -111,7 +114,10 @@ function refusedToken({ throttle }: Services, { address }: OrganizationCall, why
   return new AppError("token_not_valid", `The registration token is ${what}.`);
 }
 
-type Reserved = { node: NodeRow; resumed: boolean; grant: Grant } | { unknownToken: UnknownToken };
+type Reserved =
+  | { node: NodeRow; resumed: boolean; grant: Grant }
+  | { waiting: RegisterWaiting }
+  | { unknownToken: UnknownToken };
 
 const newestWithKey = `SELECT ${nodes.select()} FROM nodes
   WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1`;
@@ -131,13 +137,21 @@ async function reserve(
     const resumed = await resume(tx, org, same, keys, { hash, actor, now, mode: request.mode ?? same.mode });
     if (resumed !== undefined) return resumed;
   }
-  const grant = hash === null ? adminGrant(actor) : await consume(tx, org.id, hash, now);
+  const kept = await findRequest(tx, org.id, keys, now);
+  const held = kept === undefined || hash === null ? undefined : await heldGrant(tx, kept, hash);
+  const grant = hash === null ? adminGrant(actor) : (held ?? (await consume(tx, org.id, hash, now)));
   if ("unknownToken" in grant) return grant;
   if (same !== undefined)
     throw new AppError("conflict", "This host key is registered already with another certificate request.");
   checkRights(request, grant);
   checkPublicAddress(org, request.public_ip);
-  const node = await claimOrInsert(tx, org, request, keys, grant, now);
+  const claimed = await findClaimed(tx, org, request, grant, now);
+  const waiting = await holdForApproval(tx, org, request, { keys, grant, kept, actor, now });
+  if (waiting !== undefined) return { waiting };
+  const node =
+    claimed === undefined
+      ? await insert(tx, org, request, keys, grant, now)
+      : await claim(tx, org, claimed, request, keys, grant);
   await checkHub(tx, org.id, node);
   // A refusal here rolls back the consumed use of the token.
   await limitCertificates(tx, org, node, now);
@@ -183,10 +197,29 @@ async function resume(
 }
 
 /**
- * Claims a pending node or a node of an imported network: by a token that is bound to it, or by its name with the rights
- * of an administrator. Otherwise inserts a new node.
+ * The pending node or node of an imported network that the registration claims: by a token that is bound to it, or by its
+ * name with the rights of an administrator. Undefined for a new node. Throws name_taken, name_held.
  */
-async function claimOrInsert(
+async function findClaimed(
+  tx: Transaction,
+  org: IssuingOrg,
+  request: Request,
+  grant: Grant,
+  now: number,
+): Promise<NodeRow | undefined> {
+  const bound =
+    grant.boundTo === null ? undefined : await nodes.find(tx, { orgId: org.id, id: grant.boundTo });
+  const named = bound ?? (await queryOne(tx, nodes, nodeOfName, [org.id, request.name]));
+  if (named !== undefined) {
+    const mayClaim = bound !== undefined || (grant.tokenId === null && isClaimable(named));
+    if (!mayClaim) throw nameTaken(request.name, named.registeredAt === null);
+    return named;
+  }
+  if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
+  return undefined;
+}
+
+async function insert(
   tx: Transaction,
   org: IssuingOrg,
   request: Request,
@@ -194,15 +227,6 @@ async function claimOrInsert(
   grant: Grant,
   now: number,
 ): Promise<NodeRow> {
-  const bound =
-    grant.boundTo === null ? undefined : await nodes.find(tx, { orgId: org.id, id: grant.boundTo });
-  const named = bound ?? (await queryOne(tx, nodes, nodeOfName, [org.id, request.name]));
-  if (named !== undefined) {
-    const mayClaim = bound !== undefined || (grant.tokenId === null && isClaimable(named));
-    if (!mayClaim) throw nameTaken(request.name, named.registeredAt === null);
-    return claim(tx, org, named, request, keys, grant);
-  }
-  if (grant.tokenId !== null) await refuseHeldName(tx, org, request.name, now);
   const address = await chooseAddress(tx, org, request.ip_address);
   const node = await nodes.insertReturning(tx, {
     orgId: org.id,

@@ -20,6 +20,8 @@ export type Grant = {
   ownerId: number | null;
   ephemeralSilenceS: number | null;
   isNamed: boolean;
+  /** The token is marked as approved. */
+  isApproved: boolean;
 };
 
 /** `hash`: of the registration token; null if none was sent. */
@@ -37,6 +39,7 @@ export function adminGrant({ kind, id }: Actor): Grant {
     ownerId,
     ephemeralSilenceS: null,
     isNamed: true,
+    isApproved: false,
   };
 }
 
@@ -69,6 +72,7 @@ const grantPick = registrationTokens.pick(
   "nodeId",
   "ephemeralSilenceS",
   "isNamed",
+  "isApproved",
 );
 
 /** Checks and consumes a token in one statement: two requests cannot both get the last use. */
@@ -87,8 +91,31 @@ export async function consume(
     [orgId, hash, now],
   );
   if (used === undefined) return { unknownToken: await whyRefused(tx, orgId, hash) };
-  const { id: tokenId, groups, isLighthouse: mayBeHub, nodeId: boundTo, ephemeralSilenceS, isNamed } = used;
-  return { tokenId, groups, mayBeHub, boundTo, ownerId: null, ephemeralSilenceS, isNamed };
+  return grantOf(used);
+}
+
+function grantOf(token: ReturnType<typeof grantPick.parse>): Grant {
+  const { id: tokenId, isLighthouse: mayBeHub, nodeId: boundTo, ...rest } = token;
+  return { ...rest, tokenId, mayBeHub, boundTo, ownerId: null };
+}
+
+/** The grant of a token of which a use is held for this registration already, also after the token's expiry. */
+export async function heldGrant(
+  tx: Transaction,
+  { orgId, tokenId }: { orgId: number; tokenId: number | null },
+  hash: string,
+): Promise<Grant | undefined> {
+  if (tokenId === null) return undefined;
+  const sql = `SELECT ${grantPick.select()} FROM registration_tokens
+    WHERE id = $1 AND org_id = $2 AND token_hash = $3 AND revoked_at IS NULL`;
+  const token = await queryOne(tx, grantPick, sql, [tokenId, orgId, hash]);
+  return token === undefined ? undefined : grantOf(token);
+}
+
+/** Gives a use back that no node has. */
+export async function releaseUse(tx: Transaction, tokenId: number | null): Promise<void> {
+  if (tokenId === null) return;
+  await tx.run("UPDATE registration_tokens SET used = used - 1 WHERE id = $1 AND used > 0", [tokenId]);
 }
 
 export async function whyRefused(

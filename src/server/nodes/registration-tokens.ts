@@ -49,6 +49,8 @@ export const RegistrationTokenRequest = v.pipe(
     silence: v.optional(Silence),
     /** Peers get the names of ephemeral nodes too. */
     names: v.optional(v.boolean()),
+    /** Its nodes need no approval, unless the organization approves all. */
+    approved: v.optional(v.boolean()),
   }),
   v.forward(
     v.check(
@@ -87,6 +89,7 @@ export const RegistrationToken = v.object({
   created_at: v.string(),
   /** After how many seconds of silence its nodes end; null: they stay. */
   ephemeral_silence_s: v.nullable(v.number()),
+  approved: v.boolean(),
 });
 export type RegistrationToken = v.InferOutput<typeof RegistrationToken>;
 export const NewRegistrationToken = v.object({
@@ -115,6 +118,7 @@ function showToken(token: RegistrationTokenRow): RegistrationToken {
     expires_at: formatTime(token.expiresAt),
     created_at: formatTime(token.createdAt),
     ephemeral_silence_s: token.ephemeralSilenceS,
+    approved: token.isApproved,
   };
 }
 
@@ -144,6 +148,7 @@ export async function createRegistrationToken(
       createdAt: now,
       ephemeralSilenceS: request.ephemeral === true ? (request.silence ?? usualSilenceS) : null,
       isNamed: request.ephemeral !== true || request.names === true,
+      isApproved: request.approved === true,
     });
     const created = showToken(row);
     await record(tx, {
@@ -152,7 +157,12 @@ export async function createRegistrationToken(
       type: "token.created",
       actor: by.actor,
       subject: `registration_token/${created.id}`,
-      after: { uses: created.uses, groups: created.groups, expires_at: created.expires_at },
+      after: {
+        uses: created.uses,
+        groups: created.groups,
+        expires_at: created.expires_at,
+        ...(created.approved ? { approved: true } : {}),
+      },
     });
     return created;
   });

@@ -103,6 +103,8 @@ const firstUse = `SELECT 'node ' || name AS found FROM nodes
     WHERE org_id = $1 AND (replace(peer, $3, '') <> peer OR replace(target, $3, '') <> target)
   UNION ALL SELECT 'registration token ' || id FROM registration_tokens
     WHERE org_id = $1 AND revoked_at IS NULL AND used < uses AND expires_at > $4 AND replace(groups, $2, '') <> groups
+  UNION ALL SELECT 'waiting registration ' || id FROM registration_requests
+    WHERE org_id = $1 AND state <> 'refused' AND expires_at > $4 AND replace(groups, $2, '') <> groups
   LIMIT 1`;
 
 /** `node web1`, for example; undefined if nothing uses the group. */

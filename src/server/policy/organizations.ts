@@ -27,6 +27,8 @@ import { registrationTokens } from "../store/tables/registration-tokens.ts";
 const Name = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100));
 export const CertificateVersion = v.union([v.literal(1), v.literal("both"), v.literal(2)]);
 
+const NodeApproval = v.picklist(["none", "all", "unapproved"]);
+
 export const OrganizationRequest = v.strictObject({
   slug: Slug,
   network: overlayNetwork(4),
@@ -54,6 +56,8 @@ export const OrganizationPatch = v.strictObject({
   second_factor_required: v.optional(v.boolean()),
   /** Whether the nodes of a user are revoked when the user is removed or disabled. */
   revoke_leaver_nodes: v.optional(v.boolean()),
+  /** Which new nodes an administrator has to approve; `unapproved`: all but those of tokens that are marked as approved. */
+  node_approval: v.optional(NodeApproval),
 });
 export type OrganizationPatch = v.InferOutput<typeof OrganizationPatch>;
 
@@ -75,6 +79,7 @@ export const Organization = v.object({
   path_reports: v.boolean(),
   second_factor_required: v.boolean(),
   revoke_leaver_nodes: v.boolean(),
+  node_approval: NodeApproval,
   created_at: v.string(),
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -113,6 +118,7 @@ const shown = organizations.pick(
   "pathReports",
   "secondFactor",
   "revokeLeaverNodes",
+  "nodeApproval",
   "createdAt",
 );
 const counted = computed({ nodeCount: integer() });
@@ -138,6 +144,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     path_reports: org.pathReports,
     second_factor_required: org.secondFactor,
     revoke_leaver_nodes: org.revokeLeaverNodes,
+    node_approval: org.nodeApproval,
     created_at: formatTime(org.createdAt),
   };
 }
@@ -249,6 +256,7 @@ export async function patchOrganization(
         pathReports: after.path_reports,
         secondFactor: after.second_factor_required,
         revokeLeaverNodes: after.revoke_leaver_nodes,
+        nodeApproval: after.node_approval,
         ...versionsOf(after),
       },
     );
@@ -269,7 +277,8 @@ export async function patchOrganization(
 /** The fields that a request may change. */
 function changeable(org: Organization) {
   const { name, certificate_version, network6, alive_interval, config_overrides } = org;
-  const { ca_rotation_auto, names_to_all, path_reports, second_factor_required, revoke_leaver_nodes } = org;
+  const { ca_rotation_auto, names_to_all, path_reports, second_factor_required } = org;
+  const { revoke_leaver_nodes, node_approval } = org;
   return {
     name,
     certificate_version,
@@ -281,6 +290,7 @@ function changeable(org: Organization) {
     path_reports,
     second_factor_required,
     revoke_leaver_nodes,
+    node_approval,
   };
 }
 
@@ -296,6 +306,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     path_reports: patch.path_reports ?? before.path_reports,
     second_factor_required: patch.second_factor_required ?? before.second_factor_required,
     revoke_leaver_nodes: patch.revoke_leaver_nodes ?? before.revoke_leaver_nodes,
+    node_approval: patch.node_approval ?? before.node_approval,
   };
 }
 

@@ -97,6 +97,7 @@ const storedRows = `SELECT ${[
   sum("name_aliases", "octet_length(name)"),
   sum("policies", "coalesce(octet_length(text), 0) + octet_length(tests)"),
   sum("registration_tokens", "octet_length(groups)"),
+  sum("registration_requests", "octet_length(groups)"),
   sum("service_tokens", "octet_length(name)"),
   sum("memberships", "octet_length(email)"),
   sum("webhooks", "octet_length(url) + octet_length(events)"),

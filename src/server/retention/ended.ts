@@ -69,6 +69,7 @@ async function deleteEphemeral({ db }: Deps, before: number, isEnding: () => boo
 
 /** Without nodes: when a token is revoked or its creator leaves, the nodes that registered with it must be found. */
 const spentToken = `expires_at < $1
+  AND NOT EXISTS (SELECT 1 FROM registration_requests q WHERE q.token_id = registration_tokens.id)
   AND id NOT IN (SELECT registered_with FROM nodes WHERE registered_with IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM registrants r WHERE r.principal = 'registration_token/' || registration_tokens.id)`;
 

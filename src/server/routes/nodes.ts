@@ -3,7 +3,7 @@
 import type { ErrorCode } from "../../errors.ts";
 import * as v from "valibot";
 import { reachErrors } from "../policy/edits.ts";
-import { Node, RegisterAnswer, RegisterRequest, RenewAnswer } from "../../protocol.ts";
+import { Node, RegisterAnswer, RegisterRequest, RegisterWaiting, RenewAnswer } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
 import { findNode } from "../store/nodes.ts";
@@ -51,6 +51,7 @@ const NodeDeletion = v.strictObject({
 export function nodeRoutes(services: Services): Route[] {
   return [
     ...collectionRoutes(services),
+    registerRoute(services),
     ...itemRoutes(services),
     configRoute(services),
     ...certificateRoutes(services),
@@ -93,36 +94,6 @@ function collectionRoutes(services: Services): Route[] {
       }),
     }),
     organizationRoute({
-      method: "POST",
-      path: "nodes/register/",
-      access: "register",
-      scope: "nodes",
-      name: "nodes_register",
-      summary: "Register a machine with its public keys",
-      takes: body(RegisterRequest),
-      answers: {
-        201: {
-          description:
-            "The node, its token (shown once) and its files. The same keys with the same token resume an interrupted registration: the answer has the current certificates and a new node token, and the registration token is not used again. A registration can be resumed until ten minutes after the token's expiry, ten times an hour for each node.",
-          schema: RegisterAnswer,
-        },
-      },
-      errors: [
-        "token_not_valid",
-        "token_scope",
-        "node_revoked",
-        "name_taken",
-        "name_held",
-        "address_taken",
-        "network_full",
-        "too_many_certificates",
-        "organization_full",
-        "conflict",
-        "throttled",
-      ],
-      handle: async (call, input) => ({ status: 201, body: await register(services, call, input) }),
-    }),
-    organizationRoute({
       method: "GET",
       path: "revocations/",
       access: "member",
@@ -136,6 +107,49 @@ function collectionRoutes(services: Services): Route[] {
         listReply(call, services.publicUrl, await listRevocations(services, call.org.id, input)),
     }),
   ];
+}
+
+function registerRoute(services: Services): Route {
+  return organizationRoute({
+    method: "POST",
+    path: "nodes/register/",
+    access: "register",
+    scope: "nodes",
+    name: "nodes_register",
+    summary: "Register a machine with its public keys",
+    takes: body(RegisterRequest),
+    answers: {
+      201: {
+        description:
+          "The node, its token (shown once) and its files. The same keys with the same token resume an interrupted registration: the answer has the current certificates and a new node token, and the registration token is not used again. A registration can be resumed until ten minutes after the token's expiry, ten times an hour for each node.",
+        schema: RegisterAnswer,
+      },
+      202: {
+        description:
+          "An administrator has to approve the machine first (`node_approval`). Repeat the same request after `retry_after` seconds. A use of the token is held meanwhile, for at most 7 days",
+        schema: RegisterWaiting,
+      },
+    },
+    errors: [
+      "token_not_valid",
+      "token_scope",
+      "node_revoked",
+      "name_taken",
+      "name_held",
+      "address_taken",
+      "network_full",
+      "too_many_certificates",
+      "organization_full",
+      "registration_refused",
+      "too_many_waiting",
+      "conflict",
+      "throttled",
+    ],
+    async handle(call, input) {
+      const answer = await register(services, call, input);
+      return { status: "state" in answer ? 202 : 201, body: answer };
+    },
+  });
 }
 
 const changeErrors: readonly ErrorCode[] = [

@@ -32,6 +32,7 @@ import {
   serviceTokenOf,
   ServiceTokenRequest,
 } from "../people/service-tokens.ts";
+import { requireFactor } from "../people/step-up.ts";
 import type { TokenKind } from "../people/issued-tokens.ts";
 import { AccessReport, reportOf, revokeToken } from "../offboarding/left-access.ts";
 import type { Services } from "../services.ts";
@@ -70,9 +71,17 @@ function registrationTokenRoutes(services: Services): Route[] {
       grows: always,
       takes: body(RegistrationTokenRequest),
       answers: { 201: { description: "The token", schema: NewRegistrationToken } },
-      errors: ["network_full"],
-      handle: async (call, input) =>
-        created(await createRegistrationToken(services, call.org, input, creatorOf(call))),
+      errors: ["network_full", "step_up_required"],
+      async handle(call, input) {
+        // It lets machines in without an approval, so it takes what an approval takes.
+        if (input.approved === true && call.caller.kind === "person")
+          await requireFactor(services.db, call.caller, {
+            isRequired: false,
+            isFresh: true,
+            now: services.system.now(),
+          });
+        return created(await createRegistrationToken(services, call.org, input, creatorOf(call)));
+      },
     }),
   });
 }

@@ -31,6 +31,7 @@ import { meta } from "./tables/meta.ts";
 import { nameAliases } from "./tables/name-aliases.ts";
 import { notices } from "./tables/notices.ts";
 import { refreshTokens } from "./tables/refresh-tokens.ts";
+import { registrationRequests } from "./tables/registration-requests.ts";
 import { registrationTokens } from "./tables/registration-tokens.ts";
 import { liveReplicas, replicas } from "./tables/replicas.ts";
 import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
@@ -151,6 +152,7 @@ const steps: readonly (readonly string[])[] = [
     "CREATE INDEX nodes_ended ON nodes (ended_at) WHERE ended_at IS NOT NULL",
     `CREATE INDEX nodes_unnamed ON nodes (org_id) WHERE ${isUnpublished}`,
   ],
+  [organizations.add("nodeApproval"), registrationTokens.add("isApproved"), ...registrationRequests.create],
 ];
 
 /**

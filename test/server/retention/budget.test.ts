@@ -225,6 +225,8 @@ test("every request that changes an organization is refused at the maximum, or n
     policy_plan: "stores nothing",
     policy_revert: "takes an application back, which is refused at the maximum",
     policy_test: "stores nothing",
+    registrations_approve: "one word; the row has a fixed size",
+    registrations_refuse: "one word; the row has a fixed size",
     webhooks_partial_update: "takes subscriptions away too; there are 20 at most",
   };
   const changing = server.app.routes.filter(

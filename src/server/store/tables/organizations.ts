@@ -92,6 +92,8 @@ export const organizations = table(
     secondFactor: since(20, truth(0)),
     /** The nodes of a user are revoked when the user leaves. */
     revokeLeaverNodes: since(22, truth(0)),
+    /** Which new nodes wait for an administrator: none, all, or those whose token is not approved. */
+    nodeApproval: since(26, wordWithDefault(["none", "all", "unapproved"], "none")),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );

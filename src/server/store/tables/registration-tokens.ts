@@ -35,6 +35,8 @@ export const registrationTokens = table(
     ephemeralSilenceS: since(25, integerOrNull()),
     /** Whether peers get the names of its nodes. */
     isNamed: since(25, truth(1)),
+    /** Its nodes need no approval where the organization asks for that of all but these. */
+    isApproved: since(26, truth(0)),
   },
   {
     constraints: ["CHECK (used <= uses)"],
