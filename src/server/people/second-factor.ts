@@ -74,8 +74,10 @@ export async function proveCode(
 ): Promise<number> {
   const isRight = await db.writeFor({ user: userId }, async (tx) => {
     const now = system.now();
+    // Before the limit: no recovery code can be guessed, and whoever has the password could keep the user out otherwise.
+    if (await useRecoveryCode(tx, { userId, code, now })) return true;
     await requireFewWrong(tx, userId, place, now);
-    if (await useCode(tx, secretKey, { userId, code, now })) return true;
+    if (await useAppCode(tx, secretKey, { userId, code, now })) return true;
     await wrongCodes.insert(tx, { userId, place, at: now });
     return false;
   });
@@ -87,12 +89,19 @@ export async function proveCode(
   });
 }
 
-async function useCode(
+type Typed = { userId: number; code: string; now: number };
+
+async function useRecoveryCode(tx: Transaction, { userId, code, now }: Typed): Promise<boolean> {
+  if ((await methodsOf(tx, userId)).length === 0) return false;
+  const codeHash = hashRecoveryCode(code);
+  return (await recoveryCodes.update(tx, { userId, codeHash, usedAt: null }, { usedAt: now })) === 1;
+}
+
+async function useAppCode(
   tx: Transaction,
   secretKey: SecretKeys,
-  { userId, code, now }: { userId: number; code: string; now: number },
+  { userId, code, now }: Typed,
 ): Promise<boolean> {
-  const codeHash = hashRecoveryCode(code);
   const typed = code.replaceAll(/\s/g, "");
   for (const { id, secretSealed, confirmedAt, lastStep: last } of await totpSecrets.all(tx, { userId })) {
     if (confirmedAt === null) continue;
@@ -100,8 +109,7 @@ async function useCode(
     const lastStep = matchingStep(secret, typed, { nowMs: now, last });
     if (lastStep !== undefined) return (await totpSecrets.update(tx, { id }, { lastStep })) === 1;
   }
-  if ((await methodsOf(tx, userId)).length === 0) return false;
-  return (await recoveryCodes.update(tx, { userId, codeHash, usedAt: null }, { usedAt: now })) === 1;
+  return false;
 }
 
 const limits = computed({ here: integer(), everywhere: integer(), oldest: integerOrNull() });

@@ -7,9 +7,8 @@ import type { System } from "../../system.ts";
 import { pump, type StreamCall } from "./pump.ts";
 import { makeTail } from "./tail.ts";
 
-/** One browser needs one stream. */
-const maxStreamsPerCaller = 10;
-const maxStreams = 2000;
+/** `perCaller`: one browser needs one stream. */
+const limits = { perCaller: 10, inAll: 2000 };
 /** Of one stream, in bytes that the network has not taken. */
 const maxUnsentBytes = 1_048_576;
 
@@ -26,30 +25,36 @@ export type Streams = {
   close(): void;
 };
 
-type Stream = { owner: string; end(): void };
+type Stream = { owner: string; orgId: number; end(): void };
 
-export function makeStreams({ db, system, log }: Deps): Streams {
+export function makeStreams({ db, system, log }: Deps, { perCaller, inAll } = limits): Streams {
+  // Oldest first.
   const open = new Set<Stream>();
   const failed = (error: unknown) =>
     log.warn("cannot read new events for consoles; trying again", { reason: String(error) });
   const tail = makeTail({ db, system, failed });
   let isClosed = false;
 
-  const admit = (owner: string) => {
-    if (isClosed || open.size >= maxStreams)
-      throw new AppError("throttled", "Too many consoles are open on this server.", { retryAfter: 10 });
+  /** Makes room by the end of another stream. An organization with many callers takes it from itself, not from others. */
+  const makeRoom = (owner: string) => {
+    if (isClosed) throw new AppError("throttled", "This server is stopping.", { retryAfter: 10 });
     const own = [...open].filter((stream) => stream.owner === owner);
-    if (own.length >= maxStreamsPerCaller) own[0]?.end();
+    if (own.length >= perCaller) own[0]?.end();
+    if (open.size >= inAll) oldestOfLargest(open)?.end();
   };
 
   return {
     async open(call, after) {
       const owner = ownerOf(call);
       const from = after ?? (await tail.newest(call.org.id));
-      admit(owner);
+      makeRoom(owner);
       const over = new AbortController();
       const { signal } = over;
-      const stream: Stream = { owner, end: () => over.abort() };
+      const end = () => {
+        open.delete(stream);
+        over.abort();
+      };
+      const stream: Stream = { owner, orgId: call.org.id, end };
       open.add(stream);
       const encoder = new TextEncoder();
       const start = (controller: ReadableStreamDefaultController<Uint8Array>) => {
@@ -61,7 +66,7 @@ export function makeStreams({ db, system, log }: Deps): Streams {
         let isCancelled = false;
         cancel = () => {
           isCancelled = true;
-          over.abort();
+          end();
         };
         // Rights that ended, or a database that is away: the client asks again and is told.
         const ended = () => {
@@ -70,7 +75,7 @@ export function makeStreams({ db, system, log }: Deps): Streams {
         };
         void pump({ db, system, tail }, call, from, { signal, send }).then(ended, ended);
       };
-      let cancel: () => void = stream.end;
+      let cancel: () => void = end;
       return new ReadableStream<Uint8Array>(
         { start, cancel: () => cancel() },
         { highWaterMark: maxUnsentBytes, size: (chunk) => chunk?.byteLength ?? 0 },
@@ -81,6 +86,12 @@ export function makeStreams({ db, system, log }: Deps): Streams {
       for (const stream of open) stream.end();
     },
   };
+}
+
+/** The oldest stream of the organization with the most. */
+function oldestOfLargest(open: Iterable<Stream>): Stream | undefined {
+  const byOrganization = [...Map.groupBy(open, ({ orgId }) => orgId).values()];
+  return byOrganization.toSorted((a, b) => b.length - a.length)[0]?.[0];
 }
 
 function ownerOf({ caller }: StreamCall): string {

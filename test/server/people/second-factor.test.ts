@@ -130,6 +130,16 @@ describe("wrong codes", () => {
     expect(codeOf(await signIn(app.code(), "203.0.113.1"))).toEqual(ok);
   });
 
+  test("a recovery code is taken however many were wrong, once, so that who knows the password keeps nobody out", async () => {
+    const { recoveryCodes } = await addApp(server, owner);
+    const [first, second] = recoveryCodes;
+    for (let at = 0; at < 20; at++) await signIn("000000", `198.51.100.${at}`);
+    expect(codeOf(await signIn(first))).toEqual(ok);
+    expect(codeOf(await signIn(first))).toEqual([429, "throttled"]);
+    const proof = { token: owner, body: { otp: second } };
+    expect((await server.send("POST", "/api/user/step_up/", proof)).status).toBe(204);
+  });
+
   test("parallel guesses do not pass the limit", async () => {
     await addApp(server, owner);
     const answers = await Promise.all(Array.from({ length: 12 }, () => signIn("000000")));

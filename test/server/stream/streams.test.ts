@@ -1,0 +1,80 @@
+// How many streams of events a caller, an organization and the server have at a time.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import type { StreamCall } from "../../../src/server/stream/pump.ts";
+import { makeStreams } from "../../../src/server/stream/streams.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
+
+let server: TestServer;
+beforeEach(async () => {
+  server = await makeTestServer();
+});
+afterEach(async () => {
+  await server[Symbol.asyncDispose]();
+});
+
+type Reader = Awaited<ReturnType<typeof connect>>;
+
+/** A console that is connected: it has read the first line. */
+async function connect(
+  streams: ReturnType<typeof makeStreams>,
+  org: { id: number; slug: string },
+  userId: number,
+) {
+  const call: StreamCall = {
+    caller: { kind: "person", userId, email: `user-${userId}@example.org`, isStaff: false },
+    org: { id: org.id, slug: org.slug, role: "member", visiting: false },
+    request: new Request("https://control.example/"),
+    admitAgain: () => Promise.resolve(),
+  };
+  const reader = (await streams.open(call, 0)).getReader();
+  await reader.read();
+  return reader;
+}
+
+/** Whether the stream has ended, after what stands in it. */
+async function hasEnded(reader: Reader): Promise<boolean> {
+  for (;;) {
+    const next = await Promise.race([reader.read(), Bun.sleep(50)]);
+    if (next === undefined) return false;
+    if (next.done) return true;
+  }
+}
+
+const endedOf = (readers: readonly Reader[]) => Promise.all(readers.map(hasEnded));
+
+function makeLimited(perCaller: number, inAll: number) {
+  const { db, system, log } = server.app.services;
+  return makeStreams({ db, system, log }, { perCaller, inAll });
+}
+
+test("a caller with too many loses the oldest, also when several come at once", async () => {
+  const acme = await server.organization("acme");
+  const streams = makeLimited(2, 100);
+  const readers = [];
+  for (let at = 0; at < 4; at++) readers.push(await connect(streams, acme, 1));
+  const more = await Promise.all([connect(streams, acme, 1), connect(streams, acme, 1)]);
+  expect(await endedOf([...readers, ...more])).toEqual([true, true, true, true, false, false]);
+  streams.close();
+});
+
+test("a full server ends streams of the organization with the most, and refuses nobody", async () => {
+  const acme = await server.organization("acme");
+  const crowd = await server.organization("crowd", "10.78.0.0/16");
+  const streams = makeLimited(10, 5);
+  const first = await connect(streams, acme, 1);
+  const many = [];
+  for (let at = 0; at < 6; at++) many.push(await connect(streams, crowd, 100 + at));
+  const second = await connect(streams, acme, 2);
+  expect(await endedOf([first, second, ...many])).toEqual([
+    false,
+    false,
+    true,
+    true,
+    true,
+    false,
+    false,
+    false,
+  ]);
+  streams.close();
+});
