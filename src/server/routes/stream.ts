@@ -25,8 +25,10 @@ export function streamRoutes({ streams }: Services): Route[] {
       errors: ["throttled"],
       async handle(call) {
         const after = lastEventId(call.request.headers.get("last-event-id"));
+        // Nobody reads the answer to HEAD, so nothing would end its stream before the caller's rights end.
+        const isRead = call.request.method !== "HEAD";
         return {
-          raw: await streams.open(call, after),
+          ...(isRead ? { raw: await streams.open(call, after) } : {}),
           // Proxies such as nginx would hold the events back otherwise.
           headers: { "Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no" },
         };

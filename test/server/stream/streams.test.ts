@@ -1,8 +1,9 @@
 // How many streams of events a caller, an organization and the server have at a time.
 
-import { afterEach, beforeEach, expect, test } from "bun:test";
+import { afterEach, beforeEach, expect, spyOn, test } from "bun:test";
 import type { StreamCall } from "../../../src/server/stream/pump.ts";
 import { makeStreams } from "../../../src/server/stream/streams.ts";
+import { makeAcme } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;
@@ -77,4 +78,12 @@ test("a full server ends streams of the organization with the most, and refuses 
     false,
   ]);
   streams.close();
+});
+
+test("HEAD opens no stream, which nothing would end", async () => {
+  const { owner } = await makeAcme(server);
+  const open = spyOn(server.app.services.streams, "open");
+  const { status, headers } = await server.send("HEAD", "/api/org/acme/stream/", { token: owner });
+  expect([status, headers.get("content-type")]).toEqual([200, "text/event-stream; charset=utf-8"]);
+  expect(open).not.toHaveBeenCalled();
 });
