@@ -16,7 +16,7 @@ const total = { passed: 0, failed: 0, skipped: 0 };
 const passedAgain: string[] = [];
 /** Failures, printed again at the end of a long output. */
 const broken: string[] = [];
-const fileLimitMs = { unit: 600_000, e2e: 900_000, soak: 5 * 3_600_000 };
+const fileLimitMs = { unit: 600_000, e2e: 1_200_000, soak: 5 * 3_600_000 };
 const processors = availableParallelism();
 /** Processes side by side: tests wait most of their time. */
 const width = { unit: 2 * processors + 1, e2e: 2 * processors, soak: 1 };

@@ -111,7 +111,7 @@ asRoot("policy", () => {
       using lan = makeLan(["lighthouse", "web", "guest", "database"]);
       const enrol = (name: string, groups: string[], flags: string[] = []) =>
         paste(acme, { root: directory.path, host: lan.host(name), engine: nebula }, groups, flags);
-      const hub = ["--is-lighthouse", "--public-ip", lan.host("lighthouse").address];
+      const hub = ["--public-ip", lan.host("lighthouse").address];
       const lighthouse = await enrol("lighthouse", [], hub);
       const [web, guest, database] = [
         await enrol("web", ["web", "staff"]),
@@ -206,7 +206,7 @@ asRoot("policy", () => {
       using site = makeLan(["printer"]);
       const [router, printer] = [lan.host("router"), site.host("printer")];
       connect(router, printer);
-      const hub = ["--is-lighthouse", "--public-ip", router.address];
+      const hub = ["--public-ip", router.address];
       const at = (name: string) => ({ root: directory.path, host: lan.host(name), engine: nebula });
       const gate = await paste(acme, at("router"), [], hub);
       const web = await paste(acme, at("web"), ["web"]);

@@ -29,7 +29,7 @@ describePostgres("on PostgreSQL", () => {
     for (const { failed, status } of reports) expect([failed, status]).toEqual([[], 0]);
     const passed = reports.reduce((sum, each) => sum + each.passed, 0);
     expect(passed).toBeGreaterThan(400);
-  }, 590_000);
+  }, 1_100_000);
 });
 
 async function runTests(files: readonly string[], cluster: string) {

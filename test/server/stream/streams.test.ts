@@ -33,10 +33,11 @@ async function connect(
   return reader;
 }
 
-/** Whether the stream has ended, after what stands in it. */
+/** Whether the stream ends within a moment, after what stands in it. */
 async function hasEnded(reader: Reader): Promise<boolean> {
+  const moment = Bun.sleep(2000);
   for (;;) {
-    const next = await Promise.race([reader.read(), Bun.sleep(50)]);
+    const next = await Promise.race([reader.read(), moment]);
     if (next === undefined) return false;
     if (next.done) return true;
   }
