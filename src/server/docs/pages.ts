@@ -74,7 +74,7 @@ export function signInPage(): Reply {
 <button>Sign in</button><p role="alert"></p></form>`,
       script: sendScript(
         "/api/docs/sign_in/",
-        "{ email: form.email.value, password: form.password.value, otp: form.otp.value }",
+        "{ email: form.email.value, password: form.password.value, otp: form.otp.value || undefined }",
         "location.reload();",
       ),
     },
