@@ -29,7 +29,7 @@ async function must(plane: ControlPlane, args: readonly string[], input?: string
 export async function makeOwner(plane: ControlPlane): Promise<void> {
   const words = ["user", "create", owner.email, "--password-file", "-"];
   const { status, stdout, stderr } = await plane.admin(words, owner.password);
-  if (status !== 0 && !stderr.includes("already exists"))
+  if (status !== 0 && !stderr.includes("There is already a user"))
     throw new Error(`agent admin ${words.join(" ")}: exit ${status}\n${stdout}${stderr}`);
 }
 
