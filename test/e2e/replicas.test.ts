@@ -21,6 +21,7 @@ const Servers = v.object({
 });
 const loops = [
   "CA rotations",
+  "ephemeral nodes",
   "policies",
   "retention",
   "upkeep of nodes",
