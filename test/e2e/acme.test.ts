@@ -149,13 +149,20 @@ describeAcme("serve --tls acme", () => {
   }, 180_000);
 
   test("killed during a slow validation, the server continues its order", async () => {
+    // Pebble chooses how long it waits before it validates. A validation that is under way already when the server is
+    // killed fails, and ends its order: then the kill came too late to show anything.
+    for (let tries = 0; !(await killBeforeValidation()); tries++) expect(tries).toBeLessThan(10);
+  }, 360_000);
+
+  /** Whether the server could be killed between its answer to the challenge and the validation. */
+  async function killBeforeValidation(): Promise<boolean> {
     using directory = temporaryDirectory();
     const data = join(directory.path, "data");
     const [port, challenges] = [freePort(), freePort()];
     await using pebble = await startPebble({
       httpPort: challenges,
       dns: names.address,
-      slowS: 3,
+      slowS: 9,
       refusedNonces: 20,
     });
     const flags = flagsOf(pebble, directory.path, port, challenges);
@@ -171,12 +178,16 @@ describeAcme("serve --tls acme", () => {
     pebble.pause();
     child.kill("SIGKILL");
     await child.exited;
+    // Its last lines may still be in the pipe.
+    await Bun.sleep(100);
+    if (pebble.log().includes("Attempting to validate")) return false;
     await using plane = await startControlPlane(data, flags, port);
     pebble.resume();
     await issued(port, await pebble.root());
     expect(plane.log()).toContain("the TLS certificate is there");
     expect(pebble.log().match(/Added order/g)).toHaveLength(1);
-  }, 180_000);
+    return true;
+  }
 
   test("the flags are checked together", async () => {
     const usage: [string[], string][] = [
