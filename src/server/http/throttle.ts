@@ -61,7 +61,10 @@ export type Throttle<Kind extends string = keyof typeof limits> = {
 
 const maxKeys = 20_000;
 
-/** Forgets the oldest keys of a kind if there are too many: a flood of one kind does not displace the others. */
+/**
+ * Forgets the oldest keys of a kind if there are too many: a flood of one kind does not displace the others. `now`: a
+ * monotonic clock, so that a wall clock that is set neither extends nor ends a limit.
+ */
 export function makeThrottle<Kind extends string>(
   now: () => number,
   rules: Readonly<Record<Kind, Rules>>,

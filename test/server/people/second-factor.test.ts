@@ -146,6 +146,15 @@ describe("wrong codes", () => {
     expect(answers.filter(({ status }) => status === 401).length).toBe(5);
   });
 
+  test("before the wall clock was set back by a day, they keep nobody out for a day", async () => {
+    const app = await addApp(server, owner);
+    server.clock.steppedMs = 1440 * minute;
+    for (let at = 0; at < 5; at++) await signIn("000000");
+    server.clock.steppedMs = 0;
+    server.clock.ms += 11 * minute;
+    expect(codeOf(await signIn(app.code()))).toEqual(ok);
+  });
+
   test("are recorded as failed sign-ins", async () => {
     await addApp(server, owner);
     await signIn("000000");
@@ -249,6 +258,15 @@ describe("a required second factor", () => {
 });
 
 describe("a fresh proof", () => {
+  test("from before the wall clock was set back does not count for longer", async () => {
+    await addApp(server, owner);
+    const create = (name: string) =>
+      server.send("POST", "/api/org/acme/service_tokens/", { token: owner, body: { name, role: "admin" } });
+    expect((await create("one")).status).toBe(201);
+    server.clock.steppedMs = -60 * minute;
+    expect(codeOf(await create("two"))).toEqual([403, "step_up_required"]);
+  });
+
   const changes: [string, string, object | undefined][] = [
     ["POST", "ca/rotate/", {}],
     ["POST", "firewall_rules/", { peer: { any: true }, target: { any: true } }],
