@@ -43,6 +43,11 @@ export const limits = {
   resetsFrom: { limits: [{ times: 10, withinMs: hour }], reason: "Too many requests for a new password." },
   /** The same for one user. */
   resets: { limits: [{ times: 3, withinMs: hour }], reason: "Too many requests for a new password." },
+  /** Different requests for approval by one machine: each is an event. */
+  asking: {
+    limits: [{ times: 10, withinMs: hour }],
+    reason: "This machine asked for approval of too many different registrations.",
+  },
   /** Resumed registrations of one node. */
   resume: {
     limits: [{ times: 10, withinMs: hour }],

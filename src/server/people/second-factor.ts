@@ -116,7 +116,13 @@ async function useAppCode(
 
 const limits = computed({ here: integer(), everywhere: integer(), oldest: integerOrNull() });
 
-async function requireFewWrong(tx: Transaction, userId: number, place: string, now: number): Promise<void> {
+/** Throws throttled after too many wrong codes of the user. */
+export async function requireFewWrong(
+  tx: Transaction,
+  userId: number,
+  place: string,
+  now: number,
+): Promise<void> {
   const found = await queryOne(
     tx,
     limits,

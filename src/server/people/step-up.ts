@@ -76,6 +76,10 @@ async function provenAt(db: Database, signIn: SignIn): Promise<number | null> {
   return (await queryOne(db, latest, sql, [signIn.family]))?.at ?? null;
 }
 
+/** Wrong codes of one sign-in count together. */
+export const placeOf = (signIn: SignIn) =>
+  "session" in signIn ? `session ${signIn.session}` : `family ${signIn.family}`;
+
 /** Proves the second factor for the caller's sign-in. Throws invalid_code, throttled or second_factor_missing. */
 export async function stepUp(
   services: FactorServices,
@@ -85,8 +89,7 @@ export async function stepUp(
 ): Promise<void> {
   if (signIn === undefined) return;
   if ((await methodsOf(services.db, userId)).length === 0) throw missing();
-  const place = "session" in signIn ? `session ${signIn.session}` : `family ${signIn.family}`;
-  const at = await proveCode(services, userId, code, { place, address });
+  const at = await proveCode(services, userId, code, { place: placeOf(signIn), address });
   await markProven(services.db, userId, signIn, at);
 }
 

@@ -177,6 +177,23 @@ describe("adding and removing", () => {
     expect(codeOf(await signIn())).toEqual([401, "second_factor_required"]);
   });
 
+  test("the first code cannot be guessed: after five wrong ones of a sign-in, the right one is refused", async () => {
+    const app = await beginApp(server, owner);
+    const thief = pair(await signIn()).access;
+    const send = (token: string, otp: string) =>
+      server.send("POST", "/api/user/totp/confirm/", { token, body: { otp } });
+    for (let at = 0; at < 5; at++) expect(codeOf(await send(thief, "000000"))).toEqual([401, "invalid_code"]);
+    expect(codeOf(await send(thief, app.code()))).toEqual([429, "throttled"]);
+    expect(codeOf(await send(owner, app.code()))).toEqual(ok);
+  });
+
+  test("a secret waits an hour for its first code", async () => {
+    const app = await beginApp(server, owner);
+    server.clock.ms += 60 * minute;
+    const late = { token: owner, body: { otp: app.code() } };
+    expect(codeOf(await server.send("POST", "/api/user/totp/confirm/", late))).toEqual([404, "not_found"]);
+  });
+
   test("a new app replaces the former one with its first code; recovery codes stay", async () => {
     const former = await addApp(server, owner);
     const present = await addApp(server, owner);
