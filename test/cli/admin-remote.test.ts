@@ -300,7 +300,7 @@ test("a user without the right is told under which name, and a service token wha
   await must("logout");
 });
 
-test("a signed-in user sets the own password with the current one, and nobody else's", async () => {
+test("a signed-in user sets the own password with the current one, and no other user's", async () => {
   await signIn("bob@example.org");
   const next = "another good password";
   const [old, fresh] = [join(directory.path, "old"), join(directory.path, "new")];

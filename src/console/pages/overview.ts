@@ -9,7 +9,7 @@ import { pathOf } from "../router.ts";
 import { now } from "../times.ts";
 import { Empty, Failure, Loading, When } from "../ui/parts.ts";
 
-/** Certificates are renewed long before: a shorter rest means that nobody renews. */
+/** Certificates are renewed long before: a shorter rest means that renewal fails. */
 const soonMs = 7 * 86_400_000;
 
 export function Overview() {
@@ -33,7 +33,7 @@ export function Overview() {
     ${
       expiring.length === 0
         ? html`<p class="quiet">Nothing needs you now.</p>`
-        : html`<h2>Certificates that nobody renews</h2>
+        : html`<h2>Certificates that are not renewed</h2>
             <ul class="plain-list">
               ${expiring.map(
                 (node) =>

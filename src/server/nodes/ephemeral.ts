@@ -1,6 +1,6 @@
 // Ephemeral nodes, for jobs that come and go: they end when they leave or are silent, and come back with their keys. An end
 // blocks nothing and changes no configuration of others: their certificates end within an hour, no rule names them, and
-// they are no hubs. The row stays in state `revoked` with `ended_at` until nobody can have its certificate any more.
+// they are no hubs. The row stays in state `revoked` with `ended_at` until its last certificate has expired.
 
 import { AppError } from "../../errors.ts";
 import { ourselves, principal, record, type Actor } from "../audit/record.ts";

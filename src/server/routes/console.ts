@@ -14,7 +14,7 @@ export function consoleRoutes(): Route[] {
     takes: nothing,
     quiet: true,
     answers: { 200: { description: "The page of the console", type: "text/html" } },
-    // Loaded on demand, here and below: a server that nobody looks at starts without the console.
+    // Loaded on demand, here and below: a server whose console is not used never loads it.
     handle: async () => (await import("../console/shell.ts")).consolePage(),
   } as const;
   return [

@@ -110,8 +110,7 @@ function totpRoutes(services: Services): Route[] {
       async handle(call, { otp }) {
         const caller = personOf(call);
         const recovery_codes = await confirmTotp(services, caller, otp, actorOf(call));
-        const { signIn: proof, userId } = caller;
-        if (proof !== undefined) await markProven(services.db, userId, proof, services.system.now());
+        await markProven(services.db, caller, services.system.now());
         return { body: { recovery_codes } };
       },
     }),
