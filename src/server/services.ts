@@ -64,7 +64,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
   const sessions = await makeSessions(options);
   const changes = makeChanges(system);
   const meters = makeMeters();
-  const throttle = shareThrottle(makeThrottle(system.now, limits), options);
+  const throttle = shareThrottle(makeThrottle(system.monotonic, limits), options);
   const authorities = openAuthorities(options);
   const live = makeLive(db);
   const reports = makeReports({ ...options, live });
@@ -102,7 +102,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     }),
     renewals,
     reports,
-    probes: makeProbes(system.now),
+    probes: makeProbes(system.monotonic),
     pathReports: makePathReports(options),
     streams: makeStreams(options),
     budget: makeBudget(options),

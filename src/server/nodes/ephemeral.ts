@@ -68,7 +68,10 @@ export async function endInside(
   await record(tx, { ...event, after: { reason, name: node.name, ip_address: node.ip } });
 }
 
-/** Brings an ended node back with a new certificate: its engine runs and checks in. */
+/**
+ * Brings an ended node back with a new certificate: its engine runs and checks in. Throws too_many_certificates for a node
+ * that ends and returns without a pause: a later revocation would block each of its certificates.
+ */
 export async function returnNode(
   services: Pick<NodeStore, "db" | "system" | "authorities">,
   orgId: number,
@@ -82,7 +85,7 @@ export async function returnNode(
     const back = await bringBack(tx, org, node, { kind: "node", id, ip: null }, system.now());
     // An end before the registration was complete: registering again completes it.
     if (back.state !== "active") return;
-    const fingerprint = await issueOverlay(tx, org, back, services, { isBounded: false });
+    const fingerprint = await issueOverlay(tx, org, back, services);
     await raiseOwnVersion(tx, orgId, id);
     const event = { orgId, at: system.now(), actor: ourselves, subject: `node/${id}` };
     await record(tx, { ...event, type: "certificate.issued", after: { fingerprint } });
