@@ -62,7 +62,7 @@ export async function endInside(
     await holdUntil(tx, node, until);
   }
   await certificates.update(tx, { nodeId: id, kind: "overlay", state: "current" }, { state: "former" });
-  if (node.isNamed) await publishNames(tx, orgId);
+  if (node.isNamed) await publishNames(tx, orgId, [id]);
   await notifyNode(tx, orgId, id);
   const event = { orgId, at: now, actor, subject: `node/${id}`, type: "node.ended" } as const;
   await record(tx, { ...event, after: { reason, name: node.name, ip_address: node.ip } });
@@ -124,7 +124,7 @@ export async function bringBack(
   await nodes.update(tx, { id: node.id }, change);
   await releaseOwnName(tx, node);
   await makeX509Due(tx, node.id);
-  if (node.isNamed) await publishNames(tx, org.id);
+  if (node.isNamed) await publishNames(tx, org.id, [node.id]);
   await notifyNode(tx, org.id, node.id);
   const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}`, type: "node.returned" } as const;
   await record(tx, { ...event, after: { name: node.name, ip_address: address.ip } });

@@ -335,7 +335,7 @@ async function complete(
     if (x509 !== undefined) await storeX509(tx, present, x509, system);
     await replaceToken(tx, present, hashToken(apiToken), now);
     await activate(tx, present, now);
-    await publishNames(tx, org.id);
+    await publishNames(tx, org.id, [node.id]);
     const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}` };
     const used = { subject: `registration_token/${grant.tokenId}`, after: { node_id: node.id } };
     await record(tx, [
