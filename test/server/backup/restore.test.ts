@@ -115,6 +115,11 @@ test("a certificate issued after the backup is blocked with its node, and lost n
   const before = (await download(again.url, a)).files["config.yml"];
   expect(before).toContain(printOf(c.config.files["host.crt"] ?? ""));
   for (const print of prints) expect(before).not.toContain(print);
+  // The backup knows older files than the nodes have.
+  const diff = await fetch(`${again.url}/api/org/acme/nodes/${b.node.id}/diff/`, {
+    headers: { Authorization: `Bearer ${await signIn(again.url)}` },
+  });
+  expect(await diff.json()).toMatchObject({ is_known: false, changes: [] });
   // The newest certificate is still current.
   expect(printOf((await download(again.url, renewed)).files["host.crt"])).toBe(prints[1] ?? "");
   // Other nodes may still grant the name the rights of the node that was created after the backup.
