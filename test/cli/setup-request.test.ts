@@ -1,6 +1,7 @@
 // The settings file that `agent setup` writes: only what the flags change, and nothing of the administrator's own lines.
 
 import { expect, test } from "bun:test";
+import { relative } from "node:path";
 import { command } from "../../src/cli/serve.ts";
 import { parseSettings, readSettings } from "../../src/cli/settings-file.ts";
 import { readServiceSettings, writeSettings } from "../../src/cli/setup-request.ts";
@@ -26,6 +27,17 @@ async function after(flags: Record<string, string | undefined>, present?: string
 }
 
 const name = { "public-name": "Control.example.org" };
+
+test("the CAs of a private authority are passed on as absolute paths, and go with their kind of TLS", async () => {
+  const here = import.meta.path;
+  const typed = relative(process.cwd(), here);
+  const acme = await after({ ...name, tls: "acme", "acme-ca": typed, "tls-ca": typed });
+  expect(parseSettings(acme, path)).toMatchObject({ "acme-ca": here, "tls-ca": here });
+  expect(parseSettings(await after({ port: "8443" }, acme), path)).toMatchObject({ "tls-ca": here });
+  expect(parseSettings(await after({ tls: "auto" }, acme), path)).not.toHaveProperty("tls-ca");
+  await expect(after({ ...name, "tls-ca": here })).rejects.toThrow("--tls-ca needs --tls acme or files");
+  await expect(after({ ...name, tls: "acme", "tls-ca": "/nowhere.pem" })).rejects.toThrow("there is no file");
+});
 
 test("each kind of TLS has its keys", async () => {
   const auto = await after(name);
