@@ -2,6 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { relative } from "node:path";
+import { messageOf } from "../../src/errors.ts";
 import { command } from "../../src/cli/serve.ts";
 import { parseSettings, readSettings } from "../../src/cli/settings-file.ts";
 import { readServiceSettings, writeSettings } from "../../src/cli/setup-request.ts";
@@ -35,8 +36,9 @@ test("the CAs of a private authority are passed on as absolute paths, and go wit
   expect(parseSettings(acme, path)).toMatchObject({ "acme-ca": here, "tls-ca": here });
   expect(parseSettings(await after({ port: "8443" }, acme), path)).toMatchObject({ "tls-ca": here });
   expect(parseSettings(await after({ tls: "auto" }, acme), path)).not.toHaveProperty("tls-ca");
-  await expect(after({ ...name, "tls-ca": here })).rejects.toThrow("--tls-ca needs --tls acme or files");
-  await expect(after({ ...name, tls: "acme", "tls-ca": "/nowhere.pem" })).rejects.toThrow("there is no file");
+  const refusal = (flags: Record<string, string>) => after({ ...name, ...flags }).catch(messageOf);
+  expect(await refusal({ "tls-ca": here })).toBe("--tls-ca needs --tls acme or files");
+  expect(await refusal({ tls: "acme", "tls-ca": "/nowhere.pem" })).toContain("there is no file");
 });
 
 test("each kind of TLS has its keys", async () => {
