@@ -184,7 +184,7 @@ describeMachine("packages", () => {
       if (found === undefined) throw new Error(`There is no machine ${names[at]}`);
       return found;
     };
-    const [control, web, db] = [machine(0), machine(1), machine(2)];
+    const [control, web] = [machine(0), machine(1)];
     const everywhere = (line: string) => Promise.all(machines.map((each) => each.must(line, 120_000)));
 
     beforeAll(async () => {
