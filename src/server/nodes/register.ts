@@ -53,8 +53,15 @@ import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import { notifyNode, raiseConfigVersion, readConfigVersion } from "../store/versions.ts";
 import type { Renderings } from "../config/renderings.ts";
 import { filesFor, readTogether, type Views } from "../config/views.ts";
+import type { SentFiles } from "./sent-files.ts";
 
-type Services = NodeStore & { throttle: Throttle; views: Views; renderings: Renderings; budget: Budget };
+type Services = NodeStore & {
+  throttle: Throttle;
+  views: Views;
+  renderings: Renderings;
+  budget: Budget;
+  sentFiles: SentFiles;
+};
 
 /** `seenFrom`: the caller's address. */
 type Request = RegisterRequest & { seenFrom: string };
@@ -335,7 +342,7 @@ async function complete(
     if (x509 !== undefined) await storeX509(tx, present, x509, system);
     await replaceToken(tx, present, hashToken(apiToken), now);
     await activate(tx, present, now);
-    await publishNames(tx, org.id);
+    await publishNames(tx, org.id, [node.id]);
     const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}` };
     const used = { subject: `registration_token/${grant.tokenId}`, after: { node_id: node.id } };
     await record(tx, [
@@ -349,6 +356,7 @@ async function complete(
   const { view, node: active } = await readTogether(db, views, org.id, node.id);
   const files = await filesFor(services, view, active, isOnline(active, system.now(), changes));
   const config = await files.answer();
+  await services.sentFiles.note(active, files);
   const isUnused = grant.tokenId !== null && grant.mayBeHub && !isHub(active);
   return {
     node: config.node,

@@ -90,10 +90,17 @@ export async function stepUp(
   if (signIn === undefined) return;
   if ((await methodsOf(services.db, userId)).length === 0) throw missing();
   const at = await proveCode(services, userId, code, { place: placeOf(signIn), address });
-  await markProven(services.db, userId, signIn, at);
+  await markProven(services.db, { userId, signIn }, at);
 }
 
-export async function markProven(db: Database, userId: number, signIn: SignIn, at: number): Promise<void> {
+/** From now on, the caller's sign-in counts as one with a second factor. */
+export async function markProven(
+  db: Database,
+  { userId, signIn }: Pick<PersonCaller, "userId" | "signIn">,
+  at: number,
+): Promise<void> {
+  // The cookie of the docs pages only reads.
+  if (signIn === undefined) return;
   await db.writeFor({ user: userId }, async (tx) => {
     if ("session" in signIn) await browserSessions.update(tx, { id: signIn.session }, { factorAt: at });
     else await refreshTokens.update(tx, { family: signIn.family, userId }, { factorAt: at });

@@ -109,10 +109,9 @@ function totpRoutes(services: Services): Route[] {
       errors: ["invalid_code", "not_found"],
       async handle(call, { otp }) {
         const caller = personOf(call);
-        const { signIn: proof, userId } = caller;
-        const place = proof === undefined ? "" : placeOf(proof);
+        const place = caller.signIn === undefined ? "" : placeOf(caller.signIn);
         const recovery_codes = await confirmTotp(services, caller, otp, { actor: actorOf(call), place });
-        if (proof !== undefined) await markProven(services.db, userId, proof, services.system.now());
+        await markProven(services.db, caller, services.system.now());
         return { body: { recovery_codes } };
       },
     }),
