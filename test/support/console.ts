@@ -16,7 +16,7 @@ export const owner = "owner@example.org";
 /** Of all users that `startConsole` creates. */
 export const password = "correct horse battery";
 
-type ConsoleBrowser = AsyncDisposable & {
+export type ConsoleBrowser = AsyncDisposable & {
   browser: Browser;
   /** A new browser profile with one page. */
   open(options?: Parameters<Browser["newContext"]>[0]): Promise<{ context: BrowserContext; page: Page }>;
@@ -27,7 +27,7 @@ type ConsoleBrowser = AsyncDisposable & {
 /** Refusals are part of a test: the browser logs each as an error of its own. */
 const expected = /Failed to load resource: the server responded with a status of 4\d\d/;
 
-async function startConsoleBrowser(): Promise<ConsoleBrowser> {
+export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
   const missing = installMissing([chromiumPath]);
   if (missing !== undefined) throw new Error(missing);
   const browser = await chromium.launch({

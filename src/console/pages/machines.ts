@@ -60,7 +60,12 @@ export function Machines() {
       </select>
       <span class="quiet" role="status">${shown.length} of ${nodes.length}</span>
       <${Export} file=${`${own}-machines.csv`} items=${shown} columns=${columns} />
-      ${mayAdminister.value ? html`<a class="button primary" href=${pathOf(own, "machines", "add")}>Add a machine</a>` : null}
+      ${
+        mayAdminister.value
+          ? html`<a class="button" href=${pathOf(own, "machines", "waiting")}>Approval</a>
+              <a class="button primary" href=${pathOf(own, "machines", "add")}>Add a machine</a>`
+          : null
+      }
     </div>
     ${
       nodes.length === 0
