@@ -9,6 +9,8 @@ import { offerFirstAccount } from "../../src/server/people/first-account.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import { ownPage, signInBrowser } from "./browser-session.ts";
+import { startHostileProvider, type HostileProvider } from "./hostile-provider.ts";
+import { addProvider } from "./oidc-sign-in.ts";
 import { addApp, beginApp, type App } from "./factors.ts";
 import { addPasskeyTo, makeAuthenticator } from "./authenticator.ts";
 import { makeKeys, registerNode, registrationToken, sendRegistration, type RegisteredNode } from "./nodes.ts";
@@ -114,6 +116,15 @@ const withPerson =
   };
 const withApp = (make: (app: App) => Example) =>
   withPerson(async (server, token) => make(await addApp(server, token)));
+let issuer: Promise<HostileProvider> | undefined;
+const newProvider = async ({ name }: World) => {
+  const at = await (issuer ??= startHostileProvider());
+  return { name: name("provider"), issuer: at.issuer, client_id: at.clientId };
+};
+const aProvider: Maker = async (world) => {
+  const at = await (issuer ??= startHostileProvider());
+  return { id: (await addProvider(world.server, at, { name: world.name("provider") })).id };
+};
 /** The answer with a body; without it, the status is 204. */
 const withReport =
   (make: Maker): Maker =>
@@ -227,6 +238,36 @@ const people: Record<string, Maker> = {
     body: { email: (await aPerson(world)).email, password },
     headers: ownPage,
   }),
+  session_providers_list: nothing,
+  session_oidc_create: async (world, who) => ({
+    body: { provider: (await aProvider(world, who)).id },
+    headers: ownPage,
+  }),
+  session_oidc_callback: aProvider,
+  user_identities_list: nothing,
+  async user_identities_create(world, who) {
+    const { headers = {} } = await aBrowser(world, who);
+    return { body: { provider: (await aProvider(world, who)).id, current_password: password }, headers };
+  },
+  user_identities_destroy: async (world, who) => {
+    const { id: provider } = await aProvider(world, who);
+    const identity = withPerson(async ({ db }) => {
+      const made = await db.write((tx) =>
+        tx.get(
+          `INSERT INTO identities (user_id, provider_id, issuer, subject, created_at)
+           SELECT max(id), $1, 'i', $2, 1 FROM users RETURNING id`,
+          [Number(provider), world.name("subject")],
+        ),
+      );
+      return { id: Number(made?.["id"]) };
+    });
+    return identity(world, who);
+  },
+  identity_providers_list: nothing,
+  identity_providers_create: async (world) => ({ body: await newProvider(world) }),
+  identity_providers_retrieve: aProvider,
+  identity_providers_partial_update: withBody(aProvider, { creates_users: true }),
+  identity_providers_destroy: aProvider,
   session_destroy: aBrowser,
   user_sessions_list: nothing,
   user_sessions_destroy: aBrowser,

@@ -43,6 +43,8 @@ export const limits = {
   resetsFrom: { limits: [{ times: 10, withinMs: hour }], reason: "Too many requests for a new password." },
   /** The same for one user. */
   resets: { limits: [{ times: 3, withinMs: hour }], reason: "Too many requests for a new password." },
+  /** Answers of providers of identities, from one network, that did not verify. */
+  answers: { limits: [{ times: 30, withinMs: minute }], reason: "Too many sign-ins that failed." },
   /** Resumed registrations of one node. */
   resume: {
     limits: [{ times: 10, withinMs: hour }],
