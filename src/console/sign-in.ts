@@ -76,7 +76,8 @@ function PasswordForm({ credentials, setCredentials, setMethods, signedIn }: Pas
       <button class="primary" disabled=${isRunning}>Sign in</button>
     </form>
     <${Passkey} signedIn=${signedIn} />
-    <${Providers} />`;
+    <${Providers} />
+    <p><a href="/reset/">Forgot your password?</a></p>`;
 }
 
 /** The browser leaves for the page of a provider, and comes back signed in. */

@@ -41,13 +41,11 @@ test("a provider is created, listed, changed and deleted, and its secret is neve
   expect(listed).toMatchObject({
     providers: [
       {
-        ...{
-          id: 1,
-          issuer: provider.issuer,
-          has_secret: true,
-          domains: ["example.org"],
-          creates_users: true,
-        },
+        id: 1,
+        issuer: provider.issuer,
+        has_secret: true,
+        domains: ["example.org"],
+        creates_users: true,
         roles: [
           { group: "net=admins", organization: "acme", role: "admin" },
           { group: "staff", organization: "acme", role: "member" },

@@ -45,6 +45,11 @@ export const limits = {
   resets: { limits: [{ times: 3, withinMs: hour }], reason: "Too many requests for a new password." },
   /** Answers of providers of identities, from one network, that did not verify. */
   answers: { limits: [{ times: 30, withinMs: minute }], reason: "Too many sign-ins that failed." },
+  /** Different requests for approval by one machine: each is an event. */
+  asking: {
+    limits: [{ times: 10, withinMs: hour }],
+    reason: "This machine asked for approval of too many different registrations.",
+  },
   /** Resumed registrations of one node. */
   resume: {
     limits: [{ times: 10, withinMs: hour }],
@@ -63,7 +68,10 @@ export type Throttle<Kind extends string = keyof typeof limits> = {
 
 const maxKeys = 20_000;
 
-/** Forgets the oldest keys of a kind if there are too many: a flood of one kind does not displace the others. */
+/**
+ * Forgets the oldest keys of a kind if there are too many: a flood of one kind does not displace the others. `now`: a
+ * monotonic clock, so that a wall clock that is set neither extends nor ends a limit.
+ */
 export function makeThrottle<Kind extends string>(
   now: () => number,
   rules: Readonly<Record<Kind, Rules>>,

@@ -37,6 +37,7 @@ import { registrationTokens } from "./tables/registration-tokens.ts";
 import { liveReplicas, replicas } from "./tables/replicas.ts";
 import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
 import { retiredTokens } from "./tables/retired-tokens.ts";
+import { sentConfigs, sentFiles } from "./tables/sent-files.ts";
 import { serviceTokens } from "./tables/service-tokens.ts";
 import { users } from "./tables/users.ts";
 
@@ -160,6 +161,7 @@ const steps: readonly (readonly string[])[] = [
     browserSessions.add("providerId"),
     memberships.add("providerId"),
   ],
+  [...sentConfigs.create, ...sentFiles.create],
 ];
 
 /**
