@@ -36,6 +36,7 @@ export const errorTable = {
   token_scope: [5, 403],
   cross_site: [5, 403],
   sign_in_expired: [5, 403],
+  sign_in_waiting: [6, 400],
   sign_in_refused: [5, 403],
   address_in_use: [5, 409],
   provider_unavailable: [6, 502],

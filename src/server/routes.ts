@@ -25,6 +25,7 @@ import type { Route } from "./http/route.ts";
 import { accessRoutes } from "./routes/access.ts";
 import { authorityRoutes } from "./routes/authorities.ts";
 import { consoleRoutes } from "./routes/console.ts";
+import { commandLineRoutes } from "./routes/command-line.ts";
 import { docsRoutes } from "./routes/docs.ts";
 import { eventRoutes } from "./routes/events.ts";
 import { factorRoutes } from "./routes/factors.ts";
@@ -62,6 +63,7 @@ export function allRoutes(services: Services): Route[] {
     ...passkeyRoutes(services),
     ...resetRoutes(services),
     ...oidcRoutes(services),
+    ...commandLineRoutes(services),
     ...identityProviderRoutes(services),
     ...userRoutes(services),
     ...serverRoutes(services),

@@ -2,9 +2,11 @@
 // without an example: add one here.
 
 import * as v from "valibot";
+import { createHash } from "node:crypto";
 import { hashToken } from "../../src/pki/opaque.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { nameOf } from "../../src/server/console/files.ts";
+import { DeviceSignIn } from "../../src/server/people/device-sign-in.ts";
 import { offerFirstAccount } from "../../src/server/people/first-account.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
@@ -116,6 +118,14 @@ const withPerson =
   };
 const withApp = (make: (app: App) => Example) =>
   withPerson(async (server, token) => make(await addApp(server, token)));
+const aDeviceRequest = async ({ server, name }: World) => {
+  const begun = await server.send("POST", "/api/device/", {
+    body: { machine: "build-3" },
+    address: `2001:db8:${name("").slice(1)}::1`,
+  });
+  const { device_code: device, user_code: code } = v.parse(DeviceSignIn, begun.json);
+  return { device, code };
+};
 let issuer: Promise<HostileProvider> | undefined;
 const newProvider = async ({ name }: World) => {
   const at = await (issuer ??= startHostileProvider());
@@ -237,6 +247,33 @@ const people: Record<string, Maker> = {
   session_create: async (world) => ({
     body: { email: (await aPerson(world)).email, password },
     headers: ownPage,
+  }),
+  device_create: () => ({ body: { machine: "build-3" } }),
+  async device_token_create(world) {
+    const { device, code } = await aDeviceRequest(world);
+    const owner = await signInBrowser(world.server, "owner@example.org");
+    const body = { user_code: code, approve: true };
+    await owner.send("POST", "/api/user/device_requests/decide/", { body });
+    return { body: { device_code: device } };
+  },
+  async token_code_create({ server }) {
+    const owner = await signInBrowser(server, "owner@example.org");
+    const code_verifier = "v".repeat(43);
+    const code_challenge = createHash("sha256").update(code_verifier).digest("base64url");
+    const made = await owner.send("POST", "/api/user/login_codes/", { body: { code_challenge } });
+    return { body: { code: v.parse(v.object({ code: v.string() }), made.json).code, code_verifier } };
+  },
+  user_login_codes_create: async (world, who) => ({
+    ...(await aBrowser(world, who)),
+    body: { code_challenge: "c".repeat(43) },
+  }),
+  user_device_requests_find: async (world, who) => ({
+    ...(await aBrowser(world, who)),
+    body: { user_code: (await aDeviceRequest(world)).code },
+  }),
+  user_device_requests_decide: async (world, who) => ({
+    ...(await aBrowser(world, who)),
+    body: { user_code: (await aDeviceRequest(world)).code, approve: true },
   }),
   session_providers_list: nothing,
   session_oidc_create: async (world, who) => ({

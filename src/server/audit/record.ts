@@ -64,6 +64,7 @@ export const eventTypes = [
   "token.revoked",
   "token.used",
   "user.created",
+  "user.device_approved",
   "user.disabled",
   "user.enabled",
   "user.factor_added",

@@ -50,6 +50,16 @@ export const limits = {
     limits: [{ times: 10, withinMs: hour }],
     reason: "This machine asked for approval of too many different registrations.",
   },
+  /** Sign-ins of the command line that begin, from one network. */
+  devices: { limits: [{ times: 20, withinMs: minute }], reason: "Too many sign-ins begin." },
+  /** Codes of machines that one user types wrong. */
+  codes: {
+    limits: [
+      { times: 5, withinMs: 10 * minute },
+      { times: 20, withinMs: hour },
+    ],
+    reason: "Too many wrong codes.",
+  },
   /** Resumed registrations of one node. */
   resume: {
     limits: [{ times: 10, withinMs: hour }],

@@ -10,6 +10,7 @@ import { authorities } from "./tables/authorities.ts";
 import { browserSessions } from "./tables/browser-sessions.ts";
 import { certificates } from "./tables/certificates.ts";
 import { deliveries } from "./tables/deliveries.ts";
+import { deviceRequests } from "./tables/device-requests.ts";
 import { events } from "./tables/events.ts";
 import { webhooks } from "./tables/webhooks.ts";
 import { identities, identityProviders } from "./tables/identity-providers.ts";
@@ -162,6 +163,7 @@ const steps: readonly (readonly string[])[] = [
     memberships.add("providerId"),
   ],
   [...sentConfigs.create, ...sentFiles.create],
+  [...deviceRequests.create],
 ];
 
 /**
