@@ -20,7 +20,11 @@ export type IdentityProvider = AsyncDisposable & {
 
 export const clientSecret = "a client secret of forty-two characters ok";
 
-export async function startIdentityProvider(redirectUris: readonly string[]): Promise<IdentityProvider> {
+/** `signedOut`: where it may lead after a sign-out. */
+export async function startIdentityProvider(
+  redirectUris: readonly string[],
+  signedOut = "https://control.example/console/",
+): Promise<IdentityProvider> {
   const port = freePort();
   const issuer = `http://127.0.0.1:${port}`;
   let keys = [await signingKey()];
@@ -41,7 +45,7 @@ export async function startIdentityProvider(redirectUris: readonly string[]): Pr
       close = undefined;
     },
     async start() {
-      close = await serve(made, { port, keys, redirectUris, known });
+      close = await serve(made, { port, keys, redirectUris, signedOut, known });
     },
     [Symbol.asyncDispose]: () => made.stop(),
   };
@@ -53,17 +57,18 @@ type Setting = {
   port: number;
   keys: readonly JWK[];
   redirectUris: readonly string[];
+  signedOut: string;
   known: Map<string, Person>;
 };
 
-async function serve(made: IdentityProvider, { port, keys, redirectUris, known }: Setting) {
+async function serve(made: IdentityProvider, { port, keys, redirectUris, signedOut, known }: Setting) {
   const provider = new Provider(made.issuer, {
     clients: [
       {
         client_id: made.clientId,
         client_secret: made.clientSecret,
         redirect_uris: redirectUris,
-        post_logout_redirect_uris: ["https://control.example/console/"],
+        post_logout_redirect_uris: [signedOut],
       },
     ],
     jwks: { keys },
@@ -71,7 +76,13 @@ async function serve(made: IdentityProvider, { port, keys, redirectUris, known }
     pkce: { required: () => true },
     scopes: ["openid", "email", "profile", "groups"],
     claims: { openid: ["sub"], email: ["email", "email_verified"], groups: ["groups"] },
-    features: { devInteractions: { enabled: false } },
+    features: {
+      devInteractions: { enabled: false },
+      // Its own page asks another host for a font.
+      rpInitiatedLogout: {
+        logoutSource: (context: { body: string }, form: string) => void (context.body = form),
+      },
+    },
     interactions: { url: () => "/interaction" },
     findAccount: (_: unknown, sub: string) => ({ accountId: sub, claims: () => known.get(sub) }),
     loadExistingGrant: async ({ oidc }: import("oidc-provider").Context) => {
