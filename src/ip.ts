@@ -41,6 +41,12 @@ export function formatAddress(address: Address): string {
   return address.family === 4 ? bytes.join(".") : new ipaddr.IPv6(bytes).toRFC5952String();
 }
 
+/** One spelling for each address; the text itself if it is none. */
+export function canonicalAddress(text: string): string {
+  const address = parseAddress(text);
+  return address === undefined ? text : formatAddress(address);
+}
+
 export function makeNetwork({ family, value }: Address, prefix: number): Network {
   return { family, value, prefix, text: `${formatAddress({ family, value })}/${prefix}` };
 }

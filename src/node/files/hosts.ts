@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { writeFileAtomic } from "../../files.ts";
 import { hostLabels } from "../../host-labels.ts";
-import { formatAddress, parseAddress } from "../../ip.ts";
+import { canonicalAddress } from "../../ip.ts";
 import { HostsFile, type NameAlias, type NamedNode } from "../../protocol.ts";
 import { readValidJson } from "./organizations.ts";
 
@@ -54,7 +54,7 @@ export function indexHosts(
   for (const node of nodes) {
     const addresses = addressesOf(node);
     add(node.name, { node, addresses });
-    for (const address of addresses) byAddress.set(canonical(address), { node, addresses });
+    for (const address of addresses) byAddress.set(canonicalAddress(address), { node, addresses });
   }
   for (const node of nodes) {
     for (const label of hostLabels(node.name)) add(label, { node, addresses: addressesOf(node) });
@@ -65,7 +65,7 @@ export function indexHosts(
     const addresses = alias.address === undefined ? addressesOf(node) : [alias.address];
     const found = { node, addresses, alias };
     add(alias.name, found);
-    const address = canonical(alias.address ?? "");
+    const address = canonicalAddress(alias.address ?? "");
     if (address !== "" && !byAddress.has(address)) byAddress.set(address, found);
   }
   const domain = `.${domainOf(slug)}`;
@@ -74,7 +74,7 @@ export function indexHosts(
       const plain = name.toLowerCase().replace(/\.$/, "");
       return byLabel.get(plain.endsWith(domain) ? plain.slice(0, -domain.length) : plain);
     },
-    byAddress: (address) => byAddress.get(canonical(address)),
+    byAddress: (address) => byAddress.get(canonicalAddress(address)),
   };
 }
 
@@ -90,10 +90,4 @@ export function fullName(node: Pick<NamedNode, "name">, slug: string): string {
 
 function addressesOf({ ip, ip6 }: NamedNode): string[] {
   return ip6 === undefined ? [ip] : [ip, ip6];
-}
-
-/** One spelling for each address; the text itself if it is none. */
-function canonical(text: string): string {
-  const address = parseAddress(text);
-  return address === undefined ? text : formatAddress(address);
 }
