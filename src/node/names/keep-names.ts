@@ -19,6 +19,7 @@ import { indexNames } from "./zones.ts";
 export const hostsFile = "/etc/hosts";
 /** An engine that starts again has a new interface, without settings. */
 const everyMs = 500;
+const manyNames = 5000;
 /** After a failure, such as a full disk. */
 const pauseMs = 10_000;
 /** How often another program's change may be answered before a pause: two programs must not fight over the file. */
@@ -47,6 +48,7 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
           warn(`Another program removes the names from ${places.path} each time; trying again in 10 seconds`);
           waitMs = pauseMs;
         } else warn("");
+        known.forget();
       } catch (error) {
         waitMs = pauseMs;
         warn(messageOf(error));
@@ -59,21 +61,24 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   }
 }
 
+const indexOf = (known: Known) => indexNames({ zones: known.zones, names: known.names() });
+
 /** Resolver and interfaces. `serve` says of which organizations the names belong into the hosts file. */
 function makeService({ now }: Pick<System, "now">, log: Log) {
   const links = makeLinks(resolverAddress, { now });
   const warn = onceEach(log);
   let resolver: Resolver | undefined;
-  let served: MachineNames | undefined;
+  let served: Known | undefined;
   let failedAt: number | undefined;
   let fault: string | undefined;
   let written = "";
-  const answer = async (known: MachineNames) => {
-    if (resolver !== undefined && served !== known) resolver.use(indexNames(known));
+  const answer = async (known: Known) => {
+    const isNew = served !== known;
     served = known;
+    if (resolver !== undefined && isNew) resolver.use(indexOf(known));
     if (resolver !== undefined || (failedAt !== undefined && now() - failedAt < pauseMs)) return;
     try {
-      resolver = await startResolver(indexNames(known));
+      resolver = await startResolver(indexOf(known));
       failedAt = fault = undefined;
     } catch (error) {
       failedAt = now();
@@ -90,7 +95,7 @@ function makeService({ now }: Pick<System, "now">, log: Log) {
     }
   };
   return {
-    async serve(known: MachineNames): Promise<(slug: string) => boolean> {
+    async serve(known: Known): Promise<(slug: string) => boolean> {
       await answer(known);
       // Without a resolver, systemd-resolved must not be told of one: it reads /etc/hosts too.
       const serving: Way =
@@ -119,16 +124,38 @@ function onceEach(log: Log): (text: string) => void {
 
 type Done = ReturnType<HostsEditor["put"]> | "fought";
 
-/** What the organizations' files say. The same object as long as they do not change. */
-export function makeNamesReader(configRoot: string): { look(): MachineNames } {
+/** What the organizations' files say. */
+export type Known = Pick<MachineNames, "zones"> & {
+  names(): MachineNames["names"];
+  /** Until the next call of `names`, which reads the files again: 50,000 names are needed for a moment only. */
+  forget(): void;
+};
+
+/** The same object as long as the files do not change. */
+export function makeNamesReader(configRoot: string): { look(): Known } {
   let seen: string | undefined;
-  let known: MachineNames = { names: [], zones: [], without: [] };
+  let known: Known | undefined;
   return {
     look() {
       const state = stateOf(configRoot);
-      if (state !== seen) known = readMachineNames(configRoot);
+      if (known === undefined || state !== seen) known = read(configRoot);
       seen = state;
       return known;
+    },
+  };
+}
+
+function read(configRoot: string): Known {
+  const { zones, names } = readMachineNames(configRoot);
+  let kept: MachineNames["names"] | undefined = names;
+  return {
+    zones,
+    names: () => (kept ??= readMachineNames(configRoot).names),
+    forget() {
+      const isLarge = (kept?.length ?? 0) > manyNames;
+      kept = undefined;
+      // The memory of the reading would stay until much later.
+      if (isLarge) Bun.gc(true);
     },
   };
 }
@@ -137,9 +164,9 @@ export function makeNamesReader(configRoot: string): { look(): MachineNames } {
 export function makeNamesStep(
   { path, owner }: Omit<Places, "configRoot">,
   { now }: Pick<System, "now">,
-): { run(known: MachineNames, inBlock?: (slug: string) => boolean): Done; close(): void } {
+): { run(known: Known, inBlock?: (slug: string) => boolean): Done; close(): void } {
   const editor = makeHostsEditor(path, { now, ...(owner === undefined ? {} : { owner }) });
-  let former: { known: MachineNames; slugs: string } | undefined;
+  let former: { known: Known; slugs: string } | undefined;
   let isNew = false;
   let writes = 0;
   /** The hosts file at the last look at which it was right: without a change, it need not be read again. */
@@ -155,7 +182,8 @@ export function makeNamesStep(
         isNew = true;
         calm = undefined;
       }
-      const names = known.names.filter(({ slug }) => inBlock(slug));
+      const isAny = known.zones.some(({ slug }) => inBlock(slug));
+      const names = isAny ? known.names().filter(({ slug }) => inBlock(slug)) : [];
       // A file that cannot be changed, as in a container, is no failure where nothing is to be changed.
       if (names.length === 0 && !hasMarks(readTextIfThere(path) ?? "")) {
         calm = before;
