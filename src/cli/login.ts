@@ -52,9 +52,10 @@ token instead. Run again for the same profile, it signs in again.`,
       ]);
     }
     const { session, email } = await signIn(context, profile);
-    const place = await files.writeSession(name, session, system);
     const profiles = { ...known.profiles, [name]: { ...profile, email } };
+    // First: a kill in between leaves a profile that asks to sign in again, and no secret that nothing removes.
     files.writeProfiles({ current: name, profiles }, system);
+    const place = await files.writeSession(name, profile, session, system);
     const who = email === null ? "with the service token" : `as ${email}`;
     output.result(
       { profile: name, api_base: profile.api_base, email, stored_in: place },
@@ -133,7 +134,7 @@ export const logout: Implementation = {
     const { [name]: profile, ...others } = profiles;
     if (profile === undefined || !Object.hasOwn(profiles, name))
       throw new AppError("not_found", name === "" ? "You are not signed in" : `There is no profile ${name}`);
-    const session = await files.readSession(name, system);
+    const session = await files.readSession(name, profile, system);
     if (settings.dryRun) return output.plan(await planSignOut(name, profile, session, system));
     let ended = true;
     if (session !== undefined && "refresh" in session) {

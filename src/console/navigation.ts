@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import { html } from "./html.ts";
 import { mayAdminister, me, organizations, signOut, slug } from "./me.ts";
 import { organizationPages } from "./pages.ts";
+import { WaitingCount } from "./registrations.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { valueOf } from "./ui/parts.ts";
 
@@ -21,7 +22,9 @@ export function Navigation() {
               const isHere = (segments.value[1] ?? "") === segment;
               const href = segment === "" ? pathOf(own) : pathOf(own, segment);
               return html`<li key=${segment}>
-                <a href=${href} aria-current=${isHere ? "page" : undefined}>${title}</a>
+                <a href=${href} aria-current=${isHere ? "page" : undefined}
+                  >${title}${segment === "" && mayAdminister.value ? html`<${WaitingCount} />` : null}</a
+                >
               </li>`;
             })}
           </ul>`

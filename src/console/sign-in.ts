@@ -71,7 +71,8 @@ function PasswordForm({ credentials, setCredentials, setMethods, signedIn }: Pas
       <${FormFailure} error=${error} shown=${["email", "password"]} />
       <button class="primary" disabled=${isRunning}>Sign in</button>
     </form>
-    <${Passkey} signedIn=${signedIn} />`;
+    <${Passkey} signedIn=${signedIn} />
+    <p><a href="/reset/">Forgot your password?</a></p>`;
 }
 
 /** Signs in with a passkey alone: it is a second factor by itself. */

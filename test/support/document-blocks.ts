@@ -55,6 +55,8 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/acme.md: agent serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org": {
     not: "test/e2e/acme.test.ts runs it against a test authority",
   },
+  "docs/acme.md: agent setup --tls acme --acme-directory https://ca.example.org/acme/acme/directory --acme-ca root_ca.crt --tls-ca root_ca.crt":
+    { not: "test/e2e/setup-acme.test.ts runs it against a test authority" },
   "docs/acme.md: agent serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org (2)": {
     not: "test/e2e/acme.test.ts runs it against a test authority",
   },

@@ -288,6 +288,10 @@ export const adminCommands: CommandTable = {
     { description: "List the deliveries of a webhook and their results" },
     async () => (await webhook()).deliveries,
   ),
+  "admin diff": lazyCommand(
+    { description: "Show what a node's next configuration changes" },
+    async () => (await import("./diff.ts")).command,
+  ),
   "admin events": lazyCommand(
     { description: "Show the audit log of an organization, and follow it" },
     async () => (await import("./events.ts")).command,

@@ -9,7 +9,7 @@ import { refresh, useResource } from "../resource.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, Copy, Dialog, Failure, Line, State, When } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";
-import { download } from "../ui/rows.ts";
+import { download } from "../ui/tools.ts";
 
 type Codes = readonly string[];
 type Asked = "app" | "passkey" | "codes" | "remove app" | Passkey | undefined;

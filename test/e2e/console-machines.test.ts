@@ -1,0 +1,98 @@
+// Machines in the console, in a real browser: approval, the join key as a QR code.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { Page } from "playwright-core";
+import { encode } from "uqr";
+import { overflowOf, signIn, startConsole, violationsIn, type Console } from "../support/console.ts";
+
+const limitMs = 120_000;
+
+describe("machines in the console", () => {
+  let scene: Console;
+  let page: Page;
+
+  const button = (name: string) => page.getByRole("button", { name, exact: true });
+  const token = async () => String((await scene.adminJson(["token", "create", "acme"]))["token"]);
+
+  beforeAll(async () => {
+    scene = await startConsole();
+    ({ page } = scene);
+    await page.goto(`${scene.url()}/console/acme/`);
+    await signIn(page);
+    await page.getByRole("heading", { name: "Overview" }).waitFor();
+  }, limitMs);
+  afterAll(() => scene[Symbol.asyncDispose]());
+
+  test(
+    "a machine that waits is counted at once, and approved with the key that it shows; another is refused",
+    async () => {
+      await page.getByRole("link", { name: "Machines" }).click();
+      await page.getByRole("link", { name: "Approval" }).click();
+      await page.getByLabel("These wait for approval").selectOption("all");
+      await button("Save").click();
+      await page.getByText("No machine waits for approval.").waitFor();
+      const admitted = scene.register("web-1", await token());
+      await page.getByRole("heading", { name: "web-1" }).waitFor();
+      const count = page.getByRole("link", { name: "1 waiting for you" });
+      await count.click();
+      await page.getByRole("link", { name: "Approve or refuse" }).click();
+      await button("Approve web-1").click();
+      await page.getByRole("dialog").getByRole("button", { name: "Approve web-1" }).click();
+      await admitted;
+      await count.waitFor({ state: "detached" });
+      const refused = scene.register("web-2", await token()).then(
+        () => "admitted",
+        () => "refused",
+      );
+      await button("Refuse web-2").click();
+      await page.getByRole("dialog").getByRole("button", { name: "Refuse web-2" }).click();
+      expect(await refused).toBe("refused");
+      await page.getByText("No machine waits for approval.").waitFor();
+      await page.getByRole("link", { name: "Machines" }).first().click();
+      await page.getByRole("link", { name: "web-1" }).waitFor();
+      expect(await page.getByText("web-2").count()).toBe(0);
+    },
+    limitMs,
+  );
+
+  test(
+    "the QR code holds the join key",
+    async () => {
+      await page.goto(`${scene.url()}/console/acme/machines/add/`);
+      await button("Make the line").click();
+      const key = await page.getByText(/^oaj1/).innerText();
+      await page.getByText("As a QR code").click();
+      const drawn = await page
+        .getByRole("img", { name: "The join key as a QR code" })
+        .locator("path")
+        .getAttribute("d");
+      const { data } = encode(key, { border: 4 });
+      const dark = data.flatMap((row, y) => row.flatMap((isDark, x) => (isDark ? [`${x} ${y}`] : [])));
+      expect([...(drawn ?? "").matchAll(/M(\d+ \d+)/g)].map(([, at]) => at)).toEqual(dark);
+    },
+    limitMs,
+  );
+
+  test.each(["light", "dark"] as const)(
+    "every page is accessible and fits on a phone, %s",
+    async (colorScheme) => {
+      const refused = scene.register("web-3", await token()).catch(() => "refused");
+      await page.emulateMedia({ colorScheme });
+      await page.setViewportSize({ width: 360, height: 740 });
+      for (const path of ["", "machines/waiting/"]) {
+        await page.goto(`${scene.url()}/console/acme/${path}`);
+        await page.getByText("web-3").first().waitFor();
+        expect([path, await violationsIn(page), await overflowOf(page)]).toEqual([path, [], 0]);
+      }
+      // Otherwise it would wait beyond the test.
+      await button("Refuse web-3").click();
+      await page.getByRole("dialog").getByRole("button", { name: "Refuse web-3" }).click();
+      expect(await refused).toBe("refused");
+    },
+    limitMs,
+  );
+
+  test("no page complained", () => {
+    scene.expectQuiet();
+  });
+});
