@@ -20,6 +20,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     letter: "m",
     load: async () => (await import("./pages/machine-pages.ts")).MachinePages,
   },
+  map: { title: "Map", letter: "x", load: async () => (await import("./pages/map.ts")).MapPage },
   access: {
     title: "Access",
     letter: "a",
