@@ -53,6 +53,10 @@ function Start() {
     if (only !== undefined) go(pathOf(only.slug), { replace: true });
   }, [only]);
   if (only !== undefined) return null;
+  if (all.length === 0 && me.value?.is_staff === true)
+    return html`<${Empty} text="There is no organization yet. An organization is one overlay network.">
+      <a class="button primary" href=${pathOf("-", "organizations")}>Organizations</a>
+    <//>`;
   if (all.length === 0)
     return html`<${Empty} text="You are not a member of an organization yet. An owner can invite you." />`;
   return html`<h1>Organizations</h1>

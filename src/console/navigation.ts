@@ -3,7 +3,7 @@
 import { useEffect } from "preact/hooks";
 import { html } from "./html.ts";
 import { mayAdminister, me, organizations, signOut, slug } from "./me.ts";
-import { organizationPages } from "./pages.ts";
+import { organizationPages, staffPages } from "./pages.ts";
 import { WaitingCount } from "./registrations.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { valueOf } from "./ui/parts.ts";
@@ -29,11 +29,24 @@ export function Navigation() {
             })}
           </ul>`
     }
+    ${me.value?.is_staff === true ? html`<${Staff} />` : null}
     <div class="who">
       <a href=${pathOf("-", "account")}><bdi>${me.value?.email}</bdi><span class="unseen">: account</span></a>
       <button type="button" class="plain" onClick=${() => void signOut()}>Sign out</button>
     </div>
   </nav>`;
+}
+
+/** What staff see, whichever organization is shown. */
+function Staff() {
+  return html`<ul aria-label="Control plane">
+    ${Object.entries(staffPages).map(([segment, { title }]) => {
+      const isHere = segments.value[0] === "-" && segments.value[1] === segment;
+      return html`<li key=${segment}>
+        <a href=${pathOf("-", segment)} aria-current=${isHere ? "page" : undefined}>${title}</a>
+      </li>`;
+    })}
+  </ul>`;
 }
 
 function Chooser() {

@@ -120,7 +120,7 @@ export function MapPage() {
     </p>
     ${places === undefined ? html`<${Loading} rows=${12} />` : html`<${Drawing} graph=${graph} places=${places} label=${`Map: ${summary}`} />`}
     <${Table} graph=${graph} />
-    <${FromTerminal} call=${`GET ${org(own, "paths/")}`} />`;
+    <${FromTerminal} command=${`agent admin path list ${own}`} call=${`GET ${org(own, "paths/")}`} />`;
 }
 
 const kinds = { direct: "online", relayed: "limited", broken: "attention" } as const;
