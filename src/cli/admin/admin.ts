@@ -288,6 +288,10 @@ export const adminCommands: CommandTable = {
     { description: "List the deliveries of a webhook and their results" },
     async () => (await webhook()).deliveries,
   ),
+  "admin webhook send-again": lazyCommand(
+    { description: "Send a delivery of a webhook once more" },
+    async () => (await webhook()).sendAgain,
+  ),
   "admin events": lazyCommand(
     { description: "Show the audit log of an organization, and follow it" },
     async () => (await import("./events.ts")).command,
