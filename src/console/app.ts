@@ -7,6 +7,7 @@ import { awaySince, isSignedOut } from "./api.ts";
 import { html } from "./html.ts";
 import { isFactorMissing, me, organizations, slug } from "./me.ts";
 import { Navigation } from "./navigation.ts";
+import { Palette } from "./palette.ts";
 import { findPage, otherPages, type Page } from "./pages.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { SignIn } from "./sign-in.ts";
@@ -23,6 +24,7 @@ export function App() {
       <${Away} />
       <main id="content" tabindex="-1"><${Content} /></main>
     </div>
+    <${Palette} />
     <${StepUp} />
     ${isSignedOut.value ? html`<${SignIn} isAgain=${true} />` : null}`;
 }

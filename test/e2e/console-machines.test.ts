@@ -1,4 +1,4 @@
-// Machines in the console, in a real browser: approval, the join key as a QR code, the map.
+// Machines in the console, in a real browser: approval, the join key as a QR code, the map, and the keys.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
@@ -125,12 +125,44 @@ describe("machines in the console", () => {
       await page.getByRole("link", { name: "Map" }).click();
       await page.getByText("paths: 1 direct, 1 relayed, 1 broken").waitFor();
       const map = page.getByRole("img", { name: /^Map:/ });
+      await map.waitFor();
       for (const kind of ["direct", "relayed", "broken"])
         expect(await map.locator(`line.${kind}`).count()).toBe(1);
       await page.getByRole("row").filter({ hasText: "relayed by hub" }).getByText("12.5 ms").waitFor();
       await page.getByLabel("Group").selectOption("web");
       await page.getByText("paths: 1 direct, 1 relayed, 0 broken").waitFor();
       expect(new URL(page.url()).search).toBe("?group=web");
+    },
+    limitMs,
+  );
+
+  test(
+    "Ctrl K finds pages and machines, ? lists the keys, j and Enter open a row",
+    async () => {
+      await page.keyboard.press("Control+k");
+      const field = page.getByRole("combobox", { name: "Page or machine" });
+      await field.fill("web");
+      await page.getByRole("option", { name: /^web-1/ }).waitFor();
+      expect(await violationsIn(page)).toEqual([]);
+      await field.fill("activ");
+      await field.press("Enter");
+      await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
+      await page.keyboard.press("Control+k");
+      await field.fill("10.77.");
+      await page.getByRole("option").first().waitFor();
+      await field.press("Escape");
+      await field.waitFor({ state: "detached" });
+      await page.keyboard.press("?");
+      await page.getByText("Next and previous row").waitFor();
+      await page.keyboard.press("Escape");
+      await page.keyboard.press("g");
+      await page.keyboard.press("m");
+      await page.getByRole("link", { name: "web-1" }).waitFor();
+      await page.keyboard.press("j");
+      await page.keyboard.press("j");
+      await page.keyboard.press("k");
+      await page.keyboard.press("Enter");
+      await page.getByText("Networks behind it").waitFor();
     },
     limitMs,
   );
