@@ -56,6 +56,7 @@ export const errorTable = {
   approval_pending: [6, 409],
   conflict: [1, 409],
   owner_unconfirmed: [1, 409],
+  request_timeout: [6, 408],
   payload_too_large: [1, 413],
   unsupported_media_type: [1, 415],
   misdirected: [1, 421],

@@ -50,7 +50,7 @@ const mayImport: Record<string, { areas: string[]; reason: string }> = {
     areas: ["root", "release", "platform"],
     reason: "downloads are the same for agent and engine",
   },
-  root: { areas: ["root", "platform"], reason: "what everybody shares depends on nobody but the system" },
+  root: { areas: ["root", "platform"], reason: "shared files depend on the system alone" },
 };
 
 const homes: Record<string, { homes: RegExp; reason: string }> = {
@@ -252,7 +252,7 @@ describe("systems", () => {
     });
   }
 
-  test("nobody outside platform/ names a system or asks which one this is", () => {
+  test("no file outside platform/ names a system or asks which one this is", () => {
     const allowed = new Set(["brand.ts", "system.ts", "server/config/config.ts"]);
     const naming = /process\.platform|\bplatform [!=]==|["'](win32|darwin|linux)["']/;
     const found = files.filter(

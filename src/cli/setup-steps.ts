@@ -153,7 +153,7 @@ async function requireUsable(request: SetupRequest, { system }: Context): Promis
   refuseTakenPort(request.listen);
 }
 
-/** A control plane that somebody started by hand. */
+/** A control plane that was started by hand. */
 async function refuseRunning(dataDirectory: string): Promise<void> {
   const { lockFile } = await import("../platform/file-lock.ts");
   try {

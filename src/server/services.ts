@@ -16,6 +16,7 @@ import { makeProbes, type Probes } from "./nodes/probe.ts";
 import { makeRefusalNotes } from "./nodes/refused-engine.ts";
 import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
 import { makeReports, type Reports } from "./nodes/reports.ts";
+import { makeSentFiles, type SentFiles } from "./nodes/sent-files.ts";
 import type { ServerOptions } from "./options.ts";
 import { makePathReports, type PathReports } from "./paths/reports.ts";
 import { makeAccessControl, type AccessControl } from "./people/access.ts";
@@ -49,6 +50,7 @@ export type Services = ServerOptions & {
   checkins: Checkins;
   renewals: Renewals;
   reports: Reports;
+  sentFiles: SentFiles;
   probes: Probes;
   pathReports: PathReports;
   /** Streams of events to consoles. */
@@ -64,7 +66,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
   const sessions = await makeSessions(options);
   const changes = makeChanges(system);
   const meters = makeMeters();
-  const throttle = shareThrottle(makeThrottle(system.now, limits), options);
+  const throttle = shareThrottle(makeThrottle(system.monotonic, limits), options);
   const authorities = openAuthorities(options);
   const live = makeLive(db);
   const reports = makeReports({ ...options, live });
@@ -102,7 +104,8 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     }),
     renewals,
     reports,
-    probes: makeProbes(system.now),
+    probes: makeProbes(system.monotonic),
+    sentFiles: makeSentFiles(options),
     pathReports: makePathReports(options),
     streams: makeStreams(options),
     budget: makeBudget(options),

@@ -224,6 +224,9 @@ async function noteData(): Promise<void> {
   await note(`export acme ${place}/plain --passphrase-file - --dry-run`, { input: "a long passphrase" });
   await note(`export acme ${place}/plain --passphrase-file -`, { input: "a long passphrase" });
   await note(`import acme ${place}/plain --passphrase-file -`, { input: "a long passphrase", at: elsewhere });
+  const made = v.parse(v.object({ token: v.string() }), await note("token create acme"));
+  await register("plotter", made.token);
+  await note("diff acme plotter");
   await note(`backup ${place}/backup.db --dry-run`);
   await note(`backup ${place}/backup.db`);
   await note(`restore ${place}/backup.db`);

@@ -75,7 +75,7 @@ asRoot("in a browser without any way out", () => {
       await browser.until(`document.querySelectorAll("[data-section-id*='operation/']").length > 40`);
       expect(await browser.evaluate("document.querySelector('h1').innerText")).toContain("control plane");
 
-      // An invitation, taken up by somebody new.
+      // An invitation that a new user accepts.
       await plane.admin(["org", "create", "acme", "--network", "10.77.0.0/16"]);
       const invited = await plane.admin(["member", "create", "acme", "new@example.org", "--json"]);
       const invitation = v.parse(v.looseObject({ link: v.string() }), JSON.parse(invited.stdout));

@@ -364,6 +364,7 @@ const nodes: Record<string, Maker> = {
   },
   nodes_renew_cert: withBody(theNode, {}),
   nodes_config: theNode,
+  nodes_diff: theNode,
   nodes_download_config: theNode,
   nodes_checkin: withBody(theNode, { version: "1.0.0", uptime: 7 }),
   revocations_list: nothing,

@@ -1,7 +1,16 @@
 // A real PostgreSQL for tests: Debian's programs with a temporary directory and Unix socket, never Debian's own cluster.
 // It ends with the test process, even after a kill.
 
-import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SQL } from "bun";
@@ -35,6 +44,11 @@ export function installPostgres(): string | undefined {
 
 /** Settings without waits for the disk: the data need not survive a crash. */
 export const unsynced = ["fsync = off", "synchronous_commit = off", "full_page_writes = off"];
+
+/** Its main process. Each session is a child of it. */
+export function postmasterOf({ directory }: Pick<Postgres, "directory">): number {
+  return Number(readFileSync(join(directory, "data/postmaster.pid"), "utf8").split("\n")[0]);
+}
 
 /** Starts an empty cluster. `settings` are lines for postgresql.conf. */
 export async function startPostgres(settings: readonly string[] = []): Promise<Postgres> {

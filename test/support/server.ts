@@ -32,7 +32,8 @@ export type TestServer = AsyncDisposable & {
   app: App;
   db: Database;
   log: string[];
-  clock: { ms: number };
+  /** `steppedMs`: by how much the wall clock was set, while no time passed. */
+  clock: { ms: number; steppedMs: number };
   send(method: string, path: string, options?: RequestOptions): Promise<Answer>;
   /** Creates a user with this password and returns an access token. */
   person(email: string, options?: { isStaff?: boolean }): Promise<string>;
@@ -64,8 +65,13 @@ export type TestServerOptions = Partial<
 
 export async function makeTestServer(options: TestServerOptions = {}): Promise<TestServer> {
   const { open = openTemporary, network = {}, ...rest } = options;
-  const clock = { ms: Date.UTC(2026, 10, 21) };
-  const system = { ...realSystem(), ...network, now: () => clock.ms };
+  const clock = { ms: Date.UTC(2026, 10, 21), steppedMs: 0 };
+  const system = {
+    ...realSystem(),
+    ...network,
+    now: () => clock.ms + clock.steppedMs,
+    monotonic: () => clock.ms,
+  };
   const { db, dispose } = await open(system.now);
   const lines: string[] = [];
   const log = makeLog({ verbose: true, write: (line) => lines.push(line), now: system.now, stamped: true });

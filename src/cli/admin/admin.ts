@@ -292,6 +292,10 @@ export const adminCommands: CommandTable = {
     { description: "Send a delivery of a webhook once more" },
     async () => (await webhook()).sendAgain,
   ),
+  "admin diff": lazyCommand(
+    { description: "Show what a node's next configuration changes" },
+    async () => (await import("./diff.ts")).command,
+  ),
   "admin events": lazyCommand(
     { description: "Show the audit log of an organization, and follow it" },
     async () => (await import("./events.ts")).command,

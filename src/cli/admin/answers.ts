@@ -53,6 +53,19 @@ export const Organization = v.looseObject({
 });
 export type Organization = v.InferOutput<typeof Organization>;
 
+const unified = v.pipe(v.string(), v.maxLength(2_097_152));
+export const NextChanges = v.looseObject({
+  name: text,
+  online: v.boolean(),
+  last_checkin_at: time,
+  applied_config_version: v.nullable(v.number()),
+  config_version: v.number(),
+  is_known: v.boolean(),
+  is_renewal_due: v.boolean(),
+  changes: v.pipe(v.array(v.looseObject({ file: text, diff: v.nullable(unified) })), v.maxLength(16)),
+});
+export type NextChanges = v.InferOutput<typeof NextChanges>;
+
 export const Member = v.looseObject({
   id: v.number(),
   email: text,

@@ -11,7 +11,7 @@ import { pathOf } from "../router.ts";
 import { now } from "../times.ts";
 import { Empty, Failure, Loading, When } from "../ui/parts.ts";
 
-/** Certificates are renewed long before: a shorter rest means that nobody renews. */
+/** Certificates are renewed long before: a shorter rest means that renewal fails. */
 const soonMs = 7 * 86_400_000;
 /** Of each kind; the rest is counted. */
 const maxShown = 20;
@@ -42,7 +42,7 @@ export function Overview() {
       expiring.length === 0
         ? html`<p class="quiet">Every certificate is renewed in time.</p>`
         : html`<${Needs}
-            title="Certificates that nobody renews"
+            title="Certificates that are not renewed"
             items=${expiring.map(
               (node) =>
                 html`<a href=${pathOf(own, "machines", node.id)}><bdi>${node.name}</bdi></a> ends

@@ -9,7 +9,7 @@ import { ago, exact, now, utc } from "../times.ts";
 
 type View = VNode | readonly VNode[] | string | null | undefined;
 
-/** A text that somebody else chose. */
+/** A text that another user or a machine chose. */
 export function Foreign({ text }: { text: string }) {
   return html`<bdi>${text}</bdi>`;
 }

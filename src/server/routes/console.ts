@@ -8,8 +8,8 @@ import { nothing, route, type Reply, type Route } from "../http/route.ts";
 const forEver = "public, max-age=31536000, immutable";
 
 /**
- * The page of the console, which knows what to show at each address. Loaded on demand, here and below: a server that
- * nobody looks at starts without the console.
+ * The page of the console, which knows what to show at each address. Loaded on demand, here and below: a server
+ * whose console is not used never loads it.
  */
 export async function shellPage(): Promise<Reply> {
   return (await import("../console/shell.ts")).consolePage();

@@ -15,7 +15,7 @@ import {
 } from "../people/own-factors.ts";
 import { methodsOf } from "../people/second-factor.ts";
 import { signIn } from "../people/sign-in.ts";
-import { doStaffNeedFactor, markProven, setStaffNeedFactor, stepUp } from "../people/step-up.ts";
+import { doStaffNeedFactor, markProven, placeOf, setStaffNeedFactor, stepUp } from "../people/step-up.ts";
 import type { Services } from "../services.ts";
 import { originOf, personOf } from "./people.ts";
 
@@ -109,9 +109,9 @@ function totpRoutes(services: Services): Route[] {
       errors: ["invalid_code", "not_found"],
       async handle(call, { otp }) {
         const caller = personOf(call);
-        const recovery_codes = await confirmTotp(services, caller, otp, actorOf(call));
-        const { signIn: proof, userId } = caller;
-        if (proof !== undefined) await markProven(services.db, userId, proof, services.system.now());
+        const place = caller.signIn === undefined ? "" : placeOf(caller.signIn);
+        const recovery_codes = await confirmTotp(services, caller, otp, { actor: actorOf(call), place });
+        await markProven(services.db, caller, services.system.now());
         return { body: { recovery_codes } };
       },
     }),

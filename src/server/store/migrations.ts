@@ -36,6 +36,7 @@ import { registrationTokens } from "./tables/registration-tokens.ts";
 import { liveReplicas, replicas } from "./tables/replicas.ts";
 import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
 import { retiredTokens } from "./tables/retired-tokens.ts";
+import { sentConfigs, sentFiles } from "./tables/sent-files.ts";
 import { serviceTokens } from "./tables/service-tokens.ts";
 import { users } from "./tables/users.ts";
 
@@ -153,6 +154,7 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX nodes_unnamed ON nodes (org_id) WHERE ${isUnpublished}`,
   ],
   [organizations.add("nodeApproval"), registrationTokens.add("isApproved"), ...registrationRequests.create],
+  [...sentConfigs.create, ...sentFiles.create],
 ];
 
 /**

@@ -269,7 +269,7 @@ describe("requests that other sites start", () => {
     expect(await server.db.all("SELECT 1 FROM events WHERE type = 'group.created'")).toEqual([]);
   });
 
-  test.each(foreign)("with %s sign nobody in", async (_, headers, code) => {
+  test.each(foreign)("with %s do not sign in", async (_, headers, code) => {
     const answer = await server.send("POST", "/api/session/", {
       raw: JSON.stringify({ email, password }),
       headers,

@@ -342,3 +342,27 @@ test("guessed tokens and secrets of a network do not stop its valid ones, nor si
   const other = { name: "db", ...(await makeKeys()), registration_token: token };
   expect((await sendRegistration(server, "acme", other, { address })).status).toBe(201);
 });
+
+describe("a wall clock that is set back by a day", () => {
+  test("neither extends nor ends the limit of wrong passwords", async () => {
+    server.clock.steppedMs = 86_400_000;
+    await wrong(10, "192.0.2.1");
+    server.clock.steppedMs = 0;
+    const refused = await signIn("192.0.2.1");
+    expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "60"]);
+    server.clock.ms += 60_000;
+    expect((await signIn("192.0.2.1")).status).toBe(200);
+  });
+
+  test("leaves no network known for longer than 90 days", async () => {
+    server.clock.steppedMs = 86_400_000;
+    expect((await signIn("192.0.2.1")).status).toBe(200);
+    server.clock.steppedMs = 0;
+    expect((await signIn("192.0.2.2")).status).toBe(200);
+    const kept = await server.db.all("SELECT network, seen_at FROM known_networks ORDER BY network");
+    expect(kept.map((row) => [row["network"], row["seen_at"]])).toEqual([
+      ["192.0.2.1", server.clock.ms],
+      ["192.0.2.2", server.clock.ms],
+    ]);
+  });
+});

@@ -130,7 +130,7 @@ describe("wrong codes", () => {
     expect(codeOf(await signIn(app.code(), "203.0.113.1"))).toEqual(ok);
   });
 
-  test("a recovery code is taken however many were wrong, once, so that who knows the password keeps nobody out", async () => {
+  test("a recovery code works once, after any number of wrong codes: a thief of the password cannot lock the user out", async () => {
     const { recoveryCodes } = await addApp(server, owner);
     const [first, second] = recoveryCodes;
     for (let at = 0; at < 20; at++) await signIn("000000", `198.51.100.${at}`);
@@ -144,6 +144,15 @@ describe("wrong codes", () => {
     await addApp(server, owner);
     const answers = await Promise.all(Array.from({ length: 12 }, () => signIn("000000")));
     expect(answers.filter(({ status }) => status === 401).length).toBe(5);
+  });
+
+  test("before the wall clock was set back by a day, they keep nobody out for a day", async () => {
+    const app = await addApp(server, owner);
+    server.clock.steppedMs = 1440 * minute;
+    for (let at = 0; at < 5; at++) await signIn("000000");
+    server.clock.steppedMs = 0;
+    server.clock.ms += 11 * minute;
+    expect(codeOf(await signIn(app.code()))).toEqual(ok);
   });
 
   test("are recorded as failed sign-ins", async () => {
@@ -166,6 +175,23 @@ describe("adding and removing", () => {
     expect(codeOf(await send(app.code()))).toEqual(ok);
     expect(codeOf(await send(app.code(1)))).toEqual([404, "not_found"]);
     expect(codeOf(await signIn())).toEqual([401, "second_factor_required"]);
+  });
+
+  test("the first code cannot be guessed: after five wrong ones of a sign-in, the right one is refused", async () => {
+    const app = await beginApp(server, owner);
+    const thief = pair(await signIn()).access;
+    const send = (token: string, otp: string) =>
+      server.send("POST", "/api/user/totp/confirm/", { token, body: { otp } });
+    for (let at = 0; at < 5; at++) expect(codeOf(await send(thief, "000000"))).toEqual([401, "invalid_code"]);
+    expect(codeOf(await send(thief, app.code()))).toEqual([429, "throttled"]);
+    expect(codeOf(await send(owner, app.code()))).toEqual(ok);
+  });
+
+  test("a secret waits an hour for its first code", async () => {
+    const app = await beginApp(server, owner);
+    server.clock.ms += 60 * minute;
+    const late = { token: owner, body: { otp: app.code() } };
+    expect(codeOf(await server.send("POST", "/api/user/totp/confirm/", late))).toEqual([404, "not_found"]);
   });
 
   test("a new app replaces the former one with its first code; recovery codes stay", async () => {
@@ -249,6 +275,15 @@ describe("a required second factor", () => {
 });
 
 describe("a fresh proof", () => {
+  test("from before the wall clock was set back does not count for longer", async () => {
+    await addApp(server, owner);
+    const create = (name: string) =>
+      server.send("POST", "/api/org/acme/service_tokens/", { token: owner, body: { name, role: "admin" } });
+    expect((await create("one")).status).toBe(201);
+    server.clock.steppedMs = -60 * minute;
+    expect(codeOf(await create("two"))).toEqual([403, "step_up_required"]);
+  });
+
   const changes: [string, string, object | undefined][] = [
     ["POST", "ca/rotate/", {}],
     ["POST", "firewall_rules/", { peer: { any: true }, target: { any: true } }],
