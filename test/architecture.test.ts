@@ -88,6 +88,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "preact/hooks": { homes: /^console\//, reason: "pages for browsers" },
   "@preact/signals": { homes: /^console\//, reason: "pages for browsers" },
   htm: { homes: /^console\//, reason: "pages for browsers" },
+  "d3-force": { homes: /^console\/map\/layout\.ts$/, reason: "the map of the console" },
   uqr: { homes: /^console\/ui\/qr\.ts$/, reason: "QR codes of the console" },
   yaml: {
     homes: /^server\/policy/,
