@@ -58,6 +58,10 @@ export const organizationPages: Readonly<Record<string, Page>> = {
 /** Below /console/-/: what belongs to no organization. */
 export const otherPages = {
   account: { title: "Account", load: async () => (await import("./pages/account.ts")).Account },
+  "command-line": {
+    title: "Sign in the command line",
+    load: async () => (await import("./pages/command-line.ts")).CommandLine,
+  },
 } satisfies Readonly<Record<string, Page>>;
 
 /** `rest`: the segments behind those that chose the page. `key` changes when another page is shown. */

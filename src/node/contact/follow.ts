@@ -221,11 +221,10 @@ async function namesChanged(
 }
 
 /** The engine part of the report. */
-export async function reportOf(edge: FollowEdge): Promise<Report> {
-  return {
-    overlayVersion: (await edge.engine()).version,
-    overlayState: (await edge.control.running()) ? "running" : "stopped",
-  };
+export async function reportOf(edge: Pick<FollowEdge, "engine">): Promise<Report> {
+  // Looked for once: it costs a process (systemctl), or a look at all processes of the machine.
+  const { version, isRunning } = await edge.engine();
+  return { overlayVersion: version, overlayState: isRunning ? "running" : "stopped" };
 }
 
 async function synchronize(
