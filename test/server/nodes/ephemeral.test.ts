@@ -410,3 +410,19 @@ test("gaps between two looks do not count as silence", () => {
   expect(watchAt({ seen: 0, gaps: [] }, 10_000)).toEqual({ seen: 10_000, gaps: [] });
   expect(watchAt({ seen: 0, gaps: [] }, 10_001)).toEqual({ seen: 10_001, gaps: [[0, 10_001]] });
 });
+
+test("a node that leaves and returns without a pause gets no more certificates than others, and can be revoked", async () => {
+  const node = await job("restless");
+  const statuses = new Set<number>();
+  for (let at = 0; at < 205; at++) {
+    await node.checkin({ leaving: true });
+    statuses.add((await node.checkin({ overlay_state: "running" })).status);
+  }
+  expect([...statuses]).toEqual([200, 409]);
+  const count = "SELECT count(*) AS n FROM certificates WHERE node_id = $1 AND kind = 'overlay'";
+  expect((await server.db.get(count, [node.id]))?.["n"]).toBe(200);
+  const revoked = await server.send("DELETE", `/api/org/${org.slug}/nodes/${node.id}/`, { token: admin });
+  expect(revoked.status).toBe(204);
+  await pass(hour + minute);
+  expect(codeOf(await node.checkin({ overlay_state: "running" }))).toEqual([403, "node_revoked"]);
+});
