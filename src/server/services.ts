@@ -17,6 +17,7 @@ import { makeRefusalNotes } from "./nodes/refused-engine.ts";
 import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
 import { makeReports, type Reports } from "./nodes/reports.ts";
 import type { ServerOptions } from "./options.ts";
+import { makeRelayed, type Relayed } from "./paths/relayed.ts";
 import { makePathReports, type PathReports } from "./paths/reports.ts";
 import { makeAccessControl, type AccessControl } from "./people/access.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
@@ -51,6 +52,7 @@ export type Services = ServerOptions & {
   reports: Reports;
   probes: Probes;
   pathReports: PathReports;
+  relayed: Relayed;
   /** Streams of events to consoles. */
   streams: Streams;
   /** Limits what an organization stores. */
@@ -104,6 +106,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     reports,
     probes: makeProbes(system.now),
     pathReports: makePathReports(options),
+    relayed: makeRelayed(options),
     streams: makeStreams(options),
     budget: makeBudget(options),
   };

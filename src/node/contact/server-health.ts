@@ -34,6 +34,7 @@ import {
 } from "../health/saved-health.ts";
 import type { FollowEdge } from "./follow.ts";
 import { makePathReporter, ReportedPaths, type PathReporter } from "./path-report.ts";
+import { relayedIn } from "./relayed.ts";
 import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "./organization-edge.ts";
 
 const logLines = 500;
@@ -165,7 +166,7 @@ export async function savingHealth<T>(
   if (config.mode !== "server" || !system.isRoot) return work({});
   const directory = savedHealthDirectory(settings.configRoot, system.platform);
   const former = readSavedHealth(directory, slug, system.now());
-  let lastCheckin = former?.last_checkin_at;
+  let [lastCheckin, relayed] = [former?.last_checkin_at, former?.relayed];
   const healer = isLong
     ? makeServerHealer(organization, directory, { settings, system, log, versionOf, isLong })
     : undefined;
@@ -184,6 +185,7 @@ export async function savingHealth<T>(
       writeSavedHealth(directory, slug, {
         written_at: writtenAt ?? formatTime(system.now()),
         ...(lastCheckin === undefined ? {} : { last_checkin_at: lastCheckin }),
+        ...(relayed === undefined ? {} : { relayed }),
         ...(seen === undefined ? {} : { health: seen }),
       });
       if (health !== undefined) writeProbes(directory, slug, health.prober, { now: system.now, monotonic });
@@ -195,7 +197,8 @@ export async function savingHealth<T>(
   const over = new AbortController();
   const saving = repeat(save, system, over.signal);
   try {
-    const onCheckin: Watch["onCheckin"] = ({ last_checkin_at }) => (lastCheckin = last_checkin_at);
+    const onCheckin: Watch["onCheckin"] = (answer) =>
+      ([lastCheckin, relayed] = [answer.last_checkin_at, relayedIn(answer)]);
     const paths =
       health === undefined ? {} : { paths: reporterOf(health, healer?.healings, directory, slug, system) };
     const run = () => work({ onCheckin, ...paths });

@@ -32,6 +32,7 @@ import { nameAliases } from "./tables/name-aliases.ts";
 import { notices } from "./tables/notices.ts";
 import { refreshTokens } from "./tables/refresh-tokens.ts";
 import { registrationRequests } from "./tables/registration-requests.ts";
+import { relayTraffic } from "./tables/relay-traffic.ts";
 import { registrationTokens } from "./tables/registration-tokens.ts";
 import { liveReplicas, replicas } from "./tables/replicas.ts";
 import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
@@ -153,6 +154,7 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX nodes_unnamed ON nodes (org_id) WHERE ${isUnpublished}`,
   ],
   [organizations.add("nodeApproval"), registrationTokens.add("isApproved"), ...registrationRequests.create],
+  [...relayTraffic.create],
 ];
 
 /**
