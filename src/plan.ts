@@ -34,9 +34,12 @@ export function quoteWord(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
-/** A unified diff: the changed lines with three lines of context. Empty if nothing differs. */
-export function diff(before: string, after: string): string {
-  const marked = compareLines(lines(before), lines(after));
+/**
+ * A unified diff: the changed lines with three lines of context. Empty if nothing differs. A table of more than `maxCells`
+ * lines, multiplied, is not made: everything between the first and the last change differs then.
+ */
+export function diff(before: string, after: string, maxCells = 4_000_000): string {
+  const marked = compareLines(lines(before), lines(after), maxCells);
   const isNear = (at: number) => marked.slice(Math.max(0, at - 3), at + 4).some((line) => line[0] !== " ");
   const hunks: string[] = [];
   let [a, b] = [0, 0];
@@ -55,11 +58,8 @@ export function diff(before: string, after: string): string {
   return hunks.join("");
 }
 
-/** A table of more lines than these, multiplied, is not made: everything between the first and the last change differs. */
-const maxCells = 4_000_000;
-
 /** All lines of both texts, each with a space, "-" or "+" before it. */
-function compareLines(a: readonly string[], b: readonly string[]): string[] {
+function compareLines(a: readonly string[], b: readonly string[], maxCells: number): string[] {
   let head = 0;
   while (head < a.length && head < b.length && a[head] === b[head]) head++;
   let tail = 0;
@@ -67,13 +67,13 @@ function compareLines(a: readonly string[], b: readonly string[]): string[] {
   const [old, now] = [a.slice(head, a.length - tail), b.slice(head, b.length - tail)];
   return [
     ...a.slice(0, head).map((line) => ` ${line}`),
-    ...compareMiddle(old, now),
+    ...compareMiddle(old, now, maxCells),
     ...a.slice(a.length - tail).map((line) => ` ${line}`),
   ];
 }
 
 /** By the longest common subsequence. */
-function compareMiddle(a: readonly string[], b: readonly string[]): string[] {
+function compareMiddle(a: readonly string[], b: readonly string[], maxCells: number): string[] {
   const width = b.length + 1;
   if (a.length * b.length > maxCells) return [...a.map((line) => `-${line}`), ...b.map((line) => `+${line}`)];
   const common = new Uint32Array((a.length + 1) * width);

@@ -29,6 +29,8 @@ const meanings: ReadonlyMap<string, string> = new Map([
 const lines: ReadonlyMap<string, string> = new Map(
   Object.entries({
     "node create": "admin token create",
+    "node diff": "admin diff",
+    diff: "admin diff",
     connect: "up",
     join: "up",
     enroll: "up",
@@ -63,7 +65,10 @@ export function meant(words: readonly string[], names: readonly string[]): strin
   for (const count of [2, 1]) {
     if (own.length < count) continue;
     const line = own.slice(0, count).join(" ");
-    const special = isAdmin ? [] : [lines.get(line), lines.get(typed.slice(0, count).join(" "))];
+    const said = lines.get(typed.slice(0, count).join(" "));
+    const special = isAdmin
+      ? [said?.startsWith("admin ") === true ? said : undefined]
+      : [lines.get(line), said];
     const rest = typed.slice(count);
     for (const command of [...special, `admin ${line}`, line]) {
       if (command === undefined || command === words.slice(0, command.split(" ").length).join(" ")) continue;

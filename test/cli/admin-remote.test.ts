@@ -9,6 +9,8 @@ import type { Serving } from "../../src/server/serve.ts";
 import { runAdmin } from "../support/admin.ts";
 import { agentHere, serveHere } from "../support/in-process.ts";
 import { appWith } from "../support/factors.ts";
+import { makeKeys } from "../support/nodes.ts";
+import { RegisterAnswer } from "../../src/protocol.ts";
 import { databasePath } from "../../src/server/store/data-directory.ts";
 import { Database } from "bun:sqlite";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -81,6 +83,46 @@ test("signed in, every command works over the network, and each change names its
     await must("admin events acme"),
   );
   expect(events.every(({ actor }) => JSON.stringify(actor).includes('"kind":"person"'))).toBe(true);
+});
+
+test("diff shows what the next configuration of a registered node changes, in the network's words", async () => {
+  await signIn();
+  await must("admin org create deltas --network 10.78.0.0/16");
+  const { token } = v.parse(v.looseObject({ token: v.string() }), await must("admin token create deltas"));
+  const send = async (path: string, body: object, bearer?: string) => {
+    const headers = {
+      "Content-Type": "application/json",
+      ...(bearer === undefined ? {} : { Authorization: `Bearer ${bearer}` }),
+    };
+    const init = { method: "POST", headers, body: JSON.stringify(body) };
+    return (await fetch(`${serving.url}/api/org/deltas/nodes/${path}`, init)).json();
+  };
+  const request = { ...(await makeKeys()), name: "laptop", registration_token: token };
+  const { node, api_token, config } = v.parse(RegisterAnswer, await send("register/", request));
+  const waiting = await agent("admin diff deltas laptop");
+  expect(waiting.out).toContain("does not know which files it has");
+  await send(
+    `${node.id}/checkin/`,
+    {
+      version: "1.0.0",
+      uptime: 1,
+      config_version: config.config_version,
+    },
+    api_token,
+  );
+  expect(await agent("admin diff deltas laptop")).toMatchObject({
+    status: 0,
+    out: `laptop has the newest configuration, ${config.config_version}: nothing changes.\n`,
+  });
+  await must("admin rule create deltas --protocol tcp --ports 8443");
+  const { status, out } = await agent("admin diff deltas laptop");
+  expect(status).toBe(0);
+  expect(out).toContain(`laptop has configuration ${config.config_version} of`);
+  expect(out).toMatch(/Its files change:\nconfig\.yml\n@@ .+\n/);
+  expect(out).toMatch(/^\+.*8443/m);
+  expect(await agent("admin diff deltas tablet")).toMatchObject({ status: 1 });
+  const meant = await agent("admin node diff deltas laptop");
+  expect(meant.err).toContain("agent admin diff deltas laptop");
 });
 
 test("browsers in which the user is signed in are listed, and end one by one", async () => {
@@ -261,6 +303,38 @@ describe("the session", () => {
     expect((await agent("admin org list")).status).toBe(0);
   });
 
+  test("of an interrupted login never reaches the control plane that the profile had before", async () => {
+    await signIn();
+    const seen: string[] = [];
+    using former = Bun.serve({
+      port: 0,
+      async fetch(request) {
+        seen.push(`${request.url} ${request.headers.get("authorization")} ${await request.text()}`);
+        return new Response(null, { status: 401 });
+      },
+    });
+    const path = join(profiles, "profiles.json");
+    const list = readFileSync(path, "utf8");
+    writeFileSync(path, list.replace(serving.url, former.url.origin), { mode: 0o600 });
+    const refused = await agent("admin org list");
+    expect([refused.status, seen]).toEqual([4, []]);
+    expect(refused.err).toContain("agent login --profile plane");
+    writeFileSync(path, list, { mode: 0o600 });
+    expect((await agent("admin org list")).status).toBe(0);
+  });
+
+  test("of an earlier version, which does not name its control plane, goes on", async () => {
+    await signIn();
+    const path = join(profiles, "plane.session");
+    const { api_base: base, ...rest } = v.parse(
+      v.looseObject({ api_base: v.string() }),
+      JSON.parse(readFileSync(path, "utf8")),
+    );
+    expect(base).toBe(serving.url);
+    writeFileSync(path, JSON.stringify(rest), { mode: 0o600 });
+    expect((await agent("admin org list")).status).toBe(0);
+  });
+
   test("ends with logout, here and at the control plane", async () => {
     await signIn();
     const session = readFileSync(join(profiles, "plane.session"), "utf8");
@@ -300,7 +374,7 @@ test("a user without the right is told under which name, and a service token wha
   await must("logout");
 });
 
-test("a signed-in user sets the own password with the current one, and nobody else's", async () => {
+test("a signed-in user sets the own password with the current one, and no other user's", async () => {
   await signIn("bob@example.org");
   const next = "another good password";
   const [old, fresh] = [join(directory.path, "old"), join(directory.path, "new")];

@@ -21,6 +21,8 @@ test.each([
   ["join", "agent up"],
   ["leave --all", "agent unregister --all"],
   ["sign-in", "agent login"],
+  ["diff acme web", "agent admin diff acme web"],
+  ["admin node diff acme web", "agent admin diff acme web"],
   ["upgrade", "agent self-update"],
 ])("agent %s: did you mean %s", async (line, suggestion) => {
   const { status, err } = await agentHere(line.split(" "));

@@ -21,7 +21,7 @@ function makeSystem(answers: Answer[], change: Partial<Pick<System, "isRoot" | "
     async run(argv, options) {
       ran.push({ words: argv.slice(1), input: options?.input });
       const { status, stdout } = answers.shift() ?? { status: 1, stdout: "" };
-      return { status, stdout, stderr: "" };
+      return { status, stdout, stderr: "", timedOut: false };
     },
     ...change,
   };

@@ -36,6 +36,16 @@ export const NewTotp = v.looseObject({ secret: text, otpauth_url: text });
 export const RecoveryCodes = v.looseObject({ recovery_codes: names });
 export const SignInRules = v.object({ staff_second_factor: v.boolean() });
 
+export const IdentityProvider = v.looseObject({
+  id: v.number(),
+  name: text,
+  issuer: text,
+  client_id: text,
+  creates_users: v.boolean(),
+  redirect_uri: text,
+});
+export const IdentityProviders = v.pipe(v.array(IdentityProvider), v.maxLength(4096));
+
 export const Organization = v.looseObject({
   id: v.number(),
   slug: text,
@@ -52,6 +62,19 @@ export const Organization = v.looseObject({
   created_at: text,
 });
 export type Organization = v.InferOutput<typeof Organization>;
+
+const unified = v.pipe(v.string(), v.maxLength(2_097_152));
+export const NextChanges = v.looseObject({
+  name: text,
+  online: v.boolean(),
+  last_checkin_at: time,
+  applied_config_version: v.nullable(v.number()),
+  config_version: v.number(),
+  is_known: v.boolean(),
+  is_renewal_due: v.boolean(),
+  changes: v.pipe(v.array(v.looseObject({ file: text, diff: v.nullable(unified) })), v.maxLength(16)),
+});
+export type NextChanges = v.InferOutput<typeof NextChanges>;
 
 export const Member = v.looseObject({
   id: v.number(),

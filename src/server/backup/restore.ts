@@ -223,6 +223,9 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
     await tx.run("DELETE FROM refresh_tokens");
     await tx.run("DELETE FROM browser_sessions");
     await tx.run("DELETE FROM password_resets");
+    // Nodes have received other files since.
+    await tx.run("DELETE FROM sent_files");
+    await tx.run("DELETE FROM sent_configs");
     await tx.run("UPDATE users SET sessions_from = $1", [now]);
     const carried = old === undefined ? undefined : await carryOver(old, tx, now);
     if (old !== undefined) await raiseCounters(tx, await readCounters(old, old.dialect));

@@ -10,6 +10,7 @@ import { readBlocklist } from "../certificates/blocklist.ts";
 import { mayIssue } from "../certificates/issue.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import { makeConfigView, type ConfigView } from "./config.ts";
+import { outlineOthers, withoutBlocklist } from "./outline.ts";
 import { testable, type Rule, type TestableRules } from "../policy/firewall.ts";
 import { findNode, showNode, versionOf, type CurrentCertificate, type NodeRecord } from "../store/nodes.ts";
 import type { Renderings, WorkInTurn } from "./renderings.ts";
@@ -168,8 +169,25 @@ export async function readTogether(
   }
 }
 
+/**
+ * The files in a form to compare later: config.yml with a count in place of the blocked certificates, and a summary of the
+ * other files.
+ */
+export type Outline = {
+  /** Changes exactly when config.yml changes. */
+  configDigest: string;
+  /** Renders it unless it is cached. */
+  config(): Promise<string>;
+  others: string;
+};
+
 /** `answer` renders the files: most nodes have them already and never ask. */
-export type NodeFiles = { etag: string; configVersion: number; answer(): Promise<DownloadAnswer> };
+export type NodeFiles = {
+  etag: string;
+  configVersion: number;
+  outline: Outline;
+  answer(): Promise<DownloadAnswer>;
+};
 
 const filePick = certificates.pick(
   "kind",
@@ -225,7 +243,12 @@ export async function filesFor(
       "node-config.json": `${JSON.stringify(nodeConfig, null, 2)}\n`,
     },
   });
-  return { etag, configVersion: nodeConfig.config_version, answer };
+  const outline: Outline = {
+    configDigest: config.digest,
+    config: async () => withoutBlocklist(await config.text(), view.config),
+    others: outlineOthers({ caPem, x509Cas, rows: readable(rows, node), stable }),
+  };
+  return { etag, configVersion: nodeConfig.config_version, outline, answer };
 }
 
 /** The leaf with its CA as they were signed, then the other CA, which may have signed certificates of peers. */

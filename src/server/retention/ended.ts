@@ -25,11 +25,13 @@ export async function deleteEnded(deps: Deps, keptMs: number, isEnding: () => bo
   await deleteWhere(deps, "browser_sessions", "id", idle, [now, now - idleMs], isEnding);
   await deleteWhere(deps, "wrong_codes", "id", "at < $1", [now - wrongCodesKeptMs], isEnding);
   await deleteWhere(deps, "used_challenges", "challenge_hash", "expires_at <= $1", [now], isEnding);
+  await deleteWhere(deps, "device_requests", "id", "expires_at <= $1", [now], isEnding);
   await deleteWhere(deps, "password_resets", "secret_hash", "expires_at <= $1", [now], isEnding);
   const settled = "next_at IS NULL AND created_at < $1";
   await deleteWhere(deps, "deliveries", "id", settled, [now - deliveriesMs], isEnding);
   await deleteWhere(deps, "retired_tokens", "token_hash", "retired_at < $1", [now - keptMs], isEnding);
   await deleteWhere(deps, "registration_tokens", "id", spentToken, [now - keptMs], isEnding);
+  await deleteSentConfigs(deps, now - day, isEnding);
   await deleteCertificates(deps, now - certificatesMs, isEnding);
   await deleteEphemeral(deps, now - certificatesMs, isEnding);
 }
@@ -47,7 +49,7 @@ const goneNodes = `SELECT n.id FROM nodes n WHERE n.ended_at < $1
   AND NOT EXISTS (SELECT 1 FROM name_aliases m WHERE m.node_id = n.id)
   ORDER BY n.id LIMIT`;
 /** Everything that refers to a node. */
-const ofNodes = ["certificates", "registrants", "paths", "sightings"];
+const ofNodes = ["certificates", "registrants", "paths", "sightings", "sent_files"];
 
 async function deleteEphemeral({ db }: Deps, before: number, isEnding: () => boolean): Promise<void> {
   while (!isEnding() && (await db.get(`${goneNodes} 1`, [before])) !== undefined) {
@@ -72,6 +74,18 @@ const spentToken = `expires_at < $1
   AND NOT EXISTS (SELECT 1 FROM registration_requests q WHERE q.token_id = registration_tokens.id)
   AND id NOT IN (SELECT registered_with FROM nodes WHERE registered_with IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM registrants r WHERE r.principal = 'registration_token/' || registration_tokens.id)`;
+
+/** Configurations that no node has any more. The age keeps one whose node is being noted now. */
+async function deleteSentConfigs({ db }: Deps, before: number, isEnding: () => boolean): Promise<void> {
+  const unused = `sent_at < $1 AND NOT EXISTS (SELECT 1 FROM sent_files f WHERE f.org_id = sent_configs.org_id
+    AND (f.config_digest = sent_configs.digest OR f.former_digest = sent_configs.digest))`;
+  const first = `SELECT org_id, digest FROM sent_configs WHERE ${unused} LIMIT`;
+  while (!isEnding() && (await db.get(`${first} 1`, [before])) !== undefined) {
+    await db.write((tx) =>
+      tx.run(`DELETE FROM sent_configs WHERE (org_id, digest) IN (${first} ${batchSize})`, [before]),
+    );
+  }
+}
 
 async function deleteWhere(
   { db }: Deps,

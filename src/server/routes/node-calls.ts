@@ -46,7 +46,7 @@ export function nodeCallRoutes(services: Services): Route[] {
       },
       errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
       async handle(call, { format }) {
-        const files = await currentFiles(services, call);
+        const { node, files } = await currentFiles(services, call);
         const headers = headersOf(files);
         if (hasAlready(call, files)) {
           // The node has these files already, so it has applied the current version.
@@ -55,9 +55,14 @@ export function nodeCallRoutes(services: Services): Route[] {
           }
           return { status: 304, headers };
         }
-        return inTurnOf(services, call, async () =>
-          format === "tar" ? tarReply(services, files, headers) : jsonReply(await files.answer(), headers),
-        );
+        return inTurnOf(services, call, async () => {
+          const reply =
+            format === "tar"
+              ? await tarReply(services, files, headers)
+              : jsonReply(await files.answer(), headers);
+          if (call.caller.kind === "node") await services.sentFiles.note(node, files);
+          return reply;
+        });
       },
     }),
     organizationRoute({
@@ -73,7 +78,7 @@ export function nodeCallRoutes(services: Services): Route[] {
       summary: "Report that the node is alive. `Prefer: wait=N` holds the answer until there is news",
       takes: body(CheckinRequest),
       answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
-      errors: ["not_found", "node_revoked", "conflict"],
+      errors: ["too_many_certificates", "not_found", "node_revoked", "conflict"],
       handle(call, input) {
         if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input);
         if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);

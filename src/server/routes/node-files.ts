@@ -5,7 +5,7 @@ import { filesFor, readTogether, type NodeFiles } from "../config/views.ts";
 import type { OrganizationCall, Reply } from "../http/route.ts";
 import { revokedError } from "../nodes/orders.ts";
 import type { Services } from "../services.ts";
-import { isOnline } from "../store/nodes.ts";
+import { isOnline, type NodeRecord } from "../store/nodes.ts";
 import { inTurnOf } from "./heavy.ts";
 
 /** For the declarations of routes. */
@@ -35,7 +35,10 @@ function matches(header: string | null, etag: string): boolean {
 }
 
 /** The node's current files. Certificates that are due are renewed first. */
-export async function currentFiles(services: Services, call: OrganizationCall): Promise<NodeFiles> {
+export async function currentFiles(
+  services: Services,
+  call: OrganizationCall,
+): Promise<{ node: NodeRecord; files: NodeFiles }> {
   const { db, system, views, changes, renewals, reports } = services;
   const read = async () => {
     const found = await readTogether(db, views, call.org.id, call.id());
@@ -48,9 +51,9 @@ export async function currentFiles(services: Services, call: OrganizationCall): 
     ({ view, node } = await read());
   }
   const shown = reports.onto(node);
-  return filesFor(services, view, shown, isOnline(shown, system.now(), changes), (work) =>
-    inTurnOf(services, call, work),
-  );
+  const isHeard = isOnline(shown, system.now(), changes);
+  const files = await filesFor(services, view, shown, isHeard, (work) => inTurnOf(services, call, work));
+  return { node: shown, files };
 }
 
 /** The text is made here, within the caller's turn: of a large configuration it takes milliseconds. */

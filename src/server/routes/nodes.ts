@@ -17,6 +17,7 @@ import {
   renewNode,
   showOne,
 } from "../nodes/nodes.ts";
+import { NextChanges, nextChanges } from "../nodes/next-changes.ts";
 import { mustOwn, requireMe } from "../nodes/node-owner.ts";
 import { Transfer, transferNode } from "../nodes/transfer.ts";
 import { adds } from "../retention/budget.ts";
@@ -54,6 +55,7 @@ export function nodeRoutes(services: Services): Route[] {
     registerRoute(services),
     ...itemRoutes(services),
     configRoute(services),
+    diffRoute(services),
     ...certificateRoutes(services),
     ...nodeCallRoutes(services),
   ];
@@ -252,7 +254,7 @@ function configRoute(services: Services): Route {
     },
     errors: ["not_found", "node_revoked", "conflict", "payload_too_large", "throttled"],
     async handle(call) {
-      const files = await currentFiles(services, call);
+      const { files } = await currentFiles(services, call);
       const headers = headersOf(files);
       if (hasAlready(call, files)) return { status: 304, headers };
       return inTurnOf(services, call, async () => {
@@ -263,6 +265,24 @@ function configRoute(services: Services): Route {
         );
       });
     },
+  });
+}
+
+function diffRoute(services: Services): Route {
+  return organizationRoute({
+    method: "GET",
+    path: `nodes/${id}/diff/`,
+    access: "member",
+    scope: "nodes",
+    name: "nodes_diff",
+    summary:
+      "What the node's next configuration changes, compared with the files that it was sent. `is_known` is false if the control plane does not know which files the node has. Blocked certificates are shown by their number, and overrides on the machine itself are not seen",
+    takes: nothing,
+    answers: { 200: { description: "The changes; none for a node that is up to date", schema: NextChanges } },
+    errors: ["not_found", "node_revoked", "conflict", "throttled"],
+    handle: async (call) => ({
+      body: await nextChanges(services, call.org, call.id(), (work) => inTurnOf(services, call, work)),
+    }),
   });
 }
 

@@ -10,8 +10,10 @@ import { authorities } from "./tables/authorities.ts";
 import { browserSessions } from "./tables/browser-sessions.ts";
 import { certificates } from "./tables/certificates.ts";
 import { deliveries } from "./tables/deliveries.ts";
+import { deviceRequests } from "./tables/device-requests.ts";
 import { events } from "./tables/events.ts";
 import { webhooks } from "./tables/webhooks.ts";
+import { identities, identityProviders } from "./tables/identity-providers.ts";
 import { leases } from "./tables/leases.ts";
 import { memberships } from "./tables/memberships.ts";
 import { addresses } from "./tables/addresses.ts";
@@ -37,6 +39,7 @@ import { registrationTokens } from "./tables/registration-tokens.ts";
 import { liveReplicas, replicas } from "./tables/replicas.ts";
 import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
 import { retiredTokens } from "./tables/retired-tokens.ts";
+import { sentConfigs, sentFiles } from "./tables/sent-files.ts";
 import { serviceTokens } from "./tables/service-tokens.ts";
 import { users } from "./tables/users.ts";
 
@@ -154,6 +157,14 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX nodes_unnamed ON nodes (org_id) WHERE ${isUnpublished}`,
   ],
   [organizations.add("nodeApproval"), registrationTokens.add("isApproved"), ...registrationRequests.create],
+  [
+    ...identityProviders.create,
+    ...identities.create,
+    browserSessions.add("providerId"),
+    memberships.add("providerId"),
+  ],
+  [...sentConfigs.create, ...sentFiles.create],
+  [...deviceRequests.create],
   [...relayTraffic.create],
 ];
 

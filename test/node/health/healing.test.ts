@@ -237,7 +237,7 @@ test("attempts without effect come after 1 and 2 minutes, then this node gives u
   expect(givenUp(world.state)).toEqual([]);
 });
 
-test("nothing is closed while nobody answers: this node itself may be off line", () => {
+test("nothing is closed while no peer answers: this node itself may be off line", () => {
   const world = new World(({ now, start }) => now - start < 5 * second);
   const lastAnswer = world.start + 4 * second;
   for (let at = 0; at < 300; at++) {

@@ -95,6 +95,10 @@ test("after the loss of a database, ids and addresses given since the backup are
 
 test("a certificate issued after the backup is blocked with its node, and lost nodes register again", async () => {
   const { url, token, a, b, keys } = await populate();
+  const applied = { version: "1", uptime: 1, config_version: b.config.config_version };
+  expect((await post(url, paths.checkin("acme", b.node.id), applied, b.api_token)).status).toBe(200);
+  // The report is written within a second.
+  await Bun.sleep(900);
   await must(`backup ${place.backup}`);
   const renewal = await send(url, "POST", paths.renewCert("acme", b.node.id), await signIn(url), {});
   expect(renewal.status).toBe(200);
@@ -115,6 +119,11 @@ test("a certificate issued after the backup is blocked with its node, and lost n
   const before = (await download(again.url, a)).files["config.yml"];
   expect(before).toContain(printOf(c.config.files["host.crt"] ?? ""));
   for (const print of prints) expect(before).not.toContain(print);
+  // The backup knows older files than the nodes have.
+  const diff = await fetch(`${again.url}/api/org/acme/nodes/${b.node.id}/diff/`, {
+    headers: { Authorization: `Bearer ${await signIn(again.url)}` },
+  });
+  expect(await diff.json()).toMatchObject({ is_known: false, changes: [] });
   // The newest certificate is still current.
   expect(printOf((await download(again.url, renewed)).files["host.crt"])).toBe(prints[1] ?? "");
   // Other nodes may still grant the name the rights of the node that was created after the backup.
