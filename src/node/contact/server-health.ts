@@ -21,10 +21,10 @@ import { localApi } from "../engine/local-api.ts";
 import { readValidJson, type Organization } from "../files/organizations.ts";
 import { readLocalChanges } from "../files/local-changes.ts";
 import { applyChanges } from "../health/apply-changes.ts";
-import { Healer } from "../health/healer.ts";
+import { Healer, knownHealing } from "../health/healer.ts";
 import { readHealing, writeHealing } from "../health/saved-healing.ts";
 import { HangWatch, tunnelsOrRestart, type Hanging } from "../health/hang.ts";
-import { OrganizationHealth } from "../health/organization-health.ts";
+import { OrganizationHealth, type HealthDeps } from "../health/organization-health.ts";
 import {
   readSavedHealth,
   restoreProbes,
@@ -50,8 +50,10 @@ export function makeServerHealth(
 ): OrganizationHealth {
   const { slug, directory, config } = organization;
   const api = localApi(controlSocket(directory), system);
+  const saved = savedHealthDirectory(settings.configRoot, system.platform);
   const health: OrganizationHealth = new OrganizationHealth(organization, {
-    ...(watched === undefined ? {} : { healer: watched.healer }),
+    // Else `status --check` would call running what `status` calls degraded: a tunnel that nothing has healed.
+    ...(watched === undefined ? savedHealing(saved, slug, system) : { healer: watched.healer }),
     system,
     monotonic,
     open: openEchoSocket,
@@ -76,9 +78,14 @@ export function makeServerHealth(
       return (await system.run(["/usr/bin/journalctl", ...lines])).stdout.split("\n");
     },
   });
-  const saved = savedHealthDirectory(settings.configRoot, system.platform);
   restoreProbes(saved, slug, health.prober, { now: system.now, monotonic });
   return health;
+}
+
+/** What the healer of check-auth knows. */
+function savedHealing(saved: string, slug: string, { now }: Pick<System, "now">): Pick<HealthDeps, "known"> {
+  const healing = readHealing(saved, slug, { now, monotonic });
+  return healing === undefined ? {} : { known: knownHealing(healing.state) };
 }
 
 /** Heals from where the last run of check-auth stopped. */
