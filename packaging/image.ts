@@ -30,7 +30,7 @@ export type Image = {
 const certificates = "/etc/ssl/certs/ca-certificates.crt";
 const ourProgram = `/usr/bin/${brand.executable}`;
 
-/** The control plane. Nobody has the id of its user on usual machines. */
+/** The control plane. Usual machines have no user with its id. */
 export function controlImage(executable: string): Image {
   return {
     name: `${brand.id}-control`,

@@ -20,6 +20,8 @@ export type RunResult = { status: number; stdout: string; stderr: string; timedO
 export type System = {
   /** Wall clock, milliseconds since 1970. It may jump: use it for certificates, never for scheduling. */
   now(): number;
+  /** Milliseconds since any moment; never jumps. For limits and durations within this process. */
+  monotonic(): number;
   /** Waits on the monotonic clock. Rejects with the signal's reason when aborted. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   random(bytes: number): Uint8Array;
@@ -87,6 +89,7 @@ export function realSystem(): System {
   const env = process.env;
   return {
     now: Date.now,
+    monotonic: () => performance.now(),
     sleep,
     random: (bytes) => crypto.getRandomValues(new Uint8Array(bytes)),
     fetch: async (url, init = {}) =>

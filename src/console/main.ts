@@ -6,11 +6,14 @@ import { App } from "./app.ts";
 import { html } from "./html.ts";
 import { startLive } from "./live.ts";
 import { readMe } from "./me.ts";
-import { followLinks } from "./router.ts";
+import { followLinks, root } from "./router.ts";
 import { startStepUp } from "./step-up.ts";
 
 const place = document.getElementById("console");
-if (place !== null) {
+if (place !== null && !location.pathname.startsWith(root)) {
+  const { Links } = await import("./pages/links.ts");
+  render(html`<${Links} />`, place);
+} else if (place !== null) {
   followLinks(document);
   startLive();
   startStepUp();

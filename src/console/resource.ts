@@ -110,7 +110,7 @@ function refreshSoon(): void {
 
 onEvent(refreshSoon);
 
-/** Check-ins are no events of the audit log: whether machines are online is read again while somebody looks. */
+/** Check-ins are no events of the audit log: whether machines are online is read again while the page is open. */
 const lookEveryMs = 20_000;
 setInterval(() => {
   if (document.visibilityState === "visible" && awaySince.value === undefined) refreshSoon();

@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { ApiError, onStepUp, send } from "./api.ts";
 import { html } from "./html.ts";
+import { provePasskey } from "./passkeys.ts";
 import { Dialog, Failure, Field, valueOf } from "./ui/parts.ts";
 
 type Asked = { methods: readonly string[]; answer: (isProven: boolean) => void };
@@ -58,7 +59,11 @@ export function StepUp() {
     ${
       methods.includes("passkey")
         ? html`<p>
-            <button type="button" disabled=${isRunning} onClick=${() => void prove(provePasskey)}>
+            <button
+              type="button"
+              disabled=${isRunning}
+              onClick=${() => void prove(() => provePasskey("/api/user/step_up/passkey/"))}
+            >
               Use a passkey
             </button>
           </p>`
@@ -86,16 +91,4 @@ export function StepUp() {
       </div>
     </form>
   <//>`;
-}
-
-async function provePasskey(): Promise<void> {
-  const path = "/api/user/step_up/passkey/";
-  const options = await send<PublicKeyCredentialRequestOptionsJSON>("POST", `${path}options/`);
-  const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(options);
-  const credential = await navigator.credentials.get({ publicKey }).catch(() => null);
-  if (!(credential instanceof PublicKeyCredential)) {
-    const detail = "The browser gave no passkey. Try again, or use a code.";
-    throw new ApiError(0, { code: "no_passkey", detail }, null);
-  }
-  await send("POST", path, { response: credential.toJSON() });
 }

@@ -7,6 +7,7 @@ import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { openForRevocations } from "../node/files/remains.ts";
 import { refuseRevoked, startsWhenRestored } from "../node/files/revoked-notes.ts";
+import { decidedWithinMs } from "../node/health/prober.ts";
 import type { PeersSeen } from "../node/health/peer-report.ts";
 import type { SyncOutcome } from "./control-plane.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
@@ -20,8 +21,6 @@ import type { OrganizationRecord } from "./state.ts";
 
 type Change = Pick<OrganizationRecord, "wanted"> & Partial<OrganizationRecord>;
 
-/** Clients wait 5 s for an answer. Four probes at 1 s decide. */
-const checkMs = 4500;
 const peersMs = 1500;
 
 /** How long a start of a revoked organization waits for the control plane. */
@@ -64,7 +63,7 @@ export class OrganizationEngines {
   /** Probes now. Resolves when the result is known. */
   async check(slug?: string): Promise<void> {
     const slugs = slug === undefined ? this.slugs() : [slug];
-    await Promise.all(slugs.map((each) => this.#known(each).health.check(checkMs, { all: false })));
+    await Promise.all(slugs.map((each) => this.#known(each).health.check(decidedWithinMs, { all: false })));
   }
 
   peers(slug: string, peer?: string): Promise<PeersSeen> {

@@ -2,13 +2,12 @@
 // it what check-auth saw in the last minute has to do.
 
 import { makeServerHealth, withHealth } from "../node/contact/server-health.ts";
+import { decidedWithinMs } from "../node/health/prober.ts";
 import type { OrganizationSettings } from "../node/contact/organization-edge.ts";
 import { openOrganization } from "../node/files/organizations.ts";
 import type { System } from "../system.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import type { StatusReport } from "./status-report.ts";
-
-const checkMs = 4500;
 
 export async function probeNow(
   report: StatusReport,
@@ -30,7 +29,7 @@ export async function probeNow(
 
 async function probe(team: TeamStatus, settings: OrganizationSettings, system: System): Promise<TeamStatus> {
   const watch = makeServerHealth(openOrganization(settings.configRoot, team.team), settings, system);
-  await withHealth(watch, () => watch.check(checkMs, { all: false }));
+  await withHealth(watch, () => watch.check(decidedWithinMs, { all: false }));
   const health = watch.look();
   return health === undefined ? team : { ...team, health };
 }

@@ -37,7 +37,7 @@ export function serviceManager(system: Edge): ServiceManager | undefined {
   return manager === "systemd" && !hasSystemd(system) ? undefined : manager;
 }
 
-/** The mode of a machine that states none: `server` where systemd runs and nobody logs in to a graphical session. */
+/** The mode of a machine that states none: `server` where systemd runs without a graphical session. */
 export function usualMode(system: Edge): "server" | "desktop" {
   if (serviceManager(system) !== "systemd") return "desktop";
   const { existsSync } = process.getBuiltinModule("node:fs");

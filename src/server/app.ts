@@ -147,7 +147,7 @@ async function answer(exchange: Exchange, endpoint: Endpoint, lane: Lane): Promi
     const reply = pipeline.handle(exchange, endpoint);
     return respond(reply instanceof Promise ? await reply : reply, exchange, endpoint, lane);
   } catch (error) {
-    return respond(pipeline.fail(error, exchange, endpoint), exchange, endpoint, lane);
+    return respond(await pipeline.fail(error, exchange, endpoint), exchange, endpoint, lane);
   }
 }
 

@@ -88,6 +88,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
       stop: services.pathReports.stop,
     },
     preloadX509(services),
+    prepareBudget(services),
     leased("webhook deliveries", (own, lease) =>
       makeDeliveries({ ...own, outcomes: services.db, mayRun: lease.take }),
     ),
@@ -145,6 +146,26 @@ function preloadX509({ db }: Services): Part {
       });
     },
     stop: async () => stop(),
+  };
+}
+
+function prepareBudget({ budget, log }: Services): Part {
+  const closing = new AbortController();
+  let running: Promise<void> | undefined;
+  return {
+    name: "first measurement of what organizations store",
+    runs: "each replica",
+    start() {
+      running = budget.prepare(closing.signal).catch((error: unknown) => {
+        log.info("Not measured what all organizations store; a write measures it", {
+          reason: messageOf(error),
+        });
+      });
+    },
+    async stop() {
+      closing.abort();
+      await running;
+    },
   };
 }
 

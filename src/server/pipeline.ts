@@ -22,7 +22,7 @@ export type Pipeline = {
   throttle(exchange: Exchange, endpoint: Endpoint): void;
   readBody(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
   handle(exchange: Exchange, endpoint: Endpoint): Reply | Promise<Reply>;
-  fail(error: unknown, exchange: Exchange, endpoint: Endpoint): Reply;
+  fail(error: unknown, exchange: Exchange, endpoint: Endpoint): Reply | Promise<Reply>;
 };
 
 export function makePipeline(services: Pick<Services, "access" | "throttle" | "log" | "budget">): Pipeline {

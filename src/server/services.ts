@@ -16,6 +16,7 @@ import { makeProbes, type Probes } from "./nodes/probe.ts";
 import { makeRefusalNotes } from "./nodes/refused-engine.ts";
 import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
 import { makeReports, type Reports } from "./nodes/reports.ts";
+import { makeExchange, type Exchange } from "./oidc/exchange.ts";
 import { makeSentFiles, type SentFiles } from "./nodes/sent-files.ts";
 import type { ServerOptions } from "./options.ts";
 import { makePathReports, type PathReports } from "./paths/reports.ts";
@@ -55,6 +56,8 @@ export type Services = ServerOptions & {
   pathReports: PathReports;
   /** Streams of events to consoles. */
   streams: Streams;
+  /** Talks to providers of identities. */
+  exchange: Exchange;
   /** Limits what an organization stores. */
   budget: Budget;
 };
@@ -66,7 +69,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
   const sessions = await makeSessions(options);
   const changes = makeChanges(system);
   const meters = makeMeters();
-  const throttle = shareThrottle(makeThrottle(system.now, limits), options);
+  const throttle = shareThrottle(makeThrottle(system.monotonic, limits), options);
   const authorities = openAuthorities(options);
   const live = makeLive(db);
   const reports = makeReports({ ...options, live });
@@ -104,10 +107,11 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     }),
     renewals,
     reports,
+    probes: makeProbes(system.monotonic),
     sentFiles: makeSentFiles(options),
-    probes: makeProbes(system.now),
     pathReports: makePathReports(options),
     streams: makeStreams(options),
+    exchange: makeExchange(options),
     budget: makeBudget(options),
   };
 }

@@ -22,7 +22,7 @@ export async function sendAll(url: string, requests: readonly string[], concurre
   let finish: () => void = () => undefined;
   let fail: (error: Error) => void = () => undefined;
   const all = new Promise<void>((resolve, reject) => ([finish, fail] = [resolve, reject]));
-  // Somebody awaits it later; until then it is no unhandled rejection.
+  // It is awaited later; until then it is no unhandled rejection.
   all.catch(() => undefined);
 
   const open = (request: string) =>

@@ -4,7 +4,6 @@
 // SHARE 1: no limit, commits take 5 ms longer; wants a core for each server and two for PostgreSQL.
 
 import { join } from "node:path";
-import { readFileSync } from "node:fs";
 import { SQL } from "bun";
 import * as v from "valibot";
 import { realSystem } from "../../src/system.ts";
@@ -14,7 +13,7 @@ import { createGroup } from "../../src/server/policy/groups.ts";
 import { createOrganization } from "../../src/server/policy/organizations.ts";
 import { openData, type DataOptions } from "../../src/server/store/data-directory.ts";
 import { buildAgent } from "../support/agent.ts";
-import { createDatabase, startPostgres } from "../support/postgres.ts";
+import { createDatabase, postmasterOf, startPostgres } from "../support/postgres.ts";
 import { makeRandom } from "../support/random.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import {
@@ -175,7 +174,7 @@ if (import.meta.main) {
   const observed = {
     sql,
     servers: servers.map(({ pid }) => pid),
-    postmaster: Number(readFileSync(join(cluster.directory, "data/postmaster.pid"), "utf8").split("\n")[0]),
+    postmaster: postmasterOf(cluster),
   };
   const seen = await inTurns(rounds, {
     one: () => observe(() => loadOn(one), observed),

@@ -56,7 +56,7 @@ test("a rule about a deleted machine has no line in the text, and faults still f
   expect(faults.get(3)?.[0]).toStartWith("Users cannot be in a policy yet");
 });
 
-test("edits are put on rules that somebody else changed, without losing either", () => {
+test("edits are put on rules that another user changed, without losing either", () => {
   const base = [rule(1), rule(2, { ports: "80" }), rule(3, { ports: "22" })];
   const mine = [rule(1, { ports: "444" }), rule(3, { ports: "22" }), rule(-1, { ports: "53" })];
   const theirs = [rule(1, { description: "checked" }), rule(2, { ports: "80" }), rule(4, { ports: "53" })];

@@ -5,6 +5,7 @@ import { expect, test } from "bun:test";
 import { join } from "node:path";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { startBrowser, type Browser } from "../support/browser.ts";
+import { password, virtualDevice } from "../support/console.ts";
 import { inCi, installMissing } from "../support/debian.ts";
 import { asRoot } from "../support/engines.ts";
 import { makeLan } from "../support/namespaces.ts";
@@ -14,7 +15,6 @@ buildAgent();
 const missing = installMissing(["/usr/bin/chromium", "/usr/sbin/ip"]);
 const withBrowser = missing === undefined || inCi ? test : test.skip;
 const email = "ada@example.org";
-const password = "correct horse battery";
 const here = "http://localhost:8420";
 
 /** What a page of the control plane does. Answers `status` and the JSON of the body. */
@@ -43,20 +43,6 @@ true`;
 
 const call = (browser: Browser, method: string, path: string, body?: object) =>
   browser.evaluate(`call(${JSON.stringify([method, path, body ?? null]).slice(1, -1)})`);
-
-async function addAuthenticator(browser: Browser): Promise<void> {
-  await browser.send("WebAuthn.enable");
-  await browser.send("WebAuthn.addVirtualAuthenticator", {
-    options: {
-      protocol: "ctap2",
-      transport: "internal",
-      hasResidentKey: true,
-      hasUserVerification: true,
-      isUserVerified: true,
-      automaticPresenceSimulation: true,
-    },
-  });
-}
 
 asRoot("in a browser without any way out", () => {
   withBrowser(
@@ -87,7 +73,8 @@ asRoot("in a browser without any way out", () => {
         json: [{ device: expect.stringContaining("Chrome"), is_current: true }],
       });
 
-      await addAuthenticator(browser);
+      await browser.send("WebAuthn.enable");
+      await browser.send("WebAuthn.addVirtualAuthenticator", virtualDevice);
       const added = await browser.evaluate(`addPasskey(${JSON.stringify(password)})`);
       expect(added).toMatchObject({ status: 201, json: { passkey: { name: "laptop" } } });
       expect(await call(browser, "DELETE", "/api/session/")).toMatchObject({ status: 204 });

@@ -1,17 +1,20 @@
 // The console's page Access in a real browser: rules are edited, judged before they are saved, and explained.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { join } from "node:path";
 import type { Page } from "playwright-core";
-import axe from "axe-core";
-import { runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
-import { startConsoleBrowser, type ConsoleBrowser } from "../support/console.ts";
-import { placesBelow } from "../support/daemon.ts";
+import {
+  addMember,
+  overflowOf,
+  owner,
+  password,
+  signIn,
+  startConsole,
+  violationsIn,
+  type Console,
+} from "../support/console.ts";
 import { appWith } from "../support/factors.ts";
-import { temporaryDirectory } from "../support/temporary.ts";
 
-const password = "correct horse battery";
-const [owner, member] = ["owner@example.org", "member@example.org"];
+const member = "member@example.org";
 const limitMs = 60_000;
 const hostile = `<img src=x onerror="document.title='ran'"> \u202egnp.exe ${"a".repeat(150)}`;
 const policy = `tests:
@@ -19,34 +22,17 @@ const policy = `tests:
 `;
 
 describe("the page Access", () => {
-  const directory = temporaryDirectory();
-  const data = join(directory.path, "data");
-  let plane: ControlPlane;
-  let browser: ConsoleBrowser;
+  let scene: Console;
   let page: Page;
 
-  const admin = async (args: readonly string[], input = "") => {
-    const { status, stdout, stderr } = await runAgent(["admin", ...args, "--data-dir", data], { input });
-    if (status !== 0) throw new Error(`agent admin ${args.join(" ")}: exit ${status}\n${stdout}${stderr}`);
-    return stdout;
-  };
   const open = async (on: Page, email: string) => {
-    await on.goto(`${plane.url}/console/acme/access/`);
-    await on.getByLabel("E-mail").fill(email);
-    await on.getByLabel("Password").fill(password);
-    await on.getByRole("button", { name: "Sign in" }).click();
+    await on.goto(`${scene.url()}/console/acme/access/`);
+    await signIn(on, email);
     await on.getByRole("heading", { name: "Access", level: 1 }).waitFor();
   };
   const register = async (name: string, group: string) => {
-    const token = await admin(["token", "create", "acme", "--group", group, "--json"]);
-    const places = placesBelow(join(directory.path, name), "/usr/bin/nebula");
-    const target = ["--api-base", plane.url, "--org-slug", "acme", "--node-name", name];
-    const how = ["--registration-token-file", "-", "--mode", "desktop", "--no-start"];
-    const { secret, token: former } = JSON.parse(token) as { secret?: string; token?: string };
-    const joined = await runAgent(["register", ...target, ...how, ...places.flags], {
-      input: secret ?? former ?? "",
-    });
-    expect([joined.status, joined.stdout]).toEqual([0, expect.any(String)]);
+    const { token } = await scene.adminJson(["token", "create", "acme", "--group", group]);
+    await scene.register(name, String(token));
   };
   const row = (text: string | RegExp) => page.getByRole("row").filter({ hasText: text });
   const add = async (from: string, to: string, ports: string, description = "") => {
@@ -61,24 +47,15 @@ describe("the page Access", () => {
   const saving = () => page.getByRole("button", { name: "Save the rules" });
 
   beforeAll(async () => {
-    await admin(["user", "create", owner, "--password-file", "-"], password);
-    await admin(["user", "create", member, "--password-file", "-"], password);
-    await admin(["org", "create", "acme", "--network", "10.77.0.0/16", "--owner", owner]);
-    await admin(["member", "create", "acme", member, "--role", "member"]);
-    plane = await startControlPlane(data);
-    [browser] = await Promise.all([
-      startConsoleBrowser(),
-      register("web-1", "web").then(() => register("db-1", "db")),
-    ]);
-    await admin(["policy", "apply", "acme", "-"], policy);
-    ({ page } = await browser.open());
+    scene = await startConsole();
+    await addMember(scene, member);
+    await register("web-1", "web");
+    await register("db-1", "db");
+    await scene.admin(["policy", "apply", "acme", "-"], policy);
+    ({ page } = scene);
     await open(page, owner);
   }, limitMs);
-  afterAll(async () => {
-    await browser[Symbol.asyncDispose]();
-    await plane.stop();
-    directory[Symbol.dispose]();
-  });
+  afterAll(() => scene[Symbol.asyncDispose]());
 
   test(
     "a rule is typed as a sentence; the page tells which machines gain access before it is saved",
@@ -93,7 +70,7 @@ describe("the page Access", () => {
       await row("machines in web may reach machines in db on tcp 5432").getByText("new").waitFor();
       await saving().click();
       await saving().waitFor({ state: "detached" });
-      expect(await admin(["rule", "list", "acme"])).toContain("5432");
+      expect(await scene.admin(["rule", "list", "acme"])).toContain("5432");
       expect(await page.title()).not.toContain("ran");
     },
     limitMs,
@@ -155,13 +132,23 @@ describe("the page Access", () => {
   );
 
   test(
-    "rules that somebody else saved are shown beside the own edits, and both are kept",
+    "rules that another administrator saved appear beside the unsaved edits, and both are kept",
     async () => {
       await row("tcp 5432")
         .getByRole("button", { name: /^Delete/ })
         .click();
       await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
-      await admin(["rule", "create", "acme", "--protocol", "udp", "--ports", "53", "--target", "group:db"]);
+      await scene.admin([
+        "rule",
+        "create",
+        "acme",
+        "--protocol",
+        "udp",
+        "--ports",
+        "53",
+        "--target",
+        "group:db",
+      ]);
       await page.getByText("Saved by others").waitFor();
       expect(await saving().isDisabled()).toBe(true);
       await page.getByText("+ all machines may reach machines in db on udp 53").waitFor();
@@ -170,7 +157,7 @@ describe("the page Access", () => {
       await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
       await saving().click();
       await saving().waitFor({ state: "detached" });
-      const rules = await admin(["rule", "list", "acme"]);
+      const rules = await scene.admin(["rule", "list", "acme"]);
       expect([rules.includes("5432"), rules.includes("53")]).toEqual([false, true]);
     },
     limitMs,
@@ -179,7 +166,7 @@ describe("the page Access", () => {
   test(
     "a fresh second factor is asked for, and the request goes on",
     async () => {
-      const { page: other, context } = await browser.open();
+      const { page: other, context } = await scene.open();
       await open(other, owner);
       const secret = await other.evaluate(`(async () => {
         const post = async (path, body) =>
@@ -209,26 +196,25 @@ describe("the page Access", () => {
       await dialog.getByLabel("Code").fill(recovery);
       await dialog.getByRole("button", { name: "Go on" }).click();
       await saving().waitFor({ state: "detached" });
-      expect(await admin(["rule", "list", "acme"])).toContain("6432");
+      expect(await scene.admin(["rule", "list", "acme"])).toContain("6432");
     },
     limitMs,
   );
 
   test(
-    "a member reads; where only the file changes the policy, nobody edits",
+    "a member only reads, and so does the owner where only the file changes the policy",
     async () => {
-      const { page: other, context } = await browser.open({ viewport: { width: 360, height: 740 } });
+      const { page: other, context } = await scene.open({ viewport: { width: 360, height: 740 } });
       await open(other, member);
       await other.getByText("Administrators of the organization change rules").waitFor();
       expect(await other.getByRole("button", { name: "Add a rule" }).count()).toBe(0);
-      const overflow = await other.evaluate("document.documentElement.scrollWidth - innerWidth");
-      expect(Number(overflow)).toBeLessThanOrEqual(0);
+      expect(await overflowOf(other)).toBeLessThanOrEqual(0);
       await context.close();
-      await admin(["policy", "update", "acme", "--by-file", "on"]);
+      await scene.admin(["policy", "update", "acme", "--by-file", "on"]);
       await page.reload();
       await page.getByText("changed by their policy file only").waitFor();
       expect(await page.getByRole("button", { name: "Add a rule" }).count()).toBe(0);
-      await admin(["policy", "update", "acme", "--by-file", "off"]);
+      await scene.admin(["policy", "update", "acme", "--by-file", "off"]);
     },
     limitMs,
   );
@@ -242,20 +228,15 @@ describe("the page Access", () => {
         .getByRole("button", { name: /^Delete/ })
         .click();
       await page.getByText("loses udp/53").first().waitFor();
-      const audit = () =>
-        page.evaluate(`(async () => {
-          ${axe.source};
-          return (await axe.run()).violations.map(({ id, nodes }) => id + ": " + nodes.map(({ html }) => html).join(" "));
-        })()`);
-      expect(await audit()).toEqual([]);
+      expect(await violationsIn(page)).toEqual([]);
       await page.getByRole("button", { name: "Add a rule" }).click();
       await page.getByRole("dialog").waitFor();
-      expect(await audit()).toEqual([]);
+      expect(await violationsIn(page)).toEqual([]);
     },
     limitMs,
   );
 
   test("no page complained", () => {
-    browser.expectQuiet();
+    scene.expectQuiet();
   });
 });

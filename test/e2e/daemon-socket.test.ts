@@ -1,5 +1,5 @@
 // The socket of the real daemon under a flood of malformed lines, of clients that do not read, and of clients that say
-// half a line: nothing is granted, nobody else waits, nothing stays in memory.
+// half a line: nothing is granted, no other client waits, nothing stays in memory.
 
 import { expect, test } from "bun:test";
 import { chmodSync, copyFileSync, mkdirSync, readFileSync } from "node:fs";

@@ -51,13 +51,31 @@ asRoot("in a browser without any way out", () => {
       expect(refused.every((each) => each.includes("401"))).toBe(true);
       await browser.fill("#password", password);
       await browser.click("button");
-      await browser.until(`document.querySelectorAll(".opblock").length > 4`);
+      await browser.until(`document.querySelectorAll(".opblock").length > 40`);
+
+      // "Try it out" goes with a bearer token.
+      const token = await browser.evaluate(`fetch("/api/token/", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ email: "${email}", password: "${password}" }),
+    }).then((answer) => answer.json())`);
+      const { access } = v.parse(v.looseObject({ access: v.string() }), token);
+      await browser.click(".auth-wrapper .authorize");
+      await browser.fill(".auth-container input", access);
+      await browser.click(".auth-container .authorize");
+      await browser.click(".auth-container .btn-done");
+      await browser.click("#operations-user-user_retrieve .opblock-summary-control");
+      await browser.click("#operations-user-user_retrieve .try-out__btn");
+      await browser.click("#operations-user-user_retrieve .execute");
+      const live = `document.querySelector("#operations-user-user_retrieve .live-responses-table")?.innerText`;
+      await browser.until(`${live}?.includes("${email}")`);
+      expect(await browser.evaluate(live)).toContain("200");
 
       await browser.open(`${here}/api/redoc/`);
       await browser.until(`document.querySelectorAll("[data-section-id*='operation/']").length > 40`);
       expect(await browser.evaluate("document.querySelector('h1').innerText")).toContain("control plane");
 
-      // An invitation, taken up by somebody new.
+      // An invitation that a new user accepts.
       await plane.admin(["org", "create", "acme", "--network", "10.77.0.0/16"]);
       const invited = await plane.admin(["member", "create", "acme", "new@example.org", "--json"]);
       const invitation = v.parse(v.looseObject({ link: v.string() }), JSON.parse(invited.stdout));

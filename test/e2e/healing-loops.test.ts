@@ -42,7 +42,9 @@ asRoot("an agent", () => {
           const from = performance.now();
           dropFrom(b.host, a.host.address);
           await Bun.sleep(35_000);
-          await Promise.all(pings.map((ping) => ping.reply(2000)));
+          await Promise.all(pings.map((ping) => ping.reply(2000))).catch((error: unknown) => {
+            throw new Error(`a:\n${a.daemon.log()}\nb:\n${b.daemon.log()}`, { cause: error });
+          });
           await Promise.all(pings.map((ping) => ping.stop()));
           return (Math.max(...pings.map(lastGapEnd)) - from) / 1000;
         });

@@ -30,7 +30,7 @@ describe("docs pages", () => {
     for (const path of pages) {
       const html = await server.send("GET", path, { headers: browser });
       expect([html.status, html.headers.get("www-authenticate")]).toEqual([401, 'Bearer realm="api"']);
-      expect(html.text).toContain('type="password"');
+      expect(html.text).toContain("/console/files/main-");
       expect((await server.send("GET", path)).json).toMatchObject({ code: "not_authenticated" });
     }
   });
@@ -63,7 +63,7 @@ describe("docs pages", () => {
   });
 
   test("no page loads from another host, and inline scripts are allowed only by their hash", async () => {
-    for (const path of ["/api/docs/", "/api/redoc/", "/join/"]) {
+    for (const path of ["/api/docs/", "/api/redoc/"]) {
       const { text, headers } = await server.send("GET", path, { token: staff });
       expect(text).not.toMatch(/(src|href)="(https?:)?\/\//);
       const policy = headers.get("content-security-policy") ?? "";
@@ -72,6 +72,18 @@ describe("docs pages", () => {
       const scripts = [...text.matchAll(/<script>(.*?)<\/script>/gs)].map((match) => match[1] ?? "");
       expect(scripts.length).toBe(1);
       for (const script of scripts) expect(policy).toContain(`'sha256-${hash("sha256", script, "base64")}'`);
+    }
+  });
+
+  test("what links with a secret open is the console's page, without any inline script", async () => {
+    for (const path of ["/setup/", "/join/", "/reset/"]) {
+      const { status, text, headers } = await server.send("GET", path, { headers: browser });
+      expect([status, headers.get("content-security-policy")]).toEqual([
+        200,
+        expect.stringContaining("script-src 'self';"),
+      ]);
+      expect(text).toContain("/console/files/main-");
+      expect(text).not.toMatch(/<script>|(src|href)="(https?:)?\/\//);
     }
   });
 });

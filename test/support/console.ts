@@ -1,11 +1,20 @@
-// A headless Chromium for the console, controlled by Playwright. Hosts other than this machine cannot be reached, and
-// every complaint of a page fails the test that ends with `expectQuiet`.
+// The console of a control plane of the compiled executable, in a headless Chromium that Playwright controls. A page that
+// asks another host than this machine complains, and every complaint fails the test that ends with `expectQuiet`.
 
 import { expect } from "bun:test";
+import { join } from "node:path";
+import axe from "axe-core";
 import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
+import { agentJson, buildAgent, runAgent, startControlPlane, type ControlPlane } from "./agent.ts";
+import { placesBelow, registerDesktop } from "./daemon.ts";
 import { installMissing } from "./debian.ts";
+import { temporaryDirectory } from "./temporary.ts";
+import { until } from "./until.ts";
 
 export const chromiumPath = "/usr/bin/chromium";
+export const owner = "owner@example.org";
+/** Of all users that `startConsole` creates. */
+export const password = "correct horse battery";
 
 export type ConsoleBrowser = AsyncDisposable & {
   browser: Browser;
@@ -54,4 +63,99 @@ export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
     },
     [Symbol.asyncDispose]: () => browser.close(),
   };
+}
+
+export type Console = AsyncDisposable &
+  ConsoleBrowser & {
+    /** The first page. */
+    page: Page;
+    context: BrowserContext;
+    /** Of the control plane. */
+    url(): string;
+    /** Runs `agent admin …` on its data, which must succeed. Returns what it prints. */
+    admin(args: readonly string[], input?: string): Promise<string>;
+    adminJson(args: readonly string[]): Promise<Record<string, unknown>>;
+    /** Registers a machine. It does not start. */
+    register(name: string, token: string): Promise<void>;
+    /** Stops the control plane and starts it again on the same port, after the given work. */
+    restart(meanwhile: () => Promise<void>): Promise<void>;
+  };
+
+/** Starts a control plane with the organization acme and its owner, and a browser. */
+export async function startConsole(flags: readonly string[] = [], port = 0): Promise<Console> {
+  buildAgent();
+  await using cleanup = new AsyncDisposableStack();
+  const directory = cleanup.use(temporaryDirectory());
+  const data = join(directory.path, "data");
+  const admin = async (args: readonly string[], input = "") => {
+    const { status, stdout, stderr } = await runAgent(["admin", ...args, "--data-dir", data], { input });
+    if (status !== 0) throw new Error(`agent admin ${args.join(" ")}: exit ${status}\n${stdout}${stderr}`);
+    return stdout;
+  };
+  await admin(["user", "create", owner, "--password-file", "-"], password);
+  await admin(["org", "create", "acme", "--network", "10.77.0.0/16", "--owner", owner]);
+  let plane: ControlPlane = await startControlPlane(data, flags, port);
+  cleanup.defer(() => plane.stop().then(() => undefined));
+  const browser = cleanup.use(await startConsoleBrowser());
+  const first = await browser.open();
+  const started = cleanup.move();
+  return {
+    ...browser,
+    ...first,
+    url: () => plane.url,
+    admin,
+    adminJson: (args) => agentJson(["admin", ...args, "--data-dir", data]),
+    register: (name, token) =>
+      registerDesktop(
+        { slug: "acme", plane },
+        placesBelow(join(directory.path, name), "/usr/bin/nebula"),
+        token,
+        name,
+      ),
+    async restart(meanwhile) {
+      await plane.stop();
+      await meanwhile();
+      plane = await startControlPlane(data, flags, Number(new URL(plane.url).port));
+    },
+    [Symbol.asyncDispose]: () => started.disposeAsync(),
+  };
+}
+
+/** Fills in the form that a page shows to a browser without a session. */
+export async function signIn(page: Page, email = owner, secret = password): Promise<void> {
+  await page.getByLabel("E-mail").fill(email);
+  await page.getByLabel("Password").fill(secret);
+  await page.getByRole("button", { name: "Sign in", exact: true }).click();
+}
+
+/** Creates a user, and makes it a member of acme. */
+export async function addMember({ admin }: Pick<Console, "admin">, email: string): Promise<void> {
+  await admin(["user", "create", email, "--password-file", "-"], password);
+  await admin(["member", "create", "acme", email, "--role", "member"]);
+}
+
+/** For `WebAuthn.addVirtualAuthenticator` of the DevTools protocol: a device with passkeys that agrees at once. */
+export const virtualDevice = {
+  options: {
+    protocol: "ctap2",
+    transport: "internal",
+    hasResidentKey: true,
+    hasUserVerification: true,
+    isUserVerified: true,
+    automaticPresenceSimulation: true,
+  },
+} as const;
+
+/** What axe finds wrong in the page, as text, after everything is loaded. */
+export async function violationsIn(page: Page): Promise<unknown> {
+  await until(async () => (await page.locator("[aria-busy=true]").count()) === 0);
+  return page.evaluate(`(async () => {
+    ${axe.source};
+    return (await axe.run()).violations.map(({ id, nodes }) => id + ": " + nodes.map(({ html }) => html).join(" "));
+  })()`);
+}
+
+/** How many pixels the page is wider than its window. */
+export async function overflowOf(page: Page): Promise<number> {
+  return Number(await page.evaluate("document.documentElement.scrollWidth - innerWidth"));
 }

@@ -111,7 +111,7 @@ export const update: Implementation = {
     "leaver-nodes": {
       type: "string",
       valueHint: "keep|revoke",
-      description: "What happens to the nodes of a user who is removed or disabled",
+      description: "Keep or revoke the nodes of a user who is removed or disabled",
     },
     approval: {
       type: "string",

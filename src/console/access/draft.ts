@@ -46,7 +46,7 @@ export type Draft = {
   rules: Signal<readonly Rule[] | undefined>;
   /** Of the present edits; undefined while it is asked. */
   plan: Signal<Plan | undefined>;
-  /** What somebody else saved since the edits began. */
+  /** What another user saved since the edits began. */
   theirs: Signal<Saved | undefined>;
   error: Signal<ApiError | undefined>;
   isSaving: Signal<boolean>;
@@ -134,7 +134,7 @@ export function edit(draft: Draft, change: (rules: readonly Rule[]) => readonly 
   plan(draft);
 }
 
-/** Puts the edits of this tab on what somebody else saved. */
+/** Puts the edits of this tab on what another user saved. */
 export function rebase(draft: Draft): void {
   const { saved, rules, theirs } = draft;
   if (saved.value === undefined || rules.value === undefined || theirs.value === undefined) return;
@@ -145,7 +145,7 @@ export function rebase(draft: Draft): void {
   edit(draft, () => redo(edits, newest.rules));
 }
 
-/** Takes what somebody else saved, and forgets the edits of this tab. */
+/** Takes what another user saved, and forgets the edits of this tab. */
 export function takeTheirs(draft: Draft): void {
   draft.saved.value = draft.theirs.value ?? draft.saved.value;
   discard(draft);
@@ -178,7 +178,7 @@ function plan(draft: Draft): void {
   }, settleMs);
 }
 
-/** Whether saving is offered: the plan is known, no test fails, and nobody else has saved. */
+/** Whether saving is offered: the plan is known, no test fails, and no other user has saved. */
 export function maySave({ saved, plan, theirs, isSaving, error }: Draft): boolean {
   if (plan.value === undefined || theirs.value !== undefined || isSaving.value) return false;
   return (

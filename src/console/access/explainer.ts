@@ -1,4 +1,4 @@
-// May A reach B, and which rule decides. The question is in the address, so that it can be sent to somebody.
+// May A reach B, and which rule decides. The question is in the address, so that it can be sent to a colleague.
 
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, org, send } from "../api.ts";

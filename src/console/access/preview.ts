@@ -1,4 +1,4 @@
-// Before saving: the machines that gain and lose access, the tests, and what somebody else saved meanwhile.
+// Before saving: the machines that gain and lose access, the tests, and what another user saved meanwhile.
 
 import { html } from "../html.ts";
 import { Failure } from "../ui/parts.ts";
@@ -94,7 +94,7 @@ type ConflictProps = { draft: Draft; saved: Saved; theirs: Saved };
 
 function Conflict({ draft, saved, theirs }: ConflictProps) {
   return html`<div class="failure" role="alert">
-    <p>Somebody else saved rules since you began, so yours are not saved.</p>
+    <p>Another user saved rules since you began, so yours are not saved.</p>
     <div class="versions">
       <div>
         <h3>Saved by others (version ${theirs.policy.version})</h3>

@@ -2,9 +2,9 @@
 
 import { useState } from "preact/hooks";
 import { html } from "../html.ts";
-import { query, setQuery } from "../router.ts";
-import { Empty, FromTerminal, valueOf } from "../ui/parts.ts";
-import { download, toCsv, type Column } from "../ui/rows.ts";
+import { query } from "../router.ts";
+import { Empty, FromTerminal } from "../ui/parts.ts";
+import { Export, Search, searched } from "../ui/tools.ts";
 import { edit, type Draft, type Saved } from "./draft.ts";
 import { RuleForm } from "./rule-form.ts";
 import {
@@ -38,15 +38,8 @@ function rowsOf(base: readonly Rule[], draft: readonly Rule[]): readonly Row[] {
   ];
 }
 
-const column = (key: keyof Rule): Column<Rule> => ({
-  key,
-  title: key,
-  width: 1,
-  text: (rule) => String(rule[key]),
-  cell: (rule) => String(rule[key]),
-});
 const columns = (["id", "direction", "protocol", "ports", "peer", "target", "description"] as const).map(
-  column,
+  (key) => ({ title: key, text: (rule: Rule) => String(rule[key]) }),
 );
 
 type Props = { draft: Draft; saved: Saved; mayEdit: boolean };
@@ -57,25 +50,16 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
   const rules = draft.rules.value ?? saved.rules;
   const search = query.value.get("search") ?? "";
   const faults = faultsByRule(rules, draft.error.value?.fields["policy"] ?? []);
-  const words = search.toLowerCase().split(/\s+/);
-  const rows = rowsOf(saved.rules, rules).filter(({ rule }) => {
-    const text = `${sentenceOf(rule)} ${rule.description}`.toLowerCase();
-    return words.every((word) => text.includes(word));
-  });
+  const isFound = searched();
+  const rows = rowsOf(saved.rules, rules).filter(({ rule }) =>
+    isFound(`${sentenceOf(rule)} ${rule.description}`),
+  );
   const shown = isWhole ? rows : rows.slice(0, maxShown);
   return html`<section aria-labelledby="rules">
     <div class="tools">
       <h2 id="rules">Rules</h2>
-      <input
-        type="search"
-        aria-label="Search rules"
-        placeholder="Search"
-        value=${search}
-        onInput=${(event: Event) => setQuery({ search: valueOf(event) })}
-      />
-      <button type="button" onClick=${() => download(`${draft.slug}-rules.csv`, toCsv(saved.rules, columns))}>
-        Export CSV
-      </button>
+      <${Search} label="Search rules" />
+      <${Export} file=${`${draft.slug}-rules.csv`} items=${saved.rules} columns=${columns} />
       ${mayEdit ? html`<button type="button" class="primary" onClick=${() => setOpen("new")}>Add a rule</button>` : null}
     </div>
     ${

@@ -8,6 +8,7 @@ import { mayAdminister, slug } from "../me.ts";
 import { pathOf } from "../router.ts";
 import { subjectOf } from "../ui/events.ts";
 import { Empty, Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/parts.ts";
+import { Qr } from "../ui/qr.ts";
 
 /** The answer to POST registration_tokens/. The secret is shown once. */
 type Token = { id: number; command: string; join_key: string; expires_at: string; uses: number };
@@ -106,6 +107,11 @@ function Waiting({ token }: { token: Token }) {
     <${Line} text=${`sudo agent up`} />
     <p>It asks for this key:</p>
     <${Line} text=${token.join_key} />
+    <details>
+      <summary>As a QR code</summary>
+      <p class="quiet">For a device with a camera. It holds the same key, so show it to nobody else.</p>
+      <${Qr} text=${token.join_key} label="The join key as a QR code" />
+    </details>
     <details>
       <summary>Without agent up</summary>
       <${Line} text=${token.command} />

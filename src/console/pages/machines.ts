@@ -8,34 +8,22 @@ import { mayAdminister, slug } from "../me.ts";
 import { stateOf } from "../nodes.ts";
 import { useList } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
+import { textColumn } from "../ui/list.ts";
 import { Empty, Failure, Loading, State, valueOf, When } from "../ui/parts.ts";
-import { download, ordered, Rows, toCsv, type Column } from "../ui/rows.ts";
-
-const byText = (text: (node: Node) => string) => (a: Node, b: Node) =>
-  text(a).localeCompare(text(b), "en", { numeric: true });
-const column = (key: string, title: string, width: number, text: (node: Node) => string): Column<Node> => ({
-  key,
-  title,
-  width,
-  text,
-  cell: (node) => html`<bdi title=${text(node)}>${text(node)}</bdi>`,
-  compare: byText(text),
-});
+import { ordered, Rows, type Column } from "../ui/rows.ts";
+import { Export, Search, searched } from "../ui/tools.ts";
 
 const columns: readonly Column<Node>[] = [
+  textColumn("name", "Name", 3, ({ name }) => name),
   {
-    ...column("name", "Name", 3, ({ name }) => name),
-    cell: (node) => html`<bdi title=${node.name}>${node.name}</bdi>`,
-  },
-  {
-    ...column("state", "State", 2, (node) => stateOf(node)[1]),
+    ...textColumn<Node>("state", "State", 2, (node) => stateOf(node)[1]),
     cell: (node) => html`<${State} name=${stateOf(node)[0]} word=${stateOf(node)[1]} />`,
   },
-  column("address", "Address", 2, ({ ip_address }) => ip_address),
-  column("groups", "Groups", 3, ({ groups }) => groups.join(", ")),
-  column("engine", "Engine", 1, ({ overlay_version }) => overlay_version ?? ""),
+  textColumn<Node>("address", "Address", 2, ({ ip_address }) => ip_address),
+  textColumn<Node>("groups", "Groups", 3, ({ groups }) => groups.join(", ")),
+  textColumn<Node>("engine", "Engine", 1, ({ overlay_version }) => overlay_version ?? ""),
   {
-    ...column("seen", "Last check-in", 2, ({ last_checkin_at }) => last_checkin_at ?? ""),
+    ...textColumn<Node>("seen", "Last check-in", 2, ({ last_checkin_at }) => last_checkin_at ?? ""),
     cell: ({ last_checkin_at }) => html`<${When} at=${last_checkin_at} />`,
   },
 ];
@@ -47,21 +35,20 @@ export function Machines() {
     org(own, `nodes/?page_size=1000${isRevoked ? "&revoked=true" : ""}`),
   );
   const [selected, select] = useState<ReadonlySet<number | string>>(new Set());
-  const search = query.value.get("search") ?? "";
   const order = query.value.get("order") ?? "name";
-  const shown = useMemo(() => ordered(matching(nodes ?? [], search), columns, order), [nodes, search, order]);
+  const shown = useMemo(() => {
+    const isFound = searched();
+    const found = (nodes ?? []).filter(({ name, ip_address, groups }) =>
+      isFound([name, ip_address, ...groups].join("\n")),
+    );
+    return ordered(found, columns, order);
+  }, [nodes, query.value.get("search"), order]);
   if (nodes === undefined)
     return html`<h1>Machines</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
   return html`<h1>Machines</h1>
     <div class="tools">
-      <input
-        type="search"
-        aria-label="Search machines"
-        placeholder="Search"
-        value=${search}
-        onInput=${(event: Event) => setQuery({ search: valueOf(event) })}
-      />
+      <${Search} label="Search machines" />
       <select
         aria-label="Which machines"
         class="short"
@@ -72,10 +59,13 @@ export function Machines() {
         <option value="revoked">Revoked</option>
       </select>
       <span class="quiet" role="status">${shown.length} of ${nodes.length}</span>
-      <button type="button" onClick=${() => download(`${own}-machines.csv`, toCsv(shown, columns))}>
-        Export CSV
-      </button>
-      ${mayAdminister.value ? html`<a class="button primary" href=${pathOf(own, "machines", "add")}>Add a machine</a>` : null}
+      <${Export} file=${`${own}-machines.csv`} items=${shown} columns=${columns} />
+      ${
+        mayAdminister.value
+          ? html`<a class="button" href=${pathOf(own, "machines", "waiting")}>Approval</a>
+              <a class="button primary" href=${pathOf(own, "machines", "add")}>Add a machine</a>`
+          : null
+      }
     </div>
     ${
       nodes.length === 0
@@ -92,17 +82,4 @@ export function Machines() {
             select=${select}
           />`
     }`;
-}
-
-/** Every word must be in the name, an address or a group. */
-function matching(nodes: readonly Node[], search: string): readonly Node[] {
-  const words = search
-    .toLowerCase()
-    .split(/\s+/)
-    .filter((word) => word !== "");
-  if (words.length === 0) return nodes;
-  return nodes.filter((node) => {
-    const text = [node.name, node.ip_address, ...node.groups].join("\n").toLowerCase();
-    return words.every((word) => text.includes(word));
-  });
 }

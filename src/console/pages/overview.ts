@@ -1,28 +1,35 @@
 // What needs a person now, each with the action.
 
+import type { VNode } from "preact";
 import type { Node } from "../../protocol.ts";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
-import { slug } from "../me.ts";
+import { mayAdminister, slug } from "../me.ts";
+import { registrationsPath, type Registration } from "../registrations.ts";
 import { useList } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { now } from "../times.ts";
 import { Empty, Failure, Loading, When } from "../ui/parts.ts";
 
-/** Certificates are renewed long before: a shorter rest means that nobody renews. */
+/** Certificates are renewed long before: a shorter rest means that renewal fails. */
 const soonMs = 7 * 86_400_000;
+/** Of each kind; the rest is counted. */
+const maxShown = 20;
 
 export function Overview() {
   const own = slug.value ?? "";
   const { data: nodes, error } = useList<Node>(org(own, "nodes/?page_size=1000"));
   if (nodes === undefined)
-    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+    return html`<h1>Overview</h1>
+      ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
   const active = nodes.filter(({ state }) => state === "active");
   const expiring = active.filter(
     ({ certificate }) => certificate !== null && Date.parse(certificate.not_after) - now.value < soonMs,
   );
+  const waiting = mayAdminister.value ? html`<${Waiting} />` : null;
   if (nodes.length === 0)
     return html`<h1>Overview</h1>
+      ${waiting}
       <${Empty}
         text="There is no machine yet. The first one is usually a lighthouse: a machine with a public address."
       >
@@ -30,18 +37,40 @@ export function Overview() {
       <//>`;
   return html`<h1>Overview</h1>
     <p>${active.filter(({ online }) => online).length} of ${active.length} machines are online.</p>
+    ${waiting}
     ${
       expiring.length === 0
-        ? html`<p class="quiet">Nothing needs you now.</p>`
-        : html`<h2>Certificates that nobody renews</h2>
-            <ul class="plain-list">
-              ${expiring.map(
-                (node) =>
-                  html`<li key=${node.id}>
-                    <a href=${pathOf(own, "machines", node.id)}><bdi>${node.name}</bdi></a> ends
-                    ${" "}<${When} at=${node.certificate?.not_after ?? null} />
-                  </li>`,
-              )}
-            </ul>`
+        ? html`<p class="quiet">Every certificate is renewed in time.</p>`
+        : html`<${Needs}
+            title="Certificates that are not renewed"
+            items=${expiring.map(
+              (node) =>
+                html`<a href=${pathOf(own, "machines", node.id)}><bdi>${node.name}</bdi></a> ends
+                  ${" "}<${When} at=${node.certificate?.not_after ?? null} />`,
+            )}
+          />`
     }`;
+}
+
+function Waiting() {
+  const own = slug.value ?? "";
+  const { data = [] } = useList<Registration>(registrationsPath(own));
+  if (data.length === 0) return null;
+  return html`<${Needs}
+      title="Machines that wait for approval"
+      items=${data.map(
+        (machine) =>
+          html`<bdi>${machine.name}</bdi> <span class="quiet">from ${machine.seen_from}</span>
+            <${When} at=${machine.created_at} />`,
+      )}
+    />
+    <p><a class="button primary" href=${pathOf(own, "machines", "waiting")}>Approve or refuse</a></p>`;
+}
+
+function Needs({ title, items }: { title: string; items: readonly VNode[] }) {
+  return html`<h2>${title}</h2>
+    <ul class="plain-list">
+      ${items.slice(0, maxShown).map((item, at) => html`<li key=${at}>${item}</li>`)}
+      ${items.length > maxShown ? html`<li>and ${items.length - maxShown} more</li>` : null}
+    </ul>`;
 }

@@ -9,7 +9,7 @@ import { refresh, useResource } from "../resource.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, Copy, Dialog, Failure, Line, State, When } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";
-import { download } from "../ui/rows.ts";
+import { download } from "../ui/tools.ts";
 
 type Codes = readonly string[];
 type Asked = "app" | "passkey" | "codes" | "remove app" | Passkey | undefined;
@@ -164,11 +164,11 @@ type PresentProps = { password: string; set(text: string): void; errors: readonl
 function PresentPassword({ password, set, errors }: PresentProps) {
   return html`<${Text}
     label="Your password"
-    help="The first second factor needs it, so that an open browser is not enough."
+    help="The first second factor needs it, so that an open browser is not enough. Leave it empty if you have none."
     errors=${errors}
     value=${password}
     set=${set}
-    control=${{ type: "password", autocomplete: "current-password", required: true }}
+    control=${{ type: "password", autocomplete: "current-password" }}
   />`;
 }
 

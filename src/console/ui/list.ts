@@ -4,8 +4,9 @@ import type { ComponentChildren } from "preact";
 import { html } from "../html.ts";
 import { useList } from "../resource.ts";
 import { query, setQuery } from "../router.ts";
-import { Empty, Failure, FromTerminal, Loading, valueOf } from "./parts.ts";
-import { download, ordered, Rows, toCsv, type Column } from "./rows.ts";
+import { Empty, Failure, FromTerminal, Loading } from "./parts.ts";
+import { ordered, Rows, type Column } from "./rows.ts";
+import { Export, Search, searched } from "./tools.ts";
 
 type ListProps<T> = {
   label: string;
@@ -41,16 +42,11 @@ export function List<T>(props: ListProps<T>) {
   const { data, error } = useList<T>(`${path}?page_size=1000`);
   if (data === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
-  const search = query.value.get(`${part}search`) ?? "";
   const order = query.value.get(`${part}order`) ?? "";
-  const words = search.toLowerCase().split(/\s+/);
-  const found = (isReversed ? data.toReversed() : data).filter((item) => {
-    const line = columns
-      .map(({ text }) => text(item))
-      .join(" ")
-      .toLowerCase();
-    return words.every((word) => line.includes(word));
-  });
+  const isFound = searched(`${part}search`);
+  const found = (isReversed ? data.toReversed() : data).filter((item) =>
+    isFound(columns.map(({ text }) => text(item)).join(" ")),
+  );
   const shown = ordered(found, columns, order);
   const rows = html`<${Rows}
     label=${label}
@@ -62,20 +58,13 @@ export function List<T>(props: ListProps<T>) {
     setOrder=${(next: string) => setQuery({ [`${part}order`]: next })}
   />`;
   return html`<div class="tools">
-      <input
-        type="search"
-        aria-label=${`Search ${label.toLowerCase()}`}
-        placeholder="Search"
-        value=${search}
-        onInput=${(event: Event) => setQuery({ [`${part}search`]: valueOf(event) })}
-      />
+      <${Search} label=${`Search ${label.toLowerCase()}`} name=${`${part}search`} />
       ${children}
-      <button
-        type="button"
-        onClick=${() => download(`${label.toLowerCase().replaceAll(" ", "-")}.csv`, toCsv(shown, columns))}
-      >
-        Export CSV
-      </button>
+      <${Export}
+        file=${`${label.toLowerCase().replaceAll(" ", "-")}.csv`}
+        items=${shown}
+        columns=${columns}
+      />
     </div>
     ${
       shown.length > 0
@@ -85,7 +74,7 @@ export function List<T>(props: ListProps<T>) {
     <${FromTerminal} command=${command} call=${`GET ${path}`} />`;
 }
 
-/** A column of texts that somebody chose. */
+/** A column of texts that users chose. */
 export function textColumn<T>(
   key: string,
   title: string,
@@ -98,6 +87,6 @@ export function textColumn<T>(
     width,
     text,
     cell: (item) => html`<bdi title=${text(item)}>${text(item)}</bdi>`,
-    compare: (a, b) => text(a).localeCompare(text(b)),
+    compare: (a, b) => text(a).localeCompare(text(b), "en", { numeric: true }),
   };
 }

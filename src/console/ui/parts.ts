@@ -9,7 +9,7 @@ import { ago, exact, now, utc } from "../times.ts";
 
 type View = VNode | readonly VNode[] | string | null | undefined;
 
-/** A text that somebody else chose. */
+/** A text that another user or a machine chose. */
 export function Foreign({ text }: { text: string }) {
   return html`<bdi>${text}</bdi>`;
 }
@@ -139,11 +139,13 @@ type ConfirmProps = {
   effect: View;
   /** Without a way back, the name is typed first. */
   typeName?: string;
+  /** False: a change that takes nothing away. */
+  isDanger?: boolean;
   run: () => Promise<void>;
   close: () => void;
 };
 
-export function Confirm({ title, action, effect, typeName, run, close }: ConfirmProps) {
+export function Confirm({ title, action, effect, typeName, isDanger = true, run, close }: ConfirmProps) {
   const [typed, type] = useState("");
   const [error, fail] = useState<ApiError | undefined>(undefined);
   const [isRunning, runs] = useState(false);
@@ -176,7 +178,10 @@ export function Confirm({ title, action, effect, typeName, run, close }: Confirm
       }
       ${error === undefined ? null : html`<${Failure} error=${error} />`}
       <div class="actions">
-        <button class="danger" disabled=${isRunning || (typeName !== undefined && typed !== typeName)}>
+        <button
+          class=${isDanger ? "danger" : "primary"}
+          disabled=${isRunning || (typeName !== undefined && typed !== typeName)}
+        >
           ${action}
         </button>
         <button type="button" onClick=${close}>Cancel</button>

@@ -143,23 +143,3 @@ export function ordered<T>(items: readonly T[], columns: readonly Column<T>[], o
   if (compare === undefined) return items;
   return items.toSorted(isDown ? (a, b) => compare(b, a) : compare);
 }
-
-/** RFC 4180. A spreadsheet takes a cell that begins with = + - @ for a formula: a quote before it makes it a text. */
-export function toCsv<T>(items: readonly T[], columns: readonly Column<T>[]): string {
-  const cell = (text: string) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
-  const lines = [
-    columns.map(({ title }) => title),
-    ...items.map((item) => columns.map(({ text }) => text(item))),
-  ];
-  return lines.map((line) => `${line.map(cell).join(",")}\r\n`).join("");
-}
-
-/** Offers a file to the user. */
-export function download(name: string, text: string, type = "text/csv"): void {
-  const url = URL.createObjectURL(new Blob([text], { type }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = name;
-  link.click();
-  URL.revokeObjectURL(url);
-}

@@ -55,6 +55,8 @@ export async function askDaemon(
 }
 
 const answersWithinMs = 5000;
+/** The daemon waits for probes, 8 s at most (node/health/prober.ts). */
+const probesWithinMs = 15_000;
 const answeredAtOnce = new Set(["teams", "list", "status", "version", "logs", "subscribe", "peers"]);
 
 type Line = Answer | Notice;
@@ -103,7 +105,8 @@ async function open(path: string, system: Pick<System, "sleep">): Promise<IpcCli
   /** For requests that are answered at once. */
   const askSoon = async (request: Request): Promise<Answer> => {
     const answered = new AbortController();
-    const late = system.sleep(answersWithinMs, answered.signal).then(() => {
+    const withinMs = request.probe === true ? probesWithinMs : answersWithinMs;
+    const late = system.sleep(withinMs, answered.signal).then(() => {
       socket.terminate();
       throw noAnswer();
     });

@@ -68,7 +68,7 @@ async function traffic(
 
 function notRunning(slug: string, { state, wanted, message }: Seen): Finding {
   if (state === "revoked") return skipped("it does not run: access was revoked");
-  if (wanted === "down") return ok("it does not run, and nobody started it");
+  if (wanted === "down") return ok("it is stopped, as wanted");
   const why = message === undefined ? "" : `: ${message}`;
   return fail(`it should run, but is ${state}${why}`, `${run} start ${quoteWord(slug)}`);
 }

@@ -17,7 +17,7 @@ export type WaitingOptions = {
   tell?: ((sentence: string) => void) | undefined;
 };
 
-/** Networks and servers fail for a moment while somebody waits for hours. */
+/** During a wait of hours, networks and servers fail for a moment. */
 const retryAfterS = 30;
 
 export function makeApproved(

@@ -29,8 +29,8 @@ type PeerState = {
   /** How often its address was denied lately. */
   denials: number;
   deniedAt: number;
-  /** The last closing that helped, and the direct address that the tunnel had. */
-  healed: { at: number; remote: string | undefined } | undefined;
+  /** The last closing that helped. */
+  healed: { at: number } | undefined;
 };
 
 export type HealingState = {
@@ -79,10 +79,14 @@ const second = 1000;
 const minute = 60 * second;
 /** How long closing may take to help. */
 export const closeHelpsMs = 5 * second;
+/** How long the handshake after a closing may take: through a relay, and after a question to a lighthouse. */
+const handshakeMs = 15 * second;
 /** An answer of this age shows that the new tunnel works: the peer is probed every second then. */
 const steadyMs = 2500;
 /** Dead again so soon after a closing that helped: the same fault. */
 const relapseMs = 3 * minute;
+/** A tunnel that a closing has healed is watched so long: the engine goes back to a dead direct path within seconds. */
+const watchMs = 20 * second;
 /** Both sides were relayed within 12 s. */
 const denyHelpsMs = 15 * second;
 /** An answer of this age shows that this node itself is connected: probes come every 10 s. */
@@ -115,9 +119,12 @@ export const initialHealing: HealingState = {
 
 /** The addresses whose next answers decide something: look again soon. */
 export function urgentFor({ peers, loss }: HealingState, seen: Pick<Seen, "now" | "peers">): string[] {
-  const healing = Object.entries(peers).flatMap(([address, { attempt }]) =>
-    attempt === undefined ? [] : [address],
-  );
+  const broken = new Set(seen.peers.filter(({ isBroken }) => isBroken).map(({ address }) => address));
+  const healing = Object.entries(peers).flatMap(([address, { attempt, healed }]) => {
+    const healedMs = seen.now - (healed?.at ?? Number.NEGATIVE_INFINITY);
+    const isRelapse = healedMs < relapseMs && broken.has(address);
+    return attempt !== undefined || healedMs < watchMs || isRelapse ? [address] : [];
+  });
   if (!isRelayJustLost(loss, seen.now)) return healing;
   const lighthouses = seen.peers.filter(({ isLighthouse }) => isLighthouse);
   return [...new Set([...healing, ...lighthouses.map(({ address }) => address)])];
@@ -218,12 +225,8 @@ function healPeer(state: HealingState, peer: PeerSeen, seen: Seen, actions: Acti
   const evidence = { ...evidenceOf(peer, peer.address, seen.now, tunnel.remote), witness };
   const { index, remote } = tunnel;
   // Closing helped until the engine went back to the direct address with a packet from it.
-  const { healed } = own;
-  if (
-    healed?.remote === remote &&
-    seen.now - (healed?.at ?? 0) < relapseMs &&
-    mayDeny(state, peer, remote, seen)
-  ) {
+  const isRelapse = own.healed !== undefined && seen.now - own.healed.at < relapseMs;
+  if (isRelapse && mayDeny(state, peer, remote, seen)) {
     const attempt = { closedAt: seen.now, index, remote, deniedAt: undefined };
     return deny(own, attempt, remote, seen.now, evidence, state, actions, next);
   }
@@ -264,14 +267,15 @@ function goOn(
   if (deniedAt === undefined && now - closedAt < closeHelpsMs) return state;
   if (deniedAt === undefined ? answeredAt > closedAt && now - answeredAt < steadyMs : answeredAt > deniedAt) {
     actions.push({ do: "tell", what: deniedAt === undefined ? "healed" : "relayed", evidence });
-    const healed = deniedAt === undefined ? { at: now, remote: attempt.remote } : undefined;
+    const healed = deniedAt === undefined ? { at: now } : undefined;
     return next({ attempt: undefined, failures: 0, healed });
   }
   // A new tunnel came up, so the peer is there, and some path leads to it.
   const isNew = peer.tunnel !== undefined && peer.tunnel.index !== attempt.index;
   if (deniedAt === undefined && isNew && mayDeny(state, peer, remote, seen))
     return deny(own, attempt, remote, now, evidence, state, actions, next);
-  if (deniedAt !== undefined && now - deniedAt < denyHelpsMs) return state;
+  if (deniedAt === undefined ? !isNew && now - closedAt < handshakeMs : now - deniedAt < denyHelpsMs)
+    return state;
   const failures = own.failures + 1;
   actions.push({ do: "tell", what: failures >= mostFailures ? "given up" : "no effect", evidence });
   return next(

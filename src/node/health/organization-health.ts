@@ -15,7 +15,16 @@ import { freshMs, lighthouseState } from "./lighthouse-state.ts";
 import type { Healer } from "./healer.ts";
 import type { Seen } from "./seen.ts";
 import { judge, type Health, type LighthouseState } from "./judge.ts";
-import { brokenAfter, isBroken, isProbed, probeEveryMs, Prober, type ProbeRecord } from "./prober.ts";
+import {
+  brokenAfter,
+  isBroken,
+  isProbed,
+  isSettled,
+  probeEveryMs,
+  Prober,
+  type ProbeRecord,
+} from "./prober.ts";
+import { NamedPeers } from "./named-peers.ts";
 import { mostRelays, relayCandidates } from "./relay-choice.ts";
 import { pacesOf } from "./paces.ts";
 import { describePeer, orderPeers, type PeerReport, type PeersSeen } from "./peer-report.ts";
@@ -45,9 +54,6 @@ export type HealthDeps = {
 const listedForMs = 1000;
 /** Probed unasked beside lighthouses. */
 const maxUnasked = 32;
-/** Probed because a user asked, and for how long. */
-const maxNamed = 200;
-const namedForMs = 60_000;
 const lookAgainMs = 1000;
 
 export class OrganizationHealth {
@@ -56,7 +62,7 @@ export class OrganizationHealth {
   readonly #place: Pick<Organization, "slug" | "directory">;
   readonly #tunnels = new Tunnels();
   readonly #names = new PeerNames();
-  readonly #named = new Map<string, number>();
+  readonly #named = new NamedPeers();
   readonly #sent = new Map<string, number>();
   #facts: Facts | undefined;
   #generation: string | undefined;
@@ -154,7 +160,7 @@ export class OrganizationHealth {
     const addresses = new Set([
       ...facts.lighthouses,
       ...this.#tunnels.all.map(({ address }) => address),
-      ...this.#named.keys(),
+      ...this.#named.addresses(now),
       ...known.map(([address]) => address),
     ]);
     const reports = [...addresses].map((address) =>
@@ -177,7 +183,7 @@ export class OrganizationHealth {
   async lookAtPeers(withinMs: number, peer?: string): Promise<PeersSeen> {
     if (this.#facts === undefined || peer !== undefined) await this.#round().catch(() => undefined);
     const address = peer === undefined ? undefined : this.#addressOf(peer);
-    if (address !== undefined) this.#name([address]);
+    if (address !== undefined) this.#named.add([address], this.#deps.monotonic());
     await this.check(withinMs, peer === undefined ? { all: true } : { all: false, only: address });
     // A tunnel may have come up for the probe.
     if (address !== undefined) await this.#round().catch(() => undefined);
@@ -198,27 +204,21 @@ export class OrganizationHealth {
     return address;
   }
 
-  /** Probes these addresses for a minute, because a user asks for them. */
-  #name(addresses: readonly string[]): void {
-    const now = this.#deps.monotonic();
-    for (const address of addresses.slice(0, maxNamed)) {
-      this.#named.delete(address);
-      this.#named.set(address, now);
-    }
-    for (const address of [...this.#named.keys()].slice(0, -maxNamed)) this.#named.delete(address);
-  }
-
   /** Probes the lighthouses now; with `all` every peer, with `only` that one. Resolves when each has answered or missed its probes. */
   async check(withinMs: number, { all, only }: { all: boolean; only?: string | undefined }): Promise<void> {
     const { monotonic, system } = this.#deps;
+    const isOld = this.#lookedAt === undefined || system.now() - this.#lookedAt > listedForMs;
+    if (isOld || !all) await this.#round().catch(() => undefined);
     const from = monotonic();
     // Skip peers whose state is known: frequent requests for the list would all wait.
     const recent = ({ answeredAt, missed }: ProbeRecord) =>
       missed >= brokenAfter || from - (answeredAt ?? Number.NEGATIVE_INFINITY) < freshMs;
-    const isOld = this.#lookedAt === undefined || system.now() - this.#lookedAt > listedForMs;
-    if (isOld || !all) await this.#round().catch(() => undefined);
     const lighthouses = this.#facts?.lighthouses ?? [];
-    if (all) this.#name(this.#tunnels.all.map(({ address }) => address));
+    if (all)
+      this.#named.add(
+        this.#tunnels.all.map(({ address }) => address),
+        from,
+      );
     this.#retarget();
     const whole = all || this.#facts?.isLighthouse === true ? this.prober.targets() : lighthouses;
     const peers = only === undefined ? whole : [only];
@@ -233,7 +233,7 @@ export class OrganizationHealth {
     const done = () =>
       asked.every((address) => {
         const record = this.prober.record(address);
-        return record === undefined || (record.answeredAt ?? 0) >= from || record.missed >= brokenAfter;
+        return record === undefined || isSettled(record, from);
       });
     while (!done() && monotonic() - from < withinMs) await Promise.race([this.prober.change(), late]);
     over.abort(new Error("Done"));
@@ -348,7 +348,6 @@ export class OrganizationHealth {
     const facts = this.#facts;
     if (facts === undefined) return;
     const now = this.#deps.monotonic();
-    for (const [address, at] of this.#named) if (now - at > namedForMs) this.#named.delete(address);
     const relays = this.#tunnels.all.flatMap(({ remote, relays }) => (remote === undefined ? relays : []));
     const active = this.#tunnels.all
       .filter((each) => this.#tunnels.isActive(each, now))
@@ -358,7 +357,7 @@ export class OrganizationHealth {
     const lost = this.prober.records().flatMap(([address, each]) => (isBroken(each, now) ? [address] : []));
     const unasked = [...new Set([...relays, ...active, ...lost])].slice(0, maxUnasked);
     const candidates = this.#deps.healer === undefined ? [] : this.#candidates(facts);
-    const wanted = [...facts.lighthouses, ...candidates, ...unasked, ...this.#named.keys()];
+    const wanted = [...facts.lighthouses, ...candidates, ...unasked, ...this.#named.addresses(now)];
     this.prober.setTargets(
       wanted.filter((each) => !facts.own.includes(each) && facts.isInside(each)),
       pacesOf(this.#tunnels.all, now),

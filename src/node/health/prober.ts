@@ -11,6 +11,8 @@ const rememberRequestMs = 5000;
 const burst = 3;
 /** A peer that missed this many probes, after it answered, does not answer. */
 export const brokenAfter = burst + 1;
+/** Four probes at 1 s decide; a busy machine sends them later. */
+export const decidedWithinMs = 8000;
 /** For so long a peer counts as one that answers probes. */
 export const answersForMs = 600_000;
 const historyMs = 60_000;
@@ -39,6 +41,13 @@ export function isProbed({ answeredAt }: ProbeRecord, now: number): boolean {
   return answeredAt !== undefined && now - answeredAt < answersForMs;
 }
 
+/** Whether probes since a time tell how it is: it answered, or it is silent and missed as many as follow a miss. */
+export function isSettled(record: ProbeRecord, from: number): boolean {
+  if ((record.answeredAt ?? Number.NEGATIVE_INFINITY) >= from) return true;
+  const missed = record.history.filter(({ at, answered }) => at >= from && !answered).length;
+  return record.missed >= brokenAfter && missed >= burst;
+}
+
 /** The part of the last minute's probes without an answer, 0 to 1; undefined without a probe. */
 export function lossOf({ history }: ProbeRecord, now: number): number | undefined {
   const recent = history.filter(({ at }) => now - at < historyMs);
@@ -49,6 +58,8 @@ export function lossOf({ history }: ProbeRecord, now: number): number | undefine
 type Target = ProbeRecord & {
   dueAt: number;
   everyMs: number;
+  /** How many more misses are followed by another probe at once. */
+  burst: number;
   awaiting: { sequence: number; sentAt: number } | undefined;
 };
 type Request = { address: string; nonce: Uint8Array; sentAt: number };
@@ -122,6 +133,7 @@ export class Prober {
       ...record,
       awaiting: undefined,
       everyMs: probeEveryMs,
+      burst: Math.max(0, burst - record.missed),
       dueAt: this.#deps.monotonic(),
     };
     if (this.#targets.has(address)) this.#targets.set(address, target);
@@ -133,17 +145,19 @@ export class Prober {
     return this.#problems.get(from);
   }
 
-  /** Makes addresses due now, with a burst if they do not answer. */
+  /**
+   * Makes addresses due now, with a burst if they do not answer. The count of misses stays: a peer is as silent as before
+   * until it answers, also for those who look in the meantime.
+   */
   hurry(addresses: readonly string[]): void {
-    const now = this.#deps.monotonic();
+    this.soon(addresses);
     for (const address of addresses) {
       const target = this.#targets.get(address);
-      if (target !== undefined && target.awaiting === undefined) target.dueAt = now;
-      if (target !== undefined && target.missed >= brokenAfter) target.missed = brokenAfter - burst;
+      if (target !== undefined) target.burst = target.missed >= brokenAfter ? burst - 1 : burst;
     }
   }
 
-  /** Makes addresses due now. Unlike `hurry`, it leaves the count of misses. */
+  /** Makes addresses due now, without a burst. */
   soon(addresses: readonly string[]): void {
     const now = this.#deps.monotonic();
     for (const address of addresses) {
@@ -225,6 +239,7 @@ export class Prober {
     target.answeredAt = now;
     target.rttMs = now - request.sentAt;
     target.missed = 0;
+    target.burst = burst;
     if (target.awaiting?.sequence === sequence) {
       target.awaiting = undefined;
       remember(target, now, true);
@@ -242,6 +257,7 @@ function unknown(now: number): Omit<Target, "dueAt" | "everyMs"> {
     since: now,
     sent: 0,
     history: [],
+    burst,
     awaiting: undefined,
   };
 }
@@ -249,7 +265,8 @@ function unknown(now: number): Omit<Target, "dueAt" | "everyMs"> {
 function settle(target: Target, now: number): void {
   if (target.awaiting === undefined || now - target.awaiting.sentAt < answerWithinMs) return;
   target.missed += 1;
-  target.dueAt = target.missed <= burst ? now : target.awaiting.sentAt + probeEveryMs;
+  target.dueAt = target.burst > 0 ? now : target.awaiting.sentAt + probeEveryMs;
+  target.burst = Math.max(0, target.burst - 1);
   target.awaiting = undefined;
   remember(target, now, false);
 }

@@ -30,7 +30,7 @@ const State = v.object({
         notBefore: time,
         denials: count,
         deniedAt: time,
-        healed: v.optional(v.object({ at: time, remote })),
+        healed: v.optional(v.object({ at: time })),
       }),
     ),
     v.maxEntries(10_000),
@@ -99,7 +99,7 @@ function moved(state: v.InferOutput<typeof State>, shift: number): HealingState 
                 remote: attempt.remote,
                 deniedAt: attempt.deniedAt === undefined ? undefined : attempt.deniedAt + shift,
               },
-        healed: healed === undefined ? undefined : { at: healed.at + shift, remote: healed.remote },
+        healed: healed === undefined ? undefined : { at: healed.at + shift },
       },
     ] as const;
   });

@@ -51,7 +51,13 @@ export function errorsOf(route: Route): ErrorCode[] {
   if (route.path.includes("/:")) codes.push("not_found");
   if (isForPrograms(route)) codes.push("token_scope");
   if (route.takes.body !== undefined) {
-    codes.push("bad_request", "validation_failed", "payload_too_large", "unsupported_media_type");
+    codes.push(
+      "bad_request",
+      "validation_failed",
+      "payload_too_large",
+      "unsupported_media_type",
+      "request_timeout",
+    );
   }
   if (route.takes.query !== undefined) codes.push("bad_request", "validation_failed");
   if (route.grows === true) codes.push("organization_full");

@@ -2,16 +2,26 @@
 // store. Schemas check the content.
 
 import { AppError } from "../../errors.ts";
+import { makeDeadlines } from "./deadlines.ts";
 
 export const maxBodyBytes = 65_536;
 const maxDepth = 32;
+/** The listener ends only connections without any byte for 75 s: one byte a minute would hold a connection for weeks. */
+const bodyWithinMs = 60_000;
 
-/** Throws payload_too_large, or bad_request if the body is incomplete. */
-export function readText(request: Request, maxBytes = maxBodyBytes): Promise<string> {
+const deadlines = makeDeadlines(
+  bodyWithinMs,
+  () => performance.now(),
+  () => new AppError("request_timeout", `The body was not complete after ${bodyWithinMs / 1000} seconds.`),
+);
+
+/** Throws payload_too_large, request_timeout, or bad_request if the body is incomplete. */
+export function readText(request: Request, maxBytes = maxBodyBytes, { within } = deadlines): Promise<string> {
   const length = request.headers.get("content-length");
-  if (length === null && request.body !== null) return readChunks(request.body, maxBytes).catch(incomplete);
+  if (length === null && request.body !== null)
+    return within(readChunks(request.body, maxBytes)).catch(incomplete);
   if (Number(length) > maxBytes) return Promise.reject(tooLarge(maxBytes));
-  return request.text().catch(incomplete);
+  return within(request.text()).catch(incomplete);
 }
 
 /** The client disconnected while sending: not a failure of the server. */

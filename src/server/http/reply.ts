@@ -23,6 +23,7 @@ const phrases: Readonly<Record<number, string>> = {
   403: "Forbidden",
   404: "Not Found",
   405: "Method Not Allowed",
+  408: "Request Timeout",
   409: "Conflict",
   413: "Content Too Large",
   415: "Unsupported Media Type",
@@ -67,6 +68,8 @@ export function errorReply(error: AppError, headers: Record<string, string> = {}
     body,
     headers: {
       ...(status === 401 ? { "WWW-Authenticate": 'Bearer realm="api"' } : {}),
+      // The rest of the body would otherwise be read as the next request, however long it takes.
+      ...(status === 408 ? { Connection: "close" } : {}),
       ...(retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) }),
       ...headers,
     },

@@ -163,7 +163,7 @@ type Description = {
 
 export type Route = Description & {
   /** Replaces the usual answer to an error. */
-  refused?(error: AppError, request: Request): Reply | undefined;
+  refused?(error: AppError, request: Request): Promise<Reply> | undefined;
   takes: Pick<Input<unknown>, "body" | "query">;
   answer(call: Call, source: InputSource): Reply | Promise<Reply>;
 };

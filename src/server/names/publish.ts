@@ -13,19 +13,28 @@ import { isUnpublished, named, nodes } from "../store/tables/nodes.ts";
 export const publishedTogether = 1000;
 
 const pick = nodes.pick("id", "name", "namedAs");
-const changedNodes = `SELECT ${pick.select()} FROM nodes
-  WHERE org_id = $1 AND ${isUnpublished} ORDER BY id LIMIT ${publishedTogether}`;
 
-/** Publishes the changes of the transaction. The commit wakes waiting nodes. */
-export async function publishNames(tx: Transaction, orgId: number): Promise<void> {
+/**
+ * Publishes the changes of these nodes. The commit wakes waiting nodes. Only they are read: PostgreSQL cannot know that few
+ * rows are unpublished, and looks at all nodes of the organization to find them.
+ */
+export async function publishNames(tx: Transaction, orgId: number, ids: readonly number[]): Promise<void> {
+  for (let at = 0; at < ids.length; at += publishedTogether)
+    await publishTogether(tx, orgId, ids.slice(at, at + publishedTogether));
+}
+
+async function publishTogether(tx: Transaction, orgId: number, ids: readonly number[]): Promise<void> {
   requireLockOf(tx, orgId);
-  const changed = await queryAll(tx, pick, changedNodes, [orgId]);
-  const last = changed.at(-1);
-  if (last === undefined) return;
+  const places = (first: number) => ids.map((_, at) => `$${first + at}`).join(", ");
+  const changes = `SELECT ${pick.select()} FROM nodes
+    WHERE org_id = $1 AND id IN (${places(2)}) AND ${isUnpublished} ORDER BY id`;
+  const changed = await queryAll(tx, pick, changes, [orgId, ...ids]);
+  if (changed.length === 0) return;
   const version = await raiseNamesVersion(tx, orgId);
   await tx.run(
-    `UPDATE nodes SET names_version = $2, named_as = ${named} WHERE org_id = $1 AND id <= $3 AND ${isUnpublished}`,
-    [orgId, version, last.id],
+    `UPDATE nodes SET names_version = $2, named_as = ${named}
+     WHERE org_id = $1 AND id IN (${places(3)}) AND ${isUnpublished}`,
+    [orgId, version, ...ids],
   );
   const former = changed.flatMap(({ namedAs }) => namedAs.split(" ", 1));
   const names = new Set([...changed.map(({ name }) => name), ...former]);
@@ -77,12 +86,18 @@ export async function hasNode(
 
 const late = nodes.pick("orgId");
 const lateOrganizations = `SELECT DISTINCT org_id FROM nodes WHERE ${isUnpublished}`;
+const lateNodes = `SELECT ${pick.select()} FROM nodes WHERE org_id = $1 AND id > $2 AND ${isUnpublished}
+  ORDER BY id LIMIT ${publishedTogether}`;
 
 /** Publishes changes that were made without `publishNames`. */
 export async function publishLateNames({ db }: Pick<ServerOptions, "db">): Promise<void> {
-  for (;;) {
-    const found = await queryAll(db, late, lateOrganizations);
-    if (found.length === 0) return;
-    for (const { orgId } of found) await db.writeFor({ org: orgId }, (tx) => publishNames(tx, orgId));
+  for (const { orgId } of await queryAll(db, late, lateOrganizations)) {
+    for (let after = 0; ;) {
+      const ids = (await queryAll(db, pick, lateNodes, [orgId, after])).map(({ id }) => id);
+      const last = ids.at(-1);
+      if (last === undefined) break;
+      await db.writeFor({ org: orgId }, (tx) => publishNames(tx, orgId, ids));
+      after = last;
+    }
   }
 }

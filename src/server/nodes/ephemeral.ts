@@ -1,6 +1,6 @@
 // Ephemeral nodes, for jobs that come and go: they end when they leave or are silent, and come back with their keys. An end
 // blocks nothing and changes no configuration of others: their certificates end within an hour, no rule names them, and
-// they are no hubs. The row stays in state `revoked` with `ended_at` until nobody can have its certificate any more.
+// they are no hubs. The row stays in state `revoked` with `ended_at` until its last certificate has expired.
 
 import { AppError } from "../../errors.ts";
 import { ourselves, principal, record, type Actor } from "../audit/record.ts";
@@ -62,13 +62,16 @@ export async function endInside(
     await holdUntil(tx, node, until);
   }
   await certificates.update(tx, { nodeId: id, kind: "overlay", state: "current" }, { state: "former" });
-  if (node.isNamed) await publishNames(tx, orgId);
+  if (node.isNamed) await publishNames(tx, orgId, [id]);
   await notifyNode(tx, orgId, id);
   const event = { orgId, at: now, actor, subject: `node/${id}`, type: "node.ended" } as const;
   await record(tx, { ...event, after: { reason, name: node.name, ip_address: node.ip } });
 }
 
-/** Brings an ended node back with a new certificate: its engine runs and checks in. */
+/**
+ * Brings an ended node back with a new certificate: its engine runs and checks in. Throws too_many_certificates for a node
+ * that ends and returns without a pause: a later revocation would block each of its certificates.
+ */
 export async function returnNode(
   services: Pick<NodeStore, "db" | "system" | "authorities">,
   orgId: number,
@@ -82,7 +85,7 @@ export async function returnNode(
     const back = await bringBack(tx, org, node, { kind: "node", id, ip: null }, system.now());
     // An end before the registration was complete: registering again completes it.
     if (back.state !== "active") return;
-    const fingerprint = await issueOverlay(tx, org, back, services, { isBounded: false });
+    const fingerprint = await issueOverlay(tx, org, back, services);
     await raiseOwnVersion(tx, orgId, id);
     const event = { orgId, at: system.now(), actor: ourselves, subject: `node/${id}` };
     await record(tx, { ...event, type: "certificate.issued", after: { fingerprint } });
@@ -121,7 +124,7 @@ export async function bringBack(
   await nodes.update(tx, { id: node.id }, change);
   await releaseOwnName(tx, node);
   await makeX509Due(tx, node.id);
-  if (node.isNamed) await publishNames(tx, org.id);
+  if (node.isNamed) await publishNames(tx, org.id, [node.id]);
   await notifyNode(tx, org.id, node.id);
   const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}`, type: "node.returned" } as const;
   await record(tx, { ...event, after: { name: node.name, ip_address: address.ip } });

@@ -265,7 +265,7 @@ export async function changeNode(
   let fingerprint: string | undefined;
   if (before.state === "active") fingerprint = await publishChange(tx, services, issuing, before, after);
   else if (before.name !== after.name) await holdPendingName(tx, before);
-  await publishNames(tx, org.id);
+  await publishNames(tx, org.id, [id]);
   const event = { orgId: org.id, at: now, actor, subject: `node/${id}` };
   const issued = { ...event, type: "certificate.issued", after: { fingerprint } } as const;
   return {

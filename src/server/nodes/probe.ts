@@ -10,6 +10,7 @@ export type Probes = {
   send(nodeId: number, address: string, probe: { port: number; nonce: string }): Promise<void>;
 };
 
+/** `now`: a monotonic clock. */
 export function makeProbes(now: () => number): Probes {
   const sent = makeThrottle(now, { node: rules, address: rules });
   return {

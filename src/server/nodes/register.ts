@@ -36,7 +36,7 @@ import {
   type UnknownToken,
 } from "./registration-credential.ts";
 import { readKeys, refuseEngine, refusePrivateKeys, type Keys } from "./register-request.ts";
-import { findRequest, holdForApproval } from "./registration-requests.ts";
+import { findRequest, holdForApproval, type Held } from "./registration-requests.ts";
 import { chooseAddress, takeAddress } from "../store/address-pool.ts";
 import { type Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
@@ -91,6 +91,8 @@ export async function register(
   const org = await readIssuingOrg(db, call.org.id);
   const actor = actorOf(call);
   const { certificate } = await services.authorities.overlay(db, org.id);
+  const machine = `${org.id} ${keys.hostPublicKey}`;
+  services.throttle.check("asking", machine);
   const noRoom = await services.budget.refusal(call.org, request);
   const reserved = await db
     .writeFor({ org: org.id }, async (tx) => {
@@ -104,7 +106,10 @@ export async function register(
       throw taken(error, request);
     });
   if ("unknownToken" in reserved) throw refusedToken(services, call, reserved.unknownToken);
-  if ("waiting" in reserved) return reserved.waiting;
+  if ("waiting" in reserved) {
+    if (reserved.isNew) services.throttle.count("asking", machine);
+    return reserved.waiting;
+  }
   if (reserved.resumed) {
     // Counted only with valid keys and token: strangers cannot exhaust the node's limit.
     const key = String(reserved.node.id);
@@ -121,10 +126,7 @@ function refusedToken({ throttle }: Services, { address }: OrganizationCall, why
   return new AppError("token_not_valid", `The registration token is ${what}.`);
 }
 
-type Reserved =
-  | { node: NodeRow; resumed: boolean; grant: Grant }
-  | { waiting: RegisterWaiting }
-  | { unknownToken: UnknownToken };
+type Reserved = { node: NodeRow; resumed: boolean; grant: Grant } | Held | { unknownToken: UnknownToken };
 
 const newestWithKey = `SELECT ${nodes.select()} FROM nodes
   WHERE org_id = $1 AND host_public_key = $2 ORDER BY id DESC LIMIT 1`;
@@ -154,7 +156,7 @@ async function reserve(
   checkPublicAddress(org, request.public_ip);
   const claimed = await findClaimed(tx, org, request, grant, now);
   const waiting = await holdForApproval(tx, org, request, { keys, grant, kept, actor, now });
-  if (waiting !== undefined) return { waiting };
+  if (waiting !== undefined) return waiting;
   const node =
     claimed === undefined
       ? await insert(tx, org, request, keys, grant, now)
@@ -340,7 +342,7 @@ async function complete(
     if (x509 !== undefined) await storeX509(tx, present, x509, system);
     await replaceToken(tx, present, hashToken(apiToken), now);
     await activate(tx, present, now);
-    await publishNames(tx, org.id);
+    await publishNames(tx, org.id, [node.id]);
     const event = { orgId: org.id, at: now, actor, subject: `node/${node.id}` };
     const used = { subject: `registration_token/${grant.tokenId}`, after: { node_id: node.id } };
     await record(tx, [

@@ -101,6 +101,9 @@ export async function findRequest(
   return undefined;
 }
 
+/** `isNew`: the machine asks for the first time, or for something else than before. */
+export type Held = { waiting: RegisterWaiting; isNew: boolean };
+
 /**
  * Whether the registration has to wait: what to answer then; undefined if it may go on. Its grant's use of the token was
  * taken by `consume`, or is the one that `kept` holds. Throws registration_refused, too_many_waiting.
@@ -110,7 +113,7 @@ export async function holdForApproval(
   org: IssuingOrg,
   request: Request,
   { keys, grant, kept, actor, now }: Asking,
-): Promise<RegisterWaiting | undefined> {
+): Promise<Held | undefined> {
   const digest = digestOf(request, keys, grant);
   const isSame = kept?.digest === digest;
   if (isSame && kept.state === "refused") {
@@ -124,13 +127,14 @@ export async function holdForApproval(
     if (!isOver) {
       if (kept.tokenId !== grant.tokenId)
         await requests.update(tx, { id: kept.id }, { tokenId: grant.tokenId });
-      return waiting(kept, now);
+      return { waiting: waiting(kept, now), isNew: false };
     }
     await requests.delete(tx, { id: kept.id });
     if (!isSame) await recordEnd(tx, kept, "changed", now);
   }
   if (isFree || (isSame && kept.state === "approved")) return undefined;
-  return waiting(await ask(tx, org, request, { keys, grant, digest, actor, now }), now);
+  const asked = await ask(tx, org, request, { keys, grant, digest, actor, now });
+  return { waiting: waiting(asked, now), isNew: true };
 }
 
 /** Everything that an administrator's decision depends on. */

@@ -59,7 +59,7 @@ export async function revokeNode(
     const raise = () => raiseConfigVersion(tx, org.id);
     const event = await tombstone(tx, { orgId: org.id, id, order }, revocation, raise);
     if (event === undefined) throw new AppError("not_found", "There is no such node.");
-    await publishNames(tx, org.id);
+    await publishNames(tx, org.id, [id]);
     await record(tx, event);
   });
   // Work may have waited for a confirmation of this node alone.
@@ -85,7 +85,7 @@ export async function revokeInside(
     const event = await tombstone(tx, { orgId, id }, revocation, raise);
     if (event !== undefined) events.push(event);
   }
-  await publishNames(tx, orgId);
+  await publishNames(tx, orgId, ids);
   if (events.length > 0) await record(tx, events);
 }
 
@@ -197,7 +197,7 @@ export async function restoreNode(
     // The node may be a lighthouse, a relay, a router or a peer of rules: wake all nodes.
     await raiseConfigVersion(tx, org.id);
     await raiseOwnVersion(tx, org.id, id);
-    await publishNames(tx, org.id);
+    await publishNames(tx, org.id, [id]);
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
     const signed = { type: "certificate.issued", after: { fingerprint } } as const;
     await record(tx, [

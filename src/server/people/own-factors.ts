@@ -9,11 +9,18 @@ import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
+import { identities } from "../store/tables/identity-providers.ts";
 import { passkeys } from "../store/tables/passkeys.ts";
 import { users } from "../store/tables/users.ts";
-import { recoveryCodes, totpSecrets } from "../store/tables/second-factors.ts";
+import { recoveryCodes, totpSecrets, wrongCodes } from "../store/tables/second-factors.ts";
 import { userEvent } from "./people.ts";
-import { hashRecoveryCode, methodsOf, totpContext, type FactorServices } from "./second-factor.ts";
+import {
+  hashRecoveryCode,
+  methodsOf,
+  requireFewWrong,
+  totpContext,
+  type FactorServices,
+} from "./second-factor.ts";
 import { endSessions } from "./sessions.ts";
 import { doStaffNeedFactor } from "./step-up.ts";
 
@@ -27,6 +34,8 @@ export const Factors = v.object({
 type User = { userId: number; email: string };
 
 const secretBytes = 20;
+/** A new secret waits so long for its first code. */
+const pendingMs = 3_600_000;
 const recoveryCodeCount = 10;
 /** 80 bits: no code can be guessed, so a plain hash is safe. */
 const recoveryCodeBytes = 10;
@@ -67,27 +76,31 @@ export async function beginTotp(
   return { secret: base32(secret), otpauth_url: totpUri(secret, { issuer: brand.title, user: email }) };
 }
 
-/** Takes the first code of the new app. Returns new recovery codes if the user had no second factor. */
+/**
+ * Takes the first code of the new app. Returns new recovery codes if the user had no second factor. A right code is a fresh
+ * proof, so guesses are limited as elsewhere: `place` is the caller's sign-in. Throws invalid_code, throttled or not_found.
+ */
 export async function confirmTotp(
   { db, system, secretKey }: FactorServices,
   { userId, email }: User,
   code: string,
-  actor: Actor,
+  { actor, place }: { actor: Actor; place: string },
 ): Promise<string[]> {
-  return db.write(async (tx) => {
+  const codes = await db.write(async (tx) => {
     const now = system.now();
     const [pending] = await totpSecrets.all(tx, { userId, confirmedAt: null });
-    if (pending === undefined)
+    if (pending === undefined || pending.createdAt <= now - pendingMs)
       throw new AppError("not_found", "No authenticator app waits for its first code.", {
         hint: "Begin again with a new secret.",
       });
+    await requireFewWrong(tx, userId, place, now);
     const secret = openSecret(secretKey, pending.secretSealed, totpContext(userId));
     const typed = code.replaceAll(/\s/g, "");
     const lastStep = matchingStep(Buffer.from(secret, "base64url"), typed, { nowMs: now, last: 0 });
-    if (lastStep === undefined)
-      throw new AppError("invalid_code", "The code does not belong to this secret.", {
-        hint: "Check the clock of the phone, and that the app has the newest secret.",
-      });
+    if (lastStep === undefined) {
+      await wrongCodes.insert(tx, { userId, place, at: now });
+      return undefined;
+    }
     const isFirst = (await methodsOf(tx, userId)).length === 0;
     await tx.run("DELETE FROM totp_secrets WHERE user_id = $1 AND confirmed_at IS NOT NULL", [userId]);
     await totpSecrets.update(tx, { id: pending.id }, { confirmedAt: now, lastStep });
@@ -97,6 +110,10 @@ export async function confirmTotp(
       after: { totp: true },
     });
     return isFirst ? replaceRecoveryCodes(tx, system, userId) : [];
+  });
+  if (codes !== undefined) return codes;
+  throw new AppError("invalid_code", "The code does not belong to this secret.", {
+    hint: "Check the clock of the phone, and that the app has the newest secret.",
   });
 }
 
@@ -122,7 +139,8 @@ export async function removeTotp(
 export async function requireRemainingFactor(tx: Transaction, userId: number): Promise<void> {
   if ((await methodsOf(tx, userId)).length > 0) return;
   const user = await users.find(tx, { id: userId });
-  if (user?.passwordHash === "" || (await isRequired(tx, userId))) throw lastFactor();
+  const isOnlyWay = user?.passwordHash === "" && (await identities.find(tx, { userId })) === undefined;
+  if (isOnlyWay || (await isRequired(tx, userId))) throw lastFactor();
   await recoveryCodes.delete(tx, { userId });
 }
 

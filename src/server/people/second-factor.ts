@@ -19,6 +19,8 @@ export type FactorServices = Pick<ServerOptions, "db" | "system" | "secretKey">;
 /** Codes of one user that may be wrong: from one place, then from everywhere. */
 const attempt = { times: 5, withinMs: 10 * 60_000 };
 const account = { times: 20, withinMs: wrongCodesKeptMs };
+/** Clocks of replicas differ by less. Later stored times come from a wall clock that was set back since. */
+export const aheadMs = 60_000;
 
 export const totpContext = (userId: number) => `totp/${userId}`;
 
@@ -114,14 +116,20 @@ async function useAppCode(
 
 const limits = computed({ here: integer(), everywhere: integer(), oldest: integerOrNull() });
 
-async function requireFewWrong(tx: Transaction, userId: number, place: string, now: number): Promise<void> {
+/** Throws throttled after too many wrong codes of the user. */
+export async function requireFewWrong(
+  tx: Transaction,
+  userId: number,
+  place: string,
+  now: number,
+): Promise<void> {
   const found = await queryOne(
     tx,
     limits,
     `SELECT count(CASE WHEN place = $2 AND at > $3 THEN 1 END) AS here, count(*) AS everywhere,
        min(CASE WHEN place = $2 AND at > $3 THEN at END) AS oldest
-     FROM wrong_codes WHERE user_id = $1 AND at > $4`,
-    [userId, place, now - attempt.withinMs, now - account.withinMs],
+     FROM wrong_codes WHERE user_id = $1 AND at > $4 AND at <= $5`,
+    [userId, place, now - attempt.withinMs, now - account.withinMs, now + aheadMs],
   );
   if (found === undefined) return;
   const { here, everywhere, oldest } = found;

@@ -10,7 +10,7 @@ import { computed, integerOrNull, queryOne } from "../store/table.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { requireStaff } from "./late-rights.ts";
-import { methodsOf, proveCode, type FactorServices } from "./second-factor.ts";
+import { aheadMs, methodsOf, proveCode, type FactorServices } from "./second-factor.ts";
 
 type PersonCaller = Extract<Caller, { kind: "person" }>;
 
@@ -61,7 +61,7 @@ export async function requireFactor(
   // The cookie of the docs pages: it reads, and its sign-in asked for the second factor.
   if (signIn === undefined) return;
   const at = await provenAt(db, signIn);
-  if (at !== null && (!isFresh || at > now - freshMs)) return;
+  if (at !== null && (!isFresh || (at > now - freshMs && at <= now + aheadMs))) return;
   throw new AppError("step_up_required", "This needs a fresh proof of your second factor.", {
     methods,
     hint: "Send a code to /api/user/step_up/, then the request again: a proof counts for 10 minutes.",
@@ -76,6 +76,10 @@ async function provenAt(db: Database, signIn: SignIn): Promise<number | null> {
   return (await queryOne(db, latest, sql, [signIn.family]))?.at ?? null;
 }
 
+/** Wrong codes of one sign-in count together. */
+export const placeOf = (signIn: SignIn) =>
+  "session" in signIn ? `session ${signIn.session}` : `family ${signIn.family}`;
+
 /** Proves the second factor for the caller's sign-in. Throws invalid_code, throttled or second_factor_missing. */
 export async function stepUp(
   services: FactorServices,
@@ -85,12 +89,18 @@ export async function stepUp(
 ): Promise<void> {
   if (signIn === undefined) return;
   if ((await methodsOf(services.db, userId)).length === 0) throw missing();
-  const place = "session" in signIn ? `session ${signIn.session}` : `family ${signIn.family}`;
-  const at = await proveCode(services, userId, code, { place, address });
-  await markProven(services.db, userId, signIn, at);
+  const at = await proveCode(services, userId, code, { place: placeOf(signIn), address });
+  await markProven(services.db, { userId, signIn }, at);
 }
 
-export async function markProven(db: Database, userId: number, signIn: SignIn, at: number): Promise<void> {
+/** From now on, the caller's sign-in counts as one with a second factor. */
+export async function markProven(
+  db: Database,
+  { userId, signIn }: Pick<PersonCaller, "userId" | "signIn">,
+  at: number,
+): Promise<void> {
+  // The cookie of the docs pages only reads.
+  if (signIn === undefined) return;
   await db.writeFor({ user: userId }, async (tx) => {
     if ("session" in signIn) await browserSessions.update(tx, { id: signIn.session }, { factorAt: at });
     else await refreshTokens.update(tx, { family: signIn.family, userId }, { factorAt: at });

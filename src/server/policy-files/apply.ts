@@ -111,7 +111,7 @@ function growsBy({ changes, snapshot }: Planned, { policy, keep_file }: ApplyReq
 function changed(planned: number, present: number): AppError {
   return new AppError(
     "policy_changed",
-    `The policy was planned on version ${planned} and is at version ${present} now: somebody changed it. Nothing was applied.`,
+    `The policy was planned on version ${planned} and is at version ${present} now. Nothing was applied.`,
     { hint: "Plan again, look at the difference, and apply that." },
   );
 }

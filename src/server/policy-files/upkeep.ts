@@ -1,5 +1,5 @@
-// What happens to policies without a request: an application without confirmation is reverted, and a test that fails because
-// a node was revoked or joined becomes an event. Runs on one replica; all its state is in the database.
+// Looks after policies between requests: an application without confirmation is reverted, and a test that fails because a
+// node was revoked or joined becomes an event. Runs on one replica; all its state is in the database.
 
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";

@@ -9,8 +9,9 @@ import { brand } from "../../brand.ts";
 import { lastCut } from "../audit/cut.ts";
 import { defaultRetention, type ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
-import { queryNumber } from "../store/table.ts";
+import { queryAll, queryNumber } from "../store/table.ts";
 import { chainEnd } from "../store/tables/events.ts";
+import { organizations } from "../store/tables/organizations.ts";
 import { archiveName } from "./archive-file.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "dataDirectory" | "retention">;
@@ -21,6 +22,8 @@ export type Budget = {
   require(org: Org, request: object, grows: () => boolean | Promise<boolean>): Promise<void>;
   /** The same error as a value, for a caller who must not learn of it yet. */
   refusal(org: Org, request: object): Promise<AppError | undefined>;
+  /** Measures all organizations once, so that the first write of each need not wait for it. Ends early after `closing`. */
+  prepare(closing: AbortSignal): Promise<void>;
 };
 
 /** Between measurements, this process adds what it admits, even if it replaces something. Other replicas and deletions are seen after this time. */
@@ -32,6 +35,21 @@ export function makeBudget(deps: Deps): Budget {
   const { system, retention = defaultRetention } = deps;
   const limit = retention.organizationBytes;
   const known = new Map<number, { bytes: number; at: number }>();
+  const measuring = new Map<number, Promise<{ bytes: number; at: number }>>();
+  const learn = (orgId: number) => {
+    const running = measuring.get(orgId) ?? measureAt(orgId, system.now());
+    measuring.set(orgId, running);
+    return running;
+  };
+  const measureAt = async (orgId: number, at: number) => {
+    try {
+      const stored = { bytes: await measure(deps, orgId), at };
+      known.set(orgId, stored);
+      return stored;
+    } finally {
+      measuring.delete(orgId);
+    }
+  };
   const refusal: Budget["refusal"] = async (org, request) => {
     // The row, and the event about it.
     const added = 2 * JSON.stringify(request).length;
@@ -39,8 +57,7 @@ export function makeBudget(deps: Deps): Budget {
     let stored = known.get(org.id);
     const age = stored === undefined ? Infinity : Math.abs(now - stored.at);
     if (stored === undefined || age > measuredMs || (stored.bytes + added > limit && age >= fullMs)) {
-      stored = { bytes: await measure(deps, org.id), at: now };
-      known.set(org.id, stored);
+      stored = await learn(org.id);
     }
     if (stored.bytes + added > limit) return full(org, limit);
     stored.bytes += added;
@@ -51,6 +68,12 @@ export function makeBudget(deps: Deps): Budget {
     async require(org, request, grows) {
       const error = await refusal(org, request);
       if (error !== undefined && (await grows())) throw error;
+    },
+    async prepare(closing) {
+      for (const { id } of await queryAll(deps.db, ids, liveOrganizations)) {
+        if (closing.aborted) return;
+        if (!known.has(id)) await learn(id);
+      }
     },
   };
 }
@@ -85,6 +108,9 @@ export function adds(stored: unknown, sent: unknown): boolean {
 function isMap(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
+
+const ids = organizations.pick("id");
+const liveOrganizations = "SELECT id FROM organizations WHERE deleted_at IS NULL ORDER BY id";
 
 const rowBytes = 256;
 const sum = (table: string, bytes: string) =>

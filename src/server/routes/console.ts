@@ -2,10 +2,18 @@
 
 import { AppError } from "../../errors.ts";
 import { acceptsHtml } from "../http/edge.ts";
-import { nothing, route, type Route } from "../http/route.ts";
+import { nothing, route, type Reply, type Route } from "../http/route.ts";
 
 /** A year: the name of a file changes with its content. */
 const forEver = "public, max-age=31536000, immutable";
+
+/**
+ * The page of the console, which knows what to show at each address. Loaded on demand, here and below: a server
+ * whose console is not used never loads it.
+ */
+export async function shellPage(): Promise<Reply> {
+  return (await import("../console/shell.ts")).consolePage();
+}
 
 export function consoleRoutes(): Route[] {
   const page = {
@@ -14,8 +22,7 @@ export function consoleRoutes(): Route[] {
     takes: nothing,
     quiet: true,
     answers: { 200: { description: "The page of the console", type: "text/html" } },
-    // Loaded on demand, here and below: a server that nobody looks at starts without the console.
-    handle: async () => (await import("../console/shell.ts")).consolePage(),
+    handle: shellPage,
   } as const;
   return [
     route({

@@ -3,7 +3,8 @@
 
 import { AppError } from "../../errors.ts";
 import { TokenRequest } from "../../protocol.ts";
-import { joinPage, redocPage, setupPage, signInPage, swaggerPage } from "../docs/pages.ts";
+import { shellPage } from "./console.ts";
+import { redocPage, swaggerPage } from "../docs/pages.ts";
 import { docsCookie, makeCookie } from "../http/cookies.ts";
 import { acceptsHtml, networkOf } from "../http/edge.ts";
 import { docsSessionS } from "../people/sessions.ts";
@@ -79,7 +80,7 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       summary: "The page that the link of an invitation opens",
       takes: nothing,
       answers: html,
-      handle: joinPage,
+      handle: shellPage,
     }),
     route({
       method: "GET",
@@ -89,9 +90,15 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       summary: "The page that the link of a new server opens",
       takes: nothing,
       answers: html,
-      handle: setupPage,
+      handle: shellPage,
     }),
   ];
+}
+
+/** The console's page shows the sign-in form of the docs at their addresses. */
+async function signInPage(): Promise<Reply> {
+  const { headers, ...page } = await shellPage();
+  return { ...page, status: 401, headers: { ...headers, "WWW-Authenticate": 'Bearer realm="api"' } };
 }
 
 function docsRoute(
@@ -113,8 +120,6 @@ function docsRoute(
       handle: (call) => answer(call.param("name")),
     }),
     refused: (error, request) =>
-      error.httpStatus === 401 && acceptsHtml(request)
-        ? { ...signInPage(), headers: { ...signInPage().headers, "WWW-Authenticate": 'Bearer realm="api"' } }
-        : undefined,
+      error.httpStatus === 401 && acceptsHtml(request) ? signInPage() : undefined,
   };
 }

@@ -78,7 +78,7 @@ export function nodeCallRoutes(services: Services): Route[] {
       summary: "Report that the node is alive. `Prefer: wait=N` holds the answer until there is news",
       takes: body(CheckinRequest),
       answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
-      errors: ["not_found", "node_revoked", "conflict"],
+      errors: ["too_many_certificates", "not_found", "node_revoked", "conflict"],
       handle(call, input) {
         if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input);
         if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);

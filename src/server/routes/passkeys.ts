@@ -78,8 +78,7 @@ function ownPasskeys(services: Services): Route[] {
       async handle(call, input) {
         const caller = personOf(call);
         const made = await addPasskey(services, caller, input, actorOf(call));
-        if (caller.signIn !== undefined)
-          await markProven(services.db, caller.userId, caller.signIn, services.system.now());
+        await markProven(services.db, caller, services.system.now());
         return created(made);
       },
     }),
@@ -173,11 +172,11 @@ function stepUpRoutes(services: Services): Route[] {
       answers: { 204: { description: "Proven" } },
       errors: ["invalid_credentials", "conflict"],
       async handle(call, { response }) {
-        const { userId, signIn } = personOf(call);
+        const caller = personOf(call);
         const proven = await proveAssertion(services, response, purposeOf(call));
-        if (proven !== userId)
+        if (proven !== caller.userId)
           throw new AppError("invalid_credentials", "This is a passkey of another user.");
-        if (signIn !== undefined) await markProven(services.db, userId, signIn, services.system.now());
+        await markProven(services.db, caller, services.system.now());
         return noContent;
       },
     }),

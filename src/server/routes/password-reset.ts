@@ -1,12 +1,12 @@
 // Routes for a new password by e-mail.
 
 import * as v from "valibot";
-import { resetPage } from "../docs/pages.ts";
 import { noContent } from "../http/reply.ts";
 import { body, nothing, route, type Route } from "../http/route.ts";
 import { requestReset, resetPassword } from "../people/password-reset.ts";
 import { Email, NewPassword } from "../people/people.ts";
 import type { Services } from "../services.ts";
+import { shellPage } from "./console.ts";
 
 const ResetRequest = v.strictObject({ email: Email });
 const NewOne = v.strictObject({ secret: v.pipe(v.string(), v.maxLength(64)), password: NewPassword });
@@ -50,7 +50,7 @@ export function resetRoutes(services: Services): Route[] {
       summary: "The page that the link for a new password opens",
       takes: nothing,
       answers: { 200: { description: "A page", type: "text/html" } },
-      handle: resetPage,
+      handle: shellPage,
     }),
   ];
 }

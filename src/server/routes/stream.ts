@@ -25,7 +25,7 @@ export function streamRoutes({ streams }: Services): Route[] {
       errors: ["throttled"],
       async handle(call) {
         const after = lastEventId(call.request.headers.get("last-event-id"));
-        // Nobody reads the answer to HEAD, so nothing would end its stream before the caller's rights end.
+        // The answer to HEAD is not read, so nothing would end its stream before the caller's rights end.
         const isRead = call.request.method !== "HEAD";
         return {
           ...(isRead ? { raw: await streams.open(call, after) } : {}),

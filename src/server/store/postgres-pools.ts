@@ -2,6 +2,7 @@
 // would wait for a quarter of an hour. So a query that must be fast, the pulse, decides whether the connections still work.
 
 import { SQL } from "bun";
+import { AppError } from "../../errors.ts";
 
 /** Check-ins need no query, so few are enough. */
 const readConnections = 4;
@@ -16,7 +17,11 @@ const timeouts = { idle_in_transaction_session_timeout: 5000, lock_timeout: 15_0
 
 export type Pools = {
   reads(): SQL;
-  writes(): SQL;
+  /**
+   * Runs a transaction's work on a write connection that no other work has. Prefers one that was used before: its statements
+   * are prepared, and its session has read the catalog.
+   */
+  writing<T>(work: (sql: SQL) => Promise<T>): Promise<T>;
   /** Runs a fast query on a connection of its own. If it gets no answer, gives up all connections, and opens new ones. */
   pulse<T>(query: (sql: SQL) => Promise<T>): Promise<T>;
   /** Calls the listener when the channel is notified, and whenever a notification may have been missed. */
@@ -34,7 +39,8 @@ export function openPools(url: string, applicationName: string): Pools {
         connection: { ...timeouts, application_name: applicationName },
         onclose: () => undefined,
       });
-    return { reads: pool(readConnections), writes: pool(writeConnections), pulse: pool(1) };
+    const writes = Array.from({ length: writeConnections }, () => pool(1));
+    return { reads: pool(readConnections), writes, idle: [...writes], pulse: pool(1) };
   };
   let pools = open();
   let subscription: { channel: string; listener: () => void } | undefined;
@@ -53,10 +59,21 @@ export function openPools(url: string, applicationName: string): Pools {
     }
   };
   const end = (old: typeof pools, timeout: number) =>
-    Promise.all(Object.values(old).map((each) => each.close({ timeout }).catch(() => undefined)));
+    Promise.all(
+      [old.reads, ...old.writes, old.pulse].map((each) => each.close({ timeout }).catch(() => undefined)),
+    );
   return {
     reads: () => pools.reads,
-    writes: () => pools.writes,
+    async writing(work) {
+      const { idle } = pools;
+      const sql = idle.pop();
+      if (sql === undefined) throw new AppError("internal", "More transactions than connections for writes");
+      try {
+        return await work(sql);
+      } finally {
+        idle.push(sql);
+      }
+    },
     async pulse(query) {
       const used = pools;
       // Their queries fail at once.

@@ -76,11 +76,9 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
   const commit = async (batch: readonly Work[]) => {
     const concerns = former.isConnected() ? "everything" : (batch[0]?.concerns ?? "rows");
     const committed = await again(() =>
-      commitTogether(pools.writes(), batch, {
-        lock: lockOf(concerns),
-        now: options.now,
-        keepOwn: watch?.keepOwn,
-      }),
+      pools.writing((sql) =>
+        commitTogether(sql, batch, { lock: lockOf(concerns), now: options.now, keepOwn: watch?.keepOwn }),
+      ),
     );
     if (committed.notices.length > 0) bell.ring();
     return committed;

@@ -144,6 +144,47 @@ describe("a path that is lost in one direction", () => {
     expect(world.count("tell", "relayed")).toBe(1);
   });
 
+  test("a death soon after a closing that helped is denied, also if the peer's port has changed", () => {
+    const world = new World(
+      ({ now, start, index, denied, state }) =>
+        now - start < 5 * second ||
+        denied.length > 0 ||
+        (index > 7 && now - (state.peers["10.77.0.7"]?.notBefore ?? 0) < -50 * second),
+    );
+    for (let at = 0; at < 120; at++) {
+      if (world.count("tell", "healed") > 0) world.remote = "203.0.113.7:51234";
+      world.step();
+    }
+    expect(world.count("close")).toBe(1);
+    expect(world.count("tell", "relayed")).toBe(1);
+  });
+
+  test("after a closing that helped, the tunnel is looked at each second: the dead path may come back", () => {
+    const world = new World(({ now, start, index }) => now - start < 5 * second || index > 7).run(
+      30 * second,
+    );
+    const healedAt = world.state.peers["10.77.0.7"]?.healed?.at ?? expect.unreachable();
+    const urgentAt = (now: number, isBroken: boolean) =>
+      urgentFor(world.state, { now, peers: [{ ...world.peer(), isBroken }] });
+    expect(urgentAt(healedAt + 19 * second, false)).toEqual(["10.77.0.7"]);
+    expect(urgentAt(healedAt + 21 * second, false)).toEqual([]);
+    // The list of tunnels that calls it relayed may be old.
+    expect(urgentAt(healedAt + 2 * minute, true)).toEqual(["10.77.0.7"]);
+    expect(urgentAt(healedAt + 4 * minute, true)).toEqual([]);
+  });
+
+  test("a handshake that takes longer than 5 s is waited for", () => {
+    const world = oneWay();
+    for (let at = 0; at < 60; at++) {
+      const closedAt = world.actions.find(({ action }) => action.do === "close")?.at ?? Infinity;
+      const seconds = (world.now - world.start) / second;
+      world.isOnline = seconds < closedAt || seconds > closedAt + 8;
+      world.step();
+    }
+    expect(world.count("tell", "no effect")).toBe(0);
+    expect(world.count("tell", "relayed")).toBe(1);
+  });
+
   for (const [what, seen] of [
     ["without a relay", { relays: [] }],
     ["if the peer is the relay itself", { relays: ["10.77.0.7"] }],
@@ -196,7 +237,7 @@ test("attempts without effect come after 1 and 2 minutes, then this node gives u
   expect(givenUp(world.state)).toEqual([]);
 });
 
-test("nothing is closed while nobody answers: this node itself may be off line", () => {
+test("nothing is closed while no peer answers: this node itself may be off line", () => {
   const world = new World(({ now, start }) => now - start < 5 * second);
   const lastAnswer = world.start + 4 * second;
   for (let at = 0; at < 300; at++) {

@@ -1,6 +1,13 @@
 import { describe, expect, test } from "bun:test";
 import type { EchoReply, OpenEcho } from "../../../src/platform/echo-socket.ts";
-import { isBroken, isProbed, lossOf, Prober, type ProbeRecord } from "../../../src/node/health/prober.ts";
+import {
+  isBroken,
+  isProbed,
+  isSettled,
+  lossOf,
+  Prober,
+  type ProbeRecord,
+} from "../../../src/node/health/prober.ts";
 
 /** A network whose peers answer after `rtt` ms, unless they are silent, on a clock of its own. */
 function makeNetwork() {
@@ -132,6 +139,30 @@ describe("the prober", () => {
     prober.hurry([a]);
     await pass(100);
     expect(world.sent).toHaveLength(1);
+  });
+
+  test("hurry does not make a silent peer look alive, and three more misses settle the question", async () => {
+    const { world, prober, pass, record } = makeNetwork();
+    prober.setTargets([a]);
+    await pass(1000);
+    world.silent.add(a);
+    await pass(15_000);
+    expect(isBroken(record(a), world.now)).toBe(true);
+    world.sent.length = 0;
+    const from = world.now;
+    prober.hurry([a]);
+    for (let each = 0; each < 29; each++) {
+      await pass(100);
+      expect([isBroken(record(a), world.now), isSettled(record(a), from)]).toEqual([true, false]);
+    }
+    await pass(200);
+    expect(isSettled(record(a), from)).toBe(true);
+    expect(world.sent).toHaveLength(3);
+    world.silent.delete(a);
+    const again = world.now;
+    prober.hurry([a]);
+    await pass(100);
+    expect([isBroken(record(a), world.now), isSettled(record(a), again)]).toEqual([false, true]);
   });
 
   test("says that ICMP is denied, and tries again", async () => {

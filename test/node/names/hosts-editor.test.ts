@@ -30,7 +30,7 @@ describe.skipIf(process.platform !== "linux")("the hosts file", () => {
   let directory: ReturnType<typeof temporaryDirectory>;
   let path: string;
   let editor: HostsEditor;
-  /** As if nobody had touched the file for a minute. */
+  /** As if the file had not changed for a minute. */
   const settle = () => utimesSync(path, new Date(Date.now() - 60_000), new Date(Date.now() - 60_000));
   const read = () => readFileSync(path, "latin1");
   const foreign = (text: string) => {

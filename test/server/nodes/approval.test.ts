@@ -306,3 +306,21 @@ test("a registered node registers again with its keys without an approval", asyn
   await setApproval("all");
   expect(registered(await ask()).id).toBe(id);
 });
+
+test("a machine that asks for something else again and again is limited, and the log of events with it", async () => {
+  const { ask } = await machine();
+  for (let at = 0; at < 10; at++) expect((await ask({ name: `web-${at}` })).status).toBe(202);
+  const refused = await ask({ name: "web-10" });
+  expect([refused.status, Number(refused.headers.get("retry-after")) > 3000]).toEqual([429, true]);
+  expect((await eventsOf()).length).toBe(19);
+  server.clock.ms += 3_600_000;
+  await signInAgain();
+  expect((await ask({ name: "web-9" })).status).toBe(202);
+  await approveOnly();
+  expect((await ask({ name: "web-9" })).status).toBe(201);
+});
+
+test("a machine that only waits is never limited", async () => {
+  const { ask } = await machine();
+  for (let at = 0; at < 30; at++) expect((await ask()).status).toBe(202);
+});

@@ -1,4 +1,4 @@
-// Two requests about roles at the same instant: whichever is first, nobody gets a right from a role that has ended, and an
+// Two requests about roles at the same instant: whichever is first, no right comes from a role that has ended, and an
 // organization keeps an owner.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";

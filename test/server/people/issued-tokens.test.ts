@@ -1,4 +1,4 @@
-// What happens to a user's registration and service tokens when the user leaves.
+// Registration and service tokens of a user after the user left.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";

@@ -47,7 +47,7 @@ const failureOf = (work: Promise<unknown>) =>
     (error: unknown) => error,
   );
 
-/** The admin invites the address of somebody else and accepts the link. */
+/** The admin invites the address of another person and accepts the link. */
 async function squat(email = "ceo@example.org"): Promise<{ id: number; member: number }> {
   const invited = await invite(email, admin);
   expect((await accept(invited, "the squatter's choice")).status).toBe(200);

@@ -6,7 +6,7 @@ import { resetFactors } from "../../../src/server/people/own-factors.ts";
 import { checkSecrets } from "../../../src/server/backup/key-rotation.ts";
 import { ownPage, postSession, browserWith, cookieIn } from "../../support/browser-session.ts";
 import { addApp, beginApp, type App } from "../../support/factors.ts";
-import { hashCheaply, makeAcme, pair } from "../../support/people.ts";
+import { makeAcme, pair } from "../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";
 
 const email = "owner@example.org";
@@ -17,7 +17,6 @@ let owner: string;
 beforeEach(async () => {
   server = await makeTestServer({ accessLifetimeS: 86_400 });
   ({ owner } = await makeAcme(server));
-  await hashCheaply(server);
 });
 afterEach(async () => {
   await server[Symbol.asyncDispose]();
@@ -130,7 +129,7 @@ describe("wrong codes", () => {
     expect(codeOf(await signIn(app.code(), "203.0.113.1"))).toEqual(ok);
   });
 
-  test("a recovery code is taken however many were wrong, once, so that who knows the password keeps nobody out", async () => {
+  test("a recovery code works once, after any number of wrong codes: a thief of the password cannot lock the user out", async () => {
     const { recoveryCodes } = await addApp(server, owner);
     const [first, second] = recoveryCodes;
     for (let at = 0; at < 20; at++) await signIn("000000", `198.51.100.${at}`);
@@ -144,6 +143,15 @@ describe("wrong codes", () => {
     await addApp(server, owner);
     const answers = await Promise.all(Array.from({ length: 12 }, () => signIn("000000")));
     expect(answers.filter(({ status }) => status === 401).length).toBe(5);
+  });
+
+  test("before the wall clock was set back by a day, they keep nobody out for a day", async () => {
+    const app = await addApp(server, owner);
+    server.clock.steppedMs = 1440 * minute;
+    for (let at = 0; at < 5; at++) await signIn("000000");
+    server.clock.steppedMs = 0;
+    server.clock.ms += 11 * minute;
+    expect(codeOf(await signIn(app.code()))).toEqual(ok);
   });
 
   test("are recorded as failed sign-ins", async () => {
@@ -166,6 +174,23 @@ describe("adding and removing", () => {
     expect(codeOf(await send(app.code()))).toEqual(ok);
     expect(codeOf(await send(app.code(1)))).toEqual([404, "not_found"]);
     expect(codeOf(await signIn())).toEqual([401, "second_factor_required"]);
+  });
+
+  test("the first code cannot be guessed: after five wrong ones of a sign-in, the right one is refused", async () => {
+    const app = await beginApp(server, owner);
+    const thief = pair(await signIn()).access;
+    const send = (token: string, otp: string) =>
+      server.send("POST", "/api/user/totp/confirm/", { token, body: { otp } });
+    for (let at = 0; at < 5; at++) expect(codeOf(await send(thief, "000000"))).toEqual([401, "invalid_code"]);
+    expect(codeOf(await send(thief, app.code()))).toEqual([429, "throttled"]);
+    expect(codeOf(await send(owner, app.code()))).toEqual(ok);
+  });
+
+  test("a secret waits an hour for its first code", async () => {
+    const app = await beginApp(server, owner);
+    server.clock.ms += 60 * minute;
+    const late = { token: owner, body: { otp: app.code() } };
+    expect(codeOf(await server.send("POST", "/api/user/totp/confirm/", late))).toEqual([404, "not_found"]);
   });
 
   test("a new app replaces the former one with its first code; recovery codes stay", async () => {
@@ -211,7 +236,6 @@ describe("a required second factor", () => {
   test("an organization is closed to members without one, who are told how to add it", async () => {
     const token = await server.person("ada@example.org");
     await server.join(await orgOf("acme"), "ada@example.org", "member");
-    await hashCheaply(server);
     const read = (by: string) => server.send("GET", "/api/org/acme/nodes/", { token: by });
     await server.db.write((tx) => tx.run("UPDATE organizations SET second_factor = 1"));
     const refused = await read(token);
@@ -235,7 +259,6 @@ describe("a required second factor", () => {
 
   test("staff can require it of themselves", async () => {
     const token = await server.person("staff@example.org", { isStaff: true });
-    await hashCheaply(server);
     const patch = (body: object) => server.send("PATCH", "/api/sign_in/", { token, body });
     expect(codeOf(await patch({ staff_second_factor: true }))).toEqual(ok);
     const read = (path: string) => server.send("GET", path, { token });
@@ -249,6 +272,15 @@ describe("a required second factor", () => {
 });
 
 describe("a fresh proof", () => {
+  test("from before the wall clock was set back does not count for longer", async () => {
+    await addApp(server, owner);
+    const create = (name: string) =>
+      server.send("POST", "/api/org/acme/service_tokens/", { token: owner, body: { name, role: "admin" } });
+    expect((await create("one")).status).toBe(201);
+    server.clock.steppedMs = -60 * minute;
+    expect(codeOf(await create("two"))).toEqual([403, "step_up_required"]);
+  });
+
   const changes: [string, string, object | undefined][] = [
     ["POST", "ca/rotate/", {}],
     ["POST", "firewall_rules/", { peer: { any: true }, target: { any: true } }],

@@ -174,7 +174,7 @@ test("a changed archive, a changed event and a forged cut are found", async () =
   }
   writeFileSync(path, good);
   expect(() => verifyArchive(path, "00".repeat(32))).toThrow("not the key of this control plane");
-  // Somebody with the database, but without the secret key, cannot shorten the chain.
+  // The database without the secret key is not enough to shorten the chain.
   expect((await chainOf())?.brokenAt).toBe(null);
   const { events } = await listEvents(server.db, org.id, { after: 0, limit: 100 });
   const [cut, first, second] = events;

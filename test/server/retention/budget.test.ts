@@ -8,11 +8,13 @@ import { verifyChains } from "../../../src/server/audit/read.ts";
 import { operator, record } from "../../../src/server/audit/record.ts";
 import { defaultRetention } from "../../../src/server/options.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { storedEventBytes } from "../../../src/server/retention/budget.ts";
+import { makeBudget, storedEventBytes } from "../../../src/server/retention/budget.ts";
+import type { Database } from "../../../src/server/store/database.ts";
 import { queryNumber } from "../../../src/server/store/table.ts";
 import { makeKeys, registerNode, registrationToken, sendRegistration } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
+import { failureOf } from "../store/cases.ts";
 
 let server: TestServer;
 let org: Organization;
@@ -234,4 +236,25 @@ test("every request that changes an organization is refused at the maximum, or n
   );
   const free = changing.filter(({ grows }) => grows !== true).map(({ name }) => name);
   expect(free.toSorted()).toEqual(Object.keys(allowed));
+});
+
+test("an organization that was measured at the start is not measured by its first write", async () => {
+  const measured: string[] = [];
+  const noting: Database = {
+    ...server.db,
+    get: (sql, params) => {
+      if (sql.includes("FROM webhooks WHERE org_id")) measured.push(sql);
+      return server.db.get(sql, params);
+    },
+  };
+  const budget = makeBudget({ ...server.app.services, db: noting });
+  const admitted = () => budget.require(org, {}, () => true);
+  // The first write may come while the measurement runs: it waits for it.
+  await Promise.all([budget.prepare(new AbortController().signal), admitted()]);
+  expect(measured.length).toBe(1);
+  await admitted();
+  expect(measured.length).toBe(1);
+  await fill(1_100_000);
+  expect(await failureOf(admitted())).toMatchObject({ code: "organization_full" });
+  expect(measured.length).toBe(2);
 });

@@ -2,8 +2,16 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test
 import { AppError } from "../../../src/errors.ts";
 import type { Database } from "../../../src/server/store/database.ts";
 import { openPostgres } from "../../../src/server/store/postgres.ts";
+import { queryNumber } from "../../../src/server/store/table.ts";
 import { createDatabase, describePostgres, startPostgres, type Postgres } from "../../support/postgres.ts";
 import { failureOf, keys, put, storeCases } from "./cases.ts";
+
+/** The sessions that are in a transaction and wait for us. */
+function waiting(database: Database): Promise<number> {
+  const sql = `SELECT count(*) AS n FROM pg_stat_activity
+    WHERE datname = current_database() AND state = 'idle in transaction'`;
+  return queryNumber(database, sql);
+}
 
 describePostgres("openPostgres()", () => {
   let cluster: Postgres;
@@ -104,6 +112,25 @@ describePostgres("openPostgres()", () => {
     await database.close();
     opened.delete(database);
   }, 120_000);
+
+  test("writes use a session that was used before; writes at the same time use others", async () => {
+    const database = await open();
+    const session = (org: number, meanwhile: Promise<void> = Promise.resolve()) =>
+      database.writeFor({ org }, async (tx) => {
+        const row = await tx.get("SELECT pg_backend_pid() AS pid");
+        await meanwhile;
+        return row?.["pid"];
+      });
+    const alone: unknown[] = [];
+    for (let org = 1; org <= 10; org++) alone.push(await session(org));
+    expect(new Set(alone).size).toBe(1);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const together = Array.from({ length: 8 }, (_, at) => session(at, promise));
+    while ((await waiting(database)) < together.length) await Bun.sleep(5);
+    resolve();
+    expect(new Set(await Promise.all(together)).size).toBe(8);
+    expect(await session(1)).toBeOneOf(await Promise.all(together));
+  }, 60_000);
 
   test("whole numbers are compared as int8 and use the index", async () => {
     const database = await open();

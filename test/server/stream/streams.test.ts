@@ -60,7 +60,7 @@ test("a caller with too many loses the oldest, also when several come at once", 
   streams.close();
 });
 
-test("a full server ends streams of the organization with the most, and refuses nobody", async () => {
+test("a full server ends streams of the organization with the most, and refuses no new one", async () => {
   const acme = await server.organization("acme");
   const crowd = await server.organization("crowd", "10.78.0.0/16");
   const streams = makeLimited(10, 5);

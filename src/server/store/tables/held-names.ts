@@ -1,4 +1,4 @@
-// Names that nodes gave up and that nobody else may take yet.
+// Names that nodes gave up, reserved against others for a while.
 
 import { integer, integerOrNull, table, text } from "../table.ts";
 

@@ -40,6 +40,8 @@ export async function rememberNetwork(
   const newest = "ON CONFLICT (user_id, network) DO UPDATE SET seen_at = excluded.seen_at";
   await knownNetworks.upsert(tx, { userId, network, seenAt: now }, newest);
   await tx.run("DELETE FROM known_networks WHERE seen_at < $1", [now - knownForMs]);
+  // After a wall clock that was set back: no network is known for longer, or kept before newer ones.
+  await tx.run("UPDATE known_networks SET seen_at = $2 WHERE user_id = $1 AND seen_at > $2", [userId, now]);
   await tx.run(
     `DELETE FROM known_networks WHERE user_id = $1 AND network NOT IN (
        SELECT network FROM known_networks WHERE user_id = $1 ORDER BY seen_at DESC, network LIMIT ${maxOfUser})`,

@@ -1,0 +1,157 @@
+// The pages before anybody is signed in: those that links with a secret open (the first user, an invitation, a new
+// password), and the sign-in of the API's documentation. Browsers do not send the fragment, so no log has the secret.
+
+import type { VNode } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { send } from "../api.ts";
+import { html } from "../html.ts";
+import { pathOf, root } from "../router.ts";
+import { FormFailure, Text, useAction } from "../ui/form.ts";
+
+type Credentials = { secret: string; email: string; password: string; otp: string };
+type LinkPage = {
+  title: string;
+  text: string;
+  action: string;
+  fields: readonly (keyof typeof controls)[];
+  /** Without its secret, a link was not copied whole. */
+  needsSecret?: boolean;
+  send(typed: Credentials): Promise<VNode>;
+};
+
+const controls = {
+  email: ["E-mail", { type: "email", autocomplete: "username", required: true }],
+  password: ["Password", { type: "password", autocomplete: "current-password", required: true }],
+  newPassword: [
+    "Password",
+    { type: "password", autocomplete: "new-password", minlength: 8, maxlength: 1024, required: true },
+  ],
+  otp: ["Code of your second factor, if you have one", { autocomplete: "one-time-code", maxlength: 64 }],
+} as const;
+
+const toConsole = (path: string, words: string) =>
+  html`<p><a class="button primary" href=${path}>${words}</a></p>`;
+
+const setup: LinkPage = {
+  title: "First user",
+  text: "This control plane has no user yet. Yours will be staff: it makes organizations and names their owners.",
+  action: "Create the user",
+  fields: ["email", "newPassword"],
+  needsSecret: true,
+  async send({ secret, email, password }) {
+    const made = await send<{ email: string }>("POST", "/api/setup/", { secret, email, password });
+    return html`<h1>Welcome, <bdi>${made.email}</bdi></h1>
+      <p>Sign in with the password that you chose. The first organization is made there.</p>
+      ${toConsole(root, "Open the console")}`;
+  },
+};
+
+const join: LinkPage = {
+  title: "You are invited",
+  text: "Choose a password. If you are a user of this control plane already, enter your present password.",
+  action: "Join",
+  fields: ["newPassword"],
+  needsSecret: true,
+  async send({ secret, password }) {
+    type Joined = { email: string; org_slug: string };
+    const { email, org_slug } = await send<Joined>("POST", "/api/join/", { secret, password });
+    return html`<h1>Welcome to <bdi>${org_slug}</bdi>, <bdi>${email}</bdi></h1>
+      <p>You can sign in with this address and your password.</p>
+      ${toConsole(pathOf(org_slug), "Open the console")}`;
+  },
+};
+
+const reset: LinkPage = {
+  title: "Choose a new password",
+  text: "It ends all sessions of your user. Second factors stay.",
+  action: "Set the password",
+  fields: ["newPassword"],
+  needsSecret: true,
+  async send({ secret, password }) {
+    await send("POST", "/api/password_reset/confirm/", { secret, password });
+    return html`<h1>The new password is set</h1>
+      <p>All sessions have ended. Sign in again where you need it.</p>
+      ${toConsole(root, "Sign in")}`;
+  },
+};
+
+const forgotten: LinkPage = {
+  title: "Forgot your password?",
+  text: "You get a link by e-mail, with which you choose a new one.",
+  action: "Send the link",
+  fields: ["email"],
+  async send({ email }) {
+    await send("POST", "/api/password_reset/", { email });
+    return html`<h1>Look into your mailbox</h1>
+      <p>If <bdi>${email}</bdi> belongs to a user, a link is on its way. It works once.</p>
+      <p><a href=${root}>Back to the sign-in</a></p>`;
+  },
+};
+
+const documentation: LinkPage = {
+  title: "Sign in",
+  text: "Only staff may read the documentation of this control plane.",
+  action: "Sign in",
+  fields: ["email", "password", "otp"],
+  async send({ email, password, otp }) {
+    await send("POST", "/api/docs/sign_in/", { email, password, ...(otp === "" ? {} : { otp }) });
+    location.reload();
+    return html`<h1>Signed in</h1>`;
+  },
+};
+
+function pageOf(secret: string): LinkPage {
+  switch (location.pathname) {
+    case "/setup/":
+      return setup;
+    case "/join/":
+      return join;
+    case "/reset/":
+      return secret === "" ? forgotten : reset;
+    default:
+      return documentation;
+  }
+}
+
+export function Links() {
+  const [secret] = useState(location.hash.slice(1));
+  const page = pageOf(secret);
+  const [done, finish] = useState<VNode | undefined>(undefined);
+  const [typed, type] = useState({ email: "", password: "", otp: "" });
+  const { error, isRunning, submit } = useAction(async () => {
+    finish(await page.send({ ...typed, secret }));
+    // The link works once.
+    if (page.needsSecret === true) history.replaceState(null, "", location.pathname);
+  });
+  useEffect(() => {
+    document.title = page.title;
+    document.querySelector<HTMLInputElement>("input")?.focus();
+  }, [page]);
+  if (done !== undefined) return html`<main class="sign-in">${done}</main>`;
+  if (page.needsSecret === true && secret === "")
+    return html`<main class="sign-in">
+      <h1>${page.title}</h1>
+      <p>The link is not whole: the part behind # is missing, or it was used already. Copy it whole.</p>
+      <p><a href=${root}>To the sign-in</a></p>
+    </main>`;
+  return html`<main class="sign-in">
+    <h1>${page.title}</h1>
+    <p>${page.text}</p>
+    <form onSubmit=${submit}>
+      ${page.fields.map((field) => {
+        const key = field === "newPassword" ? "password" : field;
+        const [label, control] = controls[field];
+        return html`<${Text}
+          key=${key}
+          label=${label}
+          errors=${error?.fields[key]}
+          value=${typed[key]}
+          set=${(text: string) => type({ ...typed, [key]: text })}
+          control=${{ ...control, id: key, name: key }}
+        />`;
+      })}
+      <${FormFailure} error=${error} shown=${["email", "password", "otp"]} />
+      <button class="primary" disabled=${isRunning}>${page.action}</button>
+    </form>
+  </main>`;
+}

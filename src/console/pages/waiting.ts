@@ -1,0 +1,162 @@
+// Machines that wait for an administrator's approval: what each asks for, and the two answers.
+
+import { useState } from "preact/hooks";
+import { org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { mayAdminister, slug } from "../me.ts";
+import { refresh, useList, useResource } from "../resource.ts";
+import { pathOf } from "../router.ts";
+import { Choice, FormFailure, useAction } from "../ui/form.ts";
+import { Confirm, Empty, Failure, FromTerminal, Loading, When } from "../ui/parts.ts";
+import { registrationsPath, type Registration } from "../registrations.ts";
+
+type Answer = { verb: "approve" | "refuse"; machine: Registration };
+
+export function Waiting() {
+  const own = slug.value ?? "";
+  if (!mayAdminister.value)
+    return html`<h1>Machines that wait</h1>
+      <${Empty} text="Administrators of the organization approve machines." />`;
+  return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
+    <h1>Machines that wait</h1>
+    <${List} />
+    <h2>Who waits</h2>
+    <${Rule} />`;
+}
+
+function List() {
+  const own = slug.value ?? "";
+  const { data: machines, error } = useList<Registration>(registrationsPath(own));
+  const [answer, give] = useState<Answer | undefined>(undefined);
+  if (machines === undefined)
+    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+  return html`${
+      machines.length === 0
+        ? html`<${Empty} text="No machine waits for approval." />`
+        : html`<p>
+              Compare the key with the one that the machine shows. A machine that asks for anything else waits
+              again.
+            </p>
+            ${machines.map((machine) => html`<${One} key=${machine.id} machine=${machine} give=${give} />`)}`
+    }
+    <${FromTerminal}
+      command=${`agent admin registration list ${own}`}
+      call=${`GET ${registrationsPath(own)}`}
+    />
+    ${answer === undefined ? null : html`<${Confirmed} ...${answer} close=${() => give(undefined)} />`}`;
+}
+
+/** What the machine itself shows of its key. */
+const keyOf = ({ key_sha256 }: Registration) => key_sha256.slice(0, 16);
+
+function One({ machine, give }: { machine: Registration; give(answer: Answer): void }) {
+  const own = slug.value ?? "";
+  const { data: members } = useList<{ user_id: number | null; email: string }>(
+    org(own, "members/?page_size=1000"),
+  );
+  const owner = members?.find(({ user_id }) => user_id === machine.owner_id)?.email;
+  const roles = [machine.is_lighthouse ? "lighthouse" : "", machine.is_relay ? "relay" : ""];
+  const facts: readonly (readonly [string, unknown])[] = [
+    ["Key", html`<code>${keyOf(machine)}</code>`],
+    ["Groups", machine.groups.join(", ") || "none"],
+    ["Roles", roles.filter((role) => role !== "").join(", ") || "none"],
+    ["Owner", machine.owner_id === null ? "the organization" : (owner ?? `user ${machine.owner_id}`)],
+    ["Seen from", machine.seen_from],
+    ["System", [machine.platform, machine.version].filter((each) => each !== null).join(", ") || "unknown"],
+    ["Asked", html`<${When} at=${machine.created_at} />`],
+    ["Ends", html`<${When} at=${machine.expires_at} />`],
+  ];
+  const buttons = (["approve", "refuse"] as const).map(
+    (verb) =>
+      html`<button
+        type="button"
+        key=${verb}
+        class=${verb === "approve" ? "primary" : "danger"}
+        onClick=${() => give({ verb, machine })}
+      >
+        ${verb === "approve" ? "Approve" : "Refuse"}<span class="unseen"> ${machine.name}</span>
+      </button>`,
+  );
+  return html`<section class="notice">
+    <h2><bdi>${machine.name}</bdi></h2>
+    <dl class="facts">
+      ${facts.map(
+        ([title, value]) =>
+          html`<div key=${title}>
+            <dt>${title}</dt>
+            <dd><bdi>${value}</bdi></dd>
+          </div>`,
+      )}
+    </dl>
+    <div class="actions">${buttons}</div>
+  </section>`;
+}
+
+function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
+  const own = slug.value ?? "";
+  const path = org(own, `registrations/${machine.id}/${verb}/`);
+  const isApproval = verb === "approve";
+  const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
+  return html`<${Confirm}
+    title=${`${action}?`}
+    action=${action}
+    isDanger=${!isApproval}
+    effect=${html`<p>
+        ${
+          isApproval
+            ? html`It joins within seconds, with key <code>${keyOf(machine)}</code>. It can be revoked
+                afterwards.`
+            : "It is told so, and the use of its token is free again."
+        }
+      </p>
+      <${FromTerminal}
+        command=${`agent admin registration ${verb} ${own} ${machine.id}`}
+        call=${`POST ${path}`}
+      />`}
+    run=${async () => {
+      await send("POST", path);
+      await refresh(org(own, ""));
+    }}
+    close=${close}
+  />`;
+}
+
+const rules = [
+  ["none", "No machine: a valid key is enough"],
+  ["unapproved", "Machines whose token is not marked as approved"],
+  ["all", "Every new machine"],
+] as const;
+
+/** The setting of the organization. */
+function Rule() {
+  const own = slug.value ?? "";
+  const { data, error } = useResource<{ node_approval: string }>(org(own, ""));
+  const [chosen, choose] = useState<string | undefined>(undefined);
+  const wanted = chosen ?? data?.node_approval ?? "none";
+  const change = { node_approval: wanted };
+  const saving = useAction(async () => {
+    await send("PATCH", org(own, ""), change);
+    await refresh(org(own, ""));
+    choose(undefined);
+  });
+  if (data === undefined)
+    return error === undefined ? html`<${Loading} rows=${2} />` : html`<${Failure} error=${error} />`;
+  return html`<form class="narrow" onSubmit=${saving.submit}>
+    <${Choice}
+      label="These wait for approval"
+      help="Nodes that are registered already need none when they register again."
+      errors=${saving.error?.fields["node_approval"]}
+      value=${wanted}
+      set=${choose}
+      choices=${rules}
+    />
+    <${FormFailure} error=${saving.error} shown=${["node_approval"]} />
+    <div class="actions">
+      <button class="primary" disabled=${saving.isRunning || wanted === data.node_approval}>Save</button>
+    </div>
+    <${FromTerminal}
+      command=${`agent admin org update ${own} --approval ${wanted}`}
+      call=${`PATCH ${org(own, "")} ${JSON.stringify(change)}`}
+    />
+  </form>`;
+}

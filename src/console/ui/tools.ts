@@ -1,0 +1,56 @@
+// The tools above a list: a search, whose words are in the address, and an export of what is shown.
+
+import { html } from "../html.ts";
+import { query, setQuery } from "../router.ts";
+import { valueOf } from "./parts.ts";
+import type { Column } from "./rows.ts";
+
+/** `name`: of the words in the query. */
+export function Search({ label, name = "search" }: { label: string; name?: string }) {
+  return html`<input
+    type="search"
+    aria-label=${label}
+    placeholder="Search"
+    value=${query.value.get(name) ?? ""}
+    onInput=${(event: Event) => setQuery({ [name]: valueOf(event) })}
+  />`;
+}
+
+/** Whether a text has every word that the user searches. */
+export function searched(name = "search"): (text: string) => boolean {
+  const words = (query.value.get(name) ?? "").toLowerCase().split(/\s+/);
+  return (text) => {
+    const lower = text.toLowerCase();
+    return words.every((word) => lower.includes(word));
+  };
+}
+
+type CsvColumn<T> = Pick<Column<T>, "title" | "text">;
+
+type ExportProps<T> = { file: string; items: readonly T[]; columns: readonly CsvColumn<T>[] };
+
+export function Export<T>({ file, items, columns }: ExportProps<T>) {
+  return html`<button type="button" onClick=${() => download(file, toCsv(items, columns), "text/csv")}>
+    Export CSV
+  </button>`;
+}
+
+/** RFC 4180. A spreadsheet takes a cell that begins with = + - @ for a formula: a quote before it makes it a text. */
+function toCsv<T>(items: readonly T[], columns: readonly CsvColumn<T>[]): string {
+  const cell = (text: string) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
+  const lines = [
+    columns.map(({ title }) => title),
+    ...items.map((item) => columns.map(({ text }) => text(item))),
+  ];
+  return lines.map((line) => `${line.map(cell).join(",")}\r\n`).join("");
+}
+
+/** Offers a file to the user. */
+export function download(name: string, text: string, type: string): void {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(url);
+}

@@ -1,0 +1,23 @@
+// Peers that a user asked for: they are probed for a minute.
+
+const most = 200;
+const forMs = 60_000;
+
+export class NamedPeers {
+  /** By address: when it was named, monotonic ms. */
+  readonly #at = new Map<string, number>();
+
+  /** The latest are kept. */
+  add(addresses: readonly string[], now: number): void {
+    for (const address of addresses.slice(0, most)) {
+      this.#at.delete(address);
+      this.#at.set(address, now);
+    }
+    for (const address of this.addresses(now).slice(0, -most)) this.#at.delete(address);
+  }
+
+  addresses(now: number): string[] {
+    for (const [address, at] of this.#at) if (now - at > forMs) this.#at.delete(address);
+    return [...this.#at.keys()];
+  }
+}

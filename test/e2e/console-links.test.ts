@@ -1,0 +1,175 @@
+// The first day, in a real browser: the first user, the first organization, an invitation, a forgotten password.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { join } from "node:path";
+import type { Page } from "playwright-core";
+import { agentJson, buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
+import {
+  overflowOf,
+  signIn,
+  startConsoleBrowser,
+  violationsIn,
+  type ConsoleBrowser,
+} from "../support/console.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+buildAgent();
+const password = "correct horse battery";
+const [first, guest] = ["first@example.org", "guest@example.org"];
+const limitMs = 120_000;
+
+describe("links in the console", () => {
+  const directory = temporaryDirectory();
+  const data = join(directory.path, "data");
+  let plane: ControlPlane;
+  let browser: ConsoleBrowser;
+  let page: Page;
+
+  const button = (name: string) => page.getByRole("button", { name, exact: true });
+  const heading = (name: string) => page.getByRole("heading", { level: 1, name }).waitFor();
+
+  beforeAll(async () => {
+    plane = await startControlPlane(data);
+    browser = await startConsoleBrowser();
+    ({ page } = await browser.open());
+  }, limitMs);
+  afterAll(async () => {
+    await browser[Symbol.asyncDispose]();
+    await plane.stop();
+    directory[Symbol.dispose]();
+  });
+
+  test(
+    "the link of a new server makes the first user, who signs in, and works once",
+    async () => {
+      const link = /http:\/\/\S+\/setup\/#\S+/.exec(plane.log())?.[0] ?? "";
+      await page.goto(link);
+      await page.getByLabel("E-mail").fill(first);
+      await page.getByLabel("Password").fill("a longer password");
+      await button("Create the user").click();
+      await heading(`Welcome, ${first}`);
+      expect(page.url()).toBe(`${plane.url}/setup/`);
+      await page.getByRole("link", { name: "Open the console" }).click();
+      await signIn(page, first, "a longer password");
+      await page.getByRole("link", { name: first }).waitFor();
+      await page.getByText("There is no organization yet").waitFor();
+      await page.goto(link);
+      await page.getByLabel("E-mail").fill("second@example.org");
+      await page.getByLabel("Password").fill(password);
+      await button("Create the user").click();
+      await page.getByRole("alert").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "staff create an organization and a user, disable and enable the user, and see the servers",
+    async () => {
+      await page.goto(`${plane.url}/console/-/organizations/`);
+      await button("Create an organization").click();
+      await page.getByLabel("Slug").fill("acme");
+      await page.getByLabel("Network").fill("10.77.0.1/16");
+      await button("Create the organization").click();
+      await page.getByRole("dialog").getByRole("alert").waitFor();
+      await page.getByLabel("Network").fill("10.77.0.0/16");
+      await button("Create the organization").click();
+      await heading("Overview");
+      expect(page.url()).toBe(`${plane.url}/console/acme/`);
+      await page.getByRole("link", { name: "Users" }).click();
+      await button("Create a user").click();
+      await page.getByLabel("E-mail").fill("ada@example.org");
+      await page.getByLabel("Password").fill(password);
+      await button("Create the user").click();
+      const row = page.getByRole("row").filter({ hasText: "ada@example.org" });
+      for (const [verb, state] of [
+        ["Disable", "disabled"],
+        ["Enable", "active"],
+      ] as const) {
+        await button(`${verb} ada@example.org`).click();
+        await page
+          .getByRole("dialog")
+          .getByRole("button", { name: `${verb} ada@example.org` })
+          .click();
+        await row.getByText(state).waitFor();
+      }
+      await page.getByRole("link", { name: "Servers" }).click();
+      await page.getByText("SQLite").waitFor();
+      for (const path of ["organizations/", "users/", "servers/"]) {
+        await page.goto(`${plane.url}/console/-/${path}`);
+        await page.getByRole("heading", { level: 1 }).waitFor();
+        expect([path, await violationsIn(page), await overflowOf(page)]).toEqual([path, [], 0]);
+      }
+    },
+    limitMs,
+  );
+
+  test(
+    "an invitation is accepted, after a password that is too short was told beside its field",
+    async () => {
+      const invite = ["admin", "member", "create", "acme", guest, "--role", "admin", "--data-dir", data];
+      const { link } = (await agentJson(invite)) as { link: string };
+      const { page: other, context } = await browser.open();
+      await other.goto(`${plane.url}/join/${new URL(link).hash}`);
+      const chosen = other.getByLabel("Password");
+      await chosen.fill("short");
+      await other.evaluate(`document.querySelector("#password").removeAttribute("minlength")`);
+      await other.getByRole("button", { name: "Join" }).click();
+      await other.getByRole("alert").filter({ hasText: "8" }).waitFor();
+      await chosen.fill(password);
+      await other.getByRole("button", { name: "Join" }).click();
+      await other.getByRole("link", { name: "Open the console" }).click();
+      await signIn(other, guest, password);
+      await other.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
+      await context.close();
+    },
+    limitMs,
+  );
+
+  test(
+    "a forgotten password and a used link are answered in the server's words",
+    async () => {
+      await page.goto(`${plane.url}/reset/`);
+      await page.getByLabel("E-mail").fill(guest);
+      await button("Send the link").click();
+      await page.getByRole("alert").filter({ hasText: "e-mail" }).waitFor();
+      await page.goto(`${plane.url}/join/`);
+      await page.getByText("The link is not whole").waitFor();
+      await page.goto(`${plane.url}/reset/#used`);
+      await page.reload();
+      await page.getByLabel("Password").fill(password);
+      await button("Set the password").click();
+      await page.getByRole("alert").waitFor();
+    },
+    limitMs,
+  );
+
+  test.each(["light", "dark"] as const)(
+    "every page is accessible, and fits on a phone, %s",
+    async (colorScheme) => {
+      const { page: phone, context } = await browser.open({
+        viewport: { width: 360, height: 740 },
+        colorScheme,
+      });
+      for (const path of [
+        "/setup/#x",
+        "/join/#x",
+        "/reset/#x",
+        "/reset/",
+        "/join/",
+        "/api/docs/",
+        "/console/",
+      ]) {
+        await phone.goto("about:blank");
+        await phone.goto(plane.url + path);
+        await phone.getByRole("heading", { level: 1 }).waitFor();
+        expect([path, await violationsIn(phone), await overflowOf(phone)]).toEqual([path, [], 0]);
+      }
+      await context.close();
+    },
+    limitMs,
+  );
+
+  test("no page complained", () => {
+    browser.expectQuiet();
+  });
+});
