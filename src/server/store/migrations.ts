@@ -164,6 +164,7 @@ const steps: readonly (readonly string[])[] = [
   ],
   [...sentConfigs.create, ...sentFiles.create],
   [...deviceRequests.create],
+  [organizations.add("deviceCodes")],
 ];
 
 /**
