@@ -69,6 +69,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
     homes: /^server\/oidc\/configuration\.ts$/,
     reason: "loaded with the first sign-in by a provider",
   },
+  "dns-packet": { homes: /^node\/names\//, reason: "the wire format of DNS is spoken by the resolver alone" },
   nodemailer: { homes: /^server\/people\/mail\.ts$/, reason: "loaded with the first e-mail" },
   "@peculiar/x509": { homes: /^pki\/x509\.ts$/, reason: "needs reflect-metadata before it, and costs 14 ms" },
   "reflect-metadata": { homes: /^pki\/x509\.ts$/, reason: "for @peculiar/x509 alone" },
@@ -87,6 +88,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "preact/hooks": { homes: /^console\//, reason: "pages for browsers" },
   "@preact/signals": { homes: /^console\//, reason: "pages for browsers" },
   htm: { homes: /^console\//, reason: "pages for browsers" },
+  "d3-force": { homes: /^console\/map\/layout\.ts$/, reason: "the map of the console" },
   uqr: { homes: /^console\/ui\/qr\.ts$/, reason: "QR codes of the console" },
   yaml: {
     homes: /^server\/policy/,

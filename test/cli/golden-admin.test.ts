@@ -149,6 +149,7 @@ async function noteNodes(): Promise<void> {
   await note("webhook list acme");
   await note("webhook update acme 1 --event *");
   await note("webhook deliveries acme 1");
+  await note("webhook send-again acme 1 1");
   await note("webhook delete acme 1");
   await note("node create acme short");
   await note("node delete acme short");

@@ -305,6 +305,10 @@ export const adminCommands: CommandTable = {
     { description: "List the deliveries of a webhook and their results" },
     async () => (await webhook()).deliveries,
   ),
+  "admin webhook send-again": lazyCommand(
+    { description: "Send a delivery of a webhook once more" },
+    async () => (await webhook()).sendAgain,
+  ),
   "admin diff": lazyCommand(
     { description: "Show what a node's next configuration changes" },
     async () => (await import("./diff.ts")).command,
