@@ -65,6 +65,10 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
     homes: /^server\/people\/passkeys\.ts$/,
     reason: "loaded with the first passkey",
   },
+  oauth4webapi: {
+    homes: /^server\/oidc\/configuration\.ts$/,
+    reason: "loaded with the first sign-in by a provider",
+  },
   "dns-packet": { homes: /^node\/names\//, reason: "the wire format of DNS is spoken by the resolver alone" },
   nodemailer: { homes: /^server\/people\/mail\.ts$/, reason: "loaded with the first e-mail" },
   "@peculiar/x509": { homes: /^pki\/x509\.ts$/, reason: "needs reflect-metadata before it, and costs 14 ms" },
@@ -84,6 +88,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "preact/hooks": { homes: /^console\//, reason: "pages for browsers" },
   "@preact/signals": { homes: /^console\//, reason: "pages for browsers" },
   htm: { homes: /^console\//, reason: "pages for browsers" },
+  "d3-force": { homes: /^console\/map\/layout\.ts$/, reason: "the map of the console" },
   uqr: { homes: /^console\/ui\/qr\.ts$/, reason: "QR codes of the console" },
   yaml: {
     homes: /^server\/policy/,
@@ -170,6 +175,7 @@ describe("floors", () => {
       { name: "rollout", holds: "what goes through a fleet step by step" },
       { name: "webhooks", holds: "endpoints and deliveries" },
       { name: "offboarding", holds: "what ends when a user leaves, is demoted, or a token is revoked" },
+      { name: "oidc", holds: "sign-in by providers of identities, and what their groups give" },
       { name: "stream", holds: "events for consoles, as they happen" },
       { name: "metrics", holds: "what Prometheus reads" },
       { name: "backup", holds: "backup, restore, rotation of the secret key" },

@@ -7,6 +7,7 @@ import * as v from "valibot";
 import { adminCommands } from "../../src/cli/admin/admin.ts";
 import { runAdmin } from "../support/admin.ts";
 import { documentOf, expectGolden } from "../support/golden.ts";
+import { startHostileProvider } from "../support/hostile-provider.ts";
 import { serveHere } from "../support/in-process.ts";
 import { makeKeys } from "../support/nodes.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -148,6 +149,7 @@ async function noteNodes(): Promise<void> {
   await note("webhook list acme");
   await note("webhook update acme 1 --event *");
   await note("webhook deliveries acme 1");
+  await note("webhook send-again acme 1 1");
   await note("webhook delete acme 1");
   await note("node create acme short");
   await note("node delete acme short");
@@ -162,6 +164,11 @@ async function noteSignIn(): Promise<void> {
   await note("factor add --code 123456");
   await note("factor remove");
   await note("factor codes");
+  await using provider = await startHostileProvider();
+  await note(`oidc create Company ${provider.issuer} --client-id agent --role vpn=acme:member`);
+  await note("oidc list");
+  await note("oidc update Company --users create --domain example.org");
+  await note("oidc delete Company");
   await note("factor staff required");
   await note("factor staff optional");
   await note("user reset-factors ada@example.org");

@@ -102,6 +102,8 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/administration.md: agent admin factor add": {
     not: "the code comes from an app; test/cli/admin-remote.test.ts runs both lines",
   },
+  "docs/administration.md: agent admin oidc create Company https://login.example.org --client-id agent --client-secret-file secret --users create --domain example.org --role net-admins=acme:admin":
+    { not: "there is no such provider; test/cli/admin-oidc.test.ts has a real one" },
   "docs/administration.md: agent logout": { on: "control" },
   "docs/machines.md: agent admin token create acme --ephemeral --uses 10000 --expires 30d --group ci": {
     on: "control",

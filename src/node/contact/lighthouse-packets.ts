@@ -21,11 +21,11 @@ export type LighthousePackets = {
 /** The pace while certificates change. */
 const everyMs = 500;
 /**
- * Pauses between the packets at rest, in ms: a node sends 12 MB a day in packets of 88 bytes. An engine leaves the tunnel
- * of a lighthouse that was killed only after it refused four packets, and handshakes with the next one. So they come five
- * together: the node is known again within 4 s, while the engines that look for it still try (5.5 s), and no packet is lost.
+ * The pace at rest: a node sends 11 MB a day in packets of 88 bytes. After a crash of its lighthouse one packet makes the
+ * engine leave the tunnel, and the next one makes it handshake: the node is known again within 1.4 s. An engine that looks
+ * for it asks the lighthouse at the beginning and after 1.5 s, then not before its next attempt, 5 s later.
  */
-const atRestMs = [20, 20, 20, 300, 2700];
+const everyAtRestMs = 700;
 /** A rotation removes the previous CA from the last lighthouse within this time after removing it here. */
 const unsettledMs = 180_000;
 /** The discard port (RFC 863). */
@@ -78,13 +78,11 @@ async function sendWhileNeeded(
     }
     const { targets } = plan;
     if (targets.length === 0 || (targets.length > 1 && plan.unsettledMs <= 0)) return;
-    const pauses = plan.unsettledMs > 0 ? [everyMs] : atRestMs;
-    for (const pauseMs of pauses) {
-      // Ignore failures: the engine is off, or a peer refuses the packet. The next one follows.
-      await Promise.allSettled(targets.map(({ from, to }) => system.sendDatagram(from, to, port)));
-      plan.unsettledMs -= pauseMs;
-      await system.sleep(pauseMs, signal);
-    }
+    // Ignore failures: the engine is off, or a peer refuses the packet. The next one follows.
+    await Promise.allSettled(targets.map(({ from, to }) => system.sendDatagram(from, to, port)));
+    const pauseMs = plan.unsettledMs > 0 ? everyMs : everyAtRestMs;
+    plan.unsettledMs -= pauseMs;
+    await system.sleep(pauseMs, signal);
   }
 }
 

@@ -21,6 +21,8 @@ const Profile = v.object({
   allow_plain_http: v.optional(v.boolean(), false),
   /** The user who signed in; null: a service token. */
   email: v.nullable(text(254)),
+  /** The user signed in with a browser, and so does again. */
+  by_browser: v.optional(v.boolean(), false),
 });
 export type Profile = v.InferOutput<typeof Profile>;
 const Profiles = v.object({
