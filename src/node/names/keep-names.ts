@@ -19,7 +19,7 @@ import { indexNames } from "./zones.ts";
 
 export const hostsFile = "/etc/hosts";
 /** An engine that starts again has a new interface, without settings. */
-const everyMs = 500;
+const everyMs = 250;
 const manyNames = 5000;
 /** After a failure, such as a full disk. */
 const pauseMs = 10_000;
