@@ -2,7 +2,15 @@
 // and /var. It may delete only files that a node creates.
 
 import { expect, test } from "bun:test";
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 import { asRoot } from "./support/engines.ts";
 import { temporaryDirectory } from "./support/temporary.ts";
@@ -32,6 +40,7 @@ const server =
 type Machine = Disposable & {
   put(below: string, ...names: string[]): void;
   link(path: string, target: string): void;
+  append(path: string, line: string): void;
   install(flags: string, around?: string, shell?: readonly string[]): { status: number; said: string };
   /** Every file and link below the places, and every directory that is empty, sorted. */
   files(): string[];
@@ -59,6 +68,9 @@ function makeMachine(): Machine {
     link(path, target) {
       mkdirSync(dirname(at(path)), { recursive: true });
       symlinkSync(target, at(path));
+    },
+    append(path, line) {
+      appendFileSync(at(path), line);
     },
     install(flags, around = '"$@"', shell = ["sh"]) {
       const mounts = places.map((place) => `mount --bind ${at(place)} /${place}`).join(" && ");
@@ -171,6 +183,32 @@ asRoot("install --uninstall", () => {
       "var/lib/overlay-agent/server/audit.log",
       "var/lib/overlay-agent/server/export/acme/ca.key",
     ]);
+  });
+
+  test("--purge-control-plane deletes the service that `agent setup` made, with its user; --purge alone keeps it", () => {
+    using machine = makeMachine();
+    putNode(machine);
+    const control = [
+      "etc/overlay-agent/control-plane.toml",
+      "etc/sysctl.d/60-overlay-agent-control.conf",
+      "etc/systemd/system/overlay-agent-control.service",
+      "var/lib/overlay-agent/server/control.db",
+      "var/lib/overlay-agent/server/secret.key",
+    ];
+    machine.put(".", ...control);
+    const wants = "etc/systemd/system/multi-user.target.wants/overlay-agent-control.service";
+    machine.link(wants, "/etc/systemd/system/overlay-agent-control.service");
+    const user = "overlay-agent-control:x:990:990::/var/lib/overlay-agent/server:/usr/sbin/nologin\n";
+    machine.append("etc/passwd", `root:x:0:0::/root:/bin/sh\n${user}`);
+    machine.append("etc/group", "root:x:0:\noverlay-agent-control:x:990:\n");
+    const kept = [...control, wants].sort();
+    const ours = () => machine.files().filter((path) => path.includes("overlay-agent"));
+    expect(machine.install("--uninstall --purge")).toMatchObject({ status: 0 });
+    expect(ours().sort()).toEqual(kept);
+    expect(machine.text("etc/passwd")).toContain("overlay-agent-control");
+    expect(machine.install("--uninstall --purge --purge-control-plane")).toMatchObject({ status: 0 });
+    expect(ours()).toEqual([]);
+    expect(machine.text("etc/passwd")).toBe("root:x:0:0::/root:/bin/sh\n");
   });
 
   test("a running control plane is not purged, and uninstalling warns about it", () => {

@@ -1,6 +1,8 @@
 import { describe, expect, test } from "bun:test";
 import * as fc from "fast-check";
+import ipaddr from "ipaddr.js";
 import {
+  addressFromBytes,
   addressOf,
   formatAddress,
   hostOf,
@@ -100,4 +102,29 @@ test("overlapping networks are found in both directions", () => {
   expect(networksOverlap(network("10.77.0.0/16"), network("10.0.0.0/8"))).toBe(true);
   expect(networksOverlap(network("10.77.0.0/16"), network("10.78.0.0/16"))).toBe(false);
   expect(networksOverlap(network("::/0"), network("10.78.0.0/16"))).toBe(false);
+});
+
+test("addresses in any spelling are read as the library reads them", () => {
+  const reference = (text: string) => {
+    if (ipaddr.IPv4.isValidFourPartDecimal(text))
+      return addressFromBytes(ipaddr.IPv4.parse(text).toByteArray());
+    if (!text.includes(":") || text.includes("%") || !ipaddr.IPv6.isValid(text)) return undefined;
+    const parsed = ipaddr.IPv6.parse(text);
+    return parsed.isIPv4MappedAddress() ? undefined : addressFromBytes(parsed.toByteArray());
+  };
+  const group = fc.oneof(
+    fc.stringMatching(/^[0-9a-f]{1,4}$/),
+    fc.constantFrom("", "0", "0000", "ffff", "12345", "g"),
+  );
+  const six = fc.array(group, { maxLength: 9 }).map((groups) => groups.join(":"));
+  const gap = fc.tuple(six, six).map(([head, tail]) => `${head}::${tail}`);
+  const part = fc.oneof(fc.nat(300).map(String), fc.constantFrom("", "00", "010", "1e1", "-1"));
+  const four = fc.array(part, { minLength: 3, maxLength: 5 }).map((parts) => parts.join("."));
+  fc.assert(
+    fc.property(fc.oneof(six, gap, four), (text) => {
+      expect(parseAddress(text)).toEqual(reference(text));
+    }),
+    { numRuns: 1000 },
+  );
+  expect(parseAddress("0000::ffff:102:304")).toBeUndefined();
 });

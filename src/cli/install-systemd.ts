@@ -14,7 +14,7 @@ export const command: Implementation = {
     `${brand.executable} install-systemd --dry-run`,
     `${brand.executable} install-systemd --uninstall`,
   ],
-  async run({ settings, system, values, output }) {
+  async run({ settings, system, values, output, log }) {
     const services = await import("../node/enroll/services.ts");
     const { isManagerHere, requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("systemd", system);
@@ -40,8 +40,8 @@ export const command: Implementation = {
     await applyChanges(changes, system);
     if (hadNames && !services.areNamesOn()) {
       // systemd does not clear them if it stops the unit between a crash and the restart.
-      const { clearNames, hostsFile } = await import("../node/names/keep-names.ts");
-      await clearNames({ path: hostsFile }, system);
+      const { clearNames } = await import("../node/names/keep-names.ts");
+      await clearNames(system, log);
     }
     reportFiles(steps, output);
   },

@@ -15,12 +15,16 @@ const { "access-token": tokenFlag, local: _, ...connectionFlags } = remoteFlags;
 const profileWord = "A name for the profile (default: the control plane's host name)";
 
 export const login: Implementation = {
-  notes: `Signs in with e-mail and password, and makes this profile the chosen one. The password is not stored. The session is
+  notes: `With a URL it signs in by a web browser, with whatever the control plane takes there: password, passkey, or a provider of
+identities. Where this machine has no browser, or with --device, it prints a code to type in a browser on any machine.
+With --api-base it signs in with e-mail and password, and makes this profile the chosen one. The password is not stored. The session is
 in the keyring of this machine, else in a file that only you can read. It ends after some time without use (a day, unless
 the control plane says otherwise), and 90 days after the sign-in. With --access-token-file, the profile has that service
 token instead. Run again for the same profile, it signs in again.`,
   args: {
+    URL: { type: "positional", required: false, description: "Sign in with a browser at this control plane" },
     ...connectionFlags,
+    device: { type: "boolean", description: "Print a code, to sign in with a browser on another machine" },
     profile: { type: "string", valueHint: "NAME", description: profileWord },
     email: { type: "string", valueHint: "EMAIL", description: "Your e-mail address (default: ask)" },
     "password-file": {
@@ -31,6 +35,7 @@ token instead. Run again for the same profile, it signs in again.`,
     ...(tokenFlag === undefined ? {} : { "access-token": { ...tokenFlag, description: "A service token" } }),
   },
   examples: [
+    `${brand.executable} login https://control.example.com`,
     `${brand.executable} login --api-base https://control.example.com`,
     `${brand.executable} login --api-base https://control.example.com --profile ci --access-token-file token`,
   ],
@@ -43,7 +48,7 @@ token instead. Run again for the same profile, it signs in again.`,
       const { join } = await import("node:path");
       const { planDirectories, planReplaced } = await import("../plan-file.ts");
       const directory = files.profilesPlace(system);
-      const url = `${profile.api_base}/api/token/`;
+      const url = `${profile.api_base}/api/${profile.by_browser ? "device/" : ""}token/`;
       return output.plan([
         { step: "request", method: "POST", url },
         ...planDirectories([directory], 0o700),
@@ -52,9 +57,10 @@ token instead. Run again for the same profile, it signs in again.`,
       ]);
     }
     const { session, email } = await signIn(context, profile);
-    const place = await files.writeSession(name, session, system);
     const profiles = { ...known.profiles, [name]: { ...profile, email } };
+    // First: a kill in between leaves a profile that asks to sign in again, and no secret that nothing removes.
     files.writeProfiles({ current: name, profiles }, system);
+    const place = await files.writeSession(name, profile, session, system);
     const who = email === null ? "with the service token" : `as ${email}`;
     output.result(
       { profile: name, api_base: profile.api_base, email, stored_in: place },
@@ -77,13 +83,16 @@ async function readProfile(
   const { object } = await import("valibot");
   const { ProfileName } = await import("../node/files/profiles.ts");
   const wanted = values.text("profile");
-  if (values.text("api-base") === undefined) {
+  const [url] = context.words;
+  if (url !== undefined && values.text("api-base") !== undefined)
+    throw new AppError("usage", "Give the URL or --api-base, not both");
+  if (url === undefined && values.text("api-base") === undefined) {
     const name = wanted ?? current ?? "";
     const profile = Object.hasOwn(profiles, name) ? profiles[name] : undefined;
     if (profile !== undefined) return { name, profile };
-    throw new AppError("usage", "Missing --api-base: the URL of the control plane");
+    throw new AppError("usage", "Missing the URL of the control plane");
   }
-  const base = await readBase(context);
+  const base = await readBase(context, url);
   const { profile: name } = parse(object({ profile: ProfileName }), {
     profile: wanted ?? new URL(base).host.replaceAll(/[^a-z0-9._-]+/gi, "-").replace(/^-+/, ""),
   });
@@ -93,6 +102,7 @@ async function readProfile(
     api_base: base,
     allow_plain_http: values.on("allow-plain-http"),
     email: former?.email ?? null,
+    by_browser: url !== undefined,
     ...(ca === undefined ? {} : { api_ca: ca }),
   };
   return { name, profile };
@@ -107,6 +117,11 @@ async function signIn(context: Context, profile: Profile) {
     const { unknown } = await import("valibot");
     await clientOf(profile, system, token).request({ path: "/api/org/", schema: unknown() });
     return { session: { token }, email: null };
+  }
+  const isDevice = values.on("device");
+  if (isDevice || (profile.by_browser && values.text("email") === undefined)) {
+    const { signInByBrowser } = await import("./browser-login.ts");
+    return signInByBrowser(context, clientOf(profile, system), { base: profile.api_base, isDevice });
   }
   const email = values.text("email") ?? profile.email ?? (await askEmail(context));
   const password = await readPassword(context, { isNew: false });
@@ -133,7 +148,7 @@ export const logout: Implementation = {
     const { [name]: profile, ...others } = profiles;
     if (profile === undefined || !Object.hasOwn(profiles, name))
       throw new AppError("not_found", name === "" ? "You are not signed in" : `There is no profile ${name}`);
-    const session = await files.readSession(name, system);
+    const session = await files.readSession(name, profile, system);
     if (settings.dryRun) return output.plan(await planSignOut(name, profile, session, system));
     let ended = true;
     if (session !== undefined && "refresh" in session) {

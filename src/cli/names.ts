@@ -1,15 +1,17 @@
-// `agent names [NAME]`: what a name is and where programs get its address from; switches names in /etc/hosts on and off.
+// `agent names [NAME]`: what a name is and where programs get its address from; switches names for programs on and off.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import type { ServiceState } from "../node/names/service-state.ts";
 import type { Context, Implementation } from "./command.ts";
 
 const run = brand.executable;
 
 export const command: Implementation = {
   notes:
-    "Names are off until --on: it installs a service that keeps the names in a marked block of /etc/hosts, at most 1,000.\n" +
-    "The rest of the file stays as it is. Exit status 1 with NAME: programs do not get the address of this name.",
+    "Names are off until --on: it installs a service that answers systemd-resolved, for these names alone. On a machine\n" +
+    "whose programs do not ask systemd-resolved, it keeps the names in a marked block of /etc/hosts, at most 1,000.\n" +
+    "Exit status 1 with NAME: programs do not get the address of this name.",
   args: {
     NAME: {
       type: "positional",
@@ -22,13 +24,16 @@ export const command: Implementation = {
     },
     off: {
       type: "boolean",
-      description: "Stop and remove the service, and remove the names from /etc/hosts",
+      description: "Stop and remove the service, and take the names back everywhere",
     },
     run: {
       type: "boolean",
-      description: "Keep the names in /etc/hosts until the end (used by the systemd unit)",
+      description: "Serve the names until the end (used by the systemd unit)",
     },
-    clear: { type: "boolean", description: "Remove the names from /etc/hosts (used by the systemd unit)" },
+    clear: {
+      type: "boolean",
+      description: "Take the names back from systemd-resolved and /etc/hosts (used by the systemd unit)",
+    },
   },
   examples: [`${run} names`, `${run} names beta`, `sudo ${run} names --on`, `sudo ${run} names --off`],
   async run(context) {
@@ -58,13 +63,17 @@ async function on({ settings, system, output }: Context): Promise<void> {
   const changes = services.planNames(settings, system);
   if (settings.dryRun) return output.plan(planChanges(changes));
   const { hostsFile, refuseForeignHosts } = await import("../node/names/keep-names.ts");
+  const { asksResolved } = await import("../platform/resolved.ts");
+  const isAsked = asksResolved();
   // First the check: a service that can only fail must not be installed.
-  refuseForeignHosts(hostsFile);
+  if (!isAsked) refuseForeignHosts(hostsFile);
   await applyChanges(changes, system);
-  output.result({ names: "on" }, `Names are on: ${hostsFile} gets them within two seconds\n`);
+  const where = isAsked ? "systemd-resolved finds them" : `${hostsFile} gets them`;
+  output.result({ names: "on" }, `Names are on: ${where} within two seconds\n`);
 }
 
-async function off({ settings, system, output, ...context }: Context): Promise<void> {
+async function off(context: Context): Promise<void> {
+  const { settings, system, output } = context;
   const services = await import("../node/enroll/services.ts");
   const { applyChanges, planChanges } = await import("../platform/apply.ts");
   const changes = services.planNamesRemoval();
@@ -72,7 +81,7 @@ async function off({ settings, system, output, ...context }: Context): Promise<v
   services.requireRoot(system);
   await applyChanges(changes, system);
   // Again, because the service could not say what kept it from removing them.
-  await clear({ ...context, settings, system, output });
+  await clear(context);
 }
 
 async function keep({ settings, system, log }: Context): Promise<void> {
@@ -82,11 +91,11 @@ async function keep({ settings, system, log }: Context): Promise<void> {
   await keepNames({ configRoot: settings.configRoot, path: hostsFile }, { system, log });
 }
 
-async function clear({ system, output }: Context): Promise<void> {
+async function clear({ system, output, log }: Context): Promise<void> {
   const { requireRoot } = await import("../node/enroll/services.ts");
   const { clearNames, hostsFile } = await import("../node/names/keep-names.ts");
   requireRoot(system);
-  if ((await clearNames({ path: hostsFile }, system)) === "later") {
+  if ((await clearNames(system, log)) === "later") {
     throw new AppError(
       "failed",
       `Another program changes ${hostsFile} all the time: its names could not be removed`,
@@ -95,13 +104,17 @@ async function clear({ system, output }: Context): Promise<void> {
       },
     );
   }
-  output.result({ names: "off" }, `Names are off: ${hostsFile} holds none\n`);
+  output.result(
+    { names: "off" },
+    `Names are off: ${hostsFile} holds none, and systemd-resolved does not ask for them\n`,
+  );
 }
 
 async function readState({ settings }: Context) {
   const { readNamesState } = await import("../node/names/look.ts");
   const { hostsFile } = await import("../node/names/keep-names.ts");
-  return readNamesState(settings.configRoot, hostsFile);
+  const { readServiceState } = await import("../node/names/service-state.ts");
+  return readNamesState(settings.configRoot, hostsFile, readServiceState());
 }
 
 async function list(context: Context): Promise<void> {
@@ -114,6 +127,8 @@ async function list(context: Context): Promise<void> {
       on: isOn,
       in_hosts_file: state.block?.length ?? 0,
       left_out: state.leftOut,
+      serving: state.service?.serving ?? null,
+      fault: state.service?.fault ?? null,
       names: state.names.map(({ names, addresses, slug, node, kind }) => ({
         team: slug,
         node,
@@ -136,11 +151,25 @@ async function list(context: Context): Promise<void> {
     },
   );
   for (const { slug, reason } of state.without) output.say(`No names of ${slug}: ${reason}`);
+  for (const line of servingLines(state.service)) output.say(line);
   if (state.fault !== undefined) output.say(`/etc/hosts: ${state.fault}`);
   if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
 }
 
+function servingLines(service: ServiceState | undefined): string[] {
+  if (service === undefined) return [];
+  const { serving, fault } = service;
+  if (serving.way === "hosts") return [`Programs find these names in /etc/hosts: ${fault ?? serving.reason}`];
+  return [
+    "Programs find these names by systemd-resolved.",
+    ...serving.links.flatMap(({ slug, state, reason }) =>
+      state === "served" ? [] : [`Names of ${slug}: ${state}, ${reason ?? ""}`],
+    ),
+  ];
+}
+
 const sources = {
+  resolver: `systemd-resolved, which asks the resolver of ${brand.id}`,
   block: `/etc/hosts, the block of ${brand.id}`,
   hosts: "/etc/hosts, a line outside the block",
   dns: "a name server, or another source of /etc/nsswitch.conf",
@@ -160,7 +189,7 @@ async function show(text: string, context: Context): Promise<number> {
   const seen = [];
   for (const each of found) {
     const name = each.names[0] ?? "";
-    const answer = await askSystem(name, state, system);
+    const answer = await askSystem({ name, slug: each.slug }, state, system);
     seen.push({ each, name, answer, ok: agrees(each, answer) });
   }
   const rows = seen.map(({ each, name, answer }): [string, string][] => [

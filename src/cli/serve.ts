@@ -2,6 +2,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { readTextIfThere } from "../files.ts";
 import { makeLog, writeOnceATurn, type Log } from "../log.ts";
 import type { System } from "../system.ts";
 import { onlyPlanned } from "./admin/data.ts";
@@ -33,6 +34,13 @@ const args: Args = {
     description: "TLS certificate chain (PEM); reloaded when the file changes",
   },
   "tls-key": { type: "string", valueHint: "FILE", description: "Private key of the certificate (PEM)" },
+  "tls-ca": {
+    type: "string",
+    valueHint: "FILE",
+    description:
+      "Root CA of the certificate (PEM), if machines do not know it: join keys hold its fingerprint, machines pin it. With " +
+      "--tls-cert or --tls acme",
+  },
   tls: {
     type: "string",
     valueHint: "auto|acme",
@@ -179,6 +187,7 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
     logReads: settings.verbose,
     ...(releases === undefined ? {} : { releasesDirectory: releases }),
     ...(tls === undefined ? {} : { tls }),
+    ...(await foreignCaOf(values, tls)),
     ...(mail === undefined ? {} : { mail }),
     ...(metrics === undefined ? {} : { metricsListen: parseListen("--metrics-listen", metrics) }),
   };
@@ -227,6 +236,18 @@ function untilSignalled(): Promise<undefined> {
     process.once("SIGTERM", end);
     process.once("SIGINT", end);
   });
+}
+
+async function foreignCaOf(
+  values: Values,
+  tls: ServeOptions["tls"],
+): Promise<Pick<ServeOptions, "foreignCa">> {
+  const file = values.text("tls-ca");
+  if (file === undefined) return {};
+  if (tls === undefined || tls === "auto")
+    throw new AppError("usage", "--tls-ca needs --tls-cert and --tls-key, or --tls acme");
+  const { readForeignCa } = await import("../server/tls/foreign-ca.ts");
+  return { foreignCa: readForeignCa(readTextIfThere(file), file) };
 }
 
 async function tlsOf(

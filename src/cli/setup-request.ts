@@ -3,6 +3,7 @@
 
 import { existsSync } from "node:fs";
 import { networkInterfaces } from "node:os";
+import { resolve } from "node:path";
 import * as v from "valibot";
 import { brand, rootServerDirectory } from "../brand.ts";
 import { AppError } from "../errors.ts";
@@ -79,7 +80,7 @@ export async function readServiceSettings(
   typed: string | undefined,
 ): Promise<Service> {
   const url = typeof known["public-url"] === "string" ? new URL(known["public-url"]) : undefined;
-  const flags = ["public-name", "port", "tls", "tls-cert", "tls-key", "acme-directory"];
+  const flags = ["public-name", "port", "tls", "tls-cert", "tls-key", "tls-ca", "acme-directory", "acme-ca"];
   const tls = values.choice("tls", ["auto", "acme", "files", "off"]) ?? presentTls(known);
   if (url !== undefined && flags.every((flag) => values.text(flag) === undefined)) {
     const { parseListen } = await import("../server/http/edge.ts");
@@ -103,6 +104,8 @@ export async function readServiceSettings(
       "public-url": publicUrl,
       tls: tls === "auto" || tls === "acme" ? tls : undefined,
       "acme-directory": acmeDirectory(tls, known, values),
+      "acme-ca": caFile("acme-ca", ["acme"], tls, known, values),
+      "tls-ca": caFile("tls-ca", ["acme", "files"], tls, known, values),
       "tls-cert": cert,
       "tls-key": key,
       "trusted-proxy": tls === "off" ? ["127.0.0.1/32"] : undefined,
@@ -118,6 +121,25 @@ function acmeDirectory(tls: Tls, known: Known, values: Context["values"]): strin
   return given ?? (typeof present === "string" ? present : undefined);
 }
 
+/** An absolute path: the service runs in another directory. */
+function caFile(
+  flag: "acme-ca" | "tls-ca",
+  kinds: readonly Tls[],
+  tls: Tls,
+  known: Known,
+  values: Context["values"],
+): string | undefined {
+  const given = values.text(flag);
+  if (!kinds.includes(tls)) {
+    if (given === undefined) return undefined;
+    throw new AppError("usage", `--${flag} needs --tls ${kinds.join(" or ")}`);
+  }
+  const present = known[flag];
+  if (given === undefined) return typeof present === "string" ? present : undefined;
+  if (existsSync(given)) return resolve(given);
+  throw new AppError("usage", `--${flag}: there is no file ${given}`);
+}
+
 function presentTls(known: Known): Tls {
   if (known["tls"] === "acme") return "acme";
   if (known["tls-cert"] !== undefined) return "files";
@@ -131,7 +153,7 @@ function tlsFiles(tls: Tls, known: Known, values: Context["values"]): [string?, 
     throw new AppError("usage", "--tls-cert and --tls-key need --tls files");
   }
   if (typeof cert === "string" && typeof key === "string" && existsSync(cert) && existsSync(key))
-    return [cert, key];
+    return [resolve(cert), resolve(key)];
   throw new AppError("usage", "--tls files needs --tls-cert FILE and --tls-key FILE, which exist");
 }
 

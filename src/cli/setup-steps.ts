@@ -134,6 +134,9 @@ async function installation(request: SetupRequest, { system }: Context): Promise
   );
 }
 
+/** States in which the service may have its data and its port. A run that was killed leaves it starting. */
+const ownStates = new Set(["active", "activating", "reloading", "deactivating"]);
+
 /** Throws before the first change. */
 async function requireUsable(request: SetupRequest, { system }: Context): Promise<void> {
   const { requireRoot, refuseUnsafe } = await import("../node/enroll/services.ts");
@@ -147,8 +150,8 @@ async function requireUsable(request: SetupRequest, { system }: Context): Promis
   refuseUnsafe(system.executable, "executable", system);
   const { controlUnit } = await import("../platform/control-unit.ts");
   const { systemctlCommand } = await import("../platform/systemd.ts");
-  const { status } = await system.run(systemctlCommand("is-active", "--quiet", controlUnit));
-  if (status === 0) return;
+  const { stdout } = await system.run(systemctlCommand("is-active", controlUnit));
+  if (ownStates.has(stdout.trim())) return;
   await refuseRunning(request.dataDirectory);
   refuseTakenPort(request.listen);
 }

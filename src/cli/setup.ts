@@ -46,6 +46,17 @@ export const command: Implementation = {
       valueHint: "URL",
       description: "Directory of another ACME server, with --tls acme",
     },
+    "acme-ca": {
+      type: "string",
+      valueHint: "FILE",
+      description: "CAs of that server's own certificate (PEM), for a private one",
+    },
+    "tls-ca": {
+      type: "string",
+      valueHint: "FILE",
+      description:
+        "With --tls acme or files: root CA of the certificate (PEM), if machines do not know it; they pin it by the join keys",
+    },
     "tls-cert": { type: "string", valueHint: "FILE", description: "TLS certificate chain (PEM)" },
     "tls-key": { type: "string", valueHint: "FILE", description: "Private key of the certificate (PEM)" },
     port: { type: "string", valueHint: "N", default: "443", description: "TCP port of the public address" },

@@ -1,7 +1,7 @@
 // Who is signed in, and the organizations that this person sees.
 
 import { computed, signal } from "@preact/signals";
-import { ask, get, getAll, isSignedOut, send, sessionPath } from "./api.ts";
+import { ask, get, getAll, isSignedOut, sessionPath } from "./api.ts";
 import { provePasskey } from "./passkeys.ts";
 import { segments } from "./router.ts";
 
@@ -72,7 +72,10 @@ async function signedIn(): Promise<void> {
 }
 
 export async function signOut(): Promise<void> {
-  await send("DELETE", sessionPath);
+  const { headers } = await ask("DELETE", sessionPath);
   me.value = undefined;
   isSignedOut.value = true;
+  // The next sign-in there would ask for no password: the browser signs out of the provider too.
+  const page = headers.get("x-sign-out-page");
+  if (page !== null) location.assign(page);
 }

@@ -70,6 +70,10 @@ export const staffPages: Readonly<Record<string, Page>> = {
 export const otherPages = {
   ...staffPages,
   account: { title: "Account", load: async () => (await import("./pages/account.ts")).Account },
+  "command-line": {
+    title: "Sign in the command line",
+    load: async () => (await import("./pages/command-line.ts")).CommandLine,
+  },
 } satisfies Readonly<Record<string, Page>>;
 
 /** `rest`: the segments behind those that chose the page. `key` changes when another page is shown. */

@@ -2,11 +2,13 @@
 // dialog, and what was typed on the page stays.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError } from "./api.ts";
+import { ApiError, sessionPath } from "./api.ts";
 import { html } from "./html.ts";
 import { me, signIn, signInByPasskey } from "./me.ts";
 import { canUsePasskeys } from "./passkeys.ts";
+import { goToProvider, listProviders, refusalOf, type Provider } from "./providers.ts";
 import { refresh } from "./resource.ts";
+import { query } from "./router.ts";
 import { FormFailure, Text, useAction } from "./ui/form.ts";
 import { Dialog, Failure, Field, valueOf } from "./ui/parts.ts";
 
@@ -15,8 +17,10 @@ export function SignIn({ isAgain = false }: { isAgain?: boolean }) {
     return html`<${Dialog} title="Your session has ended. Sign in to go on." close=${() => undefined}>
       <${Form} isAgain=${true} />
     <//>`;
+  const refusal = refusalOf(query.value);
   return html`<main class="sign-in">
     <h1>Sign in</h1>
+    ${refusal === undefined ? null : html`<p role="alert">${refusal}</p>`}
     <${Form} isAgain=${isAgain} />
   </main>`;
 }
@@ -72,7 +76,44 @@ function PasswordForm({ credentials, setCredentials, setMethods, signedIn }: Pas
       <button class="primary" disabled=${isRunning}>Sign in</button>
     </form>
     <${Passkey} signedIn=${signedIn} />
+    <${Providers} />
     <p><a href="/reset/">Forgot your password?</a></p>`;
+}
+
+/** The browser leaves for the page of a provider, and comes back signed in. */
+function Providers() {
+  const [all, setAll] = useState<readonly Provider[]>([]);
+  const [chosen, choose] = useState<number | undefined>(undefined);
+  useEffect(() => {
+    const ending = new AbortController();
+    // Without an answer the page has the other ways.
+    listProviders(ending.signal).then(setAll, () => undefined);
+    return () => ending.abort();
+  }, []);
+  return all.map(
+    (each) =>
+      html`<${ProviderButton}
+        key=${each.id}
+        provider=${each}
+        isChosen=${chosen === each.id}
+        choose=${choose}
+      />`,
+  );
+}
+
+type ButtonProps = { provider: Provider; isChosen: boolean; choose(id: number): void };
+
+function ProviderButton({ provider, isChosen, choose }: ButtonProps) {
+  const { error, isRunning, run } = useAction(async () => {
+    choose(provider.id);
+    await goToProvider(`${sessionPath}oidc/`, provider.id);
+  });
+  return html`<div class="other-way">
+    <button type="button" disabled=${isRunning} onClick=${run}>
+      Sign in with <bdi>${provider.name}</bdi>
+    </button>
+    ${isChosen && error !== undefined ? html`<${Failure} error=${error} />` : null}
+  </div>`;
 }
 
 /** Signs in with a passkey alone: it is a second factor by itself. */

@@ -70,7 +70,11 @@ export function connectControlPlane(
     configRoot: settings.configRoot,
     withClient: connectOrganization(organization, system, log),
     control,
-    engine: async () => engineInUse(await control.process(), findEngine(settings, system)?.path, versionOf),
+    engine: async () => ({
+      ...(await engineInUse(await control.process(), findEngine(settings, system)?.path, versionOf)),
+      // Also between the end of an engine and its next start.
+      isRunning: await control.running(),
+    }),
     command: `${brand.executable} daemon`,
     log,
     system,

@@ -1,4 +1,4 @@
-// The unit that keeps names of nodes in /etc/hosts, and the changes that install and remove it. It is installed only by
+// The unit that gives names of nodes to the programs of the machine, and the changes that install and remove it. It is installed only by
 // `agent names --on`.
 
 import { brand } from "../brand.ts";
@@ -14,8 +14,8 @@ import {
 import { program, specifierFree, unit, word } from "./unit-file.ts";
 
 /**
- * Keeps names in /etc/hosts (docs/names.md). It needs that directory for the rename, and no network. Names go when it
- * ends, also by a crash.
+ * Answers systemd-resolved, or keeps names in /etc/hosts (docs/names.md). It needs that directory for the rename. The
+ * kernel drops all its packets but those of this machine. Names go when it ends, also by a crash.
  */
 export function namesService(places: UnitPlaces): string {
   const names = `${program(places.executable)} names`;
@@ -23,7 +23,9 @@ export function namesService(places: UnitPlaces): string {
   return unit(
     {
       Unit: [
-        ["Description", `${brand.title}: names of nodes in /etc/hosts`],
+        ["Description", `${brand.title}: names of nodes`],
+        // Else it would first write to /etc/hosts at each start of the machine.
+        ["After", "dbus.service systemd-resolved.service"],
         ["ConditionPathExists", specifierFree(places.executable)],
         ["StartLimitIntervalSec", "0"],
       ],
@@ -38,7 +40,10 @@ export function namesService(places: UnitPlaces): string {
         ["UMask", "0077"],
         // The new file gets the group of the former one.
         ["CapabilityBoundingSet", "CAP_CHOWN"],
-        ["PrivateNetwork", "yes"],
+        ["IPAddressDeny", "any"],
+        ["IPAddressAllow", "localhost"],
+        ["RuntimeDirectory", `${brand.id}-names`],
+        ["RuntimeDirectoryMode", "0755"],
         ["PrivateDevices", "yes"],
         ["ReadWritePaths", "/etc"],
         ...commonSandbox,

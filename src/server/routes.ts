@@ -25,11 +25,14 @@ import type { Route } from "./http/route.ts";
 import { accessRoutes } from "./routes/access.ts";
 import { authorityRoutes } from "./routes/authorities.ts";
 import { consoleRoutes } from "./routes/console.ts";
+import { commandLineRoutes } from "./routes/command-line.ts";
 import { docsRoutes } from "./routes/docs.ts";
 import { eventRoutes } from "./routes/events.ts";
 import { factorRoutes } from "./routes/factors.ts";
 import { healthRoutes } from "./routes/health.ts";
+import { identityProviderRoutes } from "./routes/identity-providers.ts";
 import { nameRoutes } from "./routes/names.ts";
+import { oidcRoutes } from "./routes/oidc.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { passkeyRoutes } from "./routes/passkeys.ts";
 import { resetRoutes } from "./routes/password-reset.ts";
@@ -59,6 +62,9 @@ export function allRoutes(services: Services): Route[] {
     ...factorRoutes(services),
     ...passkeyRoutes(services),
     ...resetRoutes(services),
+    ...oidcRoutes(services),
+    ...commandLineRoutes(services),
+    ...identityProviderRoutes(services),
     ...userRoutes(services),
     ...serverRoutes(services),
     ...organizationRoutes(services),

@@ -111,9 +111,10 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
     // A successor listens only when it can answer: until then its requests go to the former process.
     const port = options.isSuccessor === true ? options.listen.port : doors.bind();
     const url = options.publicUrl ?? ownUrl(options, port);
-    const { caFingerprint: fingerprint } = doors;
+    const { caFingerprint: fingerprint, isForeignCa } = doors;
     const caFingerprint = fingerprint === undefined ? {} : { caFingerprint: fingerprint };
-    await rememberPublicUrl(db, { publicUrl: url, ...caFingerprint });
+    const foreign = isForeignCa === true ? { isForeignCa } : {};
+    await rememberPublicUrl(db, { publicUrl: url, ...caFingerprint, ...foreign });
     const app = await makeApp({
       ...options,
       db,

@@ -16,6 +16,7 @@ import { makeProbes, type Probes } from "./nodes/probe.ts";
 import { makeRefusalNotes } from "./nodes/refused-engine.ts";
 import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
 import { makeReports, type Reports } from "./nodes/reports.ts";
+import { makeExchange, type Exchange } from "./oidc/exchange.ts";
 import { makeSentFiles, type SentFiles } from "./nodes/sent-files.ts";
 import type { ServerOptions } from "./options.ts";
 import { makePathReports, type PathReports } from "./paths/reports.ts";
@@ -55,6 +56,8 @@ export type Services = ServerOptions & {
   pathReports: PathReports;
   /** Streams of events to consoles. */
   streams: Streams;
+  /** Talks to providers of identities. */
+  exchange: Exchange;
   /** Limits what an organization stores. */
   budget: Budget;
 };
@@ -108,6 +111,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     sentFiles: makeSentFiles(options),
     pathReports: makePathReports(options),
     streams: makeStreams(options),
+    exchange: makeExchange(options),
     budget: makeBudget(options),
   };
 }

@@ -303,6 +303,38 @@ describe("the session", () => {
     expect((await agent("admin org list")).status).toBe(0);
   });
 
+  test("of an interrupted login never reaches the control plane that the profile had before", async () => {
+    await signIn();
+    const seen: string[] = [];
+    using former = Bun.serve({
+      port: 0,
+      async fetch(request) {
+        seen.push(`${request.url} ${request.headers.get("authorization")} ${await request.text()}`);
+        return new Response(null, { status: 401 });
+      },
+    });
+    const path = join(profiles, "profiles.json");
+    const list = readFileSync(path, "utf8");
+    writeFileSync(path, list.replace(serving.url, former.url.origin), { mode: 0o600 });
+    const refused = await agent("admin org list");
+    expect([refused.status, seen]).toEqual([4, []]);
+    expect(refused.err).toContain("agent login --profile plane");
+    writeFileSync(path, list, { mode: 0o600 });
+    expect((await agent("admin org list")).status).toBe(0);
+  });
+
+  test("of an earlier version, which does not name its control plane, goes on", async () => {
+    await signIn();
+    const path = join(profiles, "plane.session");
+    const { api_base: base, ...rest } = v.parse(
+      v.looseObject({ api_base: v.string() }),
+      JSON.parse(readFileSync(path, "utf8")),
+    );
+    expect(base).toBe(serving.url);
+    writeFileSync(path, JSON.stringify(rest), { mode: 0o600 });
+    expect((await agent("admin org list")).status).toBe(0);
+  });
+
   test("ends with logout, here and at the control plane", async () => {
     await signIn();
     const session = readFileSync(join(profiles, "plane.session"), "utf8");

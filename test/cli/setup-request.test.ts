@@ -1,6 +1,8 @@
 // The settings file that `agent setup` writes: only what the flags change, and nothing of the administrator's own lines.
 
 import { expect, test } from "bun:test";
+import { relative } from "node:path";
+import { messageOf } from "../../src/errors.ts";
 import { command } from "../../src/cli/serve.ts";
 import { parseSettings, readSettings } from "../../src/cli/settings-file.ts";
 import { readServiceSettings, writeSettings } from "../../src/cli/setup-request.ts";
@@ -26,6 +28,18 @@ async function after(flags: Record<string, string | undefined>, present?: string
 }
 
 const name = { "public-name": "Control.example.org" };
+
+test("the CAs of a private authority are passed on as absolute paths, and go with their kind of TLS", async () => {
+  const here = import.meta.path;
+  const typed = relative(process.cwd(), here);
+  const acme = await after({ ...name, tls: "acme", "acme-ca": typed, "tls-ca": typed });
+  expect(parseSettings(acme, path)).toMatchObject({ "acme-ca": here, "tls-ca": here });
+  expect(parseSettings(await after({ port: "8443" }, acme), path)).toMatchObject({ "tls-ca": here });
+  expect(parseSettings(await after({ tls: "auto" }, acme), path)).not.toHaveProperty("tls-ca");
+  const refusal = (flags: Record<string, string>) => after({ ...name, ...flags }).catch(messageOf);
+  expect(await refusal({ "tls-ca": here })).toBe("--tls-ca needs --tls acme or files");
+  expect(await refusal({ tls: "acme", "tls-ca": "/nowhere.pem" })).toContain("there is no file");
+});
 
 test("each kind of TLS has its keys", async () => {
   const auto = await after(name);

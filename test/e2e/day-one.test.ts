@@ -201,6 +201,19 @@ describeMachine("day one", () => {
     expect(await web.must("agent admin user list")).toContain("bob@example.org");
   }, 90_000);
 
+  test("setup again while its service starts goes on, as after a run that was killed", async () => {
+    const web = on("web");
+    const directory = "/run/systemd/system/overlay-agent-control.service.d";
+    // The server has its data and its port, and its unit still starts.
+    await web.must(
+      `mkdir -p ${directory}; printf '[Service]\\nExecStartPost=/bin/sleep 10\\n' >${directory}/slow.conf; systemctl daemon-reload; systemctl restart --no-block overlay-agent-control; sleep 4`,
+    );
+    expect((await web.run("systemctl is-active overlay-agent-control")).stdout).toContain("activating");
+    const line = "agent setup --yes --public-name web.example.org --port 8420 --no-lighthouse --machines 0";
+    await web.must(line);
+    await web.must(`rm -r ${directory}; systemctl daemon-reload; systemctl is-active overlay-agent-control`);
+  }, 90_000);
+
   test("setup asks on a terminal for what no flag says, and never shows the password", async () => {
     const password = "correct horse battery";
     // Typed as fast as pasted text, the last answer empty: the default.

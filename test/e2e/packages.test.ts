@@ -133,6 +133,50 @@ describeMachine("packages", () => {
     });
   }
 
+  /** Three bare machines with the package. A machine of nspawn cannot set the kernel's setting: /proc/sys is read-only. */
+  async function bootBare(): Promise<Machine[]> {
+    site.host("control").run(["/bin/sh", "-c", "echo 1 >/proc/sys/net/ipv4/tcp_migrate_req"]);
+    const booted = await Promise.all(names.map(async (name) => (await site.boot(name)).machine));
+    for (const [at, each] of booted.entries()) {
+      const address = `${site.host("control").address} control.example.org\n`;
+      appendFileSync(join(each.root, "etc/hosts"), address);
+      await each.must(`rm /usr/local/bin/agent; echo ${names[at]} >/etc/hostname && hostname ${names[at]}`);
+      await install(each, "0.1.0");
+    }
+    return booted;
+  }
+
+  /** From the first command to the first ping between the two machines that joined, s. */
+  async function threeCommands([control, web, db]: readonly Machine[]): Promise<number> {
+    if (control === undefined || web === undefined || db === undefined) throw new Error("No machines");
+    const begin = performance.now();
+    const { join_keys: keys } = v.parse(Setup, await control.must(`${setup} --json`, 120_000));
+    await web.must(`agent up ${keys[0]}`);
+    await db.must(`agent up ${keys[1]}`);
+    await web.until(pingDb, 20_000);
+    return (performance.now() - begin) / 1000;
+  }
+
+  const runs = inFull ? 10 : 0;
+  test.if(runs > 0)(
+    `three commands make a network, ${runs} times on new machines`,
+    async () => {
+      const seconds: number[] = [];
+      for (let run = 0; run < runs; run++) {
+        const machines = await bootBare();
+        try {
+          seconds.push(await threeCommands(machines));
+        } finally {
+          for (const each of machines) await each[Symbol.asyncDispose]();
+        }
+      }
+      const each = seconds.map((one) => one.toFixed(1)).join(", ");
+      process.stdout.write(`package, three commands to the first ping: ${each} s (bar 60)\n`);
+      expect(seconds).toHaveLength(runs);
+    },
+    1_800_000,
+  );
+
   describe("a network", () => {
     const machines: Machine[] = [];
     const machine = (at: number) => () => {
@@ -140,31 +184,18 @@ describeMachine("packages", () => {
       if (found === undefined) throw new Error(`There is no machine ${names[at]}`);
       return found;
     };
-    const [control, web, db] = [machine(0), machine(1), machine(2)];
+    const [control, web] = [machine(0), machine(1)];
     const everywhere = (line: string) => Promise.all(machines.map((each) => each.must(line, 120_000)));
 
     beforeAll(async () => {
-      // A machine of nspawn cannot set it, because /proc/sys is read-only there.
-      site.host("control").run(["/bin/sh", "-c", "echo 1 >/proc/sys/net/ipv4/tcp_migrate_req"]);
-      machines.push(...(await Promise.all(names.map(async (name) => (await site.boot(name)).machine))));
-      for (const [at, each] of machines.entries()) {
-        const address = `${site.host("control").address} control.example.org\n`;
-        appendFileSync(join(each.root, "etc/hosts"), address);
-        await each.must(`rm /usr/local/bin/agent; echo ${names[at]} >/etc/hostname && hostname ${names[at]}`);
-        await install(each, "0.1.0");
-      }
+      machines.push(...(await bootBare()));
     }, 300_000);
     afterAll(async () => {
       for (const each of machines) await each[Symbol.asyncDispose]();
     });
 
     test("three commands make a network", async () => {
-      const begin = performance.now();
-      const { join_keys: keys } = v.parse(Setup, await control().must(`${setup} --json`, 120_000));
-      await web().must(`agent up ${keys[0]}`);
-      await db().must(`agent up ${keys[1]}`);
-      await web().until(pingDb, 20_000);
-      const seconds = (performance.now() - begin) / 1000;
+      const seconds = await threeCommands(machines);
       process.stdout.write(`package, three commands to the first ping: ${seconds.toFixed(1)} s (bar 60)\n`);
     }, 180_000);
 

@@ -1,20 +1,33 @@
-// The whole API on PostgreSQL, by the tests that also run on SQLite.
+// The whole API on PostgreSQL, by the tests that also run on SQLite. Those that start a PostgreSQL of their own are among
+// the unit tests, and not run again.
 
 import { expect, test } from "bun:test";
 import { join } from "node:path";
 import { cleanEnvironment } from "../support/agent.ts";
+import { mountMemory } from "../support/memory.ts";
 import { createMigrated, describePostgres, startPostgres, unsynced } from "../support/postgres.ts";
 
 const root = join(import.meta.dir, "../..");
 const processes = 4;
+/** Databases are dropped after a moment: no vacuum, a short log of changes, no compiled queries. */
+const small = [
+  "autovacuum = off",
+  "wal_level = minimal",
+  "max_wal_senders = 0",
+  "max_wal_size = 64MB",
+  "jit = off",
+];
 
 describePostgres("on PostgreSQL", () => {
   test("the API passes the same tests on PostgreSQL", async () => {
-    await using cluster = await startPostgres(unsynced);
+    // Each test file copies a database, which takes most of its time on a slow disk.
+    using memory = mountMemory();
+    await using cluster = await startPostgres([...unsynced, ...small], memory?.path);
     await createMigrated(cluster.directory);
     const files: string[] = [];
     for (const file of new Bun.Glob("test/server/**/*.test.ts").scanSync(root)) {
-      if ((await Bun.file(join(root, file)).text()).includes("support/server.ts")) files.push(`./${file}`);
+      const text = await Bun.file(join(root, file)).text();
+      if (text.includes("support/server.ts") && !text.includes("describePostgres")) files.push(`./${file}`);
     }
     expect(files.length).toBeGreaterThan(3);
     // Several processes: one alone waits for the database and for time most of the while.

@@ -55,6 +55,8 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/acme.md: agent serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org": {
     not: "test/e2e/acme.test.ts runs it against a test authority",
   },
+  "docs/acme.md: agent setup --tls acme --acme-directory https://ca.example.org/acme/acme/directory --acme-ca root_ca.crt --tls-ca root_ca.crt":
+    { not: "test/e2e/setup-acme.test.ts runs it against a test authority" },
   "docs/acme.md: agent serve --listen 0.0.0.0:443 --tls acme --public-url https://control.example.org (2)": {
     not: "test/e2e/acme.test.ts runs it against a test authority",
   },
@@ -100,6 +102,8 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/administration.md: agent admin factor add": {
     not: "the code comes from an app; test/cli/admin-remote.test.ts runs both lines",
   },
+  "docs/administration.md: agent admin oidc create Company https://login.example.org --client-id agent --client-secret-file secret --users create --domain example.org --role net-admins=acme:admin":
+    { not: "there is no such provider; test/cli/admin-oidc.test.ts has a real one" },
   "docs/administration.md: agent logout": { on: "control" },
   "docs/machines.md: agent admin token create acme --ephemeral --uses 10000 --expires 30d --group ci": {
     on: "control",

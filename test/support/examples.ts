@@ -2,13 +2,17 @@
 // without an example: add one here.
 
 import * as v from "valibot";
+import { createHash } from "node:crypto";
 import { hashToken } from "../../src/pki/opaque.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { nameOf } from "../../src/server/console/files.ts";
+import { DeviceSignIn } from "../../src/server/people/device-sign-in.ts";
 import { offerFirstAccount } from "../../src/server/people/first-account.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import { ownPage, signInBrowser } from "./browser-session.ts";
+import { startHostileProvider, type HostileProvider } from "./hostile-provider.ts";
+import { addProvider } from "./oidc-sign-in.ts";
 import { addApp, beginApp, type App } from "./factors.ts";
 import { addPasskeyTo, makeAuthenticator } from "./authenticator.ts";
 import { makeKeys, registerNode, registrationToken, sendRegistration, type RegisteredNode } from "./nodes.ts";
@@ -114,6 +118,23 @@ const withPerson =
   };
 const withApp = (make: (app: App) => Example) =>
   withPerson(async (server, token) => make(await addApp(server, token)));
+const aDeviceRequest = async ({ server, name }: World) => {
+  const begun = await server.send("POST", "/api/device/", {
+    body: { machine: "build-3" },
+    address: `2001:db8:${name("").slice(1)}::1`,
+  });
+  const { device_code: device, user_code: code } = v.parse(DeviceSignIn, begun.json);
+  return { device, code };
+};
+let issuer: Promise<HostileProvider> | undefined;
+const newProvider = async ({ name }: World) => {
+  const at = await (issuer ??= startHostileProvider());
+  return { name: name("provider"), issuer: at.issuer, client_id: at.clientId };
+};
+const aProvider: Maker = async (world) => {
+  const at = await (issuer ??= startHostileProvider());
+  return { id: (await addProvider(world.server, at, { name: world.name("provider") })).id };
+};
 /** The answer with a body; without it, the status is 204. */
 const withReport =
   (make: Maker): Maker =>
@@ -227,6 +248,63 @@ const people: Record<string, Maker> = {
     body: { email: (await aPerson(world)).email, password },
     headers: ownPage,
   }),
+  device_create: () => ({ body: { machine: "build-3" } }),
+  async device_token_create(world) {
+    const { device, code } = await aDeviceRequest(world);
+    const owner = await signInBrowser(world.server, "owner@example.org");
+    const body = { user_code: code, approve: true };
+    await owner.send("POST", "/api/user/device_requests/decide/", { body });
+    return { body: { device_code: device } };
+  },
+  async token_code_create({ server }) {
+    const owner = await signInBrowser(server, "owner@example.org");
+    const code_verifier = "v".repeat(43);
+    const code_challenge = createHash("sha256").update(code_verifier).digest("base64url");
+    const made = await owner.send("POST", "/api/user/login_codes/", { body: { code_challenge } });
+    return { body: { code: v.parse(v.object({ code: v.string() }), made.json).code, code_verifier } };
+  },
+  user_login_codes_create: async (world, who) => ({
+    ...(await aBrowser(world, who)),
+    body: { code_challenge: "c".repeat(43) },
+  }),
+  user_device_requests_find: async (world, who) => ({
+    ...(await aBrowser(world, who)),
+    body: { user_code: (await aDeviceRequest(world)).code },
+  }),
+  user_device_requests_decide: async (world, who) => ({
+    ...(await aBrowser(world, who)),
+    body: { user_code: (await aDeviceRequest(world)).code, approve: true },
+  }),
+  session_providers_list: nothing,
+  session_oidc_create: async (world, who) => ({
+    body: { provider: (await aProvider(world, who)).id },
+    headers: ownPage,
+  }),
+  session_oidc_callback: aProvider,
+  user_identities_list: nothing,
+  async user_identities_create(world, who) {
+    const { headers = {} } = await aBrowser(world, who);
+    return { body: { provider: (await aProvider(world, who)).id, current_password: password }, headers };
+  },
+  user_identities_destroy: async (world, who) => {
+    const { id: provider } = await aProvider(world, who);
+    const identity = withPerson(async ({ db }) => {
+      const made = await db.write((tx) =>
+        tx.get(
+          `INSERT INTO identities (user_id, provider_id, issuer, subject, created_at)
+           SELECT max(id), $1, 'i', $2, 1 FROM users RETURNING id`,
+          [Number(provider), world.name("subject")],
+        ),
+      );
+      return { id: Number(made?.["id"]) };
+    });
+    return identity(world, who);
+  },
+  identity_providers_list: nothing,
+  identity_providers_create: async (world) => ({ body: await newProvider(world) }),
+  identity_providers_retrieve: aProvider,
+  identity_providers_partial_update: withBody(aProvider, { creates_users: true }),
+  identity_providers_destroy: aProvider,
   session_destroy: aBrowser,
   user_sessions_list: nothing,
   user_sessions_destroy: aBrowser,

@@ -32,6 +32,8 @@ export type MachineNode = AsyncDisposable & {
 export type SiteFiles = {
   /** The machines' /usr/local/bin/agent. */
   executable?: string;
+  /** The tree of the machines. Default: the usual one. */
+  base?: string;
   /** Adds shared files of the machines, below `root`. */
   prepare?(root: string): Promise<void>;
 };
@@ -54,7 +56,7 @@ export async function makeSite(names: readonly string[], files: SiteFiles = {}):
       plane,
       peer: lan.host("peer"),
       host: lan.host,
-      boot: (name) => bootNode(plane, lan.host(name), layer),
+      boot: (name) => bootNode(plane, lan.host(name), layer, files.base),
       [Symbol.asyncDispose]: () => stack.disposeAsync(),
     };
   } catch (error) {
@@ -63,8 +65,13 @@ export async function makeSite(names: readonly string[], files: SiteFiles = {}):
   }
 }
 
-async function bootNode(plane: FarPlane, host: Host, layer: string): Promise<MachineNode> {
-  const machine = makeMachine(host.namespace, layer);
+async function bootNode(
+  plane: FarPlane,
+  host: Host,
+  layer: string,
+  base: string | undefined,
+): Promise<MachineNode> {
+  const machine = makeMachine(host.namespace, layer, base);
   try {
     await machine.boot();
   } catch (error) {

@@ -135,7 +135,7 @@ export type Pinger = {
 
 /** Pings an address from a host every `everyMs` until stopped, and records the time of each reply. */
 export function startPing(host: Host, address: string, everyMs = 100): Pinger {
-  const argv = host.inside(["ping", "-n", "-i", String(everyMs / 1000), address]);
+  const argv = host.inside(["ping", "-n", "-D", "-i", String(everyMs / 1000), address]);
   const env = { PATH: process.env["PATH"] ?? "", LC_ALL: "C" };
   const start = () => Bun.spawn(argv, { env, stdin: "ignore", stdout: "pipe", stderr: "ignore" });
   let child = start();
@@ -146,9 +146,10 @@ export function startPing(host: Host, address: string, everyMs = 100): Pinger {
     // Without a route, ping ends at once: start it again.
     while (!end.signal.aborted) {
       await readLines(child.stdout, (line) => {
-        const seq = /bytes from .* icmp_seq=(\d+)/.exec(line)?.[1];
-        if (seq === undefined) return;
-        const reply = { seq: Number(seq), at: performance.now() };
+        const [, time, seq] = /^\[([\d.]+)\] .*bytes from .* icmp_seq=(\d+)/.exec(line) ?? [];
+        if (time === undefined) return;
+        // The time of ping: this process may read late, while other tests of it prepare their hosts.
+        const reply = { seq: Number(seq), at: Number(time) * 1000 - performance.timeOrigin };
         replies.push(reply);
         for (const resolve of waiting) resolve(reply);
         waiting.clear();

@@ -200,7 +200,7 @@ export function followEdge(
     configRoot: root,
     withClient: connectOrganization(organization, system, log),
     control,
-    engine: async () => noneInUse,
+    engine: async () => ({ ...noneInUse, isRunning: await control.running() }),
     command: "test",
     log,
     system: { ...system, sleep: async () => {} },

@@ -123,7 +123,7 @@ export function makeEnginesWorld(root?: string) {
 }
 
 /** Writes the files of an organization as a registration does. */
-function writeOrganization(configRoot: string, slug: string, change: Change = {}): void {
+export function writeOrganization(configRoot: string, slug: string, change: Change = {}): void {
   const { octet = 77, mode = "desktop", days = 90, registeredAt = "2026-11-20T00:00:00Z", network6 } = change;
   const version = network6 === undefined ? 1 : 2;
   const now = Math.floor(Date.now() / 1000);

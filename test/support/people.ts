@@ -41,14 +41,6 @@ export function signInTo(
   return server.send("POST", "/api/token/", { body: { email, password: secret }, address });
 }
 
-/** Makes the passwords of all users quick to check, for tests with many sign-ins. */
-export async function hashCheaply(server: TestServer): Promise<void> {
-  const hashed = await cheapHash;
-  await server.db.write((tx) => tx.run("UPDATE users SET password_hash = $1", [hashed]));
-}
-
-const cheapHash = Bun.password.hash(password, { algorithm: "argon2id", memoryCost: 512, timeCost: 1 });
-
 export const pair = (answer: Answer) => v.parse(TokenPair, answer.json);
 
 /** The number of a membership. */

@@ -50,9 +50,12 @@ export function postmasterOf({ directory }: Pick<Postgres, "directory">): number
   return Number(readFileSync(join(directory, "data/postmaster.pid"), "utf8").split("\n")[0]);
 }
 
-/** Starts an empty cluster. `settings` are lines for postgresql.conf. */
-export async function startPostgres(settings: readonly string[] = []): Promise<Postgres> {
-  const directory = mkdtempSync(join(tmpdir(), "agent-postgres-"));
+/** Starts an empty cluster. `settings` are lines for postgresql.conf. `below`: the directory of its data. */
+export async function startPostgres(
+  settings: readonly string[] = [],
+  below: string = tmpdir(),
+): Promise<Postgres> {
+  const directory = mkdtempSync(join(below, "agent-postgres-"));
   const data = join(directory, "data");
   const isRoot = process.getuid?.() === 0;
   if (isRoot) {
@@ -109,6 +112,11 @@ export async function createDatabase(directory: string, template = "template1"):
   const name = `test_${process.pid}_${Bun.randomUUIDv7("hex").replaceAll("-", "")}`;
   await administer(directory, `CREATE DATABASE ${name} TEMPLATE ${template} STRATEGY file_copy`);
   return urlOf(directory, name);
+}
+
+/** Deletes a database that `createDatabase` made in the cluster of this directory. */
+export async function dropDatabase(directory: string, url: string): Promise<void> {
+  await administer(directory, `DROP DATABASE ${new URL(url).pathname.slice(1)} WITH (FORCE)`);
 }
 
 /** The name of a database to copy. */

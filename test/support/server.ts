@@ -6,7 +6,6 @@ import { makeApp, type App } from "../../src/server/app.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import { createOrganization, type Organization } from "../../src/server/policy/organizations.ts";
-import { makePasswords } from "../../src/server/people/passwords.ts";
 import type { Role } from "../../src/server/http/route.ts";
 import type { ServerOptions } from "../../src/server/options.ts";
 import type { Database } from "../../src/server/store/database.ts";
@@ -14,7 +13,7 @@ import { openPostgres } from "../../src/server/store/postgres.ts";
 import { openSqlite } from "../../src/server/store/sqlite.ts";
 import { realSystem } from "../../src/system.ts";
 import { watchAnswers } from "./answers.ts";
-import { createDatabase, migrated } from "./postgres.ts";
+import { createDatabase, dropDatabase, migrated } from "./postgres.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
 export type Answer = { status: number; headers: Headers; text: string; json: unknown };
@@ -42,8 +41,8 @@ export type TestServer = AsyncDisposable & {
 };
 
 export const password = "correct horse battery";
-// Hashed once, because hashing is slow by design.
-const passwordHash = makePasswords().hash(password);
+// Quick to make and to check: the product's parameters are slow by design, and most tests are not about them.
+const passwordHash = Bun.password.hash(password, { algorithm: "argon2id", memoryCost: 512, timeCost: 1 });
 
 export type TestServerOptions = Partial<
   Pick<
@@ -135,20 +134,18 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
       app.close();
       await app.flush();
       await db.close();
-      dispose();
+      await dispose();
       requireDocumented();
     },
   };
 }
 
-async function openTemporary(now: () => number): Promise<{ db: Database; dispose(): void }> {
+async function openTemporary(now: () => number): Promise<{ db: Database; dispose(): void | Promise<void> }> {
   // test/e2e/postgres-api.test.ts runs the same tests on PostgreSQL, whose directory it gives.
   const cluster = process.env["TEST_POSTGRES"];
   if (cluster !== undefined) {
-    return {
-      db: await openPostgres({ url: await createDatabase(cluster, migrated), now }),
-      dispose: () => undefined,
-    };
+    const url = await createDatabase(cluster, migrated);
+    return { db: await openPostgres({ url, now }), dispose: () => dropDatabase(cluster, url) };
   }
   const directory = temporaryDirectory();
   const db = await openSqlite({ path: join(directory.path, "control.db"), now, role: "server" });

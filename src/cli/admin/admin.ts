@@ -5,6 +5,7 @@ import { lazyCommand, type CommandTable } from "../command.ts";
 const user = () => import("./user.ts");
 const session = () => import("./session.ts");
 const factor = () => import("./factor.ts");
+const oidc = () => import("./oidc.ts");
 const org = () => import("./org.ts");
 const registration = () => import("./registration.ts");
 const token = () => import("./token.ts");
@@ -67,6 +68,22 @@ export const adminCommands: CommandTable = {
   "admin user reset-factors": lazyCommand(
     { description: "Remove all second factors of a user who lost them, and end their sessions" },
     async () => (await user()).resetFactors,
+  ),
+  "admin oidc list": lazyCommand(
+    { description: "List the providers of identities by which users sign in" },
+    async () => (await oidc()).list,
+  ),
+  "admin oidc create": lazyCommand(
+    { description: "Let users sign in by a provider of identities (OpenID Connect)" },
+    async () => (await oidc()).create,
+  ),
+  "admin oidc update": lazyCommand(
+    { description: "Change who signs in by a provider of identities, and what its groups give" },
+    async () => (await oidc()).update,
+  ),
+  "admin oidc delete": lazyCommand(
+    { description: "Delete a provider of identities" },
+    async () => (await oidc()).remove,
   ),
   "admin org create": lazyCommand(
     { description: "Create an organization with its two CAs" },

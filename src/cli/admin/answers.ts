@@ -36,6 +36,16 @@ export const NewTotp = v.looseObject({ secret: text, otpauth_url: text });
 export const RecoveryCodes = v.looseObject({ recovery_codes: names });
 export const SignInRules = v.object({ staff_second_factor: v.boolean() });
 
+export const IdentityProvider = v.looseObject({
+  id: v.number(),
+  name: text,
+  issuer: text,
+  client_id: text,
+  creates_users: v.boolean(),
+  redirect_uri: text,
+});
+export const IdentityProviders = v.pipe(v.array(IdentityProvider), v.maxLength(4096));
+
 export const Organization = v.looseObject({
   id: v.number(),
   slug: text,

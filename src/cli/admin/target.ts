@@ -130,6 +130,7 @@ async function remoteTarget(context: Context): Promise<Target> {
     api_base: base,
     allow_plain_http: values.on("allow-plain-http"),
     email: null,
+    by_browser: false,
     ...(ca === undefined ? {} : { api_ca: ca }),
   };
   return withToken(profile, token);
@@ -139,10 +140,10 @@ function withToken(profile: Profile, given: string): Target {
   return { kind: "remote", profile, name: `${profile.api_base} with the given token`, token: { given } };
 }
 
-/** The URL of --api-base without a final slash, checked. */
-export async function readBase({ values }: Context): Promise<string> {
+/** The URL, by default that of --api-base, without a final slash, checked. */
+export async function readBase({ values }: Context, url?: string): Promise<string> {
   const { checkBase } = await import("../../node/contact/client.ts");
-  return checkBase(values.required("api-base"), values.on("allow-plain-http"));
+  return checkBase(url ?? values.required("api-base"), values.on("allow-plain-http"));
 }
 
 /** The CA that --ca-fingerprint names, as PEM. */

@@ -7,6 +7,7 @@ import { isFactorMissing, me } from "../me.ts";
 import { refresh, useList } from "../resource.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, Failure, Loading, When } from "../ui/parts.ts";
+import { Identities } from "./identities.ts";
 import { SecondFactors } from "./second-factors.ts";
 
 /** While a required second factor is missing, this page stands in place of every other. */
@@ -23,6 +24,7 @@ export function Account() {
     <p>You are signed in as <bdi>${me.value?.email}</bdi>, user ${me.value?.id}.</p>
     ${factors}
     <${Password} />
+    <${Identities} />
     <${Sessions} />`;
 }
 

@@ -164,11 +164,11 @@ type PresentProps = { password: string; set(text: string): void; errors: readonl
 function PresentPassword({ password, set, errors }: PresentProps) {
   return html`<${Text}
     label="Your password"
-    help="The first second factor needs it, so that an open browser is not enough."
+    help="The first second factor needs it, so that an open browser is not enough. Leave it empty if you have none."
     errors=${errors}
     value=${password}
     set=${set}
-    control=${{ type: "password", autocomplete: "current-password", required: true }}
+    control=${{ type: "password", autocomplete: "current-password" }}
   />`;
 }
 

@@ -1,10 +1,9 @@
 // Follows one organization's control plane by long polls: applies news at once and carries out orders. An unreachable
-// control plane never stops a tunnel. Pauses are randomized, so that its return causes no rush. Used by the daemon,
-// check-auth and the demo.
+// control plane never stops a tunnel. Used by the daemon, check-auth and the demo.
 
 import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { maxPollWaitS, type CheckinAnswer } from "../../protocol.ts";
+import type { CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkIn, type CheckInOptions, type Report } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
@@ -12,8 +11,8 @@ import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { haveChanged, unresolvedOf } from "../files/host-names.ts";
 import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
+import { makePace } from "./pace.ts";
 import type { PathReporter } from "./path-report.ts";
-
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { makeLocalSync } from "./local-sync.ts";
 import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
@@ -55,16 +54,6 @@ export type Turn = {
   answer?: CheckinAnswer;
 };
 
-const revokedPauseMs = 10_000;
-/** Pause between check-ins with a server that does not hold requests. */
-const unheldPauseMs = 1000;
-/** Longest pause after a poll that broke: behind a proxy, another server answers. */
-const brokenPauseMs = 900;
-/** Pause after a failure. Long, because all nodes notice a restart of the control plane at the same moment. */
-const firstPauseMs = 4000;
-/** The longest pause, whatever the answer asks for: anything on the path can send Retry-After, and a revocation must arrive. */
-const longestPauseMs = 60_000;
-
 export type FollowOptions = {
   /** Ends the loop and cancels a held poll. */
   signal: AbortSignal;
@@ -100,51 +89,35 @@ async function takeTurns(
 ): Promise<void> {
   const syncLocally = makeLocalSync(organization, edge);
   const names = makeNamesKeeper(organization, edge);
-  let failures = 0;
-  // The server does not hold the first check-in: it reports at once that this node is online.
-  let waitS = 0;
-  let isBroken = false;
+  const pace = makePace(edge.system);
   do {
     const state = await syncLocally();
     // Also for changes by another process, and before the check-in: the control plane may be unreachable.
     look();
     const before = edge.system.now();
-    let pauseMs = 0;
-    // Repeats would bring all nodes of a server that restarts in the same second.
-    const repeatable = waitS === 0 && !isBroken;
-    isBroken = false;
+    let pauseMs: number;
     try {
-      const turn = await followOnce(organization, edge, { waitS, signal, names, state, repeatable });
+      const turn = await followOnce(organization, edge, { ...pace.next(leftS()), signal, names, state });
       look();
       onTurn?.(turn);
       const reason = turn.syncError === undefined ? turn.sync?.reason : messageOf(turn.syncError);
-      failures = reason === undefined ? 0 : failures + 1;
-      if (failures === 1) {
+      pauseMs = pace.answered({
+        isApplied: reason === undefined,
+        isRevoked: turn.result === "revoked",
+        hasChanged: turn.sync?.result === "changed",
+        tookMs: edge.system.now() - before,
+      });
+      if (pace.isFirstFailure())
         edge.log.warn("The new configuration is not applied", { team: organization.slug, reason });
-      }
-      // Try a rolled back configuration again, with growing pauses.
-      if (failures > 0) pauseMs = backoff(failures, edge);
-      else if (turn.result === "revoked") pauseMs = jitter(revokedPauseMs, edge);
-      // Pause for a server that does not hold requests or always announces news: no busy loop.
-      else if (waitS > 0 && turn.sync?.result !== "changed" && edge.system.now() - before < 100) {
-        pauseMs = jitter(unheldPauseMs, edge);
-      }
     } catch (error) {
       if (signal.aborted) return;
       onTurn?.({ error });
-      // Its server may be gone, and another one there. If this one is asked again in vain, the failures count.
-      isBroken = failures === 0 && waitS > 0 && retryAfterMs(error) === 0;
-      if (!isBroken) failures += 1;
-      const log = failures === 1 ? edge.log.warn : edge.log.debug;
+      pauseMs = pace.failed(error);
+      const log = pace.isFirstFailure() ? edge.log.warn : edge.log.debug;
       log("The control plane gives no usable answer; the overlay keeps running unchanged", {
         team: organization.slug,
         reason: messageOf(error),
       });
-      // Add a random part: all nodes get the same Retry-After.
-      const wanted = isBroken
-        ? brokenPauseMs * randomShare(edge)
-        : retryAfterMs(error) + backoff(failures, edge);
-      pauseMs = wanted > longestPauseMs ? jitter(longestPauseMs, edge) : wanted;
     }
     if (pauseMs > 0) {
       const ended = new AbortController();
@@ -152,7 +125,6 @@ async function takeTurns(
       await pause(Math.min(pauseMs, leftS() * 1000), edge, AbortSignal.any([signal, ended.signal]));
       onPause?.(undefined);
     }
-    waitS = failures > 0 || isBroken ? 0 : Math.max(0, Math.min(maxPollWaitS, Math.floor(leftS())));
   } while (!signal.aborted && leftS() >= 1);
 }
 
@@ -249,11 +221,10 @@ async function namesChanged(
 }
 
 /** The engine part of the report. */
-export async function reportOf(edge: FollowEdge): Promise<Report> {
-  return {
-    overlayVersion: (await edge.engine()).version,
-    overlayState: (await edge.control.running()) ? "running" : "stopped",
-  };
+export async function reportOf(edge: Pick<FollowEdge, "engine">): Promise<Report> {
+  // Looked for once: it costs a process (systemctl), or a look at all processes of the machine.
+  const { version, isRunning } = await edge.engine();
+  return { overlayVersion: version, overlayState: isRunning ? "running" : "stopped" };
 }
 
 async function synchronize(
@@ -332,27 +303,6 @@ async function finishRestore(organization: Organization, edge: FollowEdge) {
 
 function edgeOf({ system, log }: FollowEdge): { now(): number; log: Log } {
   return { now: () => system.now(), log };
-}
-
-function retryAfterMs(error: unknown): number {
-  return error instanceof AppError ? Math.max(0, (error.details.retryAfter ?? 0) * 1000) : 0;
-}
-
-/** Doubles up to a minute. Random: the first below four seconds, later ones between half and all of it. */
-function backoff(failures: number, edge: FollowEdge): number {
-  const limit = Math.min(longestPauseMs, firstPauseMs * 2 ** Math.min(failures - 1, 10));
-  return failures === 1 ? limit * randomShare(edge) : jitter(limit, edge);
-}
-
-/** A random time between half of `ms` and all of it. */
-function jitter(ms: number, { system }: Pick<FollowEdge, "system">): number {
-  return ms * (0.5 + randomShare({ system }) / 2);
-}
-
-/** A random number from 0 to 1, evenly distributed. */
-function randomShare({ system }: Pick<FollowEdge, "system">): number {
-  const [high = 0, low = 0] = system.random(2);
-  return (256 * high + low) / 65_536;
 }
 
 /** Ends early, without an error, on the signal. */

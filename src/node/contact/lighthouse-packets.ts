@@ -20,8 +20,12 @@ export type LighthousePackets = {
 
 /** The pace while certificates change. */
 const everyMs = 500;
-/** The pace at rest: a node sends 4 MB a day in packets of 88 bytes, and is known again 2 s after its lighthouse is back. */
-const everyAtRestMs = 2000;
+/**
+ * The pace at rest: a node sends 11 MB a day in packets of 88 bytes. After a crash of its lighthouse one packet makes the
+ * engine leave the tunnel, and the next one makes it handshake: the node is known again within 1.4 s. An engine that looks
+ * for it asks the lighthouse at the beginning and after 1.5 s, then not before its next attempt, 5 s later.
+ */
+const everyAtRestMs = 700;
 /** A rotation removes the previous CA from the last lighthouse within this time after removing it here. */
 const unsettledMs = 180_000;
 /** The discard port (RFC 863). */

@@ -55,19 +55,19 @@ export async function profileToken(
     const isOver = session.until - marginMs <= system.now() || session.access === refused;
     return isOver ? undefined : session.access;
   };
-  const known = usable(await requireSession(name, system));
+  const known = usable(await requireSession(name, profile, system));
   if (known !== undefined && known !== refused) return known;
   const directory = profilesPlace(system);
   makeDirectory(directory, 0o700);
   const path = join(directory, "lock");
   const work = async () => {
     // Another process may have exchanged it meanwhile.
-    const session = await requireSession(name, system);
+    const session = await requireSession(name, profile, system);
     const renewed = usable(session);
     if (renewed !== undefined && renewed !== refused) return renewed;
     if ("token" in session) throw signInAgain(name);
     const next = sessionOf(await exchange(name, profile, session.refresh, system), system.now());
-    await writeSession(name, next, system);
+    await writeSession(name, profile, next, system);
     return "access" in next ? next.access : "";
   };
   return withLock(directory, `${brand.executable} admin`, system, work, path);
@@ -82,8 +82,8 @@ async function exchange(name: string, profile: Profile, refresh: string, system:
   }
 }
 
-async function requireSession(name: string, system: Edge): Promise<Session> {
-  const session = await readSession(name, system);
+async function requireSession(name: string, profile: Profile, system: Edge): Promise<Session> {
+  const session = await readSession(name, profile, system);
   if (session === undefined) throw signInAgain(name);
   return session;
 }

@@ -16,6 +16,7 @@ import { keyringState } from "../files/keyring.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { planServices, readModes, type ServiceSettings } from "../enroll/services.ts";
 import { hostsFile } from "../names/keep-names.ts";
+import { readServiceState } from "../names/service-state.ts";
 import { examineNames } from "./names.ts";
 import { asRoot, fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 
@@ -112,7 +113,7 @@ async function keyring(system: System): Promise<Finding> {
 
 function names({ configRoot }: ServiceSettings, system: System): Finding | Promise<Finding> {
   if (!isLinux(system)) return skipped("names for programs exist on Linux only");
-  return examineNames({ configRoot, path: hostsFile }, system);
+  return examineNames({ configRoot, path: hostsFile, service: readServiceState() }, system);
 }
 
 function units(settings: ServiceSettings, system: System): Finding {

@@ -8,6 +8,8 @@ import { ageOf, isAlive, type ProcessIdentity } from "../../platform/process-ide
 import { openProgram } from "../../platform/processes.ts";
 
 export type EngineInUse = {
+  /** Whether an engine runs, also of an unknown version. */
+  isRunning: boolean;
   /** The engine that the next start runs, and that tests new configurations; undefined if there is none. */
   path: string | undefined;
   /** The version that runs; undefined if none runs, or if it is unknown. */
@@ -19,7 +21,12 @@ export type EngineInUse = {
   version: string | undefined;
 };
 
-export const noneInUse: EngineInUse = { path: undefined, running: undefined, version: undefined };
+export const noneInUse: EngineInUse = {
+  isRunning: false,
+  path: undefined,
+  running: undefined,
+  version: undefined,
+};
 
 export type VersionOf = (program: string) => Promise<string>;
 
@@ -41,6 +48,7 @@ export async function engineInUse(
     running !== undefined &&
     isOlderThan(parseEngineVersion(next), parseEngineVersion(running));
   return {
+    isRunning: process !== undefined,
     path: path !== undefined && existsSync(path) ? path : undefined,
     running,
     version: process === undefined || isOlder ? next : running,

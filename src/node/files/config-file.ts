@@ -175,6 +175,12 @@ export function lighthouseHosts(configYml: string): string[] {
   return hosts.filter((host) => typeof host === "string");
 }
 
+/** The interface that a configuration names. Linux cuts longer names off. */
+export function tunnelDevice(configYml: string): string | undefined {
+  const device = at(readYaml(configYml, "config.yml"), "tun.dev");
+  return typeof device === "string" && /^(?!\.{1,2}$)[\w.-]{1,15}$/.test(device) ? device : undefined;
+}
+
 /** What a node is for the others, and whom it asks for them. */
 export function overlayRoles(configYml: string): {
   lighthouses: string[];

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { writeFileAtomic } from "../../files.ts";
 import { hostLabels } from "../../host-labels.ts";
-import { formatAddress, parseAddress } from "../../ip.ts";
+import { canonicalAddress } from "../../ip.ts";
 import { HostsFile, type NameAlias, type NamedNode } from "../../protocol.ts";
 import { readValidJson } from "./organizations.ts";
 
@@ -46,35 +46,39 @@ export function indexHosts(
   slug: string,
 ): HostIndex {
   const byLabel = new Map<string, FoundHost>();
-  const byAddress = new Map<string, FoundHost>();
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const add = (label: string, found: FoundHost) => {
     if (!byLabel.has(label)) byLabel.set(label, found);
   };
-  for (const node of nodes) {
-    const addresses = addressesOf(node);
-    add(node.name, { node, addresses });
-    for (const address of addresses) byAddress.set(canonical(address), { node, addresses });
-  }
-  for (const node of nodes) {
-    for (const label of hostLabels(node.name)) add(label, { node, addresses: addressesOf(node) });
-  }
-  for (const alias of aliases) {
+  const ofNodes = nodes.map((node): FoundHost => ({ node, addresses: addressesOf(node) }));
+  for (const found of ofNodes) add(found.node.name, found);
+  for (const found of ofNodes) for (const label of hostLabels(found.node.name)) add(label, found);
+  const ofAliases = aliases.flatMap((alias): FoundHost[] => {
     const node = byId.get(alias.node_id);
-    if (node === undefined) continue;
-    const addresses = alias.address === undefined ? addressesOf(node) : [alias.address];
-    const found = { node, addresses, alias };
-    add(alias.name, found);
-    const address = canonical(alias.address ?? "");
-    if (address !== "" && !byAddress.has(address)) byAddress.set(address, found);
-  }
+    if (node === undefined) return [];
+    return [{ node, addresses: alias.address === undefined ? addressesOf(node) : [alias.address], alias }];
+  });
+  for (const found of ofAliases) add(found.alias?.name ?? "", found);
+  let byAddress: Map<string, FoundHost> | undefined;
+  const indexAddresses = () => {
+    const index = new Map<string, FoundHost>();
+    for (const found of ofNodes) {
+      for (const address of found.addresses) index.set(canonicalAddress(address), found);
+    }
+    for (const found of ofAliases) {
+      const address = canonicalAddress(found.alias?.address ?? "");
+      if (address !== "" && !index.has(address)) index.set(address, found);
+    }
+    return index;
+  };
   const domain = `.${domainOf(slug)}`;
   return {
     byName(name) {
       const plain = name.toLowerCase().replace(/\.$/, "");
       return byLabel.get(plain.endsWith(domain) ? plain.slice(0, -domain.length) : plain);
     },
-    byAddress: (address) => byAddress.get(canonical(address)),
+    // Made when it is first needed: lookups of 50,000 names must not wait for it.
+    byAddress: (address) => (byAddress ??= indexAddresses()).get(canonicalAddress(address)),
   };
 }
 
@@ -90,10 +94,4 @@ export function fullName(node: Pick<NamedNode, "name">, slug: string): string {
 
 function addressesOf({ ip, ip6 }: NamedNode): string[] {
   return ip6 === undefined ? [ip] : [ip, ip6];
-}
-
-/** One spelling for each address; the text itself if it is none. */
-function canonical(text: string): string {
-  const address = parseAddress(text);
-  return address === undefined ? text : formatAddress(address);
 }

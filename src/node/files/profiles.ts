@@ -21,6 +21,8 @@ const Profile = v.object({
   allow_plain_http: v.optional(v.boolean(), false),
   /** The user who signed in; null: a service token. */
   email: v.nullable(text(254)),
+  /** The user signed in with a browser, and so does again. */
+  by_browser: v.optional(v.boolean(), false),
 });
 export type Profile = v.InferOutput<typeof Profile>;
 const Profiles = v.object({
@@ -35,6 +37,8 @@ const Session = v.union([
   v.object({ refresh: text(8192), access: text(8192), until: v.number() }),
 ]);
 export type Session = v.InferOutput<typeof Session>;
+/** Whose session it is. Former versions did not write it. */
+const Issuer = v.object({ api_base: v.optional(text(2048)) });
 
 type Edge = Pick<System, "run" | "env" | "platform" | "executable">;
 
@@ -71,21 +75,31 @@ export function writeProfiles(profiles: Profiles, system: Edge): void {
 
 const account = (name: string) => `profile ${name}`;
 
-/** Undefined if there is none, or if the keyring that has it does not answer. */
-export async function readSession(name: string, system: Edge): Promise<Session | undefined> {
+/**
+ * Undefined if there is none, or if the keyring that has it does not answer. Also if it belongs to another control plane
+ * than the profile, which must not see it: a login with another address was interrupted.
+ */
+export async function readSession(
+  name: string,
+  { api_base: base }: Pick<Profile, "api_base">,
+  system: Edge,
+): Promise<Session | undefined> {
   const stored = readTextIfThere(sessionPath(name, system)) ?? (await keyringToken(account(name), system));
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Session), stored);
-  return parsed.success ? parsed.output : undefined;
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), v.intersect([Session, Issuer])), stored);
+  if (!parsed.success) return undefined;
+  const { api_base: issuer = base, ...session } = parsed.output;
+  return issuer === base ? session : undefined;
 }
 
 /** In the keyring; if it does not store it, in the file. Never in both: the older one would be found later. */
 export async function writeSession(
   name: string,
+  { api_base }: Pick<Profile, "api_base">,
   session: Session,
   system: Edge,
 ): Promise<"keyring" | "file"> {
   const path = sessionPath(name, system);
-  const content = JSON.stringify(session);
+  const content = JSON.stringify({ ...session, api_base });
   if (await storeInKeyring(account(name), content, system)) {
     removeTree(path);
     return "keyring";

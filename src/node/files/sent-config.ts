@@ -201,12 +201,20 @@ function ownDevice(slug: string, present: InUse, others: readonly Other[]): stri
   return present.device === undefined && isFree ? name : deviceName(slug);
 }
 
+/**
+ * Names that a kernel or other software gives to interfaces of its own. Such a one may come later, when a container engine
+ * starts or a device is plugged in, and would find its name taken.
+ */
+const foreignDevice =
+  /^(lo|eth\d.*|en[opsx].*|wl[aopsx].*|ww[aopsx].*|usb\d.*|(docker|podman|virbr|vmbr|vnet|cni|lxcbr|lxdbr|incusbr|tailscale|bond|team|ppp|wg)\d.*|(br-|veth|cali|cilium|flannel|kube|vxlan).*)$/;
+
 /** The interface name that this organization already uses stays allowed. */
 function deviceRefusal(dev: string, present: InUse, others: readonly Other[]): string | undefined {
   const other = others.find(({ device }) => device === dev);
   if (other !== undefined) return `${dev} is the interface of the organization "${other.slug}"`;
   if (isOverlayDevice(dev)) return `${dev} is the name of another organization's interface`;
   if (present.device === dev) return undefined;
+  if (foreignDevice.test(dev)) return `${dev} is a name that other software gives to its interfaces`;
   // On systems without this directory an engine cannot take over an existing interface.
   const isThere = existsSync(`/sys/class/net/${dev}`);
   return isThere ? `${dev} is another interface of this machine` : undefined;

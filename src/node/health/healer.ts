@@ -44,6 +44,8 @@ const results: Readonly<Partial<Record<Tell["what"], string>>> = {
 
 /** Addresses that an earlier process denied are tried again after this time. */
 const inheritedMs = 300_000;
+/** Tunnels that the engine keeps with one peer. */
+const mostTunnels = 5;
 /** Between attempts to apply a change, after the first failure and at most. */
 const [firstPauseMs, longestPauseMs] = [1000, 300_000];
 
@@ -138,10 +140,12 @@ export class Healer {
     }
   }
 
+  /** Also the former tunnels with the peer: the engine keeps some, and goes back to one, with its dead path. */
   async #close(address: string): Promise<void> {
     const { api, log, slug } = this.#deps;
     try {
-      await api.closeTunnel(address, { localOnly: true });
+      for (let closed = 0; closed < mostTunnels; closed++)
+        if (!(await api.closeTunnel(address, { localOnly: true }))) return;
     } catch (error) {
       log.warn("Cannot close a dead tunnel", { team: slug, reason: messageOf(error) });
     }

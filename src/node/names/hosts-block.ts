@@ -16,6 +16,11 @@ export type SplitHosts = {
   block: readonly string[] | undefined;
 };
 
+/** Whether the file has the block, or a part of it. */
+export function hasMarks(text: string): boolean {
+  return [begin, end].some((mark) => text.includes(mark));
+}
+
 /** Throws if a mark is missing: then it is not certain which lines are ours. */
 export function splitHosts(text: string): SplitHosts {
   const rest: string[] = [];

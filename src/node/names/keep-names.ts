@@ -1,17 +1,25 @@
-// The service of names: keeps the block in /etc/hosts as the organizations' files say, once a second. It has no network
-// and answers no queries, so it cannot disturb how the machine resolves other names.
+// The service of names. If programs ask systemd-resolved, it asks our resolver for the organizations' domains; else the
+// names are in a block of /etc/hosts. Either way, other names are found as before.
 
 import { closeSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { messageOf } from "../../errors.ts";
+import { readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
+import { hasMarks } from "./hosts-block.ts";
 import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts";
+import { clearLinks, makeLinks } from "./links.ts";
 import { hostsLines, readMachineNames, type MachineNames } from "./machine-names.ts";
+import { resolverAddress, startResolver, type Resolver } from "./resolver.ts";
+import { isInHostsFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
+import { indexNames } from "./zones.ts";
 
 export const hostsFile = "/etc/hosts";
-const everyMs = 1000;
+/** An engine that starts again has a new interface, without settings. */
+const everyMs = 500;
+const manyNames = 5000;
 /** After a failure, such as a full disk. */
 const pauseMs = 10_000;
 /** How often another program's change may be answered before a pause: two programs must not fight over the file. */
@@ -20,58 +28,166 @@ const maxWritesInRow = 5;
 type Places = { configRoot: string; path: string; owner?: number };
 type Needs = { system: Pick<System, "now" | "sleep" | "executable">; log: Log };
 
-/** Returns when the executable has been replaced, so that the new version takes over. Rejects when aborted. */
+/**
+ * Returns when the executable has been replaced, so that the new version takes over. Rejects when aborted. A failure of
+ * one way to deliver names never ends the service: its end would take the other away too.
+ */
 export async function keepNames(places: Places, { system, log }: Needs, signal?: AbortSignal): Promise<void> {
   const isReplaced = watchFile(system.executable);
-  const step = makeNamesStep(places, system);
-  let said = "";
+  const reader = makeNamesReader(places.configRoot);
+  const block = makeNamesStep(places, system);
+  const service = makeService(system, log);
+  const warn = onceEach(log);
   try {
     while (!isReplaced()) {
       let waitMs = everyMs;
       try {
-        if (step.run() === "fought") {
-          log.warn(
-            `Another program removes the names from ${places.path} each time; trying again in 10 seconds`,
-          );
+        const known = reader.look();
+        const inBlock = await service.serve(known);
+        if (block.run(known, inBlock) === "fought") {
+          warn(`Another program removes the names from ${places.path} each time; trying again in 10 seconds`);
           waitMs = pauseMs;
-        }
-        said = "";
+        } else warn("");
+        known.forget();
       } catch (error) {
         waitMs = pauseMs;
-        if (said !== messageOf(error)) log.warn(messageOf(error));
-        said = messageOf(error);
+        warn(messageOf(error));
       }
       await system.sleep(waitMs, signal);
     }
   } finally {
-    step.close();
+    block.close();
+    service.close();
   }
+}
+
+const indexOf = (known: Known) => indexNames({ zones: known.zones, names: known.names() });
+
+/** Resolver and interfaces. `serve` says of which organizations the names belong into the hosts file. */
+function makeService({ now }: Pick<System, "now">, log: Log) {
+  const links = makeLinks(resolverAddress, { now });
+  const warn = onceEach(log);
+  let resolver: Resolver | undefined;
+  let served: Known | undefined;
+  let failedAt: number | undefined;
+  let fault: string | undefined;
+  let written = "";
+  const answer = async (known: Known) => {
+    const isNew = served !== known;
+    served = known;
+    if (resolver !== undefined && isNew) resolver.use(indexOf(known));
+    if (resolver !== undefined || (failedAt !== undefined && now() - failedAt < pauseMs)) return;
+    try {
+      resolver = await startResolver(indexOf(known));
+      failedAt = fault = undefined;
+    } catch (error) {
+      failedAt = now();
+      fault = messageOf(error);
+    }
+    warn(fault ?? "");
+  };
+  const show = (state: ServiceState) => {
+    try {
+      writeServiceState(state);
+    } catch (error) {
+      // Only `agent names` and the doctor read it: names must not depend on it.
+      log.debug(messageOf(error));
+    }
+  };
+  return {
+    async serve(known: Known): Promise<(slug: string) => boolean> {
+      await answer(known);
+      // Without a resolver, systemd-resolved must not be told of one: it reads /etc/hosts too.
+      const serving: Way =
+        fault === undefined ? await links.keep(known.zones) : { way: "hosts", reason: fault };
+      const state: ServiceState = { schema: 1, serving, ...(fault === undefined ? {} : { fault }) };
+      const text = JSON.stringify(state);
+      if (text !== written) show(state);
+      written = text;
+      return (slug) => isInHostsFile(slug, serving);
+    },
+    close() {
+      resolver?.close();
+      links.close();
+    },
+  };
+}
+
+/** Logs a warning when it differs from the one before; empty text stands for none. */
+function onceEach(log: Log): (text: string) => void {
+  let said = "";
+  return (text) => {
+    if (text !== said && text !== "") log.warn(text);
+    said = text;
+  };
 }
 
 type Done = ReturnType<HostsEditor["put"]> | "fought";
 
-/** One look at the organizations' files and at the hosts file. */
-export function makeNamesStep(
-  { configRoot, path, owner }: Places,
-  { now }: Pick<System, "now">,
-): { run(): Done; close(): void } {
-  const editor = makeHostsEditor(path, { now, ...(owner === undefined ? {} : { owner }) });
+/** What the organizations' files say. */
+export type Known = Pick<MachineNames, "zones"> & {
+  names(): MachineNames["names"];
+  /** Until the next call of `names`, which reads the files again: 50,000 names are needed for a moment only. */
+  forget(): void;
+};
+
+/** The same object as long as the files do not change. */
+export function makeNamesReader(configRoot: string): { look(): Known } {
   let seen: string | undefined;
-  let { names }: MachineNames = { names: [], without: [] };
+  let known: Known | undefined;
+  return {
+    look() {
+      const state = stateOf(configRoot);
+      if (known === undefined || state !== seen) known = read(configRoot);
+      seen = state;
+      return known;
+    },
+  };
+}
+
+function read(configRoot: string): Known {
+  const { zones, names } = readMachineNames(configRoot);
+  let kept: MachineNames["names"] | undefined = names;
+  return {
+    zones,
+    names: () => (kept ??= readMachineNames(configRoot).names),
+    forget() {
+      const isLarge = (kept?.length ?? 0) > manyNames;
+      kept = undefined;
+      // The memory of the reading would stay until much later.
+      if (isLarge) Bun.gc(true);
+    },
+  };
+}
+
+/** One look at the hosts file. */
+export function makeNamesStep(
+  { path, owner }: Omit<Places, "configRoot">,
+  { now }: Pick<System, "now">,
+): { run(known: Known, inBlock?: (slug: string) => boolean): Done; close(): void } {
+  const editor = makeHostsEditor(path, { now, ...(owner === undefined ? {} : { owner }) });
+  let former: { known: Known; slugs: string } | undefined;
   let isNew = false;
   let writes = 0;
   /** The hosts file at the last look at which it was right: without a change, it need not be read again. */
   let calm: string | undefined;
   return {
-    run() {
-      const state = stateOf(configRoot);
+    run(known, inBlock = () => true) {
+      const slugs = known.zones.map(({ slug }) => `${slug} ${inBlock(slug)}`).join();
       const before = markOf(path);
-      if (state === seen && before === calm) return "same";
-      if (state !== seen) {
-        ({ names } = readMachineNames(configRoot));
-        seen = state;
+      const isSame = former?.known === known && former.slugs === slugs;
+      if (isSame && before === calm) return "same";
+      if (!isSame) {
+        former = { known, slugs };
         isNew = true;
         calm = undefined;
+      }
+      const isAny = known.zones.some(({ slug }) => inBlock(slug));
+      const names = isAny ? known.names().filter(({ slug }) => inBlock(slug)) : [];
+      // A file that cannot be changed, as in a container, is no failure where nothing is to be changed.
+      if (names.length === 0 && !hasMarks(readTextIfThere(path) ?? "")) {
+        calm = before;
+        return "same";
       }
       const done = editor.put((taken) => hostsLines(names, taken).lines);
       calm = done === "same" ? before : undefined;
@@ -86,13 +202,24 @@ export function makeNamesStep(
   };
 }
 
-/** Takes the block out. Waits for a program that is writing the file. */
+/** Takes names back from systemd-resolved and from the hosts file. */
 export async function clearNames(
+  system: Pick<System, "now" | "sleep">,
+  log: Log,
+): ReturnType<typeof clearBlock> {
+  // Without a bus there is no systemd-resolved with settings either. The hosts file must be cleared in any case.
+  await clearLinks(resolverAddress).catch((error: unknown) => log.debug(messageOf(error)));
+  return clearBlock({ path: hostsFile }, system);
+}
+
+/** Takes the block out. Waits for a program that is writing the file. */
+export async function clearBlock(
   { path, owner }: Omit<Places, "configRoot">,
   { now, sleep }: Pick<System, "now" | "sleep">,
 ): Promise<"same" | "written" | "later"> {
   const editor = makeHostsEditor(path, { now, ...(owner === undefined ? {} : { owner }) });
   try {
+    if (!hasMarks(readTextIfThere(path) ?? "")) return "same";
     let done = editor.put(() => []);
     for (let tries = 0; done === "later" && tries < 15; tries++) {
       await sleep(300);

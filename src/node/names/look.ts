@@ -2,9 +2,10 @@
 
 import { messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
-import { formatAddress, parseAddress } from "../../ip.ts";
+import { canonicalAddress } from "../../ip.ts";
 import type { System } from "../../system.ts";
 import { namesIn, splitHosts } from "./hosts-block.ts";
+import { isInHostsFile, linkOf, type ServiceState } from "./service-state.ts";
 import { hostsLines, readMachineNames, type MachineName, type MachineNames } from "./machine-names.ts";
 
 export type NamesState = MachineNames & {
@@ -16,20 +17,28 @@ export type NamesState = MachineNames & {
   leftOut: number;
   /** The block is what it should be. */
   isCurrent: boolean;
+  /** How the service serves names; undefined if it does not run. */
+  service: ServiceState | undefined;
   /** Why the file's block cannot be read. */
   fault?: string;
 };
 
-export function readNamesState(configRoot: string, path: string): NamesState {
+export function readNamesState(
+  configRoot: string,
+  path: string,
+  service: ServiceState | undefined,
+): NamesState {
   const known = readMachineNames(configRoot);
+  const written = known.names.filter(({ slug }) => isInHostsFile(slug, service?.serving));
   try {
     const { rest, block } = splitHosts(readTextIfThere(path) ?? "");
     const taken = namesIn(rest);
-    const { lines, leftOut } = hostsLines(known.names, taken);
-    return { ...known, block, taken, leftOut, isCurrent: Bun.deepEquals(lines, block ?? []) };
+    const { lines, leftOut } = hostsLines(written, taken);
+    return { ...known, service, block, taken, leftOut, isCurrent: Bun.deepEquals(lines, block ?? []) };
   } catch (error) {
     return {
       ...known,
+      service,
       block: undefined,
       taken: new Set(),
       leftOut: 0,
@@ -42,24 +51,27 @@ export function readNamesState(configRoot: string, path: string): NamesState {
 /** The entries of `beta`, `beta.acme.internal` or an address. */
 export function findNames(names: readonly MachineName[], text: string): MachineName[] {
   const plain = text.toLowerCase().replace(/\.$/, "");
-  const address = canonical(plain);
+  const address = canonicalAddress(plain);
   return names.filter(
     (each) =>
       each.names.some((name) => name === plain || name.split(".")[0] === plain) ||
-      each.addresses.some((other) => canonical(other) === address),
+      each.addresses.some((other) => canonicalAddress(other) === address),
   );
 }
 
-/** Where the C library's answer comes from. `dns`: from a name server, or another source of nsswitch.conf. */
-export type Source = "block" | "hosts" | "dns" | "none";
+/**
+ * Where the C library's answer comes from. `resolver`: systemd-resolved has it from our resolver. `dns`: from a name
+ * server, or another source of nsswitch.conf.
+ */
+export type Source = "resolver" | "block" | "hosts" | "dns" | "none";
 export type Answer = { source: Source; answers: readonly string[] };
 
 const lookupMs = 5000;
 
-/** What a program gets for a full name. */
+/** What a program gets for a full name of an organization. */
 export async function askSystem(
-  name: string,
-  { block, taken }: Pick<NamesState, "block" | "taken">,
+  { name, slug }: { name: string; slug: string },
+  { block, taken, service }: Pick<NamesState, "block" | "taken" | "service">,
   system: Pick<System, "lookup" | "sleep">,
 ): Promise<Answer> {
   const over = new AbortController();
@@ -69,19 +81,16 @@ export async function askSystem(
   );
   const found = await Promise.race([system.lookup(name, "system"), late]);
   over.abort();
-  const answers = [...new Set(found.map(canonical))];
+  const answers = [...new Set(found.map(canonicalAddress))];
   if (answers.length === 0) return { source: "none", answers };
   if (taken.has(name)) return { source: "hosts", answers };
-  return { source: namesIn((block ?? []).join("\n")).has(name) ? "block" : "dns", answers };
+  if (namesIn((block ?? []).join("\n")).has(name)) return { source: "block", answers };
+  const link = linkOf(slug, service?.serving);
+  return { source: link?.state === "served" || link?.state === "disputed" ? "resolver" : "dns", answers };
 }
 
 /** Whether all that a program gets are addresses of this entry. */
 export function agrees({ addresses }: MachineName, { answers }: Answer): boolean {
-  const own = addresses.map(canonical);
+  const own = addresses.map(canonicalAddress);
   return answers.length > 0 && answers.every((each) => own.includes(each));
-}
-
-function canonical(text: string): string {
-  const address = parseAddress(text);
-  return address === undefined ? text : formatAddress(address);
 }

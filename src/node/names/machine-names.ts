@@ -5,14 +5,15 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { messageOf } from "../../errors.ts";
 import { hostLabels } from "../../host-labels.ts";
-import { networkContains, parseAddress, parseAll } from "../../ip.ts";
+import { maskNetwork, networkContains, parseAddress, parseAll } from "../../ip.ts";
 import type { HostsFile, NamedNode } from "../../protocol.ts";
-import { lighthouseHosts } from "../files/config-file.ts";
+import { lighthouseHosts, tunnelDevice } from "../files/config-file.ts";
 import { domainOf, indexHosts, readHosts } from "../files/hosts.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
-import { overlayNetworks } from "../files/networks.ts";
+import { networksIn } from "../files/networks.ts";
 import { revokedNotePath } from "../files/revoked-notes.ts";
 import { readTextIfThere } from "../../files.ts";
+import { domainsOf } from "./reverse-zones.ts";
 
 export type MachineName = {
   /** Full names, the preferred one first: `n-10.acme.internal`, `10.acme.internal`. */
@@ -24,8 +25,20 @@ export type MachineName = {
   kind: "lighthouse" | "node" | "alias";
 };
 
+/** What an organization's names are in. */
+export type Zone = {
+  slug: string;
+  /** The interface of its engine, if the configuration names one. */
+  device: string | undefined;
+  /** The node's addresses with the prefix length of their network. */
+  addresses: readonly string[];
+  domains: readonly string[];
+};
+
 export type MachineNames = {
   names: readonly MachineName[];
+  /** Of the organizations that have names here, if only by the next change. */
+  zones: readonly Zone[];
   /** Organizations without names here, each with the reason. */
   without: readonly { slug: string; reason: string }[];
 };
@@ -59,29 +72,38 @@ const neverBehindRouters = parseAll([
 
 export function readMachineNames(configRoot: string): MachineNames {
   const names: MachineName[] = [];
+  const zones: Zone[] = [];
   const without: { slug: string; reason: string }[] = [];
   for (const slug of listOrganizations(configRoot)) {
     const directory = join(configRoot, slug);
     try {
       const found = namesOf(slug, directory);
       if (typeof found === "string") without.push({ slug, reason: found });
-      else names.push(...found);
+      else {
+        names.push(...found.names);
+        zones.push(found.zone);
+      }
     } catch (error) {
       // One damaged organization must not take the names of the others.
       without.push({ slug, reason: messageOf(error) });
     }
   }
-  return { names, without };
+  return { names, zones, without };
 }
 
 /** Or the reason why there are none. */
-function namesOf(slug: string, directory: string): MachineName[] | string {
+function namesOf(slug: string, directory: string): { names: MachineName[]; zone: Zone } | string {
   if (foreignDomains.has(slug)) return `other software uses names below ${domainOf(slug)}`;
   if (existsSync(revokedNotePath(directory))) return "this node is revoked";
   const hosts = readHosts(directory);
   if (hosts === undefined) return "the control plane has not sent names yet";
-  const lighthouses = new Set(lighthouseHosts(readTextIfThere(join(directory, "config.yml")) ?? "{}"));
-  return namesIn(hosts, slug, overlayNetworks(directory), lighthouses);
+  const config = readTextIfThere(join(directory, "config.yml")) ?? "{}";
+  const addresses = networksIn(readTextIfThere(join(directory, "host.crt")) ?? "");
+  const networks = addresses.flatMap((each) => maskNetwork(each) ?? []);
+  return {
+    names: namesIn(hosts, slug, networks, new Set(lighthouseHosts(config))),
+    zone: { slug, device: tunnelDevice(config), addresses, domains: domainsOf(slug, networks) },
+  };
 }
 
 /** Pure. `networks`: of the node's own certificate. */

@@ -15,10 +15,12 @@ import { removeTraces } from "../store/sqlite-files.ts";
 import type { Database, Reader, Row, Transaction } from "../store/database.ts";
 import { computed, text, type Picked } from "../store/table.ts";
 import { authorities } from "../store/tables/authorities.ts";
+import { identityProviders } from "../store/tables/identity-providers.ts";
 import { totpSecrets } from "../store/tables/second-factors.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { meta } from "../store/tables/meta.ts";
+import { providerContext } from "../oidc/exchange.ts";
 import { webhookContext } from "../webhooks/webhooks.ts";
 
 function sealedColumn<T>(
@@ -39,6 +41,9 @@ export const sealedColumns = [
     "private_key_sealed",
     authorities.pick("kind", "fingerprint"),
     ({ kind, fingerprint }) => authorityContext(kind, fingerprint),
+  ),
+  sealedColumn("identity_providers", "id", "secret_sealed", identityProviders.pick("id"), ({ id }) =>
+    providerContext(id),
   ),
   sealedColumn(
     "organizations",

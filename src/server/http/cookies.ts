@@ -8,6 +8,9 @@ export const deviceCookie = (userId: number) => `device_${userId}`;
 /** The cookie with a browser's session. By its prefix, browsers refuse it from other hosts and without TLS. */
 export const sessionCookie = "__Host-session";
 
+/** The cookie with the secrets of a sign-in by a provider of identities, see oidc/flow.ts. */
+export const flowCookie = "__Host-oidc";
+
 /** The Cookie header of a request. */
 export function cookiesOf({ headers }: Request): string {
   return headers.get("cookie") ?? "";
@@ -28,7 +31,13 @@ export function makeCookie(name: string, value: string, maxAgeS: number, publicU
   return `${name}=${value}; Path=/api/; HttpOnly; SameSite=Strict; Max-Age=${maxAgeS}${secure}`;
 }
 
-/** `maxAgeS`: 0 removes the cookie. The prefix `__Host-` demands Secure and this path. */
-export function makeSessionCookie(value: string, maxAgeS: number): string {
-  return `${sessionCookie}=${value}; Path=/; HttpOnly; Secure; SameSite=Lax; Max-Age=${maxAgeS}`;
+export const makeSessionCookie = (value: string, maxAgeS: number) =>
+  hostCookie(sessionCookie, value, maxAgeS);
+
+/**
+ * `maxAgeS`: 0 removes the cookie. The prefix `__Host-` demands Secure and this path. Lax: sent when another site leads
+ * here, as a provider of identities does.
+ */
+export function hostCookie(name: typeof sessionCookie | typeof flowCookie, value: string, maxAgeS: number) {
+  return `${name}=${value}; Path=/; HttpOnly; Secure; SameSite=Lax; Max-Age=${maxAgeS}`;
 }

@@ -91,10 +91,13 @@ function takeNext(lines: Map<number, Line>): Job | undefined {
   return undefined;
 }
 
-/** Does long work in slices of a few ms: at each `yield`, other requests may get their chance. */
+/**
+ * Does long work in short slices: at each `yield`, other requests may get their chance. Several works may have a slice in the
+ * same round of the event loop, and a request takes several rounds.
+ */
 export async function inSlices<T>(
   work: Generator<unknown, T>,
-  sliceMs = 5,
+  sliceMs = 2,
   pause: () => Promise<unknown> = nextRound,
 ): Promise<T> {
   let since = performance.now();
@@ -113,6 +116,23 @@ export function atOnce<T>(work: Generator<unknown, T>): T {
     const step = work.next();
     if (step.done === true) return step.value;
   }
+}
+
+/** The JSON text of a value, made of pieces. Lists and objects in the first `depth` levels are written item by item. */
+export function* jsonInPieces(value: unknown, depth = 3): Generator<unknown, string> {
+  if (depth === 0 || typeof value !== "object" || value === null) {
+    yield;
+    return JSON.stringify(value);
+  }
+  const items: string[] = [];
+  if (Array.isArray(value)) {
+    for (const item of value) items.push(yield* jsonInPieces(item ?? null, depth - 1));
+    return `[${items.join(",")}]`;
+  }
+  for (const [key, item] of Object.entries(value)) {
+    if (item !== undefined) items.push(`${JSON.stringify(key)}:${yield* jsonInPieces(item, depth - 1)}`);
+  }
+  return `{${items.join(",")}}`;
 }
 
 /** Lets other requests have their chance. */

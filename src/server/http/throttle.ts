@@ -43,10 +43,22 @@ export const limits = {
   resetsFrom: { limits: [{ times: 10, withinMs: hour }], reason: "Too many requests for a new password." },
   /** The same for one user. */
   resets: { limits: [{ times: 3, withinMs: hour }], reason: "Too many requests for a new password." },
+  /** Answers of providers of identities, from one network, that did not verify. */
+  answers: { limits: [{ times: 30, withinMs: minute }], reason: "Too many sign-ins that failed." },
   /** Different requests for approval by one machine: each is an event. */
   asking: {
     limits: [{ times: 10, withinMs: hour }],
     reason: "This machine asked for approval of too many different registrations.",
+  },
+  /** Sign-ins of the command line that begin, from one network. */
+  devices: { limits: [{ times: 20, withinMs: minute }], reason: "Too many sign-ins begin." },
+  /** Codes of machines that one user types wrong. */
+  codes: {
+    limits: [
+      { times: 5, withinMs: 10 * minute },
+      { times: 20, withinMs: hour },
+    ],
+    reason: "Too many wrong codes.",
   },
   /** Resumed registrations of one node. */
   resume: {

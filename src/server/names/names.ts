@@ -177,7 +177,7 @@ async function rulesOf(
   const rulesDigest = digestOf(rules);
   if (known?.rulesDigest === rulesDigest && known.toAll === toAll)
     return { visibility: known.book.visibility, rulesDigest };
-  const visibility = makeVisibility(await inSlices(testable(rules)), rulesDigest, toAll);
+  const visibility = makeVisibility(await inSlices(testable(rules)), toAll);
   return { visibility, rulesDigest };
 }
 

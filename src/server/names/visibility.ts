@@ -29,18 +29,19 @@ export const everything = "all";
 /** With more pairs, classes are compared again. */
 const maxPairs = 200_000;
 
-/** `rulesDigest` changes with the rules. */
-export function makeVisibility(rules: TestableRules, rulesDigest: string, toAll: boolean): Visibility {
+export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility {
   const classes = new Map<string, NamesClass>();
   const pairs = new Map<NamesClass, Map<NamesClass, boolean>>();
   let known = 0;
+  const overlaps = overlapsOf(rules);
+  const sides = sidesOf(rules);
 
   const sees = (one: NamesClass, other: NamesClass): boolean => {
     if (toAll) return true;
     const row = pairs.get(one) ?? new Map<NamesClass, boolean>();
     const before = row.get(other);
     if (before !== undefined) return before;
-    const isSeen = reaches(rules, one, other) || reaches(rules, other, one);
+    const isSeen = reaches(overlaps, one, other) || reaches(overlaps, other, one);
     if (++known > maxPairs) {
       pairs.clear();
       known = 0;
@@ -54,7 +55,7 @@ export function makeVisibility(rules: TestableRules, rulesDigest: string, toAll:
     const made = { key, targets: places.targets, peers, view: everything };
     // Rules only permit. So a node that sees a node without rules of its own sees every node.
     if (toAll || sees(made, (bare ??= made))) return made;
-    made.view = `rules-${hash("sha256", `${rulesDigest} ${key}`, "hex").slice(0, 16)}`;
+    made.view = `rules-${hash("sha256", JSON.stringify(seenSides(sides, overlaps, made)), "hex").slice(0, 16)}`;
     return made;
   };
   const classOf = (member: Member): NamesClass => {
@@ -80,16 +81,69 @@ function placesOf(rules: TestableRules, member: Member): { targets: Places; peer
   return { targets: both("target"), peers: both("peer") };
 }
 
+/** Whether an outbound and an inbound rule, by their places, have a packet in common. */
+type Overlaps = (outbound: number, inbound: number) => boolean;
+
+/** Remembers each pair: all classes ask for the same ones. */
+function overlapsOf({ outbound, inbound }: TestableRules): Overlaps {
+  const known = new Int8Array(outbound.length * inbound.length);
+  return (out, into) => {
+    const at = out * inbound.length + into;
+    const [sending, receiving] = [outbound[out], inbound[into]];
+    if (sending === undefined || receiving === undefined) return false;
+    if (known[at] === 0) known[at] = overlap(sending, receiving) ? 1 : -1;
+    return known[at] === 1;
+  };
+}
+
 /** Whether any packet of `from` may open a flow to `to`. */
-function reaches(rules: TestableRules, from: NamesClass, to: NamesClass): boolean {
+function reaches(overlaps: Overlaps, from: NamesClass, to: NamesClass): boolean {
   const into = to.targets.inbound.filter((at) => from.peers.inbound.has(at));
   if (into.length === 0) return false;
-  return from.targets.outbound.some((out) => {
-    const sending = rules.outbound[out];
-    if (sending === undefined || !to.peers.outbound.has(out)) return false;
-    return into.some((at) => {
-      const receiving = rules.inbound[at];
-      return receiving !== undefined && overlap(sending, receiving);
-    });
-  });
+  return from.targets.outbound.some(
+    (out) => to.peers.outbound.has(out) && into.some((at) => overlaps(out, at)),
+  );
 }
+
+/**
+ * What a node has to be so that this class sees it: one of these lists of sides of rules, all of whose sides it matches.
+ * Another port, or a rule that does not concern the class, changes nothing here, and nodes keep their lists of names.
+ */
+function seenSides(
+  { inbound, outbound }: Sides,
+  overlaps: Overlaps,
+  { targets, peers }: NamesClass,
+): string[] {
+  const found = new Set<string>();
+  const add = (...sides: (string | undefined)[]) => {
+    const named = sides.filter((side) => side !== undefined && side !== anySide);
+    found.add([...new Set(named)].sort().join("\n"));
+  };
+  for (const out of targets.outbound) {
+    for (const into of peers.inbound)
+      if (overlaps(out, into)) add(outbound[out]?.peer, inbound[into]?.target);
+  }
+  for (const into of targets.inbound) {
+    for (const out of peers.outbound)
+      if (overlaps(out, into)) add(outbound[out]?.target, inbound[into]?.peer);
+  }
+  // A side alone makes the same side together with another one needless.
+  const isNeeded = (each: string) => {
+    const sides = each.split("\n");
+    return sides.length === 1 || !sides.some((side) => found.has(side));
+  };
+  return [...found].filter(isNeeded).sort();
+}
+
+/** The sides of each rule as texts, which are equal if the sides are. */
+type Sides = Record<Direction, readonly { peer: string; target: string }[]>;
+
+function sidesOf({ inbound, outbound }: TestableRules): Sides {
+  const each = ({ peer, target }: TestableRules[Direction][number]) => ({
+    peer: JSON.stringify(peer),
+    target: JSON.stringify(target),
+  });
+  return { inbound: inbound.map(each), outbound: outbound.map(each) };
+}
+
+const anySide = JSON.stringify({ any: true });

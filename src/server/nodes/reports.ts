@@ -32,6 +32,8 @@ const batchSize = (count: number) => Math.min(1024, Math.max(256, count >> 5));
 export function makeReports({ db, log, live }: Deps): Reports {
   /** The reports whose `at` is set. */
   let waiting: Report[] = [];
+  /** The rows of the last write, by node. Until its row is committed, a node is shown with it. */
+  let written = new Map<number, SightingRow>();
   const intern = makeInterner();
   /** Warn once, not twice a second. */
   let isFailing = false;
@@ -46,9 +48,11 @@ export function makeReports({ db, log, live }: Deps): Reports {
     // In the order of the table, so that a batch touches few pages.
     const all = oncePerNode(waiting.sort((a, b) => a.nodeId - b.nodeId));
     waiting = [];
+    written = new Map();
     const size = batchSize(all.length);
     for (let first = 0; first < all.length; first += size) {
       const batch = all.slice(first, first + size).map((report) => ({ report, sighting: take(report) }));
+      for (const { sighting } of batch) written.set(sighting.nodeId, sighting);
       try {
         await db.writeFor("rows", (tx) =>
           writeSightings(
@@ -93,14 +97,8 @@ export function makeReports({ db, log, live }: Deps): Reports {
     },
     onto(node) {
       const report = live.report(node.id);
-      if (report === undefined || report.at === 0) return node;
-      const { lastCheckinAt, reportedVersion, appliedConfigVersion } = sightingOf(report);
-      return {
-        ...node,
-        lastCheckinAt,
-        agentVersion: reportedVersion ?? node.agentVersion,
-        appliedConfigVersion: appliedConfigVersion ?? node.appliedConfigVersion,
-      };
+      const unwritten = report === undefined || report.at === 0 ? undefined : sightingOf(report);
+      return [written.get(node.id), unwritten].reduce(withSighting, node);
     },
   };
 }
@@ -123,6 +121,18 @@ function sightingOf(report: Report): SightingRow {
     uptime: report.uptime,
     overlayState: report.hasState ? report.overlayState : null,
     appliedConfigVersion: report.applied,
+  };
+}
+
+/** The node as of the newer of both: another replica may have written a later report. */
+function withSighting(node: NodeRecord, sighting: SightingRow | undefined): NodeRecord {
+  if (sighting === undefined || sighting.lastCheckinAt < (node.lastCheckinAt ?? 0)) return node;
+  const { lastCheckinAt, reportedVersion, appliedConfigVersion } = sighting;
+  return {
+    ...node,
+    lastCheckinAt,
+    agentVersion: reportedVersion ?? node.agentVersion,
+    appliedConfigVersion: appliedConfigVersion ?? node.appliedConfigVersion,
   };
 }
 

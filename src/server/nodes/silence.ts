@@ -3,7 +3,6 @@
 
 import * as v from "valibot";
 import { ourselves } from "../audit/record.ts";
-import type { Changes } from "../config/changes.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { readMeta, setMeta } from "../store/meta.ts";
@@ -20,9 +19,14 @@ type Watch = v.InferOutput<typeof Watch>;
 
 const watchKey = "ephemeral_watch";
 /** How often the time is noted. */
-const noteMs = 10_000;
-/** A longer pause between two notes means that no server was up. */
-const gapMs = 30_000;
+const noteMs = 5000;
+/** A longer pause between two notes means that no server could work, or not with the database. */
+const gapMs = 10_000;
+/**
+ * A report may be noticed this much later: the clock of the server that has it may be 5 s behind, and it writes its reports
+ * late while the database is away for less than a gap. A node that holds polls, of 55 s at most, is heard of once a poll.
+ */
+const lateMs = 10_000;
 /** Longer than any silence. */
 const keptMs = 8 * 86_400_000;
 const maxGaps = 100;
@@ -60,19 +64,17 @@ const candidates = `SELECT n.id, n.org_id, n.ephemeral_silence_s AS silence_s, n
 const anyEphemeral =
   "SELECT id FROM nodes WHERE ephemeral_silence_s IS NOT NULL AND state <> 'revoked' LIMIT 1";
 
-type Deps = Pick<ServerOptions, "db" | "system"> & { changes: Pick<Changes, "isHeld"> };
-
-export async function endSilentNodes({ db, system, changes }: Deps): Promise<void> {
+export async function endSilentNodes({ db, system }: Pick<ServerOptions, "db" | "system">): Promise<void> {
   if ((await db.get(anyEphemeral)) === undefined) return;
   const now = system.now();
   const before = await readWatch(db);
   const watch = watchAt(before, now);
   if (before === undefined || now - before.seen >= noteMs)
     await db.writeFor("rows", (tx) => setMeta(tx, watchKey, JSON.stringify(watch)));
-  const found = (await queryAll(db, silent, candidates, [now])).flatMap((node) => {
+  const found = (await queryAll(db, silent, candidates, [now - lateMs])).flatMap((node) => {
     const last = Math.max(node.watchedFrom, node.lastCheckinAt ?? 0);
-    const isOver = countedSilence(last, now, watch.gaps) >= node.silenceS * 1000;
-    return isOver && !changes.isHeld(node.orgId, node.id) ? [{ ...node, last }] : [];
+    const isOver = countedSilence(last, now, watch.gaps) >= node.silenceS * 1000 + lateMs;
+    return isOver ? [{ ...node, last }] : [];
   });
   for (const [orgId, ended] of Map.groupBy(found, (each) => each.orgId)) {
     for (let at = 0; at < ended.length; at += together) {

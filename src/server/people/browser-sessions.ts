@@ -12,7 +12,7 @@ import type { Caller } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database } from "../store/database.ts";
 import { joined, queryAll, queryNumber, queryOne } from "../store/table.ts";
-import { browserSessions, idleMs, longestMs } from "../store/tables/browser-sessions.ts";
+import { browserSessions, byProviderMs, idleMs, longestMs } from "../store/tables/browser-sessions.ts";
 import { rememberNetwork } from "../store/tables/known-networks.ts";
 import { users } from "../store/tables/users.ts";
 import { admit } from "./sessions.ts";
@@ -32,6 +32,7 @@ export type PersonCaller = Extract<Caller, { kind: "person" }>;
 
 type Store = Pick<ServerOptions, "db" | "system">;
 
+const newMs = 10 * 60_000;
 const maxOfUser = 50;
 const maxDeviceLength = 200;
 /** A use is recorded at most this often, so that reads seldom write. */
@@ -49,7 +50,14 @@ export async function startSession(
     request,
     former,
     factorAt,
-  }: { address: string; request: Request; former: string | undefined; factorAt: number | null },
+    providerId = null,
+  }: {
+    address: string;
+    request: Request;
+    former: string | undefined;
+    factorAt: number | null;
+    providerId?: number | null;
+  },
 ): Promise<{ token: string; endsAt: number }> {
   const token = makeOpaqueToken(system.random);
   const device = clean(request.headers.get("user-agent") ?? "").slice(0, maxDeviceLength);
@@ -58,8 +66,10 @@ export async function startSession(
     const at = await admit(tx, userId, passwordHash ?? null, now);
     await rememberNetwork(tx, { userId, network: networkOf(address), now });
     if (former !== undefined) await browserSessions.delete(tx, { tokenHash: hashToken(former) });
-    const times = { createdAt: at, lastUsedAt: at, endsAt: at + longestMs, factorAt };
-    await browserSessions.insert(tx, { userId, tokenHash: hashToken(token), device, address, ...times });
+    const longest = providerId === null ? longestMs : byProviderMs;
+    const times = { createdAt: at, lastUsedAt: at, endsAt: at + longest, factorAt };
+    const row = { userId, tokenHash: hashToken(token), device, address, providerId, ...times };
+    await browserSessions.insert(tx, row);
     await tx.run(
       `DELETE FROM browser_sessions WHERE user_id = $1 AND id NOT IN (
          SELECT id FROM browser_sessions WHERE user_id = $1 ORDER BY id DESC LIMIT ${maxOfUser})`,
@@ -100,6 +110,19 @@ export async function findSession(
 /** Undefined if the caller has a token. */
 export function sessionIdOf({ signIn }: PersonCaller): number | undefined {
   return signIn !== undefined && "session" in signIn ? signIn.session : undefined;
+}
+
+/** Throws permission_denied unless the browser signed in within 10 minutes. */
+export async function requireNewSession(
+  reader: Pick<Database, "get">,
+  id: number | undefined,
+  now: number,
+): Promise<void> {
+  const session = id === undefined ? undefined : await browserSessions.find(reader, { id });
+  if (session !== undefined && session.createdAt > now - newMs) return;
+  throw new AppError("permission_denied", "This needs a sign-in within the last 10 minutes.", {
+    hint: "Sign out in this browser, sign in, and try again.",
+  });
 }
 
 /** One page of the user's sessions, sorted by id. */

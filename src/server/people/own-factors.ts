@@ -9,6 +9,7 @@ import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
+import { identities } from "../store/tables/identity-providers.ts";
 import { passkeys } from "../store/tables/passkeys.ts";
 import { users } from "../store/tables/users.ts";
 import { recoveryCodes, totpSecrets, wrongCodes } from "../store/tables/second-factors.ts";
@@ -138,7 +139,8 @@ export async function removeTotp(
 export async function requireRemainingFactor(tx: Transaction, userId: number): Promise<void> {
   if ((await methodsOf(tx, userId)).length > 0) return;
   const user = await users.find(tx, { id: userId });
-  if (user?.passwordHash === "" || (await isRequired(tx, userId))) throw lastFactor();
+  const isOnlyWay = user?.passwordHash === "" && (await identities.find(tx, { userId })) === undefined;
+  if (isOnlyWay || (await isRequired(tx, userId))) throw lastFactor();
   await recoveryCodes.delete(tx, { userId });
 }
 

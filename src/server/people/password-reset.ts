@@ -39,6 +39,8 @@ async function sendLink(
   email: string,
 ): Promise<void> {
   const user = await users.find(db, { email, isActive: true });
+  // With a password, a user of a provider could sign in after leaving there.
+  if (user?.passwordHash === "") return;
   if (user === undefined || throttle.counted("resets", email) >= maxOfUser) return;
   throttle.count("resets", email);
   const secret = makeOpaqueToken(system.random);

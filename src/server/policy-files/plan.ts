@@ -124,16 +124,22 @@ export function* accessChanges(
   yield;
   return {
     pairs_changed: counted.reduce((sum, { pairs }) => sum + pairs, 0),
-    classes: sorted.slice(0, maxClasses).map(({ from, to, gains, loses, pairs }) => ({
-      from: showClass(from),
-      to: showClass(to),
-      gains: showAccess(gains),
-      loses: showAccess(loses),
-      pairs,
-    })),
+    classes: yield* showClasses(sorted.slice(0, maxClasses)),
     classes_left_out: Math.max(0, sorted.length - maxClasses),
     pairs: yield* firstPairs(found),
   };
+}
+
+function* showClasses(
+  changes: readonly (Change & { pairs: number })[],
+): Generator<unknown, Plan["access"]["classes"]> {
+  const shown: Plan["access"]["classes"] = [];
+  for (const { from, to, gains, loses, pairs } of changes) {
+    const access = { gains: showAccess(gains), loses: showAccess(loses) };
+    shown.push({ from: showClass(from), to: showClass(to), ...access, pairs });
+    yield;
+  }
+  return shown;
 }
 
 function pairsOf({ from, to }: Change): number {

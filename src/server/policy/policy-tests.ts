@@ -47,6 +47,7 @@ export function* runTests(
   const absent = [...named].filter((group) => !present.has(group));
   const standIns = [...absent, ...absent].map(standIn);
   const all = [...members, ...standIns];
+  yield;
   const failures: TestFailure[] = [];
   try {
     const reach = yield* makeReach({ rules, members: all }, undefined, work);

@@ -57,6 +57,7 @@ export function* makeReach(
   work: Work = makeWork(),
 ): Generator<unknown, Reach> {
   const out = laneOf("outbound", before.rules, after.rules);
+  yield;
   const into = laneOf("inbound", before.rules, after.rules);
   yield;
   const classes = yield* classify(out, into, before.members, after.members);
@@ -185,6 +186,7 @@ function* classify(
     indexOf(into, "target"),
     indexOf(into, "peer"),
   ];
+  yield;
   const named = new Set(indexes.flatMap(({ byGroup }) => [...byGroup.keys()]));
   const nodes = new Set(indexes.flatMap(({ byNode }) => [...byNode.keys()]));
   const networks = indexes.flatMap((index) => index.networks);
@@ -209,7 +211,7 @@ function* classify(
       found.set(key, [now]);
       pairs.set(key, [was, now]);
     } else known.push(now);
-    if (at % 500 === 0) yield;
+    if (at % 100 === 0) yield;
   }
   const classes: Ready[] = [];
   const numbers = new Map<string, number>();
@@ -229,7 +231,7 @@ function* classify(
     };
     const isSame = groupsOf(was) === groupsOf(now);
     classes.push({ groups: groupsOf(now).split(" ").filter(Boolean), members, ...bits, isSame });
-    if (classes.length % 20 === 0) yield;
+    if (classes.length % 5 === 0) yield;
   }
   return classes;
 }

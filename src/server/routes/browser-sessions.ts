@@ -19,7 +19,8 @@ import {
 import { provenAtSignIn } from "../people/second-factor.ts";
 import { cookieOfDevice, signIn } from "../people/sign-in.ts";
 import type { Services } from "../services.ts";
-import { longestMs } from "../store/tables/browser-sessions.ts";
+import { signOutPage } from "../oidc/providers.ts";
+import { browserSessions, longestMs } from "../store/tables/browser-sessions.ts";
 import { Me, originOf, personOf } from "./people.ts";
 
 /** The answer of every sign-in with a browser. */
@@ -68,7 +69,13 @@ function signingIn(services: Services): Route[] {
       summary: "Sign this browser out",
       takes: nothing,
       answers: {
-        204: { description: "Signed out", headers: { "Set-Cookie": "Removes the session's cookie" } },
+        204: {
+          description: "Signed out",
+          headers: {
+            "Set-Cookie": "Removes the session's cookie",
+            "X-Sign-Out-Page?": "Where the browser signs out of the provider of identities too",
+          },
+        },
       },
       errors: ["not_found"],
       async handle(call) {
@@ -76,8 +83,15 @@ function signingIn(services: Services): Route[] {
         const sessionId = sessionIdOf(caller);
         if (sessionId === undefined)
           throw new AppError("not_found", "This request has a token, no session of a browser.");
+        const providerId = (await browserSessions.find(services.db, { id: sessionId }))?.providerId ?? null;
         await endSession(services, caller.userId, sessionId);
-        return { ...noContent, cookies: [makeSessionCookie("", 0)] };
+        const cookies = [makeSessionCookie("", 0)];
+        const url = providerId === null ? undefined : await signOutPage(services, providerId);
+        return {
+          ...noContent,
+          cookies,
+          ...(url === undefined ? {} : { headers: { "X-Sign-Out-Page": url } }),
+        };
       },
     }),
   ];
@@ -89,11 +103,20 @@ type Person = { userId: number; email: string; isStaff: boolean; factorAt: numbe
 export async function startedReply(
   services: Services,
   { request, address }: Call,
-  { userId, email, isStaff, ...proven }: Person & { passwordHash?: string; device?: string },
+  {
+    userId,
+    email,
+    isStaff,
+    ...proven
+  }: Person & {
+    passwordHash?: string;
+    device?: string;
+    providerId?: number;
+  },
 ): Promise<Reply> {
   const former = readCookie(cookiesOf(request), sessionCookie);
-  const { factorAt, passwordHash, device } = proven;
-  const from = { address, request, former, factorAt };
+  const { factorAt, passwordHash, device, providerId = null } = proven;
+  const from = { address, request, former, factorAt, providerId };
   const { token, endsAt } = await startSession(services, { userId, passwordHash }, from);
   const me = { id: userId, email, is_staff: isStaff };
   return {

@@ -13,10 +13,12 @@ import {
   makeRecoveryCodes,
   removeTotp,
 } from "../people/own-factors.ts";
+import { requireNewSession, sessionIdOf } from "../people/browser-sessions.ts";
 import { methodsOf } from "../people/second-factor.ts";
 import { signIn } from "../people/sign-in.ts";
 import { doStaffNeedFactor, markProven, placeOf, setStaffNeedFactor, stepUp } from "../people/step-up.ts";
 import type { Services } from "../services.ts";
+import { users } from "../store/tables/users.ts";
 import { originOf, personOf } from "./people.ts";
 
 const Code = v.strictObject({ otp: v.pipe(v.string(), v.minLength(1), v.maxLength(64)) });
@@ -133,14 +135,21 @@ function totpRoutes(services: Services): Route[] {
   ];
 }
 
-/** With a second factor, the route asks for that instead. */
+/**
+ * Before the user gets another way to sign in: a stolen session alone must not add one. With a second factor, the route asks
+ * for that instead. Users of a provider of identities have no password: they sign in again.
+ */
 export async function requirePasswordForFirst(
   services: Services,
   call: Call,
   password: string | undefined,
 ): Promise<void> {
-  const { userId, email } = personOf(call);
-  if ((await methodsOf(services.db, userId)).length > 0) return;
+  const { db, system } = services;
+  const caller = personOf(call);
+  const { userId, email } = caller;
+  if ((await methodsOf(db, userId)).length > 0) return;
+  if ((await users.find(db, { id: userId }))?.passwordHash === "")
+    return requireNewSession(db, sessionIdOf(caller), system.now());
   if (password === undefined)
     throw new AppError("validation_failed", "The first second factor needs your password.", {
       errors: { current_password: ["This field is required."] },

@@ -1,6 +1,7 @@
 // Routes for policy as code: show, plan, test, apply, confirm, take back.
 
 import { actorOf } from "../audit/record.ts";
+import { inSlices, jsonInPieces } from "../http/heavy-work.ts";
 import { body, nothing, organizationRoute, route, type OrganizationCall, type Route } from "../http/route.ts";
 import {
   ApplyRequest,
@@ -74,8 +75,8 @@ function readingRoutes(services: Services): Route[] {
       answers: { 200: { description: "The plan", schema: Plan } },
       errors: ["busy", "throttled"],
       handle: async (call, input) => ({
-        body: await planInTurn(services, call, async () =>
-          showPlan(db, call.org.id, await planChanges(db, call.org.id, input)),
+        raw: await planInTurn(services, call, async () =>
+          inSlices(jsonInPieces(await showPlan(db, call.org.id, await planChanges(db, call.org.id, input)))),
         ),
       }),
     }),
@@ -139,13 +140,11 @@ function writingRoutes(services: Services): Route[] {
         "conflict",
         "busy",
       ],
-      handle: async (call, input) => ({
-        body: await planInTurn(services, call, () =>
-          applyPolicy(services, call.org, input, actorOf(call), {
-            requireRoom: (grows) => call.requireRoom(input, grows),
-          }),
-        ),
-      }),
+      async handle(call, input) {
+        const requireRoom = (grows: () => boolean) => call.requireRoom(input, grows);
+        const apply = () => applyPolicy(services, call.org, input, actorOf(call), { requireRoom });
+        return { raw: await planInTurn(services, call, async () => inSlices(jsonInPieces(await apply()))) };
+      },
     }),
     organizationRoute({
       method: "POST",

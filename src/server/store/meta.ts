@@ -11,27 +11,32 @@ export function setMeta(tx: Pick<Transaction, "run">, key: string, value: string
   return meta.upsert(tx, { key, value }, "ON CONFLICT (key) DO UPDATE SET value = excluded.value");
 }
 
-export type Known = { publicUrl: string; caFingerprint?: string };
+/** `isForeignCa`: not the server's own CA, but that of `--tls-ca`. */
+export type Known = { publicUrl: string; caFingerprint?: string; isForeignCa?: boolean };
 
 const publicUrlKey = "public_url";
 const fingerprintKey = "ca_fingerprint";
+const foreignKey = "foreign_ca_fingerprint";
 
 /** Where the last `serve` answered; the default address if none ever ran. */
 export async function publicUrlOf(db: Pick<Database, "get">): Promise<Known> {
-  const caFingerprint = await readMeta(db, fingerprintKey);
+  const own = await readMeta(db, fingerprintKey);
+  const foreign = own === undefined ? await readMeta(db, foreignKey) : undefined;
   return {
     publicUrl: (await readMeta(db, publicUrlKey)) ?? "http://127.0.0.1:8420",
-    ...(caFingerprint === undefined ? {} : { caFingerprint }),
+    ...(own === undefined ? {} : { caFingerprint: own }),
+    ...(foreign === undefined ? {} : { caFingerprint: foreign, isForeignCa: true }),
   };
 }
 
 export async function rememberPublicUrl(db: Database, known: Known): Promise<void> {
-  const before = await publicUrlOf(db);
-  if (before.publicUrl === known.publicUrl && before.caFingerprint === known.caFingerprint) return;
+  if (Bun.deepEquals(await publicUrlOf(db), known)) return;
+  const { publicUrl, caFingerprint, isForeignCa } = known;
   await db.write(async (tx) => {
-    await setMeta(tx, publicUrlKey, known.publicUrl);
-    if (known.caFingerprint === undefined) await meta.delete(tx, { key: fingerprintKey });
-    else await setMeta(tx, fingerprintKey, known.caFingerprint);
+    await setMeta(tx, publicUrlKey, publicUrl);
+    for (const key of [fingerprintKey, foreignKey]) await meta.delete(tx, { key });
+    if (caFingerprint !== undefined)
+      await setMeta(tx, isForeignCa === true ? foreignKey : fingerprintKey, caFingerprint);
   });
 }
 

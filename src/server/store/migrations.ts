@@ -10,8 +10,10 @@ import { authorities } from "./tables/authorities.ts";
 import { browserSessions } from "./tables/browser-sessions.ts";
 import { certificates } from "./tables/certificates.ts";
 import { deliveries } from "./tables/deliveries.ts";
+import { deviceRequests } from "./tables/device-requests.ts";
 import { events } from "./tables/events.ts";
 import { webhooks } from "./tables/webhooks.ts";
+import { identities, identityProviders } from "./tables/identity-providers.ts";
 import { leases } from "./tables/leases.ts";
 import { memberships } from "./tables/memberships.ts";
 import { addresses } from "./tables/addresses.ts";
@@ -154,7 +156,14 @@ const steps: readonly (readonly string[])[] = [
     `CREATE INDEX nodes_unnamed ON nodes (org_id) WHERE ${isUnpublished}`,
   ],
   [organizations.add("nodeApproval"), registrationTokens.add("isApproved"), ...registrationRequests.create],
+  [
+    ...identityProviders.create,
+    ...identities.create,
+    browserSessions.add("providerId"),
+    memberships.add("providerId"),
+  ],
   [...sentConfigs.create, ...sentFiles.create],
+  [...deviceRequests.create],
 ];
 
 /**

@@ -12,9 +12,16 @@ import type { Edge } from "../http/exchange.ts";
 import type { AcmeOptions } from "../options.ts";
 import { challengeOf } from "../store/acme-state.ts";
 import type { Database } from "../store/database.ts";
-import { publicUrlOf, readMeta, setMeta } from "../store/meta.ts";
+import { publicUrlOf, readMeta, setMeta, type Known } from "../store/meta.ts";
 import { queryNumber } from "../store/table.ts";
-import { makeListeners, tlsFromFiles, type Application, type Listeners } from "./listeners.ts";
+import { withForeignCa, type ForeignCa } from "./foreign-ca.ts";
+import {
+  makeListeners,
+  tlsFromFiles,
+  type Application,
+  type Listeners,
+  type TlsSource,
+} from "./listeners.ts";
 import type { OwnTls } from "./own-tls.ts";
 
 export type AcmeTls = {
@@ -32,6 +39,8 @@ export type DoorOptions = {
   publicUrl?: string;
   /** The operator's files, a certificate of the server's own CA, or one from an ACME server. */
   tls?: { certFile: string; keyFile: string } | "auto" | AcmeTls;
+  /** The CA of this certificate, where machines do not know it. Not with "auto". */
+  foreignCa?: ForeignCa;
   trustedProxies: readonly Network[];
   /** A service, whose next process listens beside it; and whether this is that next process (listeners.ts). */
   isService?: boolean;
@@ -41,7 +50,7 @@ export type DoorOptions = {
 type Deps = { db: Database; secretKey: SecretKeys; system: Pick<System, "now" | "random">; log: Log };
 
 /** `caFingerprint`: what new nodes must pin. */
-export type Doors = Listeners & { caFingerprint?: string };
+export type Doors = Listeners & Pick<Known, "caFingerprint" | "isForeignCa">;
 
 export function acmeOf({ tls }: Pick<DoorOptions, "tls">): AcmeTls | undefined {
   return typeof tls === "object" && "acme" in tls ? tls : undefined;
@@ -56,8 +65,16 @@ export async function openDoors(options: DoorOptions, deps: Deps): Promise<Doors
     const { caFingerprint, source } = own;
     return { ...makeListeners({ ...options, tls: source }, deps.log), caFingerprint };
   }
-  const files = tls === undefined || "acme" in tls ? undefined : tlsFromFiles(tls);
-  return makeListeners({ ...options, tls: files }, deps.log);
+  const files = tls === undefined || "acme" in tls ? undefined : withCa(tlsFromFiles(tls), options);
+  return { ...makeListeners({ ...options, tls: files }, deps.log), ...pinOf(options) };
+}
+
+function withCa(source: TlsSource, { foreignCa }: DoorOptions): TlsSource {
+  return foreignCa === undefined ? source : withForeignCa(source, foreignCa);
+}
+
+function pinOf({ foreignCa }: DoorOptions): Pick<Known, "caFingerprint" | "isForeignCa"> {
+  return foreignCa === undefined ? {} : { caFingerprint: foreignCa.fingerprint, isForeignCa: true };
 }
 
 async function ownTls(
@@ -78,13 +95,15 @@ async function openAcmeDoors(options: DoorOptions, acme: AcmeTls, deps: Deps): P
   const former = await formerUrl(db);
   const own = await ownTls(options, former === undefined ? [] : [former], deps);
   const pinnedListen = await ownCaListen(options, acme, former, db);
-  const door = makeListeners({ ...options, tls: await openAcmeSource(deps, own.source) }, log);
+  const source = withCa(await openAcmeSource(deps, own.source), options);
+  const door = makeListeners({ ...options, tls: source }, log);
   const pinned =
     pinnedListen === undefined
       ? undefined
       : makeListeners({ ...options, listen: pinnedListen, tls: own.source }, log);
   let stopChallenges: (() => Promise<void>) | undefined;
   return {
+    ...pinOf(options),
     bind() {
       const port = door.bind();
       const at = pinned?.bind();
@@ -127,8 +146,8 @@ const formerKey = "own_ca_url";
 
 /** Where this control plane last served the certificate of its own CA, the address of the nodes that pinned it. */
 async function formerUrl(db: Database): Promise<string | undefined> {
-  const { publicUrl, caFingerprint } = await publicUrlOf(db);
-  if (caFingerprint === undefined) return readMeta(db, formerKey);
+  const { publicUrl, caFingerprint, isForeignCa } = await publicUrlOf(db);
+  if (caFingerprint === undefined || isForeignCa === true) return readMeta(db, formerKey);
   await db.writeFor("rows", (tx) => setMeta(tx, formerKey, publicUrl));
   return publicUrl;
 }

@@ -7,7 +7,7 @@ import { openSecret } from "../../pki/secrets.ts";
 import { claimDue, queueEvents, settleDelivery, type Claimed, type Outcome } from "../audit/outbox.ts";
 import type { ServerOptions } from "../options.ts";
 import { LeaseLost } from "../store/leases.ts";
-import { resolveTarget } from "./webhook-target.ts";
+import { resolvedTo } from "./webhook-target.ts";
 import { webhookContext } from "./webhooks.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "log" | "secretKey" | "webhookNetworks"> & {
@@ -76,20 +76,17 @@ async function deliver(deps: Deps, claimed: Claimed, closing: AbortSignal): Prom
 async function send(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise<Outcome> {
   const { system, secretKey } = deps;
   const url = new URL(claimed.url);
-  const address = await resolveTarget(url, deps);
+  const target = await resolvedTo(url, deps);
   const secret = openSecret(secretKey, claimed.secretSealed, webhookContext(claimed.webhookId));
   const body = JSON.stringify({ organization: claimed.organization, ...claimed.event });
-  const isName = !url.hostname.startsWith("[") && url.hostname !== address;
-  const place = new URL(url);
-  place.hostname = address.includes(":") ? `[${address}]` : address;
-  const response = await system.fetch(place.href, {
+  const response = await system.fetch(target.href, {
     method: "POST",
     headers: { Host: url.host, ...signedHeaders(claimed.id, Math.floor(system.now() / 1000), body, secret) },
     body,
     redirect: "manual",
     keepalive: false,
     signal: AbortSignal.any([AbortSignal.timeout(requestMs), closing]),
-    ...(isName ? { tls: { serverName: url.hostname } } : {}),
+    ...(target.serverName === undefined ? {} : { tls: { serverName: target.serverName } }),
   });
   await response.body?.cancel();
   const { status } = response;

@@ -1,4 +1,4 @@
-// Decides which addresses a webhook may connect to. The sender connects to the very address that passed here, so a later
+// Decides which addresses a webhook, or a request to a provider of identities, may connect to. The sender connects to the very address that passed here, so a later
 // answer of a name server cannot redirect it to an internal one. Nothing here sends.
 
 import ipaddr from "ipaddr.js";
@@ -36,6 +36,20 @@ export async function resolveTarget(
     throw refused("The URL must begin with https://.");
   }
   return first;
+}
+
+/**
+ * The URL with the address that passed in place of its host, and the name for which the TLS certificate must be; no name
+ * for an address. Send the `Host` header of the first URL with it. Throws as resolveTarget.
+ */
+export async function resolvedTo(
+  url: URL,
+  rules: TargetRules,
+): Promise<{ href: string; serverName: string | undefined }> {
+  const address = await resolveTarget(url, rules);
+  const place = new URL(url);
+  place.hostname = address.includes(":") ? `[${address}]` : address;
+  return { href: place.href, serverName: place.hostname === url.hostname ? undefined : url.hostname };
 }
 
 /** Globally routed unicast: no private, loopback, link-local, shared, mapped, translated or reserved address. */

@@ -6,7 +6,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeClient } from "../../../src/node/contact/client.ts";
 import { noneInUse } from "../../../src/node/engine/engine-in-use.ts";
-import { followOrganization, type FollowEdge } from "../../../src/node/contact/follow.ts";
+import { followOrganization, type FollowEdge, reportOf } from "../../../src/node/contact/follow.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { realSystem, type System } from "../../../src/system.ts";
 import { makeClock, type Clock } from "../../support/clock.ts";
@@ -218,4 +218,15 @@ test("a pause that is ended early is followed by a check-in at once", async () =
   await clock.pass(1);
   await following;
   expect(endPause).toBeUndefined();
+});
+
+test("one look at the engine says what a check-in reports of it", async () => {
+  let looks = 0;
+  const edge = { engine: async () => (looks++, { ...noneInUse, isRunning: true, version: "1.10.3" }) };
+  expect(await reportOf(edge)).toEqual({ overlayVersion: "1.10.3", overlayState: "running" });
+  expect(await reportOf({ engine: async () => noneInUse })).toEqual({
+    overlayVersion: undefined,
+    overlayState: "stopped",
+  });
+  expect(looks).toBe(1);
 });

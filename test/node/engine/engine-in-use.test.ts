@@ -51,11 +51,13 @@ async function start(program = path): Promise<ProcessIdentity> {
 test("without a process, the version of the next start is in use", async () => {
   put("1.10.3");
   expect(await engineInUse(undefined, path, versionOf)).toEqual({
+    isRunning: false,
     path,
     running: undefined,
     version: "1.10.3",
   });
   expect(await engineInUse(undefined, join(directory.path, "none"), versionOf)).toEqual({
+    isRunning: false,
     path: undefined,
     running: undefined,
     version: undefined,
@@ -65,13 +67,24 @@ test("without a process, the version of the next start is in use", async () => {
 test("a running engine keeps its version when its file is replaced by a newer one, or deleted", async () => {
   put("1.10.3");
   const process = await start();
-  expect(await engineInUse(process, path, versionOf)).toEqual({ path, running: "1.10.3", version: "1.10.3" });
+  expect(await engineInUse(process, path, versionOf)).toEqual({
+    isRunning: true,
+    path,
+    running: "1.10.3",
+    version: "1.10.3",
+  });
   expect(await runsFile(process, path, versionOf)).toBe(true);
   put("1.11.1");
-  expect(await engineInUse(process, path, versionOf)).toEqual({ path, running: "1.10.3", version: "1.10.3" });
+  expect(await engineInUse(process, path, versionOf)).toEqual({
+    isRunning: true,
+    path,
+    running: "1.10.3",
+    version: "1.10.3",
+  });
   expect(await runsFile(process, path, versionOf)).toBe(false);
   rmSync(path);
   expect(await engineInUse(process, path, versionOf)).toEqual({
+    isRunning: true,
     path: undefined,
     running: "1.10.3",
     version: "1.10.3",
@@ -82,7 +95,12 @@ test("if the next start is older, its version is reported: both must accept the 
   put("1.10.3");
   const process = await start();
   put("1.6.1");
-  expect(await engineInUse(process, path, versionOf)).toEqual({ path, running: "1.10.3", version: "1.6.1" });
+  expect(await engineInUse(process, path, versionOf)).toEqual({
+    isRunning: true,
+    path,
+    running: "1.10.3",
+    version: "1.6.1",
+  });
 });
 
 test("a damaged engine and a unit's wrapper have no version, and do not prevent a check-in", async () => {
@@ -90,6 +108,7 @@ test("a damaged engine and a unit's wrapper have no version, and do not prevent 
   expect(await engineInUse(undefined, path, versionOf)).toMatchObject({ version: undefined });
   const process = await start(standIns["1.10.3"]);
   expect(await engineInUse(process, "/usr/bin/env", versionOf, standIns["1.11.1"])).toEqual({
+    isRunning: true,
     path: standIns["1.11.1"],
     running: "1.10.3",
     version: "1.10.3",
@@ -106,11 +125,17 @@ test("an engine that is a script counts as its file, until that is replaced", as
   // The start of a process is known to 10 ms: a file written just before it may count as written after it.
   await Bun.sleep(50);
   const process = await start();
-  expect(await engineInUse(process, path, ofScript)).toEqual({ path, running: "1.10.3", version: "1.10.3" });
+  expect(await engineInUse(process, path, ofScript)).toEqual({
+    isRunning: true,
+    path,
+    running: "1.10.3",
+    version: "1.10.3",
+  });
   await Bun.sleep(50);
   writeFileSync(`${path}.new`, "#!/bin/sh\n");
   renameSync(`${path}.new`, path);
   expect(await engineInUse(process, path, ofScript)).toEqual({
+    isRunning: true,
     path,
     running: undefined,
     version: undefined,

@@ -20,7 +20,7 @@ import { makeHostKey } from "../../../src/pki/keys.ts";
 import { makeSigningKey, publicHalf } from "../../../src/pki/tokens.ts";
 import { RegisterAnswer } from "../../../src/protocol.ts";
 import { rejection } from "../../pki/thrown.ts";
-import { engine, hasEngine, makeNodeWorld, registerByCommand, type NodeWorld } from "../../support/node.ts";
+import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 
 let world: NodeWorld;
 
@@ -195,43 +195,6 @@ test("an overrides.yml from before the registration is kept", async () => {
   expect(read("overrides.yml")).toContain("5555");
 });
 
-test("a held name is refused with the command for a token, which then registers the machine", async () => {
-  await world.register();
-  await world.agent(["unregister", "--org-slug", "acme"]);
-  const credential = { registrationToken: await world.token() };
-  const error = await rejection(world.register({ credential }));
-  expect([error.code, error.details.errors]).toEqual(["name_held", { name: ["This name is held."] }]);
-  expect(error.message).toContain("last certificate ends at 20");
-  expect(error.details.hint).toContain("`agent admin token create acme --node alpha`");
-  const bound = { registrationToken: await world.token({ node_name: "alpha" }) };
-  expect((await world.register({ credential: bound })).config).toMatchObject({ name: "alpha" });
-});
-
-test("--replace takes the place of the former node of a machine that lost its files, with its groups", async () => {
-  await world.register();
-  const [former] = await nodes();
-  await world.api("PATCH", `/api/org/acme/nodes/${former?.id}/`, { groups: ["web"] });
-  rmSync(join(world.root, "acme"), { recursive: true });
-  const credential = { accessToken: world.owner };
-  await world.api("POST", `/api/org/acme/nodes/${former?.id}/checkin/`, { version: "0.1.0", uptime: 1 });
-  const early = await rejection(world.register({ credential, replaces: true }));
-  expect([early.code, early.details.hint]).toEqual([
-    "conflict",
-    expect.stringContaining("three minutes after"),
-  ]);
-  expect((await nodes()).map(({ id }) => id)).toEqual([former?.id ?? 0]);
-  world.server.clock.ms += 200_000;
-  expect((await rejection(world.register({ credential }))).details.hint).toContain("register --replace");
-  const { config } = await world.register({ credential, replaces: true });
-  expect(config).toMatchObject({ name: "alpha" });
-  expect(config.node_id).not.toBe(former?.id);
-  const listed = await world.api("GET", "/api/org/acme/nodes/");
-  expect(listed).toMatchObject([{ name: "alpha", groups: ["web"], state: "active" }]);
-  expect(await world.api("GET", "/api/org/acme/nodes/?revoked=true")).toMatchObject([
-    { id: former?.id, groups: ["web"] },
-  ]);
-});
-
 test("an administrator renews the certificates of a node by one command", async () => {
   const { config } = await world.register();
   const certificate = async () => {
@@ -248,17 +211,6 @@ test("an administrator renews the certificates of a node by one command", async 
   });
   expect([status, stdout]).toEqual([0, expect.stringContaining("Renewed the certificates of node alpha")]);
   expect(await certificate()).not.toBe(before);
-});
-
-test("--replace without a former node registers as usual", async () => {
-  await world.register({ credential: { accessToken: world.owner }, replaces: true });
-  expect((await nodes()).map(({ name }) => name)).toEqual(["alpha"]);
-});
-
-test("--replace with a registration token is refused before anything is sent", async () => {
-  const { status, stderr } = await registerByCommand(world, ["--replace"]);
-  expect([status, stderr]).toEqual([2, expect.stringContaining("--replace needs an administrator")]);
-  expect(await nodes()).toEqual([]);
 });
 
 /** Forwards the request, and breaks the answer. */

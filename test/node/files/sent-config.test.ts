@@ -214,6 +214,17 @@ test("interface, port and network of another organization are left out", () => {
   expect(sent({ tun: routes }).kept["tun"]).toEqual({ unsafe_routes: [] });
 });
 
+test("names of interfaces that other software may create later are left out", () => {
+  const foreign =
+    "eth1 enp3s0 eno1 enx001122334455 wlan0 wlp2s0 wwan0 docker0 br-0a1b2c3d4e5f virbr0 vethabc wg0 tailscale0";
+  for (const dev of foreign.split(" "))
+    expect([dev, sent({ tun: { dev } }).keys]).toEqual([dev, ["tun.dev"]]);
+  for (const dev of ["nebula1", "tun0", "entry", "vpn-acme", "world", "ov-acme"])
+    expect([dev, sent({ tun: { dev } }).keys]).toEqual([dev, []]);
+  writeFileSync(join(here.organization.directory, "config.yml"), "tun: {dev: wg0}\n");
+  expect(sent({ tun: { dev: "wg0" } }).keys).toEqual([]);
+});
+
 test("port and interface that this organization already uses stay, even if another one has the same", () => {
   writeFileSync(join(here.organization.directory, "config.yml"), "tun: {dev: mine}\nlisten: {port: 4244}\n");
   placeOther("tun: {dev: theirs}\nlisten: {port: 4244}\n");

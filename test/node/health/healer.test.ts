@@ -12,17 +12,30 @@ const second = 1000;
 const minute = 60 * second;
 
 function makeHealer(
-  options: { fails?: number; inherited?: LocalChanges; saved?: Pick<Healer, "state" | "healings"> } = {},
+  options: {
+    fails?: number;
+    tunnels?: number;
+    inherited?: LocalChanges;
+    saved?: Pick<Healer, "state" | "healings">;
+  } = {},
 ) {
   const done: string[] = [];
   const said: string[] = [];
   let fails = options.fails ?? 0;
+  /** Tunnels with one peer that are left to close; the next handshakes make as many. */
+  const left = new Map<string, number>();
   const say = (text: string) => void said.push(text);
   const healer = new Healer(
     {
       slug: "acme",
       api: {
-        closeTunnel: async (address) => (done.push(`close ${address}`), true),
+        async closeTunnel(address) {
+          const count = left.get(address) ?? options.tunnels ?? 1;
+          if (count === 0) return !left.delete(address);
+          left.set(address, count - 1);
+          done.push(`close ${address}`);
+          return true;
+        },
         createTunnel: async (address) => (done.push(`create ${address}`), true),
       },
       apply: async (changes) => {
@@ -59,6 +72,12 @@ function look(now: number, index: number, answeredAt = 0): Seen {
     candidates: new Map(),
   };
 }
+
+test("closing a dead tunnel closes the former ones with the peer too: the engine would go back to one", async () => {
+  const { healer, done } = makeHealer({ tunnels: 3 });
+  await healer.step(look(20 * second, 7));
+  expect(done).toEqual(["close 10.77.0.7", "close 10.77.0.7", "close 10.77.0.7"]);
+});
 
 test("closes, denies by a reload, closes again so that the relay is used, and asks for another look meanwhile", async () => {
   const { healer, done, said } = makeHealer();

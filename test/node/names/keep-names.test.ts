@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { examineNames } from "../../../src/node/doctor/names.ts";
 import { writeHosts } from "../../../src/node/files/hosts.ts";
 import type { Organization } from "../../../src/node/files/organizations.ts";
-import { clearNames, makeNamesStep } from "../../../src/node/names/keep-names.ts";
+import { clearBlock, makeNamesReader, makeNamesStep } from "../../../src/node/names/keep-names.ts";
 import { agrees, askSystem, findNames, readNamesState } from "../../../src/node/names/look.ts";
 import { readMachineNames } from "../../../src/node/names/machine-names.ts";
 import { realSystem } from "../../../src/system.ts";
@@ -37,7 +37,11 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
       nodes: [{ id: 3, name: label, ip }],
       aliases: [],
     });
-  const step = () => makeNamesStep({ configRoot, path, owner }, { now: Date.now });
+  const step = () => {
+    const reader = makeNamesReader(configRoot);
+    const { run, close } = makeNamesStep({ path, owner }, { now: Date.now });
+    return { run: (inBlock?: (slug: string) => boolean) => run(reader.look(), inBlock), close };
+  };
 
   beforeEach(async () => {
     world = await makeNodeWorld();
@@ -94,6 +98,18 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     service.close();
   });
 
+  test("leave the hosts file for a resolver, and come back to it", () => {
+    const service = step();
+    expect(service.run()).toBe("written");
+    settle();
+    expect(service.run(() => false)).toBe("written");
+    expect(read()).toBe(usual);
+    settle();
+    expect(service.run((slug) => slug === organization.slug)).toBe("written");
+    expect(read()).toContain("beta");
+    service.close();
+  });
+
   test("are not fought over without end with a program that removes them", () => {
     const service = step();
     const done = Array.from({ length: 6 }, () => {
@@ -123,7 +139,7 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     service.run();
     service.close();
     writeFileSync(path, `${read()}10.0.0.9 mine\n`);
-    expect(await clearNames({ path, owner }, realSystem())).toBe("written");
+    expect(await clearBlock({ path, owner }, realSystem())).toBe("written");
     expect(read()).toBe(`${usual}10.0.0.9 mine\n`);
     expect(statSync(path).nlink).toBe(1);
   });
@@ -131,7 +147,10 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
   test("are shown with the source of a program's answer", async () => {
     const full = `beta.${organization.slug}.internal`;
     const asked = (answers: readonly string[]) =>
-      askSystem(full, readNamesState(configRoot, path), { ...realSystem(), lookup: async () => answers });
+      askSystem({ name: full, slug: organization.slug }, readNamesState(configRoot, path, undefined), {
+        ...realSystem(),
+        lookup: async () => answers,
+      });
     expect((await asked([])).source).toBe("none");
     expect(await asked(["192.0.2.1"])).toEqual({ source: "dns", answers: ["192.0.2.1"] });
     const service = step();
@@ -139,7 +158,7 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     service.close();
     const answer = await asked([ip]);
     expect(answer.source).toBe("block");
-    const [entry] = findNames(readNamesState(configRoot, path).names, "BETA");
+    const [entry] = findNames(readNamesState(configRoot, path, undefined).names, "BETA");
     if (entry === undefined) throw new Error("beta is not found");
     expect(findNames([entry], ip)).toEqual([entry]);
     expect(findNames([entry], full)).toEqual([entry]);

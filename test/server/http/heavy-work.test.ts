@@ -1,7 +1,12 @@
 // The queue of heavy work: whose turn it is, who is refused, and that other requests get their chance in between.
 
 import { describe, expect, test } from "bun:test";
-import { inSlices, makeHeavyWork, type HeavyLimits } from "../../../src/server/http/heavy-work.ts";
+import {
+  inSlices,
+  jsonInPieces,
+  makeHeavyWork,
+  type HeavyLimits,
+} from "../../../src/server/http/heavy-work.ts";
 
 /** A queue whose first piece of work is held until all have come. */
 function makeQueue(limits: Partial<HeavyLimits> = {}) {
@@ -106,5 +111,30 @@ describe("pauses", () => {
     }
     expect(await inSlices(work(), 0, () => Promise.resolve(pauses++))).toBe("result");
     expect(pauses).toBe(4);
+  });
+
+  test("JSON is made of small pieces, and is the same text", () => {
+    const list = Array.from({ length: 100 }, (_, id) => ({
+      id,
+      text: `"${id}`,
+      left: undefined,
+      none: null,
+    }));
+    const value = {
+      list,
+      nested: { deep: { list: [[1], []] } },
+      left: undefined,
+      empty: [],
+      no: null,
+      nan: [NaN],
+    };
+    for (const depth of [0, 1, 2, 3, 9]) {
+      const work = jsonInPieces(value, depth);
+      let pieces = 0;
+      let step = work.next();
+      for (; step.done !== true; step = work.next()) pieces++;
+      expect(step.value).toBe(JSON.stringify(value));
+      if (depth > 1) expect(pieces).toBeGreaterThanOrEqual(list.length);
+    }
   });
 });

@@ -9,7 +9,14 @@ import { firstRules, testable } from "../../../src/server/policy/firewall.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { expectedNames, fetchNames, shownNames } from "../../support/names.ts";
-import { checkinOf, codeOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
+import {
+  checkinOf,
+  codeOf,
+  registerNode,
+  registrationToken,
+  type RegisteredNode,
+} from "../../support/nodes.ts";
+import { makePolicies } from "../../support/policies.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
 
@@ -157,6 +164,66 @@ describe("a node", () => {
   );
 });
 
+test("a change of rules sends the whole list only to nodes that see other nodes then", async () => {
+  const groups = ["web", "db", "ops"];
+  const nodes: RegisteredNode[] = [];
+  for (const group of groups) {
+    const registration_token = await registrationToken(server, org, { groups: [group] });
+    nodes.push(await registerNode(server, org, group, { registration_token }));
+  }
+  await closeRules();
+  const addRule = async (ports: string, from: unknown, to: unknown) => {
+    for (const direction of ["inbound", "outbound"]) {
+      const sides = direction === "inbound" ? { peer: from, target: to } : { peer: to, target: from };
+      const rule = { direction, protocol: "tcp", ports, ...sides };
+      expect((await call("POST", "firewall_rules/", rule)).status).toBe(201);
+    }
+  };
+  const lists = await Promise.all(nodes.map((node) => fetchNames(node)));
+  /** Which nodes get answers, and whether they are whole lists. */
+  const news = async () => {
+    const said: string[] = [];
+    for (const [at, node] of nodes.entries()) {
+      const { answers } = await fetchNames(node, lists[at]?.hosts);
+      for (const answer of answers) said.push(`${node.name} ${answer.whole === true ? "whole" : "part"}`);
+      lists[at] = { ...(await fetchNames(node, lists[at]?.hosts)) };
+    }
+    return said;
+  };
+  expect(await news()).toEqual([]);
+  // It concerns two groups, which see each other from now on.
+  await addRule("5432", { group: "web" }, { group: "db" });
+  expect(await news()).toEqual(["web whole", "db whole"]);
+  // They see each other already: another port, and a rule that only repeats it.
+  await addRule("5433", { group: "web" }, { group: "db" });
+  await addRule("22", { group: "ops" }, { group: "db" });
+  expect(await news()).toEqual([]);
+});
+
+test("nodes with equal views see the same nodes, under one policy and after a change of it", () => {
+  const { policy, edited } = makePolicies(23);
+  let [kept, differed] = [0, 0];
+  for (let round = 0; round < 60; round++) {
+    const before = policy(12);
+    const after = { ...edited(before), members: before.members };
+    const seen = new Map<string, string>();
+    for (const { rules, members } of [before, after]) {
+      const visibility = makeVisibility(atOnce(testable(rules)), false);
+      for (const member of members) {
+        const own = visibility.classOf(member);
+        const all = members
+          .map((other) => (visibility.sees(own, visibility.classOf(other)) ? "1" : "0"))
+          .join("");
+        if (seen.has(own.view)) kept++;
+        else differed++;
+        expect(`${round} ${own.view} ${seen.get(own.view) ?? all}`).toBe(`${round} ${own.view} ${all}`);
+        seen.set(own.view, all);
+      }
+    }
+  }
+  expect(Math.min(kept, differed)).toBeGreaterThan(100);
+});
+
 test("a change that was not published is found by the upkeep", async () => {
   const alpha = await registerNode(server, org, "alpha");
   const { hosts } = await fetchNames(alpha);
@@ -172,7 +239,6 @@ describe("ten thousand nodes", () => {
   const count = 10_000;
   const visibility = makeVisibility(
     atOnce(testable(firstRules.map((rule, at) => ({ ...rule, id: at + 1 })))),
-    "",
     false,
   );
   const entry = (id: number, version: number, more = {}) => {
@@ -237,7 +303,7 @@ describe("ten thousand nodes", () => {
   });
 
   test("changes that a node does not see are skipped, and counted after some time", () => {
-    const closed = makeVisibility({ inbound: [], outbound: [] }, "closed", false);
+    const closed = makeVisibility({ inbound: [], outbound: [] }, false);
     const book = makeBook(closed, 0);
     take(book, 2, [entry(1, 1), entry(2, 2)], []);
     const { view } = newsFor(book, 1, { version: 0, view: "" }) ?? { view: "" };

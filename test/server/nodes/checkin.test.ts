@@ -45,6 +45,32 @@ describe("a check-in", () => {
     expect(await showNode(node)).toMatchObject({ online: false });
   });
 
+  test("is shown while it is being written", async () => {
+    const node = await registerNode(server, org, "web");
+    const { writeFor } = server.db;
+    const [begun, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const slow: typeof writeFor = async (concern, work) => {
+      if (concern === "rows") {
+        begun.resolve();
+        await released.promise;
+      }
+      return writeFor(concern, work);
+    };
+    Object.assign(server.db, { writeFor: slow });
+    try {
+      await node.checkin({ config_version: 1 });
+      await begun.promise;
+      expect(await showNode(node)).toMatchObject({
+        agent_version: "1.0.0",
+        applied_config_version: 1,
+        online: true,
+      });
+    } finally {
+      released.resolve();
+      Object.assign(server.db, { writeFor });
+    }
+  });
+
   test("with a version that the organization has not reached confirms nothing", async () => {
     const node = await registerNode(server, org, "web");
     const stored = async () => ({

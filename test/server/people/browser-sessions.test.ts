@@ -16,7 +16,7 @@ import {
   signInBrowser,
   type Browser,
 } from "../../support/browser-session.ts";
-import { hashCheaply, makeAcme, membershipOf } from "../../support/people.ts";
+import { makeAcme, membershipOf } from "../../support/people.ts";
 import { makeTestServer, password, type TestServer } from "../../support/server.ts";
 
 const hour = 3_600_000;
@@ -28,7 +28,6 @@ let owner: string;
 beforeEach(async () => {
   server = await makeTestServer();
   ({ acme, owner } = await makeAcme(server));
-  await hashCheaply(server);
 });
 afterEach(async () => {
   await server[Symbol.asyncDispose]();
@@ -191,7 +190,6 @@ describe("a session ends", () => {
   ])("when %s", async (_, end) => {
     await server.person("ada@example.org");
     await server.join(acme, "ada@example.org", "admin");
-    await hashCheaply(server);
     const ada = await signInBrowser(server, "ada@example.org");
     const other = await signInBrowser(server);
     expect(await whoAmI(ada)).toBe(200);

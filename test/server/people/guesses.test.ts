@@ -9,7 +9,7 @@ import { NewMember } from "../../../src/server/people/members.ts";
 import { setPassword } from "../../../src/server/people/people.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { makeKeys, registrationToken, sendRegistration } from "../../support/nodes.ts";
-import { hashCheaply, makeAcme, pair, signInTo } from "../../support/people.ts";
+import { makeAcme, pair, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;
@@ -19,7 +19,6 @@ let owner = "";
 beforeEach(async () => {
   server = await makeTestServer();
   ({ acme, owner } = await makeAcme(server));
-  await hashCheaply(server);
 });
 afterEach(async () => {
   await server[Symbol.asyncDispose]();
@@ -33,7 +32,6 @@ const wrong = async (times: number, address: string, who = email) => {
 /** Wrong passwords of ten users, as many as a network may try in a minute. */
 const spray = async (...addresses: string[]) => {
   for (let at = 0; at < 10; at++) await server.person(`u${at}@example.org`);
-  await hashCheaply(server);
   for (let at = 0; at < 10; at++) {
     await wrong(1, addresses[at % addresses.length] ?? "", `u${at}@example.org`);
   }
@@ -58,7 +56,6 @@ const attack = (userId = 1) => {
 describe("wrong passwords", () => {
   test("ten a minute keep their network from the user, not other networks, nor other users", async () => {
     await server.person("other@example.org");
-    await hashCheaply(server);
     await wrong(10, "198.51.100.1");
     const refused = await signIn("198.51.100.1");
     expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "60"]);
@@ -280,7 +277,6 @@ describe("a known device", () => {
 
   test("is not one with a cookie of another user, a damaged one, an old one, or another token", async () => {
     await server.person("other@example.org");
-    await hashCheaply(server);
     const own = deviceOf(await signIn("192.0.2.1"));
     const value = own.slice(own.indexOf("=") + 1);
     const other = deviceOf(await signIn("192.0.2.2", password, "other@example.org"));

@@ -10,7 +10,7 @@ import {
   type Exim,
 } from "../../support/exim.ts";
 import { addApp } from "../../support/factors.ts";
-import { hashCheaply, makeAcme, signInTo } from "../../support/people.ts";
+import { makeAcme, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type TestServer } from "../../support/server.ts";
 import { until } from "../../support/until.ts";
 
@@ -39,7 +39,6 @@ describe.skipIf(noExim !== undefined)("with an SMTP server", () => {
   beforeEach(async () => {
     server = await makeTestServer({ mail: mailOptions(), accessLifetimeS: 86_400 });
     ({ owner } = await makeAcme(server));
-    await hashCheaply(server);
   });
   afterEach(() => server[Symbol.asyncDispose]());
 

@@ -5,7 +5,7 @@ import { lostPasskeys } from "../../../src/server/people/passkeys.ts";
 import { makeAuthenticator, type Authenticator, type Fault } from "../../support/authenticator.ts";
 import { browserWith, cookieIn, ownPage, signInBrowser } from "../../support/browser-session.ts";
 import { addApp } from "../../support/factors.ts";
-import { hashCheaply, makeAcme } from "../../support/people.ts";
+import { makeAcme } from "../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";
 
 const email = "owner@example.org";
@@ -17,7 +17,6 @@ let device: Authenticator;
 beforeEach(async () => {
   server = await makeTestServer({ accessLifetimeS: 86_400 });
   ({ owner } = await makeAcme(server));
-  await hashCheaply(server);
   device = makeAuthenticator();
 });
 afterEach(async () => {
@@ -102,7 +101,6 @@ describe("adding a passkey", () => {
   test("the same passkey cannot belong to two users", async () => {
     await add();
     const eve = await server.person("eve@example.org");
-    await hashCheaply(server);
     expect(codeOf(await add({}, device, eve))).toEqual([409, "conflict"]);
   });
 
@@ -233,7 +231,6 @@ describe("a fresh proof by a passkey", () => {
   test("is not given by a passkey of another user, nor by an answer that was made for a sign-in", async () => {
     await add();
     const eve = await server.person("eve@example.org");
-    await hashCheaply(server);
     const hers = makeAuthenticator();
     await add({}, hers, eve);
     const options = (await post(`${path}options/`, {})).json;

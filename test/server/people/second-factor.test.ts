@@ -6,7 +6,7 @@ import { resetFactors } from "../../../src/server/people/own-factors.ts";
 import { checkSecrets } from "../../../src/server/backup/key-rotation.ts";
 import { ownPage, postSession, browserWith, cookieIn } from "../../support/browser-session.ts";
 import { addApp, beginApp, type App } from "../../support/factors.ts";
-import { hashCheaply, makeAcme, pair } from "../../support/people.ts";
+import { makeAcme, pair } from "../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";
 
 const email = "owner@example.org";
@@ -17,7 +17,6 @@ let owner: string;
 beforeEach(async () => {
   server = await makeTestServer({ accessLifetimeS: 86_400 });
   ({ owner } = await makeAcme(server));
-  await hashCheaply(server);
 });
 afterEach(async () => {
   await server[Symbol.asyncDispose]();
@@ -237,7 +236,6 @@ describe("a required second factor", () => {
   test("an organization is closed to members without one, who are told how to add it", async () => {
     const token = await server.person("ada@example.org");
     await server.join(await orgOf("acme"), "ada@example.org", "member");
-    await hashCheaply(server);
     const read = (by: string) => server.send("GET", "/api/org/acme/nodes/", { token: by });
     await server.db.write((tx) => tx.run("UPDATE organizations SET second_factor = 1"));
     const refused = await read(token);
@@ -261,7 +259,6 @@ describe("a required second factor", () => {
 
   test("staff can require it of themselves", async () => {
     const token = await server.person("staff@example.org", { isStaff: true });
-    await hashCheaply(server);
     const patch = (body: object) => server.send("PATCH", "/api/sign_in/", { token, body });
     expect(codeOf(await patch({ staff_second_factor: true }))).toEqual(ok);
     const read = (path: string) => server.send("GET", path, { token });

@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { makePasswords } from "../../../src/server/people/passwords.ts";
 import { makeTurns, type Turn } from "../../../src/server/people/turns.ts";
-import { hashCheaply, makeAcme, signInTo } from "../../support/people.ts";
+import { makeAcme, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type TestServer } from "../../support/server.ts";
 
 /** A queue whose first turn is held until all have come. `order`: whose turns came, `refused`: whose did not. */
@@ -136,7 +136,6 @@ describe("80 parallel sign-ins of one member", () => {
     server = await makeTestServer();
     await makeAcme(server);
     await server.person("other@example.org");
-    await hashCheaply(server);
   });
   afterEach(() => server[Symbol.asyncDispose]());
 

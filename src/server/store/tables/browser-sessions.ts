@@ -1,10 +1,12 @@
 // Sessions of browsers. The cookie holds the id; only its hash is stored.
 
-import { integer, integerOrNull, serial, table, text } from "../table.ts";
+import { integer, integerOrNull, serial, since, table, text } from "../table.ts";
 
 /** A session ends after this time without a use, and in any case after the longer one. */
 export const idleMs = 12 * 3_600_000;
 export const longestMs = 7 * 86_400_000;
+/** A sign-in by a provider is asked for again: who left there stays signed in here no longer. */
+export const byProviderMs = 86_400_000;
 
 export const browserSessions = table(
   "browser_sessions",
@@ -22,6 +24,8 @@ export const browserSessions = table(
     endsAt: integer(),
     /** The last proof of a second factor in this session. */
     factorAt: integerOrNull(),
+    /** The provider by which the user signed in; null: without one. */
+    providerId: since(27, integerOrNull()),
   },
   { indexes: ["CREATE INDEX browser_sessions_user ON browser_sessions (user_id, id)"] },
 );

@@ -28,6 +28,8 @@ export const memberships = table(
     createdAt: integer(),
     /** `person/7`, `service/3` or `operator/`; null for rows of older versions. */
     invitedBy: since(7, textOrNull()),
+    /** The provider whose groups gave the role, and may take it; null: a person gave it. */
+    providerId: since(27, integerOrNull()),
   },
   {
     constraints: ["UNIQUE (org_id, email)"],

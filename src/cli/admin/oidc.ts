@@ -1,0 +1,193 @@
+// `agent admin oidc …`: the providers of identities (OpenID Connect) by which users sign in.
+
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import type { Context, Implementation } from "../command.ts";
+import { readNamedFile, type Flags, type Values } from "../values.ts";
+import { IdentityProvider, IdentityProviders } from "./answers.ts";
+import { Nothing, read, write, type Api } from "./api.ts";
+import { checked, idOf } from "./lookup.ts";
+import { targetFlags } from "./target.ts";
+
+const path = "/api/identity_providers/";
+const providerArg = {
+  PROVIDER: { type: "positional", description: "The provider's number or name" },
+} as const;
+const settings: Flags = {
+  "client-secret": {
+    type: "string",
+    valueHint: "SECRET",
+    secret: true,
+    description: "The secret of the client; without one, it is a public client",
+  },
+  scopes: { type: "string", valueHint: "SCOPES", description: "Default: openid email profile" },
+  "groups-claim": {
+    type: "string",
+    valueHint: "CLAIM",
+    description: "Where the groups are, such as realm_access.roles (default: groups)",
+  },
+  domain: {
+    type: "string",
+    valueHint: "DOMAIN",
+    repeatable: true,
+    description: "Only verified addresses of this domain sign in (repeatable; default: all)",
+  },
+  "require-group": {
+    type: "string",
+    valueHint: "GROUP",
+    repeatable: true,
+    description: "Only users with one of these groups sign in (repeatable; default: all)",
+  },
+  tenant: {
+    type: "string",
+    valueHint: "CLAIM=VALUE",
+    description: "Only identities with this claim, such as hd=example.org",
+  },
+  role: {
+    type: "string",
+    valueHint: "GROUP=ORG:ROLE",
+    repeatable: true,
+    description: "Users with the group become member or admin of the organization (repeatable)",
+  },
+  users: {
+    type: "string",
+    valueHint: "create|link",
+    description: "create: an identity without a user gets one. link: only users that there are sign in",
+  },
+  "api-ca": {
+    type: "string",
+    valueHint: "FILE",
+    description: "Trust the CAs in this PEM file for the provider",
+  },
+};
+
+async function settingsFrom({ values, system }: Context): Promise<Record<string, unknown>> {
+  const secret = await values.secret("client-secret");
+  const ca = values.text("api-ca");
+  const users = values.text("users");
+  if (users !== undefined && users !== "create" && users !== "link")
+    throw new AppError("usage", `--users must be create or link, not "${users}"`);
+  const given = {
+    client_secret: secret,
+    scopes: values.text("scopes"),
+    groups_claim: values.text("groups-claim"),
+    domains: listOf(values, "domain"),
+    required_groups: listOf(values, "require-group"),
+    tenant: values.text("tenant"),
+    roles: listOf(values, "role")?.map(roleOf),
+    creates_users: users === undefined ? undefined : users === "create",
+    trust: ca === undefined ? undefined : await readNamedFile("api-ca", ca, system),
+  };
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+}
+
+/** `""` alone empties a list. */
+function listOf(values: Values, flag: string): string[] | undefined {
+  const given = values.list(flag);
+  return given.length === 0 ? undefined : given.filter((each) => each !== "");
+}
+
+function roleOf(text: string) {
+  const [, group, organization, role] = /^(.+)=([^:=]+):(member|admin)$/.exec(text) ?? [];
+  if (group === undefined || organization === undefined || role === undefined)
+    throw new AppError("usage", `--role must be GROUP=ORG:member or GROUP=ORG:admin, not "${text}"`);
+  return { group, organization, role };
+}
+
+const one = async (api: Api, word: string) => {
+  const list = () => api.get(path, IdentityProviders);
+  return `${path}${await idOf(word, { what: "provider", list, nameOf: ({ name }) => name })}/`;
+};
+
+export const list: Implementation = {
+  args: targetFlags,
+  examples: [`${brand.executable} admin oidc list`],
+  async run(context) {
+    const providers = await read(context, (api) => api.get(path, IdentityProviders));
+    context.output.list(
+      { providers },
+      {
+        columns: ["ID", "NAME", "ISSUER", "CLIENT", "NEW USERS", "REDIRECT URI"],
+        rows: providers.map((each) => [
+          each.id,
+          each.name,
+          each.issuer,
+          each.client_id,
+          each.creates_users ? "created" : "refused",
+          each.redirect_uri,
+        ]),
+        none: "There are no providers.",
+      },
+    );
+  },
+};
+
+export const create: Implementation = {
+  notes: `Register a client at the provider first: code flow with PKCE, and the redirect URI that this prints. Users are known by
+issuer and subject, never by their address. On the machine of the control plane this works with any address; serve reaches
+internal ones only with --webhook-allow.`,
+  args: {
+    NAME: { type: "positional", description: "The name on the sign-in page" },
+    ISSUER: { type: "positional", description: "The issuer's URL" },
+    "client-id": { type: "string", valueHint: "ID", description: "The client that you registered" },
+    ...settings,
+    ...targetFlags,
+  },
+  examples: [
+    `${brand.executable} admin oidc create Company https://login.example.org --client-id agent --client-secret-file secret --users create --domain example.org`,
+  ],
+  async run(context) {
+    const [name, issuer] = context.words;
+    const body = await checked(
+      import("../../server/oidc/providers.ts").then(({ NewProvider }) => NewProvider),
+      { name, issuer, client_id: context.values.required("client-id"), ...(await settingsFrom(context)) },
+    );
+    const made = await write(context, IdentityProvider, () => ({ method: "POST", path, body }));
+    if (made === undefined) return;
+    const next = `Register this redirect URI at the provider:\n  ${made.redirect_uri}`;
+    context.output.result(made, `Users can sign in with ${made.name} now. ${next}\n`);
+  },
+};
+
+export const update: Implementation = {
+  notes: `Flags that are not given change nothing. --domain "", --require-group "" and --role "" empty a list.`,
+  args: {
+    ...providerArg,
+    name: { type: "string", valueHint: "NAME", description: "Another name on the sign-in page" },
+    "client-id": { type: "string", valueHint: "ID", description: "Another client" },
+    ...settings,
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin oidc update Company --role net-admins=acme:admin`],
+  async run(context) {
+    const { values } = context;
+    const [word = ""] = context.words;
+    const more = { name: values.text("name"), client_id: values.text("client-id") };
+    const given = Object.fromEntries(Object.entries(more).filter(([, value]) => value !== undefined));
+    const body = await checked(
+      import("../../server/oidc/providers.ts").then(({ ProviderPatch }) => ProviderPatch),
+      { ...given, ...(await settingsFrom(context)) },
+    );
+    const made = await write(context, IdentityProvider, async (api) => ({
+      method: "PATCH",
+      path: await one(api, word),
+      body,
+    }));
+    if (made !== undefined) context.output.result(made, `Changed ${made.name}\n`);
+  },
+};
+
+export const remove: Implementation = {
+  notes:
+    "Users stay, but those without a password can no longer sign in. Roles that its groups gave stay too.",
+  args: { ...providerArg, ...targetFlags },
+  examples: [`${brand.executable} admin oidc delete Company`],
+  async run(context) {
+    const [word = ""] = context.words;
+    const done = await write(context, Nothing, async (api) => ({
+      method: "DELETE",
+      path: await one(api, word),
+    }));
+    if (done !== undefined) context.output.result({ provider: word }, `Deleted ${word} and its identities\n`);
+  },
+};

@@ -1,0 +1,38 @@
+// `agent login URL`: signs in with a browser, on this machine or, with a code, on any other.
+
+import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { Client } from "../node/contact/client.ts";
+import type { Context } from "./command.ts";
+import { Me } from "./admin/answers.ts";
+
+export async function signInByBrowser(
+  context: Context,
+  client: Client,
+  { base, isDevice }: { base: string; isDevice: boolean },
+) {
+  const { system, output } = context;
+  const { browserOf } = await import("../platform/browser.ts");
+  const { signInByCode, signInHere } = await import("../node/contact/browser-sign-in.ts");
+  const { sessionOf } = await import("../node/contact/session.ts");
+  const browser = isDevice ? undefined : browserOf(system);
+  const pair =
+    browser === undefined
+      ? await signInByCode(client, system, ({ address, code, endsInS }) =>
+          output.say(
+            `Open this page in a browser, on any machine:\n  ${address}\nand type this code, within ${endsInS / 60} minutes:\n  ${code}\nType it only there. Give it to nobody: with it, others sign in as you, or you sign in others.`,
+          ),
+        )
+      : await signInHere(client, system, { base, browser }, (address) =>
+          output.say(
+            `Sign in with the browser that opens now. If none opens, open this page, on this machine:\n  ${address}`,
+          ),
+        );
+  const { body: me } = await client.request({
+    path: "/api/user/",
+    schema: Me,
+    headers: { Authorization: `Bearer ${pair.access}` },
+  });
+  if (me === undefined) throw new AppError("untrusted_answer", `${brand.title} did not say who signed in`);
+  return { session: sessionOf(pair, system.now()), email: me.email };
+}

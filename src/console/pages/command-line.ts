@@ -1,0 +1,107 @@
+// Signs the command line in: that of this machine, which opened this page, or that of a machine which shows a code.
+
+import { useState } from "preact/hooks";
+import { send } from "../api.ts";
+import { html } from "../html.ts";
+import { me } from "../me.ts";
+import { query } from "../router.ts";
+import { FormFailure, Text, useAction } from "../ui/form.ts";
+import { When } from "../ui/parts.ts";
+
+export function CommandLine() {
+  const port = Number(query.value.get("port"));
+  const [state = "", challenge = ""] = ["state", "challenge"].map((name) => query.value.get(name) ?? "");
+  const isHere = Number.isInteger(port) && port > 0 && port < 65_536 && state !== "" && challenge !== "";
+  return html`<h1>Sign in the command line</h1>
+    ${isHere ? html`<${Here} port=${port} state=${state} challenge=${challenge} />` : html`<${ByCode} />`}`;
+}
+
+type HereProps = { port: number; state: string; challenge: string };
+
+function Here({ port, state, challenge }: HereProps) {
+  const { error, isRunning, run } = useAction(async () => {
+    const body = { code_challenge: challenge };
+    const { code } = await send<{ code: string }>("POST", "/api/user/login_codes/", body);
+    // Always this machine: whoever made the address of this page gets nothing elsewhere.
+    location.assign(`http://127.0.0.1:${port}/?${new URLSearchParams({ code, state }).toString()}`);
+  });
+  return html`<p>
+      The command line on this machine wants to act as <bdi>${me.value?.email}</bdi>. Allow it only if you
+      have just started <code>agent login</code> here.
+    </p>
+    <${FormFailure} error=${error} />
+    <button class="primary" disabled=${isRunning} onClick=${run}>Sign it in</button>`;
+}
+
+type Waiting = {
+  machine: string;
+  address: string;
+  is_known_network: boolean;
+  created_at: string;
+};
+
+function ByCode() {
+  const [code, setCode] = useState("");
+  const [found, setFound] = useState<Waiting | undefined>(undefined);
+  const [outcome, setOutcome] = useState<"approved" | "refused" | undefined>(undefined);
+  const { error, isRunning, submit } = useAction(async () =>
+    setFound(await send<Waiting>("POST", "/api/user/device_requests/find/", { user_code: code })),
+  );
+  if (outcome !== undefined)
+    return html`<p role="status">
+      ${outcome === "approved" ? "The machine is signed in. You can close this page." : "The sign-in was refused."}
+    </p>`;
+  if (found !== undefined) return html`<${Decision} ...${{ code, found, setOutcome }} />`;
+  return html`<p>
+      Type the code that the terminal shows. Did somebody send you a code or this page? Then close it: you
+      would sign them in as <bdi>${me.value?.email}</bdi>.
+    </p>
+    <form class="narrow" onSubmit=${submit}>
+      <${Text}
+        label="Code"
+        errors=${error?.fields["user_code"]}
+        value=${code}
+        set=${setCode}
+        control=${{ name: "user_code", autocomplete: "off", spellcheck: false, required: true, maxlength: 40 }}
+      />
+      <${FormFailure} error=${error} shown=${["user_code"]} />
+      <button class="primary" disabled=${isRunning}>Go on</button>
+    </form>`;
+}
+
+type DecisionProps = { code: string; found: Waiting; setOutcome(outcome: "approved" | "refused"): void };
+
+function Decision({ code, found, setOutcome }: DecisionProps) {
+  const decide = (approve: boolean) => async () => {
+    await send("POST", "/api/user/device_requests/decide/", { user_code: code, approve });
+    setOutcome(approve ? "approved" : "refused");
+  };
+  const approval = useAction(decide(true));
+  const refusal = useAction(decide(false));
+  return html`<dl class="facts">
+      <div>
+        <dt>Machine, as it calls itself</dt>
+        <dd><bdi>${found.machine}</bdi></dd>
+      </div>
+      <div>
+        <dt>Network address</dt>
+        <dd>
+          <bdi class="mono">${found.address}</bdi>
+          ${found.is_known_network ? " (you signed in from this network before)" : " (you never signed in from this network)"}
+        </dd>
+      </div>
+      <div>
+        <dt>Asked</dt>
+        <dd><${When} at=${found.created_at} /></dd>
+      </div>
+    </dl>
+    <p>
+      Whoever sits at that machine then acts as <bdi>${me.value?.email}</bdi>, in all your organizations. Sign
+      it in only if you started <code>agent login</code> there yourself.
+    </p>
+    <${FormFailure} error=${approval.error ?? refusal.error} />
+    <div class="actions">
+      <button class="primary" disabled=${approval.isRunning} onClick=${approval.run}>Sign it in</button>
+      <button class="danger" disabled=${refusal.isRunning} onClick=${refusal.run}>Refuse</button>
+    </div>`;
+}

@@ -1,0 +1,98 @@
+// The person's identities at providers: linking and unlinking.
+
+import { useState } from "preact/hooks";
+import { send } from "../api.ts";
+import { html } from "../html.ts";
+import { factors } from "../me.ts";
+import { goToProvider, refusalOf, type Provider } from "../providers.ts";
+import { refresh, useResource } from "../resource.ts";
+import { query } from "../router.ts";
+import { FormFailure, Text, useAction } from "../ui/form.ts";
+import { Confirm, Dialog, Failure, When } from "../ui/parts.ts";
+
+type Identity = {
+  id: number;
+  provider: string;
+  email: string | null;
+  created_at: string;
+  last_used_at: string | null;
+};
+
+const path = "/api/user/identities/";
+
+export function Identities() {
+  const providers = useResource<Provider[]>("/api/session/providers/");
+  const { data = [], error } = useResource<Identity[]>(path);
+  const [linking, link] = useState<Provider | undefined>(undefined);
+  const [unlinking, unlink] = useState<Identity | undefined>(undefined);
+  const choices = providers.data ?? [];
+  if (error !== undefined) return html`<${Failure} error=${error} />`;
+  if (choices.length === 0 && data.length === 0) return null;
+  const refusal = refusalOf(query.value);
+  return html`<section>
+    <h2>Sign-in by a provider</h2>
+    ${refusal === undefined ? null : html`<p role="alert">${refusal}</p>`}
+    <ul class="plain-list">
+      ${data.map(
+        (each) =>
+          html`<li key=${each.id}>
+            <bdi>${each.provider}</bdi>: <bdi>${each.email ?? "without an address"}</bdi>
+            <span class="quiet">last used <${When} at=${each.last_used_at} /></span>
+            <button type="button" class="small" onClick=${() => unlink(each)}>Unlink</button>
+          </li>`,
+      )}
+    </ul>
+    ${choices.map(
+      (each) =>
+        html`<p key=${each.id}>
+          <button type="button" onClick=${() => link(each)}>
+            Link an identity at <bdi>${each.name}</bdi>
+          </button>
+        </p>`,
+    )}
+    ${linking === undefined ? null : html`<${Link} provider=${linking} close=${() => link(undefined)} />`}
+    ${
+      unlinking === undefined
+        ? null
+        : html`<${Confirm}
+            title="Unlink this identity?"
+            action="Unlink it"
+            effect=${html`<p>It signs you in no longer, and browsers that signed in with it are signed out.</p>`}
+            run=${async () => {
+              await send("DELETE", `${path}${unlinking.id}/`);
+              await refresh(path);
+            }}
+            close=${() => unlink(undefined)}
+          />`
+    }
+  </section>`;
+}
+
+/** Without a second factor, the password proves who is there. */
+function Link({ provider, close }: { provider: Provider; close(): void }) {
+  const [password, setPassword] = useState("");
+  const own = factors.value;
+  const hasFactor = own !== undefined && (own.totp || own.passkeys > 0);
+  const { error, isRunning, submit } = useAction(() =>
+    goToProvider(path, provider.id, password === "" ? {} : { current_password: password }),
+  );
+  return html`<${Dialog} title="Link an identity" close=${close}>
+    <form onSubmit=${submit}>
+      <p>You sign in at <bdi>${provider.name}</bdi> now. Afterwards that identity signs you in here.</p>
+      ${
+        hasFactor
+          ? null
+          : html`<${Text}
+              label="Your password here"
+              help="Leave it empty if you have none."
+              errors=${error?.fields["current_password"]}
+              value=${password}
+              set=${setPassword}
+              control=${{ type: "password", autocomplete: "current-password" }}
+            />`
+      }
+      <${FormFailure} error=${error} shown=${["current_password"]} />
+      <button class="primary" disabled=${isRunning}>Go on</button>
+    </form>
+  <//>`;
+}

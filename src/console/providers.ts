@@ -1,0 +1,36 @@
+// Providers of identities: which there are, the way to their pages, and what the control plane refused on the way back.
+
+import { get, send } from "./api.ts";
+
+export type Provider = { id: number; name: string };
+
+export const listProviders = (signal?: AbortSignal) => get<Provider[]>("/api/session/providers/", signal);
+
+/** Leaves the console for the provider's page; afterwards the present page opens again. */
+export async function goToProvider(path: string, provider: number, more: object = {}): Promise<void> {
+  const here = new URL(location.href);
+  here.searchParams.delete("refused");
+  const return_to = here.pathname + here.search;
+  const { url } = await send<{ url: string }>("POST", path, { provider, return_to, ...more });
+  location.assign(url);
+}
+
+/** By the code of the error in the address that the provider's answer leads to. Texts of the address are never shown. */
+const refusals: Readonly<Record<string, string>> = {
+  address_in_use:
+    "There is already a user with this e-mail address. Sign in with the password or a passkey, then link the identity on the page of your account.",
+  conflict: "Another user has this identity already.",
+  invalid_credentials: "This user is disabled.",
+  not_found: "This provider was removed.",
+  provider_unavailable: "The provider does not answer. Try again later, or sign in another way.",
+  sign_in_expired: "The sign-in took too long, or was not begun in this browser. Begin again.",
+  sign_in_refused:
+    "This identity may not sign in here. Ask the administrators, and name the time: the control plane's log has the reason.",
+  untrusted_answer: "The provider's answer was not accepted. The control plane's log has the reason.",
+};
+
+export function refusalOf(query: URLSearchParams): string | undefined {
+  const code = query.get("refused");
+  if (code === null) return undefined;
+  return Object.hasOwn(refusals, code) ? refusals[code] : "The sign-in was refused.";
+}

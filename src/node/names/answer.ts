@@ -1,0 +1,133 @@
+// Answers one DNS query (RFC 1035, EDNS: RFC 6891) from the names of this machine. Authoritative for their zones, refuses
+// everything else, and never asks another server. Pure.
+
+import { decode, encode, type Answer, type DecodedPacket, type OptAnswer, type Packet } from "dns-packet";
+import type { NameIndex, Records } from "./zones.ts";
+
+/** Clients see a change of names this soon; a cache must not keep an answer longer. */
+const ttl = 1;
+/** Without EDNS, and the maximum with it: a datagram of this size is not fragmented. */
+const [plainBytes, ednsBytes] = [512, 1232];
+/** A query is a header, one name of at most 255 bytes, and EDNS options. */
+const maxQueryBytes = 1024;
+
+const flag = { response: 0x8000, authoritative: 0x400, truncated: 0x200, recursion: 0x100, checking: 0x10 };
+const rcode = { ok: 0, format: 1, nameError: 3, notImplemented: 4, refused: 5 };
+/** Bits above the four of the header, in the OPT record. */
+const badVersion = 16 >> 4;
+/** Questions for more than one type, or for a whole zone. */
+const refusedTypes = new Set(["ANY", "AXFR", "IXFR", "MAILA", "MAILB", "UNKNOWN_253", "UNKNOWN_254"]);
+
+/**
+ * Undefined for what gets no answer: packets that are no queries, or that cannot be parsed. No answer is longer than
+ * what the client takes; over TCP, none reaches 64 KB.
+ */
+export function answerQuery(
+  packet: Uint8Array,
+  index: NameIndex,
+  transport: "udp" | "tcp",
+): Uint8Array | undefined {
+  const bytes = Buffer.from(packet.buffer, packet.byteOffset, packet.byteLength);
+  // Also protects against a loop with another server: a response is never answered.
+  if (bytes.length < 12 || (bytes.readUInt16BE(2) & flag.response) !== 0) return undefined;
+  const [flags, questions, answers, authorities, additionals] = [2, 4, 6, 8, 10].map((at) =>
+    bytes.readUInt16BE(at),
+  );
+  const kept = (flags ?? 0) & (flag.recursion | flag.checking);
+  const opcode = (flags ?? 0) & 0x7800;
+  const bare = (code: number) =>
+    encode({ type: "response", id: bytes.readUInt16BE(0), flags: kept | opcode | code });
+  if (opcode !== 0) return bare(rcode.notImplemented);
+  // Before the parser: the counts of a packet decide how much work it is.
+  if (questions !== 1 || answers !== 0 || authorities !== 0 || (additionals ?? 0) > 2)
+    return bare(rcode.format);
+  if (bytes.length > maxQueryBytes) return bare(rcode.format);
+  const query = decodeQuery(bytes);
+  const [question] = query?.questions ?? [];
+  if (query === undefined || question === undefined) return undefined;
+  const edns = query.additionals?.find((each): each is OptAnswer => each.type === "OPT");
+  const base: Packet = { type: "response", id: query.id ?? 0, questions: [question] };
+  const full = { ...base, ...replyTo(question, index, edns) };
+  full.flags = (full.flags ?? 0) | kept;
+  if (edns !== undefined) full.additionals = [ownOpt(edns)];
+  const reply = encode(full);
+  // A name with a dot inside a label, or with bytes that are no text: it is not ours, and could not be repeated exactly.
+  const asked = 12 + question.name.length + (question.name === "." ? 0 : 2) + 4;
+  if (!reply.subarray(12, asked).equals(bytes.subarray(12, asked))) return undefined;
+  const limit =
+    edns === undefined ? plainBytes : Math.min(Math.max(edns.udpPayloadSize, plainBytes), ednsBytes);
+  if (transport === "tcp" || reply.length <= limit) return reply;
+  const { additionals: opt = [] } = full;
+  return encode({ ...base, flags: (full.flags ?? 0) | flag.truncated, additionals: opt });
+}
+
+function decodeQuery(bytes: Buffer): DecodedPacket | undefined {
+  try {
+    return decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+type Reply = Pick<Packet, "flags" | "answers" | "authorities">;
+
+function replyTo(
+  question: { name: string; type: string; class?: string | undefined },
+  index: NameIndex,
+  edns: OptAnswer | undefined,
+): Reply {
+  if (edns !== undefined && edns.ednsVersion !== 0) return { flags: rcode.ok };
+  const name = question.name.toLowerCase();
+  const zone = question.class === "IN" ? index.zoneOf(name) : undefined;
+  if (zone === undefined || refusedTypes.has(question.type)) return { flags: rcode.refused };
+  const found = index.find(name);
+  const isApexAsked = question.type === "SOA" && name === zone;
+  const answers = isApexAsked
+    ? [startOfAuthority(zone)]
+    : found === undefined
+      ? []
+      : recordsOf(question.name, question.type, found);
+  return {
+    flags: flag.authoritative | (found === undefined ? rcode.nameError : rcode.ok),
+    answers,
+    // The negative answer (RFC 2308): the name does not exist, or has no record of this type.
+    authorities: answers.length === 0 ? [startOfAuthority(zone)] : [],
+  };
+}
+
+/** `name` as it was asked, in its case: some clients check it (draft-vixie-dnsext-dns0x20). */
+function recordsOf(name: string, type: string, { addresses, pointers }: Records): Answer[] {
+  const isV6 = type === "AAAA";
+  if (type === "A" || isV6) {
+    return addresses
+      .filter((each) => each.includes(":") === isV6)
+      .map((data) => ({ type, name, ttl, class: "IN", data }));
+  }
+  return type === "PTR" ? pointers.map((data) => ({ type, name, ttl, class: "IN", data })) : [];
+}
+
+function startOfAuthority(zone: string): Answer {
+  const data = {
+    mname: `localhost`,
+    rname: `hostmaster.${zone}`,
+    serial: 1,
+    refresh: 3600,
+    retry: 600,
+    expire: 86_400,
+    minimum: ttl,
+  };
+  return { type: "SOA", name: zone, ttl, class: "IN", data };
+}
+
+function ownOpt(asked: OptAnswer): OptAnswer {
+  return {
+    type: "OPT",
+    name: ".",
+    udpPayloadSize: ednsBytes,
+    extendedRcode: asked.ednsVersion === 0 ? 0 : badVersion,
+    ednsVersion: 0,
+    flags: 0,
+    flag_do: false,
+    options: [],
+  };
+}

@@ -1,0 +1,161 @@
+// Tells systemd-resolved, for the interface of each organization, to ask our resolver for the organization's domains, and
+// nothing else. Repeats it when the interface or systemd-resolved starts again.
+
+import { networkInterfaces } from "node:os";
+import { messageOf } from "../../errors.ts";
+import { BusError, openBus, type Bus } from "../../platform/dbus.ts";
+import { openInterfaceIndex } from "../../platform/interface-index.ts";
+import {
+  asksResolved,
+  isGone,
+  resolvedName,
+  revertLink,
+  runsResolved,
+  setLinkNames,
+  type LinkNames,
+} from "../../platform/resolved.ts";
+import type { Zone } from "./machine-names.ts";
+import type { LinkState, Way } from "./service-state.ts";
+
+/** Without news. Another program may have changed the settings. */
+const checkMs = 2000;
+/** This often in a row, the settings were changed by another program. */
+const disputedAfter = 3;
+
+export type Links = {
+  /** One look; call it again soon. Never throws. */
+  keep(zones: readonly Zone[]): Promise<Way>;
+  close(): void;
+};
+
+type Needs = {
+  now: () => number;
+  /** What tests replace. */
+  bus?: () => Promise<Bus>;
+  asks?: () => boolean;
+  find?: () => (zone: Zone) => number | undefined;
+};
+
+export function makeLinks(
+  server: LinkNames["server"],
+  { now, bus: open = openBus, asks = asksResolved, find = findLinks }: Needs,
+): Links {
+  let bus: Bus | undefined;
+  let linkOf: ReturnType<typeof findLinks> | undefined;
+  let last: { key: string; at: number; way: Way } | undefined;
+  /** Interfaces that have our settings, and how often in a row these were lost without news. */
+  const losses = new Map<number, number>();
+
+  const drop = () => {
+    bus?.close();
+    bus = undefined;
+    last = undefined;
+  };
+  const connect = async (): Promise<Bus> => {
+    if (bus !== undefined && !bus.isClosed) return bus;
+    drop();
+    bus = await open();
+    await bus.watchOwner(resolvedName);
+    return bus;
+  };
+  const release = async (each: Bus, kept: readonly (number | undefined)[]) => {
+    for (const link of losses.keys()) {
+      if (kept.includes(link)) continue;
+      await revertLink(each, link, server);
+      losses.delete(link);
+    }
+  };
+  const look = async (zones: readonly Zone[]): Promise<Way> => {
+    if (!asks()) {
+      if (losses.size > 0) await release(await connect(), []);
+      drop();
+      return { way: "hosts", reason: "programs of this machine do not ask systemd-resolved" };
+    }
+    const present = await connect();
+    linkOf ??= find();
+    const links = zones.map(linkOf);
+    const domains = zones.map((each) => each.domains);
+    const key = JSON.stringify([present.ownerChanges(), links, domains]);
+    const isNews = last?.key !== key;
+    if (last !== undefined && !isNews && now() - last.at < checkMs) return last.way;
+    if (!(await runsResolved(present))) return waiting(zones, "systemd-resolved does not run");
+    await release(present, links);
+    const states: LinkState[] = [];
+    for (const [at, zone] of zones.entries()) {
+      states.push(await keepLink(present, zone, { link: links[at], server, losses, isNews }));
+    }
+    const way: Way = { way: "resolved", links: states };
+    // An interface that systemd-resolved does not know yet is tried again at once.
+    const isSettled = states.every(({ state }, at) => state !== "waiting" || links[at] === undefined);
+    last = isSettled ? { key, at: now(), way } : undefined;
+    return way;
+  };
+  return {
+    async keep(zones) {
+      try {
+        return await look(zones);
+      } catch (error) {
+        drop();
+        return { way: "hosts", reason: messageOf(error) };
+      }
+    },
+    close: drop,
+  };
+}
+
+type Keeping = {
+  link: number | undefined;
+  server: LinkNames["server"];
+  losses: Map<number, number>;
+  isNews: boolean;
+};
+
+/** Throws if the bus fails; a refusal of systemd-resolved concerns this interface alone. */
+async function keepLink(bus: Bus, zone: Zone, { link, server, losses, isNews }: Keeping): Promise<LinkState> {
+  const about = { slug: zone.slug, ...(zone.device === undefined ? {} : { device: zone.device }) };
+  if (link === undefined) return { ...about, state: "waiting", reason: "its interface does not exist" };
+  try {
+    const hasChanged = await setLinkNames(bus, { link, server, domains: zone.domains });
+    const before = losses.get(link);
+    const lost = !hasChanged || isNews || before === undefined ? 0 : before + 1;
+    losses.set(link, lost);
+    if (lost < disputedAfter) return { ...about, state: "served" };
+    return { ...about, state: "disputed", reason: "another program changes the settings of this interface" };
+  } catch (error) {
+    if (!(error instanceof BusError)) throw error;
+    return { ...about, state: isGone(error) ? "waiting" : "refused", reason: messageOf(error) };
+  }
+}
+
+function waiting(zones: readonly Zone[], reason: string): Way {
+  return { way: "resolved", links: zones.map(({ slug }) => ({ slug, state: "waiting", reason })) };
+}
+
+/** Takes our settings back from all interfaces, also those of an organization that is gone. */
+export async function clearLinks(
+  server: LinkNames["server"],
+  open: () => Promise<Bus> = openBus,
+): Promise<void> {
+  const bus = await open();
+  try {
+    if (!(await runsResolved(bus))) return;
+    const indexOf = openInterfaceIndex();
+    for (const device of Object.keys(networkInterfaces())) {
+      const link = indexOf(device);
+      if (link !== undefined) await revertLink(bus, link, server);
+    }
+  } finally {
+    bus.close();
+  }
+}
+
+/** The index of the interface, if it has the node's address: another program may use the name. */
+function findLinks(): (zone: Zone) => number | undefined {
+  const indexOf = openInterfaceIndex();
+  return ({ device, addresses }) => {
+    const link = device === undefined ? undefined : indexOf(device);
+    if (link === undefined) return undefined;
+    const present = networkInterfaces()[device ?? ""] ?? [];
+    return present.some(({ cidr }) => cidr !== null && addresses.includes(cidr)) ? link : undefined;
+  };
+}

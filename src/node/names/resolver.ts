@@ -1,0 +1,150 @@
+// The sockets of the resolver: UDP and TCP on one loopback address, for queries of this machine only. Memory is bounded:
+// a datagram is answered before the next one is read, and connections are few, short-lived and without queues.
+
+import { decode, encode } from "dns-packet";
+import { AppError, systemErrorCode } from "../../errors.ts";
+import { answerQuery } from "./answer.ts";
+import type { NameIndex } from "./zones.ts";
+
+/**
+ * A loopback address of our own, so that port 53 and the usual addresses stay free for the user's own name server. A
+ * forwarder is told this address, so it never changes.
+ */
+export const resolverAddress = { host: "127.0.0.9", port: 5399 } as const;
+
+const maxConnections = 32;
+const idleSeconds = 5;
+/** A query over TCP, with its two bytes of length. */
+const maxPending = 1026;
+
+export type Resolver = {
+  /** From now on, answers come from this index. */
+  use(index: NameIndex): void;
+  close(): void;
+};
+
+type Connection = Bun.Socket<{ pending: Buffer }>;
+
+/** Throws if another program uses the address. */
+export async function startResolver(
+  first: NameIndex,
+  { host, port }: Place = resolverAddress,
+): Promise<Resolver> {
+  let index = first;
+  const open = new Set<Connection>();
+  try {
+    const datagrams = await Bun.udpSocket({
+      hostname: host,
+      port,
+      socket: {
+        data(socket, packet, fromPort, from) {
+          // Packets reach a loopback address from outside if the administrator permits it (route_localnet).
+          if (!isLoopback(from) || fromPort === 0) return;
+          const reply = answerQuery(packet, index, "udp");
+          // A full buffer drops the answer, as the network may: the client asks again.
+          if (reply !== undefined) socket.send(reply, fromPort, from);
+        },
+        error: ignore,
+      },
+    });
+    try {
+      const streams = Bun.listen<{ pending: Buffer }>({
+        hostname: host,
+        port,
+        exclusive: true,
+        socket: {
+          open(socket) {
+            socket.data = { pending: Buffer.alloc(0) };
+            if (!isLoopback(socket.remoteAddress)) return socket.terminate();
+            socket.timeout(idleSeconds);
+            // The longest-standing connection makes room, so that idle ones cannot keep others out.
+            const [oldest] = open;
+            if (open.size >= maxConnections) oldest?.terminate();
+            open.add(socket);
+          },
+          data: (socket, bytes) => readStream(socket, bytes, () => index),
+          timeout: (socket) => socket.terminate(),
+          close: (socket) => void open.delete(socket),
+          error: (socket) => socket.terminate(),
+        },
+      });
+      return {
+        use: (later) => void (index = later),
+        close() {
+          datagrams.close();
+          streams.stop(true);
+        },
+      };
+    } catch (error) {
+      datagrams.close();
+      throw error;
+    }
+  } catch (error) {
+    throw new AppError("failed", `Cannot answer queries at ${host}:${port}: ${why(error)}`, {
+      hint: `See which program uses the port: ss -lnup 'sport = :${port}'`,
+      cause: error,
+    });
+  }
+}
+
+type Place = { host: string; port: number };
+
+const isLoopback = (address: string) => address.startsWith("127.");
+const ignore = () => undefined;
+
+function why(error: unknown): string {
+  const code = systemErrorCode(error);
+  return code === "EADDRINUSE" ? "another program uses this port" : (code ?? String(error));
+}
+
+/** Each query has its length before it (RFC 1035, 4.2.2). A client that does not read its answers loses the connection. */
+function readStream(socket: Connection, bytes: Uint8Array, index: () => NameIndex): void {
+  let rest = Buffer.concat([socket.data.pending, bytes]);
+  for (let size = sizeOf(rest); size !== undefined && rest.length >= size; size = sizeOf(rest)) {
+    const reply = answerQuery(rest.subarray(2, size), index(), "tcp");
+    rest = rest.subarray(size);
+    if (reply === undefined) return socket.terminate();
+    const length = Buffer.alloc(2);
+    length.writeUInt16BE(reply.length);
+    const message = Buffer.concat([length, reply]);
+    if (socket.write(message) < message.length) return socket.terminate();
+    socket.timeout(idleSeconds);
+  }
+  if (rest.length > maxPending || (sizeOf(rest) ?? 0) > maxPending) return socket.terminate();
+  socket.data.pending = Buffer.from(rest);
+}
+
+function sizeOf(bytes: Buffer): number | undefined {
+  return bytes.length < 2 ? undefined : 2 + bytes.readUInt16BE(0);
+}
+
+const askMs = 2000;
+
+/** The addresses that the resolver itself gives for a name; undefined if it does not answer. For examinations. */
+export async function askResolver(
+  name: string,
+  { host, port }: Place = resolverAddress,
+): Promise<string[] | undefined> {
+  const { promise, resolve } = Promise.withResolvers<string[] | undefined>();
+  const socket = await Bun.udpSocket({
+    connect: { hostname: host, port },
+    socket: { data: (_socket, packet) => resolve(addressesIn(packet)), error: () => resolve(undefined) },
+  });
+  const late = setTimeout(() => resolve(undefined), askMs);
+  try {
+    socket.send(encode({ type: "query", id: 1, questions: [{ type: "A", name }] }));
+    return await promise;
+  } finally {
+    clearTimeout(late);
+    socket.close();
+  }
+}
+
+function addressesIn(packet: Buffer): string[] | undefined {
+  try {
+    return decode(packet).answers?.flatMap((each) => (each.type === "A" ? [each.data] : [])) ?? [];
+  } catch {
+    // Another program answers at this address.
+    return undefined;
+  }
+}

@@ -1,0 +1,60 @@
+// How the service of names serves them at the moment, for `agent names` and the doctor: a file in /run, which goes with the
+// service.
+
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { readTextIfThere, writeFileAtomic } from "../../files.ts";
+
+const text = v.pipe(v.string(), v.maxLength(1000));
+
+export const LinkState = v.object({
+  slug: text,
+  device: v.optional(text),
+  /**
+   * `waiting`: there is no interface, or systemd-resolved does not know it yet. `refused`: the names are in /etc/hosts
+   * instead. `disputed`: another program changes the settings again and again.
+   */
+  state: v.picklist(["served", "waiting", "refused", "disputed"]),
+  reason: v.optional(text),
+});
+export type LinkState = v.InferOutput<typeof LinkState>;
+
+/** How programs find the names: they ask systemd-resolved, or read /etc/hosts, for this reason. */
+export const Way = v.variant("way", [
+  v.object({ way: v.literal("resolved"), links: v.pipe(v.array(LinkState), v.maxLength(1000)) }),
+  v.object({ way: v.literal("hosts"), reason: text }),
+]);
+export type Way = v.InferOutput<typeof Way>;
+
+export const ServiceState = v.object({
+  schema: v.literal(1),
+  serving: Way,
+  /** Why the resolver cannot answer: another program uses its port. */
+  fault: v.optional(text),
+});
+export type ServiceState = v.InferOutput<typeof ServiceState>;
+
+export function linkOf(slug: string, serving: Way | undefined): LinkState | undefined {
+  return serving?.way === "resolved" ? serving.links.find((each) => each.slug === slug) : undefined;
+}
+
+/** Whether the names of this organization belong into the hosts file. */
+export function isInHostsFile(slug: string, serving: Way | undefined): boolean {
+  return serving?.way !== "resolved" || linkOf(slug, serving)?.state === "refused";
+}
+
+export const serviceStatePath = `/run/${brand.id}-names/state.json`;
+
+/** Undefined while the service does not run. */
+export function readServiceState(path = serviceStatePath): ServiceState | undefined {
+  try {
+    return v.parse(ServiceState, JSON.parse(readTextIfThere(path) ?? "null"));
+  } catch {
+    // A newer version's file is as good as none.
+    return undefined;
+  }
+}
+
+export function writeServiceState(state: ServiceState, path = serviceStatePath): void {
+  writeFileAtomic(path, `${JSON.stringify(state)}\n`, 0o644);
+}

@@ -1,0 +1,66 @@
+// Whether an identity may sign in here at all: its tenant, its groups, the domain of its verified address. Pure.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { Email } from "../people/people.ts";
+import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import type { Claims } from "./exchange.ts";
+
+type Rules = Pick<IdentityProviderRow, "name" | "tenant" | "requiredGroups" | "domains" | "groupsClaim">;
+export type Admitted = {
+  subject: string;
+  email: string | undefined;
+  /** The provider vouches for the address. */
+  isVerified: boolean;
+  groups: readonly string[];
+};
+
+const maxGroups = 1000;
+/** OpenID Connect allows 255. */
+const Subject = v.pipe(v.string(), v.minLength(1), v.maxLength(255));
+const Groups = v.array(v.pipe(v.string(), v.maxLength(500)));
+
+/** Throws sign_in_refused. */
+export function admit(rules: Rules, claims: Claims): Admitted {
+  const subject = v.safeParse(Subject, claims.sub);
+  if (!subject.success) throw refused(`${rules.name} gave no usable identity.`);
+  if (rules.tenant !== null && !isOfTenant(rules.tenant, claims))
+    throw refused(`This identity belongs to another tenant of ${rules.name}.`);
+  const groups = groupsIn(claims, rules.groupsClaim);
+  const { requiredGroups, domains } = rules;
+  if (requiredGroups.length > 0 && !requiredGroups.some((group) => groups.includes(group)))
+    throw refused(`This identity is in none of the groups of ${rules.name} that may sign in here.`);
+  const parsed = v.safeParse(Email, claims["email"]);
+  const email = parsed.success ? parsed.output : undefined;
+  const isVerified = claims["email_verified"] === true;
+  if (domains.length > 0 && !(isVerified && domains.includes(email?.split("@").at(-1) ?? "")))
+    throw refused(`Only verified addresses of ${domains.join(", ")} may sign in by ${rules.name}.`);
+  return { subject: subject.output, email, isVerified, groups };
+}
+
+function isOfTenant(tenant: string, claims: Claims): boolean {
+  const at = tenant.indexOf("=");
+  return valueAt(claims, tenant.slice(0, at)) === tenant.slice(at + 1);
+}
+
+/** A text, or a list; anything else is no group. */
+function groupsIn(claims: Claims, path: string): string[] {
+  const found = valueAt(claims, path);
+  const parsed = v.safeParse(Groups, typeof found === "string" ? [found] : found);
+  return parsed.success ? [...new Set(parsed.output)].slice(0, maxGroups) : [];
+}
+
+/** The claim of this very name, else along the names between the dots: `realm_access.roles`. */
+function valueAt(claims: Claims, path: string): unknown {
+  if (Object.hasOwn(claims, path)) return claims[path];
+  let value: unknown = claims;
+  for (const name of path.split(".")) {
+    if (typeof value !== "object" || value === null || !Object.hasOwn(value, name)) return undefined;
+    value = (value as Record<string, unknown>)[name];
+  }
+  return value;
+}
+
+function refused(message: string): AppError {
+  return new AppError("sign_in_refused", message);
+}

@@ -1,0 +1,73 @@
+// The configurations of providers of identities (OpenID Connect Discovery), kept for a while, and their keys with them.
+
+import type { AuthorizationServer } from "oauth4webapi";
+import { AppError, messageOf } from "../../errors.ts";
+import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import { fetchFrom, type Outgoing } from "./outgoing.ts";
+
+export type Endpoint = Pick<IdentityProviderRow, "issuer" | "trust">;
+
+export type Configurations = {
+  /** Options for each request of oauth4webapi to the provider. */
+  options(provider: Pick<Endpoint, "trust">): Promise<RequestOptions>;
+  /** Throws provider_unavailable or untrusted_answer. */
+  find(provider: Endpoint): Promise<AuthorizationServer>;
+  /** Read again, with the keys: at most every few seconds, and the present one in between. */
+  findAgain(provider: Endpoint): Promise<AuthorizationServer>;
+};
+type RequestOptions = Awaited<ReturnType<typeof requestOptions>>;
+
+/** Loaded with the first sign-in. */
+export const loadOauth = () => import("oauth4webapi");
+
+const keptMs = 10 * 60_000;
+const againMs = 5000;
+
+type Known = { found: Promise<{ server: AuthorizationServer }>; at: number; hasFailed: boolean };
+
+export function makeConfigurations(deps: Outgoing): Configurations {
+  const { now } = deps.system;
+  const known = new Map<string, Known>();
+  const read = async (provider: Endpoint) => {
+    const { discoveryRequest, processDiscoveryResponse } = await loadOauth();
+    const issuer = new URL(provider.issuer);
+    const response = await discoveryRequest(issuer, await requestOptions(deps, provider));
+    return { server: await processDiscoveryResponse(issuer, response) };
+  };
+  /** Read once for all who ask at the same time. A failure is kept for a moment: a flood must not reach the provider. */
+  const within = async (provider: Endpoint, maxAgeMs: number) => {
+    const key = `${provider.issuer} ${provider.trust ?? ""}`;
+    const cached = known.get(key);
+    const kept = cached?.hasFailed === true ? againMs : maxAgeMs;
+    if (cached !== undefined && Math.abs(now() - cached.at) < kept) return (await cached.found).server;
+    const next: Known = { found: read(provider), at: now(), hasFailed: false };
+    known.set(key, next);
+    try {
+      return (await next.found).server;
+    } catch (error) {
+      next.hasFailed = true;
+      throw error;
+    }
+  };
+  return {
+    options: (provider) => requestOptions(deps, provider),
+    find: (provider) => within(provider, keptMs).catch(untrusted),
+    findAgain: (provider) => within(provider, againMs).catch(untrusted),
+  };
+}
+
+async function requestOptions(deps: Outgoing, { trust }: Pick<Endpoint, "trust">) {
+  const { customFetch, allowInsecureRequests } = await loadOauth();
+  // The guard of `fetchFrom` decides where http: is allowed.
+  return { [customFetch]: fetchFrom(deps, trust), [allowInsecureRequests]: true };
+}
+
+/** The reasons of the library hold no token; its causes may, and are not shown. */
+export function untrusted(error: unknown): never {
+  if (error instanceof AppError) throw error;
+  throw notVerified(`The answer of the provider of identities was not accepted: ${messageOf(error)}.`);
+}
+
+export function notVerified(message: string): AppError {
+  return new AppError("untrusted_answer", message);
+}

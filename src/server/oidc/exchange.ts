@@ -1,0 +1,152 @@
+// OpenID Connect with one provider: the address that a browser is sent to, and the claims for the code that the browser
+// brings back. Knows no user.
+
+import type { AuthorizationServer, Client } from "oauth4webapi";
+import { AppError } from "../../errors.ts";
+import { openSecret } from "../../pki/secrets.ts";
+import type { ServerOptions } from "../options.ts";
+import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import {
+  loadOauth,
+  makeConfigurations,
+  notVerified,
+  untrusted,
+  type Configurations,
+  type Endpoint,
+} from "./configuration.ts";
+
+type Deps = Pick<ServerOptions, "system" | "webhookNetworks" | "secretKey">;
+type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "clientId" | "secretSealed" | "scopes" | "trust">;
+
+/** What binds an answer to the request: `state`, `nonce` and the verifier are known to one browser. */
+export type Secrets = { state: string; nonce: string; verifier: string };
+export type Claims = Readonly<Record<string, unknown>> & { sub: string };
+
+export type Exchange = {
+  /** The provider's configuration. Throws provider_unavailable or untrusted_answer. */
+  discover(provider: Endpoint): Promise<AuthorizationServer>;
+  /** Where the browser goes to sign in. */
+  authorizationUrl(provider: Provider, redirectUri: string, secrets: Secrets): Promise<string>;
+  /** Where the browser goes to sign out; undefined if the provider has no such page. */
+  signOutUrl(provider: Provider, returnTo: string): Promise<string | undefined>;
+  /**
+   * The claims of the identity, verified. `answer`: the parameters of the callback. Throws sign_in_refused if the provider
+   * refused, provider_unavailable, or untrusted_answer for anything that does not verify.
+   */
+  claims(provider: Provider, redirectUri: string, secrets: Secrets, answer: URLSearchParams): Promise<Claims>;
+};
+
+export const providerContext = (id: number) => `identity provider ${id}`;
+
+/** For the clocks of provider and server. */
+const toleranceS = 60;
+
+export function makeExchange(deps: Deps): Exchange {
+  const configurations = makeConfigurations(deps);
+  return {
+    discover: configurations.find,
+    async authorizationUrl(provider, redirectUri, { state, nonce, verifier }) {
+      const { calculatePKCECodeChallenge } = await loadOauth();
+      const { authorization_endpoint: endpoint } = await configurations.find(provider);
+      if (endpoint === undefined) throw notVerified("The provider names no page for signing in.");
+      return withWords(endpoint, {
+        client_id: provider.clientId,
+        redirect_uri: redirectUri,
+        response_type: "code",
+        scope: provider.scopes,
+        state,
+        nonce,
+        code_challenge: await calculatePKCECodeChallenge(verifier),
+        code_challenge_method: "S256",
+      });
+    },
+    async signOutUrl(provider, returnTo) {
+      const { end_session_endpoint: endpoint } = await configurations.find(provider);
+      const words = { client_id: provider.clientId, post_logout_redirect_uri: returnTo };
+      return endpoint === undefined ? undefined : withWords(endpoint, words);
+    },
+    async claims(provider, redirectUri, secrets, answer) {
+      const { AuthorizationResponseError } = await loadOauth();
+      try {
+        return await claimsFor({ ...deps, configurations }, provider, redirectUri, secrets, answer);
+      } catch (error) {
+        if (!(error instanceof AuthorizationResponseError)) return untrusted(error);
+        const message = "The provider of identities refused the sign-in.";
+        throw new AppError("sign_in_refused", message, { cause: error });
+      }
+    },
+  };
+}
+
+/** Also an endpoint that is no web page, such as `javascript:`, is refused here: browsers are sent to it. */
+function withWords(endpoint: string, words: Readonly<Record<string, string>>): string {
+  const url = new URL(endpoint);
+  if (!/^https?:$/.test(url.protocol))
+    throw notVerified("The provider names a page that is none of the web.");
+  for (const [name, value] of Object.entries(words)) url.searchParams.set(name, value);
+  return url.href;
+}
+
+type Asking = Deps & { configurations: Configurations };
+
+async function claimsFor(
+  deps: Asking,
+  provider: Provider,
+  redirectUri: string,
+  { state, nonce, verifier }: Secrets,
+  answer: URLSearchParams,
+): Promise<Claims> {
+  const oauth = await loadOauth();
+  const server = await deps.configurations.find(provider);
+  const client = await clientOf(deps, provider);
+  const by = await deps.configurations.options(provider);
+  const parameters = oauth.validateAuthResponse(server, client, answer, state);
+  const auth = await authentication(deps, provider, server);
+  const grant = [server, client, auth, parameters, redirectUri, verifier, by] as const;
+  const response = await oauth.authorizationCodeGrantRequest(...grant);
+  const checks = { expectedNonce: nonce, requireIdToken: true };
+  const tokens = await oauth.processAuthorizationCodeResponse(server, client, response, checks);
+  await verifySignature(deps, provider, server, response);
+  const own = oauth.getValidatedIdTokenClaims(tokens);
+  if (own === undefined) throw notVerified("The provider gave no identity.");
+  if (server.userinfo_endpoint === undefined) return { ...own };
+  const asked = await oauth.userInfoRequest(server, client, tokens.access_token, by);
+  return joined(await oauth.processUserInfoResponse(server, client, own.sub, asked), own);
+}
+
+async function clientOf({ system }: Deps, { clientId }: Provider): Promise<Client> {
+  const { clockSkew, clockTolerance } = await loadOauth();
+  const aheadS = Math.round((system.now() - Date.now()) / 1000);
+  return { client_id: clientId, [clockSkew]: aheadS, [clockTolerance]: toleranceS };
+}
+
+async function authentication({ secretKey }: Deps, provider: Provider, server: AuthorizationServer) {
+  const { None, ClientSecretPost, ClientSecretBasic } = await loadOauth();
+  if (provider.secretSealed === "") return None();
+  const secret = openSecret(secretKey, provider.secretSealed, providerContext(provider.id));
+  const methods = server.token_endpoint_auth_methods_supported ?? ["client_secret_basic"];
+  return methods.includes("client_secret_basic") ? ClientSecretBasic(secret) : ClientSecretPost(secret);
+}
+
+/** oauth4webapi keeps keys by the configuration's object: a new one reads them again, after a rotation. */
+async function verifySignature(
+  { configurations }: Asking,
+  provider: Provider,
+  server: AuthorizationServer,
+  response: Response,
+): Promise<void> {
+  const { validateApplicationLevelSignature, OperationProcessingError, KEY_SELECTION } = await loadOauth();
+  const options = await configurations.options(provider);
+  try {
+    await validateApplicationLevelSignature(server, response, options);
+  } catch (error) {
+    if (!(error instanceof OperationProcessingError) || error.code !== KEY_SELECTION) throw error;
+    await validateApplicationLevelSignature(await configurations.findAgain(provider), response, options);
+  }
+}
+
+/** An address and whether it is verified come from one place: they must not be those of two addresses. */
+function joined(information: Claims, own: Claims): Claims {
+  const { email, email_verified, ...rest } = information;
+  return { ...("email" in own ? rest : { ...rest, email, email_verified }), ...own };
+}

@@ -1,0 +1,61 @@
+// The roles that the groups of an identity give in organizations, at each sign-in. Roles that people gave stay, and no group
+// gives or takes the role of an owner.
+
+import { ourselves, record } from "../audit/record.ts";
+import { changeRole, removeMember } from "../offboarding/member-changes.ts";
+import type { ServerOptions } from "../options.ts";
+import { memberEvent } from "../people/members.ts";
+import { computed, integer, queryAll, text } from "../store/table.ts";
+import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import { memberships } from "../store/tables/memberships.ts";
+
+type Store = Pick<ServerOptions, "db" | "system">;
+type User = { id: number; email: string };
+type Role = "member" | "admin";
+
+const numbered = computed({ id: integer(), slug: text() });
+const by = { role: "admin", actor: ourselves } as const;
+
+/** Joins, promotes, demotes and removes. What ends with a role ends as if an administrator had changed it. */
+export async function applyGroups(
+  store: Store,
+  provider: Pick<IdentityProviderRow, "id" | "roles">,
+  user: User,
+  groups: readonly string[],
+): Promise<void> {
+  const given = new Map<number, Role>();
+  for (const { group, orgId, role } of provider.roles) {
+    if (groups.includes(group) && given.get(orgId) !== "admin")
+      given.set(orgId, role === "admin" ? role : "member");
+  }
+  const present = await memberships.all(store.db, { userId: user.id });
+  const sql = "SELECT id, slug FROM organizations WHERE deleted_at IS NULL";
+  for (const org of await queryAll(store.db, numbered, sql)) {
+    const role = given.get(org.id);
+    const membership = present.find(({ orgId }) => orgId === org.id);
+    if (membership === undefined) {
+      if (role !== undefined) await join(store, org.id, provider.id, user, role);
+    } else if (membership.providerId === provider.id && membership.role !== "owner") {
+      if (role === undefined) await removeMember(store, org, membership.id, by);
+      else if (role !== membership.role) await changeRole(store, org, membership.id, role, by);
+    }
+  }
+}
+
+/** An open invitation of the address ends: the user is a member without it. */
+async function join(
+  { db, system }: Store,
+  orgId: number,
+  providerId: number,
+  { id, email }: User,
+  role: Role,
+) {
+  await db.write(async (tx) => {
+    await memberships.delete(tx, { orgId, email, userId: null });
+    const row = { orgId, email, userId: id, role, createdAt: system.now(), providerId };
+    if ((await memberships.upsert(tx, row, "ON CONFLICT (org_id, email) DO NOTHING")) === 0) return;
+    const event = memberEvent(orgId, system.now(), ourselves, email);
+    await record(tx, { ...event, type: "member.created", after: { email, role } });
+    await tx.notify("auth", `user ${id}`);
+  });
+}

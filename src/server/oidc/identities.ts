@@ -1,0 +1,174 @@
+// The identities of users at providers, found by issuer and subject. An e-mail address never finds a user: whoever has the
+// address at some provider would be that user.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { formatTime } from "../../duration.ts";
+import { ourselves, record, type Actor } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import { insertUser, userEvent } from "../people/people.ts";
+import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
+import { computed, queryAll, queryNumber, text } from "../store/table.ts";
+import { identities, type IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import { users, type UserRow } from "../store/tables/users.ts";
+import type { Admitted } from "./admission.ts";
+
+type Store = Pick<ServerOptions, "db" | "system">;
+type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "name" | "createsUsers">;
+type User = { userId: number; email: string };
+
+export const Identity = v.object({
+  id: v.number(),
+  provider: v.string(),
+  /** As the provider said it last. */
+  email: v.nullable(v.string()),
+  groups: v.array(v.string()),
+  created_at: v.string(),
+  last_used_at: v.nullable(v.string()),
+});
+
+const named = computed({ name: text() });
+
+export async function listIdentities(reader: Pick<Reader, "all">, userId: number) {
+  const sql = `SELECT ${identities.select("i")}, p.name FROM identities i
+    JOIN identity_providers p ON p.id = i.provider_id WHERE i.user_id = $1 ORDER BY i.id`;
+  const parser = {
+    parse: (row: Parameters<typeof named.parse>[0]) => ({ ...identities.parse(row), ...named.parse(row) }),
+  };
+  return (await queryAll(reader, parser, sql, [userId])).map(
+    ({ id, name, email, groups, createdAt, lastUsedAt }) => ({
+      id,
+      provider: name,
+      email,
+      groups,
+      created_at: formatTime(createdAt),
+      last_used_at: lastUsedAt === null ? null : formatTime(lastUsedAt),
+    }),
+  );
+}
+
+/**
+ * The active user of the identity; a new user if the provider creates users. Throws sign_in_refused, or address_in_use
+ * where the user must sign in the old way first and then link.
+ */
+export async function userOf(
+  { db, system }: Store,
+  provider: Provider,
+  admitted: Admitted,
+): Promise<UserRow> {
+  const { subject, email, groups } = admitted;
+  const now = system.now();
+  const found = db.write(async (tx) => {
+    const known = await identities.find(tx, { issuer: provider.issuer, subject });
+    const userId = known?.userId ?? (await createUser(tx, provider, admitted, now));
+    if (known === undefined) await insertIdentity(tx, provider, admitted, userId, now);
+    const seen = { email: email ?? null, groups: [...groups], lastUsedAt: now, providerId: provider.id };
+    await identities.update(tx, { issuer: provider.issuer, subject }, seen);
+    const user = await users.find(tx, { id: userId, isActive: true });
+    if (user === undefined) throw new AppError("sign_in_refused", "This user is disabled.");
+    return user;
+  });
+  return found.catch((error: unknown) => {
+    // Two sign-ins at once, or a user of this address since the look: the next try finds it.
+    if (error instanceof NotUnique)
+      throw new AppError("sign_in_expired", "Begin the sign-in again.", { cause: error });
+    throw error;
+  });
+}
+
+async function createUser(
+  tx: Transaction,
+  provider: Provider,
+  { email, isVerified }: Admitted,
+  now: number,
+): Promise<number> {
+  if (email === undefined || !isVerified)
+    throw new AppError("sign_in_refused", `${provider.name} vouches for no e-mail address of this identity.`);
+  if ((await users.find(tx, { email })) !== undefined) {
+    throw new AppError("address_in_use", `There is already a user ${email}.`, {
+      hint: "Sign in as that user, and link the identity on the page of the account.",
+    });
+  }
+  if (!provider.createsUsers)
+    throw new AppError("sign_in_refused", "This identity belongs to no user, and the provider creates none.");
+  return (await insertUser(tx, { email, hashed: "", isStaff: false }, { actor: ourselves, now })).id;
+}
+
+function insertIdentity(
+  tx: Transaction,
+  provider: Provider,
+  { subject }: Admitted,
+  userId: number,
+  createdAt: number,
+) {
+  return identities.insert(tx, {
+    userId,
+    providerId: provider.id,
+    issuer: provider.issuer,
+    subject,
+    createdAt,
+  });
+}
+
+/** Throws conflict if another user has the identity. */
+export async function linkIdentity(
+  { db, system }: Store,
+  provider: Provider,
+  admitted: Admitted,
+  { userId, email }: User,
+  actor: Actor,
+): Promise<void> {
+  const { issuer, name } = provider;
+  const linked = db.write(async (tx) => {
+    const known = await identities.find(tx, { issuer, subject: admitted.subject });
+    if (known?.userId === userId) return;
+    if (known !== undefined) throw taken(name);
+    await insertIdentity(tx, provider, admitted, userId, system.now());
+    const seen = { email: admitted.email ?? null, groups: [...admitted.groups] };
+    await identities.update(tx, { issuer, subject: admitted.subject }, seen);
+    await record(tx, {
+      ...userEvent(system, actor, email),
+      type: "user.identity_linked",
+      after: { provider: name },
+    });
+  });
+  await linked.catch((error: unknown) => {
+    if (error instanceof NotUnique) throw taken(name);
+    throw error;
+  });
+}
+
+function taken(name: string): AppError {
+  return new AppError("conflict", `Another user has this identity at ${name}.`);
+}
+
+/** Sessions that began with it end. Throws not_found, or conflict for the last way to sign in. */
+export async function unlinkIdentity(
+  { db, system }: Store,
+  { userId, email }: User,
+  id: number,
+  actor: Actor,
+): Promise<void> {
+  await db.write(async (tx) => {
+    const found = await identities.find(tx, { id, userId });
+    if (found === undefined) throw new AppError("not_found", "You have no such identity.");
+    await identities.delete(tx, { id });
+    await requireWayIn(tx, userId);
+    await tx.run("DELETE FROM browser_sessions WHERE user_id = $1 AND provider_id = $2", [
+      userId,
+      found.providerId,
+    ]);
+    const before = { provider: found.issuer };
+    await record(tx, { ...userEvent(system, actor, email), type: "user.identity_unlinked", before });
+  });
+}
+
+async function requireWayIn(tx: Transaction, userId: number): Promise<void> {
+  const others = `SELECT (SELECT count(*) FROM identities WHERE user_id = $1) +
+    (SELECT count(*) FROM passkeys WHERE user_id = $1) +
+    (SELECT count(*) FROM users WHERE id = $1 AND password_hash <> '') AS n`;
+  if ((await queryNumber(tx, others, [userId])) > 0) return;
+  throw new AppError("conflict", "This is your only way to sign in.", {
+    hint: "Add a passkey first, or ask the operator for a password.",
+  });
+}

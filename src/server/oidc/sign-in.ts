@@ -1,0 +1,92 @@
+// The answer that a browser brings from a provider of identities: a sign-in, or an identity that a signed-in user adds.
+
+import type { Actor } from "../audit/record.ts";
+import { AppError, messageOf } from "../../errors.ts";
+import { networkOf } from "../http/edge.ts";
+import type { Meters } from "../http/meters.ts";
+import type { Throttle } from "../http/throttle.ts";
+import type { ServerOptions } from "../options.ts";
+import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
+import type { UserRow } from "../store/tables/users.ts";
+import { admit } from "./admission.ts";
+import type { Exchange } from "./exchange.ts";
+import { takeFlow, type Flow } from "./flow.ts";
+import { applyGroups } from "./group-roles.ts";
+import { linkIdentity, userOf } from "./identities.ts";
+import { findProvider, redirectUri } from "./providers.ts";
+
+type Services = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl" | "log"> & {
+  exchange: Pick<Exchange, "claims">;
+  throttle: Throttle;
+  meters: Meters;
+};
+/** `cookie`: that of the flow. `signedIn`: who is signed in with this browser. */
+export type BroughtAnswer = {
+  provider: number;
+  parameters: URLSearchParams;
+  cookie: string | undefined;
+  signedIn: PersonCaller | undefined;
+  address: string;
+};
+
+/** `user`: who signs in now; undefined: the identity was linked. Throws as takeFlow, claims, admit and userOf. */
+export async function finishSignIn(
+  services: Services,
+  answer: BroughtAnswer,
+): Promise<{ returnTo: string; user: UserRow | undefined }> {
+  const { log, meters } = services;
+  const state = answer.parameters.get("state");
+  const flow = await takeFlow(services, answer.cookie, { provider: answer.provider, state });
+  try {
+    const user = await settle(services, flow, answer);
+    if (user !== undefined) meters.login("ok");
+    return { returnTo: flow.returnTo, user };
+  } catch (error) {
+    meters.login("failed");
+    log.warn("A sign-in by a provider of identities failed", {
+      provider: answer.provider,
+      address: answer.address,
+      reason: messageOf(error),
+      ...(error instanceof AppError && error.details.cause !== undefined
+        ? { cause: messageOf(error.details.cause) }
+        : {}),
+    });
+    throw error;
+  }
+}
+
+async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Promise<UserRow | undefined> {
+  const { db, publicUrl } = services;
+  const provider = await findProvider(db, flow.provider);
+  const claims = await verified(services, answer.address, () =>
+    services.exchange.claims(provider, redirectUri(publicUrl, provider.id), flow, answer.parameters),
+  );
+  const admitted = admit(provider, claims);
+  if (flow.link === null) {
+    const user = await userOf(services, provider, admitted);
+    await applyGroups(services, provider, user, admitted.groups);
+    return user;
+  }
+  const { signedIn } = answer;
+  if (signedIn?.userId !== flow.link.userId || sessionIdOf(signedIn) !== flow.link.session)
+    throw new AppError("sign_in_expired", "The session that began this has ended. Sign in and begin again.");
+  const actor: Actor = { kind: "person", id: signedIn.userId, ip: answer.address };
+  await linkIdentity(services, provider, admitted, signedIn, actor);
+  return undefined;
+}
+
+/** Each answer is a request to the provider: one network cannot make many that fail. */
+async function verified<T>(
+  { throttle }: Pick<Services, "throttle">,
+  address: string,
+  work: () => Promise<T>,
+): Promise<T> {
+  const network = networkOf(address);
+  throttle.check("answers", network);
+  try {
+    return await work();
+  } catch (error) {
+    throttle.count("answers", network);
+    throw error;
+  }
+}

@@ -1,0 +1,59 @@
+// Codes that a browser takes to the command line on its own machine (RFC 8252, with PKCE). A code is sealed, not stored: it
+// names the user, ends after a minute, and counts once, for the process that knows the verifier.
+
+import { createHash, timingSafeEqual } from "node:crypto";
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { hashToken } from "../../pki/opaque.ts";
+import { openSecret, sealSecret } from "../../pki/secrets.ts";
+import type { TokenPair } from "../../protocol.ts";
+import { networkOf } from "../http/edge.ts";
+import type { ServerOptions } from "../options.ts";
+import { usedChallenges } from "../store/tables/passkeys.ts";
+import { users } from "../store/tables/users.ts";
+import type { Sessions } from "./sessions.ts";
+
+type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & { sessions: Pick<Sessions, "start"> };
+
+const lifetimeMs = 60_000;
+const context = "login code";
+/** SHA-256 in base64url. */
+export const Challenge = v.pipe(v.string(), v.regex(/^[\w-]{43}$/));
+const Content = v.object({ userId: v.number(), challenge: Challenge, at: v.number() });
+
+export function makeLoginCode(
+  { system, secretKey }: Pick<Deps, "system" | "secretKey">,
+  userId: number,
+  challenge: string,
+): string {
+  return sealSecret(secretKey, JSON.stringify({ userId, challenge, at: system.now() }), context);
+}
+
+/** Throws sign_in_expired for a code that is made up, too old, used, or another process's. */
+export async function useLoginCode(
+  { db, system, secretKey, sessions }: Deps,
+  { code, verifier }: { code: string; verifier: string },
+  address: string,
+): Promise<TokenPair> {
+  const { userId, challenge, at } = open(secretKey, code);
+  const given = createHash("sha256").update(verifier).digest("base64url");
+  const now = system.now();
+  if (at + lifetimeMs <= now || !timingSafeEqual(Buffer.from(given), Buffer.from(challenge))) throw expired();
+  const row = { challengeHash: hashToken(code), expiresAt: at + lifetimeMs };
+  const taken = await db.writeFor("rows", (tx) => usedChallenges.upsert(tx, row, "ON CONFLICT DO NOTHING"));
+  const user = await users.find(db, { id: userId, isActive: true });
+  if (taken === 0 || user === undefined || user.sessionsFrom >= at) throw expired();
+  return sessions.start(userId, user.passwordHash, networkOf(address));
+}
+
+function open(secretKey: Deps["secretKey"], code: string): v.InferOutput<typeof Content> {
+  try {
+    return v.parse(Content, JSON.parse(openSecret(secretKey, code, context)));
+  } catch {
+    throw expired();
+  }
+}
+
+function expired(): AppError {
+  return new AppError("sign_in_expired", "This sign-in is over.", { hint: "Start the command again." });
+}

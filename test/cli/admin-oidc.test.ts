@@ -1,0 +1,75 @@
+// `agent admin oidc …` on the data of this machine, with a provider that answers.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { runAdmin } from "../support/admin.ts";
+import { startHostileProvider, type HostileProvider } from "../support/hostile-provider.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const directory = temporaryDirectory();
+const data = join(directory.path, "data");
+const secretFile = join(directory.path, "secret");
+let provider: HostileProvider;
+
+const admin = (...args: string[]) => runAdmin(data, args);
+async function must(...args: string[]): Promise<unknown> {
+  const { status, out, err } = await admin(...args, "--json");
+  expect([args.join(" "), status, status === 0 ? "" : out + err]).toEqual([args.join(" "), 0, ""]);
+  return JSON.parse(out);
+}
+
+beforeAll(async () => {
+  provider = await startHostileProvider();
+  writeFileSync(secretFile, "a secret of the client\n");
+  await must("org", "create", "acme", "--network", "10.77.0.0/16");
+});
+afterAll(async () => {
+  await provider[Symbol.asyncDispose]();
+  directory[Symbol.dispose]();
+});
+
+test("a provider is created, listed, changed and deleted, and its secret is never printed", async () => {
+  const settings = ["--client-id", "agent", "--client-secret-file", secretFile, "--domain", "Example.org"];
+  const roles = ["--role", "net=admins=acme:admin", "--role", "staff=acme:member", "--users", "create"];
+  const made = await admin("oidc", "create", "Company", provider.issuer, ...settings, ...roles);
+  expect([made.status, made.out]).toEqual([
+    0,
+    "Users can sign in with Company now. Register this redirect URI at the provider:\n  http://127.0.0.1:8420/api/session/oidc/1/callback/\n",
+  ]);
+  const listed = await must("oidc", "list");
+  expect(listed).toMatchObject({
+    providers: [
+      {
+        id: 1,
+        issuer: provider.issuer,
+        has_secret: true,
+        domains: ["example.org"],
+        creates_users: true,
+        roles: [
+          { group: "net=admins", organization: "acme", role: "admin" },
+          { group: "staff", organization: "acme", role: "member" },
+        ],
+      },
+    ],
+  });
+  const none = ["--domain", "", "--role", "", "--users", "link"];
+  const changed = await must("oidc", "update", "Company", "--require-group", "vpn", ...none);
+  expect(changed).toMatchObject({ domains: [], roles: [], required_groups: ["vpn"], creates_users: false });
+  expect(JSON.stringify([made, listed, changed])).not.toContain("secret of the client");
+  await must("oidc", "delete", "1");
+  expect(await must("oidc", "list")).toEqual({ providers: [] });
+});
+
+test.each([
+  [["--client-id", "a", "--role", "x"], "GROUP=ORG:member"],
+  [["--client-id", "a", "--role", "x=acme:owner"], "GROUP=ORG:member"],
+  [["--client-id", "a", "--users", "all"], "create or link"],
+  [["--client-id", "a", "--domain", "@"], "domain such as example.org"],
+  [["--client-id", "a", "--role", "x=beta:member"], "no organization beta"],
+  [[], "--client-id"],
+])("wrong settings are refused: %p", async (settings, sentence) => {
+  const { status, err } = await admin("oidc", "create", "Company", provider.issuer, ...settings);
+  expect([status === 0, err]).toEqual([false, expect.stringContaining(sentence)]);
+  expect(await must("oidc", "list")).toEqual({ providers: [] });
+});

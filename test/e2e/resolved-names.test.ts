@@ -1,0 +1,169 @@
+// Names by a real systemd-resolved, on a Debian that systemd has booted: told, told again after restarts of everything that
+// takes part, and taken back. The machine's own name server answers all the time.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { debianTree } from "../support/debian-tree.ts";
+import { makeSite, type MachineNode, type Site } from "../support/machine-node.ts";
+import { startNameServer } from "../support/name-server.ts";
+import { describeMachine, machinePackages } from "../support/nspawn.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const unit = "overlay-agent-names";
+const lighthouse = "lighthouse.acme.internal";
+const found = `getent ahostsv4 ${lighthouse} | grep -q '^10.77.0.1 '`;
+/** Over systemd-resolved's cache: an answer must come from the name server. */
+const upstream = "resolvectl query --cache=no upstream.example";
+const settings = "resolvectl status ov-acme";
+
+describeMachine("names under systemd-resolved", () => {
+  let site: Site;
+  let node: MachineNode;
+  const directory = temporaryDirectory();
+  const must = (line: string) => node.machine.must(line, 120_000);
+  const finds = () => node.machine.until(found, 15_000);
+  const isServed = () => node.machine.until(`${settings} | grep -q 127.0.0.9:5399 && ${found}`, 15_000);
+  /** Runs the script while other names are looked up without a pause; the number of failures. */
+  const failuresDuring = (script: string) =>
+    must(`
+      rm -f /tmp/over
+      (while [ ! -e /tmp/over ]; do ${upstream} >/dev/null 2>&1 || echo failed; done) >/tmp/failures &
+      ${script}
+      touch /tmp/over; wait; grep -c . /tmp/failures || true`);
+
+  beforeAll(async () => {
+    const names = join(directory.path, "names.json");
+    writeFileSync(names, JSON.stringify({ "upstream.example": "192.0.2.77" }));
+    const base = debianTree("resolved", [...machinePackages, "systemd-resolved", "libnss-resolve"]);
+    site = await makeSite(["vm", "dns"], {
+      base,
+      async prepare(root) {
+        mkdirSync(join(root, "etc/systemd/resolved.conf.d"), { recursive: true });
+        writeFileSync(join(root, "etc/hosts"), "127.0.0.1 localhost\n");
+      },
+    });
+    await startNameServer(site.host("dns"), names);
+    node = await site.boot("vm");
+    const own = `[Resolve]\\nDNS=${site.host("dns").address}\\nLLMNR=no\\n`;
+    await must(
+      `printf '${own}' >/etc/systemd/resolved.conf.d/test.conf && systemctl restart systemd-resolved`,
+    );
+    await must(upstream);
+    await node.register("server");
+    await must("test -e /etc/overlay-agent/acme/hosts.json || agent check-auth --all");
+  }, 300_000);
+  afterAll(async () => {
+    await node[Symbol.asyncDispose]();
+    await site[Symbol.asyncDispose]();
+    directory[Symbol.dispose]();
+  });
+
+  test("are asked for on the overlay's interface alone, and nothing is on disk", async () => {
+    const before = await must("sha256sum /etc/hosts /etc/resolv.conf /run/systemd/resolve/resolv.conf");
+    expect(await must("agent names --on")).toContain("systemd-resolved");
+    await isServed();
+    const shown = await must(settings);
+    expect(shown).toContain("-DefaultRoute -LLMNR -mDNS -DNSOverTLS DNSSEC=no");
+    expect(shown).toContain("DNS Domain: ~acme.internal ~77.10.in-addr.arpa");
+    expect(await must("getent hosts 10.77.0.1")).toContain(lighthouse);
+    expect(await must("resolvectl query --type=AAAA nothing.acme.internal 2>&1 || true")).toContain(
+      "not found",
+    );
+    expect(await must("resolvectl query upstream.example")).toContain("192.0.2.77");
+    expect(await must("sha256sum /etc/hosts /etc/resolv.conf /run/systemd/resolve/resolv.conf")).toBe(before);
+    expect(await must(`systemd-analyze verify ${unit}.service 2>&1`)).toBe("");
+    await must(`systemd-analyze security --threshold=25 ${unit}.service`);
+    expect(await must("agent names lighthouse")).toContain("systemd-resolved, which asks the resolver");
+    expect(await must("agent doctor | grep ' names '")).toContain(
+      `${lighthouse} is found through systemd-resolved`,
+    );
+  }, 60_000);
+
+  test("come back after restarts of the engine and of systemd-resolved, and after another program's change", async () => {
+    for (let round = 0; round < 3; round++) {
+      await must("systemctl restart overlay-agent@acme");
+      await isServed();
+    }
+    await must("systemctl restart systemd-resolved");
+    await isServed();
+    // Without what systemd-resolved keeps for its restarts.
+    await must(
+      "systemctl stop systemd-resolved; rm -rf /run/systemd/resolve/netif; systemctl start systemd-resolved",
+    );
+    await isServed();
+    await must("resolvectl revert ov-acme");
+    await isServed();
+    await must("resolvectl dns ov-acme 192.0.2.99");
+    await isServed();
+  }, 90_000);
+
+  test("never cost another name, while service and engine are killed and settings change", async () => {
+    const failures = await failuresDuring(`
+      for i in $(seq 12); do
+        systemctl kill --signal=SIGKILL ${unit} 2>/dev/null || true
+        sleep 0.$((i * 7 % 10))
+        [ $((i % 3)) != 0 ] || systemctl kill --signal=SIGKILL overlay-agent@acme
+        [ $((i % 4)) != 0 ] || resolvectl revert ov-acme 2>/dev/null || true
+        sleep 0.$((i * 3 % 10))
+      done`);
+    expect(failures).toBe("0");
+    await node.machine.until("ip link show ov-acme", 15_000);
+    await isServed();
+  }, 90_000);
+
+  test("are in /etc/hosts while programs do not ask systemd-resolved, or another program has the port", async () => {
+    const dns = site.host("dns").address;
+    await must(`
+      sed -i.before 's/resolve \\[!UNAVAIL=return\\]//' /etc/nsswitch.conf
+      rm /etc/resolv.conf && echo 'nameserver ${dns}' >/etc/resolv.conf`);
+    await node.machine.until(`grep -q ${lighthouse} /etc/hosts && ${found}`, 10_000);
+    expect(await must(settings)).not.toContain("127.0.0.9");
+    expect(await must("getent hosts upstream.example")).toContain("192.0.2.77");
+    await must(`mv /etc/nsswitch.conf.before /etc/nsswitch.conf
+      ln -sf ../run/systemd/resolve/stub-resolv.conf /etc/resolv.conf`);
+    await node.machine.until("! grep -q overlay-agent /etc/hosts", 10_000);
+    await isServed();
+    await must(`
+      systemctl stop ${unit}
+      systemd-run --unit=squatter systemd-socket-activate --listen=127.0.0.9:5399 /bin/cat
+      sleep 0.5; systemctl start ${unit}`);
+    await node.machine.until(`grep -q ${lighthouse} /etc/hosts && ${found}`, 10_000);
+    expect(await must(settings)).not.toContain("127.0.0.9");
+    expect(await must("agent doctor | grep -A1 ' names '")).toContain("another program uses this port");
+    await must("systemctl stop squatter");
+    await node.machine.until("! grep -q overlay-agent /etc/hosts", 20_000);
+    await isServed();
+  }, 90_000);
+
+  test("answer after a power cut, without control plane and lighthouse", async () => {
+    for (const host of [site.host("plane"), site.peer]) host.run(["ip", "link", "set", "eth0", "down"]);
+    await node.machine.cutPower();
+    await node.machine.boot();
+    await isServed();
+    await must(upstream);
+    for (const host of [site.host("plane"), site.peer]) host.run(["ip", "link", "set", "eth0", "up"]);
+  }, 120_000);
+
+  test("are gone after a stop, after --off, and after an uninstall; other names stay", async () => {
+    const gone = () => node.machine.until(`! ${settings} | grep -q 127.0.0.9`, 10_000);
+    const failures = await failuresDuring(
+      `systemctl stop ${unit}; sleep 0.3; systemctl start ${unit}; sleep 1`,
+    );
+    expect(failures).toBe("0");
+    await isServed();
+    await must(`systemctl stop ${unit}`);
+    await gone();
+    await must(`systemctl start ${unit}`);
+    await finds();
+    await must("agent names --off");
+    await gone();
+    expect(await must(`ls -d /run/${unit} /etc/systemd/system/${unit}.service 2>/dev/null || true`)).toBe("");
+    await must("agent names --on");
+    await isServed();
+    await must("agent install-systemd --uninstall");
+    await node.machine.until(`! grep -q 127.0.0.9 /run/systemd/resolve/netif/* 2>/dev/null`, 10_000);
+    await must(upstream);
+    expect(await must("cat /etc/hosts")).toBe("127.0.0.1 localhost");
+  }, 60_000);
+});

@@ -1,0 +1,139 @@
+// Sign-in by a real provider of identities, and of the command line, in a real browser against the compiled executable.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { Page } from "playwright-core";
+import { agent, cleanEnvironment } from "../support/agent.ts";
+import { owner, password, signIn, startConsole, violationsIn, type Console } from "../support/console.ts";
+import { freePort } from "../support/free-port.ts";
+import { startIdentityProvider, type IdentityProvider } from "../support/oidc.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/until.ts";
+
+const limitMs = 120_000;
+const ada = { sub: "ada-1", email: "ada@example.org", email_verified: true, groups: ["vpn"] };
+
+describe("single sign-on", () => {
+  const directory = temporaryDirectory();
+  let scene: Console;
+  let provider: IdentityProvider;
+  let here: string;
+  let page: Page;
+
+  const button = (name: string | RegExp, on: Page = page) => on.getByRole("button", { name });
+
+  beforeAll(async () => {
+    const port = freePort();
+    here = `http://localhost:${port}`;
+    provider = await startIdentityProvider([`${here}/api/session/oidc/1/callback/`], `${here}/console/`);
+    scene = await startConsole(["--public-url", here, "--webhook-allow", "127.0.0.0/8"], port);
+    const client = ["--client-id", provider.clientId, "--client-secret", provider.clientSecret];
+    const roles = ["--scopes", "openid email groups", "--users", "create", "--role", "vpn=acme:member"];
+    await scene.admin(["oidc", "create", "Company", provider.issuer, ...client, ...roles]);
+    ({ page } = scene);
+  }, limitMs);
+  afterAll(async () => {
+    await scene[Symbol.asyncDispose]();
+    await provider[Symbol.asyncDispose]();
+    directory[Symbol.dispose]();
+  });
+
+  test(
+    "one click signs in, back to the page that was asked for, with the role that the group gives",
+    async () => {
+      provider.person = ada;
+      await page.goto(`${here}/console/acme/machines/`);
+      await button("Sign in with Company").waitFor();
+      expect(await violationsIn(page)).toEqual([]);
+      await button("Sign in with Company").click();
+      await page.getByRole("heading", { name: "Machines" }).waitFor();
+      expect(new URL(page.url()).pathname).toBe("/console/acme/machines/");
+      await page.getByRole("link", { name: "ada@example.org" }).click();
+      await page.getByText("Company: ada@example.org").waitFor();
+      expect(await violationsIn(page)).toEqual([]);
+    },
+    limitMs,
+  );
+
+  test(
+    "sign-out leads to the provider, too, and a refusal there is explained on the sign-in page",
+    async () => {
+      await button("Sign out").first().click();
+      await page.waitForURL((url) => url.origin === provider.issuer);
+      await page.context().clearCookies();
+      provider.person = undefined;
+      await page.goto(`${here}/console/`);
+      await button("Sign in with Company").click();
+      await page.getByText("This identity may not sign in here.").waitFor();
+      expect(await violationsIn(page)).toEqual([]);
+    },
+    limitMs,
+  );
+
+  test(
+    "a user with a password links an identity",
+    async () => {
+      await signIn(page);
+      await page.getByRole("link", { name: owner }).click();
+      await button("Link an identity at Company").click();
+      provider.person = { ...ada, sub: "owner", email: owner };
+      await page.getByLabel("Your password here").fill(password);
+      await button("Go on").click();
+      await page.getByText(`Company: ${owner}`).waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "the command line of a machine without a browser is signed in by the code that is typed here",
+    async () => {
+      const child = Bun.spawn([agent, "login", here, "--json"], {
+        env: cleanEnvironment({ HOME: directory.path, XDG_CONFIG_HOME: directory.path }),
+        stdin: "ignore",
+        stdout: "pipe",
+        stderr: "pipe",
+      });
+      let said = "";
+      const reading = (async () => {
+        for await (const chunk of child.stderr) said += new TextDecoder().decode(chunk);
+      })();
+      const [, code = ""] = await until(() => /\n {2}([A-Z]{5}-[A-Z]{5})\n/.exec(said));
+      await page.goto(`${here}/console/-/command-line/`);
+      await page.getByLabel("Code").fill(code.toLowerCase());
+      expect(await violationsIn(page)).toEqual([]);
+      await button("Go on").click();
+      await page.getByText("Machine, as it calls itself").waitFor();
+      expect(await violationsIn(page)).toEqual([]);
+      await button("Sign it in").click();
+      await page.getByText("The machine is signed in.").waitFor();
+      expect(await child.exited).toBe(0);
+      await reading;
+      expect(await new Response(child.stdout).json()).toMatchObject({ email: owner });
+    },
+    limitMs,
+  );
+
+  test(
+    "the command line of this machine gets its code by loopback",
+    async () => {
+      const got = Promise.withResolvers<URL>();
+      using listening = Bun.serve({
+        hostname: "127.0.0.1",
+        port: 0,
+        fetch(request) {
+          got.resolve(new URL(request.url));
+          return new Response("ok");
+        },
+      });
+      const words = `port=${listening.port}&state=abc&challenge=${"c".repeat(43)}`;
+      await page.goto(`${here}/console/-/command-line/?${words}`);
+      await button("Sign it in").click();
+      const { searchParams } = await got.promise;
+      expect([searchParams.get("state"), (searchParams.get("code") ?? "").length > 40]).toEqual([
+        "abc",
+        true,
+      ]);
+      scene.expectQuiet();
+    },
+    limitMs,
+  );
+});

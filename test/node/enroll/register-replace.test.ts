@@ -1,0 +1,67 @@
+// Registering under a name that a former node had: it is held for a while, or `--replace` takes it over.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { rejection } from "../../pki/thrown.ts";
+import { makeNodeWorld, registerByCommand, type NodeWorld } from "../../support/node.ts";
+
+let world: NodeWorld;
+beforeEach(async () => {
+  world = await makeNodeWorld();
+});
+afterEach(() => world[Symbol.asyncDispose]());
+
+async function nodes(): Promise<{ id: number; name: string }[]> {
+  const listed = await world.api("GET", "/api/org/acme/nodes/");
+  return v.parse(v.array(v.object({ id: v.number(), name: v.string() })), listed);
+}
+
+test("a held name is refused with the command for a token, which then registers the machine", async () => {
+  await world.register();
+  await world.agent(["unregister", "--org-slug", "acme"]);
+  const credential = { registrationToken: await world.token() };
+  const error = await rejection(world.register({ credential }));
+  expect([error.code, error.details.errors]).toEqual(["name_held", { name: ["This name is held."] }]);
+  expect(error.message).toContain("last certificate ends at 20");
+  expect(error.details.hint).toContain("`agent admin token create acme --node alpha`");
+  const bound = { registrationToken: await world.token({ node_name: "alpha" }) };
+  expect((await world.register({ credential: bound })).config).toMatchObject({ name: "alpha" });
+});
+
+test("--replace takes the place of the former node of a machine that lost its files, with its groups", async () => {
+  await world.register();
+  const [former] = await nodes();
+  await world.api("PATCH", `/api/org/acme/nodes/${former?.id}/`, { groups: ["web"] });
+  rmSync(join(world.root, "acme"), { recursive: true });
+  const credential = { accessToken: world.owner };
+  await world.api("POST", `/api/org/acme/nodes/${former?.id}/checkin/`, { version: "0.1.0", uptime: 1 });
+  const early = await rejection(world.register({ credential, replaces: true }));
+  expect([early.code, early.details.hint]).toEqual([
+    "conflict",
+    expect.stringContaining("three minutes after"),
+  ]);
+  expect((await nodes()).map(({ id }) => id)).toEqual([former?.id ?? 0]);
+  world.server.clock.ms += 200_000;
+  expect((await rejection(world.register({ credential }))).details.hint).toContain("register --replace");
+  const { config } = await world.register({ credential, replaces: true });
+  expect(config).toMatchObject({ name: "alpha" });
+  expect(config.node_id).not.toBe(former?.id);
+  const listed = await world.api("GET", "/api/org/acme/nodes/");
+  expect(listed).toMatchObject([{ name: "alpha", groups: ["web"], state: "active" }]);
+  expect(await world.api("GET", "/api/org/acme/nodes/?revoked=true")).toMatchObject([
+    { id: former?.id, groups: ["web"] },
+  ]);
+});
+
+test("--replace without a former node registers as usual", async () => {
+  await world.register({ credential: { accessToken: world.owner }, replaces: true });
+  expect((await nodes()).map(({ name }) => name)).toEqual(["alpha"]);
+});
+
+test("--replace with a registration token is refused before anything is sent", async () => {
+  const { status, stderr } = await registerByCommand(world, ["--replace"]);
+  expect([status, stderr]).toEqual([2, expect.stringContaining("--replace needs an administrator")]);
+  expect(await nodes()).toEqual([]);
+});

@@ -1,0 +1,65 @@
+// A browser on the sign-in page of the control plane, with a provider of identities.
+
+import { operator } from "../../src/server/audit/record.ts";
+import { createProvider, NewProvider } from "../../src/server/oidc/providers.ts";
+import { parseAll } from "../../src/ip.ts";
+import * as v from "valibot";
+import { browserWith, cookieIn, ownPage, type Browser } from "./browser-session.ts";
+import { signInAt, type IdentityProvider } from "./oidc.ts";
+import { makeTestServer, type Answer, type TestServer } from "./server.ts";
+
+/** The provider of a test listens on loopback, without TLS. */
+export const loopback = { webhookNetworks: parseAll(["127.0.0.0/8"]) };
+export const callback = (id = 1) => `https://control.example/api/session/oidc/${id}/callback/`;
+
+/** The clocks of providers are real, so the server's is, too. */
+export async function makeSignInServer(): Promise<TestServer> {
+  const server = await makeTestServer(loopback);
+  server.clock.ms = Date.now();
+  return server;
+}
+
+type Settings = Partial<v.InferInput<typeof NewProvider>>;
+
+export function addProvider(
+  { app }: TestServer,
+  { issuer, clientId, clientSecret }: Pick<IdentityProvider, "issuer" | "clientId" | "clientSecret">,
+  settings: Settings = {},
+) {
+  const given = { issuer, client_id: clientId, client_secret: clientSecret, name: "Company", ...settings };
+  return createProvider(app.services, v.parse(NewProvider, given), operator);
+}
+
+export type Begun = { url: string; cookie: string };
+
+export async function begin(server: TestServer, body: object = {}): Promise<Begun> {
+  const answer = await server.send("POST", "/api/session/oidc/", {
+    body: { provider: 1, ...body },
+    headers: ownPage,
+  });
+  const { url } = v.parse(v.object({ url: v.string() }), answer.json);
+  return { url, cookie: cookieIn(answer, "__Host-oidc") ?? "" };
+}
+
+/** What the browser gets that comes back from the provider. */
+export function comeBack(server: TestServer, url: URL, cookies: Record<string, string>, address?: string) {
+  const Cookie = Object.entries(cookies)
+    .map(([name, value]) => `${name}=${value}`)
+    .join("; ");
+  return server.send("GET", url.pathname + url.search, {
+    headers: { Cookie, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate" },
+    ...(address === undefined ? {} : { address }),
+  });
+}
+
+/** The whole way, with a new browser. */
+export async function signInBy(server: TestServer, body: object = {}): Promise<Answer> {
+  const { url, cookie } = await begin(server, body);
+  return comeBack(server, await signInAt(url), { "__Host-oidc": cookie });
+}
+
+export const sessionIn = (server: TestServer, answer: Answer): Browser =>
+  browserWith(server, cookieIn(answer, "__Host-session") ?? "none");
+
+export const whereTo = ({ status, headers }: Answer) => [status, headers.get("location")];
+export const refusedWith = (code: string) => [303, `/console/?refused=${code}`];

@@ -1,0 +1,134 @@
+// A real provider of identities (oidc-provider, which the OpenID Foundation certified), and a browser that signs in there.
+
+import { Provider } from "oidc-provider";
+import { generateKeyPair, exportJWK, type JWK } from "jose";
+import { freePort } from "./free-port.ts";
+
+export type Person = { sub: string } & Record<string, unknown>;
+
+export type IdentityProvider = AsyncDisposable & {
+  issuer: string;
+  clientId: string;
+  clientSecret: string;
+  /** Who signs in next at its page; undefined: the person refuses. */
+  person: Person | undefined;
+  /** New signing keys: those of before are gone. */
+  rotateKeys(): Promise<void>;
+  stop(): Promise<void>;
+  start(): Promise<void>;
+};
+
+export const clientSecret = "a client secret of forty-two characters ok";
+
+/** `signedOut`: where it may lead after a sign-out. */
+export async function startIdentityProvider(
+  redirectUris: readonly string[],
+  signedOut = "https://control.example/console/",
+): Promise<IdentityProvider> {
+  const port = freePort();
+  const issuer = `http://127.0.0.1:${port}`;
+  let keys = [await signingKey()];
+  let close: (() => Promise<void>) | undefined;
+  const known = new Map<string, Person>();
+  const made: IdentityProvider = {
+    issuer,
+    clientId: "agent",
+    clientSecret,
+    person: undefined,
+    async rotateKeys() {
+      keys = [await signingKey()];
+      await made.stop();
+      await made.start();
+    },
+    async stop() {
+      await close?.();
+      close = undefined;
+    },
+    async start() {
+      close = await serve(made, { port, keys, redirectUris, signedOut, known });
+    },
+    [Symbol.asyncDispose]: () => made.stop(),
+  };
+  await made.start();
+  return made;
+}
+
+type Setting = {
+  port: number;
+  keys: readonly JWK[];
+  redirectUris: readonly string[];
+  signedOut: string;
+  known: Map<string, Person>;
+};
+
+async function serve(made: IdentityProvider, { port, keys, redirectUris, signedOut, known }: Setting) {
+  const provider = new Provider(made.issuer, {
+    clients: [
+      {
+        client_id: made.clientId,
+        client_secret: made.clientSecret,
+        redirect_uris: redirectUris,
+        post_logout_redirect_uris: [signedOut],
+      },
+    ],
+    jwks: { keys },
+    cookies: { keys: ["a key of the test"] },
+    pkce: { required: () => true },
+    scopes: ["openid", "email", "profile", "groups"],
+    claims: { openid: ["sub"], email: ["email", "email_verified"], groups: ["groups"] },
+    features: {
+      devInteractions: { enabled: false },
+      // Its own page asks another host for a font.
+      rpInitiatedLogout: {
+        logoutSource: (context: { body: string }, form: string) => void (context.body = form),
+      },
+    },
+    interactions: { url: () => "/interaction" },
+    findAccount: (_: unknown, sub: string) => ({ accountId: sub, claims: () => known.get(sub) }),
+    loadExistingGrant: async ({ oidc }: import("oidc-provider").Context) => {
+      const grant = new provider.Grant({ clientId: oidc.client.clientId, accountId: oidc.account.accountId });
+      grant.addOIDCScope("openid email profile groups");
+      await grant.save();
+      return grant;
+    },
+  });
+  provider.use(async (context, next) => {
+    if (!context.path.startsWith("/interaction")) return next();
+    const { person } = made;
+    if (person !== undefined) known.set(person.sub, person);
+    const result = person === undefined ? { error: "access_denied" } : { login: { accountId: person.sub } };
+    return provider.interactionFinished(context.req, context.res, result);
+  });
+  const server = await new Promise<import("node:http").Server>((ready) => {
+    const listening = provider.listen(port, "127.0.0.1", () => ready(listening));
+  });
+  return () =>
+    new Promise<void>((closed) => {
+      server.closeAllConnections();
+      server.close(() => closed());
+    });
+}
+
+async function signingKey(): Promise<JWK> {
+  const { privateKey } = await generateKeyPair("RS256", { extractable: true });
+  return { ...(await exportJWK(privateKey)), use: "sig", alg: "RS256", kid: crypto.randomUUID() };
+}
+
+/** Follows the provider's redirects, with its cookies, to the address that leads back. */
+export async function signInAt(url: string): Promise<URL> {
+  const { origin } = new URL(url);
+  const cookies = new Map<string, string>();
+  let next = new URL(url);
+  for (let hops = 0; hops < 10 && next.origin === origin; hops++) {
+    const Cookie = [...cookies].map(([name, value]) => `${name}=${value}`).join("; ");
+    const answer = await fetch(next, { redirect: "manual", headers: { Cookie } });
+    for (const each of answer.headers.getSetCookie()) {
+      const [, name = "", value = ""] = /^([^=]+)=([^;]*)/.exec(each) ?? [];
+      cookies.set(name, value);
+    }
+    const to = answer.headers.get("location");
+    if (to === null) throw new Error(`The provider answered ${answer.status}: ${await answer.text()}`);
+    next = new URL(to, next);
+  }
+  return next;
+}
