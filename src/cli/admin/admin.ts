@@ -12,6 +12,7 @@ const token = () => import("./token.ts");
 const node = () => import("./node.ts");
 const name = () => import("./name.ts");
 const path = () => import("./path.ts");
+const relay = () => import("./relay.ts");
 const rule = () => import("./rule.ts");
 const policy = () => import("./policy.ts");
 const ca = () => import("./ca.ts");
@@ -187,6 +188,14 @@ export const adminCommands: CommandTable = {
   "admin path list": lazyCommand(
     { description: "List how nodes reach their peers, as they reported last" },
     async () => (await path()).list,
+  ),
+  "admin relay list": lazyCommand(
+    { description: "List the relays, what they forwarded this month, and their limits" },
+    async () => (await relay()).list,
+  ),
+  "admin relay limit": lazyCommand(
+    { description: "Set or remove the monthly limit of a relay" },
+    async () => (await relay()).limit,
   ),
   "admin rule list": lazyCommand(
     { description: "List the firewall rules; traffic that no rule allows is refused" },
