@@ -103,7 +103,7 @@ async function measure(names: number, seconds: number): Promise<Measured> {
   writeFileSync(join(directory.path, "hosts"), "127.0.0.1 localhost\n");
   const script = `ip link set lo up && mount --bind ${directory.path}/hosts /etc/hosts && mount -t tmpfs none /run
     ${process.execPath} ${import.meta.path} client ${names} ${seconds} & client=$!
-    sleep 0.3; date +%s%3N; ${agent} names --run --config-root ${root} >/dev/null 2>&1 & agent=$!
+    sleep 0.3; date +%s%3N; RUNTIME_DIRECTORY=/run ${agent} names --run --config-root ${root} >/dev/null 2>&1 & agent=$!
     ticks() { cut -d' ' -f14,15 /proc/$agent/stat; }
     sleep 3; ticks
     wait $client; echo; ticks; grep RssAnon /proc/$agent/status; kill -9 $agent`;
