@@ -42,7 +42,7 @@ const surroundings: readonly ((text: string) => string)[] = [
   (text) => `\u{1d4d7}\u0301\u0301\u0301${text}`,
   (text) => `\u05d0\u0627${text}`,
   (text) => `${text}${"a".repeat(Math.max(0, 90 - text.length))}`,
-  (text) => `${"\u{1f468}"}${text}`,
+  (text) => `\u{1f468}${text}`,
   (text) => `${text};//`,
   (text) => `\`${text}\``,
   (text) => `${text}${text}`,
@@ -52,9 +52,9 @@ const surroundings: readonly ((text: string) => string)[] = [
   (text) => `/*${text}*/`,
 ];
 
-/** At most `max` characters each. */
+/** At most `max` UTF-16 units each. */
 export function hostileTexts(max: number): string[] {
   return payloads.flatMap((payload) =>
-    surroundings.map((around) => [...around(payload)].slice(0, max / 2).join("")),
+    surroundings.map((around) => around(payload).slice(0, max).toWellFormed()),
   );
 }
