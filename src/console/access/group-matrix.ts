@@ -35,7 +35,7 @@ export function GroupMatrix({ rules, isDraft }: { rules: readonly Rule[]; isDraf
               single machines and networks are not
               counted.${groups.length > maxGroups ? ` The first ${maxGroups} of ${groups.length} groups.` : ""}
             </p>
-            <div class="scroll" tabindex="0" role="region" aria-label="Matrix of groups">
+            <div class="wide" tabindex="0" role="region" aria-label="Matrix of groups">
               <table class="matrix">
                 <thead>
                   <tr>

@@ -1,17 +1,17 @@
 // The map: which paths carry traffic, and the same facts as a table.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Node } from "../../protocol.ts";
 import { ApiError, ask, org, type Answer } from "../api.ts";
 import { html } from "../html.ts";
 import { graphOf, maxDots, type Edge, type Graph, type Path } from "../map/graph.ts";
 import { Drawing, wordsOf } from "../map/drawing.ts";
 import { placesOf, type Place } from "../map/layout.ts";
 import { slug } from "../me.ts";
-import { useList } from "../resource.ts";
+import { useNodes } from "../node-list.ts";
 import { query, setQuery } from "../router.ts";
 import { Empty, Failure, FromTerminal, Loading, State, valueOf } from "../ui/parts.ts";
-import { ordered, Rows, type Column } from "../ui/rows.ts";
+import { ordered } from "../ui/order.ts";
+import { Rows, type Column } from "../ui/rows.ts";
 import { Export, Search, searched } from "../ui/tools.ts";
 
 /** Paths change without an event of the audit log. */
@@ -78,7 +78,7 @@ function usePlaces(graph: Graph | undefined): ReadonlyMap<string, Place> | undef
 
 export function MapPage() {
   const own = slug.value ?? "";
-  const { data: nodes, error: nodesError } = useList<Node>(org(own, "nodes/?page_size=1000"));
+  const { data: nodes, error: nodesError } = useNodes();
   const { read, error: pathsError } = usePaths(own);
   const group = query.value.get("group") ?? "";
   const graph = useMemo(
@@ -134,8 +134,7 @@ function Table({ graph: { dots, edges } }: { graph: Graph }) {
     width: 3,
     text: (edge) => names.get(of(edge)) ?? "",
     cell: (edge) => html`<bdi title=${names.get(of(edge))}>${names.get(of(edge))}</bdi>`,
-    compare: (a, b) =>
-      (names.get(of(a)) ?? "").localeCompare(names.get(of(b)) ?? "", "en", { numeric: true }),
+    isNatural: true,
   });
   const columns: readonly Column<Edge>[] = [
     end("from", "Machine", ({ from }) => from),

@@ -166,6 +166,7 @@ const steps: readonly (readonly string[])[] = [
   [...sentConfigs.create, ...sentFiles.create],
   [...deviceRequests.create],
   [...relayTraffic.create],
+  [organizations.add("deviceCodes")],
 ];
 
 /**
