@@ -94,8 +94,11 @@ async function furnish(server: TestServer, org: Organization): Promise<void> {
 }
 
 const inDocument = (path: string) => path.replaceAll(/:([a-z_]+)(\{[^/]*)?/g, "{$1}");
-const filled = (route: Route, { id = 987_654, slug = "acme" }: Example) =>
-  route.path.replace(":slug", slug).replaceAll(/:[a-z_]+(\{[^/]*)?/g, String(id));
+const filled = (route: Route, { id = 987_654, webhook = id, slug = "acme" }: Example) =>
+  route.path
+    .replace(":slug", slug)
+    .replace(/(?<=webhooks\/):id\{\S*?\}(?=\/deliveries\/:)/, String(webhook))
+    .replaceAll(/:[a-z_]+(\{[^/]*)?/g, String(id));
 
 let address = 0;
 async function call(route: Route, who: Who, example: Example, raw?: string, type?: string): Promise<Answer> {

@@ -45,6 +45,8 @@ export type World = {
 export type Example = {
   /** The last variable part of the path. */
   id?: number | string;
+  /** A variable part before the last one. */
+  webhook?: number;
   slug?: string;
   body?: object;
   /** Includes the question mark. */
@@ -149,6 +151,18 @@ const noWebhooks: Maker = async ({ server, acme }) => {
 const aWebhook: Maker = async (world, who) => {
   await noWebhooks(world, who);
   return { id: await made(world, "webhooks/", hook) };
+};
+/** A delivery that was given up. */
+const anEndedDelivery: Maker = async (world, who) => {
+  const { id: webhook } = await aWebhook(world, who);
+  const delivery = await world.server.db.write((tx) =>
+    tx.get(
+      `INSERT INTO deliveries (webhook_id, event_id, attempts, status, created_at)
+        SELECT $1, max(id), 1, 500, $2 FROM events RETURNING id`,
+      [Number(webhook), world.server.clock.ms],
+    ),
+  );
+  return { id: Number(delivery?.["id"]), webhook: Number(webhook), body: {} };
 };
 const anOrganization: Maker = async (world, who) => {
   // A service token belongs to one organization.
@@ -384,6 +398,7 @@ const organizations: Record<string, Maker> = {
   webhooks_partial_update: withBody(aWebhook, { events: ["node.*"] }),
   webhooks_destroy: aWebhook,
   webhooks_deliveries_list: aWebhook,
+  webhooks_deliveries_send_again: anEndedDelivery,
   groups_list: nothing,
   groups_create: ({ name }) => ({ body: { name: name("group") } }),
   groups_retrieve: aGroup,
