@@ -116,7 +116,7 @@ function seenSides(
 ): string[] {
   const found = new Set<string>();
   const add = (...sides: (string | undefined)[]) => {
-    const named = sides.filter((side) => side !== undefined && side !== anySide);
+    const named = sides.flatMap((side) => (side === undefined || side === anySide ? [] : [side]));
     found.add([...new Set(named)].sort().join("\n"));
   };
   for (const out of targets.outbound) {

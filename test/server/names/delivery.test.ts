@@ -185,7 +185,7 @@ test("a change of rules sends the whole list only to nodes that see other nodes 
     const said: string[] = [];
     for (const [at, node] of nodes.entries()) {
       const { answers } = await fetchNames(node, lists[at]?.hosts);
-      for (const answer of answers) said.push(`${node.name} ${answer.whole === true ? "whole" : "part"}`);
+      for (const answer of answers) said.push(`${node.name} ${answer.whole ? "whole" : "part"}`);
       lists[at] = { ...(await fetchNames(node, lists[at]?.hosts)) };
     }
     return said;

@@ -18,7 +18,7 @@ import {
   signInBy,
   whereTo,
 } from "../../support/oidc-sign-in.ts";
-import { hashCheaply, makeAcme, membershipOf } from "../../support/people.ts";
+import { makeAcme, membershipOf } from "../../support/people.ts";
 import { password, type TestServer } from "../../support/server.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 
@@ -35,7 +35,6 @@ afterAll(() => provider[Symbol.asyncDispose]());
 beforeEach(async () => {
   server = await makeSignInServer();
   ({ acme } = await makeAcme(server));
-  await hashCheaply(server);
   provider.person = ada;
 });
 afterEach(() => server[Symbol.asyncDispose]());
@@ -163,7 +162,6 @@ describe("an address that is taken", () => {
     };
     const first = await beginLink();
     await server.person("eve@example.org");
-    await hashCheaply(server);
     const eve = await signInBrowser(server, "eve@example.org");
     const foreign = { "__Host-oidc": first.cookie, "__Host-session": eve.cookie };
     expect(whereTo(await comeBack(server, await signInAt(first.url), foreign))).toEqual(

@@ -10,7 +10,7 @@ import { DeviceSignIn } from "../../../src/server/people/device-sign-in.ts";
 import { deleteEnded } from "../../../src/server/retention/ended.ts";
 import { signInBrowser, type Browser } from "../../support/browser-session.ts";
 import { addApp } from "../../support/factors.ts";
-import { hashCheaply, makeAcme, pair } from "../../support/people.ts";
+import { makeAcme, pair } from "../../support/people.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
 
 const minute = 60_000;
@@ -21,7 +21,6 @@ let browser: Browser;
 beforeEach(async () => {
   server = await makeTestServer();
   ({ owner } = await makeAcme(server));
-  await hashCheaply(server);
   browser = await signInBrowser(server);
 });
 afterEach(() => server[Symbol.asyncDispose]());
