@@ -18,6 +18,12 @@ export function parseSize(text: string): number | undefined {
   return Number(match[1]) * sizes[match[2] as keyof typeof sizes];
 }
 
+/** 0 MB, 12.3 MB, 500 GB: never more than there is. */
+export function formatSize(bytes: number): string {
+  const [size, unit] = bytes >= 1e12 ? [1e12, "TB"] : bytes >= 1e9 ? [1e9, "GB"] : [1e6, "MB"];
+  return `${Math.floor((bytes / size) * 10) / 10} ${unit}`;
+}
+
 /** RFC 3339 in UTC with Z, whole seconds. */
 export function formatTime(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`;

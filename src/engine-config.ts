@@ -2,7 +2,6 @@
 // config_overrides by it, the node filters config.yml by it, setting by setting. No setting here gives access to files, a
 // node's trust or the engine's shell (sshd). Rules about one machine are in node/.
 
-import { createHash } from "node:crypto";
 import * as v from "valibot";
 import type { LeaveOut } from "./left-out.ts";
 import { parseAddress, parseNetwork } from "./ip.ts";
@@ -328,5 +327,5 @@ export function readableDeviceName(slug: string): string | undefined {
 
 /** The name of an organization's interface that the control plane sends: short enough, and no other one has it. */
 export function deviceName(slug: string): string {
-  return `ov-${createHash("sha256").update(slug).digest("hex").slice(0, 10)}`;
+  return `ov-${new Bun.CryptoHasher("sha256").update(slug).digest("hex").slice(0, 10)}`;
 }

@@ -280,6 +280,8 @@ export const CheckinRequest = v.object({
   names: v.optional(NamesRequest),
   /** A PathsReport. Unknown here: a report that cannot be parsed must not fail the check-in. */
   paths: v.optional(v.unknown()),
+  /** A RelayedReport, of a relay. Unknown here like `paths`. Former servers ignore it. */
+  relayed: v.optional(v.unknown()),
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
@@ -299,6 +301,8 @@ export const CheckinAnswer = v.object({
   names: v.optional(v.unknown()),
   /** What became of the reported paths: `taken`, `later` (send them again), `unwanted`. */
   paths: v.optional(received(16)),
+  /** A RelayedAnswer. Unknown here: it must not keep an order from the node. */
+  relayed: v.optional(v.unknown()),
   /** The node left, and is revoked. */
   left: v.optional(v.boolean()),
   /** A signed Move, for nodes that pin the own CA. Unknown here: it must not keep an order from the node. */

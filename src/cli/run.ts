@@ -96,7 +96,12 @@ function report(error: unknown, asked: (flag: string) => boolean, system: System
     system.stdout.write(`${JSON.stringify({ error: body })}\n`);
   } else {
     const { message, hint, errors } = body;
-    const fields = Object.entries(errors ?? {}).map(([field, texts]) => `  ${field}: ${texts.join(" ")}\n`);
+    // A single fault that the message names already is not repeated.
+    const fields = Object.entries(errors ?? {}).flatMap(([field, texts]) =>
+      texts
+        .filter((text) => texts.length > 1 || !message.includes(text))
+        .map((text) => `  ${field}: ${text}\n`),
+    );
     const more = printable(`${fields.join("")}${hint === undefined ? "" : `${hint}\n`}`);
     system.stderr.write(`${brand.executable}: ${message}\n${more}`);
     if (!(error instanceof AppError) && error instanceof Error && asked("verbose")) {

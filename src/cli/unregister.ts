@@ -29,11 +29,15 @@ async function run(context: Context): Promise<number> {
   const { listOrganizations } = await import("../node/files/list-organizations.ts");
   const { openOrganization, parseSlug } = await import("../node/files/organizations.ts");
   const { readRemains } = await import("../node/files/remains.ts");
-  const { removeTemporarySiblings } = await import("../node/enroll/pending.ts");
+  const { findUnfinished, removeTemporarySiblings } = await import("../node/enroll/pending.ts");
   const slug = parseSlug(values.required("org-slug"));
   if (!settings.dryRun) removeTemporarySiblings(settings.configRoot, slug);
   // Damage of its files is no reason to keep it: only one that is not there is refused.
-  if (!listOrganizations(settings.configRoot).includes(slug)) openOrganization(settings.configRoot, slug);
+  if (!listOrganizations(settings.configRoot).includes(slug)) {
+    const unfinished = findUnfinished(settings.configRoot, slug);
+    if (unfinished !== undefined) return forgetUnfinished(slug, unfinished, context);
+    openOrganization(settings.configRoot, slug);
+  }
   const remains = readRemains(settings.configRoot, slug);
   const accessToken = await values.secret("access-token");
   const { deleteOnServer, deletionOf, farewellOf, planRemoval, removeLocally, sayFarewell } =
@@ -85,6 +89,27 @@ async function run(context: Context): Promise<number> {
   if (notRemoved.length === 0) return 0;
   output.say("Remove this by hand: it can hold keys and a token of the node.");
   return 1;
+}
+
+/** A registration that was not completed: there are keys, but the control plane cannot be asked for anything with them. */
+async function forgetUnfinished(
+  slug: string,
+  directory: string,
+  { settings, system, output }: Context,
+): Promise<number> {
+  if (settings.dryRun) {
+    const { planRemoved } = await import("../plan-file.ts");
+    output.plan(planRemoved(directory));
+    return 0;
+  }
+  requireWritable(settings.configRoot, await import("node:fs"));
+  const { removeUnfinished } = await import("../node/enroll/pending.ts");
+  await removeUnfinished(directory, `${brand.executable} unregister`, system);
+  output.result(
+    { org_slug: slug, node_id: null, directory, deleted: false },
+    `Deleted the keys of a registration of ${slug} that was not completed\n`,
+  );
+  return 0;
 }
 
 function requireWritable(configRoot: string, { accessSync, constants }: typeof import("node:fs")): void {

@@ -7,6 +7,7 @@ import { awaySince, isSignedOut } from "./api.ts";
 import { html } from "./html.ts";
 import { isFactorMissing, me, organizations, slug } from "./me.ts";
 import { Navigation } from "./navigation.ts";
+import { Palette } from "./palette.ts";
 import { findPage, otherPages, type Page } from "./pages.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { SignIn } from "./sign-in.ts";
@@ -23,6 +24,7 @@ export function App() {
       <${Away} />
       <main id="content" tabindex="-1"><${Content} /></main>
     </div>
+    <${Palette} />
     <${StepUp} />
     ${isSignedOut.value ? html`<${SignIn} isAgain=${true} />` : null}`;
 }
@@ -53,6 +55,10 @@ function Start() {
     if (only !== undefined) go(pathOf(only.slug), { replace: true });
   }, [only]);
   if (only !== undefined) return null;
+  if (all.length === 0 && me.value?.is_staff === true)
+    return html`<${Empty} text="There is no organization yet. An organization is one overlay network.">
+      <a class="button primary" href=${pathOf("-", "organizations")}>Organizations</a>
+    <//>`;
   if (all.length === 0)
     return html`<${Empty} text="You are not a member of an organization yet. An owner can invite you." />`;
   return html`<h1>Organizations</h1>

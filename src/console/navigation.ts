@@ -3,7 +3,8 @@
 import { useEffect } from "preact/hooks";
 import { html } from "./html.ts";
 import { mayAdminister, me, organizations, signOut, slug } from "./me.ts";
-import { organizationPages } from "./pages.ts";
+import { opened } from "./palette.ts";
+import { organizationPages, staffPages } from "./pages.ts";
 import { WaitingCount } from "./registrations.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { valueOf } from "./ui/parts.ts";
@@ -29,11 +30,24 @@ export function Navigation() {
             })}
           </ul>`
     }
+    ${me.value?.is_staff === true ? html`<${Staff} />` : null}
     <div class="who">
       <a href=${pathOf("-", "account")}><bdi>${me.value?.email}</bdi><span class="unseen">: account</span></a>
       <button type="button" class="plain" onClick=${() => void signOut()}>Sign out</button>
     </div>
   </nav>`;
+}
+
+/** What staff see, whichever organization is shown. */
+function Staff() {
+  return html`<ul aria-label="Control plane">
+    ${Object.entries(staffPages).map(([segment, { title }]) => {
+      const isHere = segments.value[0] === "-" && segments.value[1] === segment;
+      return html`<li key=${segment}>
+        <a href=${pathOf("-", segment)} aria-current=${isHere ? "page" : undefined}>${title}</a>
+      </li>`;
+    })}
+  </ul>`;
 }
 
 function Chooser() {
@@ -54,13 +68,21 @@ function Chooser() {
   </select>`;
 }
 
-/** `g` and a letter open a page; `/` goes to the search of the page. */
+/** The keys that the list of the palette names. Dialogs have their own. */
 function useKeys(): void {
   useEffect(() => {
     let isAwaiting = false;
     const press = (event: KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-      if (event.key === "/") {
+      const isDialogOpen = document.querySelector("dialog[open]") !== null;
+      if ((event.ctrlKey || event.metaKey) && event.key === "k" && !isDialogOpen) {
+        event.preventDefault();
+        opened.value = "palette";
+        return;
+      }
+      if (event.ctrlKey || event.metaKey || event.altKey || isDialogOpen || isTyping(event.target)) return;
+      if (event.key === "?") opened.value = "keys";
+      else if (event.key === "j" || event.key === "k") stepRow(event.key === "j" ? 1 : -1);
+      else if (event.key === "/") {
         event.preventDefault();
         document.querySelector<HTMLInputElement>("input[type=search]")?.focus();
       } else if (isAwaiting) {
@@ -73,6 +95,13 @@ function useKeys(): void {
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
   }, []);
+}
+
+/** Moves the focus to the next or the previous row that opens something. */
+function stepRow(step: 1 | -1): void {
+  const rows = [...document.querySelectorAll<HTMLAnchorElement>("[role=row] a")];
+  const at = rows.findIndex((row) => row === document.activeElement);
+  rows[at === -1 ? 0 : Math.max(0, Math.min(rows.length - 1, at + step))]?.focus();
 }
 
 function isTyping(target: EventTarget | null): boolean {

@@ -20,6 +20,7 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     letter: "m",
     load: async () => (await import("./pages/machine-pages.ts")).MachinePages,
   },
+  map: { title: "Map", letter: "x", load: async () => (await import("./pages/map.ts")).MapPage },
   access: {
     title: "Access",
     letter: "a",
@@ -55,8 +56,19 @@ export const organizationPages: Readonly<Record<string, Page>> = {
   },
 };
 
+/** Below /console/-/: of the control plane, for staff. */
+export const staffPages: Readonly<Record<string, Page>> = {
+  organizations: {
+    title: "Organizations",
+    load: async () => (await import("./pages/staff.ts")).Organizations,
+  },
+  users: { title: "Users", load: async () => (await import("./pages/staff.ts")).Users },
+  servers: { title: "Servers", load: async () => (await import("./pages/staff.ts")).Servers },
+};
+
 /** Below /console/-/: what belongs to no organization. */
 export const otherPages = {
+  ...staffPages,
   account: { title: "Account", load: async () => (await import("./pages/account.ts")).Account },
   "command-line": {
     title: "Sign in the command line",

@@ -8,17 +8,20 @@ import { connectOrganization } from "../node/contact/connection.ts";
 import { rememberVersions, type OverlayControl } from "../node/engine/engine.ts";
 import { engineInUse } from "../node/engine/engine-in-use.ts";
 import { makePathReporter } from "../node/contact/path-report.ts";
+import { relayedIn } from "../node/contact/relayed.ts";
 import type { PeerReport } from "../node/health/peer-report.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
 import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
-import type { Healing } from "../path-report.ts";
+import type { Healing, RelayedAnswer } from "../path-report.ts";
 import type { System } from "../system.ts";
 
 export type ControlPlaneNews = {
   /** The control plane's time of the last check-in, RFC 3339. */
   checkedIn(at: string): void;
+  /** What the control plane counts for this relay; undefined for other nodes. */
+  relayed(counted: RelayedAnswer | undefined): void;
   /** Keys of the configuration that apply only after a restart of the engine. */
   restartPending(keys: string[]): void;
   /** The connection pauses until `endPause` is called or the time has passed; undefined after the pause. */
@@ -78,7 +81,10 @@ export function connectControlPlane(
     command: `${brand.executable} daemon`,
     log,
     system,
-    onCheckin: ({ last_checkin_at }) => news.checkedIn(last_checkin_at),
+    onCheckin(answer) {
+      news.checkedIn(answer.last_checkin_at);
+      news.relayed(relayedIn(answer));
+    },
     onSync: (sync) => news.restartPending(sync.restartPending),
   });
   return {

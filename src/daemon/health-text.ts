@@ -1,6 +1,7 @@
 // The health of an organization in words, for `agent status`. Loads nothing: the command must start fast.
 
 import { brand } from "../brand.ts";
+import { formatSize } from "../duration.ts";
 import { quoteWord } from "../plan.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 
@@ -52,6 +53,15 @@ function offline({ certificate_not_after: end, ephemeral }: TeamStatus, now: num
   return Number.isNaN(days) || days < 0
     ? []
     : [`works ${days} more ${days === 1 ? "day" : "days"} without the control plane`];
+}
+
+/** What a relay forwarded for others, and its limit. */
+export function relayNotes({ relayed }: Pick<TeamStatus, "relayed">): string[] {
+  if (relayed === undefined) return [];
+  const { bytes, limit_bytes: limit, paused } = relayed;
+  const of = limit === null ? "" : ` of ${formatSize(limit)}`;
+  const until = paused ? "; the limit is reached, so no node uses this relay until the next month (UTC)" : "";
+  return [`forwarded ${formatSize(bytes)}${of} for other nodes this month${until}`];
 }
 
 /** In server mode nothing watches all the time: what is shown was written down by the last run of check-auth. */

@@ -61,6 +61,7 @@ export class OrganizationEngine {
   #connection: AbortController | undefined;
   #following: Promise<void> = Promise.resolve();
   #endPause: (() => void) | undefined;
+  #relayed: TeamStatus["relayed"];
   #lastSync: Promise<unknown> = Promise.resolve();
   #nextSync: Promise<SyncOutcome> | undefined;
   /** The registration that connection and engine use: `register --force` replaces the directory. */
@@ -71,6 +72,7 @@ export class OrganizationEngine {
     peers: () => (this.health.look() === undefined ? undefined : this.health.peers()),
     healings: () => this.health.healings,
     checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),
+    relayed: (counted) => (this.#relayed = counted),
     restartPending: (keys) => {
       // Keys of earlier changes still wait for a restart.
       const all = new Set([...(this.#record.restartPending ?? []), ...keys]);
@@ -141,7 +143,12 @@ export class OrganizationEngine {
       notice: store.loss,
     });
     const health = status.state === "running" ? this.health.look() : undefined;
-    return health === undefined ? status : { ...status, health };
+    const relayed = this.#relayed;
+    return {
+      ...status,
+      ...(health === undefined ? {} : { health }),
+      ...(relayed === undefined ? {} : { relayed }),
+    };
   }
 
   /** Saves what a client requested before it is executed. A full disk refuses the request. */

@@ -7,7 +7,7 @@ import { quoteWord } from "../plan.ts";
 import { describeLeftOut } from "../left-out.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import type { System } from "../system.ts";
-import { healthNotes, isHealthy, stateText } from "./health-text.ts";
+import { healthNotes, isHealthy, relayNotes, stateText } from "./health-text.ts";
 import { daysLeft, roughly, textTable } from "./text-table.ts";
 import { askDaemon } from "./ipc/client.ts";
 import type { Answer, TeamStatus } from "./ipc/messages.ts";
@@ -109,7 +109,9 @@ export function renderStatus(report: StatusReport, now: number): string {
     ];
     lines.push("", ...textTable(table));
     const notes = teams.flatMap((team) =>
-      [...healthNotes(team, now), ...notesOn(team)].map((note) => `${team.team}: ${note}`),
+      [...healthNotes(team, now), ...relayNotes(team), ...notesOn(team)].map(
+        (note) => `${team.team}: ${note}`,
+      ),
     );
     if (notes.length > 0) lines.push("", ...notes);
   }

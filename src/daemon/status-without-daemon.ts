@@ -86,13 +86,14 @@ function savedHealth(
   slug: string,
   { state, uptime_s = 0 }: Observed,
   system: Pick<System, "platform" | "now">,
-): Pick<TeamStatus, "health" | "last_checkin_at"> {
+): Pick<TeamStatus, "health" | "last_checkin_at" | "relayed"> {
   const now = system.now();
   const saved = readSavedHealth(savedHealthDirectory(configRoot, system.platform), slug, now);
-  const { health, last_checkin_at } = saved ?? {};
+  const { health, last_checkin_at, relayed } = saved ?? {};
   const isOfThisEngine = health !== undefined && now - Date.parse(health.checked_at) < (uptime_s + 1) * 1000;
   return {
     ...(last_checkin_at === undefined ? {} : { last_checkin_at }),
+    ...(relayed === undefined ? {} : { relayed }),
     ...(state === "running" && isOfThisEngine ? { health } : {}),
   };
 }

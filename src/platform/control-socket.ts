@@ -1,7 +1,6 @@
 // Where the engine of an organization listens with its control API (engine 1.12): each organization has its own socket, in
 // a directory that only root can write. Without our own one, all engines of a machine share the engine's default.
 
-import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { basename, join } from "node:path";
 import { brand } from "../brand.ts";
@@ -20,7 +19,7 @@ export function controlSocket(
   platform: NodeJS.Platform = process.platform,
 ): string | undefined {
   if (platform === "win32") {
-    const digest = createHash("sha256").update(directory.toLowerCase()).digest("hex").slice(0, 16);
+    const digest = new Bun.CryptoHasher("sha256").update(directory.toLowerCase()).digest("hex").slice(0, 16);
     return `\\\\.\\pipe\\ProtectedPrefix\\Administrators\\${brand.id}.${basename(directory)}.${digest}`;
   }
   const path = join(directory, socketDirectory, "ctl.sock");

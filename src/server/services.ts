@@ -19,6 +19,7 @@ import { makeReports, type Reports } from "./nodes/reports.ts";
 import { makeExchange, type Exchange } from "./oidc/exchange.ts";
 import { makeSentFiles, type SentFiles } from "./nodes/sent-files.ts";
 import type { ServerOptions } from "./options.ts";
+import { makeRelayed, type Relayed } from "./paths/relayed.ts";
 import { makePathReports, type PathReports } from "./paths/reports.ts";
 import { makeAccessControl, type AccessControl } from "./people/access.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
@@ -54,6 +55,7 @@ export type Services = ServerOptions & {
   sentFiles: SentFiles;
   probes: Probes;
   pathReports: PathReports;
+  relayed: Relayed;
   /** Streams of events to consoles. */
   streams: Streams;
   /** Talks to providers of identities. */
@@ -110,6 +112,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     probes: makeProbes(system.monotonic),
     sentFiles: makeSentFiles(options),
     pathReports: makePathReports(options),
+    relayed: makeRelayed(options),
     streams: makeStreams(options),
     exchange: makeExchange(options),
     budget: makeBudget(options),

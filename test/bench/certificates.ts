@@ -91,6 +91,7 @@ const source = {
   nodeNames: new Map<number, string>(),
   hubs: [],
   flowRechecks: 0,
+  pausedRelays: [],
   blocklist: Array.from({ length: 10_000 }, () => randomBytes(32).toString("hex")),
 };
 

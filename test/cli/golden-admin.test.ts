@@ -141,6 +141,10 @@ async function noteNodes(): Promise<void> {
   await note("org update acme --path-reports off --names all");
   await note("org update acme --path-reports on --names rules");
   await note("path list acme --node laptop --probe broken");
+  await note("relay limit acme phone 500GB");
+  await note("node update acme phone --relay --public-ip 203.0.113.9");
+  await note("relay limit acme phone 500GB");
+  await note("relay list acme");
   await note("service-token create acme reader --role member --expires 90d");
   await note("service-token list acme");
   await note("service-token revoke acme reader");
@@ -149,6 +153,7 @@ async function noteNodes(): Promise<void> {
   await note("webhook list acme");
   await note("webhook update acme 1 --event *");
   await note("webhook deliveries acme 1");
+  await note("webhook send-again acme 1 1");
   await note("webhook delete acme 1");
   await note("node create acme short");
   await note("node delete acme short");

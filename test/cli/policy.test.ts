@@ -39,15 +39,15 @@ test("plan shows rules, nodes and kept things; apply does it; get prints the sam
 - rule 1 inbound icmp/any peer any target any (Everybody may ping)
 ~ node web1: +group web
 ~ node db1: +group db
-No node gains or loses access.
-Version 0; 2 of 2 tests pass
+No registered node gains or loses access.
+Policy version 0; 2 of 2 tests pass
 `);
   const applied = await policy("apply", "acme", file, "--prune", "--policy-version", "0");
   expect([applied.status, applied.err]).toEqual([0, expect.stringContaining(`On the local data in ${data}`)]);
   expect(applied.out).toEndWith("Applied version 1\n");
   expect((await policy("get", "acme")).out).toBe(text);
   expect((await policy("plan", "acme", file, "--prune")).out).toBe(
-    "Nothing changes.\nVersion 1; 2 of 2 tests pass\n",
+    "Nothing changes.\nPolicy version 1; 2 of 2 tests pass\n",
   );
 });
 
@@ -101,4 +101,16 @@ test("faults name their line, a missing file its path", async () => {
     status: 2,
     err: expect.stringContaining("There is no file /nowhere.yaml"),
   });
+});
+
+test("one fault of a file is said once, several each on a line of their own", async () => {
+  const broken = join(directory.path, "broken.yaml");
+  writeFileSync(broken, "rulez: []\n");
+  const one = await policy("plan", "acme", broken);
+  expect(one.err.match(/rulez: This key is unknown/g)).toHaveLength(1);
+  writeFileSync(broken, "rulez: []\nroutez: []\n");
+  const two = await policy("plan", "acme", broken);
+  expect(two.err).toMatch(
+    /^ {2}policy: Line 1, column 1: rulez: .*\n {2}policy: Line 2, column 1: routez: .*$/m,
+  );
 });

@@ -82,3 +82,19 @@ test.skipIf(process.getuid?.() !== 0 || process.platform !== "linux")(
     }
   },
 );
+
+test("unregister deletes the keys of a registration that was not completed", async () => {
+  const pending = join(world.root, ".acme.pending");
+  mkdirSync(pending, { recursive: true, mode: 0o700 });
+  writeFileSync(join(pending, "host.key"), "x", { mode: 0o600 });
+  const plan = await world.agent(["unregister", "--org-slug", "acme", "--dry-run"]);
+  expect([plan.status, plan.stdout]).toEqual([0, expect.stringContaining(pending)]);
+  expect(existsSync(pending)).toBe(true);
+  const { status, json } = await world.agent(["unregister", "--org-slug", "acme", "--json"]);
+  expect([status, json]).toEqual([
+    0,
+    { org_slug: "acme", node_id: null, directory: pending, deleted: false },
+  ]);
+  expect(existsSync(pending)).toBe(false);
+  expect((await world.agent(["unregister", "--org-slug", "acme"])).status).toBe(4);
+});

@@ -1,9 +1,9 @@
-// The pages before anybody is signed in, in a real browser: first user, invitation, forgotten password, new password.
+// The first day, in a real browser: the first user, the first organization, an invitation, a forgotten password.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
-import { agentJson, buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
+import { agentJson, buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import {
   overflowOf,
   signIn,
@@ -52,6 +52,7 @@ describe("links in the console", () => {
       await page.getByRole("link", { name: "Open the console" }).click();
       await signIn(page, first, "a longer password");
       await page.getByRole("link", { name: first }).waitFor();
+      await page.getByText("There is no organization yet").waitFor();
       await page.goto(link);
       await page.getByLabel("E-mail").fill("second@example.org");
       await page.getByLabel("Password").fill(password);
@@ -62,9 +63,49 @@ describe("links in the console", () => {
   );
 
   test(
+    "staff create an organization and a user, disable and enable the user, and see the servers",
+    async () => {
+      await page.goto(`${plane.url}/console/-/organizations/`);
+      await button("Create an organization").click();
+      await page.getByLabel("Slug").fill("acme");
+      await page.getByLabel("Network").fill("10.77.0.1/16");
+      await button("Create the organization").click();
+      await page.getByRole("dialog").getByRole("alert").waitFor();
+      await page.getByLabel("Network").fill("10.77.0.0/16");
+      await button("Create the organization").click();
+      await heading("Overview");
+      expect(page.url()).toBe(`${plane.url}/console/acme/`);
+      await page.getByRole("link", { name: "Users" }).click();
+      await button("Create a user").click();
+      await page.getByLabel("E-mail").fill("ada@example.org");
+      await page.getByLabel("Password").fill(password);
+      await button("Create the user").click();
+      const row = page.getByRole("row").filter({ hasText: "ada@example.org" });
+      for (const [verb, state] of [
+        ["Disable", "disabled"],
+        ["Enable", "active"],
+      ] as const) {
+        await button(`${verb} ada@example.org`).click();
+        await page
+          .getByRole("dialog")
+          .getByRole("button", { name: `${verb} ada@example.org` })
+          .click();
+        await row.getByText(state).waitFor();
+      }
+      await page.getByRole("link", { name: "Servers" }).click();
+      await page.getByText("SQLite").waitFor();
+      for (const path of ["organizations/", "users/", "servers/"]) {
+        await page.goto(`${plane.url}/console/-/${path}`);
+        await page.getByRole("heading", { level: 1 }).waitFor();
+        expect([path, await violationsIn(page), await overflowOf(page)]).toEqual([path, [], 0]);
+      }
+    },
+    limitMs,
+  );
+
+  test(
     "an invitation is accepted, after a password that is too short was told beside its field",
     async () => {
-      await runAgent(["admin", "org", "create", "acme", "--network", "10.77.0.0/16", "--data-dir", data]);
       const invite = ["admin", "member", "create", "acme", guest, "--role", "admin", "--data-dir", data];
       const { link } = (await agentJson(invite)) as { link: string };
       const { page: other, context } = await browser.open();

@@ -1,9 +1,13 @@
-// Machines in the console, in a real browser: approval, the join key as a QR code.
+// Machines in the console, in a real browser: approval, the join key as a QR code, the map, and the keys.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
 import { encode } from "uqr";
+import * as v from "valibot";
+import { RegisterAnswer } from "../../src/protocol.ts";
 import { overflowOf, signIn, startConsole, violationsIn, type Console } from "../support/console.ts";
+import { makeKeys } from "../support/nodes.ts";
+import { until } from "../support/until.ts";
 
 const limitMs = 120_000;
 
@@ -73,12 +77,106 @@ describe("machines in the console", () => {
     limitMs,
   );
 
+  /** A machine that speaks to the API itself. `report` sends the paths to its peers. */
+  async function machine(name: string, groups: readonly string[], lighthouse = false) {
+    const flags = [...groups.flatMap((group) => ["--group", group]), ...(lighthouse ? ["--lighthouse"] : [])];
+    const made = await scene.adminJson(["token", "create", "acme", ...flags]);
+    const post = async (path: string, body: object, token?: string) => {
+      const answer = await fetch(`${scene.url()}/api/org/acme/nodes/${path}`, {
+        method: "POST",
+        headers: {
+          "Content-Type": "application/json",
+          ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
+        },
+        body: JSON.stringify(body),
+      });
+      if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
+      return answer.json();
+    };
+    const body = { name, ...(await makeKeys(name)), registration_token: made["token"] };
+    const { node, api_token } = v.parse(RegisterAnswer, await post("register/", body));
+    const report = (changed: readonly object[]) =>
+      post(
+        `${node.id}/checkin/`,
+        { version: "1.0.0", uptime: 7, paths: { whole: true, changed } },
+        api_token,
+      );
+    return { address: node.ip_address, report };
+  }
+
+  test(
+    "the map shows which paths carry traffic, draws them by kind, and filters by group",
+    async () => {
+      await scene.admin(["org", "update", "acme", "--approval", "none"]);
+      const hub = await machine("hub", [], true);
+      const [web, db] = [await machine("web", ["web"]), await machine("db", ["db"])];
+      const answers = { probe: "answers", rtt_ms: 12.5 };
+      await web.report([
+        { peer: hub.address, path: "direct", ...answers },
+        { peer: db.address, path: "relayed", relays: ["hub"], ...answers },
+      ]);
+      await db.report([{ peer: hub.address, path: "none", probe: "broken" }]);
+      // The control plane writes reports a moment later, and the page looks every 15 s.
+      const count = () =>
+        page.evaluate(
+          "fetch('/api/org/acme/paths/').then((answer) => answer.json()).then((all) => all.length)",
+        );
+      await until(async () => (await count()) === 3);
+      await page.getByRole("link", { name: "Map" }).click();
+      await page.getByText("paths: 1 direct, 1 relayed, 1 broken").waitFor();
+      const map = page.getByRole("img", { name: /^Map:/ });
+      await map.waitFor();
+      for (const kind of ["direct", "relayed", "broken"])
+        expect(await map.locator(`line.${kind}`).count()).toBe(1);
+      await page.getByRole("row").filter({ hasText: "relayed by hub" }).getByText("12.5 ms").waitFor();
+      await page.getByLabel("Group").selectOption("web");
+      await page.getByText("paths: 1 direct, 1 relayed, 0 broken").waitFor();
+      expect(new URL(page.url()).search).toBe("?group=web");
+    },
+    limitMs,
+  );
+
+  test(
+    "Ctrl K finds pages and machines, ? lists the keys, j and Enter open a row",
+    async () => {
+      await page.keyboard.press("Control+k");
+      const field = page.getByRole("combobox", { name: "Page or machine" });
+      await field.fill("web");
+      await page.getByRole("option", { name: /^web-1/ }).waitFor();
+      expect(await violationsIn(page)).toEqual([]);
+      await field.fill("activ");
+      await field.press("Enter");
+      await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
+      await page.keyboard.press("Control+k");
+      await field.fill("10.77.");
+      await page.getByRole("option").first().waitFor();
+      await field.press("Escape");
+      await field.waitFor({ state: "detached" });
+      await page.keyboard.press("?");
+      await page.getByText("Next and previous row").waitFor();
+      await page.keyboard.press("Escape");
+      await page.keyboard.press("g");
+      await page.keyboard.press("m");
+      await page.getByRole("link", { name: "web-1" }).waitFor();
+      await page.keyboard.press("j");
+      await page.keyboard.press("j");
+      await page.keyboard.press("k");
+      await page.keyboard.press("Enter");
+      await page.getByText("Networks behind it").waitFor();
+    },
+    limitMs,
+  );
+
   test.each(["light", "dark"] as const)(
     "every page is accessible and fits on a phone, %s",
     async (colorScheme) => {
+      await scene.admin(["org", "update", "acme", "--approval", "all"]);
       const refused = scene.register("web-3", await token()).catch(() => "refused");
       await page.emulateMedia({ colorScheme });
       await page.setViewportSize({ width: 360, height: 740 });
+      await page.goto(`${scene.url()}/console/acme/map/`);
+      await page.getByRole("img", { name: /^Map:/ }).waitFor();
+      expect([await violationsIn(page), await overflowOf(page)]).toEqual([[], 0]);
       for (const path of ["", "machines/waiting/"]) {
         await page.goto(`${scene.url()}/console/acme/${path}`);
         await page.getByText("web-3").first().waitFor();

@@ -18,8 +18,11 @@ const everyMs = 50;
 /** An engine reports to the lighthouses every 10 s. */
 const reportedMs = 12_000;
 
-/** Engines notice a crash late: the node that pings and the one that answers have to become known again. */
-const killedMs = 8000;
+/**
+ * Less than this of pings may be lost after a crash. Engine 1.6.1 notices it later, about when it gives up looking for a
+ * node (5.5 s); on a busy machine it then looks again first.
+ */
+const killedMs = (version: string) => (version.startsWith("1.6.") ? 8000 : 1000);
 
 type Way = "is killed" | "restarts";
 type Mode = "desktop" | "server";
@@ -108,22 +111,22 @@ asRoot("a lighthouse", () => {
 
       for (const way of ["is killed", "restarts"] as const) {
         test.concurrent(
-          `and ${way}: ${way === "restarts" ? "less than a second" : "a few seconds"} of pings is lost`,
+          `and ${way}: less than a second of pings is lost`,
           async () => {
             const { old, fresh } = await measure(way, ["hub"]);
             expect(old).toBe(0);
-            expect(fresh * everyMs).toBeLessThan(way === "restarts" ? 1000 : killedMs);
+            expect(fresh * everyMs).toBeLessThan(way === "restarts" ? 1000 : killedMs(version));
           },
           120_000,
         );
       }
 
       test.concurrent(
-        "and is killed: a few seconds of pings are lost between nodes in server mode",
+        "and is killed: less than a second of pings is lost between nodes in server mode",
         async () => {
           const { old, fresh } = await measure("is killed", ["hub"], "server");
           expect(old).toBe(0);
-          expect(fresh * everyMs).toBeLessThan(killedMs);
+          expect(fresh * everyMs).toBeLessThan(killedMs(version));
         },
         120_000,
       );

@@ -2,21 +2,15 @@
 // permits pass.
 
 import { expect, test } from "bun:test";
-import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
-import { agent, agentJson, buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
+import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { runSync } from "../support/debian.ts";
 import { Plan } from "../../src/server/policy-files/answers.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeLan, startPing, type Host } from "../support/namespaces.ts";
-import {
-  makeOrganization,
-  Registered,
-  startEngine,
-  type Organization,
-  type RunningEngine,
-} from "../support/overlay.ts";
+import { makeOrganization, startEngine } from "../support/overlay.ts";
+import { end, paste, post, type Node } from "../support/policy-nodes.ts";
 import { reaches, startEcho, type Protocol } from "../support/traffic.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until } from "../support/members.ts";
@@ -25,8 +19,6 @@ buildAgent();
 
 const Made = v.looseObject({ id: v.number() });
 const Verdict = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
-const NewToken = v.looseObject({ command: v.string() });
-type Node = Registered & { host: Host };
 
 /** Staff reach each other on 443, and no node has port 53. */
 const changed = `rules:
@@ -55,45 +47,6 @@ const overrides = {
   preferred_ranges: ["192.0.2.0/24"],
   routines: 1,
 };
-
-async function post(acme: Organization, path: string, body: unknown): Promise<unknown> {
-  const answer = await acme.api("POST", `/api/org/acme/${path}`, body);
-  expect(`${path} ${answer.status < 300 ? "done" : await answer.clone().text()}`).toBe(`${path} done`);
-  return answer.json();
-}
-
-/** Registers by the command that comes with the token, pasted into a shell, plus flags for the paths. */
-async function paste(
-  acme: Organization,
-  { root, host, engine }: { root: string; host: Host; engine: string },
-  groups: string[],
-  flags: string[] = [],
-) {
-  const body = { groups, is_lighthouse: flags.length > 0 };
-  const { command } = v.parse(NewToken, await post(acme, "registration_tokens/", body));
-  const here = [
-    "--config-root",
-    join(root, host.name),
-    "--mode",
-    "server",
-    "--no-start",
-    "--json",
-    "--overlay-binary",
-    engine,
-  ];
-  mkdirSync(join(root, host.name));
-  const child = Bun.spawn(
-    ["sh", "-c", [command, "--node-name", host.name, ...here, ...flags].join(" ")],
-    // PATH contains `agent`, as on a machine where it is installed.
-    {
-      env: cleanEnvironment({ PATH: `${dirname(agent)}:/usr/sbin:/usr/bin:/sbin:/bin` }),
-      stdout: "pipe",
-      stderr: "ignore",
-    },
-  );
-  const text = await new Response(child.stdout).text();
-  return { ...v.parse(Registered, JSON.parse(text)), host };
-}
 
 asRoot("policy", () => {
   describeEngines("real packets", ({ nebula }) => {
@@ -240,13 +193,6 @@ asRoot("policy", () => {
     }, 120_000);
   });
 });
-
-function end(engines: RunningEngine[]): void {
-  for (const engine of engines) {
-    expect(engine.log()).not.toContain("panic");
-    engine[Symbol.dispose]();
-  }
-}
 
 /** A separate link between a node and a machine without an engine. */
 function connect(router: Host, printer: Host): void {

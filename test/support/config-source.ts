@@ -49,5 +49,6 @@ export const source: ConfigSource = {
   nodeNames: new Map(),
   hubs: [lighthouse],
   flowRechecks: 0,
+  pausedRelays: [],
   blocklist: ["aa".repeat(32)],
 };

@@ -11,7 +11,7 @@ import { installMissing } from "./debian.ts";
 import { temporaryDirectory } from "./temporary.ts";
 import { until } from "./until.ts";
 
-const chromiumPath = "/usr/bin/chromium";
+export const chromiumPath = "/usr/bin/chromium";
 export const owner = "owner@example.org";
 /** Of all users that `startConsole` creates. */
 export const password = "correct horse battery";

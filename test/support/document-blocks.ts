@@ -119,6 +119,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     on: "control",
     after: "agent admin node show acme web | grep db",
   },
+  "docs/access.md: agent admin relay limit acme hub 500GB": {
+    not: "test/e2e/relayed-bytes.test.ts limits a relay",
+  },
   "docs/access.md: agent admin node update acme web --add-subnet 192.168.5.0/24": {
     on: "control",
     after: "until ip route show table all | grep 192.168.5.0/24; do sleep 0.1; done",

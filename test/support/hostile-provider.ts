@@ -21,6 +21,8 @@ export type HostileProvider = AsyncDisposable & {
   fault: Fault;
   /** The requests to its token endpoint. */
   exchanges: URLSearchParams[];
+  /** The paths that were asked for. */
+  asked: string[];
   /** The nonce of the sign-in under way, which its page would get. */
   nonce: string;
 };
@@ -30,8 +32,10 @@ export async function startHostileProvider(): Promise<HostileProvider> {
   const forged = await generateKeyPair("RS256");
   const jwk: JWK = { ...(await exportJWK(publicKey)), kid: "1", alg: "RS256", use: "sig" };
   const spki = await exportSPKI(publicKey);
-  const token = async () => {
-    const { fault, nonce, issuer, clientId } = made;
+  /** A code may hold the nonce, for sign-ins at the same time. */
+  const token = async (code: string) => {
+    const { fault, issuer, clientId } = made;
+    const nonce = /^nonce (.+)/.exec(code)?.[1] ?? made.nonce;
     const now = Math.floor(Date.now() / 1000);
     const usual = { iss: issuer, aud: clientId, sub: "ada", nonce, iat: now, exp: now + 300 };
     const person = { email: "ada@example.org", email_verified: true };
@@ -51,6 +55,7 @@ export async function startHostileProvider(): Promise<HostileProvider> {
     async fetch(request) {
       const { pathname } = new URL(request.url);
       const { issuer, fault } = made;
+      made.asked.push(pathname);
       if (pathname === "/.well-known/openid-configuration")
         return Response.json({
           issuer,
@@ -61,9 +66,14 @@ export async function startHostileProvider(): Promise<HostileProvider> {
           ...fault.configuration,
         });
       if (pathname === "/keys") return Response.json({ keys: [jwk] });
-      made.exchanges.push(new URLSearchParams(await request.text()));
+      const words = new URLSearchParams(await request.text());
+      made.exchanges.push(words);
       if (fault.answer !== undefined) return fault.answer();
-      return Response.json({ access_token: "a", token_type: "bearer", id_token: await token() });
+      return Response.json({
+        access_token: "a",
+        token_type: "bearer",
+        id_token: await token(words.get("code") ?? ""),
+      });
     },
   });
   server.unref();
@@ -73,6 +83,7 @@ export async function startHostileProvider(): Promise<HostileProvider> {
     clientSecret: "secret of the client",
     fault: {},
     exchanges: [],
+    asked: [],
     nonce: "",
     [Symbol.asyncDispose]: () => server.stop(true),
   };

@@ -25,6 +25,8 @@ export type TestRelease = {
   /** Target → executable. */
   executables: Record<string, Uint8Array>;
   expiresAt?: string;
+  /** What the install script downloads from (default: the directory itself). */
+  releaseUrl?: string;
 };
 
 /** Creates the release directory. */
@@ -43,7 +45,7 @@ export async function makeRelease(directory: string, release: TestRelease, key: 
     artifacts,
     engines: [],
   };
-  writeRelease(directory, head, key, { template, releaseUrl: directory });
+  writeRelease(directory, head, key, { template, releaseUrl: release.releaseUrl ?? directory });
 }
 
 /** Builds an agent of this version that trusts releases signed by `key`. */

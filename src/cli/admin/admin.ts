@@ -12,6 +12,7 @@ const token = () => import("./token.ts");
 const node = () => import("./node.ts");
 const name = () => import("./name.ts");
 const path = () => import("./path.ts");
+const relay = () => import("./relay.ts");
 const rule = () => import("./rule.ts");
 const policy = () => import("./policy.ts");
 const ca = () => import("./ca.ts");
@@ -188,6 +189,14 @@ export const adminCommands: CommandTable = {
     { description: "List how nodes reach their peers, as they reported last" },
     async () => (await path()).list,
   ),
+  "admin relay list": lazyCommand(
+    { description: "List the relays, what they forwarded this month, and their limits" },
+    async () => (await relay()).list,
+  ),
+  "admin relay limit": lazyCommand(
+    { description: "Set or remove the monthly limit of a relay" },
+    async () => (await relay()).limit,
+  ),
   "admin rule list": lazyCommand(
     { description: "List the firewall rules; traffic that no rule allows is refused" },
     async () => (await rule()).list,
@@ -304,6 +313,10 @@ export const adminCommands: CommandTable = {
   "admin webhook deliveries": lazyCommand(
     { description: "List the deliveries of a webhook and their results" },
     async () => (await webhook()).deliveries,
+  ),
+  "admin webhook send-again": lazyCommand(
+    { description: "Send a delivery of a webhook once more" },
+    async () => (await webhook()).sendAgain,
   ),
   "admin diff": lazyCommand(
     { description: "Show what a node's next configuration changes" },

@@ -116,6 +116,15 @@ export const Alias = v.looseObject({
   created_at: text,
 });
 
+export const Relay = v.looseObject({
+  node: v.number(),
+  node_name: text,
+  month: text,
+  bytes: v.nullable(v.number()),
+  limit_bytes: v.nullable(v.number()),
+  paused: v.boolean(),
+  reported_at: time,
+});
 export const Path = v.looseObject({
   node: v.number(),
   node_name: text,

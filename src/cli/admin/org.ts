@@ -124,6 +124,12 @@ export const update: Implementation = {
       valueHint: "required|optional",
       description: "Whether members need a second factor to work in the organization",
     },
+    "device-codes": {
+      type: "string",
+      valueHint: "allow|forbid",
+      description:
+        "Whether members may sign the command line in by a code, typed in a browser of another machine",
+    },
     "alive-interval": {
       type: "string",
       valueHint: "S",
@@ -154,9 +160,11 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const names = values.choice("names", ["rules", "all"]);
   const reports = values.choice("path-reports", ["on", "off"]);
   const leavers = values.choice("leaver-nodes", ["keep", "revoke"]);
+  const codes = values.choice("device-codes", ["allow", "forbid"]);
   const factor = values.choice("second-factor", ["required", "optional"]);
   const fields = {
     node_approval: values.choice("approval", ["none", "all", "unapproved"]),
+    device_codes: codes === undefined ? undefined : codes === "allow",
     second_factor_required: factor === undefined ? undefined : factor === "required",
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
     names_to_all: names === undefined ? undefined : names === "all",
@@ -197,6 +205,7 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     revoke_leaver_nodes: `nodes of users who leave are ${org["revoke_leaver_nodes"] === true ? "revoked" : "kept"}`,
     path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
     second_factor_required: `members ${org["second_factor_required"] === true ? "need" : "do not need"} a second factor`,
+    device_codes: `members ${org["device_codes"] === true ? "may" : "may not"} sign the command line in by a code`,
     config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
   };
   return Object.keys(body)

@@ -122,8 +122,9 @@ export const deliveries: Implementation = {
     context.output.list(
       { deliveries: found },
       {
-        columns: ["EVENT", "STATE", "ATTEMPTS", "STATUS", "CREATED", "NEXT ATTEMPT", "MESSAGE"],
+        columns: ["ID", "EVENT", "STATE", "ATTEMPTS", "STATUS", "CREATED", "NEXT ATTEMPT", "MESSAGE"],
         rows: found.map((each) => [
+          each.id,
           each.event_id,
           each.state === "failed"
             ? { text: "failed", mark: "bad" }
@@ -139,5 +140,26 @@ export const deliveries: Implementation = {
         none: "Nothing was delivered in the last 30 days.",
       },
     );
+  },
+};
+
+export const sendAgain: Implementation = {
+  notes: "Its Webhook-Id stays the same, so that a receiver which has it can discard it.",
+  args: {
+    ...orgArg,
+    ...webhookArg,
+    DELIVERY: { type: "positional", description: "The delivery's number, as `deliveries` lists it" },
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin webhook send-again acme 3 41`],
+  async run(context) {
+    const [slug = "", word = "", delivery = ""] = context.words;
+    const sent = await write(context, Delivery, async (api) => {
+      if (!/^\d{1,15}$/.test(delivery))
+        throw new AppError("usage", `"${delivery}" is not a delivery's number.`);
+      const { path } = await pathOf(api, slug, word, `deliveries/${delivery}/send_again/`);
+      return { method: "POST", path, body: {} };
+    });
+    if (sent !== undefined) context.output.result(sent, `Delivery ${sent.id} is sent again\n`);
   },
 };

@@ -2,15 +2,15 @@
 
 import { useMemo, useState } from "preact/hooks";
 import type { Node } from "../../protocol.ts";
-import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
+import { useNodes } from "../node-list.ts";
 import { stateOf } from "../nodes.ts";
-import { useList } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { textColumn } from "../ui/list.ts";
 import { Empty, Failure, Loading, State, valueOf, When } from "../ui/parts.ts";
-import { ordered, Rows, type Column } from "../ui/rows.ts";
+import { ordered } from "../ui/order.ts";
+import { Rows, type Column } from "../ui/rows.ts";
 import { Export, Search, searched } from "../ui/tools.ts";
 
 const columns: readonly Column<Node>[] = [
@@ -31,9 +31,7 @@ const columns: readonly Column<Node>[] = [
 export function Machines() {
   const own = slug.value ?? "";
   const isRevoked = query.value.get("show") === "revoked";
-  const { data: nodes, error } = useList<Node>(
-    org(own, `nodes/?page_size=1000${isRevoked ? "&revoked=true" : ""}`),
-  );
+  const { data: nodes, total, error } = useNodes(isRevoked);
   const [selected, select] = useState<ReadonlySet<number | string>>(new Set());
   const order = query.value.get("order") ?? "name";
   const shown = useMemo(() => {
@@ -58,7 +56,7 @@ export function Machines() {
         <option value="">Members</option>
         <option value="revoked">Revoked</option>
       </select>
-      <span class="quiet" role="status">${shown.length} of ${nodes.length}</span>
+      <span class="quiet" role="status">${shown.length} of ${total}</span>
       <${Export} file=${`${own}-machines.csv`} items=${shown} columns=${columns} />
       ${
         mayAdminister.value

@@ -1,10 +1,9 @@
 // What needs a person now, each with the action.
 
 import type { VNode } from "preact";
-import type { Node } from "../../protocol.ts";
-import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
+import { useNodes } from "../node-list.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 import { useList } from "../resource.ts";
 import { pathOf } from "../router.ts";
@@ -18,7 +17,7 @@ const maxShown = 20;
 
 export function Overview() {
   const own = slug.value ?? "";
-  const { data: nodes, error } = useList<Node>(org(own, "nodes/?page_size=1000"));
+  const { data: nodes, error } = useNodes();
   if (nodes === undefined)
     return html`<h1>Overview</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;

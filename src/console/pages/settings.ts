@@ -15,6 +15,7 @@ type Switches = {
   names_to_all: boolean;
   path_reports: boolean;
   revoke_leaver_nodes: boolean;
+  device_codes: boolean;
 };
 type Organization = Switches & {
   slug: string;
@@ -53,6 +54,11 @@ const switches: Readonly<Record<keyof Switches, readonly [string, string, string
     "--leaver-nodes revoke",
     "--leaver-nodes keep",
   ],
+  device_codes: [
+    "Members may sign the command line in by a code that they type in a browser",
+    "--device-codes allow",
+    "--device-codes forbid",
+  ],
 };
 const keys = [
   "second_factor_required",
@@ -60,6 +66,7 @@ const keys = [
   "names_to_all",
   "path_reports",
   "revoke_leaver_nodes",
+  "device_codes",
 ] as const;
 
 export function Settings() {

@@ -1,6 +1,6 @@
 // Webhooks, and the deliveries of one.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
@@ -125,6 +125,24 @@ const states = {
   failed: ["attention", "failed"],
 } as const;
 
+/** A delivery that ended is sent once more: it was delivered, or given up. */
+function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
+  const { error, isRunning, run } = useAction(async () => {
+    await send("POST", `${path}deliveries/${delivery.id}/send_again/`);
+    await refresh(path);
+  });
+  if (delivery.state === "waiting") return null;
+  return html`<button
+    type="button"
+    class="small"
+    disabled=${isRunning}
+    title=${error?.message}
+    onClick=${run}
+  >
+    ${error === undefined ? "Send again" : "Not sent"}<span class="unseen">: event ${delivery.event_id}</span>
+  </button>`;
+}
+
 const columns: readonly Column<Delivery>[] = [
   {
     key: "at",
@@ -154,9 +172,17 @@ const columns: readonly Column<Delivery>[] = [
   ),
 ];
 
+/** Deliveries are no events of the audit log. */
+const lookEveryMs = 3000;
+
 function One({ id }: { id: string }) {
   const own = slug.value ?? "";
   const path = org(own, `webhooks/${encodeURIComponent(id)}/`);
+  useEffect(() => {
+    const look = () => document.visibilityState === "visible" && void refresh(`${path}deliveries/`);
+    const timer = setInterval(look, lookEveryMs);
+    return () => clearInterval(timer);
+  }, [path]);
   const { data: webhook, error } = useResource<Webhook>(path);
   const [asked, ask] = useState<"edit" | "delete" | undefined>(undefined);
   const close = () => ask(undefined);
@@ -178,7 +204,16 @@ function One({ id }: { id: string }) {
     <${List}
       label="Deliveries"
       path=${`${path}deliveries/`}
-      columns=${columns}
+      columns=${[
+        ...columns,
+        {
+          key: "again",
+          title: "Actions",
+          width: 1,
+          text: () => "",
+          cell: (delivery: Delivery) => html`<${SendAgain} delivery=${delivery} path=${path} />`,
+        },
+      ]}
       keyOf=${(delivery: Delivery) => delivery.id}
       isReversed=${true}
       empty="None yet. The next event makes one."

@@ -5,7 +5,8 @@ import { html } from "../html.ts";
 import { useList } from "../resource.ts";
 import { query, setQuery } from "../router.ts";
 import { Empty, Failure, FromTerminal, Loading } from "./parts.ts";
-import { ordered, Rows, type Column } from "./rows.ts";
+import { ordered } from "./order.ts";
+import { Rows, type Column } from "./rows.ts";
 import { Export, Search, searched } from "./tools.ts";
 
 type ListProps<T> = {
@@ -87,6 +88,6 @@ export function textColumn<T>(
     width,
     text,
     cell: (item) => html`<bdi title=${text(item)}>${text(item)}</bdi>`,
-    compare: (a, b) => text(a).localeCompare(text(b), "en", { numeric: true }),
+    isNatural: true,
   };
 }

@@ -1,7 +1,7 @@
 // A table of any length: only the rows in sight are in the page.
 
 import type { VNode } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../html.ts";
 
 export type Column<T> = {
@@ -10,8 +10,10 @@ export type Column<T> = {
   /** In fractions of the width. */
   width: number;
   cell(item: T): VNode | string;
-  /** Compares two rows; without it, the column cannot order. */
+  /** Compares two rows. */
   compare?(a: T, b: T): number;
+  /** Orders by `text`, numbers by their value: node-2 before node-10. Without it and `compare`, the column cannot order. */
+  isNatural?: true;
   /** For the CSV export. */
   text(item: T): string;
 };
@@ -33,14 +35,23 @@ type RowsProps<T> = {
   select?(keys: ReadonlySet<number | string>): void;
 };
 
+/** The rows that are in the page, so that scrolling makes only those that come into sight. */
+type DrawnRow = { at: number; selected: unknown; view: VNode };
+type Drawn<T> = { items: readonly T[]; columns: readonly Column<T>[]; rows: Map<T, DrawnRow> };
+
 export function Rows<T>(props: RowsProps<T>) {
   const { label, items, columns, keyOf, linkOf, order, setOrder, selected, select } = props;
   const body = useRef<HTMLDivElement>(null);
   const [from, to] = useVisible(body, items.length);
   const lastPicked = useRef<number | undefined>(undefined);
-  const template = {
-    gridTemplateColumns: `${select ? "28px " : ""}${columns.map(({ width }) => `minmax(0,${width}fr)`).join(" ")}`,
-  };
+  const canSelect = select !== undefined;
+  const template = useMemo(
+    () => ({
+      gridTemplateColumns: `${canSelect ? "28px " : ""}${columns.map(({ width }) => `minmax(0,${width}fr)`).join(" ")}`,
+    }),
+    [columns, canSelect],
+  );
+  const drawn = useRef<Drawn<T>>({ items, columns, rows: new Map() });
   const pick = (at: number, isRange: boolean) => {
     const next = new Set(selected);
     const first = isRange && lastPicked.current !== undefined ? Math.min(lastPicked.current, at) : at;
@@ -84,13 +95,26 @@ export function Rows<T>(props: RowsProps<T>) {
       )}
     </div>`;
   };
+  const isCurrent = drawn.current.items === items && drawn.current.columns === columns;
+  const known = isCurrent ? drawn.current.rows : new Map<T, DrawnRow>();
+  const next: Drawn<T> = { items, columns, rows: new Map() };
+  // Preact leaves a row alone that is the same object as before.
+  const inSight = items.slice(from, to).map((item, index) => {
+    const at = from + index;
+    const before = known.get(item);
+    const isSame = before?.at === at && before.selected === selected;
+    const view = isSame ? before.view : row(item, at);
+    next.rows.set(item, { at, selected, view });
+    return view;
+  });
+  drawn.current = next;
   return html`<div role="table" class="rows" aria-label=${label} aria-rowcount=${items.length + 1}>
     <div role="row" class="row head" style=${template}>
       ${select === undefined ? null : html`<div role="columnheader"><span class="unseen">Selected</span></div>`}
       ${columns.map((column) => html`<${Head} key=${column.key} column=${column} order=${order} setOrder=${setOrder} />`)}
     </div>
     <div role="rowgroup" ref=${body} class="body" style=${{ height: `${items.length * rowHeight}px` }}>
-      ${items.slice(from, to).map((item, at) => row(item, from + at))}
+      ${inSight}
     </div>
   </div>`;
 }
@@ -103,11 +127,11 @@ function keyAt<T>(items: readonly T[], at: number, keyOf: (item: T) => number | 
 type HeadProps = { column: Column<never>; order: string; setOrder(order: string): void };
 
 /** The title of a column. A click orders by it, a second one the other way round. */
-function Head({ column: { key, title, compare }, order, setOrder }: HeadProps) {
+function Head({ column: { key, title, compare, isNatural }, order, setOrder }: HeadProps) {
   const isUp = order === key;
   const isDown = order === `-${key}`;
   const direction = isUp ? "ascending" : isDown ? "descending" : "none";
-  if (compare === undefined) return html`<div role="columnheader">${title}</div>`;
+  if (compare === undefined && isNatural !== true) return html`<div role="columnheader">${title}</div>`;
   return html`<div role="columnheader" aria-sort=${direction}>
     <button type="button" class="plain" onClick=${() => setOrder(isUp ? `-${key}` : key)}>
       ${title}<span aria-hidden="true">${isUp ? " ↑" : isDown ? " ↓" : ""}</span>
@@ -134,12 +158,4 @@ function useVisible(body: { readonly current: HTMLDivElement | null }, count: nu
     };
   }, [count]);
   return range;
-}
-
-/** The items in the order that the address names: `name`, or `-name` for the other way round. */
-export function ordered<T>(items: readonly T[], columns: readonly Column<T>[], order: string): readonly T[] {
-  const isDown = order.startsWith("-");
-  const compare = columns.find(({ key }) => key === (isDown ? order.slice(1) : order))?.compare;
-  if (compare === undefined) return items;
-  return items.toSorted(isDown ? (a, b) => compare(b, a) : compare);
 }

@@ -5,6 +5,7 @@ import * as v from "valibot";
 import type { ErrorCode } from "../../errors.ts";
 import type { Health } from "../../node/health/judge.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";
+import type { RelayedAnswer } from "../../path-report.ts";
 import { Slug } from "../../protocol.ts";
 
 /** Longest line without its line break. */
@@ -53,6 +54,8 @@ export type TeamStatus = {
   ephemeral?: true;
   /** Whether traffic passes; unset while no engine runs, before the first look, and where nothing watches it. */
   health?: Health;
+  /** What this relay forwarded for others this month, as the control plane counts it, and its monthly limit. */
+  relayed?: RelayedAnswer;
   /** Why the engine does not run, or what needs attention. */
   message?: string;
 };

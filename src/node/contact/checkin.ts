@@ -3,7 +3,7 @@
 import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
 import type { CheckinAnswer, CheckinRequest, NamesRequest } from "../../protocol.ts";
-import type { PathsReport } from "../../path-report.ts";
+import type { PathsReport, RelayedReport } from "../../path-report.ts";
 import type { Client } from "./client.ts";
 import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
@@ -25,6 +25,7 @@ export type CheckInOptions = {
   names?: NamesRequest | undefined;
   /** For callers that pass the answer to the reporter. */
   paths?: Partial<PathsReport>;
+  relayed?: RelayedReport | undefined;
   leaving?: true;
   /** What sync.json holds, if the caller has read it. */
   state?: SyncState | undefined;
@@ -51,6 +52,7 @@ export function checkIn(
     ...(options.probe === undefined ? {} : { probe: options.probe }),
     ...(options.names === undefined ? {} : { names: options.names }),
     ...(options.paths === undefined ? {} : { paths: options.paths }),
+    ...(options.relayed === undefined ? {} : { relayed: options.relayed }),
     ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);

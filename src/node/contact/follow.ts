@@ -13,6 +13,7 @@ import { haveChanged, unresolvedOf } from "../files/host-names.ts";
 import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
 import { makePace } from "./pace.ts";
 import type { PathReporter } from "./path-report.ts";
+import { endForwarding, relayedIn, relayedReport } from "./relayed.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { makeLocalSync } from "./local-sync.ts";
 import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
@@ -143,9 +144,10 @@ export async function followOnce(
   const ask = (how: CheckInOptions, asked = names.asked()) =>
     edge.withClient((client) => checkIn(organization, client, report, { ...how, state, names: asked }));
   const paths = edge.paths?.report();
+  const relayed = await relayedReport(organization, edge.system);
   let answer: CheckinAnswer;
   try {
-    answer = await ask({ ...waiting, ...(paths === undefined ? {} : { paths }) });
+    answer = await ask({ ...waiting, relayed, ...(paths === undefined ? {} : { paths }) });
   } catch (error) {
     return handleRefusal(error, organization, edge);
   }
@@ -170,6 +172,7 @@ export async function followOnce(
   const isNew =
     answer.config_changed || !isApplied(directory) || (await namesChanged(state, directory, edge));
   const sync = isNew ? await synchronize(organization, edge) : {};
+  if (relayedIn(answer)?.paused === true) await endForwarding(organization, edge.system);
   if (notStarted !== undefined) throw notStarted;
   return {
     result: revoked !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",

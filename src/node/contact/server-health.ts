@@ -21,10 +21,10 @@ import { localApi } from "../engine/local-api.ts";
 import { readValidJson, type Organization } from "../files/organizations.ts";
 import { readLocalChanges } from "../files/local-changes.ts";
 import { applyChanges } from "../health/apply-changes.ts";
-import { Healer } from "../health/healer.ts";
+import { Healer, knownHealing } from "../health/healer.ts";
 import { readHealing, writeHealing } from "../health/saved-healing.ts";
 import { HangWatch, tunnelsOrRestart, type Hanging } from "../health/hang.ts";
-import { OrganizationHealth } from "../health/organization-health.ts";
+import { OrganizationHealth, type HealthDeps } from "../health/organization-health.ts";
 import {
   readSavedHealth,
   restoreProbes,
@@ -34,6 +34,7 @@ import {
 } from "../health/saved-health.ts";
 import type { FollowEdge } from "./follow.ts";
 import { makePathReporter, ReportedPaths, type PathReporter } from "./path-report.ts";
+import { relayedIn } from "./relayed.ts";
 import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "./organization-edge.ts";
 
 const logLines = 500;
@@ -49,8 +50,10 @@ export function makeServerHealth(
 ): OrganizationHealth {
   const { slug, directory, config } = organization;
   const api = localApi(controlSocket(directory), system);
+  const saved = savedHealthDirectory(settings.configRoot, system.platform);
   const health: OrganizationHealth = new OrganizationHealth(organization, {
-    ...(watched === undefined ? {} : { healer: watched.healer }),
+    // Else `status --check` would call running what `status` calls degraded: a tunnel that nothing has healed.
+    ...(watched === undefined ? savedHealing(saved, slug, system) : { healer: watched.healer }),
     system,
     monotonic,
     open: openEchoSocket,
@@ -75,9 +78,14 @@ export function makeServerHealth(
       return (await system.run(["/usr/bin/journalctl", ...lines])).stdout.split("\n");
     },
   });
-  const saved = savedHealthDirectory(settings.configRoot, system.platform);
   restoreProbes(saved, slug, health.prober, { now: system.now, monotonic });
   return health;
+}
+
+/** What the healer of check-auth knows. */
+function savedHealing(saved: string, slug: string, { now }: Pick<System, "now">): Pick<HealthDeps, "known"> {
+  const healing = readHealing(saved, slug, { now, monotonic });
+  return healing === undefined ? {} : { known: knownHealing(healing.state) };
 }
 
 /** Heals from where the last run of check-auth stopped. */
@@ -165,7 +173,7 @@ export async function savingHealth<T>(
   if (config.mode !== "server" || !system.isRoot) return work({});
   const directory = savedHealthDirectory(settings.configRoot, system.platform);
   const former = readSavedHealth(directory, slug, system.now());
-  let lastCheckin = former?.last_checkin_at;
+  let [lastCheckin, relayed] = [former?.last_checkin_at, former?.relayed];
   const healer = isLong
     ? makeServerHealer(organization, directory, { settings, system, log, versionOf, isLong })
     : undefined;
@@ -184,6 +192,7 @@ export async function savingHealth<T>(
       writeSavedHealth(directory, slug, {
         written_at: writtenAt ?? formatTime(system.now()),
         ...(lastCheckin === undefined ? {} : { last_checkin_at: lastCheckin }),
+        ...(relayed === undefined ? {} : { relayed }),
         ...(seen === undefined ? {} : { health: seen }),
       });
       if (health !== undefined) writeProbes(directory, slug, health.prober, { now: system.now, monotonic });
@@ -195,7 +204,8 @@ export async function savingHealth<T>(
   const over = new AbortController();
   const saving = repeat(save, system, over.signal);
   try {
-    const onCheckin: Watch["onCheckin"] = ({ last_checkin_at }) => (lastCheckin = last_checkin_at);
+    const onCheckin: Watch["onCheckin"] = (answer) =>
+      ([lastCheckin, relayed] = [answer.last_checkin_at, relayedIn(answer)]);
     const paths =
       health === undefined ? {} : { paths: reporterOf(health, healer?.healings, directory, slug, system) };
     const run = () => work({ onCheckin, ...paths });

@@ -63,7 +63,7 @@ function disturbedLink(links: readonly LinkState[], path: string): Finding | und
   return found.state === "refused"
     ? warn(
         `systemd-resolved refuses names for ${device}: ${found.reason ?? ""}; they are in ${path} instead`,
-        restart,
+        `networkctl status ${device}: if it names a .network file, set Unmanaged=yes for ${device} in it`,
       )
     : warn(`${device}: ${found.reason ?? ""}`, `resolvectl status ${device}; networkctl status ${device}`);
 }

@@ -25,6 +25,7 @@ import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { finishConfig } from "../files/config-file.ts";
+import { withLock } from "../files/lock.ts";
 import { resolveNames } from "../files/host-names.ts";
 import { maskedNetworks } from "../files/networks.ts";
 import { writeAllowedRoutes } from "../files/permissions.ts";
@@ -215,6 +216,28 @@ export function removeTemporarySiblings(root: string, slug: string): void {
       throw fromSystemError(`remove ${left}`, error);
     }
   }
+}
+
+/** The directory of a registration that was interrupted, or not approved yet; undefined without one. */
+export function findUnfinished(root: string, slug: string): string | undefined {
+  const pending = temporarySibling(root, slug, "pending");
+  return existsSync(pending) ? pending : undefined;
+}
+
+/** Deletes its keys. Throws busy while another process continues it. */
+export async function removeUnfinished(
+  pending: string,
+  command: string,
+  system: Pick<System, "sleep">,
+): Promise<void> {
+  await withLock(pending, command, system, async () => {
+    try {
+      removeTree(pending);
+      syncDirectory(dirname(pending));
+    } catch (error) {
+      throw fromSystemError(`remove ${pending}`, error);
+    }
+  });
 }
 
 /** The commit point: the directory gets its final name. One that --force replaces is exchanged with it. */

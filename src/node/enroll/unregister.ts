@@ -8,6 +8,7 @@ import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
 import { planRemoved } from "../../plan-file.ts";
 import { rename } from "../../platform/file-system.ts";
+import { removeRelayCounter } from "../../platform/relay-counter.ts";
 import { paths } from "../../protocol.ts";
 import { checkIn } from "../contact/checkin.ts";
 import { accountOf, clientOf, connectOrganization, type ConnectionEdge } from "../contact/connection.ts";
@@ -102,6 +103,7 @@ export async function removeLocally(
     } catch (error) {
       throw fromSystemError(`remove ${directory}`, error);
     }
+    await removeRelayCounter(slug, system);
     const seen = healthFiles(remains, system).flatMap(removeAllPossible);
     return [...keyring, ...kept, ...seen, ...removeAllPossible(gone)];
   });

@@ -169,6 +169,15 @@ export function listenPort(directory: string): number {
   }
 }
 
+/** Whether the engine takes connections of others to forward. True for a damaged file: other code reports it. */
+export function isForwarding(configYml: string): boolean {
+  try {
+    return at(readOwnYaml(configYml, "config.yml"), "relay.am_relay") === true;
+  } catch {
+    return true;
+  }
+}
+
 /** The overlay addresses of the lighthouses in a configuration. */
 export function lighthouseHosts(configYml: string): string[] {
   const hosts = listOf(at(readYaml(configYml, "config.yml"), "lighthouse.hosts"));

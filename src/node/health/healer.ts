@@ -89,8 +89,7 @@ export class Healer {
 
   /** What `agent peers` says beside the path of a peer. */
   noteOf(address: string): string | undefined {
-    if (this.#state.denials.some(({ peer }) => peer === address)) return "direct path loses packets";
-    return givenUp(this.#state).includes(address) ? "several attempts to heal it had no effect" : undefined;
+    return noteOn(this.#state, address);
   }
 
   /** Resolves with the addresses that the next look concerns, within a second. Does not reject. */
@@ -170,6 +169,16 @@ export class Healer {
       });
     }
   }
+}
+
+function noteOn(state: HealingState, address: string): string | undefined {
+  if (state.denials.some(({ peer }) => peer === address)) return "direct path loses packets";
+  return givenUp(state).includes(address) ? "several attempts to heal it had no effect" : undefined;
+}
+
+/** What another process's healer knows, for a look that heals nothing. */
+export function knownHealing(state: HealingState): Pick<Healer, "noteOf" | "givenUp"> {
+  return { noteOf: (address) => noteOn(state, address), givenUp: givenUp(state) };
 }
 
 function changesOf({ denials, tryPromote, relays }: HealingState): LocalChanges {

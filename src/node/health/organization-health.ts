@@ -46,6 +46,8 @@ export type HealthDeps = {
   recentLog(): Promise<readonly string[]>;
   /** Repairs dead tunnels (healer.ts). */
   healer?: Pick<Healer, "step" | "noteOf" | "givenUp" | "healings">;
+  /** Without a healer: what that of another process knows. */
+  known?: Pick<Healer, "noteOf" | "givenUp">;
   /** The verdict changed, or what `status` says of lighthouses and broken peers. */
   onChange?(): void;
 };
@@ -81,6 +83,10 @@ export class OrganizationHealth {
     this.#deps = deps;
     const { monotonic, open, system } = deps;
     this.prober = new Prober({ open, monotonic, random: system.random });
+  }
+
+  get #healing(): Pick<Healer, "noteOf" | "givenUp"> | undefined {
+    return this.#deps.healer ?? this.#deps.known;
   }
 
   get healings(): Healing[] {
@@ -172,7 +178,7 @@ export class OrganizationHealth {
         reportsTunnels: this.#reportsTunnels,
         record: this.prober.record(address),
         nameOf: (each) => this.#names.of(each),
-        note: this.#deps.healer?.noteOf(address),
+        note: this.#healing?.noteOf(address),
         now,
       }),
     );
@@ -249,7 +255,7 @@ export class OrganizationHealth {
 
   /** A peer that is off has no tunnel: only one that is there and does not answer counts. */
   #stuck(now: number): string[] {
-    return (this.#deps.healer?.givenUp ?? []).filter((address) => {
+    return (this.#healing?.givenUp ?? []).filter((address) => {
       const record = this.prober.record(address);
       return record !== undefined && isBroken(record, now) && this.#tunnels.get(address) !== undefined;
     });

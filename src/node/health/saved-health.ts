@@ -6,6 +6,7 @@ import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
+import { RelayedAnswer } from "../../path-report.ts";
 import type { System } from "../../system.ts";
 import type { Prober, ProbeRecord } from "./prober.ts";
 
@@ -16,6 +17,8 @@ const SavedHealth = v.object({
   written_at: text(64),
   /** Of the last check-in that was answered. */
   last_checkin_at: v.optional(text(64)),
+  /** Of that check-in, by a relay. */
+  relayed: v.optional(RelayedAnswer),
   health: v.optional(
     v.object({
       verdict: v.picklist(["running", "degraded", "not_probed"]),

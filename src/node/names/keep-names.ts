@@ -3,6 +3,7 @@
 
 import { closeSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { brand } from "../../brand.ts";
 import { messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
@@ -13,12 +14,12 @@ import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts"
 import { clearLinks, makeLinks } from "./links.ts";
 import { hostsLines, readMachineNames, type MachineNames } from "./machine-names.ts";
 import { resolverAddress, startResolver, type Resolver } from "./resolver.ts";
-import { isInHostsFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
+import { isInHostsFile, stateFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
 import { indexNames } from "./zones.ts";
 
 export const hostsFile = "/etc/hosts";
 /** An engine that starts again has a new interface, without settings. */
-const everyMs = 500;
+const everyMs = 250;
 const manyNames = 5000;
 /** After a failure, such as a full disk. */
 const pauseMs = 10_000;
@@ -26,7 +27,7 @@ const pauseMs = 10_000;
 const maxWritesInRow = 5;
 
 type Places = { configRoot: string; path: string; owner?: number };
-type Needs = { system: Pick<System, "now" | "sleep" | "executable">; log: Log };
+type Needs = { system: Pick<System, "now" | "sleep" | "executable" | "env">; log: Log };
 
 /**
  * Returns when the executable has been replaced, so that the new version takes over. Rejects when aborted. A failure of
@@ -36,14 +37,18 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   const isReplaced = watchFile(system.executable);
   const reader = makeNamesReader(places.configRoot);
   const block = makeNamesStep(places, system);
-  const service = makeService(system, log);
+  const runtime = system.env["RUNTIME_DIRECTORY"];
+  // The unit of an earlier release has no network and no such directory. It keeps what it has: names in the hosts file.
+  const service = runtime === undefined ? undefined : makeService(join(runtime, stateFile), system, log);
+  if (service === undefined)
+    log.warn(`The service of names is of an earlier release. Renew it: ${brand.executable} names --on`);
   const warn = onceEach(log);
   try {
     while (!isReplaced()) {
       let waitMs = everyMs;
       try {
         const known = reader.look();
-        const inBlock = await service.serve(known);
+        const inBlock = await service?.serve(known);
         if (block.run(known, inBlock) === "fought") {
           warn(`Another program removes the names from ${places.path} each time; trying again in 10 seconds`);
           waitMs = pauseMs;
@@ -57,14 +62,14 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
     }
   } finally {
     block.close();
-    service.close();
+    service?.close();
   }
 }
 
 const indexOf = (known: Known) => indexNames({ zones: known.zones, names: known.names() });
 
 /** Resolver and interfaces. `serve` says of which organizations the names belong into the hosts file. */
-function makeService({ now }: Pick<System, "now">, log: Log) {
+function makeService(statePath: string, { now }: Pick<System, "now">, log: Log) {
   const links = makeLinks(resolverAddress, { now });
   const warn = onceEach(log);
   let resolver: Resolver | undefined;
@@ -88,7 +93,7 @@ function makeService({ now }: Pick<System, "now">, log: Log) {
   };
   const show = (state: ServiceState) => {
     try {
-      writeServiceState(state);
+      writeServiceState(state, statePath);
     } catch (error) {
       // Only `agent names` and the doctor read it: names must not depend on it.
       log.debug(messageOf(error));

@@ -43,7 +43,9 @@ export function isInHostsFile(slug: string, serving: Way | undefined): boolean {
   return serving?.way !== "resolved" || linkOf(slug, serving)?.state === "refused";
 }
 
-export const serviceStatePath = `/run/${brand.id}-names/state.json`;
+/** In the unit's RuntimeDirectory. */
+export const stateFile = "state.json";
+const serviceStatePath = `/run/${brand.id}-names/${stateFile}`;
 
 /** Undefined while the service does not run. */
 export function readServiceState(path = serviceStatePath): ServiceState | undefined {
@@ -55,6 +57,6 @@ export function readServiceState(path = serviceStatePath): ServiceState | undefi
   }
 }
 
-export function writeServiceState(state: ServiceState, path = serviceStatePath): void {
+export function writeServiceState(state: ServiceState, path: string): void {
   writeFileAtomic(path, `${JSON.stringify(state)}\n`, 0o644);
 }

@@ -55,6 +55,8 @@ export type ConfigSource = {
   /** Names of the nodes in rules, as in their certificates. */
   nodeNames: ReadonlyMap<number, string>;
   hubs: readonly Hub[];
+  /** Ids of relays whose monthly limit is reached. They keep their ports and addresses. */
+  pausedRelays: readonly number[];
   /** Fingerprints, lower-case hex. */
   blocklist: readonly string[];
   /** How often engines had to check open flows again. */
@@ -181,6 +183,7 @@ function pki(view: ConfigView, engine: EngineVersion): YamlMap {
 function settings(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
   const others = view.hubs.filter((hub) => hub.id !== node.id);
   const findable = others.filter((hub) => (hub.isLighthouse || hub.isRelay) && hub.publicIp !== null);
+  const relays = others.filter((hub) => hub.isRelay && !view.pausedRelays.includes(hub.id));
   const wide = [node, ...findable].some((hub) => hub.publicIp?.includes(":") === true);
   return {
     static_host_map: Object.fromEntries(findable.map((hub) => [hub.ip, [underlay(hub)]])),
@@ -194,8 +197,8 @@ function settings(view: ConfigView, node: NodeKind, engine: EngineVersion): Yaml
     listen: { host: wide ? "::" : "0.0.0.0", port: listenPortOf(node) },
     punchy: { punch: true, respond: true },
     relay: {
-      relays: node.isRelay ? [] : others.filter((hub) => hub.isRelay).map((hub) => hub.ip),
-      am_relay: node.isRelay,
+      relays: node.isRelay ? [] : relays.map((hub) => hub.ip),
+      am_relay: node.isRelay && !view.pausedRelays.includes(node.id),
       use_relays: true,
     },
     cipher: "aes",

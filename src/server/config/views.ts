@@ -21,6 +21,7 @@ import { authorities, type AuthorityRow } from "../store/tables/authorities.ts";
 import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
+import { relayTraffic } from "../store/tables/relay-traffic.ts";
 import { readConfigVersion } from "../store/versions.ts";
 
 export type OrgView = {
@@ -109,6 +110,7 @@ async function loadView(reader: Reader, orgId: number, now: number): Promise<Org
     rules,
     nodeNames: await namesIn(reader, orgId, rules),
     hubs,
+    pausedRelays: (await relayTraffic.all(reader, { orgId, isPaused: true })).map(({ nodeId }) => nodeId),
     blocklist: await readBlocklist(reader, orgId, now),
     flowRechecks: org.flowRechecks,
   });

@@ -3,7 +3,7 @@
 import type { AuthorizationServer } from "oauth4webapi";
 import { AppError, messageOf } from "../../errors.ts";
 import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
-import { fetchFrom, type Outgoing } from "./outgoing.ts";
+import { makeFetches, type FetchFrom, type Outgoing } from "./outgoing.ts";
 
 export type Endpoint = Pick<IdentityProviderRow, "issuer" | "trust">;
 
@@ -27,11 +27,12 @@ type Known = { found: Promise<{ server: AuthorizationServer }>; at: number; hasF
 
 export function makeConfigurations(deps: Outgoing): Configurations {
   const { now } = deps.system;
+  const fetchFrom = makeFetches(deps);
   const known = new Map<string, Known>();
   const read = async (provider: Endpoint) => {
     const { discoveryRequest, processDiscoveryResponse } = await loadOauth();
     const issuer = new URL(provider.issuer);
-    const response = await discoveryRequest(issuer, await requestOptions(deps, provider));
+    const response = await discoveryRequest(issuer, await requestOptions(fetchFrom, provider));
     return { server: await processDiscoveryResponse(issuer, response) };
   };
   /** Read once for all who ask at the same time. A failure is kept for a moment: a flood must not reach the provider. */
@@ -50,16 +51,16 @@ export function makeConfigurations(deps: Outgoing): Configurations {
     }
   };
   return {
-    options: (provider) => requestOptions(deps, provider),
+    options: (provider) => requestOptions(fetchFrom, provider),
     find: (provider) => within(provider, keptMs).catch(untrusted),
     findAgain: (provider) => within(provider, againMs).catch(untrusted),
   };
 }
 
-async function requestOptions(deps: Outgoing, { trust }: Pick<Endpoint, "trust">) {
+async function requestOptions(fetchFrom: FetchFrom, { trust }: Pick<Endpoint, "trust">) {
   const { customFetch, allowInsecureRequests } = await loadOauth();
   // The guard of `fetchFrom` decides where http: is allowed.
-  return { [customFetch]: fetchFrom(deps, trust), [allowInsecureRequests]: true };
+  return { [customFetch]: fetchFrom(trust), [allowInsecureRequests]: true };
 }
 
 /** The reasons of the library hold no token; its causes may, and are not shown. */

@@ -15,38 +15,65 @@ const requestMs = 10_000;
 const maxBytes = 1024 * 1024;
 const noBody: readonly number[] = [204, 205, 304];
 
+type Received = { status: number; headers: Headers; content: Uint8Array<ArrayBuffer> };
 /** A `fetch` for one provider. `trust`: PEM of CAs in place of those of the system. Throws provider_unavailable. */
-export function fetchFrom({ system, webhookNetworks }: Outgoing, trust: string | null) {
-  return async (text: string, { method, headers, body }: Init): Promise<Response> => {
-    const url = new URL(text);
-    try {
-      const { href, serverName } = await resolvedTo(url, {
-        system,
-        ...(webhookNetworks === undefined ? {} : { webhookNetworks }),
-      });
-      const response = await system.fetch(href, {
-        method,
-        headers: { ...headers, Host: url.host },
-        redirect: "manual",
-        keepalive: false,
-        signal: AbortSignal.timeout(requestMs),
-        ...(body instanceof URLSearchParams || typeof body === "string" ? { body: body.toString() } : {}),
-        tls: {
-          ...(serverName === undefined ? {} : { serverName }),
-          ...(trust === null ? {} : { ca: trust }),
-        },
-      });
-      const { status } = response;
-      if (status >= 500) throw new Error(`it answered ${status}`);
-      const content = await readLimited(response);
-      return new Response(noBody.includes(status) ? null : content, { status, headers: response.headers });
-    } catch (error) {
-      throw new AppError("provider_unavailable", `Cannot reach ${url.host}, the provider of identities.`, {
-        cause: error,
-        hint: "Try again later, or sign in another way.",
-      });
-    }
+export type FetchFrom = (trust: string | null) => (url: string, init: Init) => Promise<Response>;
+
+/**
+ * Readings without credentials that are asked for at the same time are one request: with the first sign-ins of many users, the
+ * provider's keys are read once.
+ */
+export function makeFetches(deps: Outgoing): FetchFrom {
+  const underWay = new Map<string, Promise<Received>>();
+  const once = (url: string, init: Init, trust: string | null) => {
+    if (
+      init.method !== "GET" ||
+      Object.keys(init.headers).some((name) => name.toLowerCase() === "authorization")
+    )
+      return receive(deps, url, init, trust);
+    const key = `${url} ${trust ?? ""}`;
+    const present = underWay.get(key);
+    if (present !== undefined) return present;
+    const started = receive(deps, url, init, trust).finally(() => underWay.delete(key));
+    underWay.set(key, started);
+    return started;
   };
+  return (trust) => async (url, init) => {
+    const { status, headers, content } = await once(url, init, trust);
+    return new Response(noBody.includes(status) ? null : content, { status, headers });
+  };
+}
+
+async function receive(
+  { system, webhookNetworks }: Outgoing,
+  text: string,
+  { method, headers, body }: Init,
+  trust: string | null,
+): Promise<Received> {
+  const url = new URL(text);
+  try {
+    const { href, serverName } = await resolvedTo(url, {
+      system,
+      ...(webhookNetworks === undefined ? {} : { webhookNetworks }),
+    });
+    const response = await system.fetch(href, {
+      method,
+      headers: { ...headers, Host: url.host },
+      redirect: "manual",
+      keepalive: false,
+      signal: AbortSignal.timeout(requestMs),
+      ...(body instanceof URLSearchParams || typeof body === "string" ? { body: body.toString() } : {}),
+      tls: { ...(serverName === undefined ? {} : { serverName }), ...(trust === null ? {} : { ca: trust }) },
+    });
+    const { status } = response;
+    if (status >= 500) throw new Error(`it answered ${status}`);
+    return { status, headers: response.headers, content: await readLimited(response) };
+  } catch (error) {
+    throw new AppError("provider_unavailable", `Cannot reach ${url.host}, the provider of identities.`, {
+      cause: error,
+      hint: "Try again later, or sign in another way.",
+    });
+  }
 }
 
 async function readLimited(response: Response): Promise<Uint8Array<ArrayBuffer>> {

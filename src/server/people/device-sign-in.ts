@@ -11,7 +11,8 @@ import { record, type Actor } from "../audit/record.ts";
 import { networkOf } from "../http/edge.ts";
 import type { Throttle } from "../http/throttle.ts";
 import type { ServerOptions } from "../options.ts";
-import { queryNumber } from "../store/table.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, queryNumber, queryOne, text } from "../store/table.ts";
 import { deviceRequests, type DeviceRequestRow } from "../store/tables/device-requests.ts";
 import { isKnownNetwork } from "../store/tables/known-networks.ts";
 import { users } from "../store/tables/users.ts";
@@ -138,6 +139,7 @@ export async function decideDeviceRequest(
   const { id, machine, address } = await waiting(services, userId, code);
   await db.write(async (tx) => {
     const now = system.now();
+    if (isApproved) await requirePermitted(tx, userId);
     // The user may have been disabled since the request was admitted.
     if ((await users.find(tx, { id: userId, isActive: true })) === undefined) throw noSuchCode();
     const decision = { userId, decidedAt: now, isApproved: isApproved ? 1 : 0 };
@@ -176,6 +178,19 @@ export async function pollDeviceSignIn(
   // Sessions that ended since the approval end this one, too: a new password, or a disabled user.
   if (user === undefined || user.sessionsFrom >= (decidedAt ?? 0)) throw expired();
   return sessions.start(userId, user.passwordHash, networkOf(address));
+}
+
+const forbidding = computed({ slug: text() });
+
+/** Throws permission_denied if an organization of the user forbids it: the session would work in all of them. */
+async function requirePermitted(reader: Pick<Reader, "get">, userId: number): Promise<void> {
+  const sql = `SELECT o.slug FROM memberships m JOIN organizations o ON o.id = m.org_id
+    WHERE m.user_id = $1 AND o.device_codes = 0 AND o.deleted_at IS NULL ORDER BY o.slug`;
+  const found = await queryOne(reader, forbidding, sql, [userId]);
+  if (found === undefined) return;
+  throw new AppError("permission_denied", `The organization ${found.slug} forbids sign-in by a code.`, {
+    hint: "Sign in with a browser on the machine itself, or give it a service token.",
+  });
 }
 
 function noSuchCode(): AppError {

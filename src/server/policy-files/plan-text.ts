@@ -11,7 +11,7 @@ export function planText(plan: Plan): string {
   if (plan.is_empty) lines.unshift("Nothing changes.");
   lines.push(
     ...tests,
-    `Version ${plan.version}; ${plan.tests.after - tests.length} of ${plan.tests.after} tests pass`,
+    `Policy version ${plan.version}; ${plan.tests.after - tests.length} of ${plan.tests.after} tests pass`,
   );
   return `${lines.join("\n")}\n`;
 }
@@ -48,7 +48,7 @@ function nodeLines({ nodes }: Plan): string[] {
 }
 
 function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
-  if (access.pairs_changed === 0) return isEmpty ? [] : ["No node gains or loses access."];
+  if (access.pairs_changed === 0) return isEmpty ? [] : ["No registered node gains or loses access."];
   type Class = Plan["access"]["classes"][number];
   const side = ({ groups, nodes, count }: Class["from"]) => {
     const what = groups.length === 0 ? "" : ` in ${groups.join("+")}`;

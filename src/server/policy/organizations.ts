@@ -56,6 +56,8 @@ export const OrganizationPatch = v.strictObject({
   second_factor_required: v.optional(v.boolean()),
   /** Whether the nodes of a user are revoked when the user is removed or disabled. */
   revoke_leaver_nodes: v.optional(v.boolean()),
+  /** Whether members may sign the command line in by a code that they type in a browser. */
+  device_codes: v.optional(v.boolean()),
   /** Which new nodes an administrator has to approve; `unapproved`: all but those of tokens that are marked as approved. */
   node_approval: v.optional(NodeApproval),
 });
@@ -80,6 +82,7 @@ export const Organization = v.object({
   second_factor_required: v.boolean(),
   revoke_leaver_nodes: v.boolean(),
   node_approval: NodeApproval,
+  device_codes: v.boolean(),
   created_at: v.string(),
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -119,6 +122,7 @@ const shown = organizations.pick(
   "secondFactor",
   "revokeLeaverNodes",
   "nodeApproval",
+  "deviceCodes",
   "createdAt",
 );
 const counted = computed({ nodeCount: integer() });
@@ -145,6 +149,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     second_factor_required: org.secondFactor,
     revoke_leaver_nodes: org.revokeLeaverNodes,
     node_approval: org.nodeApproval,
+    device_codes: org.deviceCodes,
     created_at: formatTime(org.createdAt),
   };
 }
@@ -257,6 +262,7 @@ export async function patchOrganization(
         secondFactor: after.second_factor_required,
         revokeLeaverNodes: after.revoke_leaver_nodes,
         nodeApproval: after.node_approval,
+        deviceCodes: after.device_codes,
         ...versionsOf(after),
       },
     );
@@ -278,7 +284,7 @@ export async function patchOrganization(
 function changeable(org: Organization) {
   const { name, certificate_version, network6, alive_interval, config_overrides } = org;
   const { ca_rotation_auto, names_to_all, path_reports, second_factor_required } = org;
-  const { revoke_leaver_nodes, node_approval } = org;
+  const { revoke_leaver_nodes, node_approval, device_codes } = org;
   return {
     name,
     certificate_version,
@@ -291,6 +297,7 @@ function changeable(org: Organization) {
     second_factor_required,
     revoke_leaver_nodes,
     node_approval,
+    device_codes,
   };
 }
 
@@ -307,6 +314,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     second_factor_required: patch.second_factor_required ?? before.second_factor_required,
     revoke_leaver_nodes: patch.revoke_leaver_nodes ?? before.revoke_leaver_nodes,
     node_approval: patch.node_approval ?? before.node_approval,
+    device_codes: patch.device_codes ?? before.device_codes,
   };
 }
 

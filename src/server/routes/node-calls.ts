@@ -82,8 +82,9 @@ export function nodeCallRoutes(services: Services): Route[] {
       handle(call, input) {
         if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input);
         if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
-        const isPlain = input.probe === undefined && input.paths === undefined && call.waitS === 0;
-        const known = isPlain ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
+        const isPlain = [input.probe, input.paths, input.relayed].every((each) => each === undefined);
+        const known =
+          isPlain && call.waitS === 0 ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
         return known === undefined ? checkIn(services, call, input) : { body: known };
       },
     }),
@@ -112,7 +113,7 @@ async function leave(services: Services, call: OrganizationCall, input: CheckinR
 }
 
 async function checkIn(
-  { checkins, probes, pathReports }: Services,
+  { checkins, probes, pathReports, relayed }: Services,
   call: OrganizationCall,
   input: CheckinRequest,
 ): Promise<Reply> {
@@ -123,9 +124,13 @@ async function checkIn(
     input.paths === undefined || caller.kind !== "node"
       ? {}
       : { paths: await pathReports.take(org.id, caller.nodeId, input.paths) };
+  const counted =
+    input.relayed === undefined || caller.kind !== "node"
+      ? undefined
+      : await relayed.take(org.id, caller.nodeId, input.relayed);
   const answer =
     waitS === 0
       ? await checkins.checkin(org, call.id(), input)
       : await checkins.held(org, call.id(), input, { waitS, aborted: request.signal });
-  return { body: { ...answer, ...taken } };
+  return { body: { ...answer, ...taken, ...(counted === undefined ? {} : { relayed: counted }) } };
 }

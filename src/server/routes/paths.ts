@@ -2,13 +2,23 @@
 // these are for administrators alone.
 
 import * as v from "valibot";
+import { actorOf } from "../audit/record.ts";
 import { listReply } from "../http/lists.ts";
-import { id, organizationRoute, query, type OrganizationCall, type Route } from "../http/route.ts";
+import {
+  body,
+  id,
+  nothing,
+  organizationRoute,
+  query,
+  type OrganizationCall,
+  type Route,
+} from "../http/route.ts";
 import { listPaths, Path, PathQuery } from "../paths/list.ts";
+import { limitRelay, listRelays, Relay, RelayPatch } from "../paths/relayed.ts";
 import type { Services } from "../services.ts";
 import { findNode } from "../store/nodes.ts";
 
-export function pathRoutes({ db, publicUrl }: Services): Route[] {
+export function pathRoutes({ db, system, publicUrl }: Services): Route[] {
   const answers = { 200: { description: "Paths", schema: v.array(Path) } };
   return [
     organizationRoute({
@@ -45,6 +55,35 @@ export function pathRoutes({ db, publicUrl }: Services): Route[] {
           publicUrl,
           await listPaths(db, call.org.id, input, { nodeId: node.id, ownerId }),
         );
+      },
+    }),
+    organizationRoute({
+      method: "GET",
+      path: "relays/",
+      access: "member",
+      scope: "nodes",
+      name: "relays_list",
+      summary: "The relays, what they forwarded for other nodes this month (UTC), and their monthly limits",
+      takes: nothing,
+      answers: { 200: { description: "Relays", schema: v.array(Relay) } },
+      async handle({ org }) {
+        return { body: await listRelays(db, org.id, system.now()) };
+      },
+    }),
+    organizationRoute({
+      method: "PATCH",
+      path: `relays/${id}/`,
+      access: "admin",
+      scope: "nodes",
+      name: "relays_update",
+      summary:
+        "Set or remove the monthly limit of a relay, by the id of its node. A relay that reaches it is not used until the next month",
+      takes: body(RelayPatch),
+      answers: { 200: { description: "The relay", schema: Relay } },
+      errors: ["not_found", "conflict"],
+      async handle(call, { limit_bytes: limit }) {
+        const relay = await limitRelay({ db, system }, call.org.id, call.id(), limit, actorOf(call));
+        return { body: relay };
       },
     }),
   ];

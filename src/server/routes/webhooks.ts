@@ -25,6 +25,7 @@ import {
   deliveryOf,
   findWebhook,
   NewWebhook,
+  sendAgain,
   Webhook,
   webhookColumns,
   webhookOf,
@@ -130,6 +131,21 @@ function itemRoutes(services: Services): Route[] {
       takes: query(ListQuery),
       answers: { 200: { description: "Deliveries", schema: v.array(Delivery) } },
       handle: (call, input) => listDeliveries(services, call, input),
+    }),
+    organizationRoute({
+      method: "POST",
+      path: `${one}deliveries/:delivery{[0-9]{1,15}}/send_again/`,
+      access: "admin",
+      scope: "webhooks",
+      name: "webhooks_deliveries_send_again",
+      summary: "Send a delivery once more that was delivered or given up, with the same Webhook-Id",
+      takes: body(v.strictObject({})),
+      answers: { 202: { description: "The delivery, waiting", schema: Delivery } },
+      errors: ["not_found", "conflict"],
+      async handle(call) {
+        const given = { webhookId: call.id(), id: Number(call.param("delivery")), actor: actorOf(call) };
+        return { status: 202, body: await sendAgain(services, call.org, given) };
+      },
     }),
   ];
 }

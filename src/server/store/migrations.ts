@@ -34,6 +34,7 @@ import { nameAliases } from "./tables/name-aliases.ts";
 import { notices } from "./tables/notices.ts";
 import { refreshTokens } from "./tables/refresh-tokens.ts";
 import { registrationRequests } from "./tables/registration-requests.ts";
+import { relayTraffic } from "./tables/relay-traffic.ts";
 import { registrationTokens } from "./tables/registration-tokens.ts";
 import { liveReplicas, replicas } from "./tables/replicas.ts";
 import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
@@ -164,6 +165,8 @@ const steps: readonly (readonly string[])[] = [
   ],
   [...sentConfigs.create, ...sentFiles.create],
   [...deviceRequests.create],
+  [...relayTraffic.create],
+  [organizations.add("deviceCodes")],
 ];
 
 /**

@@ -166,6 +166,32 @@ export async function changeWebhook(
   });
 }
 
+/**
+ * Sends a delivery that ended once more, under the same Webhook-Id: a receiver that has it can discard it. Throws not_found,
+ * or conflict if it is still tried by itself: its outcome may be under way.
+ */
+export async function sendAgain(
+  { db, system }: Pick<Store, "db" | "system">,
+  org: Org,
+  { webhookId, id, actor }: { webhookId: number; id: number; actor: Actor },
+): Promise<v.InferOutput<typeof Delivery>> {
+  return db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
+    await findWebhook(tx, org, webhookId);
+    const row = await tx.get(
+      `UPDATE deliveries SET next_at = $3, delivered_at = NULL WHERE id = $1 AND webhook_id = $2 AND next_at IS NULL
+       RETURNING ${deliveryColumns}`,
+      [id, webhookId, system.now()],
+    );
+    if (row !== undefined) return deliveryOf(row);
+    if ((await deliveries.find(tx, { id, webhookId })) === undefined)
+      throw new AppError("not_found", "There is no such delivery. They are kept for 30 days.");
+    throw new AppError("conflict", "This delivery is still tried by itself.", {
+      hint: "It can be sent again once it is delivered or given up.",
+    });
+  });
+}
+
 /** Deliveries that wait are not sent any more. */
 export async function deleteWebhook(
   { db, system }: Pick<Store, "db" | "system">,

@@ -4,11 +4,13 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { cpSync, linkSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { examineNames } from "../../../src/node/doctor/names.ts";
+import { messageOf } from "../../../src/errors.ts";
 import { writeHosts } from "../../../src/node/files/hosts.ts";
 import type { Organization } from "../../../src/node/files/organizations.ts";
-import { clearBlock, makeNamesReader, makeNamesStep } from "../../../src/node/names/keep-names.ts";
+import { clearBlock, keepNames, makeNamesReader, makeNamesStep } from "../../../src/node/names/keep-names.ts";
 import { agrees, askSystem, findNames, readNamesState } from "../../../src/node/names/look.ts";
 import { readMachineNames } from "../../../src/node/names/machine-names.ts";
+import type { LinkState, ServiceState } from "../../../src/node/names/service-state.ts";
 import { realSystem } from "../../../src/system.ts";
 import { makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -110,6 +112,20 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     service.close();
   });
 
+  test("stay in the hosts file under the unit of an earlier release, which has no network", async () => {
+    const warned: string[] = [];
+    const write = () => undefined;
+    const log = { debug: write, info: write, error: write, warn: (text: string) => void warned.push(text) };
+    const over = async () => {
+      throw new Error("over");
+    };
+    const system = { ...realSystem(), env: {}, sleep: over };
+    const ended = await keepNames({ configRoot, path, owner }, { system, log }).catch(messageOf);
+    expect(ended).toBe("over");
+    expect(read()).toContain(`beta.${organization.slug}.internal`);
+    expect(warned[0]).toContain("agent names --on");
+  });
+
   test("are not fought over without end with a program that removes them", () => {
     const service = step();
     const done = Array.from({ length: 6 }, () => {
@@ -186,5 +202,51 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     expect(await doctor(false)).toContain("the service is not installed");
     foreign("# BEGIN overlay-agent names: written by `agent names`, changes in this block are lost\n");
     expect(await doctor(true)).toContain("marks");
+  });
+
+  test("are examined by the doctor where systemd-resolved is asked", async () => {
+    const full = `beta.${organization.slug}.internal`;
+    const link = (state: LinkState["state"], reason?: string): ServiceState => ({
+      schema: 1,
+      serving: {
+        way: "resolved",
+        links: [
+          { slug: organization.slug, device: "ov-acme", state, ...(reason === undefined ? {} : { reason }) },
+        ],
+      },
+    });
+    const doctor = async (
+      service: ServiceState,
+      { answers = [ip], isSilent = false }: { answers?: string[]; isSilent?: boolean } = {},
+    ) => {
+      const system = { ...realSystem(), lookup: async () => answers };
+      const places = { configRoot, path, isOn: true, owner, service };
+      const { verdict, evidence, remedy } = await examineNames(places, system, async () =>
+        isSilent ? undefined : [ip],
+      );
+      return `${verdict}: ${evidence} ${remedy ?? ""}`;
+    };
+    expect(await doctor(link("served"))).toStartWith(`ok: ${full} is found through systemd-resolved`);
+    expect(await doctor(link("waiting"), { answers: [] })).toStartWith("ok: on; names come when");
+    expect(await doctor(link("disputed", "another program"))).toContain("resolvectl status ov-acme");
+    expect(await doctor(link("served"), { answers: [] })).toStartWith("fail: the resolver finds");
+    expect(await doctor(link("served"), { answers: ["192.0.2.1"] })).toContain(
+      "Another program answers first",
+    );
+    expect(await doctor(link("served"), { answers: [], isSilent: true })).toContain("does not answer");
+    // Refused: the names belong into the hosts file.
+    expect(await doctor(link("refused", "Link is managed"))).toContain("are not current");
+    const service = step();
+    service.run();
+    service.close();
+    expect(await doctor(link("refused", "Link is managed"))).toContain("networkctl status ov-acme");
+    const taken = {
+      ...link("served"),
+      serving: { way: "hosts" as const, reason: "taken" },
+      fault: "port taken",
+    };
+    expect(await doctor(taken)).toContain("ss -lnup");
+    // With the resolver, a block that is left is not current.
+    expect(await doctor(link("served"))).toContain("are not current");
   });
 });

@@ -40,6 +40,7 @@ const source = (fields: Partial<ConfigSource> = {}): ConfigSource => ({
   hubs: [],
   blocklist: [],
   flowRechecks: 0,
+  pausedRelays: [],
   ...fields,
 });
 const rule = {

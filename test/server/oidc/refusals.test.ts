@@ -27,7 +27,7 @@ afterAll(async () => {
   await other[Symbol.asyncDispose]();
 });
 beforeEach(async () => {
-  for (const each of [provider, other]) Object.assign(each, { fault: {}, exchanges: [] });
+  for (const each of [provider, other]) Object.assign(each, { fault: {}, exchanges: [], asked: [] });
   server = await makeSignInServer();
   await makeAcme(server);
   await addProvider(server, provider, { creates_users: true });
@@ -65,6 +65,23 @@ test("the request has PKCE, state and nonce, each new, and the right answer is a
   expect([first?.get("code_challenge_method"), first?.get("response_type")]).toEqual(["S256", "code"]);
   expect(whereTo(await bring())).toEqual(accepted);
   expect(provider.exchanges[0]?.get("code_verifier")).toMatch(/^[\w-]{43}$/);
+});
+
+test("sign-ins at the same time all succeed, and read configuration and keys once", async () => {
+  const signIns = Array.from({ length: 50 }, async () => {
+    const { url, cookie } = await begin(server);
+    const asked = new URL(url).searchParams;
+    const query = { code: `nonce ${asked.get("nonce") ?? ""}`, state: asked.get("state") ?? "" };
+    const back = new URL(
+      `https://control.example/api/session/oidc/1/callback/?${new URLSearchParams(query).toString()}`,
+    );
+    return whereTo(await comeBack(server, back, { "__Host-oidc": cookie }));
+  });
+  for (const each of await Promise.all(signIns)) expect(each).toEqual(accepted);
+  const reads = Map.groupBy(provider.asked, (path) => path);
+  expect(reads.get("/.well-known/openid-configuration")).toHaveLength(1);
+  // Sign-ins that come after the first ones find them read; those that are late by a moment may ask again.
+  expect(reads.get("/keys")?.length).toBeLessThan(5);
 });
 
 describe("a token is refused", () => {

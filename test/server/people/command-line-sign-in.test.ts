@@ -134,6 +134,23 @@ describe("a code", () => {
     expect((await browser.send("GET", path)).status).toBe(405);
   });
 
+  test("is approved by no member of an organization that forbids it, but refused", async () => {
+    const forbidden = await server.send("PATCH", "/api/org/acme/", {
+      token: owner,
+      body: { device_codes: false },
+    });
+    expect(forbidden.json).toMatchObject({ device_codes: false });
+    const { device_code, user_code } = await begin();
+    const answer = await decide(user_code);
+    expect([...codeOf(answer), answer.text]).toEqual([
+      403,
+      "permission_denied",
+      expect.stringContaining("acme"),
+    ]);
+    expect(codeOf(await poll(device_code))).toEqual([400, "sign_in_waiting"]);
+    expect((await decide(user_code, false)).status).toBe(204);
+  });
+
   test("is one of at most 20 a minute from one network", async () => {
     for (let times = 0; times < 20; times++) await begin();
     expect(codeOf(await post("/api/device/", { machine: "x" }, "203.0.113.9"))).toEqual([429, "throttled"]);

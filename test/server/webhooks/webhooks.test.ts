@@ -138,6 +138,30 @@ test("a failing delivery is retried with growing waits and the same id, then giv
   ]);
 }, 120_000);
 
+test("a delivery that ended is sent again with its id; one that waits, or is of another webhook, is not", async () => {
+  let isReady = false;
+  const { received, port } = receive(() => new Response(null, { status: isReady ? 200 : 500 }));
+  const { server, hook, send, deliveries } = await start();
+  const { id } = await hook(`http://127.0.0.1:${port}/`, ["webhook.created"]);
+  const other = await hook(`http://127.0.0.1:${port}/other`, ["node.*"]);
+  await until(async () => (await deliveries(id))[0]?.status === 500);
+  const [first] = await deliveries(id);
+  const again = (webhook: number, delivery: number) =>
+    send("POST", `webhooks/${webhook}/deliveries/${delivery}/send_again/`, {});
+  expect(await again(id, first?.id ?? 0)).toMatchObject({ status: 409, json: { code: "conflict" } });
+  await server.db.write((tx) => tx.run("UPDATE deliveries SET next_at = NULL"));
+  expect((await again(other.id, first?.id ?? 0)).status).toBe(404);
+  expect((await again(id, 999_999)).status).toBe(404);
+  isReady = true;
+  const sent = received.length;
+  expect(await again(id, first?.id ?? 0)).toMatchObject({ status: 202, json: { state: "waiting" } });
+  await until(
+    async () => (await deliveries(id)).find((each) => each.id === first?.id)?.state === "delivered",
+  );
+  expect(received.length).toBe(sent + 1);
+  expect(received.at(-1)?.headers.get("webhook-id")).toBe(received[0]?.headers.get("webhook-id") ?? "");
+});
+
 test("redirects are not followed, and a failing webhook does not delay the others", async () => {
   const inside = receive();
   const redirecting = receive(() => Response.redirect(`http://127.0.0.1:${inside.port}/`, 307));

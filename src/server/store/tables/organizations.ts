@@ -94,6 +94,8 @@ export const organizations = table(
     revokeLeaverNodes: since(22, truth(0)),
     /** Which new nodes wait for an administrator: none, all, or those whose token is not approved. */
     nodeApproval: since(26, wordWithDefault(["none", "all", "unapproved"], "none")),
+    /** Members may sign the command line in by a code that they type in a browser. */
+    deviceCodes: since(31, truth(1)),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );

@@ -1,0 +1,105 @@
+// The map as SVG. It is one picture for screen readers, which have the table beside it.
+
+import { html } from "../html.ts";
+import { slug } from "../me.ts";
+import { go, pathOf, setQuery } from "../router.ts";
+import type { Dot, Edge, Graph } from "./graph.ts";
+import { sizeOf, type Place } from "./layout.ts";
+
+/** With more dots, only lighthouses and routers have their name beside them; the others show it under the pointer. */
+const maxLabels = 60;
+const margin = 40;
+
+export function wordsOf({ kind, pairs, relays, rttMs }: Edge): string {
+  const by = relays.length === 0 ? "" : ` by ${relays.join(", ")}`;
+  const time = rttMs === undefined || kind === "broken" ? "" : `, ${rttMs} ms`;
+  return `${pairs === 1 ? "" : `${pairs} paths `}${kind}${by}${time}`;
+}
+
+/** What is wrong lies above what is well, and many sound paths do not hide the dots. */
+const order: readonly Edge["kind"][] = ["direct", "relayed", "broken"];
+const opacityOf = ({ kind }: Edge, count: number) =>
+  kind === "broken" ? 1 : Math.min(1, Math.max(0.12, 300 / count));
+
+type DrawingProps = { graph: Graph; places: ReadonlyMap<string, Place>; label: string };
+
+export function Drawing({ graph: { dots, edges, isGrouped }, places, label }: DrawingProps) {
+  const names = new Map(dots.map((dot) => [dot.key, dot.label]));
+  const all = dots.flatMap(({ key }) => places.get(key) ?? []);
+  const [left, right] = ends(all.map(({ x }) => x));
+  const [top, bottom] = ends(all.map(({ y }) => y));
+  // Few machines are not drawn larger than many.
+  const [width, height] = [Math.max(480, right - left), Math.max(240, bottom - top)];
+  const box = [
+    (left + right - width) / 2 - margin,
+    (top + bottom - height) / 2 - margin,
+    width + 2 * margin,
+    height + 2 * margin,
+  ];
+  const isNamed = ({ shape }: Dot) => isGrouped || dots.length <= maxLabels || shape !== "machine";
+  return html`<svg class="map" role="img" aria-label=${label} viewBox=${box.map(Math.round).join(" ")}>
+    ${edges
+      .toSorted((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind))
+      .map((edge) => {
+        const [from, to] = [places.get(edge.from), places.get(edge.to)];
+        if (from === undefined || to === undefined || edge.from === edge.to) return null;
+        const title = `${names.get(edge.from)} – ${names.get(edge.to)}: ${wordsOf(edge)}`;
+        return html`<line
+          key=${`${edge.from} ${edge.to} ${edge.kind}`}
+          class=${edge.kind}
+          x1=${from.x}
+          y1=${from.y}
+          x2=${to.x}
+          y2=${to.y}
+          stroke-opacity=${opacityOf(edge, edges.length)}
+          stroke-width=${1 + Math.min(6, Math.log2(edge.pairs))}
+          ><title>${title}</title></line
+        >`;
+      })}
+    ${dots.map((dot) => {
+      const place = places.get(dot.key);
+      if (place === undefined) return null;
+      const open = () =>
+        dot.id === undefined
+          ? setQuery({ group: dot.cluster })
+          : go(pathOf(slug.value ?? "", "machines", dot.id));
+      return html`<g key=${dot.key} class=${`dot ${dot.isOnline ? "on" : "off"}`} onClick=${open}>
+        <title>
+          ${`${dot.label}: ${dot.shape === "machine" ? "" : `${dot.shape}, `}${dot.isOnline ? "online" : "away"}`}
+        </title>
+        <path d=${outline(dot, place)} />
+        ${isNamed(dot) ? html`<text x=${place.x} y=${place.y + sizeOf(dot.machines) + 13} text-anchor="middle">${short(dot.label)}</text>` : null}
+      </g>`;
+    })}
+    ${isGrouped ? null : clusterNames(dots, places)}
+  </svg>`;
+}
+
+/** The name of each group above its dots. */
+function clusterNames(dots: readonly Dot[], places: ReadonlyMap<string, Place>) {
+  const clusters = Map.groupBy(dots, ({ cluster }) => cluster);
+  if (clusters.size === 1) return null;
+  return [...clusters].map(([name, members]) => {
+    const all = members.flatMap(({ key }) => places.get(key) ?? []);
+    const [left, right] = ends(all.map(({ x }) => x));
+    const [top] = ends(all.map(({ y }) => y));
+    return html`<text key=${name} class="cluster" x=${(left + right) / 2} y=${top - 14} text-anchor="middle">
+      ${short(name)}
+    </text>`;
+  });
+}
+
+const short = (label: string) => (label.length > 24 ? `${label.slice(0, 23)}…` : label);
+
+function ends(values: readonly number[]): [number, number] {
+  return [Math.min(...values, Number.POSITIVE_INFINITY), Math.max(...values, Number.NEGATIVE_INFINITY)];
+}
+
+/** A circle, a diamond for lighthouses, a square for routers. */
+function outline({ shape, machines }: Dot, { x, y }: Place): string {
+  const r = sizeOf(machines);
+  if (shape === "lighthouse")
+    return `M${x} ${y - r - 3}l${r + 3} ${r + 3}l${-r - 3} ${r + 3}l${-r - 3} ${-r - 3}z`;
+  if (shape === "router") return `M${x - r} ${y - r}h${2 * r}v${2 * r}h${-2 * r}z`;
+  return `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0z`;
+}

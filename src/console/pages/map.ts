@@ -1,0 +1,191 @@
+// The map: which paths carry traffic, and the same facts as a table.
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ApiError, ask, org, type Answer } from "../api.ts";
+import { html } from "../html.ts";
+import { graphOf, maxDots, type Edge, type Graph, type Path } from "../map/graph.ts";
+import { Drawing, wordsOf } from "../map/drawing.ts";
+import { placesOf, type Place } from "../map/layout.ts";
+import { slug } from "../me.ts";
+import { useNodes } from "../node-list.ts";
+import { query, setQuery } from "../router.ts";
+import { Empty, Failure, FromTerminal, Loading, State, valueOf } from "../ui/parts.ts";
+import { ordered } from "../ui/order.ts";
+import { Rows, type Column } from "../ui/rows.ts";
+import { Export, Search, searched } from "../ui/tools.ts";
+
+/** Paths change without an event of the audit log. */
+const readEveryMs = 15_000;
+const pageSize = 1000;
+const maxPages = 20;
+
+type Read = { paths: readonly Path[]; total: number } | undefined;
+
+/** The paths of the organization, at most 20,000, current while the page is shown. */
+function usePaths(own: string): { read: Read; error: ApiError | undefined } {
+  const [read, setRead] = useState<Read>(undefined);
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  useEffect(() => {
+    const over = new AbortController();
+    const look = async () => {
+      if (document.visibilityState === "hidden") return;
+      try {
+        setRead(await readPaths(own, over.signal));
+        fail(undefined);
+      } catch (failure) {
+        if (over.signal.aborted) return;
+        if (!(failure instanceof ApiError)) throw failure;
+        fail(failure);
+      }
+    };
+    void look();
+    const timer = setInterval(() => void look(), readEveryMs);
+    return () => {
+      clearInterval(timer);
+      over.abort();
+    };
+  }, [own]);
+  return { read, error };
+}
+
+async function readPaths(own: string, signal: AbortSignal): Promise<Read> {
+  const paths: Path[] = [];
+  for (let page = 1; page <= maxPages; page++) {
+    const where = org(own, `paths/?page_size=${pageSize}&page=${page}`);
+    const { data, headers }: Answer<Path[]> = await ask("GET", where, { signal });
+    paths.push(...data);
+    const total = Number(headers.get("x-total-count"));
+    if (headers.get("link")?.includes('rel="next"') !== true || page === maxPages) return { paths, total };
+  }
+  return undefined;
+}
+
+function usePlaces(graph: Graph | undefined): ReadonlyMap<string, Place> | undefined {
+  const [places, place] = useState<ReadonlyMap<string, Place> | undefined>(undefined);
+  const last = useRef<ReadonlyMap<string, Place>>(new Map());
+  useEffect(() => {
+    if (graph === undefined) return undefined;
+    const over = new AbortController();
+    void placesOf(graph, last.current, over.signal).then((found) => {
+      if (found === undefined) return;
+      last.current = found;
+      place(found);
+    });
+    return () => over.abort();
+  }, [graph]);
+  return places;
+}
+
+export function MapPage() {
+  const own = slug.value ?? "";
+  const { data: nodes, error: nodesError } = useNodes();
+  const { read, error: pathsError } = usePaths(own);
+  const group = query.value.get("group") ?? "";
+  const graph = useMemo(
+    () => (nodes === undefined || read === undefined ? undefined : graphOf(nodes, read.paths, group)),
+    [nodes, read, group],
+  );
+  const places = usePlaces(graph);
+  const error = nodesError ?? pathsError;
+  if (graph === undefined || nodes === undefined || read === undefined)
+    return html`<h1>Map</h1>
+      ${error === undefined ? html`<${Loading} rows=${12} />` : html`<${Failure} error=${error} />`}`;
+  if (graph.dots.length === 0 && group === "")
+    return html`<h1>Map</h1>
+      <${Empty}
+        text="There is no machine yet. The map shows machines, and which paths between them carry traffic."
+      />`;
+  const groups = [...new Set(nodes.flatMap((node) => node.groups))].sort();
+  const count = (kind: Edge["kind"]) =>
+    graph.edges.reduce((sum, edge) => sum + (edge.kind === kind ? edge.pairs : 0), 0);
+  const summary = `${graph.dots.reduce((sum, { machines }) => sum + machines, 0)} machines; paths: ${count("direct")} direct, ${count("relayed")} relayed, ${count("broken")} broken`;
+  return html`<h1>Map</h1>
+    <div class="tools">
+      <select
+        aria-label="Group"
+        class="short"
+        value=${group}
+        onChange=${(event: Event) => setQuery({ group: valueOf(event) })}
+      >
+        <option value="">All groups</option>
+        ${groups.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+      </select>
+      <span role="status">${summary}</span>
+    </div>
+    <p class="quiet">
+      ${graph.isGrouped ? `More than ${maxDots} machines: each dot is a group, as large as it has machines. ` : ""}
+      ${read.paths.length < read.total ? `Of ${read.total} paths the first ${read.paths.length} are shown. ` : ""}
+      Diamonds are lighthouses, squares have networks behind them. Lines: solid is direct, dashed is relayed,
+      dotted red is broken.
+    </p>
+    ${places === undefined ? html`<${Loading} rows=${12} />` : html`<${Drawing} graph=${graph} places=${places} label=${`Map: ${summary}`} />`}
+    <${Table} graph=${graph} />
+    <${FromTerminal} command=${`agent admin path list ${own}`} call=${`GET ${org(own, "paths/")}`} />`;
+}
+
+const kinds = { direct: "online", relayed: "limited", broken: "attention" } as const;
+
+function Table({ graph: { dots, edges } }: { graph: Graph }) {
+  const own = slug.value ?? "";
+  const names = new Map(dots.map(({ key, label }) => [key, label]));
+  const end = (key: string, title: string, of: (edge: Edge) => string): Column<Edge> => ({
+    key,
+    title,
+    width: 3,
+    text: (edge) => names.get(of(edge)) ?? "",
+    cell: (edge) => html`<bdi title=${names.get(of(edge))}>${names.get(of(edge))}</bdi>`,
+    isNatural: true,
+  });
+  const columns: readonly Column<Edge>[] = [
+    end("from", "Machine", ({ from }) => from),
+    end("to", "Peer", ({ to }) => to),
+    {
+      key: "path",
+      title: "Path",
+      width: 3,
+      text: wordsOf,
+      cell: (edge) =>
+        html`<${State} name=${kinds[edge.kind]} word=${wordsOf({ ...edge, rttMs: undefined })} />`,
+      compare: (a, b) => a.kind.localeCompare(b.kind),
+    },
+    {
+      key: "time",
+      title: "Round trip",
+      width: 2,
+      text: ({ rttMs }) => (rttMs === undefined ? "" : `${rttMs}`),
+      cell: ({ rttMs }) => (rttMs === undefined ? "-" : `${rttMs} ms`),
+      compare: (a, b) => (a.rttMs ?? -1) - (b.rttMs ?? -1),
+    },
+  ];
+  const order = query.value.get("order") ?? "";
+  const isFound = searched();
+  const shown = ordered(
+    edges.filter((edge) => isFound(columns.map(({ text }) => text(edge)).join(" "))),
+    columns,
+    order,
+  );
+  return html`<h2>Paths</h2>
+    <div class="tools">
+      <${Search} label="Search paths" />
+      <${Export} file=${`${own}-paths.csv`} items=${shown} columns=${columns} />
+    </div>
+    ${
+      edges.length === 0
+        ? html`<p class="quiet">
+            No machine has reported a path: there is no tunnel, engines are older than 1.12, or reports are
+            switched off.
+          </p>`
+        : html`<div class="wide">
+            <div class="least">
+              <${Rows}
+                label="Paths"
+                items=${shown}
+                columns=${columns}
+                keyOf=${({ from, to, kind }: Edge) => `${from} ${to} ${kind}`}
+                order=${order}
+                setOrder=${(next: string) => setQuery({ order: next })}
+              />
+            </div>
+          </div>`
+    }`;
+}

@@ -1,0 +1,311 @@
+// Pages for staff: the organizations, users and servers of this control plane.
+
+import { useState } from "preact/hooks";
+import { send } from "../api.ts";
+import { html } from "../html.ts";
+import { me, readMe, type Organization } from "../me.ts";
+import { refresh, useResource } from "../resource.ts";
+import { go, pathOf } from "../router.ts";
+import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
+import { List, textColumn } from "../ui/list.ts";
+import { Confirm, Dialog, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
+import type { Column } from "../ui/rows.ts";
+
+const organizationsPath = "/api/org/";
+const usersPath = "/api/users/";
+const serversPath = "/api/servers/";
+
+function timeColumn<T>(key: string, title: string, at: (item: T) => string | null): Column<T> {
+  return {
+    key,
+    title,
+    width: 1,
+    text: (item) => at(item) ?? "",
+    cell: (item) => html`<${When} at=${at(item)} />`,
+    compare: (a, b) => (at(a) ?? "").localeCompare(at(b) ?? ""),
+  };
+}
+
+type ListedOrganization = Organization & { node_count: number; created_at: string };
+
+export function Organizations() {
+  const [isMaking, make] = useState(false);
+  return html`<h1>Organizations</h1>
+    <${List}
+      label="Organizations"
+      path=${organizationsPath}
+      columns=${[
+        textColumn("slug", "Slug", 2, ({ slug }: ListedOrganization) => slug),
+        textColumn("name", "Name", 3, ({ name }: ListedOrganization) => name),
+        textColumn("network", "Network", 2, ({ network }: ListedOrganization) => network),
+        textColumn("machines", "Machines", 1, ({ node_count }: ListedOrganization) => `${node_count}`),
+        textColumn("role", "Your role", 1, ({ role }: ListedOrganization) => role ?? "staff, reads"),
+        timeColumn("created", "Created", ({ created_at }: ListedOrganization) => created_at),
+      ]}
+      keyOf=${({ id }: ListedOrganization) => id}
+      linkOf=${({ slug }: ListedOrganization) => pathOf(slug)}
+      empty="None yet. An organization is one overlay network with its machines and members."
+      command="agent admin org list"
+    >
+      <button type="button" class="primary" onClick=${() => make(true)}>Create an organization</button>
+    <//>
+    ${isMaking ? html`<${NewOrganization} close=${() => make(false)} />` : null}`;
+}
+
+function NewOrganization({ close }: { close(): void }) {
+  const [slug, setSlug] = useState("");
+  const [network, setNetwork] = useState("10.77.0.0/16");
+  const [owner, setOwner] = useState(me.value?.email ?? "");
+  const [ownerId, setOwnerId] = useState("");
+  const body = {
+    slug,
+    network,
+    ...(owner === me.value?.email ? {} : { owner }),
+    ...(ownerId === "" ? {} : { owner_id: Number(ownerId) }),
+  };
+  const { error, isRunning, submit } = useAction(async () => {
+    await send("POST", organizationsPath, body);
+    await Promise.all([readMe(), refresh(organizationsPath)]);
+    close();
+    go(pathOf(slug));
+  });
+  const asksOwner = error?.code === "owner_unconfirmed" || ownerId !== "";
+  return html`<${Dialog} title="Create an organization" close=${close}>
+    <form onSubmit=${submit}>
+      <${Text}
+        label="Slug"
+        help="Lower-case letters, digits and hyphens. It is part of addresses and stays."
+        errors=${error?.fields["slug"]}
+        value=${slug}
+        set=${setSlug}
+        control=${{ required: true, autocomplete: "off" }}
+      />
+      <${Text}
+        label="Network"
+        help="Of the overlay. Choose one that no machine uses otherwise; it stays."
+        errors=${error?.fields["network"]}
+        value=${network}
+        set=${setNetwork}
+        control=${{ required: true, autocomplete: "off" }}
+      />
+      <${Text}
+        label="Owner"
+        help="The e-mail address of a user of this control plane."
+        errors=${error?.fields["owner"]}
+        value=${owner}
+        set=${setOwner}
+        control=${{ type: "email", required: true, autocomplete: "off" }}
+      />
+      ${
+        asksOwner
+          ? html`<${Text}
+              label="Number of the user"
+              help="Another person invited this user. Ask the new owner for the number on their Account page."
+              value=${ownerId}
+              set=${setOwnerId}
+              control=${{ type: "number", min: 1, required: true }}
+            />`
+          : null
+      }
+      <${FormFailure} error=${error} shown=${["slug", "network", "owner"]} />
+      <div class="actions">
+        <button class="primary" disabled=${isRunning}>Create the organization</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+      <${FromTerminal}
+        command=${`agent admin org create ${slug} --network ${network} --owner ${owner}`}
+        call=${`POST ${organizationsPath} ${JSON.stringify(body)}`}
+      />
+    </form>
+  <//>`;
+}
+
+type User = {
+  id: number;
+  email: string;
+  is_staff: boolean;
+  is_active: boolean;
+  created_at: string;
+  last_login_at: string | null;
+};
+
+export function Users() {
+  const [asked, ask] = useState<User | "new" | undefined>(undefined);
+  const close = () => ask(undefined);
+  const columns: readonly Column<User>[] = [
+    textColumn("email", "E-mail", 4, ({ email }) => email),
+    textColumn("id", "Number", 1, ({ id }) => `${id}`),
+    textColumn("staff", "Staff", 1, ({ is_staff }) => (is_staff ? "staff" : "-")),
+    {
+      key: "state",
+      title: "State",
+      width: 1,
+      text: ({ is_active }) => (is_active ? "active" : "disabled"),
+      cell: ({ is_active }) =>
+        html`<${State} name=${is_active ? "online" : "revoked"} word=${is_active ? "active" : "disabled"} />`,
+    },
+    timeColumn("seen", "Last sign-in", ({ last_login_at }) => last_login_at),
+    timeColumn("created", "Created", ({ created_at }) => created_at),
+    {
+      key: "actions",
+      title: "Actions",
+      width: 1,
+      text: () => "",
+      cell: (user) =>
+        html`<button type="button" class="small" onClick=${() => ask(user)}>
+          ${user.is_active ? "Disable" : "Enable"}<span class="unseen"> ${user.email}</span>
+        </button>`,
+    },
+  ];
+  return html`<h1>Users</h1>
+    <${List}
+      label="Users"
+      path=${usersPath}
+      columns=${columns}
+      keyOf=${({ id }: User) => id}
+      empty="There are no users."
+      command="agent admin user list"
+    >
+      <button type="button" class="primary" onClick=${() => ask("new")}>Create a user</button>
+    <//>
+    ${asked === "new" ? html`<${NewUser} close=${close} />` : null}
+    ${typeof asked === "object" ? html`<${Activation} user=${asked} close=${close} />` : null}`;
+}
+
+function NewUser({ close }: { close(): void }) {
+  const [email, setEmail] = useState("");
+  const [password, setPassword] = useState("");
+  const [isStaff, setStaff] = useState(false);
+  const { error, isRunning, submit } = useAction(async () => {
+    await send("POST", usersPath, { email, password, is_staff: isStaff });
+    await refresh(usersPath);
+    close();
+  });
+  return html`<${Dialog} title="Create a user" close=${close}>
+    <form onSubmit=${submit}>
+      <p class="quiet">
+        Owners can also invite people to their organizations: who is invited chooses the password.
+      </p>
+      <${Text}
+        label="E-mail"
+        errors=${error?.fields["email"]}
+        value=${email}
+        set=${setEmail}
+        control=${{ type: "email", required: true, autocomplete: "off" }}
+      />
+      <${Text}
+        label="Password"
+        errors=${error?.fields["password"]}
+        value=${password}
+        set=${setPassword}
+        control=${{ type: "password", required: true, minlength: 8, autocomplete: "new-password" }}
+      />
+      <p>
+        <${Check}
+          label="Staff: manages users and organizations, and reads all of them"
+          checked=${isStaff}
+          set=${setStaff}
+        />
+      </p>
+      <${FormFailure} error=${error} shown=${["email", "password"]} />
+      <div class="actions">
+        <button class="primary" disabled=${isRunning}>Create the user</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+      <${FromTerminal}
+        command=${`agent admin user create ${email}${isStaff ? " --staff" : ""}`}
+        call=${`POST ${usersPath} ${JSON.stringify({ email, password: "…", is_staff: isStaff })}`}
+      />
+    </form>
+  <//>`;
+}
+
+function Activation({ user, close }: { user: User; close(): void }) {
+  const [nodes, setNodes] = useState(false);
+  const [tokens, setTokens] = useState(false);
+  const path = `${usersPath}${user.id}/`;
+  const isEnding = user.is_active;
+  const body = { is_active: !isEnding, ...(isEnding ? { revoke_nodes: nodes, revoke_tokens: tokens } : {}) };
+  const verb = isEnding ? "Disable" : "Enable";
+  const flags = `${nodes ? " --revoke-nodes" : ""}${tokens ? " --revoke-tokens" : ""}`;
+  return html`<${Confirm}
+    title=${`${verb} ${user.email}?`}
+    action=${`${verb} ${user.email}`}
+    isDanger=${isEnding}
+    effect=${
+      isEnding
+        ? html`<p>All sessions end within seconds, and the user cannot sign in. It can be enabled again.</p>
+            <${Check} label="Also revoke the machines that belong to them" checked=${nodes} set=${setNodes} />
+            <${Check} label="Also revoke their tokens" checked=${tokens} set=${setTokens} />
+            <${FromTerminal}
+              command=${`agent admin user disable ${user.email}${flags}`}
+              call=${`PATCH ${path} ${JSON.stringify(body)}`}
+            />`
+        : html`<p>They can sign in again. Machines and tokens that were revoked stay so.</p>
+            <${FromTerminal}
+              command=${`agent admin user enable ${user.email}`}
+              call=${`PATCH ${path} ${JSON.stringify(body)}`}
+            />`
+    }
+    run=${async () => {
+      await send("PATCH", path, body);
+      await refresh(usersPath);
+    }}
+    close=${close}
+  />`;
+}
+
+type Server = {
+  id: string;
+  host: string;
+  version: string;
+  running: boolean;
+  started_at: string;
+  last_seen_at: string;
+  leases: readonly string[];
+  clock_ahead_ms: number;
+  notices_behind_ms: number;
+  last_error: string | null;
+  last_error_at: string | null;
+};
+
+export function Servers() {
+  const { data, error } = useResource<{ database: string; servers: readonly Server[] }>(serversPath);
+  if (data === undefined)
+    return html`<h1>Servers</h1>
+      ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
+  return html`<h1>Servers</h1>
+    <p>Database: ${data.database === "postgres" ? "PostgreSQL" : "SQLite, which one server at most uses"}.</p>
+    ${data.servers.map((server) => html`<${OneServer} key=${server.id} server=${server} />`)}
+    <${FromTerminal} command="agent admin server list" call=${`GET ${serversPath}`} />`;
+}
+
+function OneServer({ server }: { server: Server }) {
+  const facts: readonly (readonly [string, unknown])[] = [
+    ["Version", server.version],
+    ["Started", html`<${When} at=${server.started_at} />`],
+    ["Last seen", html`<${When} at=${server.last_seen_at} />`],
+    ["Background loops", server.leases.join(", ") || "none"],
+    ["Clock ahead", `${server.clock_ahead_ms} ms`],
+    ["Notices behind", `${server.notices_behind_ms} ms`],
+    [
+      "Last error",
+      server.last_error === null ? "none" : html`${server.last_error} <${When} at=${server.last_error_at} />`,
+    ],
+  ];
+  return html`<section class="notice">
+    <h2>
+      <bdi>${server.host}</bdi>
+      <${State} name=${server.running ? "online" : "away"} word=${server.running ? "running" : "stopped"} />
+    </h2>
+    <dl class="facts">
+      ${facts.map(
+        ([title, value]) =>
+          html`<div key=${title}>
+            <dt>${title}</dt>
+            <dd><bdi>${value}</bdi></dd>
+          </div>`,
+      )}
+    </dl>
+  </section>`;
+}

@@ -1,0 +1,177 @@
+// The command palette (Ctrl K): pages, organizations, actions, and machines by name or address. And the list of all keys (?).
+
+import { signal } from "@preact/signals";
+import type { VNode } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Node } from "../protocol.ts";
+import { ApiError, get, org } from "./api.ts";
+import { html } from "./html.ts";
+import { mayAdminister, me, organizations, slug } from "./me.ts";
+import { organizationPages, otherPages, staffPages } from "./pages.ts";
+import { go, pathOf } from "./router.ts";
+import { Dialog, valueOf } from "./ui/parts.ts";
+
+export const opened = signal<"palette" | "keys" | undefined>(undefined);
+const close = () => {
+  opened.value = undefined;
+};
+
+type Command = { title: string; hint: string; path: string };
+
+/** The pages that the person may open, and those of other organizations. */
+function commands(): Command[] {
+  const own = slug.value;
+  const isStaff = me.value?.is_staff === true;
+  const inside =
+    own === undefined
+      ? []
+      : [
+          ...Object.entries(organizationPages)
+            .filter(([, { isForAdmins }]) => isForAdmins !== true || mayAdminister.value)
+            .map(([segment, { title, letter }]) => ({
+              title,
+              hint: letter === undefined ? "" : `g ${letter}`,
+              path: segment === "" ? pathOf(own) : pathOf(own, segment),
+            })),
+          ...(mayAdminister.value
+            ? [
+                { title: "Add a machine", hint: "", path: pathOf(own, "machines", "add") },
+                { title: "Approve machines", hint: "", path: pathOf(own, "machines", "waiting") },
+              ]
+            : []),
+        ];
+  const others = organizations.value
+    .filter((each) => each.slug !== own)
+    .map(({ name, slug: other }) => ({ title: name, hint: "organization", path: pathOf(other) }));
+  const staff = Object.entries(isStaff ? staffPages : {}).map(([segment, { title }]) => ({
+    title,
+    hint: "control plane",
+    path: pathOf("-", segment),
+  }));
+  return [
+    ...inside,
+    ...others,
+    ...staff,
+    { title: otherPages.account.title, hint: "", path: pathOf("-", "account") },
+  ];
+}
+
+/** Machines whose name or address has the text, a moment after the last key. */
+function useMachines(text: string): readonly Command[] {
+  const own = slug.value;
+  const [found, find] = useState<readonly Command[]>([]);
+  useEffect(() => {
+    find([]);
+    if (own === undefined || text === "") return undefined;
+    const over = new AbortController();
+    const timer = setTimeout(() => {
+      const path = org(own, `nodes/?page_size=8&search=${encodeURIComponent(text)}`);
+      get<Node[]>(path, over.signal).then(
+        (nodes) =>
+          find(
+            nodes.map(({ id, name, ip_address }) => ({
+              title: name,
+              hint: ip_address,
+              path: pathOf(own, "machines", id),
+            })),
+          ),
+        (error: unknown) => {
+          // The bar says that the control plane is away; pages are found without it.
+          if (!(error instanceof ApiError) && !over.signal.aborted) throw error;
+        },
+      );
+    }, 100);
+    return () => {
+      clearTimeout(timer);
+      over.abort();
+    };
+  }, [own, text]);
+  return found;
+}
+
+export function Palette(): VNode | null {
+  if (opened.value === undefined) return null;
+  return opened.value === "keys" ? html`<${Keys} />` : html`<${Search} />`;
+}
+
+function Search() {
+  const [text, type] = useState("");
+  const [at, move] = useState(0);
+  const words = text.trim().toLowerCase();
+  const pages = useMemo(commands, []);
+  const machines = useMachines(words);
+  const shown = [...pages.filter(({ title }) => title.toLowerCase().includes(words)), ...machines];
+  const chosen = Math.min(at, shown.length - 1);
+  const open = (command: Command | undefined) => {
+    if (command === undefined) return;
+    close();
+    go(command.path);
+  };
+  const press = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step !== undefined) move((chosen + step + shown.length) % Math.max(1, shown.length));
+    else if (event.key === "Enter") open(shown[chosen]);
+    else return;
+    event.preventDefault();
+  };
+  const change = (event: Event) => {
+    type(valueOf(event));
+    move(0);
+  };
+  return html`<${Dialog} title="Go to" close=${close}>
+    <input
+      role="combobox"
+      aria-label="Page or machine"
+      aria-expanded="true"
+      aria-controls="commands"
+      aria-activedescendant=${shown.length === 0 ? undefined : `command-${chosen}`}
+      placeholder="Page or machine"
+      maxlength="100"
+      value=${text}
+      onInput=${change}
+      onKeyDown=${press}
+    />
+    <ul id="commands" role="listbox" aria-label="Found" class="commands">
+      ${shown.map(
+        (command, place) =>
+          html`<li
+            key=${command.path}
+            id=${`command-${place}`}
+            role="option"
+            aria-selected=${place === chosen}
+            onClick=${() => open(command)}
+          >
+            <bdi>${command.title}</bdi> <span class="quiet">${command.hint}</span>
+          </li>`,
+      )}
+    </ul>
+    <p class="unseen" role="status">${shown.length} found</p>
+  <//>`;
+}
+
+function Keys() {
+  const pages = Object.values(organizationPages).flatMap(({ title, letter }) =>
+    letter === undefined ? [] : [[`g ${letter}`, title] as const],
+  );
+  const all = [
+    ["Ctrl K", "Go to a page or a machine"],
+    ["/", "Search on the page"],
+    ["j k", "Next and previous row of a list"],
+    ["Enter", "Open the row"],
+    ["Escape", "Close what is open"],
+    ["?", "This list"],
+    ...pages,
+  ] as const;
+  return html`<${Dialog} title="Keys" close=${close}>
+    <dl class="keys">
+      ${all.map(
+        ([keys, what]) =>
+          html`<div key=${keys}>
+            <dt><kbd>${keys}</kbd></dt>
+            <dd>${what}</dd>
+          </div>`,
+      )}
+    </dl>
+    <div class="actions"><button type="button" onClick=${close}>Close</button></div>
+  <//>`;
+}

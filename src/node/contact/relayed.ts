@@ -1,0 +1,45 @@
+// A relay tells its control plane what it forwards for others, and stops forwarding when its monthly limit is reached.
+
+import { join } from "node:path";
+import * as v from "valibot";
+import { readTextIfThere } from "../../files.ts";
+import { RelayedAnswer, type RelayedReport } from "../../path-report.ts";
+import { controlSocket } from "../../platform/control-socket.ts";
+import { readRelayed } from "../../platform/relay-counter.ts";
+import type { System } from "../../system.ts";
+import { localApi } from "../engine/local-api.ts";
+import { isForwarding, listenPort } from "../files/config-file.ts";
+import type { Organization } from "../files/organizations.ts";
+
+type Edge = Pick<System, "run" | "platform" | "isRoot" | "random" | "sleep">;
+
+/** For the next check-in; undefined of a node that is no relay, and where nothing can be counted. */
+export async function relayedReport(
+  { slug, config, directory }: Organization,
+  system: Edge,
+): Promise<RelayedReport | undefined> {
+  return config.is_relay ? readRelayed(slug, listenPort(directory), system) : undefined;
+}
+
+/** Undefined if the control plane says nothing of it. */
+export function relayedIn({ relayed }: { relayed?: unknown }): RelayedAnswer | undefined {
+  const parsed = v.safeParse(RelayedAnswer, relayed);
+  return parsed.success ? parsed.output : undefined;
+}
+
+/**
+ * A paused relay takes no new connections of others, by its configuration; the engine goes on with those that it has. Their
+ * tunnels are closed, from engine 1.12 on. Does not reject: the next check-in tries again.
+ */
+export async function endForwarding(
+  { directory }: Pick<Organization, "directory">,
+  system: Edge,
+): Promise<void> {
+  if (isForwarding(readTextIfThere(join(directory, "config.yml")) ?? "")) return;
+  const api = localApi(controlSocket(directory), system);
+  const relays = await api.relays().catch(() => []);
+  for (const { NebulaAddr: address, RelayForAddrs: others } of relays) {
+    if (!others.some(({ Type: type }) => type === "forwarding")) continue;
+    await api.closeTunnel(address).catch(() => undefined);
+  }
+}

@@ -1,0 +1,203 @@
+// Counts what relays forward, by month, and pauses a relay whose monthly limit is reached: traffic costs money. A paused relay
+// is left out of all configurations, its own included, and comes back with its first report of the next month.
+
+import * as v from "valibot";
+import { formatTime } from "../../duration.ts";
+import { AppError, messageOf } from "../../errors.ts";
+import { RelayedReport, type RelayedAnswer } from "../../path-report.ts";
+import { record, type Actor } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { computed, integerOrNull, joined, orNull, queryAll, textOrNull, truth } from "../store/table.ts";
+import { findNode } from "../store/nodes.ts";
+import { nodes } from "../store/tables/nodes.ts";
+import { relayTraffic } from "../store/tables/relay-traffic.ts";
+import { raiseConfigVersion } from "../store/versions.ts";
+
+type Deps = Pick<ServerOptions, "db" | "log" | "system">;
+
+export type Relayed = {
+  /** Undefined: not valid, not from a relay, or it cannot be written now. The node reports again with its next check-in. */
+  take(orgId: number, nodeId: number, report: unknown): Promise<RelayedAnswer | undefined>;
+};
+
+/** What the last report was answered, so that a relay at rest costs no write. */
+type Known = { counter: string; counted: number; month: string; version: number; answer: RelayedAnswer };
+
+/** Nodes whose last report is kept in memory. */
+const mostKnown = 10_000;
+
+const monthOf = (at: number) => new Date(at).toISOString().slice(0, 7);
+
+export function makeRelayed({ db, log, system }: Deps): Relayed {
+  const known = new Map<number, Known>();
+  let version = 0;
+  // A changed limit raises the version of the organization, on whichever replica.
+  db.listen("organization", () => void (version += 1));
+  return {
+    async take(orgId, nodeId, sent) {
+      const parsed = v.safeParse(RelayedReport, sent);
+      if (!parsed.success) return undefined;
+      const { counter, bytes: counted } = parsed.output;
+      const at = system.now();
+      const month = monthOf(at);
+      const last = known.get(nodeId);
+      const isSame = last?.counter === counter && last.counted === counted && last.month === month;
+      if (last !== undefined && isSame && last.version === version) return last.answer;
+      try {
+        const before = version;
+        const write = (tx: Transaction) => add(tx, { orgId, nodeId, at, month, counter, counted });
+        const answer = await db.writeFor({ org: orgId }, write);
+        if (known.size >= mostKnown) known.clear();
+        if (answer !== undefined) known.set(nodeId, { counter, counted, month, version: before, answer });
+        return answer;
+      } catch (error) {
+        log.warn("The traffic of a relay cannot be written now", { reason: messageOf(error) });
+        return undefined;
+      }
+    },
+  };
+}
+
+type Sent = {
+  orgId: number;
+  nodeId: number;
+  at: number;
+  month: string;
+  counter: string;
+  counted: number;
+};
+
+async function add(tx: Transaction, sent: Sent): Promise<RelayedAnswer | undefined> {
+  const { orgId, nodeId, at, month, counter, counted } = sent;
+  const node = await nodes.find(tx, { orgId, id: nodeId, state: "active" });
+  if (node?.isRelay !== true) return undefined;
+  const before = await rowOf(tx, orgId, nodeId);
+  const isSameCounter = before.counter === counter && counted >= before.counted;
+  // The first report of a node says what it forwarded before it was asked, perhaps in another month.
+  const isFirst = before.reportedAt === null;
+  const more = isFirst ? 0 : counted - (isSameCounter ? before.counted : 0);
+  const bytes = Math.min(Number.MAX_SAFE_INTEGER, (before.month === month ? before.bytes : 0) + more);
+  await relayTraffic.update(tx, { nodeId }, { month, bytes, counter, counted, reportedAt: at });
+  const actor: Actor = { kind: "node", id: nodeId, ip: null };
+  const isPaused = await pauseOrResume(tx, { ...before, month, bytes }, actor, at);
+  return { bytes, limit_bytes: before.limitBytes, paused: isPaused };
+}
+
+type Row = NonNullable<Awaited<ReturnType<typeof relayTraffic.find>>>;
+
+async function rowOf(tx: Transaction, orgId: number, nodeId: number): Promise<Row> {
+  const present = await relayTraffic.find(tx, { nodeId });
+  return present ?? (await relayTraffic.insertReturning(tx, { nodeId, orgId }));
+}
+
+/** All nodes get configurations without the relay, or with it again. Returns whether it is paused. */
+async function pauseOrResume(tx: Transaction, row: Row, actor: Actor, at: number): Promise<boolean> {
+  const { nodeId, orgId, bytes, limitBytes, month } = row;
+  const isOver = limitBytes !== null && month === monthOf(at) && bytes >= limitBytes;
+  if (isOver === row.isPaused) return isOver;
+  await relayTraffic.update(tx, { nodeId }, { isPaused: isOver });
+  await record(tx, {
+    orgId,
+    at,
+    type: isOver ? "node.relay_paused" : "node.relay_resumed",
+    actor,
+    subject: `node/${nodeId}`,
+    after: { month, bytes, limit_bytes: limitBytes },
+  });
+  await raiseConfigVersion(tx, orgId);
+  return isOver;
+}
+
+/** At least 1 MB: below, a relay would pause with its first connection. */
+export const RelayPatch = v.strictObject({
+  limit_bytes: v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1e6), v.maxValue(1e18 - 1))),
+});
+
+export const Relay = v.object({
+  node: v.number(),
+  node_name: v.string(),
+  /** UTC. */
+  month: v.string(),
+  /** Forwarded for others in this month; null if the node never reported it. */
+  bytes: v.nullable(v.number()),
+  limit_bytes: v.nullable(v.number()),
+  /** The limit is reached: no node uses the relay until the next month. */
+  paused: v.boolean(),
+  reported_at: v.nullable(v.string()),
+});
+export type Relay = v.InferOutput<typeof Relay>;
+
+/** Sets the monthly limit. Throws not_found, and conflict for a node that is no relay. */
+export async function limitRelay(
+  { db, system }: Pick<ServerOptions, "db" | "system">,
+  orgId: number,
+  nodeId: number,
+  limitBytes: number | null,
+  actor: Actor,
+): Promise<Relay> {
+  const at = system.now();
+  await db.writeFor({ org: orgId }, async (tx) => {
+    const node = await findNode(tx, orgId, nodeId);
+    if (!node.isRelay || node.state === "revoked")
+      throw new AppError("conflict", `The node ${node.name} is no relay.`);
+    const before = await rowOf(tx, orgId, nodeId);
+    if (before.limitBytes === limitBytes) return;
+    await relayTraffic.update(tx, { nodeId }, { limitBytes });
+    await record(tx, {
+      orgId,
+      at,
+      type: "node.relay_limited",
+      actor,
+      subject: `node/${nodeId}`,
+      before: { limit_bytes: before.limitBytes },
+      after: { limit_bytes: limitBytes },
+    });
+    await pauseOrResume(tx, { ...before, limitBytes }, actor, at);
+    await tx.notify("organization", String(orgId));
+  });
+  const [relay] = await listRelays(db, orgId, at, nodeId);
+  if (relay === undefined) throw new AppError("not_found", "There is no such relay.");
+  return relay;
+}
+
+const shown = joined(
+  "n",
+  nodes.pick("id", "name"),
+  "x",
+  computed({
+    month: textOrNull(),
+    bytes: integerOrNull(),
+    limitBytes: integerOrNull(),
+    isPaused: orNull(truth(0)),
+    reportedAt: integerOrNull(),
+  }),
+);
+
+/** The relays of an organization by id. They are few. */
+export async function listRelays(
+  reader: Reader,
+  orgId: number,
+  now: number,
+  nodeId?: number,
+): Promise<Relay[]> {
+  const rows = await queryAll(
+    reader,
+    shown,
+    `SELECT n.id, n.name, x.month, x.bytes, x.limit_bytes, x.is_paused, x.reported_at
+     FROM nodes n LEFT JOIN relay_traffic x ON x.node_id = n.id
+     WHERE n.org_id = $1 AND n.is_relay = 1 AND n.state <> 'revoked' ${nodeId === undefined ? "" : "AND n.id = $2"}
+     ORDER BY n.id LIMIT 1000`,
+    nodeId === undefined ? [orgId] : [orgId, nodeId],
+  );
+  const month = monthOf(now);
+  return rows.map((row) => ({
+    node: row.id,
+    node_name: row.name,
+    month,
+    bytes: row.reportedAt === null ? null : row.month === month ? (row.bytes ?? 0) : 0,
+    limit_bytes: row.limitBytes,
+    paused: row.isPaused === true,
+    reported_at: row.reportedAt === null ? null : formatTime(row.reportedAt),
+  }));
+}

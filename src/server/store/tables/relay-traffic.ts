@@ -1,0 +1,28 @@
+// What relays forwarded for others this month, as they report it, and their monthly limits.
+
+import { integer, integerOrNull, integerWithDefault, table, textWithDefault, truth } from "../table.ts";
+
+export const relayTraffic = table(
+  "relay_traffic",
+  {
+    nodeId: integer("REFERENCES nodes (id)"),
+    orgId: integer("REFERENCES organizations (id)"),
+    /** UTC, such as 2026-11; empty before the first report. */
+    month: textWithDefault("DEFAULT ''"),
+    /** Forwarded in that month. */
+    bytes: integerWithDefault("DEFAULT 0"),
+    /** The counter of the machine, and what it showed last. A machine that restarts begins another one. */
+    counter: textWithDefault("DEFAULT ''"),
+    counted: integerWithDefault("DEFAULT 0"),
+    /** Of a month; null: none. */
+    limitBytes: integerOrNull(),
+    /** The limit of this month is reached: the node is no relay until the next one. */
+    isPaused: truth(0),
+    /** Of the last report, ms. */
+    reportedAt: integerOrNull(),
+  },
+  {
+    constraints: ["PRIMARY KEY (node_id)"],
+    indexes: ["CREATE INDEX relay_traffic_org ON relay_traffic (org_id)"],
+  },
+);

@@ -1,0 +1,89 @@
+// The workflows of docs/policy.md from their first line, in a bare Debian tree: the executable is installed from the control
+// plane's releases, plans a merge request and applies it.
+
+import { expect, test } from "bun:test";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { hostTarget } from "../../build.ts";
+import { buildAgent, root, startControlPlane } from "../support/agent.ts";
+import { debianTree, overlayTree } from "../support/debian-tree.ts";
+import { freePort } from "../support/free-port.ts";
+import { describeMachine } from "../support/nspawn.ts";
+import { makeOrganization } from "../support/overlay.ts";
+import { buildVersion, makeRelease, makeReleaseKey } from "../support/releases.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+buildAgent();
+
+const policy = `groups: {web: {}, db: {}}
+rules:
+  - {direction: outbound, peer: any, target: any}
+  - {protocol: tcp, ports: 5432, peer: group:web, target: group:db}
+tests:
+  - accept: {from: group:web, to: group:db, protocol: tcp, port: 5432}
+`;
+
+/** The shell lines of each workflow, in order. The tree has the packages that they install. */
+function workflows(url: string): string[][] {
+  const text = readFileSync(join(root, "docs/policy.md"), "utf8");
+  return [...text.matchAll(/```yaml\n(# \.(?:github|gitlab)[^]*?)```/g)].map(([, block = ""]) => {
+    const lines: string[] = [];
+    const walk = (value: unknown): void => {
+      if (typeof value === "string" && /^curl |agent admin policy/.test(value)) lines.push(value);
+      else if (typeof value === "object" && value !== null) Object.values(value).forEach(walk);
+    };
+    walk(Bun.YAML.parse(block));
+    return lines.map((line) => line.replaceAll("https://control.example.org:8420", url));
+  });
+}
+
+/** Runs the line $2 in the tree $1 as a container does: with processes and devices, in the checkout. */
+const inTree = `mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev"
+  exec /usr/sbin/chroot "$1" /bin/sh -ec "cd /checkout; $2"`;
+
+describeMachine("the workflows of the documentation", () => {
+  test("install the executable, plan and apply", async () => {
+    await using stack = new AsyncDisposableStack();
+    const { path: directory } = stack.use(temporaryDirectory());
+    const releases = join(directory, "releases");
+    const port = freePort();
+    const releaseUrl = `http://127.0.0.1:${port}/releases`;
+    const key = makeReleaseKey();
+    const executables = { [hostTarget()]: readFileSync(await buildVersion(directory, "0.2.0", key)) };
+    await makeRelease(releases, { version: "0.2.0", executables, releaseUrl }, key);
+    const plane = stack.use(
+      await startControlPlane(join(directory, "server"), ["--releases", releases], port),
+    );
+    await makeOrganization(plane);
+    const token = async (role: string) => {
+      const made = await plane.admin(["service-token", "create", "acme", role, "--role", role, "--json"]);
+      return v.parse(v.object({ token: v.string() }), JSON.parse(made.stdout)).token;
+    };
+    const tokens = { plan: await token("member"), apply: await token("admin") };
+    for (const lines of workflows(plane.url)) {
+      expect(lines).toHaveLength(3);
+      const { root: tree } = stack.use(overlayTree(debianTree("runner", ["curl", "ca-certificates"])));
+      mkdirSync(join(tree, "checkout"));
+      writeFileSync(join(tree, "checkout/policy.yaml"), policy);
+      for (const line of lines) {
+        const secrets = { POLICY_PLAN_TOKEN: tokens.plan, POLICY_APPLY_TOKEN: tokens.apply };
+        const access = line.includes(" apply ") ? tokens.apply : tokens.plan;
+        const child = Bun.spawn(["/usr/bin/unshare", "--mount", "/bin/sh", "-ec", inTree, "sh", tree, line], {
+          env: {
+            HOME: "/root",
+            PATH: "/usr/bin:/bin",
+            AGENT_API_BASE: plane.url,
+            AGENT_ACCESS_TOKEN: access,
+            ...secrets,
+          },
+          stdout: "pipe",
+          stderr: "pipe",
+        });
+        const said = await new Response(child.stderr).text();
+        expect([line, await child.exited, said]).toEqual([line, 0, said]);
+      }
+      expect((await plane.admin(["policy", "get", "acme"])).stdout).toBe(policy);
+    }
+  }, 600_000);
+});
