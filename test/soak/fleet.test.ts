@@ -37,9 +37,9 @@ const maxMb = 200;
 /** Creates a group each second at one server after the other, until it is stopped. Returns how long each took, ms. */
 function administer(urls: readonly string[], admin: string, round: number) {
   const times: number[] = [];
-  let isOver = false;
+  const over = new AbortController();
   const run = async () => {
-    for (let at = 0; !isOver; at++) {
+    for (let at = 0; !over.signal.aborted; at++) {
       const from = performance.now();
       const answer = await fetch(`${urls[at % urls.length]}${paths.organization(slug)}groups/`, {
         method: "POST",
@@ -53,7 +53,7 @@ function administer(urls: readonly string[], admin: string, round: number) {
   };
   const running = run();
   const stop = async () => {
-    isOver = true;
+    over.abort(new Error("Over"));
     await running;
     return times;
   };
