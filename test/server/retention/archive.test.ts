@@ -256,6 +256,8 @@ test("a run that ends between file and deletion is repeated with the same file",
 
 test("two servers archive each event once, and one of them takes the hourly turn", async () => {
   const { server, chain, deps, fill, live, chainOf, files } = await start();
+  // The CAs expire within the 401 days. A slow machine reaches the turn of the loop that says so.
+  const left = async () => (await live()).map(({ type }) => type).filter((type) => type !== "ca.expiring");
   await fill(5);
   server.clock.ms += 401 * day;
   await archiveBatch(deps, { id: null, slug: null }, limits);
@@ -264,7 +266,7 @@ test("two servers archive each event once, and one of them takes the hourly turn
     archiveBatch(deps, chain, limits),
   ]);
   expect(both.map(({ status }) => status).toSorted()).toEqual(["fulfilled", "rejected"]);
-  expect((await live()).map(({ type }) => type)).toEqual(["events.archived"]);
+  expect(await left()).toEqual(["events.archived"]);
   expect((await chainOf())?.brokenAt).toBe(null);
   expect(files().filter((name) => name.startsWith(`events-${chain.id}-`)).length).toBe(1);
   await fill(3);
@@ -272,7 +274,7 @@ test("two servers archive each event once, and one of them takes the hourly turn
   const signal = new AbortController().signal;
   await Promise.all([retain(server.app.services, signal), retain(server.app.services, signal)]);
   expect(server.log.join("")).not.toContain("Cannot archive");
-  expect((await live()).map(({ type }) => type)).toEqual(["events.archived"]);
+  expect(await left()).toEqual(["events.archived"]);
 });
 
 test("events that a webhook has not got stay, with everything after them", async () => {
