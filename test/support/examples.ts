@@ -46,7 +46,7 @@ export type Example = {
   /** The last variable part of the path. */
   id?: number | string;
   /** A variable part before the last one. */
-  webhook?: number;
+  webhook?: number | string;
   slug?: string;
   body?: object;
   /** Includes the question mark. */
@@ -178,6 +178,11 @@ const theNode: Maker = ({ node }) => ({ id: node.id });
 const aNode: Maker = async (world) => ({
   id: (await registerNode(world.server, world.acme, world.name("node"))).id,
 });
+const aRelay: Maker = async (world, who) => {
+  const { id } = await aNode(world, who);
+  await world.server.db.write((tx) => tx.run("UPDATE nodes SET is_relay = 1 WHERE id = $1", [Number(id)]));
+  return { id: Number(id), body: { limit_bytes: 500_000_000_000 } };
+};
 /** A machine that waits for approval. */
 const aRequest: Maker = async ({ server, acme, name }) => {
   const set = (word: string) =>
@@ -406,6 +411,8 @@ const organizations: Record<string, Maker> = {
   groups_destroy: aGroup,
   paths_list: nothing,
   nodes_peers: ({ node }) => ({ id: node.id }),
+  relays_list: nothing,
+  relays_partial_update: aRelay,
   names_list: nothing,
   names_create: ({ node, name }) => ({ body: { name: name("alias"), node: node.id } }),
   names_destroy: anAlias,

@@ -75,7 +75,7 @@ export function pathRoutes({ db, system, publicUrl }: Services): Route[] {
       path: `relays/${id}/`,
       access: "admin",
       scope: "nodes",
-      name: "relays_update",
+      name: "relays_partial_update",
       summary:
         "Set or remove the monthly limit of a relay, by the id of its node. A relay that reaches it is not used until the next month",
       takes: body(RelayPatch),

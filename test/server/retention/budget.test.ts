@@ -229,6 +229,7 @@ test("every request that changes an organization is refused at the maximum, or n
     policy_test: "stores nothing",
     registrations_approve: "one word; the row has a fixed size",
     registrations_refuse: "one word; the row has a fixed size",
+    relays_partial_update: "one number; the row has a fixed size",
     webhooks_deliveries_send_again: "one time; the row has a fixed size",
     webhooks_partial_update: "takes subscriptions away too; there are 20 at most",
   };
