@@ -60,7 +60,7 @@ const fill = (path: string) =>
   path
     .replace(":slug", "acme")
     .replace(/nodes\/:id\{[^}]*\}+/, `nodes/${nodeId}`)
-    .replace(/:id\{[^/]*/, "987654")
+    .replaceAll(/:(id|delivery)\{[^/]*/g, "987654")
     .replace(/:[a-z]+(\{[^/]*)?/g, "nothing");
 
 function expectError(answer: Answer, status: number, code?: string): void {
