@@ -226,8 +226,11 @@ describePostgres("serve --tls acme on PostgreSQL", () => {
       ...flagsOf(pebble, directory.path, port, challenges),
       ...database,
     ];
+    // It must not validate before the replica that it reaches is there.
+    pebble.pause();
     await using first = await startControlPlane(data, flags(a, challengesA), a);
     await using second = await startControlPlane(data, flags(b, challengesB), b);
+    pebble.resume();
     const root = await pebble.root();
     const [seenA, seenB] = [await issued(a, root), await issued(b, root)];
     expect(seenA.serial).toBe(seenB.serial);

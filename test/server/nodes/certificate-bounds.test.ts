@@ -22,6 +22,7 @@ import {
   sendRegistration,
   type RegisteredNode,
 } from "../../support/nodes.ts";
+import { addCertificates } from "../../support/many-certificates.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
 
@@ -48,33 +49,10 @@ const warnings = async () =>
     )
   ).map((row): unknown => JSON.parse(String(row["after"])));
 
-let made = 10_000_000;
-/** Copies of the node's current certificate, each with another fingerprint: the last digits rise. */
-async function addCertificates(
-  node: RegisteredNode,
-  n: number,
-  state: "former" | "blocked",
-  notAfter = server.clock.ms + 80 * day,
-) {
-  const first = made;
-  made += n;
-  await server.db.write((tx) =>
-    tx.run(
-      `WITH RECURSIVE numbers (i) AS (SELECT ${first} UNION ALL SELECT i + 1 FROM numbers WHERE i < ${made - 1})
-       INSERT INTO certificates (org_id, node_id, authority_id, kind, version, fingerprint, pem, not_before, not_after,
-         renew_at, state, created_at)
-       SELECT org_id, node_id, authority_id, kind, version, '${"0".repeat(56)}' || i, '', not_before, ${notAfter},
-         renew_at, '${state}', created_at
-       FROM certificates, numbers WHERE node_id = $1 AND kind = 'overlay' AND state = 'current'`,
-      [node.id],
-    ),
-  );
-}
-
 describe("two hundred certificates of one node", () => {
   test("are the maximum for renewals on request, changes and restores", async () => {
     const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
-    await addCertificates(node, 198, "former");
+    await addCertificates(server, node, 198, "former");
     expect((await callNode("PATCH", node, "", { groups: ["a", "b"] })).status).toBe(200);
     for (const refused of [
       await renew(node),
@@ -98,7 +76,7 @@ describe("two hundred certificates of one node", () => {
     const node = await registerNode(server, org, "web", { overlay_version: "1.11.0" });
     const move = (certificate_version: 1 | "both") => call("PATCH", "", { certificate_version });
     await confirm(node);
-    await addCertificates(node, 198, "former");
+    await addCertificates(server, node, 198, "former");
     expect((await move("both")).status).toBe(200);
     // The certificates are signed when the node fetches its files.
     await node.download();
@@ -109,7 +87,7 @@ describe("two hundred certificates of one node", () => {
 
   test("do not stop the server from renewing in time", async () => {
     const node = await registerNode(server, org, "web");
-    await addCertificates(node, 300, "former");
+    await addCertificates(server, node, 300, "former");
     server.clock.ms += 65 * day;
     await node.checkin();
     const [renewed] = decodeBundle(downloadOf(await node.download()).files["host.crt"]);
@@ -118,7 +96,7 @@ describe("two hundred certificates of one node", () => {
 
   test("count until they expire", async () => {
     const node = await registerNode(server, org, "web");
-    await addCertificates(node, 199, "former", server.clock.ms + 60_000);
+    await addCertificates(server, node, 199, "former", server.clock.ms + 60_000);
     expect(codeOf(await renew(node))).toEqual([409, "too_many_certificates"]);
     server.clock.ms += 60_000;
     expect((await renew(node)).status).toBe(200);
@@ -126,7 +104,7 @@ describe("two hundred certificates of one node", () => {
 
   test("do not count once their CA has left the bundle", async () => {
     const node = await registerNode(server, org, "web");
-    await addCertificates(node, 200, "former");
+    await addCertificates(server, node, 200, "former");
     const other = await server.db.get(
       "SELECT id FROM authorities WHERE org_id = $1 AND kind = 'x509' LIMIT 1",
       [org.id],
@@ -179,7 +157,7 @@ describe("a long blocklist", () => {
       RegisteredNode,
     ];
     const revoke = (node: RegisteredNode) => revokeNode(server.app.services, org, node.id, operator);
-    await addCertificates(old, blocklistWarning - 2, "blocked", server.clock.ms + day);
+    await addCertificates(server, old, blocklistWarning - 2, "blocked", server.clock.ms + day);
     await revoke(a);
     expect(await warnings()).toEqual([]);
     await revoke(b);
@@ -195,14 +173,14 @@ describe("a long blocklist", () => {
     await revoke(d);
     expect(await blockedBy(old)).toHaveLength(4);
     const last = await registerNode(server, org, "last");
-    await addCertificates(old, blocklistWarning, "blocked");
+    await addCertificates(server, old, blocklistWarning, "blocked");
     await revoke(last);
     expect(await warnings()).toHaveLength(2);
   });
 
   test("stops registrations and changes, but never revocations", async () => {
     const [old, node] = [await registerNode(server, org, "old"), await registerNode(server, org, "node")];
-    await addCertificates(old, 75_000, "blocked");
+    await addCertificates(server, old, 75_000, "blocked");
     const token = await registrationToken(server, org, { uses: 1 });
     const body = { name: "new", ...(await makeKeys()), registration_token: token };
     const nodes = await countNodes(server, org.id);
@@ -220,7 +198,7 @@ describe("a long blocklist", () => {
 
   test("is truncated at the limit, so that nodes still get a configuration that they can load", async () => {
     const [old, node] = [await registerNode(server, org, "old"), await registerNode(server, org, "node")];
-    await addCertificates(old, blocklistLimit, "blocked");
+    await addCertificates(server, old, blocklistLimit, "blocked");
     expect((await callNode("DELETE", node)).status).toBe(204);
     const answer = downloadOf(await old.download());
     expect(blocklistOf(answer)).toHaveLength(blocklistLimit);
@@ -237,10 +215,10 @@ describe("a long blocklist", () => {
       await registerNode(server, org, "gone"),
     ];
     const now = server.clock.ms;
-    await addCertificates(member, 2, "blocked", now + 80 * day);
-    await addCertificates(gone, 1, "blocked", now + 10 * day);
-    await addCertificates(gone, 1, "blocked", now + 5 * day);
-    await addCertificates(gone, 1, "blocked", now + 20 * day);
+    await addCertificates(server, member, 2, "blocked", now + 80 * day);
+    await addCertificates(server, gone, 1, "blocked", now + 10 * day);
+    await addCertificates(server, gone, 1, "blocked", now + 5 * day);
+    await addCertificates(server, gone, 1, "blocked", now + 20 * day);
     expect((await callNode("DELETE", gone)).status).toBe(204);
     const list = (warning: number, limit: number) => readBlocklist(server.db, org.id, now, [warning, limit]);
     const all = await list(6, 6);
