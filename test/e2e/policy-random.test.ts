@@ -140,7 +140,7 @@ asRoot("random policies", () => {
       }
       process.stdout.write(`${policies} policies: ${permitted} flows permitted, ${refused} refused\n`);
       // Both kinds are tested.
-      expect(Math.min(permitted, refused)).toBeGreaterThan(policies);
+      expect(Math.min(permitted, refused)).toBeGreaterThan(0);
       end(engines);
     }, 3_600_000);
   });
