@@ -157,12 +157,11 @@ describeMachine("packages", () => {
     return (performance.now() - begin) / 1000;
   }
 
-  const runs = inFull ? 10 : 0;
-  test.if(runs > 0)(
-    `three commands make a network, ${runs} times on new machines`,
-    async () => {
+  // Once it is made below, for the other tests.
+  if (inFull)
+    test("three commands make a network, ten times on new machines", async () => {
       const seconds: number[] = [];
-      for (let run = 0; run < runs; run++) {
+      while (seconds.length < 10) {
         const machines = await bootBare();
         try {
           seconds.push(await threeCommands(machines));
@@ -172,10 +171,8 @@ describeMachine("packages", () => {
       }
       const each = seconds.map((one) => one.toFixed(1)).join(", ");
       process.stdout.write(`package, three commands to the first ping: ${each} s (bar 60)\n`);
-      expect(seconds).toHaveLength(runs);
-    },
-    1_800_000,
-  );
+      expect(Math.max(...seconds)).toBeLessThan(60);
+    }, 1_800_000);
 
   describe("a network", () => {
     const machines: Machine[] = [];
