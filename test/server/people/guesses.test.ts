@@ -224,7 +224,7 @@ describe("a known network", () => {
     expect((await signIn("203.0.113.7")).status).toBe(200);
   }, 120_000);
 
-  test("is shared by replicas and survives a restart; the counts do not", async () => {
+  test("is shared by replicas and survives a restart", async () => {
     await signIn("203.0.113.7");
     const { db } = server;
     const { secretKey } = server.app.services;
@@ -235,7 +235,6 @@ describe("a known network", () => {
     for (let at = 0; at < 100; at++) replica.app.services.throttle.count("user", "user 1");
     expect((await signInTo(replica, email, password, "203.0.113.7")).status).toBe(200);
     expect((await signInTo(replica, email, password, "198.51.100.1")).status).toBe(429);
-    expect((await signIn("198.51.100.1")).status).toBe(200);
   });
 
   test("is forgotten 90 days after the last sign-in from there, and beyond the newest 32", async () => {
