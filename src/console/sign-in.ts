@@ -9,8 +9,8 @@ import { canUsePasskeys } from "./passkeys.ts";
 import { goToProvider, listProviders, refusalOf, type Provider } from "./providers.ts";
 import { refresh } from "./resource.ts";
 import { query } from "./router.ts";
-import { FormFailure, Text, useAction } from "./ui/form.ts";
-import { Dialog, Failure, Field, valueOf } from "./ui/parts.ts";
+import { FormFailure, SecondFactorCode, Text, useAction } from "./ui/form.ts";
+import { Dialog, Failure } from "./ui/parts.ts";
 
 export function SignIn({ isAgain = false }: { isAgain?: boolean }) {
   if (isAgain)
@@ -147,21 +147,14 @@ function FactorForm({ credentials, methods, signedIn, back }: FactorProps) {
   const hasApp = methods.includes("totp");
   return html`<form onSubmit=${submit}>
       <p>The password is right. Now prove your second factor.</p>
-      <${Field}
+      <${SecondFactorCode}
         label=${hasApp ? "Code of your authenticator app" : "Recovery code"}
         help=${hasApp ? "Without the app, type one of your recovery codes." : "A recovery code works once."}
         errors=${error?.fields["otp"]}
-      >
-        <input
-          ref=${place}
-          name="otp"
-          autocomplete="one-time-code"
-          maxlength="64"
-          required
-          value=${code}
-          onInput=${(event: Event) => setCode(valueOf(event))}
-        />
-      <//>
+        value=${code}
+        set=${setCode}
+        control=${{ ref: place }}
+      />
       <${FormFailure} error=${error} shown=${["otp"]} />
       <div class="actions">
         <button class="primary" disabled=${isRunning}>Sign in</button>

@@ -2,10 +2,11 @@
 
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { ApiError, onStepUp, send } from "./api.ts";
+import { onStepUp, send } from "./api.ts";
 import { html } from "./html.ts";
 import { provePasskey } from "./passkeys.ts";
-import { Dialog, Failure, Field, valueOf } from "./ui/parts.ts";
+import { FormFailure, SecondFactorCode, useAttempts } from "./ui/form.ts";
+import { Dialog } from "./ui/parts.ts";
 
 type Asked = { methods: readonly string[]; answer: (isProven: boolean) => void };
 
@@ -26,68 +27,44 @@ export function startStepUp(): void {
 }
 
 export function StepUp() {
-  const [code, setCode] = useState("");
-  const [error, fail] = useState<ApiError | undefined>(undefined);
-  const [isRunning, runs] = useState(false);
   const present = asked.value;
-  if (present === undefined) return null;
-  const { methods, answer } = present;
-  const finish = (isProven: boolean) => {
-    setCode("");
-    fail(undefined);
-    answer(isProven);
-  };
+  return present === undefined ? null : html`<${Proof} ...${present} />`;
+}
+
+function Proof({ methods, answer }: Asked) {
+  const [code, setCode] = useState("");
+  const { error, isRunning, attempt } = useAttempts();
   const prove = async (work: () => Promise<unknown>) => {
-    runs(true);
-    fail(undefined);
-    try {
-      await work();
-      finish(true);
-    } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-      fail(failure);
-    } finally {
-      runs(false);
-    }
+    await work();
+    answer(true);
   };
+  const byPasskey = () => attempt(() => prove(() => provePasskey("/api/user/step_up/passkey/")));
   const submit = (event: Event) => {
     event.preventDefault();
-    void prove(() => send("POST", "/api/user/step_up/", { otp: code.trim() }));
+    void attempt(() => prove(() => send("POST", "/api/user/step_up/", { otp: code.trim() })));
   };
-  return html`<${Dialog} title="Confirm that it is you" close=${() => finish(false)}>
+  const cancel = () => answer(false);
+  return html`<${Dialog} title="Confirm that it is you" close=${cancel}>
     <p>This change needs your second factor. It counts for 10 minutes.</p>
     ${
       methods.includes("passkey")
         ? html`<p>
-            <button
-              type="button"
-              disabled=${isRunning}
-              onClick=${() => void prove(() => provePasskey("/api/user/step_up/passkey/"))}
-            >
-              Use a passkey
-            </button>
+            <button type="button" disabled=${isRunning} onClick=${byPasskey}>Use a passkey</button>
           </p>`
         : null
     }
     <form onSubmit=${submit}>
-      <${Field}
+      <${SecondFactorCode}
         label=${methods.includes("totp") ? "Code of your authenticator app" : "Recovery code"}
         help=${methods.includes("totp") ? "Or a recovery code." : ""}
         errors=${error?.fields["otp"]}
-      >
-        <input
-          name="otp"
-          autocomplete="one-time-code"
-          maxlength="64"
-          required
-          value=${code}
-          onInput=${(event: Event) => setCode(valueOf(event))}
-        />
-      <//>
-      ${error === undefined ? null : html`<${Failure} error=${error} />`}
+        value=${code}
+        set=${setCode}
+      />
+      <${FormFailure} error=${error} />
       <div class="actions">
         <button class="primary" disabled=${isRunning}>Go on</button>
-        <button type="button" onClick=${() => finish(false)}>Cancel</button>
+        <button type="button" onClick=${cancel}>Cancel</button>
       </div>
     </form>
   <//>`;

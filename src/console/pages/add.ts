@@ -1,17 +1,24 @@
 // Adds a machine: choose what it is, paste one line there, and watch it arrive.
 
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, org, send } from "../api.ts";
+import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { onEvent, type AuditEvent } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { pathOf } from "../router.ts";
 import { subjectOf } from "../ui/events.ts";
-import { Empty, Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/parts.ts";
+import { Check, Choice, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
+import { Empty, FromTerminal, Line, State, When } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";
 
 /** The answer to POST registration_tokens/. The secret is shown once. */
 type Token = { id: number; command: string; join_key: string; expires_at: string; uses: number };
+
+const validities = [
+  ["1h", "an hour"],
+  ["24h", "a day"],
+  ["7d", "a week"],
+] as const;
 
 export function AddMachine() {
   const own = slug.value ?? "";
@@ -30,21 +37,11 @@ function Choices({ made }: { made: (token: Token) => void }) {
   const [uses, setUses] = useState("1");
   const [expires, setExpires] = useState("1h");
   const [isLighthouse, setLighthouse] = useState(false);
-  const [error, fail] = useState<ApiError | undefined>(undefined);
-  const asked = groups
-    .split(",")
-    .map((group) => group.trim())
-    .filter((group) => group !== "");
+  const asked = partsOf(groups);
   const body = { uses: Number(uses), expires_in: expires, groups: asked, is_lighthouse: isLighthouse };
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    try {
-      made(await send<Token>("POST", org(own, "registration_tokens/"), body));
-    } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-      fail(failure);
-    }
-  };
+  const { error, isRunning, submit } = useAction(async () => {
+    made(await send<Token>("POST", org(own, "registration_tokens/"), body));
+  });
   const words = [
     "agent admin token create",
     own,
@@ -54,36 +51,34 @@ function Choices({ made }: { made: (token: Token) => void }) {
     ...(isLighthouse ? ["--lighthouse"] : []),
   ];
   return html`<form onSubmit=${submit} class="narrow">
-    <${Field} label="Groups" help="Separated by commas. Rules name groups." errors=${error?.fields["groups"]}>
-      <input value=${groups} onInput=${(event: Event) => setGroups(valueOf(event))} />
-    <//>
-    <${Field} label="How many machines" errors=${error?.fields["uses"]}>
-      <input
-        type="number"
-        min="1"
-        max="1000000"
-        required
-        value=${uses}
-        onInput=${(event: Event) => setUses(valueOf(event))}
-      />
-    <//>
-    <${Field} label="The line is valid for" errors=${error?.fields["expires_in"]}>
-      <select value=${expires} onChange=${(event: Event) => setExpires(valueOf(event))}>
-        <option value="1h">an hour</option>
-        <option value="24h">a day</option>
-        <option value="7d">a week</option>
-      </select>
-    <//>
-    <label class="check">
-      <input
-        type="checkbox"
-        checked=${isLighthouse}
-        onChange=${(event: Event) => setLighthouse(event.target instanceof HTMLInputElement && event.target.checked)}
-      />
-      It is a lighthouse: a machine with a public address, through which the others find each other
-    </label>
-    ${error === undefined || Object.keys(error.fields).length > 0 ? null : html`<${Failure} error=${error} />`}
-    <div class="actions"><button class="primary">Make the line</button></div>
+    <${Text}
+      label="Groups"
+      help="Separated by commas. Rules name groups."
+      errors=${error?.fields["groups"]}
+      value=${groups}
+      set=${setGroups}
+    />
+    <${Text}
+      label="How many machines"
+      errors=${error?.fields["uses"]}
+      value=${uses}
+      set=${setUses}
+      control=${{ type: "number", min: 1, max: 1_000_000, required: true }}
+    />
+    <${Choice}
+      label="The line is valid for"
+      errors=${error?.fields["expires_in"]}
+      value=${expires}
+      set=${setExpires}
+      choices=${validities}
+    />
+    <${Check}
+      label="It is a lighthouse: a machine with a public address, through which the others find each other"
+      checked=${isLighthouse}
+      set=${setLighthouse}
+    />
+    <${FormFailure} error=${error} shown=${["groups", "uses", "expires_in"]} />
+    <div class="actions"><button class="primary" disabled=${isRunning}>Make the line</button></div>
     <${FromTerminal}
       command=${words.join(" ")}
       call=${`POST ${org(own, "registration_tokens/")} ${JSON.stringify(body)}`}

@@ -13,6 +13,7 @@ import {
   Confirm,
   Dialog,
   Empty,
+  Facts,
   Failure,
   Field,
   FromTerminal,
@@ -48,15 +49,15 @@ export function Machine({ id }: { id: string }) {
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
     <h1><bdi>${node.name}</bdi></h1>
     <p><${State} name=${state} word=${word} /></p>
-    <${Facts} node=${node} />
+    <${NodeFacts} node=${node} />
     ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
     <${History} node=${node} />`;
 }
 
-function Facts({ node }: { node: Node }) {
+function NodeFacts({ node }: { node: Node }) {
   const { certificate } = node;
   const isBehind = node.state === "active" && node.applied_config_version !== node.config_version;
-  const facts: readonly (readonly [string, unknown])[] = [
+  const facts = [
     ["Address", [node.ip_address, node.ip_address6].filter((each) => each !== null).join(", ")],
     ["Groups", node.groups.length === 0 ? "none" : node.groups.join(", ")],
     ["Roles", rolesOf(node)],
@@ -75,15 +76,7 @@ function Facts({ node }: { node: Node }) {
     ],
     ["Created", html`<${When} at=${node.created_at} />`],
   ];
-  return html`<dl class="facts">
-    ${facts.map(
-      ([name, value]) =>
-        html`<div key=${name}>
-          <dt>${name}</dt>
-          <dd><bdi>${value}</bdi></dd>
-        </div>`,
-    )}
-  </dl>`;
+  return html`<${Facts} facts=${facts} />`;
 }
 
 function rolesOf({ is_lighthouse, is_relay, public_ip, external_port }: Node): string {

@@ -7,7 +7,7 @@ import { mayAdminister, organization, readMe, slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, root } from "../router.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
-import { Confirm, Failure, FromTerminal, Loading } from "../ui/parts.ts";
+import { Confirm, Facts, Failure, FromTerminal, Loading } from "../ui/parts.ts";
 
 type Switches = {
   second_factor_required: boolean;
@@ -74,7 +74,7 @@ export function Settings() {
   const { data, error } = useResource<Organization>(org(own, ""));
   if (data === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
-  const facts: readonly (readonly [string, string])[] = [
+  const facts = [
     ["Slug", data.slug],
     ["Network", [data.network, data.network6].filter((each) => each !== null).join(", ")],
     ["Certificate version", `${data.certificate_version}`],
@@ -82,15 +82,7 @@ export function Settings() {
     ["Configuration", `version ${data.config_version}`],
   ];
   return html`<h1>Settings</h1>
-    <dl class="facts">
-      ${facts.map(
-        ([name, value]) =>
-          html`<div key=${name}>
-            <dt>${name}</dt>
-            <dd><bdi>${value}</bdi></dd>
-          </div>`,
-      )}
-    </dl>
+    <${Facts} facts=${facts} />
     <${Form} key=${own} present=${data} />
     ${organization.value?.role === "owner" ? html`<${Deletion} present=${data} />` : null}`;
 }

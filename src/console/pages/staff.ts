@@ -8,7 +8,7 @@ import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
-import { Confirm, Dialog, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
+import { Confirm, Dialog, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 
 const organizationsPath = "/api/org/";
@@ -281,7 +281,7 @@ export function Servers() {
 }
 
 function OneServer({ server }: { server: Server }) {
-  const facts: readonly (readonly [string, unknown])[] = [
+  const facts = [
     ["Version", server.version],
     ["Started", html`<${When} at=${server.started_at} />`],
     ["Last seen", html`<${When} at=${server.last_seen_at} />`],
@@ -298,14 +298,6 @@ function OneServer({ server }: { server: Server }) {
       <bdi>${server.host}</bdi>
       <${State} name=${server.running ? "online" : "away"} word=${server.running ? "running" : "stopped"} />
     </h2>
-    <dl class="facts">
-      ${facts.map(
-        ([title, value]) =>
-          html`<div key=${title}>
-            <dt>${title}</dt>
-            <dd><bdi>${value}</bdi></dd>
-          </div>`,
-      )}
-    </dl>
+    <${Facts} facts=${facts} />
   </section>`;
 }

@@ -7,7 +7,7 @@ import { mayAdminister, slug } from "../me.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Choice, FormFailure, useAction } from "../ui/form.ts";
-import { Confirm, Empty, Failure, FromTerminal, Loading, When } from "../ui/parts.ts";
+import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, When } from "../ui/parts.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 
 type Answer = { verb: "approve" | "refuse"; machine: Registration };
@@ -56,7 +56,7 @@ function One({ machine, give }: { machine: Registration; give(answer: Answer): v
   );
   const owner = members?.find(({ user_id }) => user_id === machine.owner_id)?.email;
   const roles = [machine.is_lighthouse ? "lighthouse" : "", machine.is_relay ? "relay" : ""];
-  const facts: readonly (readonly [string, unknown])[] = [
+  const facts = [
     ["Key", html`<code>${keyOf(machine)}</code>`],
     ["Groups", machine.groups.join(", ") || "none"],
     ["Roles", roles.filter((role) => role !== "").join(", ") || "none"],
@@ -79,15 +79,7 @@ function One({ machine, give }: { machine: Registration; give(answer: Answer): v
   );
   return html`<section class="notice">
     <h2><bdi>${machine.name}</bdi></h2>
-    <dl class="facts">
-      ${facts.map(
-        ([title, value]) =>
-          html`<div key=${title}>
-            <dt>${title}</dt>
-            <dd><bdi>${value}</bdi></dd>
-          </div>`,
-      )}
-    </dl>
+    <${Facts} facts=${facts} />
     <div class="actions">${buttons}</div>
   </section>`;
 }

@@ -15,10 +15,15 @@ export type Action = {
   submit(event: Event): void;
 };
 
-export function useAction(work: () => Promise<unknown>): Action {
+type Attempts = Pick<Action, "error" | "isRunning"> & {
+  attempt(work: () => Promise<unknown>): Promise<void>;
+};
+
+/** For one place with several ways: the failure of the latest attempt counts. */
+export function useAttempts(): Attempts {
   const [error, fail] = useState<ApiError | undefined>(undefined);
   const [isRunning, runs] = useState(false);
-  const run = async () => {
+  const attempt = async (work: () => Promise<unknown>) => {
     runs(true);
     fail(undefined);
     try {
@@ -30,6 +35,12 @@ export function useAction(work: () => Promise<unknown>): Action {
       runs(false);
     }
   };
+  return { error, isRunning, attempt };
+}
+
+export function useAction(work: () => Promise<unknown>): Action {
+  const { error, isRunning, attempt } = useAttempts();
+  const run = () => attempt(work);
   const submit = (event: Event) => {
     event.preventDefault();
     void run();
@@ -65,6 +76,12 @@ export function Text({ label, help, errors, value, set, control = {} }: TextProp
   return html`<${Field} label=${label} help=${help} errors=${errors}>
     <input ...${control} value=${value} onInput=${(event: Event) => set(valueOf(event))} />
   <//>`;
+}
+
+/** A code of the authenticator app, or a recovery code. `control`: more attributes. */
+export function SecondFactorCode({ control = {}, ...props }: TextProps): VNode {
+  const all = { name: "otp", autocomplete: "one-time-code", maxlength: 64, required: true, ...control };
+  return html`<${Text} ...${props} control=${all} />`;
 }
 
 /** One of a few: `choices` are pairs of value and words. */

@@ -46,6 +46,19 @@ export function Failure({ error, retry }: { error: ApiError; retry?: () => void 
 }
 
 /** Shown after a moment, so that fast answers do not flicker. `rows`: how much space the content will take. */
+/** Short facts with their titles. A value may have markup. */
+export function Facts({ facts }: { facts: readonly (readonly [title: string, value: unknown])[] }) {
+  return html`<dl class="facts">
+    ${facts.map(
+      ([title, value]) =>
+        html`<div key=${title}>
+          <dt>${title}</dt>
+          <dd><bdi>${value}</bdi></dd>
+        </div>`,
+    )}
+  </dl>`;
+}
+
 export function Loading({ rows = 6 }: { rows?: number }) {
   const [isShown, show] = useState(false);
   useEffect(() => {
