@@ -147,3 +147,8 @@ export async function readNamedFile(
 export function variableOf(flag: string): string {
   return brand.envPrefix + flag.toUpperCase().replaceAll("-", "_");
 }
+
+/** The fields that were given. */
+export function given(fields: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+}

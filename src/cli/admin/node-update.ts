@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { Node } from "../../protocol.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
-import type { Flags } from "../values.ts";
+import { given, type Flags } from "../values.ts";
 import { inOrg, write } from "./api.ts";
 import { overridesFlag, readOverrides } from "./data.ts";
 import { checked, missingGroups, nodeByName, sayNewGroups } from "./lookup.ts";
@@ -83,7 +83,7 @@ export const update: Implementation = {
 async function fixedPart(context: Context) {
   const { values } = context;
   const publicIp = values.text("public-ip");
-  const fields = {
+  return given({
     name: values.text("name"),
     ip_address: values.text("ip-address"),
     is_relay: values.text("relay") === undefined ? undefined : values.on("relay"),
@@ -91,8 +91,7 @@ async function fixedPart(context: Context) {
     public_ip: publicIp === "none" ? null : publicIp,
     external_port: values.integer("external-port", 1, 65_535),
     config_overrides: await readOverrides(context),
-  };
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+  });
 }
 
 function listsOf({ values }: Context, present: Pick<Node, "groups" | "subnets">) {

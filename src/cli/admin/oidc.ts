@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Context, Implementation } from "../command.ts";
-import { readNamedFile, type Flags, type Values } from "../values.ts";
+import { given, readNamedFile, type Flags, type Values } from "../values.ts";
 import { IdentityProvider, IdentityProviders } from "./answers.ts";
 import { Nothing, read, write, type Api } from "./api.ts";
 import { checked, idOf } from "./lookup.ts";
@@ -67,7 +67,7 @@ async function settingsFrom({ values, system }: Context): Promise<Record<string,
   const users = values.text("users");
   if (users !== undefined && users !== "create" && users !== "link")
     throw new AppError("usage", `--users must be create or link, not "${users}"`);
-  const given = {
+  return given({
     client_secret: secret,
     scopes: values.text("scopes"),
     groups_claim: values.text("groups-claim"),
@@ -77,14 +77,13 @@ async function settingsFrom({ values, system }: Context): Promise<Record<string,
     roles: listOf(values, "role")?.map(roleOf),
     creates_users: users === undefined ? undefined : users === "create",
     trust: ca === undefined ? undefined : await readNamedFile("api-ca", ca, system),
-  };
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+  });
 }
 
 /** `""` alone empties a list. */
 function listOf(values: Values, flag: string): string[] | undefined {
-  const given = values.list(flag);
-  return given.length === 0 ? undefined : given.filter((each) => each !== "");
+  const all = values.list(flag);
+  return all.length === 0 ? undefined : all.filter((each) => each !== "");
 }
 
 function roleOf(text: string) {
@@ -162,11 +161,10 @@ export const update: Implementation = {
   async run(context) {
     const { values } = context;
     const [word = ""] = context.words;
-    const more = { name: values.text("name"), client_id: values.text("client-id") };
-    const given = Object.fromEntries(Object.entries(more).filter(([, value]) => value !== undefined));
+    const names = given({ name: values.text("name"), client_id: values.text("client-id") });
     const body = await checked(
       import("../../server/oidc/providers.ts").then(({ ProviderPatch }) => ProviderPatch),
-      { ...given, ...(await settingsFrom(context)) },
+      { ...names, ...(await settingsFrom(context)) },
     );
     const made = await write(context, IdentityProvider, async (api) => ({
       method: "PATCH",

@@ -6,7 +6,7 @@ import { tableLine } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
-import type { Args } from "../values.ts";
+import { given, type Args } from "../values.ts";
 import { Organization } from "./answers.ts";
 import { inOrg, Nothing, read, write } from "./api.ts";
 import { overridesFlag, readOverrides } from "./data.ts";
@@ -176,7 +176,7 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
     alive_interval: interval === "default" ? null : values.integer("alive-interval", 1, 30),
     config_overrides: await readOverrides(context),
   };
-  const body = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+  const body = given(fields);
   if (Object.keys(body).length === 0) {
     throw new AppError("usage", "Say what to change: such as --name, --ca-rotation or --config-overrides");
   }

@@ -19,6 +19,7 @@ import {
   type CheckinRequest,
   type RegisterRequest,
 } from "../../protocol.ts";
+import { readCapped } from "../../read-capped.ts";
 import type { FetchInit, System } from "../../system.ts";
 
 export type ClientOptions = {
@@ -210,7 +211,8 @@ async function once<T>(options: ClientOptions, base: string, request: ApiRequest
   let text: string;
   try {
     response = await options.system.fetch(url, init);
-    text = await readCapped(response, response.ok ? (request.maxBytes ?? maxAnswerBytes) : maxAnswerBytes);
+    const maxBytes = response.ok ? (request.maxBytes ?? maxAnswerBytes) : maxAnswerBytes;
+    text = (await readCapped(response.body, maxBytes, () => tooLarge(maxBytes))).toString("utf8");
     options.log?.debug(`${init.method} ${url}`, { status: response.status });
   } catch (error) {
     options.log?.debug(`${init.method} ${url}`, { failed: messageOf(error) });
@@ -229,19 +231,9 @@ async function once<T>(options: ClientOptions, base: string, request: ApiRequest
   return { status: response.status, headers: response.headers, body: parsed.output };
 }
 
-async function readCapped(response: Response, maxBytes: number): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  if (response.body === null) return "";
-  for await (const chunk of response.body) {
-    length += chunk.length;
-    if (length > maxBytes) {
-      const limit = maxBytes / 1024 / 1024;
-      throw new AppError("untrusted_answer", `The control plane's answer is larger than ${limit} MiB`);
-    }
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString("utf8");
+function tooLarge(maxBytes: number): AppError {
+  const limit = maxBytes / 1024 / 1024;
+  return new AppError("untrusted_answer", `The control plane's answer is larger than ${limit} MiB`);
 }
 
 function readJson(text: string): unknown {

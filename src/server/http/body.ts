@@ -2,6 +2,7 @@
 // store. Schemas check the content.
 
 import { AppError } from "../../errors.ts";
+import { readCapped } from "../../read-capped.ts";
 import { makeDeadlines } from "./deadlines.ts";
 
 export const maxBodyBytes = 65_536;
@@ -52,14 +53,9 @@ export function objectOf(text: string, type: string | null): object {
 }
 
 async function readChunks(body: ReadableStream<Uint8Array>, maxBytes: number): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  let total = 0;
-  for await (const chunk of body) {
-    total += chunk.length;
-    if (total > maxBytes) throw tooLarge(maxBytes);
-    chunks.push(chunk);
-  }
-  return new Response(Buffer.concat(chunks)).text();
+  const bytes = await readCapped(body, maxBytes, () => tooLarge(maxBytes));
+  // Also leaves out a byte order mark, as `Request.text` does.
+  return new Response(new Uint8Array(bytes)).text();
 }
 
 function tooLarge(maxBytes: number): AppError {

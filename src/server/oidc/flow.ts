@@ -4,10 +4,10 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
+import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import type { ServerOptions } from "../options.ts";
-import { usedChallenges } from "../store/tables/passkeys.ts";
+import { useOnce } from "../store/tables/used-challenges.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "secretKey">;
 
@@ -47,9 +47,7 @@ export async function takeFlow(
   const now = system.now();
   if (flow === undefined || flow.provider !== provider || flow.state !== state || flow.endsAt <= now)
     throw expired();
-  const row = { challengeHash: hashToken(`oidc ${flow.state}`), expiresAt: flow.endsAt };
-  const taken = await db.writeFor("rows", (tx) => usedChallenges.upsert(tx, row, "ON CONFLICT DO NOTHING"));
-  if (taken === 0) throw expired();
+  if (!(await db.writeFor("rows", (tx) => useOnce(tx, `oidc ${flow.state}`, flow.endsAt)))) throw expired();
   return flow;
 }
 

@@ -5,7 +5,7 @@ import { ourselves, record } from "../audit/record.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import type { ServerOptions } from "../options.ts";
 import { memberEvent } from "../people/members.ts";
-import { computed, integer, queryAll, text } from "../store/table.ts";
+import { allOrganizations } from "../policy/organizations.ts";
 import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
 import { memberships } from "../store/tables/memberships.ts";
 
@@ -13,7 +13,6 @@ type Store = Pick<ServerOptions, "db" | "system">;
 type User = { id: number; email: string };
 type Role = "member" | "admin";
 
-const numbered = computed({ id: integer(), slug: text() });
 const by = { role: "admin", actor: ourselves } as const;
 
 /** Joins, promotes, demotes and removes. What ends with a role ends as if an administrator had changed it. */
@@ -29,8 +28,7 @@ export async function applyGroups(
       given.set(orgId, role === "admin" ? role : "member");
   }
   const present = await memberships.all(store.db, { userId: user.id });
-  const sql = "SELECT id, slug FROM organizations WHERE deleted_at IS NULL";
-  for (const org of await queryAll(store.db, numbered, sql)) {
+  for (const org of await allOrganizations(store.db)) {
     const role = given.get(org.id);
     const membership = present.find(({ orgId }) => orgId === org.id);
     if (membership === undefined) {

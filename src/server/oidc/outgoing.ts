@@ -1,6 +1,7 @@
 // Requests to providers of identities. They pass the same guard as webhooks, follow no redirect, and read at most 1 MiB.
 
 import { AppError } from "../../errors.ts";
+import { readCapped } from "../../read-capped.ts";
 import type { ServerOptions } from "../options.ts";
 import { resolvedTo } from "../webhooks/webhook-target.ts";
 
@@ -67,7 +68,11 @@ async function receive(
     });
     const { status } = response;
     if (status >= 500) throw new Error(`it answered ${status}`);
-    return { status, headers: response.headers, content: await readLimited(response) };
+    return {
+      status,
+      headers: response.headers,
+      content: new Uint8Array(await readCapped(response.body, maxBytes, tooLarge)),
+    };
   } catch (error) {
     throw new AppError("provider_unavailable", `Cannot reach ${url.host}, the provider of identities.`, {
       cause: error,
@@ -76,13 +81,4 @@ async function receive(
   }
 }
 
-async function readLimited(response: Response): Promise<Uint8Array<ArrayBuffer>> {
-  const parts: Uint8Array[] = [];
-  let size = 0;
-  for await (const part of response.body ?? []) {
-    size += part.byteLength;
-    if (size > maxBytes) throw new Error(`its answer has more than ${maxBytes} bytes`);
-    parts.push(part);
-  }
-  return new Uint8Array(Buffer.concat(parts));
-}
+const tooLarge = () => new Error(`its answer has more than ${maxBytes} bytes`);

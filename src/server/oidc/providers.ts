@@ -7,8 +7,8 @@ import { sealSecret } from "../../pki/secrets.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireStaff } from "../people/late-rights.ts";
+import { allOrganizations } from "../policy/organizations.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
-import { computed, integer, queryAll, text as textColumn } from "../store/table.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
 import {
   identities,
@@ -99,8 +99,9 @@ type Provider = v.InferOutput<typeof Provider>;
 export const redirectUri = (publicUrl: string, id: number) => `${publicUrl}/api/session/oidc/${id}/callback/`;
 
 export async function listProviders(services: Pick<Services, "db" | "publicUrl">): Promise<Provider[]> {
+  const slugs = await slugsById(services.db);
   const rows = await identityProviders.all(services.db, {});
-  return Promise.all(rows.map((row) => show(services.db, row, services.publicUrl)));
+  return rows.map((row) => show(row, slugs, services.publicUrl));
 }
 
 /** Throws not_found. */
@@ -111,7 +112,7 @@ export async function findProvider(reader: Pick<Reader, "get">, id: number): Pro
 }
 
 export async function showProvider(services: Pick<Services, "db" | "publicUrl">, id: number) {
-  return show(services.db, await findProvider(services.db, id), services.publicUrl);
+  return show(await findProvider(services.db, id), await slugsById(services.db), services.publicUrl);
 }
 
 /** Where a browser signs out of the provider; undefined if there is no such page, or no answer. */
@@ -240,15 +241,11 @@ async function storeSecret(tx: Transaction, secretKey: Services["secretKey"], id
   await identityProviders.update(tx, { id }, { secretSealed });
 }
 
-const numbered = computed({ id: integer(), slug: textColumn() });
-const organizationsBySlug = async (reader: Pick<Reader, "all">) =>
-  queryAll(reader, numbered, "SELECT id, slug FROM organizations WHERE deleted_at IS NULL");
-
 async function storedRoles(
   tx: Transaction,
   given: readonly v.InferOutput<typeof GroupRole>[],
 ): Promise<RoleOfGroup[]> {
-  const known = new Map((await organizationsBySlug(tx)).map(({ id, slug }) => [slug, id]));
+  const known = new Map((await allOrganizations(tx)).map(({ id, slug }) => [slug, id]));
   return given.map(({ group, organization, role }) => {
     const orgId = known.get(organization);
     if (orgId === undefined) throw invalid("roles", `There is no organization ${organization}.`);
@@ -256,12 +253,11 @@ async function storedRoles(
   });
 }
 
-async function show(
-  reader: Pick<Reader, "all">,
-  row: IdentityProviderRow,
-  publicUrl: string,
-): Promise<Provider> {
-  const slugs = new Map((await organizationsBySlug(reader)).map(({ id, slug }) => [id, slug]));
+async function slugsById(reader: Pick<Reader, "all">): Promise<Map<number, string>> {
+  return new Map((await allOrganizations(reader)).map(({ id, slug }) => [id, slug]));
+}
+
+function show(row: IdentityProviderRow, slugs: ReadonlyMap<number, string>, publicUrl: string): Provider {
   const { id, name, issuer, scopes, domains, tenant, trust, createdAt } = row;
   return {
     id,

@@ -4,12 +4,11 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { hashToken } from "../../pki/opaque.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import type { TokenPair } from "../../protocol.ts";
 import { networkOf } from "../http/edge.ts";
 import type { ServerOptions } from "../options.ts";
-import { usedChallenges } from "../store/tables/passkeys.ts";
+import { useOnce } from "../store/tables/used-challenges.ts";
 import { users } from "../store/tables/users.ts";
 import type { Sessions } from "./sessions.ts";
 
@@ -39,10 +38,9 @@ export async function useLoginCode(
   const given = createHash("sha256").update(verifier).digest("base64url");
   const now = system.now();
   if (at + lifetimeMs <= now || !timingSafeEqual(Buffer.from(given), Buffer.from(challenge))) throw expired();
-  const row = { challengeHash: hashToken(code), expiresAt: at + lifetimeMs };
-  const taken = await db.writeFor("rows", (tx) => usedChallenges.upsert(tx, row, "ON CONFLICT DO NOTHING"));
+  const isFirst = await db.writeFor("rows", (tx) => useOnce(tx, code, at + lifetimeMs));
   const user = await users.find(db, { id: userId, isActive: true });
-  if (taken === 0 || user === undefined || user.sessionsFrom >= at) throw expired();
+  if (!isFirst || user === undefined || user.sessionsFrom >= at) throw expired();
   return sessions.start(userId, user.passwordHash, networkOf(address));
 }
 

@@ -3,11 +3,11 @@
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { AppError } from "../../errors.ts";
-import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
+import { makeOpaqueToken } from "../../pki/opaque.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { sharedSecret } from "../store/shared-secret.ts";
-import { usedChallenges } from "../store/tables/passkeys.ts";
+import { useOnce } from "../store/tables/used-challenges.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "secretKey">;
 
@@ -32,8 +32,7 @@ export async function isChallenge(deps: Deps, challenge: string, purpose: string
 
 /** Throws invalid_credentials if it was used before. */
 export async function useChallenge(tx: Transaction, challenge: string, now: number): Promise<void> {
-  const row = { challengeHash: hashToken(challenge), expiresAt: now + lifetimeMs };
-  if ((await usedChallenges.upsert(tx, row, "ON CONFLICT DO NOTHING")) === 0)
+  if (!(await useOnce(tx, challenge, now + lifetimeMs)))
     throw new AppError("invalid_credentials", "This answer of a passkey was used before. Begin again.");
 }
 

@@ -17,7 +17,7 @@ import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
-import { computed, integer, queryOne } from "../store/table.ts";
+import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
@@ -224,6 +224,12 @@ export async function findOrganization(
   const row = await reader.get(sql, [org.id]);
   if (row === undefined) throw new AppError("not_found", "There is no such organization.");
   return organizationOf(row, role);
+}
+
+/** All organizations: id and slug. */
+export function allOrganizations(reader: Pick<Transaction, "all">): Promise<Org[]> {
+  const sql = "SELECT id, slug FROM organizations WHERE deleted_at IS NULL";
+  return queryAll(reader, organizations.pick("id", "slug"), sql);
 }
 
 /** For the admin commands. Throws not_found. */

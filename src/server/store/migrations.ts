@@ -23,7 +23,7 @@ import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
 import { organizations } from "./tables/organizations.ts";
-import { passkeys, usedChallenges } from "./tables/passkeys.ts";
+import { passkeys } from "./tables/passkeys.ts";
 import { passwordResets } from "./tables/password-resets.ts";
 import { policies } from "./tables/policies.ts";
 import { firewallRules } from "./tables/firewall-rules.ts";
@@ -42,6 +42,7 @@ import { retiredTokens } from "./tables/retired-tokens.ts";
 import { sentConfigs, sentFiles } from "./tables/sent-files.ts";
 import { serviceTokens } from "./tables/service-tokens.ts";
 import { users } from "./tables/users.ts";
+import { usedChallenges } from "./tables/used-challenges.ts";
 
 /**
  * Step n brings version n - 1 to n. A step only adds; what is no longer used is removed one release later. Never edit a

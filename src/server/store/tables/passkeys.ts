@@ -23,9 +23,3 @@ export const passkeys = table(
   { indexes: ["CREATE INDEX passkeys_user ON passkeys (user_id, id)"] },
 );
 export type PasskeyRow = TableRow<typeof passkeys>;
-
-/** Challenges that were used. Until they expire they must not count again. */
-export const usedChallenges = table("used_challenges", {
-  challengeHash: text("PRIMARY KEY"),
-  expiresAt: integer(),
-});

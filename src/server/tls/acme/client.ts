@@ -4,6 +4,7 @@
 import * as v from "valibot";
 import { AppError, messageOf } from "../../../errors.ts";
 import { signRequest, type AccountKey } from "../../../pki/acme-keys.ts";
+import { readCapped } from "../../../read-capped.ts";
 import type { System } from "../../../system.ts";
 import { AcmeUrl, Directory, Problem } from "./messages.ts";
 
@@ -98,7 +99,7 @@ export async function openAcme(edge: AcmeEdge, key: AccountKey): Promise<AcmeCli
       return { ...answerOf(response, edge), body: await parsed(url, response, schema) };
     },
     async download(url) {
-      return readCapped(url, await signed(url, "", "application/pem-certificate-chain"), maxChainBytes);
+      return textOf(url, await signed(url, "", "application/pem-certificate-chain"), maxChainBytes);
     },
     signAs(of) {
       account = of;
@@ -153,7 +154,7 @@ function retryAfterOf(response: Response, now: number): number | undefined {
 }
 
 async function problemOf(url: string, response: Response, { system }: AcmeEdge): Promise<AcmeProblem> {
-  const text = await readCapped(url, response, maxJsonBytes).catch(() => "");
+  const text = await textOf(url, response, maxJsonBytes).catch(() => "");
   const problem = v.safeParse(Problem, jsonOf(text));
   const { status } = response;
   return new AcmeProblem(
@@ -166,7 +167,7 @@ async function problemOf(url: string, response: Response, { system }: AcmeEdge):
 }
 
 async function parsed<T>(url: string, response: Response, schema: v.GenericSchema<unknown, T>): Promise<T> {
-  const result = v.safeParse(schema, jsonOf(await readCapped(url, response, maxJsonBytes)));
+  const result = v.safeParse(schema, jsonOf(await textOf(url, response, maxJsonBytes)));
   if (result.success) return result.output;
   const [issue] = result.issues;
   throw unusable(url, `${v.getDotPath(issue) ?? "the answer"}: ${issue.message.slice(0, 200)}`);
@@ -180,19 +181,13 @@ function jsonOf(text: string): unknown {
   }
 }
 
-async function readCapped(url: string, response: Response, maxBytes: number): Promise<string> {
-  const parts: Uint8Array[] = [];
-  let size = 0;
+async function textOf(url: string, { body }: Response, maxBytes: number): Promise<string> {
   try {
-    for await (const part of response.body ?? []) {
-      size += part.length;
-      if (size > maxBytes) throw unusable(url, `it is larger than ${maxBytes} bytes`);
-      parts.push(part);
-    }
+    const tooLarge = () => unusable(url, `it is larger than ${maxBytes} bytes`);
+    return (await readCapped(body, maxBytes, tooLarge)).toString("utf8");
   } catch (error) {
     throw error instanceof AppError ? error : unusable(url, messageOf(error));
   }
-  return Buffer.concat(parts).toString("utf8");
 }
 
 function unusable(url: string, reason: string): AppError {
