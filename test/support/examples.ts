@@ -6,219 +6,47 @@ import { createHash } from "node:crypto";
 import { hashToken } from "../../src/pki/opaque.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { nameOf } from "../../src/server/console/files.ts";
-import { DeviceSignIn } from "../../src/server/people/device-sign-in.ts";
 import { offerFirstAccount } from "../../src/server/people/first-account.ts";
 import { addMember } from "../../src/server/people/members.ts";
-import type { Organization } from "../../src/server/policy/organizations.ts";
 import { ownPage, signInBrowser } from "./browser-session.ts";
-import { startHostileProvider, type HostileProvider } from "./hostile-provider.ts";
-import { addProvider } from "./oidc-sign-in.ts";
-import { addApp, beginApp, type App } from "./factors.ts";
+import { beginApp } from "./factors.ts";
 import { addPasskeyTo, makeAuthenticator } from "./authenticator.ts";
-import { makeKeys, registerNode, registrationToken, sendRegistration, type RegisteredNode } from "./nodes.ts";
-import { makeTestServer, password, type TestServer } from "./server.ts";
-
-export const callers = [
-  "nobody",
-  "wrong",
-  "expired",
-  "node",
-  "member",
-  "admin",
-  "owner",
-  "staff",
-  "stranger",
-  "service",
-] as const;
-export type Who = (typeof callers)[number];
-
-export type World = {
-  server: TestServer;
-  acme: Organization;
-  /** Undefined: no Authorization header. */
-  token(who: Who): string | undefined;
-  node: RegisteredNode;
-  /** A new name each time. */
-  name(prefix: string): string;
-};
-
-export type Example = {
-  /** The last variable part of the path. */
-  id?: number | string;
-  /** A variable part before the last one. */
-  webhook?: number | string;
-  slug?: string;
-  body?: object;
-  /** Includes the question mark. */
-  query?: string;
-  /** A token of another user, if the request makes the caller's token invalid. */
-  token?: string;
-  /** With a Cookie, no token is sent. */
-  headers?: Record<string, string>;
-  /** Another server, if the shared one does not fit. */
-  on?: TestServer;
-};
-
-type Maker = (world: World, who: Who) => Example | Promise<Example>;
-
-const Id = v.looseObject({ id: v.number() });
-
-/** Creates a resource with an owner's rights and returns its id. */
-async function made({ server, token }: World, path: string, body: object): Promise<number> {
-  const bearer = token("owner") ?? "";
-  const answer = await server.send("POST", `/api/org/acme/${path}`, { token: bearer, body });
-  if (answer.status !== 201) throw new Error(`POST ${path}: ${answer.status} ${answer.text}`);
-  return v.parse(Id, answer.json).id;
-}
-
-const nothing: Maker = () => ({});
-const rule = {
-  direction: "inbound",
-  protocol: "tcp",
-  ports: "443",
-  peer: { any: true },
-  target: { any: true },
-};
-const aRule: Maker = async (world) => ({ id: await made(world, "firewall_rules/", rule) });
-const anAlias: Maker = async (world) => ({
-  id: await made(world, "names/", { name: world.name("alias"), node: world.node.id }),
-});
-/** Only for callers who end the waiting: it keeps others from changing the policy. */
-const aWaitingPolicy: Maker = async ({ server, token }, who) => {
-  if (who !== "admin" && who !== "owner" && who !== "service") return {};
-  const body = { policy: "relays: []", confirm: 600 };
-  await server.send("POST", "/api/org/acme/policy/apply/", { token: token("owner") ?? "", body });
-  return {};
-};
-const aRegistrationToken: Maker = async (world) => ({ id: await made(world, "registration_tokens/", {}) });
-const aServiceToken: Maker = async (world) => ({
-  id: await made(world, "service_tokens/", { name: "ci", role: "member" }),
-});
-const aGroup: Maker = async (world) => {
-  const name = world.name("group");
-  await made(world, "groups/", { name });
-  return { id: name };
-};
-const aMember: Maker = async (world) => ({
-  id: await made(world, "members/", { email: `${world.name("m")}@example.org` }),
-});
-const persons: readonly Who[] = ["member", "admin", "owner", "staff", "stranger"];
-/** A browser, if the caller is a person; `id` is its session. */
-const aBrowser: Maker = async ({ server }, who) => {
-  if (!persons.includes(who)) return { id: 1 };
-  const { cookie } = await signInBrowser(server, `${who}@example.org`);
-  const session = await server.db.get("SELECT max(id) AS id FROM browser_sessions");
-  return { id: Number(session?.["id"]), headers: { ...ownPage, Cookie: `__Host-session=${cookie}` } };
-};
-/** As a new person, if the caller is a person. */
-const withPerson =
-  (make: (server: TestServer, token: string) => Promise<Example>): Maker =>
-  async ({ server, name }, who) => {
-    const token = await server.person(`${name("person")}@example.org`);
-    const example = await make(server, token);
-    return persons.includes(who) ? { ...example, token } : example;
-  };
-const withApp = (make: (app: App) => Example) =>
-  withPerson(async (server, token) => make(await addApp(server, token)));
-const aDeviceRequest = async ({ server, name }: World) => {
-  const begun = await server.send("POST", "/api/device/", {
-    body: { machine: "build-3" },
-    address: `2001:db8:${name("").slice(1)}::1`,
-  });
-  const { device_code: device, user_code: code } = v.parse(DeviceSignIn, begun.json);
-  return { device, code };
-};
-let issuer: Promise<HostileProvider> | undefined;
-const newProvider = async ({ name }: World) => {
-  const at = await (issuer ??= startHostileProvider());
-  return { name: name("provider"), issuer: at.issuer, client_id: at.clientId };
-};
-const aProvider: Maker = async (world) => {
-  const at = await (issuer ??= startHostileProvider());
-  return { id: (await addProvider(world.server, at, { name: world.name("provider") })).id };
-};
-/** The answer with a body; without it, the status is 204. */
-const withReport =
-  (make: Maker): Maker =>
-  async (world, who) => ({ ...(await make(world, who)), query: "?report=true" });
-// Nothing listens on this port. Deliveries have their own tests.
-const hook = { url: "http://127.0.0.1:9/hook" };
-const noWebhooks: Maker = async ({ server, acme }) => {
-  // The number of webhooks is limited, and each example creates one.
-  await server.db.write((tx) => tx.run("UPDATE webhooks SET deleted_at = 1 WHERE org_id = $1", [acme.id]));
-  return {};
-};
-const aWebhook: Maker = async (world, who) => {
-  await noWebhooks(world, who);
-  return { id: await made(world, "webhooks/", hook) };
-};
-/** A delivery that was given up. */
-const anEndedDelivery: Maker = async (world, who) => {
-  const { id: webhook } = await aWebhook(world, who);
-  const delivery = await world.server.db.write((tx) =>
-    tx.get(
-      `INSERT INTO deliveries (webhook_id, event_id, attempts, status, created_at)
-        SELECT $1, max(id), 1, 500, $2 FROM events RETURNING id`,
-      [Number(webhook), world.server.clock.ms],
-    ),
-  );
-  return { id: Number(delivery?.["id"]), webhook: Number(webhook), body: {} };
-};
-const anOrganization: Maker = async (world, who) => {
-  // A service token belongs to one organization.
-  if (who === "service") return {};
-  const slug = world.name("brief");
-  const made = await world.server.organization(slug, "10.91.0.0/16");
-  for (const role of ["member", "admin", "owner"] as const) {
-    await world.server.join(made, `${role}@example.org`, role);
-  }
-  return { slug };
-};
-const theNode: Maker = ({ node }) => ({ id: node.id });
-const aNode: Maker = async (world) => ({
-  id: (await registerNode(world.server, world.acme, world.name("node"))).id,
-});
-const aRelay: Maker = async (world, who) => {
-  const { id } = await aNode(world, who);
-  await world.server.db.write((tx) => tx.run("UPDATE nodes SET is_relay = 1 WHERE id = $1", [Number(id)]));
-  return { id: Number(id), body: { limit_bytes: 500_000_000_000 } };
-};
-/** A machine that waits for approval. */
-const aRequest: Maker = async ({ server, acme, name }) => {
-  const set = (word: string) =>
-    server.db.write((tx) =>
-      tx.run("UPDATE organizations SET node_approval = $1 WHERE id = $2", [word, acme.id]),
-    );
-  const registration_token = await registrationToken(server, acme);
-  await set("all");
-  await sendRegistration(server, "acme", { name: name("new"), ...(await makeKeys()), registration_token });
-  await set("none");
-  const row = await server.db.get("SELECT max(id) AS id FROM registration_requests");
-  return { id: Number(row?.["id"]), body: {} };
-};
-const transferTo = ({ server, token }: World, id: number, owner: string) =>
-  server.send("POST", `/api/org/acme/nodes/${id}/transfer/`, {
-    token: token("owner") ?? "",
-    body: { owner },
-  });
-const withBody =
-  (maker: Maker, body: object): Maker =>
-  async (world, who) => ({ ...(await maker(world, who)), body });
-
-async function aPerson({ server, name }: World): Promise<{ email: string; refresh: string }> {
-  const email = `${name("person")}@example.org`;
-  await server.person(email);
-  const row = await server.db.get("SELECT id FROM users WHERE email = $1", [email]);
-  return { email, refresh: (await server.app.services.sessions.start(Number(row?.["id"]))).refresh };
-}
-
-const aUser: Maker = async (world) => {
-  const { email } = await aPerson(world);
-  return {
-    id: Number((await world.server.db.get("SELECT id FROM users WHERE email = $1", [email]))?.["id"]),
-  };
-};
-const refreshed: Maker = async (world) => ({ body: { refresh: (await aPerson(world)).refresh } });
+import { makeKeys, registrationToken } from "./nodes.ts";
+import { makeTestServer, password } from "./server.ts";
+import {
+  aBrowser,
+  aDeviceRequest,
+  aGroup,
+  aMember,
+  anAlias,
+  anEndedDelivery,
+  aNode,
+  anOrganization,
+  aPerson,
+  aProvider,
+  aRegistrationToken,
+  aRelay,
+  aRequest,
+  aRule,
+  aServiceToken,
+  aUser,
+  aWaitingPolicy,
+  aWebhook,
+  hook,
+  type Maker,
+  newProvider,
+  nothing,
+  noWebhooks,
+  persons,
+  refreshed,
+  rule,
+  theNode,
+  transferTo,
+  withApp,
+  withBody,
+  withPerson,
+  withReport,
+} from "./example-makers.ts";
 
 const people: Record<string, Maker> = {
   token_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
