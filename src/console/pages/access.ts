@@ -1,4 +1,4 @@
-// Who may reach whom: the rules, what they add up to, and which of them decides.
+// Which machines may reach which others: the rules, their sum, and the rule that decides.
 
 import { useEffect, useState } from "preact/hooks";
 import { ask, org } from "../api.ts";

@@ -104,7 +104,7 @@ function Waiting({ token }: { token: Token }) {
     <${Line} text=${token.join_key} />
     <details>
       <summary>As a QR code</summary>
-      <p class="quiet">For a device with a camera. It holds the same key, so show it to nobody else.</p>
+      <p class="quiet">For a device with a camera. It holds the same key: keep it as secret.</p>
       <${Qr} text=${token.join_key} label="The join key as a QR code" />
     </details>
     <details>

@@ -53,8 +53,8 @@ function ByCode() {
     </p>`;
   if (found !== undefined) return html`<${Decision} ...${{ code, found, setOutcome }} />`;
   return html`<p>
-      Type the code that the terminal shows. Did somebody send you a code or this page? Then close it: you
-      would sign them in as <bdi>${me.value?.email}</bdi>.
+      Type the code that your own terminal shows. Never type a code that you were sent: its sender would be
+      signed in as <bdi>${me.value?.email}</bdi>.
     </p>
     <form class="narrow" onSubmit=${submit}>
       <${Text}

@@ -68,7 +68,7 @@ export function Identities() {
   </section>`;
 }
 
-/** Without a second factor, the password proves who is there. */
+/** Users without a second factor confirm the link with their password. */
 function Link({ provider, close }: { provider: Provider; close(): void }) {
   const [password, setPassword] = useState("");
   const own = factors.value;

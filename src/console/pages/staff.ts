@@ -184,7 +184,7 @@ function NewUser({ close }: { close(): void }) {
   return html`<${Dialog} title="Create a user" close=${close}>
     <form onSubmit=${submit}>
       <p class="quiet">
-        Owners can also invite people to their organizations: who is invited chooses the password.
+        Owners can also invite people to their organizations. Invited people choose their own password.
       </p>
       <${Text}
         label="E-mail"

@@ -98,7 +98,7 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
           isApproval
             ? html`It joins within seconds, with key <code>${keyOf(machine)}</code>. It can be revoked
                 afterwards.`
-            : "It is told so, and the use of its token is free again."
+            : "The machine is told that it was refused. Its token can be used again."
         }
       </p>
       <${FromTerminal}

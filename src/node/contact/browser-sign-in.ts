@@ -44,7 +44,7 @@ export async function signInHere(
   );
   const code = await Promise.race([listening.code, over]).finally(() => done.abort());
   if (code !== undefined) return pairOf(client, "/api/token/code/", { code, code_verifier: verifier });
-  throw new AppError("sign_in_expired", "Nobody signed in within five minutes", {
+  throw new AppError("sign_in_expired", "No sign-in came from the browser within five minutes", {
     hint: "Run the command again. For a browser on another machine, add --device.",
   });
 }

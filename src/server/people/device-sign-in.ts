@@ -1,6 +1,6 @@
 // Sign-in of the command line on a machine without a browser (RFC 8628). The machine shows a code; a signed-in user types it
 // in a browser on any machine, sees which machine asks, and approves with a fresh factor. The code is typed, never part of a
-// link: a link that somebody sends approves nothing.
+// link: a link in a message approves nothing.
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
@@ -98,7 +98,7 @@ function makeUserCode({ random }: Pick<ServerOptions["system"], "random">): stri
 /** As people type it: any case, with spaces and dashes. */
 const hashOfTyped = (code: string) => hashToken(code.toUpperCase().replaceAll(/[\s-]/g, ""));
 
-/** Throws not_found for a code that nobody was shown, or throttled after several of them. */
+/** Throws not_found for a code that no machine shows, or throttled after several of them. */
 export async function findDeviceRequest(
   services: Pick<Services, "db" | "system" | "throttle">,
   { userId }: PersonCaller,
@@ -168,7 +168,7 @@ export async function pollDeviceSignIn(
     const isEarly = polledAt !== null && now - polledAt < (intervalS - 1) * 1000;
     if (isEarly) throw new AppError("throttled", "Ask again in 5 seconds.", { retryAfter: intervalS });
     await db.writeFor("rows", (tx) => deviceRequests.update(tx, { id }, { polledAt: now }));
-    throw new AppError("sign_in_waiting", "Nobody has typed the code in a browser yet.");
+    throw new AppError("sign_in_waiting", "The code has not been typed in a browser yet.");
   }
   // Of two polls at once, one gets the session.
   const taken = await db.writeFor("rows", (tx) => deviceRequests.delete(tx, { id }));
