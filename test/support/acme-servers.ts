@@ -128,7 +128,8 @@ export async function startPebble(options: PebbleOptions = {}): Promise<Pebble> 
       if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
     },
     async [Symbol.asyncDispose]() {
-      child.kill();
+      // A paused process ends at no other signal.
+      child.kill("SIGKILL");
       await child.exited;
       directory[Symbol.dispose]();
     },
