@@ -112,9 +112,11 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   if (restarts) await switchEngines(members, engine, undo, { isNew: outcome.changed, versionOf, log });
   const organizations = await examineMembers(members, engine, versionOf);
   const behind = organizations.filter(({ current }) => !current).map((each) => describeMember(each, engine));
-  const said = outcome.changed
-    ? `${outcome.path} is now ${outcome.to}${outcome.from === null ? "" : ` (was ${outcome.from})`}`
-    : `${outcome.path} is already ${outcome.to}`;
+  const said = !outcome.changed
+    ? `${outcome.path} is already ${outcome.to}`
+    : outcome.from === outcome.to
+      ? `${outcome.path} was replaced; its version is still ${outcome.to}`
+      : `${outcome.path} is now ${outcome.to}${outcome.from === null ? "" : ` (was ${outcome.from})`}`;
   if (restarts && behind.length > 0) {
     throw new AppError("engine_failed", `${said}, but ${behind.map(({ what }) => what).join("; ")}`, {
       hint: `Run: ${behind.map(({ next }) => next).join("; ")}`,

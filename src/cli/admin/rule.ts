@@ -4,6 +4,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { Node } from "../../protocol.ts";
 import type { Implementation } from "../command.ts";
+import { quoteWord } from "../../plan.ts";
 import { orgArg } from "../server-flags.ts";
 import { Rule } from "./answers.ts";
 import { inOrg, Nothing, read, write } from "./api.ts";
@@ -112,6 +113,11 @@ export const create: Implementation = {
     if (rule === undefined) return;
     sayNewGroups(output, new_groups);
     output.result({ ...rule, new_groups }, `Created rule ${rule.id}\n`);
+    const [group] = new_groups;
+    if (group !== undefined && !output.json)
+      output.say(
+        `No node is in ${group} yet: \`${brand.executable} admin node update ${quoteWord(slug)} NODE --add-group ${quoteWord(group)}\``,
+      );
   },
 };
 
