@@ -154,6 +154,22 @@ test("the node whose certificate ends first is on top, those without one are bel
   expect(listed.nodes.map(({ name }) => name)).toEqual(["job", "server", "later"]);
 });
 
+test("a rotation and a network behind a node say what comes next", async () => {
+  await signIn();
+  await must("admin org create nexts --network 10.84.0.0/16");
+  const shown = await agent("admin ca show nexts");
+  expect(shown.out.split("\n")[0]?.split(/ {2,}/)).toEqual(["CA", "STATE", "VALID UNTIL", "FINGERPRINT"]);
+  expect(shown.out).toMatch(/^overlay {2}active {2}20\S+Z {2,}[0-9a-f]{64}$/m);
+  const rotated = await agent("admin ca rotate nexts");
+  expect(rotated.err).toContain("To watch: `agent admin ca show nexts`");
+  await must("admin node create nexts router");
+  const routed = await agent("admin node update nexts router --add-subnet 192.168.5.0/24");
+  expect(routed).toMatchObject({ status: 0, out: "Updated node router\n" });
+  expect(routed.err).toContain("On router, permit forwarding (sysctl -w net.ipv4.ip_forward=1)");
+  const same = await agent("admin node update nexts router --remove-subnet 192.168.5.0/24");
+  expect(same.err).not.toContain("forwarding");
+});
+
 test("browsers in which the user is signed in are listed, and end one by one", async () => {
   await signIn();
   expect(await must("admin session list")).toEqual({ sessions: [] });
