@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { messageOf } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
-import { isSilent } from "../node/files/config-file.ts";
+import { isSilent } from "../node/files/read-config.ts";
 import type { OverlayControl } from "../node/engine/engine.ts";
 import { findEngine } from "../node/engine/found-engine.ts";
 import { ageOf } from "../platform/process-identity.ts";

@@ -9,7 +9,7 @@ import { connectOrganization } from "./connection.ts";
 import type { OverlayControl } from "../engine/engine.ts";
 import type { FollowEdge } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
-import { silence } from "../files/config-file.ts";
+import { silence } from "../files/read-config.ts";
 import { rememberVersions } from "../engine/engine.ts";
 import { engineInUse, type VersionOf } from "../engine/engine-in-use.ts";
 import { findEngine as findProcess, foundEngine } from "../engine/found-engine.ts";

@@ -8,7 +8,7 @@ import { controlSocket } from "../../platform/control-socket.ts";
 import { readRelayed } from "../../platform/relay-counter.ts";
 import type { System } from "../../system.ts";
 import { localApi } from "../engine/local-api.ts";
-import { isForwarding, listenPort } from "../files/config-file.ts";
+import { isForwarding, listenPort } from "../files/read-config.ts";
 import type { Organization } from "../files/organizations.ts";
 
 type Edge = Pick<System, "run" | "platform" | "isRoot" | "random" | "sleep">;

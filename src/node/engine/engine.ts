@@ -15,7 +15,7 @@ import { takesHangUp } from "../../platform/processes.ts";
 import type { System } from "../../system.ts";
 import type { LogSource, LogTail } from "./engine-log.ts";
 import { reloadByApi } from "./local-api.ts";
-import { needsRestart } from "../files/config-file.ts";
+import { needsRestart } from "../files/restart-needs.ts";
 import type { Stopping } from "../files/orders.ts";
 import { whyForeign } from "../../platform/program-safety.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";

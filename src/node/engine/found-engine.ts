@@ -8,7 +8,7 @@ import type { Log } from "../../log.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { findProcess, outputFileOf } from "../../platform/processes.ts";
 import type { System } from "../../system.ts";
-import { silence } from "../files/config-file.ts";
+import { silence } from "../files/read-config.ts";
 import { controlEngine, harmlessAgeMs, type OverlayControl } from "./engine.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";
 import type { Organization } from "../files/organizations.ts";

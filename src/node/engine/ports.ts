@@ -4,7 +4,7 @@
 import { createSocket } from "node:dgram";
 import { join } from "node:path";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
-import { listenPort } from "../files/config-file.ts";
+import { listenPort } from "../files/read-config.ts";
 import { findEngine } from "./found-engine.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { holderOf, type Holder } from "../../platform/port-holder.ts";
