@@ -3,6 +3,7 @@
 import { formatTime } from "../../duration.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
+import { relayedIn } from "../../path-report.ts";
 import type { CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import type { VersionOf } from "../engine/engine-in-use.ts";
@@ -11,7 +12,6 @@ import type { Health } from "../health/judge.ts";
 import { readSavedHealth, savedHealthDirectory, writeSavedHealth } from "../health/saved-health.ts";
 import type { FollowEdge } from "./follow.ts";
 import type { OrganizationSettings } from "./organization-edge.ts";
-import { relayedIn } from "./relayed.ts";
 
 /** What the work passes on to check-ins. */
 export type Watch = Pick<FollowEdge, "onCheckin" | "paths">;
