@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { decodeBundle } from "../../src/pki/nebula.ts";
+import { decodeBundle } from "../../src/pki/bundle.ts";
 import { ErrorBody, paths } from "../../src/protocol.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { stepTo } from "../support/certificate-change.ts";
