@@ -30,6 +30,11 @@ export const command: Implementation = {
       type: "boolean",
       description: "Serve the names until the end (used by the systemd unit)",
     },
+    prepare: {
+      type: "string",
+      valueHint: "FILE",
+      description: "Write the names to a file that is quick to read (used by the systemd unit)",
+    },
     clear: {
       type: "boolean",
       description: "Take the names back from systemd-resolved and /etc/hosts (used by the systemd unit)",
@@ -38,10 +43,15 @@ export const command: Implementation = {
   examples: [`${run} names`, `${run} names beta`, `sudo ${run} names --on`, `sudo ${run} names --off`],
   async run(context) {
     const { values, words } = context;
+    const file = values.text("prepare");
     const asked = (["on", "off", "run", "clear"] as const).filter((each) => values.on(each));
     const [verb] = asked;
-    if (asked.length > 1 || (verb !== undefined && words.length > 0))
-      throw new AppError("usage", "Give NAME, or one of --on, --off, --run and --clear");
+    if (asked.length + words.length + (file === undefined ? 0 : 1) > 1)
+      throw new AppError("usage", "Give NAME, or one of --on, --off, --run, --prepare and --clear");
+    if (file !== undefined) {
+      const { prepareNames } = await import("../node/names/keep-names.ts");
+      return prepareNames(file, context.settings.configRoot);
+    }
     if (verb === undefined) return words[0] === undefined ? list(context) : show(words[0], context);
     const { isLinux } = await import("../platform/privilege.ts");
     if (!isLinux(context.system)) {
