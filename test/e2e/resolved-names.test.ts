@@ -172,7 +172,11 @@ describeMachine("names under systemd-resolved", () => {
     await finds();
     await must("agent names --off");
     await gone();
-    expect(await must(`ls -d /run/${unit} /var/cache/${unit} /etc/systemd/system/${unit}.service 2>/dev/null || true`)).toBe("");
+    expect(
+      await must(
+        `ls -d /run/${unit} /var/cache/${unit} /etc/systemd/system/${unit}.service 2>/dev/null || true`,
+      ),
+    ).toBe("");
     await must("agent names --on");
     await isServed();
     await must("agent install-systemd --uninstall");

@@ -4,7 +4,7 @@
 import { closeSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { AppError, messageOf } from "../../errors.ts";
+import { messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { clean, type Log } from "../../log.ts";
 import type { System } from "../../system.ts";
@@ -42,7 +42,7 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   const cache = system.env["CACHE_DIRECTORY"];
   const reader = makeNamesReader(
     places.configRoot,
-    cache === undefined ? undefined : makePreparer(join(cache, preparedFile), places.configRoot, system),
+    cache === undefined ? undefined : makePreparer(join(cache, preparedFile), places.configRoot, system, log),
   );
   const block = makeNamesStep(places, system);
   const runtime = system.env["RUNTIME_DIRECTORY"];
@@ -139,20 +139,22 @@ type Done = ReturnType<HostsEditor["put"]> | "fought";
 /** What the organizations' files say. */
 export type Known = { zones: readonly Zone[]; names: PackedNames };
 
-/** The file of prepared names, and what writes it anew. */
-type Preparer = { read(): Prepared | undefined; run(): Promise<void> };
+/** The file of prepared names, and what writes it anew: false if it could not. */
+type Preparer = { read(): Prepared | undefined; run(): Promise<boolean> };
 
 function makePreparer(
   path: string,
   configRoot: string,
   { executable, run }: Pick<System, "executable" | "run">,
+  log: Log,
 ): Preparer {
   return {
     read: () => readPrepared(path),
     async run() {
       const argv = [executable, "names", "--prepare", path, "--config-root", configRoot];
       const { status, stderr } = await run(argv, { timeoutMs: prepareMs });
-      if (status !== 0) throw new AppError("failed", `Cannot prepare the names: ${clean(stderr, 300)}`);
+      if (status !== 0) log.warn(`Cannot prepare the names in ${path}: ${clean(stderr, 300)}`);
+      return status === 0;
     },
   };
 }
@@ -170,8 +172,8 @@ export function makeNamesReader(configRoot: string, preparer?: Preparer): { look
     if (preparer === undefined || hostsBytes(configRoot) < manyBytes) return readAll(configRoot);
     const present = preparer.read();
     if (present?.state === state) return present;
-    await preparer.run();
-    return preparer.read() ?? readAll(configRoot);
+    // Without space for the file, this process reads the names.
+    return ((await preparer.run()) ? preparer.read() : undefined) ?? readAll(configRoot);
   };
   return {
     async look() {

@@ -55,15 +55,17 @@ function manyNames() {
   };
   write("beta");
   let runs = 0;
+  const disk = { isFull: false };
   const preparer = {
     read: () => readPrepared(path),
     async run() {
       runs++;
-      prepareNames(path, root);
+      if (!disk.isFull) prepareNames(path, root);
+      return !disk.isFull;
     },
   };
   const start = () => makeNamesReader(root, preparer);
-  return { path, write, start, runs: () => runs, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+  return { path, disk, write, start, runs: () => runs, [Symbol.dispose]: () => directory[Symbol.dispose]() };
 }
 
 test("many names are prepared once, and again after a change or for a damaged file", async () => {
@@ -88,4 +90,11 @@ test("many names are prepared once, and again after a change or for a damaged fi
   writeFileSync(machine.path, bytes);
   expect((await machine.start().look()).names.addressesOf("gamma.acme.internal")).toEqual(["10.77.1.0"]);
   expect(machine.runs()).toBe(3);
+
+  machine.disk.isFull = true;
+  machine.write("delta");
+  const present = await reader.look();
+  expect(present.names.addressesOf("delta.acme.internal")).toEqual(["10.77.1.0"]);
+  expect(await reader.look()).toBe(present);
+  expect(machine.runs()).toBe(4);
 });
