@@ -2,7 +2,6 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { ServiceState } from "../node/names/service-state.ts";
 import type { Context, Implementation } from "./command.ts";
 
 const run = brand.executable;
@@ -161,21 +160,12 @@ async function list(context: Context): Promise<void> {
     },
   );
   for (const { slug, reason } of state.without) output.say(`No names of ${slug}: ${reason}`);
-  for (const line of servingLines(state.service)) output.say(line);
+  if (state.service !== undefined) {
+    const { describeServing } = await import("../node/names/service-state.ts");
+    for (const line of describeServing(state.service)) output.say(line);
+  }
   if (state.fault !== undefined) output.say(`/etc/hosts: ${state.fault}`);
   if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
-}
-
-function servingLines(service: ServiceState | undefined): string[] {
-  if (service === undefined) return [];
-  const { serving, fault } = service;
-  if (serving.way === "hosts") return [`Programs find these names in /etc/hosts: ${fault ?? serving.reason}`];
-  return [
-    "Programs find these names by systemd-resolved.",
-    ...serving.links.flatMap(({ slug, state, reason }) =>
-      state === "served" ? [] : [`Names of ${slug}: ${state}, ${reason ?? ""}`],
-    ),
-  ];
 }
 
 const sources = {

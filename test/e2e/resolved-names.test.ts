@@ -76,6 +76,7 @@ describeMachine("names under systemd-resolved", () => {
     expect(await must(`systemd-analyze verify ${unit}.service 2>&1`)).toBe("");
     await must(`systemd-analyze security --threshold=25 ${unit}.service`);
     expect(await must("agent names lighthouse")).toContain("systemd-resolved, which asks the resolver");
+    expect(await must("agent status")).toContain("Programs find names by systemd-resolved");
     expect(await must("agent doctor | grep ' names '")).toContain(
       `${lighthouse} is found through systemd-resolved`,
     );

@@ -2,8 +2,8 @@
 // names are in a block of /etc/hosts. Either way, other names are found as before.
 
 import { closeSync, statSync } from "node:fs";
-import { join } from "node:path";
-import { brand } from "../../brand.ts";
+import { basename, join } from "node:path";
+import { brand, namesStatePath } from "../../brand.ts";
 import { messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { clean, type Log } from "../../log.ts";
@@ -16,7 +16,7 @@ import { hostsLines, maxHostsNames, readMachineNames, type Zone } from "./machin
 import { openNames, packNames, type PackedNames } from "./packed-names.ts";
 import { preparedFile, readPrepared, writePrepared, type Prepared } from "./prepared-names.ts";
 import { resolverAddress, startResolver, type Resolver } from "./resolver.ts";
-import { isInHostsFile, stateFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
+import { isInHostsFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
 import { indexNames } from "./zones.ts";
 
 export const hostsFile = "/etc/hosts";
@@ -47,7 +47,8 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   const block = makeNamesStep(places, system);
   const runtime = system.env["RUNTIME_DIRECTORY"];
   // The unit of an earlier release has no network and no such directory. It keeps what it has: names in the hosts file.
-  const service = runtime === undefined ? undefined : makeService(join(runtime, stateFile), system, log);
+  const service =
+    runtime === undefined ? undefined : makeService(join(runtime, basename(namesStatePath)), system, log);
   if (service === undefined)
     log.warn(`The service of names is of an earlier release. Renew it: ${brand.executable} names --on`);
   const warn = onceEach(log);
