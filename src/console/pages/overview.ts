@@ -4,6 +4,7 @@ import type { VNode } from "preact";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useNodes } from "../node-list.ts";
+import { relayText, useRelays } from "../relays.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 import { useList } from "../resource.ts";
 import { pathOf } from "../router.ts";
@@ -48,7 +49,25 @@ export function Overview() {
                   ${" "}<${When} at=${node.certificate?.not_after ?? null} />`,
             )}
           />`
-    }`;
+    }
+    <${Relays} />`;
+}
+
+/** Traffic costs money: shown from the first report on. */
+function Relays() {
+  const counted = useRelays().filter(({ bytes }) => bytes !== null);
+  if (counted.length === 0) return null;
+  const order = counted.toSorted(
+    (a, b) => Number(b.paused) - Number(a.paused) || (b.bytes ?? 0) - (a.bytes ?? 0),
+  );
+  return html`<${Needs}
+    title="Relays"
+    items=${order.map(
+      (relay) =>
+        html`<a href=${pathOf(slug.value ?? "", "machines", relay.node)}><bdi>${relay.node_name}</bdi></a>
+          <span class=${relay.paused ? "limited" : "quiet"}>${" "}${relayText(relay)}</span>`,
+    )}
+  />`;
 }
 
 function Waiting() {
