@@ -51,7 +51,7 @@ type Rules = v.InferOutput<typeof Filter>;
 
 /** Notes that concern who is in a group, and not which packets pass. */
 const harmless =
-  /^(\d+ members of|the owners of|ssh|sshTests|nodeAttrs|autoApprovers|postures|the test|randomize)/;
+  /^(\d+ members? of|the owners of|ssh|sshTests|nodeAttrs|autoApprovers|postures|the test|randomize)/;
 
 function holds(text: string, addresses: readonly string[]): boolean {
   if (text === "*") return true;

@@ -126,7 +126,7 @@ class Importing {
       if (members.length > 0) {
         this.#note(
           `groups.${word}`,
-          `${members.length} members of ${word}`,
+          `${members.length} ${members.length === 1 ? "member" : "members"} of ${word}`,
           "users are not supported yet: give the group to their nodes",
         );
       }
