@@ -317,7 +317,7 @@ async function changeAddress(
 }
 
 /** Issues new certificates if needed and raises the version of the affected nodes. The new certificate's fingerprint. */
-async function publishChange(
+export async function publishChange(
   tx: Transaction,
   services: Changing,
   org: IssuingOrg,
