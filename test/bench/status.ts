@@ -20,7 +20,7 @@ await using plane = await startControlPlane(join(directory.path, "server"));
 const acme = await makeOrganization(plane);
 const places = placesBelow(directory.path, engine);
 await registerDesktop(acme, places, await acme.makeToken(), "desk");
-using _control = startControlSocket(directory.path, places, { tunnels });
+using _ = startControlSocket(directory.path, places, { tunnels });
 const host = { inside: (argv: readonly string[]) => [...argv] };
 const daemon = await startDaemon(host, places);
 try {
