@@ -4,8 +4,9 @@
 import { expect, test } from "bun:test";
 import { join } from "node:path";
 import { cleanEnvironment } from "../support/agent.ts";
+import { createLendable } from "../support/lent-postgres.ts";
 import { mountMemory } from "../support/memory.ts";
-import { createMigrated, describePostgres, startPostgres, unsynced } from "../support/postgres.ts";
+import { describePostgres, startPostgres, unsynced } from "../support/postgres.ts";
 
 const root = join(import.meta.dir, "../..");
 const processes = 4;
@@ -23,7 +24,7 @@ describePostgres("on PostgreSQL", () => {
     // Each test file copies a database, which takes most of its time on a slow disk.
     using memory = mountMemory();
     await using cluster = await startPostgres([...unsynced, ...small], memory?.path);
-    await createMigrated(cluster.directory);
+    await createLendable(cluster.directory);
     const files: string[] = [];
     for (const file of new Bun.Glob("test/server/**/*.test.ts").scanSync(root)) {
       const text = await Bun.file(join(root, file)).text();
