@@ -74,7 +74,7 @@ asRoot("certificate versions", () => {
         await Promise.all(pings.map((ping) => ping.stop()));
         expect(pings.map(lost)).toEqual(pings.map(() => []));
       },
-      120_000,
+      240_000,
     );
 
     if (!isModern) return;
@@ -107,7 +107,7 @@ asRoot("certificate versions", () => {
       // On an idle machine two pings are lost for each restart.
       for (const each of gone) expect(each).toBeLessThan(10);
       // The restart of the lighthouse costs the other nodes nothing.
-      const between = pings.filter((_, at) => at % (members.length - 1) > 0);
+      const between = pings.filter(({ toFirst }) => !toFirst);
       const soonest = (restarted[0] ?? 0) - lighthouseDownMs;
       expect(between.flatMap(lostAt).filter((at) => performance.timeOrigin + at > soonest)).toEqual([]);
 

@@ -84,7 +84,7 @@ describeMachine("packages", () => {
         expect(
           await machine.must("systemd-analyze verify /usr/lib/systemd/system/overlay-agent* 2>&1 || true"),
         ).toBe("");
-      }, 120_000);
+      }, 240_000);
 
       test("upgraded, the new version runs, and no packet is lost", async () => {
         const { machine } = node;
@@ -96,7 +96,7 @@ describeMachine("packages", () => {
         }
         expect(await pinging).toBe("0% packet loss");
         expect(await machine.must("systemctl is-system-running")).toBe("running");
-      }, 120_000);
+      }, 240_000);
 
       test("a packaged agent does not replace itself, and names the package manager", async () => {
         const { machine } = node;
@@ -105,7 +105,7 @@ describeMachine("packages", () => {
           expect(status).toBe(1);
           expect(stderr).toContain("apt-get install --only-upgrade overlay-agent");
         }
-      }, 60_000);
+      }, 240_000);
 
       test("removed, nothing runs and the organization is kept; installed again, it goes on", async () => {
         const { machine } = node;
@@ -115,7 +115,7 @@ describeMachine("packages", () => {
         await install(machine, "0.2.0");
         await machine.must("agent install-systemd");
         await machine.until(pingPeer, 30_000);
-      }, 120_000);
+      }, 240_000);
 
       test("purged, no trace is left but the data of a control plane", async () => {
         const { machine } = node;
@@ -132,7 +132,7 @@ describeMachine("packages", () => {
         );
         expect(await machine.must("grep -c overlay-agent /etc/group || true")).toBe("0");
         expect(await machine.must("systemctl is-system-running")).toBe("running");
-      }, 120_000);
+      }, 240_000);
     });
   }
 
@@ -295,5 +295,5 @@ describeMachine("packages", () => {
     expect(runSync(["rpm", "-qp", "--scripts", join(work.path, file)])).toContain(
       "try-reload-or-restart overlay-agent-control.service",
     );
-  }, 60_000);
+  }, 240_000);
 });

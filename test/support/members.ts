@@ -80,12 +80,22 @@ export async function nodesOf({ api, slug }: Organization): Promise<Node[]> {
   return v.parse(v.array(Node), await (await api("GET", paths.nodes(slug))).json());
 }
 
-/** Pings between all members, one direction only with the first. Resolves when all have had a reply. */
-export async function pingAll(members: readonly Member[]): Promise<Pinger[]> {
-  const pairs = members
-    .slice(1)
-    .flatMap((from) => members.filter((to) => to !== from).map((to) => ({ from, to })));
-  const pings = pairs.map(({ from, to }) => startPing(from.host, to.ip));
+/**
+ * Pings over each tunnel between two members. A ping and its answer pass in both directions; the first member, which may
+ * be a lighthouse, only answers. Resolves when all have had an answer.
+ */
+export async function pingAll(members: readonly Member[]): Promise<(Pinger & { toFirst: boolean })[]> {
+  const pairs = members.flatMap((one, at) =>
+    members
+      .slice(0, at)
+      .map((other, before) =>
+        before === 0 || (at + before) % 2 === 0 ? { from: one, to: other } : { from: other, to: one },
+      ),
+  );
+  const pings = pairs.map(({ from, to }) => ({
+    ...startPing(from.host, to.ip),
+    toFirst: to === members[0],
+  }));
   await Promise.all(pings.map((ping) => ping.reply(20_000)));
   return pings;
 }

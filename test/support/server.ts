@@ -43,6 +43,11 @@ export const password = "correct horse battery";
 // Quick to make and to check: the product's parameters are slow by design, and most tests are not about them.
 const passwordHash = Bun.password.hash(password, { algorithm: "argon2id", memoryCost: 512, timeCost: 1 });
 
+// test/e2e/postgres-api.test.ts runs the same tests on PostgreSQL, whose directory it gives.
+const cluster = process.env["TEST_POSTGRES"];
+/** Loops that are about our own code, not about the database, are shorter there. */
+export const onPostgres: boolean = cluster !== undefined;
+
 export type TestServerOptions = Partial<
   Pick<
     ServerOptions,
@@ -140,8 +145,6 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
 }
 
 async function openTemporary(now: () => number): Promise<{ db: Database; dispose(): void | Promise<void> }> {
-  // test/e2e/postgres-api.test.ts runs the same tests on PostgreSQL, whose directory it gives.
-  const cluster = process.env["TEST_POSTGRES"];
   if (cluster !== undefined) return lendDatabase(cluster, now);
   const directory = temporaryDirectory();
   const db = await openSqlite({ path: join(directory.path, "control.db"), now, role: "server" });
