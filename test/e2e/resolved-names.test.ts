@@ -82,6 +82,19 @@ describeMachine("names under systemd-resolved", () => {
     );
   }, 60_000);
 
+  test("are found by their short form where that is asked for, and only then", async () => {
+    const short = "getent ahostsv4 lighthouse | grep -q '^10.77.0.1 '";
+    expect(await must(`${short} || echo nothing`)).toBe("nothing");
+    await must("agent names --on --search");
+    await node.machine.until(short, 15_000);
+    expect(await must(settings)).toContain("DNS Domain: acme.internal ~77.10.in-addr.arpa");
+    expect(await must("resolvectl query upstream.example")).toContain("192.0.2.77");
+    await must("agent install-systemd");
+    await node.machine.until(short, 15_000);
+    await must("agent names --on");
+    await node.machine.until(`! ${short} && ${found}`, 15_000);
+  }, 60_000);
+
   test(
     "come back after restarts of the engine and of systemd-resolved, and after another program's change",
     async () => {
