@@ -20,7 +20,7 @@ await using plane = await startControlPlane(join(directory.path, "server"));
 const acme = await makeOrganization(plane);
 const places = placesBelow(directory.path, engine);
 await registerDesktop(acme, places, await acme.makeToken(), "desk");
-const control = startControlSocket(directory.path, places, { tunnels });
+using _ = startControlSocket(directory.path, places, { tunnels });
 const host = { inside: (argv: readonly string[]) => [...argv] };
 const daemon = await startDaemon(host, places);
 try {
@@ -62,5 +62,4 @@ writeSync(1, text);
 } finally {
   daemon.signal("SIGTERM");
   await daemon.exited;
-  control[Symbol.dispose]();
 }

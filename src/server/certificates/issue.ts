@@ -3,13 +3,15 @@
 
 import { AppError } from "../../errors.ts";
 import { readHostPublicKey } from "../../pki/keys.ts";
-import { encodePem, fingerprints, signCertificate } from "../../pki/nebula.ts";
+import { encodePem } from "../../pki/bundle.ts";
+import { fingerprints, signCertificate } from "../../pki/nebula.ts";
 import { parseNetwork } from "../../ip.ts";
 import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { ServerOptions } from "../options.ts";
 import { secondAddress } from "../store/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
+import { certifiedGroups } from "../../owner-group.ts";
 import { queryOne } from "../store/table.ts";
 import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
@@ -103,7 +105,7 @@ async function signFresh(
     name: node.name,
     networks: networksOf(org, node, version),
     unsafeNetworks: subnetsOf(node, version),
-    groups: node.groups,
+    groups: certifiedGroups(node),
     notBefore: Math.max(Math.floor((now - backdatedMs) / 1000), ca.notBefore),
     publicKey: readHostPublicKey(node.hostPublicKey),
   };
