@@ -2,7 +2,6 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { ServiceState } from "../node/names/service-state.ts";
 import type { Context, Implementation } from "./command.ts";
 
 const run = brand.executable;
@@ -30,6 +29,11 @@ export const command: Implementation = {
       type: "boolean",
       description: "Serve the names until the end (used by the systemd unit)",
     },
+    prepare: {
+      type: "string",
+      valueHint: "FILE",
+      description: "Write the names to a file that is quick to read (used by the systemd unit)",
+    },
     clear: {
       type: "boolean",
       description: "Take the names back from systemd-resolved and /etc/hosts (used by the systemd unit)",
@@ -38,10 +42,15 @@ export const command: Implementation = {
   examples: [`${run} names`, `${run} names beta`, `sudo ${run} names --on`, `sudo ${run} names --off`],
   async run(context) {
     const { values, words } = context;
+    const file = values.text("prepare");
     const asked = (["on", "off", "run", "clear"] as const).filter((each) => values.on(each));
     const [verb] = asked;
-    if (asked.length > 1 || (verb !== undefined && words.length > 0))
-      throw new AppError("usage", "Give NAME, or one of --on, --off, --run and --clear");
+    if (asked.length + words.length + (file === undefined ? 0 : 1) > 1)
+      throw new AppError("usage", "Give NAME, or one of --on, --off, --run, --prepare and --clear");
+    if (file !== undefined) {
+      const { prepareNames } = await import("../node/names/keep-names.ts");
+      return prepareNames(file, context.settings.configRoot);
+    }
     if (verb === undefined) return words[0] === undefined ? list(context) : show(words[0], context);
     const { isLinux } = await import("../platform/privilege.ts");
     if (!isLinux(context.system)) {
@@ -151,21 +160,12 @@ async function list(context: Context): Promise<void> {
     },
   );
   for (const { slug, reason } of state.without) output.say(`No names of ${slug}: ${reason}`);
-  for (const line of servingLines(state.service)) output.say(line);
+  if (state.service !== undefined) {
+    const { describeServing } = await import("../node/names/service-state.ts");
+    for (const line of describeServing(state.service)) output.say(line);
+  }
   if (state.fault !== undefined) output.say(`/etc/hosts: ${state.fault}`);
   if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
-}
-
-function servingLines(service: ServiceState | undefined): string[] {
-  if (service === undefined) return [];
-  const { serving, fault } = service;
-  if (serving.way === "hosts") return [`Programs find these names in /etc/hosts: ${fault ?? serving.reason}`];
-  return [
-    "Programs find these names by systemd-resolved.",
-    ...serving.links.flatMap(({ slug, state, reason }) =>
-      state === "served" ? [] : [`Names of ${slug}: ${state}, ${reason ?? ""}`],
-    ),
-  ];
 }
 
 const sources = {

@@ -7,6 +7,7 @@ import {
   commonSandbox,
   namesUnit,
   systemctl,
+  systemctlCommand,
   unitDirectory,
   type SystemdState,
   type UnitPlaces,
@@ -44,6 +45,8 @@ export function namesService(places: UnitPlaces): string {
         ["IPAddressAllow", "localhost"],
         ["RuntimeDirectory", `${brand.id}-names`],
         ["RuntimeDirectoryMode", "0755"],
+        ["CacheDirectory", `${brand.id}-names`],
+        ["CacheDirectoryMode", "0700"],
         ["PrivateDevices", "yes"],
         ["ReadWritePaths", "/etc"],
         ...commonSandbox,
@@ -73,6 +76,8 @@ export function namesRemoval(state: Pick<SystemdState, "files">): Change[] {
   if (!state.files.has(namesUnit)) return [];
   return [
     systemctl("disable", "--now", namesUnit),
+    // What it prepared. Before systemd 243 the directory stays.
+    { change: "run", argv: systemctlCommand("clean", "--what=cache", namesUnit), mayFail: true },
     { change: "remove", path: `${unitDirectory}/${namesUnit}` },
     systemctl("daemon-reload"),
   ];

@@ -76,6 +76,7 @@ describeMachine("names under systemd-resolved", () => {
     expect(await must(`systemd-analyze verify ${unit}.service 2>&1`)).toBe("");
     await must(`systemd-analyze security --threshold=25 ${unit}.service`);
     expect(await must("agent names lighthouse")).toContain("systemd-resolved, which asks the resolver");
+    expect(await must("agent status")).toContain("Programs find names by systemd-resolved");
     expect(await must("agent doctor | grep ' names '")).toContain(
       `${lighthouse} is found through systemd-resolved`,
     );
@@ -172,7 +173,11 @@ describeMachine("names under systemd-resolved", () => {
     await finds();
     await must("agent names --off");
     await gone();
-    expect(await must(`ls -d /run/${unit} /etc/systemd/system/${unit}.service 2>/dev/null || true`)).toBe("");
+    expect(
+      await must(
+        `ls -d /run/${unit} /var/cache/${unit} /etc/systemd/system/${unit}.service 2>/dev/null || true`,
+      ),
+    ).toBe("");
     await must("agent names --on");
     await isServed();
     await must("agent install-systemd --uninstall");

@@ -3,7 +3,7 @@
 
 import { statSync } from "node:fs";
 import { formatTime } from "../../duration.ts";
-import { hostOf } from "../../engine-config.ts";
+import { withoutPort } from "../../ip.ts";
 import type { OpenEcho } from "../../platform/echo-socket.ts";
 import type { Healing } from "../../path-report.ts";
 import type { System } from "../../system.ts";
@@ -297,7 +297,7 @@ export class OrganizationHealth {
         return [relay, { rttMs: record?.rttMs, isBroken: record !== undefined && isBroken(record, now) }];
       }),
     );
-    const kept = [...facts.underlays, ...remotes.map(hostOf)];
+    const kept = [...facts.underlays, ...remotes.map(withoutPort)];
     return { now, own: facts.own[0] ?? "", peers, relays: facts.relays, candidates, kept };
   }
 

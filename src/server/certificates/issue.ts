@@ -3,7 +3,8 @@
 
 import { AppError } from "../../errors.ts";
 import { readHostPublicKey } from "../../pki/keys.ts";
-import { encodePem, fingerprints, signCertificate } from "../../pki/nebula.ts";
+import { encodePem } from "../../pki/bundle.ts";
+import { fingerprints, signCertificate } from "../../pki/nebula.ts";
 import { parseNetwork } from "../../ip.ts";
 import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";

@@ -3,7 +3,7 @@
 
 import { createHash } from "node:crypto";
 import { joinHostPort } from "../../ip.ts";
-import { deviceName } from "../../engine-config.ts";
+import { deviceName } from "../../device-name.ts";
 import {
   measureYaml,
   mergeYaml,
