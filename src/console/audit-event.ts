@@ -1,4 +1,5 @@
-/** An event of the audit log, as GET events/ shows it. */
+// An event of the audit log, as GET events/ shows it.
+
 export type AuditEvent = {
   id: number;
   at: string;
