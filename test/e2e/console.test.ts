@@ -1,7 +1,7 @@
 // The console in a real browser, against the compiled executable.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { Page } from "playwright-core";
+import type { Page, Request } from "playwright-core";
 import { parseJoinKey } from "../../src/join-key.ts";
 import { hostileTexts } from "../support/hostile.ts";
 import {
@@ -81,6 +81,38 @@ describe("the console", () => {
       await createNode("live-1");
       await Promise.all([page, ...tabs].map((tab) => tab.getByText("live-1").waitFor()));
       await Promise.all(tabs.map((tab) => tab.close()));
+    },
+    limitMs,
+  );
+
+  test(
+    "many changes at once change their rows, and the list is not read whole",
+    async () => {
+      const whole: string[] = [];
+      const note = (request: Request) => {
+        if (/nodes\/\?page_size=\d+&page=/.test(request.url())) whole.push(request.url());
+      };
+      page.on("request", note);
+      await page.evaluate(async () => {
+        const headers = { "Content-Type": "application/json" };
+        const one = (at: number) =>
+          fetch("/api/org/acme/nodes/", {
+            method: "POST",
+            headers,
+            body: JSON.stringify({ name: `many-${at}` }),
+          });
+        await Promise.all(Array.from({ length: 12 }, (_, at) => one(at)));
+      });
+      await page.getByText("14 of 14").waitFor();
+      await page.getByText("many-11").waitFor();
+      expect(whole).toEqual([]);
+      page.off("request", note);
+      await page.evaluate(async () => {
+        const nodes = (await (await fetch("/api/org/acme/nodes/?search=many-")).json()) as { id: number }[];
+        const gone = ({ id }: { id: number }) => fetch(`/api/org/acme/nodes/${id}/`, { method: "DELETE" });
+        await Promise.all(nodes.map(gone));
+      });
+      await page.getByText("2 of 2").waitFor();
     },
     limitMs,
   );

@@ -4,11 +4,12 @@ import type { VNode } from "preact";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useNodes } from "../node-list.ts";
+import { relayText, useRelays } from "../relays.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 import { useList } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { now } from "../times.ts";
-import { Empty, Failure, Loading, When } from "../ui/parts.ts";
+import { Empty, Failure, Loading, moment, When } from "../ui/parts.ts";
 
 /** Certificates are renewed long before: a shorter rest means that renewal fails. */
 const soonMs = 7 * 86_400_000;
@@ -22,9 +23,7 @@ export function Overview() {
     return html`<h1>Overview</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
   const active = nodes.filter(({ state }) => state === "active");
-  const expiring = active.filter(
-    ({ certificate }) => certificate !== null && Date.parse(certificate.not_after) - now.value < soonMs,
-  );
+  const expiring = active.filter(({ endsAt }) => endsAt !== null && endsAt - now.value < soonMs);
   const waiting = mayAdminister.value ? html`<${Waiting} />` : null;
   if (nodes.length === 0)
     return html`<h1>Overview</h1>
@@ -45,10 +44,28 @@ export function Overview() {
             items=${expiring.map(
               (node) =>
                 html`<a href=${pathOf(own, "machines", node.id)}><bdi>${node.name}</bdi></a> ends
-                  ${" "}<${When} at=${node.certificate?.not_after ?? null} />`,
+                  ${" "}${moment(node.endsAt)}`,
             )}
           />`
-    }`;
+    }
+    <${Relays} />`;
+}
+
+/** Traffic costs money: shown from the first report on. */
+function Relays() {
+  const counted = useRelays().filter(({ bytes }) => bytes !== null);
+  if (counted.length === 0) return null;
+  const order = counted.toSorted(
+    (a, b) => Number(b.paused) - Number(a.paused) || (b.bytes ?? 0) - (a.bytes ?? 0),
+  );
+  return html`<${Needs}
+    title="Relays"
+    items=${order.map(
+      (relay) =>
+        html`<a href=${pathOf(slug.value ?? "", "machines", relay.node)}><bdi>${relay.node_name}</bdi></a>
+          <span class=${relay.paused ? "limited" : "quiet"}>${" "}${relayText(relay)}</span>`,
+    )}
+  />`;
 }
 
 function Waiting() {

@@ -43,6 +43,13 @@ const NodeListQuery = v.strictObject({
   ...ListQuery.entries,
   revoked: v.optional(v.picklist(["true", "false"]), "false"),
   owner: v.optional(v.literal("me")),
+  ids: v.optional(
+    v.pipe(
+      v.string(),
+      v.regex(/^[1-9]\d{0,14}(,[1-9]\d{0,14}){0,199}$/, "At most 200 ids, separated by commas."),
+      v.transform((text) => text.split(",").map(Number)),
+    ),
+  ),
 });
 /** The reason is stored, and sent to the node. */
 const NodeDeletion = v.strictObject({
@@ -70,12 +77,16 @@ function collectionRoutes(services: Services): Route[] {
       scope: "nodes",
       name: "nodes_list",
       summary:
-        "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user",
+        "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user; with `ids=3,7` only these of them, at most 200",
       takes: query(NodeListQuery),
       answers: { 200: { description: "One page", schema: v.array(Node) } },
-      async handle(call, { revoked, owner, ...input }) {
+      async handle(call, { revoked, owner, ids, ...input }) {
         const ownerId = owner === undefined ? undefined : requireMe(call);
-        const page = await listNodes(services, call.org, input, { revoked: revoked === "true", ownerId });
+        const page = await listNodes(services, call.org, input, {
+          revoked: revoked === "true",
+          ownerId,
+          ids,
+        });
         return listReply(call, services.publicUrl, page);
       },
     }),
