@@ -72,6 +72,7 @@ const node: ConfigNode = {
   ip: "10.77.0.5",
   ip6: null,
   groups: ["servers"],
+  ownerId: null,
   isLighthouse: false,
   isRelay: false,
   publicIp: null,

@@ -228,6 +228,21 @@ test("the list is paged, counted and searched", async () => {
   expect((await get("nodes/?search=ET", acme.admin)).json).toMatchObject([{ name: "beta" }]);
 });
 
+test("the list has only the nodes that are asked for by id, and is empty for those of others", async () => {
+  for (const name of ["one", "two", "three"]) await post("nodes/", { name }, acme.admin);
+  const ids = v
+    .parse(v.array(v.object({ id: v.number() })), (await get("nodes/", acme.admin)).json)
+    .map(({ id }) => id);
+  const [one, , three] = ids;
+  const found = await get(`nodes/?ids=${three},${one},999999`, acme.admin);
+  expect(found.json).toMatchObject([{ name: "one" }, { name: "three" }]);
+  expect(found.headers.get("X-Total-Count")).toBe("2");
+  expect((await get(`nodes/?ids=${one}&search=hre`, acme.admin)).json).toEqual([]);
+  expect((await get(`nodes/?ids=${one}&revoked=true`, acme.admin)).json).toEqual([]);
+  for (const wrong of ["", "0", "1,", "-1", "1 OR 1=1", Array(201).fill(1).join(",")])
+    expect((await get(`nodes/?ids=${encodeURIComponent(wrong)}`, acme.admin)).status).toBe(400);
+});
+
 test("an overlay address as public address is refused with its field", async () => {
   const lighthouse = { is_lighthouse: true, public_ip: "10.77.0.30" };
   const { node } = await register("hub", { is_lighthouse: true, public_ip: "192.0.2.1" });
