@@ -1,16 +1,18 @@
-// The machines of an organization. The list may have ten thousand: it is shown from its first page on, and afterwards an
-// event changes the one machine that it names. All of it is read again only when many change, and once a minute, because
-// check-ins are no events.
+// The machines of an organization. The list may have ten thousand: it is shown from its first hundred on, each machine is
+// kept as a compact record, and an event changes only the machine that it names. All of it is read again only when very
+// many change, and once a minute, because check-ins are no events.
 
 import { signal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Node } from "../protocol.ts";
-import { ApiError, ask, awaySince, get, org, type Answer } from "./api.ts";
-import { isLive, onEvent, type AuditEvent } from "./live.ts";
+import { ApiError, ask, awaySince, getAll, org, type Answer } from "./api.ts";
+import type { AuditEvent } from "./audit-event.ts";
+import { isLive, onEvent } from "./live.ts";
 import { slug } from "./me.ts";
+import { machineOf, type Machine } from "./machines.ts";
 
 export type NodeList = {
-  data: readonly Node[] | undefined;
+  data: readonly Machine[] | undefined;
   /** On the control plane; `data` has fewer while its pages arrive. */
   total: number;
   error: ApiError | undefined;
@@ -29,12 +31,17 @@ type List = {
   timer: ReturnType<typeof setTimeout> | undefined;
 };
 
+/** Of the first request, so that rows are seen early. */
+const firstSize = 100;
 const pageSize = 1000;
+/** Machines that one request names. The API takes at most 200. */
+const perRequest = 200;
 /** More changes at once are one reading of the whole list. */
-const maxSingle = 10;
+const maxChanged = 1000;
 /** Between two readings of the whole list. */
 const restMs = 10_000;
-const settleMs = 200;
+/** Changes of this time are read together, so that a busy organization is shown twice a second. */
+const settleMs = 400;
 /** Online or away, times of check-ins. */
 const lookEveryMs = 60_000;
 /** A short list costs no more than one machine. */
@@ -77,7 +84,7 @@ export function useNodes(isRevoked = false): NodeList {
   return list.state.value;
 }
 
-/** Reads the whole list. The first time, pages are shown as they arrive. */
+/** Reads the whole list. The first time, it is shown as soon as there is something to see. */
 function read(list: List): Promise<void> {
   list.reading ??= readPages(list).finally(() => {
     list.reading = undefined;
@@ -90,23 +97,40 @@ async function readPages(list: List): Promise<void> {
   list.changed.clear();
   list.readAt = Date.now();
   const isFirst = list.state.value.data === undefined;
-  const revoked = list.isRevoked ? "&revoked=true" : "";
-  const nodes: Node[] = [];
   try {
-    for (let page = 1; ; page++) {
-      const path = org(list.slug, `nodes/?page_size=${pageSize}&page=${page}${revoked}`);
-      const { data, headers }: Answer<Node[]> = await ask("GET", path);
-      for (const node of data) nodes.push(node);
-      const isLast = headers.get("link")?.includes('rel="next"') !== true;
-      const total = Number(headers.get("x-total-count") ?? nodes.length);
-      if (isLast || isFirst) list.state.value = { data: [...nodes], total, error: undefined };
+    if (isFirst) {
+      const first: Machine[] = [];
+      const { isLast, total } = await readPage(list, firstSize, 1, first);
+      list.state.value = { data: first, total, error: undefined };
       if (isLast) return;
+    }
+    const machines: Machine[] = [];
+    for (let page = 1; ; page++) {
+      const { isLast, total } = await readPage(list, pageSize, page, machines);
+      if (!isLast) continue;
+      list.state.value = { data: machines, total, error: undefined };
+      return;
     }
   } catch (error) {
     list.isStale = true;
     if (!(error instanceof ApiError)) throw error;
     list.state.value = { ...list.state.value, error };
   }
+}
+
+/** Appends a page to `machines`. Each answer is let go before the next is asked for. */
+async function readPage(
+  list: List,
+  size: number,
+  page: number,
+  machines: Machine[],
+): Promise<{ isLast: boolean; total: number }> {
+  const revoked = list.isRevoked ? "&revoked=true" : "";
+  const path = org(list.slug, `nodes/?page_size=${size}&page=${page}${revoked}`);
+  const { data, headers }: Answer<Node[]> = await ask("GET", path);
+  for (const node of data) machines.push(machineOf(node));
+  const isLast = headers.get("link")?.includes('rel="next"') !== true;
+  return { isLast, total: Number(headers.get("x-total-count") ?? machines.length) };
 }
 
 /** Reads the machines that changed, or the whole list if they are many. */
@@ -117,7 +141,7 @@ async function catchUp(list: List): Promise<void> {
   await list.reading;
   const ids = [...list.changed];
   list.changed.clear();
-  if (list.isStale || ids.length > maxSingle) {
+  if (list.isStale || ids.length > maxChanged) {
     const rest = list.readAt + restMs - Date.now();
     if (rest <= 0) return read(list);
     list.isStale = true;
@@ -125,32 +149,27 @@ async function catchUp(list: List): Promise<void> {
     return;
   }
   try {
-    const found = await Promise.all(ids.map((id) => readOne(list.slug, id)));
-    put(list, new Map(ids.map((id, at) => [id, found[at]])));
+    for (let at = 0; at < ids.length; at += perRequest) {
+      const asked = ids.slice(at, at + perRequest);
+      put(list, new Set(asked), await readThese(list, asked));
+    }
   } catch (error) {
     list.isStale = true;
     if (!(error instanceof ApiError)) throw error;
   }
 }
 
-/** Undefined: it was deleted, or ended. */
-async function readOne(own: string, id: number): Promise<Node | undefined> {
-  try {
-    return await get<Node>(org(own, `nodes/${id}/`));
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 404) return undefined;
-    throw error;
-  }
+/** Those of the machines that the list has; the others were deleted, or belong to the other list. */
+async function readThese(list: List, ids: readonly number[]): Promise<Node[]> {
+  const revoked = list.isRevoked ? "&revoked=true" : "";
+  return getAll<Node>(org(list.slug, `nodes/?page_size=${pageSize}&ids=${ids.join(",")}${revoked}`));
 }
 
-function put(list: List, changed: ReadonlyMap<number, Node | undefined>): void {
+function put(list: List, asked: ReadonlySet<number>, found: readonly Node[]): void {
   const { data, error } = list.state.value;
-  if (data === undefined || changed.size === 0) return;
-  const kept = data.filter(({ id }) => !changed.has(id));
-  const fresh = [...changed.values()].filter(
-    (node) => node !== undefined && (node.state === "revoked") === list.isRevoked,
-  );
-  const next = [...kept, ...fresh].filter((node) => node !== undefined).sort((a, b) => a.id - b.id);
+  if (data === undefined) return;
+  const kept = data.filter(({ id }) => !asked.has(id));
+  const next = [...kept, ...found.map(machineOf)].sort((a, b) => a.id - b.id);
   list.state.value = { data: next, total: next.length, error };
 }
 

@@ -1,7 +1,7 @@
 // The console in a real browser, against the compiled executable.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { Page } from "playwright-core";
+import type { Page, Request } from "playwright-core";
 import { parseJoinKey } from "../../src/join-key.ts";
 import { hostileTexts } from "../support/hostile.ts";
 import {
@@ -86,6 +86,38 @@ describe("the console", () => {
   );
 
   test(
+    "many changes at once change their rows, and the list is not read whole",
+    async () => {
+      const whole: string[] = [];
+      const note = (request: Request) => {
+        if (/nodes\/\?page_size=\d+&page=/.test(request.url())) whole.push(request.url());
+      };
+      page.on("request", note);
+      await page.evaluate(async () => {
+        const headers = { "Content-Type": "application/json" };
+        const one = (at: number) =>
+          fetch("/api/org/acme/nodes/", {
+            method: "POST",
+            headers,
+            body: JSON.stringify({ name: `many-${at}` }),
+          });
+        await Promise.all(Array.from({ length: 12 }, (_, at) => one(at)));
+      });
+      await page.getByText("14 of 14").waitFor();
+      await page.getByText("many-11").waitFor();
+      expect(whole).toEqual([]);
+      page.off("request", note);
+      await page.evaluate(async () => {
+        const nodes = (await (await fetch("/api/org/acme/nodes/?search=many-")).json()) as { id: number }[];
+        const gone = ({ id }: { id: number }) => fetch(`/api/org/acme/nodes/${id}/`, { method: "DELETE" });
+        await Promise.all(nodes.map(gone));
+      });
+      await page.getByText("2 of 2").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
     "machines are renamed, revoked after a question, and restored",
     async () => {
       await page.getByText("live-1").click();
@@ -138,6 +170,40 @@ describe("the console", () => {
         await page.goto(`${scene.url()}/console/acme/${path}`);
         await page.getByRole("heading", { level: 1 }).waitFor();
       }
+    },
+    limitMs,
+  );
+
+  test(
+    "activity is filtered by the address, exported, read back to the first event, and its chain is whole",
+    async () => {
+      await page.goto(`${scene.url()}/console/acme/activity/?type=node.*`);
+      const events = page.locator(".events li");
+      await page.getByText("node.restored").waitFor();
+      expect(await events.filter({ hasNotText: "node." }).count()).toBe(0);
+      await page.getByLabel("Actor", { exact: true }).fill(owner);
+      await page.getByLabel("Subject").fill("beta");
+      await events.filter({ hasText: "beta" }).first().waitFor();
+      expect(Object.fromEntries(new URL(page.url()).searchParams)).toEqual({
+        type: "node.*",
+        actor: owner,
+        subject: "beta",
+      });
+      const renamed = events.filter({ hasText: "node.updated" }).first();
+      expect(await renamed.locator("del").allInnerTexts()).toContain("live-1");
+      expect(await renamed.locator("ins").allInnerTexts()).toContain("beta");
+      const [file] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: "Export CSV" }).click(),
+      ]);
+      const lines = (await Bun.file(await file.path()).text()).split("\r\n");
+      expect(lines[0]).toBe('"at","type","subject","actor","changes","before","after","id","hash"');
+      expect(lines.slice(1, -1).every((line) => line.includes("beta") && line.includes(owner))).toBe(true);
+      await page.getByRole("button", { name: "Clear the filters" }).click();
+      await page.getByLabel("Type").fill("organization.created");
+      await events.filter({ hasText: "acme" }).first().waitFor();
+      await page.getByRole("button", { name: "Verify the chain" }).click();
+      await page.getByText(/The chain of \d+ events is whole/).waitFor();
     },
     limitMs,
   );

@@ -4,8 +4,9 @@ import { useState } from "preact/hooks";
 import type { Node } from "../../protocol.ts";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
-import { useEvents } from "../events.ts";
+import { useLog } from "../events.ts";
 import { mayAdminister, slug } from "../me.ts";
+import { relayText, useRelays } from "../relays.ts";
 import { stateOf } from "../nodes.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
@@ -50,6 +51,7 @@ export function Machine({ id }: { id: string }) {
     <h1><bdi>${node.name}</bdi></h1>
     <p><${State} name=${state} word=${word} /></p>
     <${NodeFacts} node=${node} />
+    ${node.is_relay ? html`<${Forwarded} id=${node.id} />` : null}
     ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
     <${History} node=${node} />`;
 }
@@ -83,6 +85,12 @@ function rolesOf({ is_lighthouse, is_relay, public_ip, external_port }: Node): s
   const roles = [is_lighthouse ? "lighthouse" : "", is_relay ? "relay" : ""].filter((role) => role !== "");
   if (public_ip !== null) roles.push(`reached at ${public_ip}:${external_port ?? 4242}`);
   return roles.join(", ") || "none";
+}
+
+function Forwarded({ id }: { id: number }) {
+  const relay = useRelays().find(({ node }) => node === id);
+  if (relay === undefined) return null;
+  return html`<p>${relayText(relay)}</p>`;
 }
 
 type Asked = "edit" | "revoke" | "restore" | "renew" | undefined;
@@ -250,7 +258,7 @@ function PathState({ peer }: { peer: Path }) {
 }
 
 function History({ node }: { node: Node }) {
-  const events = useEvents(slug.value ?? "");
+  const { events } = useLog(slug.value ?? "", 200);
   const own = events.filter(({ subject }) => subject === `node/${node.id}`);
   return html`<h2>What happened</h2>
     ${own.length === 0 ? html`<p class="quiet">Nothing among the last events.</p>` : html`<${Events} events=${own} />`}`;

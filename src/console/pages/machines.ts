@@ -1,30 +1,39 @@
 // All machines of the organization.
 
 import { useMemo, useState } from "preact/hooks";
-import type { Node } from "../../protocol.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useNodes } from "../node-list.ts";
+import type { Machine } from "../machines.ts";
 import { stateOf } from "../nodes.ts";
 import { pathOf, query, setQuery } from "../router.ts";
+import { utc } from "../times.ts";
 import { textColumn } from "../ui/list.ts";
-import { Empty, Failure, Loading, State, valueOf, When } from "../ui/parts.ts";
+import { Empty, Failure, Loading, moment, State, valueOf } from "../ui/parts.ts";
 import { ordered } from "../ui/order.ts";
 import { Rows, type Column } from "../ui/rows.ts";
-import { Export, Search, searched } from "../ui/tools.ts";
+import { Export, Search, searchWords } from "../ui/tools.ts";
 
-const columns: readonly Column<Node>[] = [
-  textColumn("name", "Name", 3, ({ name }) => name),
+/** Cells are made without components: a page of rows is drawn for each step of scrolling. */
+const columns: readonly Column<Machine>[] = [
+  { ...textColumn<Machine>("name", "Name", 3, ({ name }) => name), sortKey: ({ nameKey }) => nameKey },
   {
-    ...textColumn<Node>("state", "State", 2, (node) => stateOf(node)[1]),
-    cell: (node) => html`<${State} name=${stateOf(node)[0]} word=${stateOf(node)[1]} />`,
+    ...textColumn<Machine>("state", "State", 2, (node) => stateOf(node)[1]),
+    cell(node) {
+      const [name, word] = stateOf(node);
+      return State({ name, word });
+    },
   },
-  textColumn<Node>("address", "Address", 2, ({ ip_address }) => ip_address),
-  textColumn<Node>("groups", "Groups", 3, ({ groups }) => groups.join(", ")),
-  textColumn<Node>("engine", "Engine", 1, ({ overlay_version }) => overlay_version ?? ""),
+  textColumn<Machine>("address", "Address", 2, ({ ip_address }) => ip_address),
+  textColumn<Machine>("groups", "Groups", 3, ({ groups }) => groups.join(", ")),
+  textColumn<Machine>("engine", "Engine", 1, ({ overlay_version }) => overlay_version ?? ""),
   {
-    ...textColumn<Node>("seen", "Last check-in", 2, ({ last_checkin_at }) => last_checkin_at ?? ""),
-    cell: ({ last_checkin_at }) => html`<${When} at=${last_checkin_at} />`,
+    key: "seen",
+    title: "Last check-in",
+    width: 2,
+    text: ({ seenAt }) => (seenAt === null ? "" : utc(seenAt)),
+    cell: ({ seenAt }) => moment(seenAt),
+    compare: (a, b) => (a.seenAt ?? 0) - (b.seenAt ?? 0),
   },
 ];
 
@@ -34,13 +43,13 @@ export function Machines() {
   const { data: nodes, total, error } = useNodes(isRevoked);
   const [selected, select] = useState<ReadonlySet<number | string>>(new Set());
   const order = query.value.get("order") ?? "name";
+  // Typing in the search filters what is in order already.
+  const all = useMemo(() => ordered(nodes ?? [], columns, order), [nodes, order]);
+  const search = query.value.get("search") ?? "";
   const shown = useMemo(() => {
-    const isFound = searched();
-    const found = (nodes ?? []).filter(({ name, ip_address, groups }) =>
-      isFound([name, ip_address, ...groups].join("\n")),
-    );
-    return ordered(found, columns, order);
-  }, [nodes, query.value.get("search"), order]);
+    const words = searchWords(search);
+    return words.length === 0 ? all : all.filter((node) => words.every((word) => node.words.includes(word)));
+  }, [all, search]);
   if (nodes === undefined)
     return html`<h1>Machines</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
@@ -72,8 +81,8 @@ export function Machines() {
             label="Machines"
             items=${shown}
             columns=${columns}
-            keyOf=${({ id }: Node) => id}
-            linkOf=${({ id }: Node) => pathOf(own, "machines", id)}
+            keyOf=${({ id }: Machine) => id}
+            linkOf=${({ id }: Machine) => pathOf(own, "machines", id)}
             order=${order}
             setOrder=${(next: string) => setQuery({ order: next === "name" ? undefined : next })}
             selected=${selected}

@@ -31,9 +31,13 @@ export function State({ name, word }: { name: StateName; word: string }) {
 
 /** A time as "2 m ago"; the exact one in a title, and in UTC for copies. `at`: ISO 8601 or null. */
 export function When({ at, never = "never" }: { at: string | null; never?: string }) {
+  return moment(at === null ? null : Date.parse(at), never);
+}
+
+/** The same without a component, for rows of long lists. `at`: ms since 1970. */
+export function moment(at: number | null, never = "never"): VNode {
   if (at === null) return html`<span class="quiet">${never}</span>`;
-  const ms = Date.parse(at);
-  return html`<time datetime=${utc(ms)} title=${exact(ms)}>${ago(ms, now.value)}</time>`;
+  return html`<time datetime=${utc(at)} title=${exact(at)}>${ago(at, now.value)}</time>`;
 }
 
 export function Failure({ error, retry }: { error: ApiError; retry?: () => void }) {

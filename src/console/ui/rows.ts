@@ -3,6 +3,7 @@
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../html.ts";
+import { now } from "../times.ts";
 
 export type Column<T> = {
   key: string;
@@ -14,13 +15,15 @@ export type Column<T> = {
   compare?(a: T, b: T): number;
   /** Orders by `text`, numbers by their value: node-2 before node-10. Without it and `compare`, the column cannot order. */
   isNatural?: true;
+  /** The key that orders naturally, where items keep it; otherwise it is made of `text`. */
+  sortKey?(item: T): string;
   /** For the CSV export. */
   text(item: T): string;
 };
 
 const rowHeight = 36;
 /** Rows above and below what is in sight, so that scrolling shows no gaps. */
-const margin = 12;
+const margin = 6;
 
 type RowsProps<T> = {
   label: string;
@@ -37,21 +40,23 @@ type RowsProps<T> = {
 
 /** The rows that are in the page, so that scrolling makes only those that come into sight. */
 type DrawnRow = { at: number; selected: unknown; view: VNode };
-type Drawn<T> = { items: readonly T[]; columns: readonly Column<T>[]; rows: Map<T, DrawnRow> };
+type Drawn<T> = { columns: readonly Column<T>[]; at: number; rows: Map<T, DrawnRow> };
 
 export function Rows<T>(props: RowsProps<T>) {
-  const { label, items, columns, keyOf, linkOf, order, setOrder, selected, select } = props;
+  const { label, items, columns, keyOf, order, setOrder, selected, select } = props;
   const body = useRef<HTMLDivElement>(null);
   const [from, to] = useVisible(body, items.length);
   const lastPicked = useRef<number | undefined>(undefined);
   const canSelect = select !== undefined;
   const template = useMemo(
     () => ({
-      gridTemplateColumns: `${canSelect ? "28px " : ""}${columns.map(({ width }) => `minmax(0,${width}fr)`).join(" ")}`,
+      "--columns": `${canSelect ? "28px " : ""}${columns.map(({ width }) => `minmax(0,${width}fr)`).join(" ")}`,
     }),
     [columns, canSelect],
   );
-  const drawn = useRef<Drawn<T>>({ items, columns, rows: new Map() });
+  // Relative times in cells follow it.
+  const at = now.value;
+  const drawn = useRef<Drawn<T>>({ columns, at, rows: new Map() });
   const pick = (at: number, isRange: boolean) => {
     const next = new Set(selected);
     const first = isRange && lastPicked.current !== undefined ? Math.min(lastPicked.current, at) : at;
@@ -65,57 +70,76 @@ export function Rows<T>(props: RowsProps<T>) {
     lastPicked.current = at;
     select?.(next);
   };
-  const row = (item: T, at: number) => {
-    const key = keyOf(item);
-    const href = linkOf?.(item);
-    return html`<div
-      role="row"
-      key=${key}
-      aria-rowindex=${at + 2}
-      class=${selected?.has(key) === true ? "row selected" : "row"}
-      style=${{ ...template, top: `${at * rowHeight}px` }}
-    >
-      ${
-        select === undefined
-          ? null
-          : html`<div role="cell">
-              <input
-                type="checkbox"
-                aria-label="Select"
-                checked=${selected?.has(key) === true}
-                onClick=${(event: MouseEvent) => pick(at, event.shiftKey)}
-              />
-            </div>`
-      }
-      ${columns.map(
-        ({ key: name, cell }, column) =>
-          html`<div role="cell" key=${name}>
-            ${column === 0 && href !== undefined ? html`<a href=${href}>${cell(item)}</a>` : cell(item)}
-          </div>`,
-      )}
-    </div>`;
-  };
-  const isCurrent = drawn.current.items === items && drawn.current.columns === columns;
+  // A row that is drawn already asks the newest.
+  const newest = useRef(pick);
+  newest.current = pick;
+  const row = (item: T, place: number) =>
+    drawRow({ ...props, item, place, pick: (isRange) => newest.current(place, isRange) });
+  const isCurrent = drawn.current.at === at && drawn.current.columns === columns;
   const known = isCurrent ? drawn.current.rows : new Map<T, DrawnRow>();
-  const next: Drawn<T> = { items, columns, rows: new Map() };
+  const next: Drawn<T> = { columns, at, rows: new Map() };
   // Preact leaves a row alone that is the same object as before.
   const inSight = items.slice(from, to).map((item, index) => {
-    const at = from + index;
+    const place = from + index;
     const before = known.get(item);
-    const isSame = before?.at === at && before.selected === selected;
-    const view = isSame ? before.view : row(item, at);
-    next.rows.set(item, { at, selected, view });
+    const isSame = before?.at === place && before.selected === selected;
+    const view = isSame ? before.view : row(item, place);
+    next.rows.set(item, { at: place, selected, view });
     return view;
   });
   drawn.current = next;
-  return html`<div role="table" class="rows" aria-label=${label} aria-rowcount=${items.length + 1}>
-    <div role="row" class="row head" style=${template}>
+  return html`<div
+    role="table"
+    class="rows"
+    style=${template}
+    aria-label=${label}
+    aria-rowcount=${items.length + 1}
+  >
+    <div role="row" class="row head">
       ${select === undefined ? null : html`<div role="columnheader"><span class="unseen">Selected</span></div>`}
       ${columns.map((column) => html`<${Head} key=${column.key} column=${column} order=${order} setOrder=${setOrder} />`)}
     </div>
     <div role="rowgroup" ref=${body} class="body" style=${{ height: `${items.length * rowHeight}px` }}>
       ${inSight}
     </div>
+  </div>`;
+}
+
+type DrawProps<T> = Pick<RowsProps<T>, "columns" | "keyOf" | "linkOf" | "selected" | "select"> & {
+  item: T;
+  place: number;
+  pick(isRange: boolean): void;
+};
+
+function drawRow<T>({ item, place, columns, keyOf, linkOf, selected, select, pick }: DrawProps<T>): VNode {
+  const key = keyOf(item);
+  const href = linkOf?.(item);
+  const isSelected = selected?.has(key) === true;
+  return html`<div
+    role="row"
+    key=${key}
+    aria-rowindex=${place + 2}
+    class=${isSelected ? "row selected" : "row"}
+    style=${`top:${place * rowHeight}px`}
+  >
+    ${
+      select === undefined
+        ? null
+        : html`<div role="cell">
+            <input
+              type="checkbox"
+              aria-label="Select"
+              checked=${isSelected}
+              onClick=${(event: MouseEvent) => pick(event.shiftKey)}
+            />
+          </div>`
+    }
+    ${columns.map(
+      ({ key: name, cell }, column) =>
+        html`<div role="cell" key=${name}>
+          ${column === 0 && href !== undefined ? html`<a href=${href}>${cell(item)}</a>` : cell(item)}
+        </div>`,
+    )}
   </div>`;
 }
 

@@ -18,11 +18,18 @@ export function Search({ label, name = "search" }: { label: string; name?: strin
 
 /** Whether a text has every word that the user searches. */
 export function searched(name = "search"): (text: string) => boolean {
-  const words = (query.value.get(name) ?? "").toLowerCase().split(/\s+/);
+  const words = searchWords(query.value.get(name) ?? "");
   return (text) => {
     const lower = text.toLowerCase();
     return words.every((word) => lower.includes(word));
   };
+}
+
+export function searchWords(text: string): string[] {
+  return text
+    .toLowerCase()
+    .split(/\s+/)
+    .filter((word) => word !== "");
 }
 
 type CsvColumn<T> = Pick<Column<T>, "title" | "text">;

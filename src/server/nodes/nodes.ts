@@ -78,11 +78,11 @@ async function showAll(
   org: Org,
   records: readonly NodeRecord[],
 ): Promise<Node[]> {
-  const orgVersion = await readConfigVersion(db, org.id);
-  const certificates = await currentCertificates(
-    db,
-    records.map(({ id }) => id),
-  );
+  const ids = records.map(({ id }) => id);
+  const [orgVersion, certificates] = await Promise.all([
+    readConfigVersion(db, org.id),
+    currentCertificates(db, ids),
+  ]);
   return records.map((each) => {
     const node = reports?.onto(each) ?? each;
     const online = isOnline(node, system.now(), changes);
@@ -111,22 +111,25 @@ async function currentCertificates(
 }
 
 /** `ownerId`: only the nodes of this user. */
-type Listed = { revoked?: boolean; ownerId?: number | undefined };
+type Listed = { revoked?: boolean; ownerId?: number | undefined; ids?: readonly number[] | undefined };
 
 /** Lists the nodes that are not revoked, or only the revoked ones, sorted by id. Searches in names and addresses. */
 export async function listNodes(
   services: NodeStore,
   org: Org,
   query: ListQuery,
-  { revoked = false, ownerId }: Listed = {},
+  { revoked = false, ownerId, ids }: Listed = {},
 ): Promise<Page<Node>> {
   const { db } = services;
-  const pattern = query.search === "" ? [] : [searchPattern(query)];
-  const where =
-    `org_id = $1 AND state ${revoked ? "= 'revoked' AND ended_at IS NULL" : "<> 'revoked'"}` +
-    (query.search === "" ? "" : " AND (name LIKE $2 ESCAPE '!' OR ip LIKE $2 ESCAPE '!')") +
-    (ownerId === undefined ? "" : ` AND owner_id = $${pattern.length + 2}`);
-  const params = [org.id, ...pattern, ...(ownerId === undefined ? [] : [ownerId])];
+  const params: (string | number)[] = [org.id];
+  const place = (value: string | number) => `$${params.push(value)}`;
+  let where = `org_id = $1 AND state ${revoked ? "= 'revoked' AND ended_at IS NULL" : "<> 'revoked'"}`;
+  if (query.search !== "") {
+    const pattern = place(searchPattern(query));
+    where += ` AND (name LIKE ${pattern} ESCAPE '!' OR ip LIKE ${pattern} ESCAPE '!')`;
+  }
+  if (ownerId !== undefined) where += ` AND owner_id = ${place(ownerId)}`;
+  if (ids !== undefined) where += ` AND id IN (${ids.map(place).join(", ")})`;
   const total = await queryNumber(db, `SELECT count(*) AS n FROM nodes WHERE ${where}`, params);
   const fitted = fitPage(query, await widestNode(db, org.id, revoked));
   const { limit, offset } = pageOf(fitted);
@@ -246,8 +249,7 @@ export async function changeNode(
   actor: Actor,
 ): Promise<{ updated: AuditEvent; issued: AuditEvent[] }> {
   const now = services.system.now();
-  const issuing = await readIssuingOrg(tx, org.id);
-  const before = await findNode(tx, org.id, id);
+  const [issuing, before] = await Promise.all([readIssuingOrg(tx, org.id), findNode(tx, org.id, id)]);
   if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
   if (before.ephemeralSilenceS !== null) refuseHub(patch);
   if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, before);
@@ -318,7 +320,7 @@ async function changeAddress(
 }
 
 /** Issues new certificates if needed and raises the version of the affected nodes. The new certificate's fingerprint. */
-async function publishChange(
+export async function publishChange(
   tx: Transaction,
   services: Changing,
   org: IssuingOrg,

@@ -6,6 +6,7 @@ import { reachErrors } from "../policy/edits.ts";
 import { Node, RegisterAnswer, RegisterRequest, RegisterWaiting, RenewAnswer } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
+import { OnlineHistory, onlineHistory, OnlineQuery } from "../metrics/online-history.ts";
 import { findNode } from "../store/nodes.ts";
 import type { Services } from "../services.ts";
 import {
@@ -43,6 +44,13 @@ const NodeListQuery = v.strictObject({
   ...ListQuery.entries,
   revoked: v.optional(v.picklist(["true", "false"]), "false"),
   owner: v.optional(v.literal("me")),
+  ids: v.optional(
+    v.pipe(
+      v.string(),
+      v.regex(/^[1-9]\d{0,14}(,[1-9]\d{0,14}){0,199}$/, "At most 200 ids, separated by commas."),
+      v.transform((text) => text.split(",").map(Number)),
+    ),
+  ),
 });
 /** The reason is stored, and sent to the node. */
 const NodeDeletion = v.strictObject({
@@ -70,12 +78,16 @@ function collectionRoutes(services: Services): Route[] {
       scope: "nodes",
       name: "nodes_list",
       summary:
-        "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user",
+        "Nodes, ordered by id. With `revoked=true` only the revoked nodes, otherwise all others; with `owner=me` only those of the signed-in user; with `ids=3,7` only these of them, at most 200",
       takes: query(NodeListQuery),
       answers: { 200: { description: "One page", schema: v.array(Node) } },
-      async handle(call, { revoked, owner, ...input }) {
+      async handle(call, { revoked, owner, ids, ...input }) {
         const ownerId = owner === undefined ? undefined : requireMe(call);
-        const page = await listNodes(services, call.org, input, { revoked: revoked === "true", ownerId });
+        const page = await listNodes(services, call.org, input, {
+          revoked: revoked === "true",
+          ownerId,
+          ids,
+        });
         return listReply(call, services.publicUrl, page);
       },
     }),
@@ -93,6 +105,20 @@ function collectionRoutes(services: Services): Route[] {
       handle: async (call, input) => ({
         status: 201,
         body: await createNode(services, call.org, input, actorOf(call)),
+      }),
+    }),
+    organizationRoute({
+      method: "GET",
+      path: "online/",
+      access: "member",
+      scope: "nodes",
+      name: "nodes_online",
+      summary:
+        "How many nodes were online, as counted every five minutes in the last `days`. Times in which no server ran, or no node was active, are left out",
+      takes: query(OnlineQuery),
+      answers: { 200: { description: "At most 300 points, oldest first", schema: OnlineHistory } },
+      handle: async ({ org }, { days }) => ({
+        body: await onlineHistory(services.db, org.id, days, services.system.now()),
       }),
     }),
     organizationRoute({

@@ -3,7 +3,8 @@
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { decodeBundle } from "../../../src/pki/bundle.ts";
+import { fingerprint } from "../../../src/pki/nebula.ts";
 import { verifyOrder } from "../../../src/pki/tokens.ts";
 import { CheckinAnswer, DownloadAnswer, ErrorBody, Node } from "../../../src/protocol.ts";
 import { codeOf, useAcme } from "../../support/acme.ts";
@@ -225,6 +226,21 @@ test("the list is paged, counted and searched", async () => {
   expect(page.headers.get("X-Total-Count")).toBe("3");
   expect(page.headers.get("Link")).toContain('rel="prev"');
   expect((await get("nodes/?search=ET", acme.admin)).json).toMatchObject([{ name: "beta" }]);
+});
+
+test("the list has only the nodes that are asked for by id, and is empty for those of others", async () => {
+  for (const name of ["one", "two", "three"]) await post("nodes/", { name }, acme.admin);
+  const ids = v
+    .parse(v.array(v.object({ id: v.number() })), (await get("nodes/", acme.admin)).json)
+    .map(({ id }) => id);
+  const [one, , three] = ids;
+  const found = await get(`nodes/?ids=${three},${one},999999`, acme.admin);
+  expect(found.json).toMatchObject([{ name: "one" }, { name: "three" }]);
+  expect(found.headers.get("X-Total-Count")).toBe("2");
+  expect((await get(`nodes/?ids=${one}&search=hre`, acme.admin)).json).toEqual([]);
+  expect((await get(`nodes/?ids=${one}&revoked=true`, acme.admin)).json).toEqual([]);
+  for (const wrong of ["", "0", "1,", "-1", "1 OR 1=1", Array(201).fill(1).join(",")])
+    expect((await get(`nodes/?ids=${encodeURIComponent(wrong)}`, acme.admin)).status).toBe(400);
 });
 
 test("an overlay address as public address is refused with its field", async () => {
