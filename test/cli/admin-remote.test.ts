@@ -125,6 +125,51 @@ test("diff shows what the next configuration of a registered node changes, in th
   expect(meant.err).toContain("agent admin diff deltas laptop");
 });
 
+test("the node whose certificate ends first is on top, those without one are below", async () => {
+  await signIn();
+  await must("admin org create ends --network 10.83.0.0/16");
+  await must("admin node create ends later");
+  for (const [name, flags] of [
+    ["server", ""],
+    ["job", " --ephemeral"],
+  ] as const) {
+    const { token } = v.parse(
+      v.looseObject({ token: v.string() }),
+      await must(`admin token create ends${flags}`),
+    );
+    const answer = await fetch(`${serving.url}/api/org/ends/nodes/register/`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ ...(await makeKeys()), name, registration_token: token }),
+    });
+    expect(answer.status).toBe(201);
+  }
+  const { out } = await agent("admin node list ends --certificates");
+  const [head, ...rows] = out.trimEnd().split("\n");
+  expect(head).toEndWith("CERTIFICATE ENDS");
+  expect(rows.map((row) => /^\S+/.exec(row)?.[0])).toEqual(["job", "server", "later"]);
+  expect(rows[0]).toMatch(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/);
+  const names = v.object({ nodes: v.array(v.looseObject({ name: v.string() })) });
+  const listed = v.parse(names, await must("admin node list ends --certificates"));
+  expect(listed.nodes.map(({ name }) => name)).toEqual(["job", "server", "later"]);
+});
+
+test("a rotation and a network behind a node say what comes next", async () => {
+  await signIn();
+  await must("admin org create nexts --network 10.84.0.0/16");
+  const shown = await agent("admin ca show nexts");
+  expect(shown.out.split("\n")[0]?.split(/ {2,}/)).toEqual(["CA", "STATE", "VALID UNTIL", "FINGERPRINT"]);
+  expect(shown.out).toMatch(/^overlay {2}active {2}20\S+Z {2,}[0-9a-f]{64}$/m);
+  const rotated = await agent("admin ca rotate nexts");
+  expect(rotated.err).toContain("To watch: `agent admin ca show nexts`");
+  await must("admin node create nexts router");
+  const routed = await agent("admin node update nexts router --add-subnet 192.168.5.0/24");
+  expect(routed).toMatchObject({ status: 0, out: "Updated node router\n" });
+  expect(routed.err).toContain("On router, permit forwarding (sysctl -w net.ipv4.ip_forward=1)");
+  const same = await agent("admin node update nexts router --remove-subnet 192.168.5.0/24");
+  expect(same.err).not.toContain("forwarding");
+});
+
 test("browsers in which the user is signed in are listed, and end one by one", async () => {
   await signIn();
   expect(await must("admin session list")).toEqual({ sessions: [] });
@@ -197,6 +242,37 @@ test("a change on the data records the number of the machine's user, and the ope
       { type: "group.created", actor: { kind: "operator", id: process.getuid?.() ?? null, ip: null } },
     ],
   });
+});
+
+test("events of several types and of a span of time", async () => {
+  const types = async (words: string) => {
+    const { status, out } = await agent(`admin events acme --json ${words}`);
+    expect(status).toBe(0);
+    const { events } = v.parse(
+      v.object({ events: v.array(v.looseObject({ type: v.string() })) }),
+      JSON.parse(out),
+    );
+    return [...new Set(events.map(({ type }) => type.replace(/\..*/, "")))].sort();
+  };
+  await signIn();
+  expect(await types("--type group.* --type node.created")).toEqual(["group", "node"]);
+  expect(await types("--type group.* --since 1h")).toEqual(["group"]);
+  expect(await types("--since 2020-01-01 --until 2020-01-02")).toEqual([]);
+  expect(await types("--until 2020-01-02T08:00:00Z")).toEqual([]);
+  const day = new Date(Date.now() + 86_400_000).toISOString().slice(0, 10);
+  expect(await types(`--since ${day}`)).toEqual([]);
+  expect(await agent("admin events acme --since 2020-01-01 --until 2020-01-02")).toMatchObject({
+    out: "",
+    err: "acme has no such events.\n",
+  });
+  for (const [words, sentence] of [
+    ["--since yesterday", "--since must be a time such as 24h"],
+    ["--until 2026-11-23 --follow", "--until does not go with --follow"],
+  ])
+    expect(await agent(`admin events acme ${words}`)).toMatchObject({
+      status: 2,
+      err: expect.stringContaining(sentence ?? ""),
+    });
 });
 
 describe("the target", () => {

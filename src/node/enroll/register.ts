@@ -111,7 +111,7 @@ export async function register(
     let answer: RegisterAnswer;
     try {
       const approved = makeApproved(registration, request, system);
-      answer = await sendRequest(client, registration, request, { log, approved });
+      answer = await sendRequest(client, registration, request, { log, approved, now: system.now() });
     } catch (error) {
       if (isOver(error) || (!resumed && !mayHaveArrived(error))) removeTree(pending);
       throw explain(error, registration, name);
@@ -137,9 +137,13 @@ async function sendRequest(
   client: Client,
   { slug, replaces }: Registration,
   request: RegisterRequest,
-  { log, approved }: { log: Log; approved: Approved },
+  { log, approved, now }: { log: Log; approved: Approved; now: number },
 ): Promise<RegisterAnswer> {
   const send = () => approved(() => client.register(slug, request));
+  if (replaces === true) {
+    const { continueReplacement } = await import("./replace-node.ts");
+    await continueReplacement(client, slug, request.name, { log, now });
+  }
   try {
     return await send();
   } catch (error) {

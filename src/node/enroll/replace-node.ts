@@ -13,31 +13,58 @@ const reason = "its machine registers again";
 
 /** Makes room for the name. Throws conflict if another machine runs the node now. */
 export async function replaceNode(client: Client, slug: string, name: string, log: Log): Promise<void> {
-  const nodes = `/api/org/${encodeURIComponent(slug)}/nodes/`;
-  const query = `?search=${encodeURIComponent(name)}&page_size=1000`;
-  const { body = [] } = await client.request({
-    path: nodes + query,
-    schema: v.array(Node),
-    repeatable: true,
-  });
-  const former = body.find((each) => each.name === name);
+  const [former] = await nodesNamed(client, slug, name);
   if (former === undefined)
     throw new AppError("failed", `The control plane does not list the node ${name} that has this name`);
   refuseOnline(former, slug);
   await client.request({
     method: "DELETE",
-    path: `${nodes}${former.id}/`,
+    path: `${nodesOf(slug)}${former.id}/`,
     body: { reason },
     schema: v.unknown(),
   });
   log.info(`Revoked the former node ${name} (${former.ip_address})`);
-  // The registration claims it, with its groups.
-  await client.request({
-    method: "POST",
-    path: nodes,
-    body: { name, groups: former.groups },
-    schema: v.unknown(),
-  });
+  await prepare(client, slug, former);
+}
+
+/** After a run that was killed between the revocation and the new node: its groups would be lost. */
+export async function continueReplacement(
+  client: Client,
+  slug: string,
+  name: string,
+  { log, now }: { log: Log; now: number },
+): Promise<void> {
+  if ((await nodesNamed(client, slug, name)).length > 0) return;
+  const revokedAt = ({ revoked_at: at }: Node) => Date.parse(at ?? "");
+  const former = (await nodesNamed(client, slug, name, "&revoked=true"))
+    .filter((each) => revokedAt(each) > now - interruptedMs)
+    .toSorted((a, b) => revokedAt(a) - revokedAt(b))
+    .at(-1);
+  if (former === undefined) return;
+  await prepare(client, slug, former);
+  log.info(`Going on with the replacement of ${name}, which was revoked at ${former.revoked_at ?? ""}`);
+}
+
+/** An administrator notices within this time that the command did not end. */
+const interruptedMs = 3_600_000;
+const nodesOf = (slug: string) => `/api/org/${encodeURIComponent(slug)}/nodes/`;
+
+/** The registration claims this node, with its groups. */
+async function prepare(client: Client, slug: string, { name, groups }: Node): Promise<void> {
+  const body = { name, groups };
+  await client.request({ method: "POST", path: nodesOf(slug), body, schema: v.unknown() });
+}
+
+/** A search finds parts of names, too: many pages for a short one. */
+async function nodesNamed(client: Client, slug: string, name: string, words = ""): Promise<Node[]> {
+  const found: Node[] = [];
+  const query = `?search=${encodeURIComponent(name)}&page_size=1000${words}`;
+  for (let page = 1; ; page++) {
+    const path = `${nodesOf(slug)}${query}&page=${page}`;
+    const { body = [] } = await client.request({ path, schema: v.array(Node), repeatable: true });
+    found.push(...body.filter((each) => each.name === name));
+    if (body.length === 0) return found;
+  }
 }
 
 /** A machine that lost its files cannot report under its former name. */

@@ -5,6 +5,7 @@
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
+import { maskNetwork } from "../../ip.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { TokenPair } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
@@ -12,7 +13,7 @@ import { networkOf } from "../http/edge.ts";
 import type { Throttle } from "../http/throttle.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, queryNumber, queryOne, text } from "../store/table.ts";
+import { computed, queryAll, queryOne, text } from "../store/table.ts";
 import { deviceRequests, type DeviceRequestRow } from "../store/tables/device-requests.ts";
 import { isKnownNetwork } from "../store/tables/known-networks.ts";
 import { users } from "../store/tables/users.ts";
@@ -29,6 +30,8 @@ const lifetimeMs = 5 * 60_000;
 const intervalS = 5;
 /** All that wait together: the requests need no credentials. */
 const maxWaiting = 1000;
+/** From one site. One attacker has a whole IPv6 /48, and must not keep everybody else from signing in. */
+const maxOfSite = 50;
 /** No vowels, so that no words come up, and no letters that look alike. */
 const letters = "BCDFGHJKLMNPQRSTVWXZ";
 /** 43 bits. */
@@ -67,7 +70,13 @@ export async function beginDeviceSignIn(
   const now = system.now();
   await db.write(async (tx) => {
     await tx.run("DELETE FROM device_requests WHERE expires_at <= $1", [now]);
-    if ((await queryNumber(tx, "SELECT count(*) AS n FROM device_requests")) >= maxWaiting) {
+    const waits = await queryAll(
+      tx,
+      deviceRequests,
+      `SELECT ${deviceRequests.select()} FROM device_requests`,
+    );
+    const isFull = waits.length >= maxWaiting;
+    if (isFull || waits.filter((each) => siteOf(each.address) === siteOf(address)).length >= maxOfSite) {
       throw new AppError("throttled", "Too many sign-ins wait at the moment. Try again in a minute.", {
         retryAfter: 60,
       });
@@ -83,6 +92,11 @@ export async function beginDeviceSignIn(
     expires_in: lifetimeMs / 1000,
     interval: intervalS,
   };
+}
+
+/** One IPv4 address, or an IPv6 /48: what a provider gives to one customer at most. */
+function siteOf(address: string): string {
+  return (address.includes(":") ? maskNetwork(`${address}/48`) : undefined) ?? address;
 }
 
 function makeUserCode({ random }: Pick<ServerOptions["system"], "random">): string {

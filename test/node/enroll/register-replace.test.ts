@@ -55,6 +55,42 @@ test("--replace takes the place of the former node of a machine that lost its fi
   ]);
 });
 
+test("--replace that was killed after the revocation goes on, with the groups of the former node", async () => {
+  await world.register();
+  const [former] = await nodes();
+  const path = `/api/org/acme/nodes/${former?.id}/`;
+  await world.api("PATCH", path, { groups: ["web"] });
+  rmSync(join(world.root, "acme"), { recursive: true });
+  await world.api("DELETE", path);
+  await world.register({ credential: { accessToken: world.owner }, replaces: true });
+  expect(await world.api("GET", "/api/org/acme/nodes/")).toMatchObject([{ name: "alpha", groups: ["web"] }]);
+});
+
+test("--replace gives a node that was revoked long ago no groups", async () => {
+  await world.register();
+  const [former] = await nodes();
+  await world.api("PATCH", `/api/org/acme/nodes/${former?.id}/`, { groups: ["web"] });
+  rmSync(join(world.root, "acme"), { recursive: true });
+  await world.api("DELETE", `/api/org/acme/nodes/${former?.id}/`);
+  await world.server.db.write((tx) => tx.run("UPDATE nodes SET revoked_at = revoked_at - 7200000"));
+  await world.register({ credential: { accessToken: world.owner }, replaces: true });
+  expect(await world.api("GET", "/api/org/acme/nodes/")).toMatchObject([{ name: "alpha", groups: [] }]);
+});
+
+test("--replace finds its node behind more nodes than a page holds", async () => {
+  for (let at = 0; at < 3; at++)
+    await world.api("POST", "/api/org/acme/nodes/", { name: `alpha-${at}`, groups: [] });
+  await world.register();
+  rmSync(join(world.root, "acme"), { recursive: true });
+  const { fetch } = world.system;
+  Object.assign(world.system, {
+    fetch: (url: string, init?: Parameters<typeof fetch>[1]) =>
+      fetch(url.replace("page_size=1000", "page_size=2"), init),
+  });
+  await world.register({ credential: { accessToken: world.owner }, replaces: true });
+  expect((await nodes()).map(({ name }) => name)).toContain("alpha");
+});
+
 test("--replace without a former node registers as usual", async () => {
   await world.register({ credential: { accessToken: world.owner }, replaces: true });
   expect((await nodes()).map(({ name }) => name)).toEqual(["alpha"]);

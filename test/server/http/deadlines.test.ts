@@ -5,6 +5,7 @@ import { expect, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
 import { maxBodyBytes, readText } from "../../../src/server/http/body.ts";
 import { makeDeadlines } from "../../../src/server/http/deadlines.ts";
+import { makeListeners } from "../../../src/server/tls/listeners.ts";
 import { errorReply, toResponse } from "../../../src/server/http/reply.ts";
 
 const ways = ["Content-Length: 60000", "Transfer-Encoding: chunked"];
@@ -41,6 +42,26 @@ test.each(ways)("a body with %s that drips gets 408, and its connection is close
   const whole = await fetch(server.url, { method: "POST", body: "x".repeat(50_000) });
   expect((await whole.text()).length).toBe(50_000);
 });
+
+// The limit is Bun's own: 12 s, and 75 s for later requests of a connection.
+test("headers that drip hold no connection", async () => {
+  const log = { debug() {}, info() {}, warn() {}, error() {} };
+  const listen = { hostname: "127.0.0.1", port: 0 };
+  const listeners = makeListeners({ listen, tls: undefined, trustedProxies: [] }, log);
+  const dripping = connect(listeners.bind(), "127.0.0.1");
+  const closed = Promise.withResolvers<void>();
+  dripping.on("error", () => undefined);
+  dripping.on("close", () => closed.resolve());
+  dripping.write("GET / HTTP/1.1\r\nHost: control\r\nX-Long: ");
+  const drip = setInterval(() => dripping.write("a"), 1000);
+  try {
+    await closed.promise;
+  } finally {
+    clearInterval(drip);
+    dripping.destroy();
+    await listeners.stop();
+  }
+}, 60_000);
 
 test("what is done in time keeps its result, or its error", async () => {
   const deadlines = makeDeadlines(

@@ -156,6 +156,17 @@ describe("a code", () => {
     expect(codeOf(await post("/api/device/", { machine: "x" }, "203.0.113.9"))).toEqual([429, "throttled"]);
     await begin("x", "198.51.100.1");
   });
+
+  test("is one of at most 50 that wait from one IPv6 /48, and other sites can begin", async () => {
+    const answers = [];
+    for (let at = 1; at <= 60; at++)
+      answers.push(await post("/api/device/", { machine: "x" }, `2001:db8:7:${at.toString(16)}::1`));
+    expect(answers.filter(({ status }) => status === 201)).toHaveLength(50);
+    expect(codeOf(answers.at(-1) ?? expect.unreachable())).toEqual([429, "throttled"]);
+    await begin("x", "2001:db8:8::1");
+    server.clock.ms += 5 * minute;
+    await begin("x", "2001:db8:7::1");
+  });
 });
 
 describe("a browser on the same machine", () => {
