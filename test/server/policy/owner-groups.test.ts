@@ -14,10 +14,12 @@ import {
   registrationToken,
   type RegisteredNode,
 } from "../../support/nodes.ts";
+import { fetchNames, noHosts } from "../../support/names.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import { membershipOf } from "../../support/people.ts";
 import type { Answer, TestServer } from "../../support/server.ts";
 
+type HostsFile = typeof noHosts;
 let server: TestServer;
 let org: Organization;
 let admin = "";
@@ -126,6 +128,23 @@ test("a rule whose target is a user reaches the configuration of this user's nod
   await transfer(ada);
   expect(await configOf(laptop)).toContain("4711");
   expect(await configOf(db)).not.toContain("4711");
+});
+
+test("other nodes know the name of a node from the transfer on", async () => {
+  const policy = `rules:
+  - {direction: outbound, protocol: tcp, ports: 5432, peer: group:db, target: "user:${ada}"}
+  - {protocol: tcp, ports: 5432, peer: "user:${ada}", target: group:db}
+`;
+  expect((await apply(policy)).status).toBe(200);
+  const names = async (before?: HostsFile) => (await fetchNames(db, before)).hosts;
+  const namesIn = ({ nodes }: HostsFile) => nodes.map(({ name }) => name).sort();
+  const before = await names();
+  expect(namesIn(before)).toEqual(["db1"]);
+  await transfer(ada);
+  const after = await names(before);
+  expect(namesIn(after)).toEqual(["db1", "laptop"]);
+  await transfer(null);
+  expect(namesIn(await names(after))).toEqual(["db1"]);
 });
 
 test("the rule stays with the user's number: a later user with the address inherits nothing", async () => {
