@@ -2,7 +2,7 @@
 // with a sentence that says what to do.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { agentHere } from "../support/in-process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
