@@ -21,6 +21,10 @@ export const command: Implementation = {
       type: "boolean",
       description: "Let programs of this machine find the names: install and start the service",
     },
+    search: {
+      type: "boolean",
+      description: "With --on: also short names, such as beta. Without it, --on ends them",
+    },
     off: {
       type: "boolean",
       description: "Stop and remove the service, and take the names back everywhere",
@@ -39,7 +43,13 @@ export const command: Implementation = {
       description: "Take the names back from systemd-resolved and /etc/hosts (used by the systemd unit)",
     },
   },
-  examples: [`${run} names`, `${run} names beta`, `sudo ${run} names --on`, `sudo ${run} names --off`],
+  examples: [
+    `${run} names`,
+    `${run} names beta`,
+    `sudo ${run} names --on`,
+    `sudo ${run} names --on --search`,
+    `sudo ${run} names --off`,
+  ],
   async run(context) {
     const { values, words } = context;
     const file = values.text("prepare");
@@ -47,6 +57,8 @@ export const command: Implementation = {
     const [verb] = asked;
     if (asked.length + words.length + (file === undefined ? 0 : 1) > 1)
       throw new AppError("usage", "Give NAME, or one of --on, --off, --run, --prepare and --clear");
+    if (values.on("search") && verb !== "on" && verb !== "run")
+      throw new AppError("usage", "--search belongs to --on");
     if (file !== undefined) {
       const { prepareNames } = await import("../node/names/keep-names.ts");
       return prepareNames(file, context.settings.configRoot);
@@ -62,14 +74,14 @@ export const command: Implementation = {
   },
 };
 
-async function on({ settings, system, output }: Context): Promise<void> {
+async function on({ settings, system, output, values }: Context): Promise<void> {
   const services = await import("../node/enroll/services.ts");
   const { applyChanges, planChanges } = await import("../platform/apply.ts");
   if (!settings.dryRun) {
     services.requireSystemd(system);
     services.refuseUnsafe(system.executable, "executable", system);
   }
-  const changes = services.planNames(settings, system);
+  const changes = services.planNames(settings, system, values.on("search"));
   if (settings.dryRun) return output.plan(planChanges(changes));
   const { hostsFile, refuseForeignHosts } = await import("../node/names/keep-names.ts");
   const { asksResolved } = await import("../platform/resolved.ts");
@@ -93,11 +105,12 @@ async function off(context: Context): Promise<void> {
   await clear(context);
 }
 
-async function keep({ settings, system, log }: Context): Promise<void> {
+async function keep({ settings, system, log, values }: Context): Promise<void> {
   const { requireRoot } = await import("../node/enroll/services.ts");
   const { hostsFile, keepNames } = await import("../node/names/keep-names.ts");
   requireRoot(system);
-  await keepNames({ configRoot: settings.configRoot, path: hostsFile }, { system, log });
+  const { configRoot } = settings;
+  await keepNames({ configRoot, path: hostsFile, search: values.on("search") }, { system, log });
 }
 
 async function clear({ system, output, log }: Context): Promise<void> {

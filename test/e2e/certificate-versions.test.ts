@@ -74,7 +74,7 @@ asRoot("certificate versions", () => {
         await Promise.all(pings.map((ping) => ping.stop()));
         expect(pings.map(lost)).toEqual(pings.map(() => []));
       },
-      120_000,
+      240_000,
     );
 
     if (!isModern) return;
@@ -125,7 +125,7 @@ async function addSecondAddresses(nebula: string, hubs: number): Promise<void> {
   for (const each of gone) expect(each).toBeLessThan(10);
   // The restarts of lighthouses cost the other nodes nothing.
   const between = pings.filter((_, at) => pairs[at]?.every((each) => members.indexOf(each) >= hubs) === true);
-  expect(between.length).toBe(2);
+  expect(between.length).toBe(1);
   const soonest = first - lighthouseDownMs;
   expect(between.flatMap(lostAt).filter((at) => performance.timeOrigin + at > soonest)).toEqual([]);
 

@@ -139,6 +139,6 @@ asRoot("renewal", () => {
       expect(certificateOf(alpha)?.notAfter).toBeGreaterThan(Date.now() / 1000 + 80 * 86_400);
       const shown = (await nodesOf(acme)).find(({ id }) => id === alpha.id);
       expect(shown?.certificate?.fingerprint).toBe(printOf(alpha));
-    }, 120_000);
+    }, 240_000);
   });
 });

@@ -81,14 +81,21 @@ export async function nodesOf({ api, slug }: Organization): Promise<Node[]> {
   return v.parse(v.array(Node), await (await api("GET", paths.nodes(slug))).json());
 }
 
-/** All pairs of members, in one direction only with the first. */
+/**
+ * Each two members, once: a ping and its answer pass in both directions. The first member, which may be a lighthouse, only
+ * answers.
+ */
 export function pairsOf(members: readonly Member[]): [from: Member, to: Member][] {
-  return members
-    .slice(1)
-    .flatMap((from) => members.filter((to) => to !== from).map((to): [Member, Member] => [from, to]));
+  return members.flatMap((one, at) =>
+    members
+      .slice(0, at)
+      .map((other, before): [Member, Member] =>
+        before === 0 || (at + before) % 2 === 0 ? [one, other] : [other, one],
+      ),
+  );
 }
 
-/** Pings between pairsOf these members. Resolves when all have had a reply. */
+/** Pings between pairsOf these members. Resolves when all have had an answer. */
 export async function pingAll(members: readonly Member[]): Promise<Pinger[]> {
   const pings = pairsOf(members).map(([from, to]) => startPing(from.host, to.ip));
   await Promise.all(pings.map((ping) => ping.reply(20_000)));

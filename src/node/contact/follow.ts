@@ -6,7 +6,7 @@ import type { Log } from "../../log.ts";
 import { relayedIn } from "../../path-report.ts";
 import type { CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
-import { checkIn, type CheckInOptions, type Report } from "./checkin.ts";
+import { checkIn, reportOf, type CheckInOptions } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
@@ -27,7 +27,7 @@ export type FollowEdge = {
   configRoot: string;
   withClient: WithClient;
   control: OverlayControl;
-  /** What runs now. An update may change it. */
+  /** What runs now. An update may change it. Costs a process (systemctl), or a look at all processes of the machine. */
   engine(): Promise<EngineInUse>;
   command: string;
   /** A user asks for it (sync.ts). */
@@ -140,7 +140,7 @@ export async function followOnce(
   const { damage } = organization;
   if (damage === undefined) keepCopy(organization);
   const state = options.state ?? readSyncState(organization.directory);
-  const report = await reportOf(edge);
+  const report = reportOf(await edge.engine());
   const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
   const ask = (how: CheckInOptions, asked = names.asked()) =>
     edge.withClient((client) => checkIn(organization, client, report, { ...how, state, names: asked }));
@@ -225,13 +225,6 @@ async function namesChanged(
   if (known === undefined) return false;
   const { overlayNetworks } = await import("../files/networks.ts");
   return haveChanged(known, system, overlayNetworks(directory));
-}
-
-/** The engine part of the report. */
-export async function reportOf(edge: Pick<FollowEdge, "engine">): Promise<Report> {
-  // Looked for once: it costs a process (systemctl), or a look at all processes of the machine.
-  const { version, isRunning } = await edge.engine();
-  return { overlayVersion: version, overlayState: isRunning ? "running" : "stopped" };
 }
 
 async function synchronize(

@@ -30,7 +30,8 @@ const pauseMs = 10_000;
 /** How often another program's change may be answered before a pause: two programs must not fight over the file. */
 const maxWritesInRow = 5;
 
-type Places = { configRoot: string; path: string; owner?: number };
+/** `search`: short names are found too. */
+type Places = { configRoot: string; path: string; owner?: number; search?: boolean };
 type Needs = { system: Pick<System, "now" | "sleep" | "executable" | "env" | "run">; log: Log };
 
 /**
@@ -48,7 +49,9 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   const runtime = system.env["RUNTIME_DIRECTORY"];
   // The unit of an earlier release has no network and no such directory. It keeps what it has: names in the hosts file.
   const service =
-    runtime === undefined ? undefined : makeService(join(runtime, basename(namesStatePath)), system, log);
+    runtime === undefined
+      ? undefined
+      : makeService(join(runtime, basename(namesStatePath)), places.search === true, system, log);
   if (service === undefined)
     log.warn(`The service of names is of an earlier release. Renew it: ${brand.executable} names --on`);
   const warn = onceEach(log);
@@ -77,8 +80,8 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
 const indexOf = ({ names, zones }: Known) => indexNames(names, zones);
 
 /** Resolver and interfaces. `serve` says of which organizations the names belong into the hosts file. */
-function makeService(statePath: string, { now }: Pick<System, "now">, log: Log) {
-  const links = makeLinks(resolverAddress, { now });
+function makeService(statePath: string, search: boolean, { now }: Pick<System, "now">, log: Log) {
+  const links = makeLinks(resolverAddress, { now, search });
   const warn = onceEach(log);
   let resolver: Resolver | undefined;
   let served: Known | undefined;
@@ -113,7 +116,12 @@ function makeService(statePath: string, { now }: Pick<System, "now">, log: Log) 
       // Without a resolver, systemd-resolved must not be told of one: it reads /etc/hosts too.
       const serving: Way =
         fault === undefined ? await links.keep(known.zones) : { way: "hosts", reason: fault };
-      const state: ServiceState = { schema: 1, serving, ...(fault === undefined ? {} : { fault }) };
+      const state: ServiceState = {
+        schema: 1,
+        serving,
+        ...(fault === undefined ? {} : { fault }),
+        ...(search ? { search } : {}),
+      };
       const text = JSON.stringify(state);
       if (text !== written) show(state);
       written = text;
@@ -203,7 +211,7 @@ function hostsBytes(configRoot: string): number {
 
 /** One look at the hosts file. */
 export function makeNamesStep(
-  { path, owner }: Omit<Places, "configRoot">,
+  { path, owner, search = false }: Omit<Places, "configRoot">,
   { now }: Pick<System, "now">,
 ): { run(known: Known, inBlock?: (slug: string) => boolean): Done; close(): void } {
   const editor = makeHostsEditor(path, { now, ...(owner === undefined ? {} : { owner }) });
@@ -230,7 +238,7 @@ export function makeNamesStep(
       }
       // Names of other lines are left out, so this many suffice to fill the block.
       const done = editor.put(
-        (taken) => hostsLines(known.names.list(inBlock, maxHostsNames + taken.size), taken).lines,
+        (taken) => hostsLines(known.names.list(inBlock, maxHostsNames + taken.size), taken, search).lines,
       );
       calm = done === "same" ? before : undefined;
       if (done === "later") return done;

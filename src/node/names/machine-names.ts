@@ -157,10 +157,12 @@ function isNode(found: { node: NamedNode; alias?: unknown } | undefined, node: N
 /**
  * The lines of a hosts file, without names that its other lines have: those of the administrator stand above. Above the
  * maximum, lighthouses and aliases stay and nodes are left out. A reverse lookup takes the first line: nodes before aliases.
+ * `search`: short names too, of which the first organization's counts.
  */
 export function hostsLines(
   names: readonly MachineName[],
   taken: ReadonlySet<string>,
+  search = false,
 ): { lines: string[]; leftOut: number } {
   const free = names.flatMap((each) => {
     const own = each.names.filter((name) => !taken.has(name));
@@ -172,9 +174,21 @@ export function hostsLines(
     ...kept.filter(({ kind }) => kind !== "alias"),
     ...kept.filter(({ kind }) => kind === "alias"),
   ];
+  const short = new Map<string, string>();
+  if (search) {
+    for (const [name = ""] of written.map(({ names: own }) => own)) {
+      const [label = ""] = name.split(".");
+      if (!taken.has(label) && label !== "localhost" && !short.has(label)) short.set(label, name);
+    }
+  }
+  const withShort = (own: readonly string[]) => {
+    const [name = ""] = own;
+    const [label = ""] = name.split(".");
+    return short.get(label) === name ? [...own, label] : own;
+  };
   return {
     lines: written.flatMap(({ addresses, names: own }) =>
-      addresses.map((each) => `${each} ${own.join(" ")}`),
+      addresses.map((each) => `${each} ${withShort(own).join(" ")}`),
     ),
     leftOut: free.length - kept.length,
   };

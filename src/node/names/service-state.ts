@@ -31,6 +31,8 @@ export const ServiceState = v.object({
   serving: Way,
   /** Why the resolver cannot answer: another program uses its port. */
   fault: v.optional(text),
+  /** Short names are found too. */
+  search: v.optional(v.boolean()),
 });
 export type ServiceState = v.InferOutput<typeof ServiceState>;
 

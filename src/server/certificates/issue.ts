@@ -71,8 +71,10 @@ export async function issueOverlay(
   { isBounded = true } = {},
 ): Promise<string> {
   mayIssue(asked);
-  if (isBounded) await limitCertificates(tx, org, asked, system.now());
-  const authority = await authorities.overlay(tx, org.id);
+  const [authority] = await Promise.all([
+    authorities.overlay(tx, org.id),
+    isBounded ? limitCertificates(tx, org, asked, system.now()) : undefined,
+  ]);
   await retire(tx, asked.id, "overlay");
   const node = withSecondAddress(org, asked);
   if (node.ip6 !== asked.ip6) {

@@ -168,6 +168,7 @@ const steps: readonly (readonly string[])[] = [
   [...deviceRequests.create],
   [...relayTraffic.create],
   [organizations.add("deviceCodes")],
+  [refreshTokens.add("providerId"), deviceRequests.add("providerId"), deviceRequests.add("providerUntil")],
 ];
 
 /**
