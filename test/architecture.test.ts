@@ -89,6 +89,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "@preact/signals": { homes: /^console\//, reason: "pages for browsers" },
   htm: { homes: /^console\//, reason: "pages for browsers" },
   "d3-force": { homes: /^console\/map\/layout\.ts$/, reason: "the map of the console" },
+  uplot: { homes: /^console\/ui\/plot\.ts$/, reason: "plots of the console" },
   uqr: { homes: /^console\/ui\/qr\.ts$/, reason: "QR codes of the console" },
   yaml: {
     homes: /^server\/policy/,

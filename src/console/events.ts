@@ -1,35 +1,72 @@
-// The newest events of an organization, current as they happen.
+// The events of an organization, from the newest back, current as they happen.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get, org } from "./api.ts";
-import { onEvent, type AuditEvent } from "./live.ts";
+import type { AuditEvent } from "./audit-event.ts";
+import { onEvent } from "./live.ts";
 
-const maxShown = 1000;
+const maxKept = 20_000;
 /** The API takes at most 15 digits. */
 const behindAll = 999_999_999_999_999;
 
-/** Newest first. */
-export function useEvents(slug: string, limit = 200): readonly AuditEvent[] {
+export type Log = {
+  /** Newest first. */
+  events: readonly AuditEvent[];
+  /** Nothing older is on the control plane, or so much was read that the page keeps no more. */
+  isAll: boolean;
+  isReading: boolean;
+  /** Reads the events before the oldest one. */
+  older(): void;
+};
+
+/** `limit`: events of one request, at most 1000. */
+export function useLog(slug: string, limit: number): Log {
   const [events, setEvents] = useState<readonly AuditEvent[]>([]);
+  const [isAll, setAll] = useState(false);
+  const [isReading, reads] = useState(true);
+  const over = useRef(new AbortController());
   const add = (more: readonly AuditEvent[]) =>
     setEvents((known) => {
       const ids = new Set(known.map(({ id }) => id));
       const fresh = more.filter(({ id }) => !ids.has(id));
-      return fresh.length === 0 ? known : [...known, ...fresh].sort((a, b) => b.id - a.id).slice(0, maxShown);
+      return fresh.length === 0 ? known : [...known, ...fresh].sort((a, b) => b.id - a.id).slice(0, maxKept);
     });
+  const read = (before: number) => {
+    const { signal } = over.current;
+    reads(true);
+    get<AuditEvent[]>(org(slug, `events/?before=${before}&limit=${limit}`), signal).then(
+      (found) => {
+        if (signal.aborted) return;
+        add(found);
+        if (found.length === 0) setAll(true);
+        reads(false);
+      },
+      (error: unknown) => {
+        if (signal.aborted) return;
+        reads(false);
+        // The bar says that the control plane is away; the stream brings what is new.
+        if (!(error instanceof ApiError)) throw error;
+      },
+    );
+  };
   useEffect(() => {
+    over.current = new AbortController();
     setEvents([]);
-    const over = new AbortController();
-    const newest = `events/?before=${behindAll}&limit=${limit}`;
-    get<AuditEvent[]>(org(slug, newest), over.signal).then(add, (error: unknown) => {
-      // The bar says that the control plane is away; the stream brings what is new.
-      if (!(error instanceof ApiError) && !over.signal.aborted) throw error;
-    });
+    setAll(false);
+    read(behindAll);
     const leave = onEvent((event) => add([event]));
     return () => {
-      over.abort();
+      over.current.abort();
       leave();
     };
   }, [slug, limit]);
-  return events;
+  const oldest = events.at(-1)?.id;
+  return {
+    events,
+    isAll: isAll || events.length >= maxKept,
+    isReading,
+    older: () => {
+      if (!isReading && oldest !== undefined) read(oldest);
+    },
+  };
 }

@@ -3,19 +3,8 @@
 
 import { effect, signal } from "@preact/signals";
 import { awaySince, isSignedOut } from "./api.ts";
+import type { AuditEvent } from "./audit-event.ts";
 import { slug } from "./me.ts";
-
-/** An event of the audit log, as GET events/ shows it. */
-export type AuditEvent = {
-  id: number;
-  at: string;
-  type: string;
-  actor: { kind: string; id: number | null; ip: string | null };
-  subject: string;
-  before: Record<string, unknown> | null;
-  after: Record<string, unknown> | null;
-  hash: string;
-};
 
 /** From the worker. `event` has the text of one event. */
 export type FromWorker =

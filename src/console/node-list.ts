@@ -6,9 +6,10 @@ import { signal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Node } from "../protocol.ts";
 import { ApiError, ask, awaySince, getAll, org, type Answer } from "./api.ts";
-import { isLive, onEvent, type AuditEvent } from "./live.ts";
+import type { AuditEvent } from "./audit-event.ts";
+import { isLive, onEvent } from "./live.ts";
 import { slug } from "./me.ts";
-import { machineOf, type Machine } from "./nodes.ts";
+import { machineOf, type Machine } from "./machines.ts";
 
 export type NodeList = {
   data: readonly Machine[] | undefined;

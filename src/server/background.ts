@@ -11,6 +11,7 @@ import { publishLateNames } from "./names/publish.ts";
 import { deleteEndedPaths } from "./paths/ended.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
+import { countOnline } from "./metrics/online-history.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
 import { retain } from "./retention/retention.ts";
 import type { Services } from "./services.ts";
@@ -31,6 +32,8 @@ const silenceMs = 2000;
 const rotationMs = 1000;
 /** Paths of revoked nodes are not shown in the meantime. */
 const pathsMs = 60_000;
+/** How late the nodes that are online are counted. */
+const onlineMs = 20_000;
 /** How often a server asks whether retention is due: once an hour, one server does it. */
 const retentionMs = 300_000;
 /** The first certificate is ordered this long after the start. */
@@ -118,6 +121,9 @@ function partsOf(services: Services, leases: Leases): Part[] {
     ...acmeOf(services, leased),
     leased("upkeep of paths", (own, lease) =>
       repeated("upkeep of paths", pathsMs, () => deleteEndedPaths(own), { ...own, lease }),
+    ),
+    leased("online counts", (own, lease) =>
+      repeated("online counts", onlineMs, () => countOnline(own), { ...own, lease }),
     ),
     leased("retention", (own, lease) =>
       repeated("retention", retentionMs, (signal) => retain(own, signal), { ...own, lease }),

@@ -1,17 +1,27 @@
 // Machines in the console, in a real browser: approval, the join key as a QR code, the map, and the keys.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { encode } from "uqr";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../src/protocol.ts";
-import { overflowOf, signIn, startConsole, violationsIn, type Console } from "../support/console.ts";
+import {
+  overflowOf,
+  password,
+  signIn,
+  startConsole,
+  violationsIn,
+  type Console,
+} from "../support/console.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
 import { makeKeys } from "../support/nodes.ts";
 import { until } from "../support/until.ts";
 
 const limitMs = 120_000;
 
 describe("machines in the console", () => {
+  const directory = temporaryDirectory();
   let scene: Console;
   let page: Page;
 
@@ -25,7 +35,10 @@ describe("machines in the console", () => {
     await signIn(page);
     await page.getByRole("heading", { name: "Overview" }).waitFor();
   }, limitMs);
-  afterAll(() => scene[Symbol.asyncDispose]());
+  afterAll(async () => {
+    directory[Symbol.dispose]();
+    await scene[Symbol.asyncDispose]();
+  });
 
   test(
     "a machine that waits is counted at once, and approved with the key that it shows; another is refused",
@@ -147,6 +160,57 @@ describe("machines in the console", () => {
       await page.getByRole("link", { name: "relay-1" }).click();
       await page.getByRole("heading", { name: "relay-1" }).waitFor();
       await page.getByText("2.5 MB of 2 MB. The limit is reached").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "the overview lists what needs a person, each with its action, and draws how many were online",
+    async () => {
+      await page.goto(`${scene.url()}/console/acme/`);
+      await scene.admin(["node", "update", "acme", "hub", "--lighthouse", "--public-ip", "192.0.2.1"]);
+      const hub = page
+        .getByRole("listitem")
+        .filter({ hasText: "machines find each other by this lighthouse" });
+      await hub.getByRole("link", { name: "hub" }).waitFor();
+      await page.getByRole("listitem").filter({ hasText: "does not reach hub" }).waitFor();
+      // Only staff can make a backup.
+      expect(await page.getByText("The last backup").count()).toBe(0);
+      await scene.admin(["ca", "rotate", "acme"]);
+      await page.getByText("Step 1 of 3").waitFor();
+      await page.getByRole("link", { name: "Look at it" }).click();
+      await page.getByRole("heading", { level: 1, name: "Certificates" }).waitFor();
+      await scene.admin(["ca", "rotate", "acme", "--rollback"]);
+      // The control plane counts every 20 s until there is something to count.
+      const points = () =>
+        page.evaluate(
+          "fetch('/api/org/acme/online/').then((answer) => answer.json()).then(({ points }) => points.length)",
+        );
+      await until(async () => Number(await points()) > 0);
+      await page.goto(`${scene.url()}/console/acme/?days=7`);
+      const plot = page.getByRole("img", { name: /^Machines that were online: \d+ at least/ });
+      await plot.locator("canvas").waitFor();
+      expect(await page.getByLabel("Time").inputValue()).toBe("7");
+      expect(await violationsIn(page)).toEqual([]);
+    },
+    limitMs,
+  );
+
+  test(
+    "staff are told on the overview when there is no backup",
+    async () => {
+      const { page: other, context } = await scene.open();
+      await scene.admin(["user", "create", "staff@example.org", "--staff", "--password-file", "-"], password);
+      await scene.admin(["member", "create", "acme", "staff@example.org", "--role", "member"]);
+      await other.goto(`${scene.url()}/console/acme/`);
+      await signIn(other, "staff@example.org");
+      await other.getByText("The last backup of the control plane was made").waitFor();
+      await scene.admin(["backup", join(directory.path, "backup.db")]);
+      await other.reload();
+      await other.getByText("Every certificate is renewed in time.").waitFor();
+      await other.getByRole("heading", { name: "Online over time" }).waitFor();
+      await other.getByText("The last backup").waitFor({ state: "detached" });
+      await context.close();
     },
     limitMs,
   );

@@ -175,6 +175,40 @@ describe("the console", () => {
   );
 
   test(
+    "activity is filtered by the address, exported, read back to the first event, and its chain is whole",
+    async () => {
+      await page.goto(`${scene.url()}/console/acme/activity/?type=node.*`);
+      const events = page.locator(".events li");
+      await page.getByText("node.restored").waitFor();
+      expect(await events.filter({ hasNotText: "node." }).count()).toBe(0);
+      await page.getByLabel("Actor", { exact: true }).fill(owner);
+      await page.getByLabel("Subject").fill("beta");
+      await events.filter({ hasText: "beta" }).first().waitFor();
+      expect(Object.fromEntries(new URL(page.url()).searchParams)).toEqual({
+        type: "node.*",
+        actor: owner,
+        subject: "beta",
+      });
+      const renamed = events.filter({ hasText: "node.updated" }).first();
+      expect(await renamed.locator("del").allInnerTexts()).toContain("live-1");
+      expect(await renamed.locator("ins").allInnerTexts()).toContain("beta");
+      const [file] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: "Export CSV" }).click(),
+      ]);
+      const lines = (await Bun.file(await file.path()).text()).split("\r\n");
+      expect(lines[0]).toBe('"at","type","subject","actor","changes","before","after","id","hash"');
+      expect(lines.slice(1, -1).every((line) => line.includes("beta") && line.includes(owner))).toBe(true);
+      await page.getByRole("button", { name: "Clear the filters" }).click();
+      await page.getByLabel("Type").fill("organization.created");
+      await events.filter({ hasText: "acme" }).first().waitFor();
+      await page.getByRole("button", { name: "Verify the chain" }).click();
+      await page.getByText(/The chain of \d+ events is whole/).waitFor();
+    },
+    limitMs,
+  );
+
+  test(
     "a member sees no buttons for changes; signing out and the end of the session lead to the form",
     async () => {
       const { page: other, context } = await scene.open({ viewport: { width: 360, height: 740 } });

@@ -296,6 +296,7 @@ const nodes: Record<string, Maker> = {
   nodes_download_config: theNode,
   nodes_checkin: withBody(theNode, { version: "1.0.0", uptime: 7 }),
   revocations_list: nothing,
+  nodes_online: nothing,
 };
 
 export const examples: Record<string, Maker> = {

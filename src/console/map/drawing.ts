@@ -23,7 +23,11 @@ const opacityOf = ({ kind }: Edge, count: number) =>
 
 type DrawingProps = { graph: Graph; places: ReadonlyMap<string, Place>; label: string };
 
-export function Drawing({ graph: { dots, edges, isGrouped }, places, label }: DrawingProps) {
+export function Drawing({ graph, places, label }: DrawingProps) {
+  const { edges, isGrouped } = graph;
+  // Machines that came a moment ago have no place yet.
+  const dots = graph.dots.filter(({ key }) => places.has(key));
+  if (dots.length === 0) return null;
   const names = new Map(dots.map((dot) => [dot.key, dot.label]));
   const all = dots.flatMap(({ key }) => places.get(key) ?? []);
   const [left, right] = ends(all.map(({ x }) => x));

@@ -1,38 +1,167 @@
-// Everything that was changed, as it happens.
+// Everything that was changed, as it happens: filters in the address, what changed, export, and the chain of hashes.
 
+import { useEffect, useMemo, useState } from "preact/hooks";
+import {
+  actorOf,
+  changesOf,
+  filterKeys,
+  firstMoment,
+  makeMatch,
+  subjectOf,
+  type Filter,
+  type Names,
+} from "../activity.ts";
+import { org } from "../api.ts";
+import type { AuditEvent } from "../audit-event.ts";
+import { useLog } from "../events.ts";
 import { html } from "../html.ts";
-import { useEvents } from "../events.ts";
 import { isLive } from "../live.ts";
 import { slug } from "../me.ts";
-import { actorOf, Events, subjectOf } from "../ui/events.ts";
-import { Empty, FromTerminal, State } from "../ui/parts.ts";
-import { Export, Search, searched } from "../ui/tools.ts";
-import type { AuditEvent } from "../live.ts";
+import { useList } from "../resource.ts";
+import { query, setQuery } from "../router.ts";
+import { Verification } from "../ui/chain.ts";
+import { Events } from "../ui/events.ts";
+import { Empty, Field, FromTerminal, Loading, State, valueOf } from "../ui/parts.ts";
+import { Export, Search } from "../ui/tools.ts";
 
-const columns = [
+const pageSize = 1000;
+/** Found events that are looked for before the page asks whether to go on. */
+const enough = 100;
+/** Events that are read for that. */
+const readAtOnce = 5000;
+const shownAtOnce = 200;
+
+const columnsFor = (names: Names) => [
   { title: "at", text: ({ at }: AuditEvent) => at },
   { title: "type", text: ({ type }: AuditEvent) => type },
   { title: "subject", text: subjectOf },
-  { title: "actor", text: actorOf },
+  { title: "actor", text: (event: AuditEvent) => actorOf(event, names) },
+  {
+    title: "changes",
+    text: (event: AuditEvent) =>
+      changesOf(event)
+        .map(
+          ({ field, removed, added }) =>
+            `${field}: ${[...removed.map((text) => `-${text}`), ...added.map((text) => `+${text}`)].join(" ")}`,
+        )
+        .join("; "),
+  },
   { title: "before", text: ({ before }: AuditEvent) => JSON.stringify(before ?? "") },
   { title: "after", text: ({ after }: AuditEvent) => JSON.stringify(after ?? "") },
+  { title: "id", text: ({ id }: AuditEvent) => `${id}` },
+  { title: "hash", text: ({ hash }: AuditEvent) => hash },
 ];
+
+function useNames(own: string): Names {
+  const { data = [] } = useList<{ user_id: number | null; email: string }>(
+    org(own, "members/?page_size=1000"),
+  );
+  return useMemo(
+    () =>
+      new Map(data.flatMap(({ user_id, email }) => (user_id === null ? [] : [[user_id, email] as const]))),
+    [data],
+  );
+}
+
+function filterOf(words: URLSearchParams): Filter {
+  const of = (key: (typeof filterKeys)[number]) => words.get(key) ?? "";
+  return {
+    search: of("search"),
+    actor: of("actor"),
+    type: of("type"),
+    subject: of("subject"),
+    from: of("from"),
+    to: of("to"),
+  };
+}
 
 export function Activity() {
   const own = slug.value ?? "";
-  const events = useEvents(own, 1000);
-  const isFound = searched();
-  const shown = events.filter((event) => isFound(JSON.stringify(event)));
+  const log = useLog(own, pageSize);
+  const names = useNames(own);
+  const filter = filterOf(query.value);
+  const key = JSON.stringify(filter);
+  const shown = useMemo(() => log.events.filter(makeMatch(filter, names)), [log.events, names, key]);
+  // Reading goes back by itself until there is something to see.
+  const [wanted, want] = useState({ key, events: readAtOnce, found: enough, rows: shownAtOnce });
+  const goal = wanted.key === key ? wanted : { key, events: readAtOnce, found: enough, rows: shownAtOnce };
+  const isFiltered = filterKeys.some((each) => filter[each] !== "");
+  const start = firstMoment(filter);
+  const oldest = log.events.at(-1);
+  const isAll = log.isAll || (start !== undefined && oldest !== undefined && Date.parse(oldest.at) < start);
+  const isSearching = isFiltered && !isAll && shown.length < goal.found && log.events.length < goal.events;
+  useEffect(() => {
+    if (isSearching && !log.isReading) log.older();
+  }, [isSearching, log.isReading, oldest?.id]);
+  const more = () => {
+    want({
+      key,
+      events: log.events.length + readAtOnce,
+      found: shown.length + enough,
+      rows: goal.rows + shownAtOnce,
+    });
+    if (!isAll) log.older();
+  };
+  const hasMore = shown.length > goal.rows || !isAll;
+  const busy = log.isReading && (isSearching || log.events.length === 0);
   return html`<h1>Activity</h1>
     <div class="tools">
       <${Search} label="Search events" />
       <${State} name=${isLive.value ? "online" : "away"} word=${isLive.value ? "live" : "not live"} />
-      <${Export} file=${`${own}-events.csv`} items=${shown} columns=${columns} />
+      <span class="quiet" role="status"
+        >${isFiltered ? `${shown.length} of the last ${log.events.length} events` : `${log.events.length} events`}${isAll ? "" : ", older ones are on the control plane"}</span
+      >
+      <${Export} file=${`${own}-events.csv`} items=${shown} columns=${columnsFor(names)} />
     </div>
+    <${Filters} filter=${filter} events=${log.events} />
     ${
-      shown.length === 0
-        ? html`<${Empty} text="No event among the last thousand." />`
-        : html`<${Events} events=${shown.slice(0, 200)} />`
+      shown.length > 0
+        ? html`<${Events} events=${shown.slice(0, goal.rows)} names=${names} />`
+        : busy
+          ? html`<${Loading} />`
+          : html`<${Empty} text=${isAll ? "No event is so." : "No event that was read is so."} />`
     }
+    ${
+      hasMore
+        ? html`<p>
+            <button type="button" disabled=${log.isReading} onClick=${more}>
+              ${isFiltered ? "Look further back" : "Older events"}
+            </button>
+          </p>`
+        : null
+    }
+    <${Verification} own=${own} />
     <${FromTerminal} command=${`agent admin events ${own}`} call=${`GET /api/org/${own}/events/`} />`;
+}
+
+const fields = [
+  ["actor", "Actor", "text"],
+  ["type", "Type", "text"],
+  ["subject", "Subject", "text"],
+  ["from", "From", "date"],
+  ["to", "To", "date"],
+] as const;
+
+function Filters({ filter, events }: { filter: Filter; events: readonly AuditEvent[] }) {
+  const types = useMemo(() => [...new Set(events.map(({ type }) => type))].sort(), [events]);
+  const isOn = fields.some(([key]) => filter[key] !== "");
+  const clear = () => setQuery(Object.fromEntries(fields.map(([key]) => [key, undefined])));
+  return html`<div class="filters" role="group" aria-label="Filters">
+    ${fields.map(
+      ([key, label, type]) =>
+        html`<${Field} key=${key} label=${label}>
+          <input
+            type=${type}
+            value=${filter[key]}
+            list=${key === "type" ? "event-types" : undefined}
+            placeholder=${key === "type" ? "node.*" : undefined}
+            onInput=${(event: Event) => setQuery({ [key]: valueOf(event) })}
+          />
+        <//>`,
+    )}
+    <datalist id="event-types">
+      ${types.map((type) => html`<option key=${type} value=${type}></option>`)}
+    </datalist>
+    ${isOn ? html`<button type="button" onClick=${clear}>Clear the filters</button>` : null}
+  </div>`;
 }

@@ -3,10 +3,11 @@
 import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
-import { onEvent, type AuditEvent } from "../live.ts";
+import { subjectOf } from "../activity.ts";
+import type { AuditEvent } from "../audit-event.ts";
+import { onEvent } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { pathOf } from "../router.ts";
-import { subjectOf } from "../ui/events.ts";
 import { Check, Choice, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
 import { Empty, FromTerminal, Line, State, When } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";

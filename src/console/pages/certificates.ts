@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
+import { phases, type Authorities, type Authority, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
@@ -9,27 +10,6 @@ import { pathOf } from "../router.ts";
 import { Check } from "../ui/form.ts";
 import { Confirm, Copy, Failure, FromTerminal, Loading, State, When, type StateName } from "../ui/parts.ts";
 
-type Authority = {
-  fingerprint: string;
-  kind: "overlay" | "x509";
-  state: "next" | "active" | "former";
-  trusted: boolean;
-  not_before: string;
-  not_after: string;
-};
-type Rotation = {
-  phase: "none" | "trust" | "issue" | "retire";
-  paused: boolean;
-  waiting_for: readonly number[];
-  waiting_for_names: readonly string[];
-  next_step_at: string | null;
-  auto: boolean;
-};
-type Authorities = {
-  cas: readonly Authority[];
-  rotation: Rotation;
-  blocklist: { entries: number; limit: number };
-};
 type Action = "start" | "pause" | "resume" | "rollback";
 
 const states: Readonly<Record<Authority["state"], StateName>> = {
@@ -37,13 +17,6 @@ const states: Readonly<Record<Authority["state"], StateName>> = {
   active: "online",
   former: "away",
 };
-const phases: Readonly<Record<Rotation["phase"], string>> = {
-  none: "No rotation is running.",
-  trust: "Step 1 of 3: the machines learn to trust the new CAs.",
-  issue: "Step 2 of 3: the machines get certificates of the new CAs.",
-  retire: "Step 3 of 3: the machines stop trusting the former CAs.",
-};
-
 export function Certificates() {
   const own = slug.value ?? "";
   const { data, error } = useResource<Authorities>(org(own, "ca/"));

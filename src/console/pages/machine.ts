@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import type { Node } from "../../protocol.ts";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
-import { useEvents } from "../events.ts";
+import { useLog } from "../events.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { relayText, useRelays } from "../relays.ts";
 import { stateOf } from "../nodes.ts";
@@ -258,7 +258,7 @@ function PathState({ peer }: { peer: Path }) {
 }
 
 function History({ node }: { node: Node }) {
-  const events = useEvents(slug.value ?? "");
+  const { events } = useLog(slug.value ?? "", 200);
   const own = events.filter(({ subject }) => subject === `node/${node.id}`);
   return html`<h2>What happened</h2>
     ${own.length === 0 ? html`<p class="quiet">Nothing among the last events.</p>` : html`<${Events} events=${own} />`}`;

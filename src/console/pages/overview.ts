@@ -1,54 +1,89 @@
-// What needs a person now, each with the action.
+// What needs a person now, each with the action; and how many machines are online.
 
 import type { VNode } from "preact";
+import { phases, type Authorities } from "../authorities.ts";
 import { html } from "../html.ts";
-import { mayAdminister, slug } from "../me.ts";
+import { mayAdminister, me, slug } from "../me.ts";
+import { degraded, expiring, isBackupDue, outdatedEngines, type BrokenPath, type Need } from "../needs.ts";
 import { useNodes } from "../node-list.ts";
 import { relayText, useRelays } from "../relays.ts";
+import type { Machine } from "../machines.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
-import { useList } from "../resource.ts";
+import { useList, useResource } from "../resource.ts";
+import { org } from "../api.ts";
 import { pathOf } from "../router.ts";
 import { now } from "../times.ts";
-import { Empty, Failure, Loading, moment, When } from "../ui/parts.ts";
+import { OnlinePlot } from "../ui/online-plot.ts";
+import { Empty, Failure, Line, Loading, moment, When } from "../ui/parts.ts";
 
-/** Certificates are renewed long before: a shorter rest means that renewal fails. */
-const soonMs = 7 * 86_400_000;
 /** Of each kind; the rest is counted. */
 const maxShown = 20;
 
 export function Overview() {
   const own = slug.value ?? "";
-  const { data: nodes, error } = useNodes();
-  if (nodes === undefined)
+  const { data: machines, error } = useNodes();
+  const waiting = mayAdminister.value ? html`<${Waiting} own=${own} />` : null;
+  const backup = me.value?.is_staff === true ? html`<${Backup} />` : null;
+  if (machines === undefined)
     return html`<h1>Overview</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
-  const active = nodes.filter(({ state }) => state === "active");
-  const expiring = active.filter(({ endsAt }) => endsAt !== null && endsAt - now.value < soonMs);
-  const waiting = mayAdminister.value ? html`<${Waiting} />` : null;
-  if (nodes.length === 0)
+  if (machines.length === 0)
     return html`<h1>Overview</h1>
-      ${waiting}
+      ${waiting} ${backup}
       <${Empty}
         text="There is no machine yet. The first one is usually a lighthouse: a machine with a public address."
       >
         <a class="button primary" href=${pathOf(own, "machines", "add")}>Add a machine</a>
       <//>`;
+  const active = machines.filter(({ state }) => state === "active");
   return html`<h1>Overview</h1>
     <p>${active.filter(({ online }) => online).length} of ${active.length} machines are online.</p>
     ${waiting}
+    <${OfMachines} own=${own} machines=${machines} />
+    <${Rotation} own=${own} />
+    <${Relays} />
+    ${backup}
+    <${OnlinePlot} own=${own} />`;
+}
+
+/** What is wrong with machines. */
+function OfMachines({ own, machines }: { own: string; machines: readonly Machine[] }) {
+  const { data: broken = [] } = useResource<readonly BrokenPath[]>(
+    org(own, "paths/?probe=broken&page_size=1000"),
+  );
+  const ill = degraded(machines, broken);
+  const ending = expiring(machines, now.value);
+  const engines = outdatedEngines(machines);
+  const line = ({ id, name, more }: Need) =>
+    html`<a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a> <bdi>${more}</bdi>`;
+  return html`<${Needs} title="Machines that are degraded" items=${ill.map(line)} />
     ${
-      expiring.length === 0
+      ill.length === 0
+        ? null
+        : html`<p class="quiet">On the machine, this says why:</p>
+            <${Line} text="agent doctor" />`
+    }
+    ${
+      ending.length === 0
         ? html`<p class="quiet">Every certificate is renewed in time.</p>`
         : html`<${Needs}
-            title="Certificates that are not renewed"
-            items=${expiring.map(
-              (node) =>
-                html`<a href=${pathOf(own, "machines", node.id)}><bdi>${node.name}</bdi></a> ends
-                  ${" "}${moment(node.endsAt)}`,
-            )}
-          />`
+              title="Certificates that are not renewed"
+              items=${ending.map(
+                ({ id, name, endsAt }) =>
+                  html`<a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a>
+                    ends${" "}${moment(endsAt)}`,
+              )}
+            />
+            <p class="quiet">A machine renews when it checks in. On the machine, this asks at once:</p>
+            <${Line} text="sudo agent checkin" />`
     }
-    <${Relays} />`;
+    <${Needs} title="Engines with known vulnerabilities" items=${engines.map(line)} />
+    ${
+      engines.length === 0
+        ? null
+        : html`<p class="quiet">On the machine, this updates it:</p>
+            <${Line} text="sudo agent overlay update" />`
+    }`;
 }
 
 /** Traffic costs money: shown from the first report on. */
@@ -68,8 +103,7 @@ function Relays() {
   />`;
 }
 
-function Waiting() {
-  const own = slug.value ?? "";
+function Waiting({ own }: { own: string }) {
   const { data = [] } = useList<Registration>(registrationsPath(own));
   if (data.length === 0) return null;
   return html`<${Needs}
@@ -83,7 +117,33 @@ function Waiting() {
     <p><a class="button primary" href=${pathOf(own, "machines", "waiting")}>Approve or refuse</a></p>`;
 }
 
+function Rotation({ own }: { own: string }) {
+  const { data } = useResource<Authorities>(org(own, "ca/"));
+  if (data === undefined || data.rotation.phase === "none") return null;
+  const { phase, paused, waiting_for } = data.rotation;
+  return html`<h2>Rotation of the CAs</h2>
+    <p>${phases[phase]} ${paused ? html`<strong>It is paused.</strong>` : null}</p>
+    ${waiting_for.length === 0 ? null : html`<p>It waits for ${waiting_for.length} machines to confirm.</p>`}
+    <p>
+      <a class="button" href=${pathOf(own, "certificates")}
+        >${paused ? "Resume or roll back" : "Look at it"}</a
+      >
+    </p>`;
+}
+
+/** Of the control plane: only staff can make one. */
+function Backup() {
+  const { data } = useResource<{ last_backup_at: string | null }>("/api/servers/");
+  if (data === undefined || !isBackupDue(data.last_backup_at, now.value)) return null;
+  return html`<h2>Backup</h2>
+    <p>
+      The last backup of the control plane was made <${When} at=${data.last_backup_at} />. On its machine:
+    </p>
+    <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />`;
+}
+
 function Needs({ title, items }: { title: string; items: readonly VNode[] }) {
+  if (items.length === 0) return null;
   return html`<h2>${title}</h2>
     <ul class="plain-list">
       ${items.slice(0, maxShown).map((item, at) => html`<li key=${at}>${item}</li>`)}

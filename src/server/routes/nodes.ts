@@ -6,6 +6,7 @@ import { reachErrors } from "../policy/edits.ts";
 import { Node, RegisterAnswer, RegisterRequest, RegisterWaiting, RenewAnswer } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
+import { OnlineHistory, onlineHistory, OnlineQuery } from "../metrics/online-history.ts";
 import { findNode } from "../store/nodes.ts";
 import type { Services } from "../services.ts";
 import {
@@ -104,6 +105,20 @@ function collectionRoutes(services: Services): Route[] {
       handle: async (call, input) => ({
         status: 201,
         body: await createNode(services, call.org, input, actorOf(call)),
+      }),
+    }),
+    organizationRoute({
+      method: "GET",
+      path: "online/",
+      access: "member",
+      scope: "nodes",
+      name: "nodes_online",
+      summary:
+        "How many nodes were online, as counted every five minutes in the last `days`. Times in which no server ran, or no node was active, are left out",
+      takes: query(OnlineQuery),
+      answers: { 200: { description: "At most 300 points, oldest first", schema: OnlineHistory } },
+      handle: async ({ org }, { days }) => ({
+        body: await onlineHistory(services.db, org.id, days, services.system.now()),
       }),
     }),
     organizationRoute({

@@ -4,6 +4,7 @@ import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { nothing, route, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
+import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
 
 const Server = v.object({
@@ -20,7 +21,12 @@ const Server = v.object({
   last_error: v.nullable(v.string()),
   last_error_at: v.nullable(v.string()),
 });
-const Servers = v.object({ database: v.picklist(["sqlite", "postgres"]), servers: v.array(Server) });
+const Servers = v.object({
+  database: v.picklist(["sqlite", "postgres"]),
+  /** Null before the first backup by `agent admin backup`. */
+  last_backup_at: v.nullable(v.string()),
+  servers: v.array(Server),
+});
 
 export function serverRoutes({ db }: Services): Route[] {
   return [
@@ -30,12 +36,19 @@ export function serverRoutes({ db }: Services): Route[] {
       access: "staff",
       name: "servers_list",
       summary:
-        "The servers on this PostgreSQL database, and which runs each background loop. One server at most uses a SQLite file; it is not listed",
+        "The servers on this PostgreSQL database, and which runs each background loop. One server at most uses a SQLite file; it is not listed. And when the last backup was made",
       takes: nothing,
       answers: { 200: { description: "The servers", schema: Servers } },
-      handle: async () => ({
-        body: { database: db.dialect, servers: (await listReplicas(db)).map(showServer) },
-      }),
+      async handle() {
+        const backup = await lastBackupAt(db);
+        return {
+          body: {
+            database: db.dialect,
+            last_backup_at: backup === undefined ? null : formatTime(backup),
+            servers: (await listReplicas(db)).map(showServer),
+          },
+        };
+      },
     }),
   ];
 }

@@ -22,6 +22,7 @@ import { formerlyUnpublished, isUnpublished, nodeBytes, nodes } from "./tables/n
 import { registrants } from "./tables/registrants.ts";
 import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
+import { onlineCounts } from "./tables/online-counts.ts";
 import { organizations } from "./tables/organizations.ts";
 import { passkeys } from "./tables/passkeys.ts";
 import { passwordResets } from "./tables/password-resets.ts";
@@ -169,6 +170,7 @@ const steps: readonly (readonly string[])[] = [
   [...relayTraffic.create],
   [organizations.add("deviceCodes")],
   [refreshTokens.add("providerId"), deviceRequests.add("providerId"), deviceRequests.add("providerUntil")],
+  [...onlineCounts.create, "CREATE INDEX online_counts_at ON online_counts (at)"],
 ];
 
 /**

@@ -1,0 +1,167 @@
+// Events of the audit log: filters, what changed as a readable difference, and the chain of hashes. Pure.
+
+import type { AuditEvent } from "./audit-event.ts";
+
+/** Words of the address. `from` and `to` are days of the browser's zone, both included. */
+export type Filter = {
+  search: string;
+  actor: string;
+  type: string;
+  subject: string;
+  from: string;
+  to: string;
+};
+export const filterKeys = ["search", "actor", "type", "subject", "from", "to"] as const;
+
+/** E-mail addresses by user. */
+export type Names = ReadonlyMap<number, string>;
+
+export function actorOf({ actor }: AuditEvent, names: Names): string {
+  const email = actor.kind === "person" && actor.id !== null ? names.get(actor.id) : undefined;
+  const numbered = actor.id === null || actor.id === 0 ? actor.kind : `${actor.kind} ${actor.id}`;
+  const who = email ?? numbered;
+  return actor.ip === null ? who : `${who} from ${actor.ip}`;
+}
+
+/** The name that the event gives, beside the subject, which has the id. */
+export function subjectOf({ subject, before, after }: AuditEvent): string {
+  const name = after?.["name"] ?? before?.["name"];
+  return typeof name === "string" ? `${name} (${subject})` : subject;
+}
+
+/** The beginning of a day in the browser's zone, ms; undefined for no day. `days`: later. */
+function dayOf(text: string, days = 0): number | undefined {
+  const [year = 0, month = 0, day = 0] = /^\d{4}-\d\d-\d\d$/.test(text) ? text.split("-").map(Number) : [];
+  return year === 0 ? undefined : new Date(year, month - 1, day + days).getTime();
+}
+
+export const firstMoment = ({ from }: Filter): number | undefined => dayOf(from);
+
+/** Whether an event passes. A type may end with an asterisk, as in webhooks. */
+export function makeMatch(filter: Filter, names: Names): (event: AuditEvent) => boolean {
+  const words = (text: string) =>
+    text
+      .toLowerCase()
+      .split(/\s+/)
+      .filter((word) => word !== "");
+  const has = (text: string, wanted: readonly string[]) => {
+    const lower = text.toLowerCase();
+    return wanted.every((word) => lower.includes(word));
+  };
+  const [search, actor, subject] = [words(filter.search), words(filter.actor), words(filter.subject)];
+  const type = filter.type.trim().toLowerCase();
+  const isType = (of: string) => (type.endsWith("*") ? of.startsWith(type.slice(0, -1)) : of === type);
+  const [first, last] = [dayOf(filter.from), dayOf(filter.to, 1)];
+  return (event) => {
+    const at = Date.parse(event.at);
+    if ((first !== undefined && at < first) || (last !== undefined && at >= last)) return false;
+    if (type !== "" && !isType(event.type)) return false;
+    if (!has(actorOf(event, names), actor) || !has(subjectOf(event), subject)) return false;
+    return search.length === 0 || has(JSON.stringify(event), search);
+  };
+}
+
+/** `field`: the way to it, "tun mtu". Without `removed` it was added, without `added` it was removed. */
+export type Change = { field: string; removed: readonly string[]; added: readonly string[] };
+
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+const maxDepth = 4;
+/** "external_port" as "external port"; other names stay as they are. */
+const wordsOf = (key: string) => key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ");
+
+/** What changed: of lists only the items that came and went, of records only the fields that differ. */
+export function changesOf({ before, after }: Pick<AuditEvent, "before" | "after">): Change[] {
+  return recordChanges(before ?? {}, after ?? {}, "", maxDepth);
+}
+
+function recordChanges(
+  before: Readonly<Record<string, unknown>>,
+  after: Readonly<Record<string, unknown>>,
+  path: string,
+  depth: number,
+): Change[] {
+  const keys = [...new Set([...Object.keys(before), ...Object.keys(after)])];
+  return keys.flatMap((key): Change[] => {
+    const was = Object.hasOwn(before, key) ? before[key] : undefined;
+    const is = Object.hasOwn(after, key) ? after[key] : undefined;
+    const field = `${path}${wordsOf(key)}`;
+    if (depth > 0 && (isRecord(was) || isRecord(is)) && isOrNone(was) && isOrNone(is))
+      return recordChanges(was ?? {}, is ?? {}, `${field} `, depth - 1);
+    const [removed, added] = [textsOf(was), textsOf(is)];
+    const [wasSet, isSet] = [new Set(removed), new Set(added)];
+    const change = {
+      field,
+      removed: removed.filter((text) => !isSet.has(text)),
+      added: added.filter((text) => !wasSet.has(text)),
+    };
+    return change.removed.length + change.added.length === 0 ? [] : [change];
+  });
+}
+
+const isOrNone = (value: unknown): value is Record<string, unknown> | undefined =>
+  value === undefined || isRecord(value);
+
+function textsOf(value: unknown): string[] {
+  if (value === undefined) return [];
+  if (Array.isArray(value)) return value.map(textOf);
+  return [textOf(value)];
+}
+
+function textOf(value: unknown): string {
+  if (typeof value === "string") return value === "" ? "(empty)" : value;
+  if (value === null) return "none";
+  if (isRecord(value))
+    return Object.entries(value)
+      .map(([key, each]) => `${wordsOf(key)} ${typeof each === "string" ? each : JSON.stringify(each)}`)
+      .join(", ");
+  return JSON.stringify(value);
+}
+
+export type Chain = {
+  events: number;
+  /** The hash of the last event: a copy elsewhere proves later that no event was cut off the end. */
+  head: string;
+  /** The id of the first event whose hash does not match; undefined: none. */
+  brokenAt: number | undefined;
+  first: AuditEvent | undefined;
+  /** The hash that the first event continues from: of the newest archive that ends before it, "" without one. */
+  begin: string;
+};
+
+export const emptyChain: Chain = { events: 0, head: "", brokenAt: undefined, first: undefined, begin: "" };
+
+type Hash = (text: string) => Promise<string>;
+
+/** The hash covers the event as the API shows it, without `id` and `hash`. */
+async function isWhole(event: AuditEvent, previous: string, sha256: Hash): Promise<boolean> {
+  const { at, type, actor, subject, before, after, hash } = event;
+  const text = JSON.stringify({ at, type, actor, subject, before, after });
+  return (await sha256(`${previous}\n${text}`)) === hash;
+}
+
+/** The chain with the next events, oldest first. `sha256`: in hex. */
+export async function verifyNext(chain: Chain, events: readonly AuditEvent[], sha256: Hash): Promise<Chain> {
+  let { head, brokenAt, first, begin } = chain;
+  for (const event of events) {
+    if (first === undefined) first = event;
+    else if (!(await isWhole(event, head, sha256))) brokenAt ??= event.id;
+    begin = archivedBefore(event, first) ?? begin;
+    head = event.hash;
+  }
+  return { events: chain.events + events.length, head, brokenAt, first, begin };
+}
+
+/** The whole chain: which hash its first event continues from is known when all events were seen. */
+export async function verifyEnd(chain: Chain, sha256: Hash): Promise<Chain> {
+  const { first, begin } = chain;
+  if (first === undefined || (await isWhole(first, begin, sha256))) return chain;
+  return { ...chain, brokenAt: first.id };
+}
+
+/** The last hash of an archive that ends before the first event. */
+function archivedBefore({ type, after }: AuditEvent, first: AuditEvent): string | undefined {
+  const archive = type === "events.archived" ? after?.["archive"] : undefined;
+  if (!isRecord(archive) || Number(archive["last"]) >= first.id) return undefined;
+  return typeof archive["last_hash"] === "string" ? archive["last_hash"] : undefined;
+}

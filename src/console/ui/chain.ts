@@ -1,0 +1,78 @@
+// Verifies the chain of an organization's events in the browser: each hash covers the one before.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { emptyChain, verifyEnd, verifyNext, type Chain } from "../activity.ts";
+import { ApiError, get, org } from "../api.ts";
+import type { AuditEvent } from "../audit-event.ts";
+import { html } from "../html.ts";
+import { Copy, Failure, State } from "./parts.ts";
+
+async function sha256(text: string): Promise<string> {
+  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
+  return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Reads all events, the oldest first. `tell`: how far it is. */
+async function verify(own: string, signal: AbortSignal, tell: (chain: Chain) => void): Promise<Chain> {
+  let chain = emptyChain;
+  for (let after = 0; ;) {
+    const events = await get<AuditEvent[]>(org(own, `events/?after=${after}&limit=1000`), signal);
+    const last = events.at(-1);
+    if (last === undefined) return verifyEnd(chain, sha256);
+    chain = await verifyNext(chain, events, sha256);
+    after = last.id;
+    tell(chain);
+  }
+}
+
+type Progress = { chain: Chain; isDone: boolean } | { error: ApiError } | undefined;
+
+export function Verification({ own }: { own: string }) {
+  const [progress, show] = useState<Progress>(undefined);
+  const over = useRef(new AbortController());
+  useEffect(() => {
+    over.current = new AbortController();
+    show(undefined);
+    return () => over.current.abort();
+  }, [own]);
+  const run = async () => {
+    const { signal } = over.current;
+    show({ chain: emptyChain, isDone: false });
+    try {
+      const chain = await verify(own, signal, (part) => show({ chain: part, isDone: false }));
+      show({ chain, isDone: true });
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof ApiError)) throw error;
+      show({ error });
+    }
+  };
+  const isRunning = progress !== undefined && "chain" in progress && !progress.isDone;
+  return html`<h2>Is the log whole?</h2>
+    <p class="quiet">
+      The hash of each event covers the event before it, so that none can be changed or left out unseen. This
+      browser computes all hashes again.
+    </p>
+    <p>
+      <button type="button" disabled=${isRunning} onClick=${() => void run()}>Verify the chain</button>
+    </p>
+    <div role="status">
+      ${progress === undefined ? null : "error" in progress ? html`<${Failure} error=${progress.error} />` : html`<${Outcome} ...${progress} />`}
+    </div>`;
+}
+
+function Outcome({ chain, isDone }: { chain: Chain; isDone: boolean }) {
+  const { events, head, brokenAt, begin } = chain;
+  if (!isDone) return html`<p>${events} events verified so far.</p>`;
+  if (brokenAt !== undefined)
+    return html`<p>
+      <${State} name="attention" word=${`The chain is broken at event ${brokenAt}`} />: it, or the event
+      before it, was changed or removed. Compare with an archive or a backup.
+    </p>`;
+  return html`<p><${State} name="online" word=${`The chain of ${events} events is whole`} />.</p>
+    ${begin === "" ? null : html`<p>Older events are in an archive; <code>agent admin audit verify</code> checks its signature.</p>`}
+    <p>
+      Its last hash is <code>${head.slice(0, 16)}…</code> <${Copy} text=${head} />. A copy that is kept
+      elsewhere proves later that no event was cut off the end.
+    </p>`;
+}

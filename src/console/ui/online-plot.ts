@@ -1,0 +1,83 @@
+// How many machines were online in the last days.
+
+import type { FunctionComponent } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { ApiError, get, org } from "../api.ts";
+import { html } from "../html.ts";
+import { columnsOf, type Point } from "../needs.ts";
+import { query, setQuery } from "../router.ts";
+import { valueOf } from "./parts.ts";
+import type { Plot } from "./plot.ts";
+
+/** It is counted every five minutes. */
+const readEveryMs = 60_000;
+const lines = [
+  ["all", "quiet"],
+  ["online", "good"],
+] as const;
+const spans = [
+  ["1", "last day"],
+  ["7", "last 7 days"],
+  ["30", "last 30 days"],
+] as const;
+
+type History = { every_s: number; points: readonly Point[] };
+
+function useHistory(own: string, days: string): History | undefined {
+  const [history, setHistory] = useState<History | undefined>(undefined);
+  useEffect(() => {
+    const over = new AbortController();
+    const read = () => {
+      if (document.visibilityState === "hidden") return;
+      get<History>(org(own, `online/?days=${days}`), over.signal).then(setHistory, (error: unknown) => {
+        // The bar says that the control plane is away; the next reading follows.
+        if (!(error instanceof ApiError) && !over.signal.aborted) throw error;
+      });
+    };
+    read();
+    const timer = setInterval(read, readEveryMs);
+    return () => {
+      clearInterval(timer);
+      over.abort();
+    };
+  }, [own, days]);
+  return history;
+}
+
+export function OnlinePlot({ own }: { own: string }) {
+  const asked = query.value.get("days") ?? "1";
+  const days = spans.some(([each]) => each === asked) ? asked : "1";
+  const history = useHistory(own, days);
+  const [view, setView] = useState<{ plot: FunctionComponent<Parameters<typeof Plot>[0]> } | undefined>(
+    undefined,
+  );
+  useEffect(() => {
+    void import("./plot.ts").then(({ Plot: plot }) => setView({ plot }));
+  }, []);
+  const columns = useMemo(() => {
+    const [times, online = [], active = []] = columnsOf(history?.points ?? [], history?.every_s ?? 300);
+    return [times, active, online] as [number[], ...(number | null)[][]];
+  }, [history]);
+  const counts = (history?.points ?? []).map(({ online }) => online);
+  return html`<h2>Online over time</h2>
+    <div class="tools">
+      <select
+        aria-label="Time"
+        class="short"
+        value=${days}
+        onChange=${(event: Event) => setQuery({ days: valueOf(event) === "1" ? undefined : valueOf(event) })}
+      >
+        ${spans.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}
+      </select>
+      <span class="quiet"
+        >${counts.length === 0 ? "Nothing was counted yet; it is counted every five minutes." : wordsOf(counts)}</span
+      >
+    </div>
+    <div class="plot-place">
+      ${view === undefined || counts.length === 0 ? null : html`<${view.plot} label=${`Machines that were online: ${wordsOf(counts)}`} columns=${columns} lines=${lines} />`}
+    </div>`;
+}
+
+function wordsOf(counts: readonly number[]): string {
+  return `${Math.min(...counts)} at least, ${Math.max(...counts)} at most, ${counts.at(-1)} at last`;
+}

@@ -1,0 +1,125 @@
+// The audit log in the console: filters, readable differences, and the chain of hashes.
+
+import { describe, expect, test } from "bun:test";
+import { createHash } from "node:crypto";
+import {
+  changesOf,
+  emptyChain,
+  makeMatch,
+  verifyEnd,
+  verifyNext,
+  type Filter,
+} from "../../src/console/activity.ts";
+import type { AuditEvent } from "../../src/console/audit-event.ts";
+import { eventHash, eventText } from "../../src/server/audit/record.ts";
+
+const at = Date.UTC(2026, 10, 1, 12);
+const actor = { kind: "person", id: 7, ip: "192.0.2.1" };
+
+const event = (id: number, more: Partial<AuditEvent> = {}): AuditEvent => ({
+  id,
+  at: new Date(at + id * 3_600_000).toISOString(),
+  type: "node.updated",
+  actor,
+  subject: `node/${id}`,
+  before: { name: "old" },
+  after: { name: `web-${id}` },
+  hash: "",
+  ...more,
+});
+
+test("filters combine: actor by e-mail, type with an asterisk, subject by name, days", () => {
+  const names = new Map([[7, "Ada@example.org"]]);
+  const none: Filter = { search: "", actor: "", type: "", subject: "", from: "", to: "" };
+  const events = [
+    event(1),
+    event(2, { type: "rule.created", subject: "rule/1" }),
+    event(3, { actor: { kind: "server", id: null, ip: null } }),
+    event(40),
+  ];
+  const found = (filter: Partial<Filter>) =>
+    events.filter(makeMatch({ ...none, ...filter }, names)).map(({ id }) => id);
+  expect(found({})).toEqual([1, 2, 3, 40]);
+  expect(found({ actor: "ada@" })).toEqual([1, 2, 40]);
+  expect(found({ actor: "server" })).toEqual([3]);
+  expect(found({ type: "node.*" })).toEqual([1, 3, 40]);
+  expect(found({ type: "node" })).toEqual([]);
+  expect(found({ type: "rule.created", actor: "192.0.2.1" })).toEqual([2]);
+  expect(found({ subject: "WEB-3" })).toEqual([3]);
+  expect(found({ search: "old web-40" })).toEqual([40]);
+  const day = (id: number) => {
+    const local = new Date(at + id * 3_600_000);
+    return `${local.getFullYear()}-${String(local.getMonth() + 1).padStart(2, "0")}-${String(local.getDate()).padStart(2, "0")}`;
+  };
+  expect(found({ from: day(40) })).toEqual([40]);
+  expect(found({ to: day(1), from: day(1) })).toContain(1);
+  expect(found({ to: day(1) })).not.toContain(40);
+  expect(found({ from: "yesterday" })).toEqual([1, 2, 3, 40]);
+});
+
+test("of lists only what came and went is shown, of records only the fields that differ", () => {
+  const before = { groups: ["web", "eu"], tun: { mtu: 1300, drop: true }, owner_id: null, same: [1] };
+  const after = { groups: ["eu", "db"], tun: { mtu: 1400, drop: true }, owner_id: 3, same: [1] };
+  expect(changesOf({ before, after })).toEqual([
+    { field: "groups", removed: ["web"], added: ["db"] },
+    { field: "tun mtu", removed: ["1300"], added: ["1400"] },
+    { field: "owner id", removed: ["none"], added: ["3"] },
+  ]);
+  expect(changesOf({ before: null, after: { name: "", rule: [{ ports: "22", protocol: "tcp" }] } })).toEqual([
+    { field: "name", removed: [], added: ["(empty)"] },
+    { field: "rule", removed: [], added: ["ports 22, protocol tcp"] },
+  ]);
+  const hostile = JSON.parse('{"__proto__": {"constructor": "x"}, "toString": 1}') as Record<string, unknown>;
+  expect(changesOf({ before: null, after: hostile }).map(({ field }) => field)).toEqual([
+    "__proto__ constructor",
+    "toString",
+  ]);
+  expect(changesOf({ before: null, after: null })).toEqual([]);
+});
+
+describe("the chain of hashes", () => {
+  const sha256 = async (text: string) => createHash("sha256").update(text).digest("hex");
+
+  /** Events as the server records them, after the hash `previous`. */
+  function chained(events: readonly AuditEvent[], previous = ""): AuditEvent[] {
+    let head = previous;
+    return events.map((each) => {
+      const json = (details: AuditEvent["before"]) => (details === null ? null : JSON.stringify(details));
+      const { type, subject } = each;
+      const row = { type, subject, at: Date.parse(each.at), actor: JSON.stringify(each.actor) };
+      head = eventHash(head, eventText({ ...row, before: json(each.before), after: json(each.after) }));
+      return { ...each, hash: head };
+    });
+  }
+
+  const verify = async (events: readonly AuditEvent[]) => {
+    const half = Math.floor(events.length / 2);
+    const first = await verifyNext(emptyChain, events.slice(0, half), sha256);
+    return verifyEnd(await verifyNext(first, events.slice(half), sha256), sha256);
+  };
+
+  test("what the server recorded is whole", async () => {
+    const events = chained([event(1), event(2, { before: null, after: { 'quote"': "ü\u2028" } }), event(3)]);
+    expect(await verify(events)).toMatchObject({ events: 3, head: events[2]?.hash, brokenAt: undefined });
+    expect(await verify([])).toMatchObject({ events: 0, brokenAt: undefined });
+  });
+
+  test("a changed, a removed and an inserted event break it there", async () => {
+    const events = chained([event(1), event(2), event(3), event(4)]);
+    const [one, two, three, four] = events as [AuditEvent, AuditEvent, AuditEvent, AuditEvent];
+    expect(await verify([one, { ...two, subject: "node/9" }, three, four])).toMatchObject({ brokenAt: 2 });
+    expect(await verify([one, three, four])).toMatchObject({ brokenAt: 3 });
+    expect(await verify([{ ...one, type: "node.created" }, two])).toMatchObject({ brokenAt: 1 });
+    expect(await verify([two, three])).toMatchObject({ brokenAt: 2 });
+  });
+
+  test("after an archive it begins with the hash that the newest archive before the first event names", async () => {
+    const cut = (id: number, last: number, hash: string) =>
+      event(id, { type: "events.archived", before: null, after: { archive: { last, last_hash: hash } } });
+    const all = [event(1), event(2), event(3)];
+    const [, second] = chained(all);
+    const whole = chained([...all, cut(4, 2, second?.hash ?? ""), cut(5, 4, "f".repeat(64))]);
+    expect(await verify(whole.slice(2))).toMatchObject({ events: 3, brokenAt: undefined });
+    expect(await verify(whole.slice(2, 3))).toMatchObject({ brokenAt: 3 });
+  });
+});
