@@ -23,6 +23,7 @@ import {
   When,
 } from "../ui/parts.ts";
 import { Events } from "../ui/events.ts";
+import { Configuration, Firewall } from "./machine-standing.ts";
 
 /** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
 type Path = {
@@ -51,6 +52,8 @@ export function Machine({ id }: { id: string }) {
     <p><${State} name=${state} word=${word} /></p>
     <${NodeFacts} node=${node} />
     ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
+    <${Firewall} node=${node} />
+    ${node.state === "active" ? html`<${Configuration} node=${node} />` : null}
     <${History} node=${node} />`;
 }
 
