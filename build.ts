@@ -144,7 +144,7 @@ export async function release(options: ReleaseOptions): Promise<void> {
     const artifact = await packExecutable(outdir, readFileSync(path), target, { version, fast });
     if (options.packages) {
       const { makePackages } = await import("./packaging/packages.ts");
-      packages.push(...(await makePackages(outdir, path, target, { version, timeS: issuedAtS })));
+      packages.push(...(await makePackages(outdir, path, target, { version, timeS: issuedAtS, fast })));
     }
     rmSync(path);
     for (const { file, size } of artifact.zst === undefined ? [artifact] : [artifact, artifact.zst])

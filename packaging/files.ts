@@ -27,7 +27,12 @@ import { realSystem } from "../src/system.ts";
 import { manPages } from "./man-pages.ts";
 
 /** `timeS`: of the commit. */
-export type Edition = { version: string; timeS: number };
+export type Edition = {
+  version: string;
+  timeS: number;
+  /** Packages in a second or two, twice as large. */
+  fast?: boolean;
+};
 export type PackageFile = { dst: string; content: string | Uint8Array };
 
 export const summary = "node manager for private overlay networks";

@@ -48,7 +48,7 @@ function pack(
   work: string,
   arch: string,
   contents: readonly Content[],
-  { version, timeS }: Edition,
+  { version, timeS, fast = false }: Edition,
 ): string {
   const scripts = Object.entries(kind === "deb" ? debScripts() : rpmScripts()).map(([name, text]) => {
     const path = join(work, `${kind}-${name}`);
@@ -78,8 +78,8 @@ function pack(
     contents: contents
       .filter(({ dst }) => !other.test(dst))
       .map(({ src, dst, mode }) => ({ src, dst, file_info: { mode, mtime, owner: "root", group: "root" } })),
-    deb: { compression: "gzip" },
-    rpm: { compression: "gzip", buildhost: "localhost", summary },
+    deb: { compression: fast ? "none" : "gzip" },
+    rpm: { compression: fast ? "gzip:1" : "gzip", buildhost: "localhost", summary },
   };
   const file = join(work, `${kind}.json`);
   // JSON is YAML.

@@ -93,6 +93,9 @@ export function profilesDirectory(
   return config === undefined ? undefined : `${config}/${brand.id}/profiles`;
 }
 
+/** How the service of names serves them: in the RuntimeDirectory of its unit. */
+export const namesStatePath = `/run/${brand.id}-names/state.json`;
+
 /** Data directory of the control plane for root. */
 export const rootServerDirectory = `/var/lib/${brand.id}/server/`;
 

@@ -4,7 +4,7 @@
 
 import * as v from "valibot";
 import type { LeaveOut } from "./left-out.ts";
-import { parseAddress, parseNetwork } from "./ip.ts";
+import { parseAddress, parseNetwork, withoutPort } from "./ip.ts";
 import { PublicAddress } from "./protocol.ts";
 import { isMap, type YamlMap, type YamlValue } from "./yaml.ts";
 
@@ -60,14 +60,10 @@ const hostAndPort = v.pipe(
   v.regex(/^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]*):\d{1,5}$/, "Enter host:port."),
   v.check((text) => Number(text.split(":").at(-1)) <= 65_535, "A port is 65535 at most."),
 );
-/** The host of host:port, without brackets. */
-export function hostOf(hostPort: string): string {
-  return hostPort.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
-}
 
 const action = v.optional(v.picklist(["drop", "reject"]));
 const notOpen = v.check((listen: string) => {
-  const host = hostOf(listen);
+  const host = withoutPort(listen);
   const address = parseAddress(host);
   return host === "localhost" || (address !== undefined && address.value !== 0n);
 }, "Metrics must listen on one address such as 127.0.0.1:9100, not on every interface.");
@@ -199,7 +195,7 @@ const Address = v.pipe(
 );
 const underlay = v.pipe(
   hostAndPort,
-  v.check((each) => v.is(PublicAddress, hostOf(each)), "Enter an address or a DNS name, and a port."),
+  v.check((each) => v.is(PublicAddress, withoutPort(each)), "Enter an address or a DNS name, and a port."),
 );
 const Fingerprint = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/, "Enter a SHA-256 fingerprint."));
 const ownFile = "A node uses its own file.";
@@ -309,23 +305,4 @@ function keepEntries(
     if (own !== undefined) kept.push([name, own]);
   }
   return Object.fromEntries(kept);
-}
-
-/** Whether an interface has a name that `deviceName` gives. */
-export function isOverlayDevice(name: string): boolean {
-  return /^ov-[0-9a-f]{10}$/.test(name);
-}
-
-/** Linux cuts off longer names of interfaces. */
-const longestDevice = 15;
-
-/** The name for people, `ov-acme`; undefined if it is too long, or could be `deviceName` of another organization. */
-export function readableDeviceName(slug: string): string | undefined {
-  const name = `ov-${slug}`;
-  return name.length > longestDevice || isOverlayDevice(name) ? undefined : name;
-}
-
-/** The name of an organization's interface that the control plane sends: short enough, and no other one has it. */
-export function deviceName(slug: string): string {
-  return `ov-${new Bun.CryptoHasher("sha256").update(slug).digest("hex").slice(0, 10)}`;
 }

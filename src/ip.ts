@@ -118,7 +118,7 @@ export const parseAll = (texts: readonly string[]): Network[] =>
     return network === undefined ? [] : [network];
   });
 
-const privateNetworks = parseAll([
+const privateTexts = [
   "10.0.0.0/8",
   "100.64.0.0/10",
   "172.16.0.0/12",
@@ -126,10 +126,14 @@ const privateNetworks = parseAll([
   "192.168.0.0/16",
   "198.18.0.0/15",
   "fc00::/7",
-]);
+];
+
+let privateNetworks: readonly Network[] | undefined;
 
 /** Not part of the internet: routes within these do not add up to a default route. */
 export function isPrivate(network: Network): boolean {
+  // Parsed at the first use: few commands need them.
+  privateNetworks ??= parseAll(privateTexts);
   return privateNetworks.some((each) => holdsNetwork(each, network));
 }
 
@@ -167,4 +171,9 @@ function hostMask({ family, prefix }: Network): bigint {
 /** `192.0.2.1:4242`, `[2001:db8::1]:4242`, `example.org:4242`. */
 export function joinHostPort(host: string, port: number): string {
   return `${host.includes(":") ? `[${host}]` : host}:${port}`;
+}
+
+/** The host of `192.0.2.1:4242`, `[2001:db8::1]:4242` or `example.org:4242`; the text without brackets if it has no port. */
+export function withoutPort(hostPort: string): string {
+  return hostPort.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
 }

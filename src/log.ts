@@ -42,12 +42,21 @@ export function makeLog(options: LogOptions): Log {
       write(`${render(line)}\n`);
     },
   };
-  return createConsola({
-    level: verbose ? LogLevels.debug : LogLevels.info,
-    // Off: it would drop repeated lines, and its timer keeps a finished process alive for a second.
-    throttle: Number.NEGATIVE_INFINITY,
-    reporters: [reporter],
-  });
+  let logger: Log | undefined;
+  // Made for the first line: that takes half a millisecond, and most commands log nothing.
+  const log = (): Log =>
+    (logger ??= createConsola({
+      level: verbose ? LogLevels.debug : LogLevels.info,
+      // Off: it would drop repeated lines, and its timer keeps a finished process alive for a second.
+      throttle: Number.NEGATIVE_INFINITY,
+      reporters: [reporter],
+    }));
+  return {
+    debug: (message, fields) => log().debug(message, fields),
+    info: (message, fields) => log().info(message, fields),
+    warn: (message, fields) => log().warn(message, fields),
+    error: (message, fields) => log().error(message, fields),
+  };
 }
 
 type Line = {

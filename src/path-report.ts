@@ -72,3 +72,9 @@ export const PathsReport = v.object({
   healings: v.optional(v.pipe(v.array(Healing), v.maxLength(maxHealings)), []),
 });
 export type PathsReport = v.InferOutput<typeof PathsReport>;
+
+/** Undefined if the control plane says nothing of it. */
+export function relayedIn({ relayed }: { relayed?: unknown }): RelayedAnswer | undefined {
+  const parsed = v.safeParse(RelayedAnswer, relayed);
+  return parsed.success ? parsed.output : undefined;
+}

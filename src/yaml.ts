@@ -11,6 +11,19 @@ export function isMap(value: YamlValue | undefined): value is YamlMap {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** The items of a list; a single value is a list of one. */
+export function listOf(value: YamlValue | undefined): YamlValue[] {
+  if (Array.isArray(value)) return value;
+  return value === undefined ? [] : [value];
+}
+
+/** The value at a path such as "listen.port". */
+export function valueAt(map: YamlMap, path: string): YamlValue | undefined {
+  return path
+    .split(".")
+    .reduce<YamlValue | undefined>((value, key) => (isMap(value) ? value[key] : undefined), map);
+}
+
 /** Merges `over` into a copy of `base`: merges maps, and replaces everything else. */
 export function mergeYaml(base: YamlMap, over: YamlMap): YamlMap {
   const merged: YamlMap = { ...base };

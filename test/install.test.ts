@@ -14,7 +14,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { hostTarget } from "../build.ts";
 import { makeRelease, makeReleaseKey } from "./support/releases.ts";
 
@@ -65,6 +65,14 @@ const server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch(request) {
       },
     }));
   }
+  if (pathname.startsWith("/dripping/")) {
+    return new Response(new ReadableStream({
+      async pull(controller) {
+        await Bun.sleep(50);
+        controller.enqueue(new Uint8Array(1));
+      },
+    }));
+  }
   const file = Bun.file(process.argv[1] + pathname);
   return file.size > 0 ? new Response(file) : new Response("no", { status: 404 });
 }});
@@ -76,12 +84,12 @@ async function firstLine(stream: ReadableStream<Uint8Array>): Promise<string> {
   return new TextDecoder().decode(value).trim();
 }
 
-/** A PATH with only these programs. */
+/** A PATH with only these programs, by names or paths. */
 function pathWith(programs: string[]): string {
   const bin = mkdtempSync(at("path-"));
   for (const program of programs) {
     const found = Bun.which(program);
-    if (found !== null) symlinkSync(found, join(bin, program));
+    if (found !== null) symlinkSync(found, join(bin, basename(program)));
   }
   return bin;
 }
@@ -301,6 +309,27 @@ describe("install", () => {
       expect(Number(readFileSync(at("sent"), "utf8"))).toBeLessThan(16 * 1024 * 1024);
     }
   });
+
+  test("ends a download that drips", async () => {
+    const wrappers = {
+      curl: 'exec /usr/bin/curl "$@" --speed-time 2',
+      // timeout --foreground SECONDS …
+      timeout: 'shift 2; exec /usr/bin/timeout --foreground 2 "$@"',
+    };
+    for (const [name, line] of Object.entries(wrappers))
+      writeFileSync(at(name), `#!/bin/sh\n${line}\n`, { mode: 0o755 });
+    const programs = [
+      [at("curl"), "minisign"],
+      ["wget", at("timeout"), "minisign"],
+    ];
+    for (const each of programs) {
+      expect(await from(each, "--release-url", `${url}dripping/`)).toMatchObject({
+        status: 1,
+        output: expect.stringContaining("cannot download"),
+        installed: false,
+      });
+    }
+  }, 20_000);
 
   test("refuses a release of another key with each of them", async () => {
     for (const programs of [["minisign"], ["openssl"], []]) {

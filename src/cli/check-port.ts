@@ -118,15 +118,14 @@ export async function probeForOrganization(
 }
 
 async function questionOf(organization: Organization, { settings, system, log }: Context) {
-  const { checkIn } = await import("../node/contact/checkin.ts");
-  const { reportOf } = await import("../node/contact/follow.ts");
+  const { checkIn, reportOf } = await import("../node/contact/checkin.ts");
   const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
   const edge = makeOrganizationEdge(organization, settings, {
     system,
     log,
     command: `${brand.executable} check-port`,
   });
-  const report = await reportOf(edge);
+  const report = reportOf(await edge.engine());
   return (question: { port: number; nonce: string }) =>
     edge.withClient((client) => checkIn(organization, client, report, { probe: question }));
 }

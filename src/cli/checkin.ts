@@ -55,16 +55,15 @@ async function checkInOne(
   { settings, system, log }: Context,
 ) {
   const organization = open();
-  const { checkIn } = await import("../node/contact/checkin.ts");
+  const { checkIn, reportOf } = await import("../node/contact/checkin.ts");
   const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
-  const { reportOf } = await import("../node/contact/follow.ts");
   const edge = makeOrganizationEdge(organization, settings, {
     system,
     log,
     versionOf,
     command: `${brand.executable} checkin`,
   });
-  const report = await reportOf(edge);
+  const report = reportOf(await edge.engine());
   const answer = await edge.withClient((client) => checkIn(organization, client, report));
   const { last_checkin_at, config_version, config_changed, certificate_not_after } = answer;
   return {

@@ -69,15 +69,14 @@ async function reachDaemon({ settings, system }: Context, isOptional: boolean): 
 async function synchronizeItself(slug: string, { settings, system, log }: Context): Promise<void> {
   const { openOrganization } = await import("../node/files/organizations.ts");
   const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
-  const { checkIn } = await import("../node/contact/checkin.ts");
-  const { reportOf } = await import("../node/contact/follow.ts");
+  const { checkIn, reportOf } = await import("../node/contact/checkin.ts");
   const { syncOrganization } = await import("../node/contact/sync.ts");
   const organization = openOrganization(settings.configRoot, slug);
   const command = `${brand.executable} overlay update`;
   const edge = makeOrganizationEdge(organization, settings, { system, log, command });
   const engine = await edge.engine();
   await edge.withClient(async (client) => {
-    await checkIn(organization, client, await reportOf(edge));
+    await checkIn(organization, client, reportOf(engine));
     const { reason } = await syncOrganization(organization, { ...edge, client, engine });
     if (reason !== undefined) throw new AppError("bad_configuration", reason);
   });

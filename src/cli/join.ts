@@ -276,7 +276,7 @@ function answerLine(answer: LighthouseAnswer, isLighthouse: boolean, slug: strin
 
 async function probeLighthouse(organization: Organization, context: Context): Promise<ProbeResult> {
   const { readCredentials } = await import("../node/files/organizations.ts");
-  const { listenPort } = await import("../node/files/config-file.ts");
+  const { listenPort } = await import("../node/files/read-config.ts");
   const port = listenPort(organization.directory);
   const { api_base: base } = readCredentials(organization.directory);
   if (await isThisMachine(new URL(base).hostname, context)) {

@@ -2,7 +2,6 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { ServiceState } from "../node/names/service-state.ts";
 import type { Context, Implementation } from "./command.ts";
 
 const run = brand.executable;
@@ -22,6 +21,10 @@ export const command: Implementation = {
       type: "boolean",
       description: "Let programs of this machine find the names: install and start the service",
     },
+    search: {
+      type: "boolean",
+      description: "With --on: also short names, such as beta. Without it, --on ends them",
+    },
     off: {
       type: "boolean",
       description: "Stop and remove the service, and take the names back everywhere",
@@ -30,18 +33,36 @@ export const command: Implementation = {
       type: "boolean",
       description: "Serve the names until the end (used by the systemd unit)",
     },
+    prepare: {
+      type: "string",
+      valueHint: "FILE",
+      description: "Write the names to a file that is quick to read (used by the systemd unit)",
+    },
     clear: {
       type: "boolean",
       description: "Take the names back from systemd-resolved and /etc/hosts (used by the systemd unit)",
     },
   },
-  examples: [`${run} names`, `${run} names beta`, `sudo ${run} names --on`, `sudo ${run} names --off`],
+  examples: [
+    `${run} names`,
+    `${run} names beta`,
+    `sudo ${run} names --on`,
+    `sudo ${run} names --on --search`,
+    `sudo ${run} names --off`,
+  ],
   async run(context) {
     const { values, words } = context;
+    const file = values.text("prepare");
     const asked = (["on", "off", "run", "clear"] as const).filter((each) => values.on(each));
     const [verb] = asked;
-    if (asked.length > 1 || (verb !== undefined && words.length > 0))
-      throw new AppError("usage", "Give NAME, or one of --on, --off, --run and --clear");
+    if (asked.length + words.length + (file === undefined ? 0 : 1) > 1)
+      throw new AppError("usage", "Give NAME, or one of --on, --off, --run, --prepare and --clear");
+    if (values.on("search") && verb !== "on" && verb !== "run")
+      throw new AppError("usage", "--search belongs to --on");
+    if (file !== undefined) {
+      const { prepareNames } = await import("../node/names/keep-names.ts");
+      return prepareNames(file, context.settings.configRoot);
+    }
     if (verb === undefined) return words[0] === undefined ? list(context) : show(words[0], context);
     const { isLinux } = await import("../platform/privilege.ts");
     if (!isLinux(context.system)) {
@@ -53,14 +74,14 @@ export const command: Implementation = {
   },
 };
 
-async function on({ settings, system, output }: Context): Promise<void> {
+async function on({ settings, system, output, values }: Context): Promise<void> {
   const services = await import("../node/enroll/services.ts");
   const { applyChanges, planChanges } = await import("../platform/apply.ts");
   if (!settings.dryRun) {
     services.requireSystemd(system);
     services.refuseUnsafe(system.executable, "executable", system);
   }
-  const changes = services.planNames(settings, system);
+  const changes = services.planNames(settings, system, values.on("search"));
   if (settings.dryRun) return output.plan(planChanges(changes));
   const { hostsFile, refuseForeignHosts } = await import("../node/names/keep-names.ts");
   const { asksResolved } = await import("../platform/resolved.ts");
@@ -84,11 +105,12 @@ async function off(context: Context): Promise<void> {
   await clear(context);
 }
 
-async function keep({ settings, system, log }: Context): Promise<void> {
+async function keep({ settings, system, log, values }: Context): Promise<void> {
   const { requireRoot } = await import("../node/enroll/services.ts");
   const { hostsFile, keepNames } = await import("../node/names/keep-names.ts");
   requireRoot(system);
-  await keepNames({ configRoot: settings.configRoot, path: hostsFile }, { system, log });
+  const { configRoot } = settings;
+  await keepNames({ configRoot, path: hostsFile, search: values.on("search") }, { system, log });
 }
 
 async function clear({ system, output, log }: Context): Promise<void> {
@@ -151,21 +173,12 @@ async function list(context: Context): Promise<void> {
     },
   );
   for (const { slug, reason } of state.without) output.say(`No names of ${slug}: ${reason}`);
-  for (const line of servingLines(state.service)) output.say(line);
+  if (state.service !== undefined) {
+    const { describeServing } = await import("../node/names/service-state.ts");
+    for (const line of describeServing(state.service)) output.say(line);
+  }
   if (state.fault !== undefined) output.say(`/etc/hosts: ${state.fault}`);
   if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
-}
-
-function servingLines(service: ServiceState | undefined): string[] {
-  if (service === undefined) return [];
-  const { serving, fault } = service;
-  if (serving.way === "hosts") return [`Programs find these names in /etc/hosts: ${fault ?? serving.reason}`];
-  return [
-    "Programs find these names by systemd-resolved.",
-    ...serving.links.flatMap(({ slug, state, reason }) =>
-      state === "served" ? [] : [`Names of ${slug}: ${state}, ${reason ?? ""}`],
-    ),
-  ];
 }
 
 const sources = {

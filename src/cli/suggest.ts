@@ -1,57 +1,59 @@
 // Words that people try, from other tools and from habit, and the commands that they mean.
 
-/** Nouns and verbs of other tools. */
-const meanings: ReadonlyMap<string, string> = new Map([
-  ...all("node", "nodes device devices machine machines host hosts client clients peer peers"),
-  ...all("org", "orgs organization organizations organisation network networks tailnet"),
-  ...all("user", "users account accounts"),
-  ...all("member", "members people"),
-  ...all("group", "groups tag tags"),
-  ...all("rule", "rules firewall acl acls"),
-  ...all("token", "tokens authkey auth-key preauthkey preauthkeys joinkey join-key key keys"),
-  ...all("invitation", "invitations invite invites"),
-  ...all("webhook", "webhooks hook hooks"),
-  ...all("server", "servers replica replicas"),
-  ...all("events", "event audit-log log-events activity"),
-  ...all("ca", "cas certificate-authority"),
-  ...all("service-token", "service-tokens apikey api-key apikeys api-keys"),
-  ...all("list", "ls all"),
-  ...all("create", "add new make generate"),
-  ...all("delete", "remove rm del destroy"),
-  ...all("show", "get info describe inspect view"),
-  ...all("update", "edit set change modify"),
-  ...all("revoke", "ban block expire disable kick"),
-  ...all("restore", "unban unblock unrevoke enable"),
-  ...all("rename", "mv"),
-]);
+/** Nouns and verbs of other tools. Made on demand: few command lines have a wrong word. */
+const makeMeanings = (): ReadonlyMap<string, string> =>
+  new Map([
+    ...all("node", "nodes device devices machine machines host hosts client clients peer peers"),
+    ...all("org", "orgs organization organizations organisation network networks tailnet"),
+    ...all("user", "users account accounts"),
+    ...all("member", "members people"),
+    ...all("group", "groups tag tags"),
+    ...all("rule", "rules firewall acl acls"),
+    ...all("token", "tokens authkey auth-key preauthkey preauthkeys joinkey join-key key keys"),
+    ...all("invitation", "invitations invite invites"),
+    ...all("webhook", "webhooks hook hooks"),
+    ...all("server", "servers replica replicas"),
+    ...all("events", "event audit-log log-events activity"),
+    ...all("ca", "cas certificate-authority"),
+    ...all("service-token", "service-tokens apikey api-key apikeys api-keys"),
+    ...all("list", "ls all"),
+    ...all("create", "add new make generate"),
+    ...all("delete", "remove rm del destroy"),
+    ...all("show", "get info describe inspect view"),
+    ...all("update", "edit set change modify"),
+    ...all("revoke", "ban block expire disable kick"),
+    ...all("restore", "unban unblock unrevoke enable"),
+    ...all("rename", "mv"),
+  ]);
 
 /** Whole lines that mean something else than their words. */
-const lines: ReadonlyMap<string, string> = new Map(
-  Object.entries({
-    "node create": "admin token create",
-    "node diff": "admin diff",
-    diff: "admin diff",
-    connect: "up",
-    join: "up",
-    enroll: "up",
-    disconnect: "down",
-    leave: "unregister",
-    signin: "login",
-    "sign-in": "login",
-    "log-in": "login",
-    auth: "login",
-    signout: "logout",
-    "sign-out": "logout",
-    "log-out": "logout",
-    upgrade: "self-update",
-    update: "self-update",
-    diagnose: "doctor",
-    bugreport: "doctor",
-    log: "logs",
-    ping: "admin path",
-    id: "whoami",
-  }),
-);
+const makeLines = (): ReadonlyMap<string, string> =>
+  new Map(
+    Object.entries({
+      "node create": "admin token create",
+      "node diff": "admin diff",
+      diff: "admin diff",
+      connect: "up",
+      join: "up",
+      enroll: "up",
+      disconnect: "down",
+      leave: "unregister",
+      signin: "login",
+      "sign-in": "login",
+      "log-in": "login",
+      auth: "login",
+      signout: "logout",
+      "sign-out": "logout",
+      "log-out": "logout",
+      upgrade: "self-update",
+      update: "self-update",
+      diagnose: "doctor",
+      bugreport: "doctor",
+      log: "logs",
+      ping: "admin path",
+      id: "whoami",
+    }),
+  );
 
 function all(meaning: string, words: string): [string, string][] {
   return words.split(" ").map((word) => [word, meaning]);
@@ -61,6 +63,7 @@ function all(meaning: string, words: string): [string, string][] {
 export function meant(words: readonly string[], names: readonly string[]): string[] | undefined {
   const isAdmin = words[0] === "admin";
   const typed = isAdmin ? words.slice(1) : words;
+  const [meanings, lines] = [makeMeanings(), makeLines()];
   const own = typed.map((word) => meanings.get(word) ?? word);
   for (const count of [2, 1]) {
     if (own.length < count) continue;

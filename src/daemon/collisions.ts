@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { isSilentLevel } from "../node/files/config-file.ts";
+import { isSilentLevel } from "../node/files/read-config.ts";
 import { doOverlap } from "../node/files/networks.ts";
 
 /** What an engine uses exclusively. */

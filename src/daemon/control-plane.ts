@@ -8,7 +8,7 @@ import { connectOrganization } from "../node/contact/connection.ts";
 import { rememberVersions, type OverlayControl } from "../node/engine/engine.ts";
 import { engineInUse } from "../node/engine/engine-in-use.ts";
 import { makePathReporter } from "../node/contact/path-report.ts";
-import { relayedIn } from "../node/contact/relayed.ts";
+import { relayedIn } from "../path-report.ts";
 import type { PeerReport } from "../node/health/peer-report.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
 import { versionInForce } from "../node/files/generations.ts";

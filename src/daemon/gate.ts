@@ -6,7 +6,7 @@ import { AppError, messageOf } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
 import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engine/engine.ts";
-import { findEngine } from "../node/engine/found-engine.ts";
+import { findEngineProcess } from "../node/engine/engine-process.ts";
 import { overlayNetworks } from "../node/files/networks.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
@@ -41,7 +41,8 @@ export function makeGate(
       try {
         const organization = openOrganization(settings.configRoot, slug);
         const runs =
-          organization.config.mode === "server" && findEngine(configPathOf(organization)) !== undefined;
+          organization.config.mode === "server" &&
+          findEngineProcess(configPathOf(organization)) !== undefined;
         return runs ? [claimOf(organization)] : [];
       } catch (error) {
         log.debug("Cannot read the claim of an organization", { team: slug, reason: messageOf(error) });

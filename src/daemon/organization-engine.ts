@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { messageOf } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
-import { isSilent } from "../node/files/config-file.ts";
+import { isSilent } from "../node/files/read-config.ts";
 import type { OverlayControl } from "../node/engine/engine.ts";
-import { findEngine } from "../node/engine/found-engine.ts";
+import { findEngineProcess } from "../node/engine/engine-process.ts";
 import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { openForRevocations } from "../node/files/remains.ts";
@@ -126,7 +126,7 @@ export class OrganizationEngine {
       isSilent: () => isSilent(readTextIfThere(configPath) ?? ""),
       writesLog: ({ pid }) => writesTo(pid, this.logPath),
       hasInterface,
-      find: () => findEngine(configPath),
+      find: () => findEngineProcess(configPath),
       ageOf,
       spawn: spawnEngine,
       watchEnd: (process, signal) => watchEnd(process, system, signal),

@@ -7,7 +7,7 @@ import { brand } from "../brand.ts";
 import { AppError, messageOf } from "../errors.ts";
 import { clean, type Log } from "../log.ts";
 import { planFollow } from "../node/contact/follow-plan.ts";
-import { findEngine } from "../node/engine/found-engine.ts";
+import { findEngineProcess } from "../node/engine/engine-process.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization } from "../node/files/organizations.ts";
 import { readTextIfThere } from "../files.ts";
@@ -84,7 +84,7 @@ async function planOrganization(
   const isFormer = record?.forgotten === true && isOfFormerRegistration(record, organization);
   if (!isFormer && (record?.forgotten === true || record?.wanted === "down")) return [];
   const checkin = planFollow(organization);
-  const isRunning = findEngine(join(configRoot, slug, "config.yml")) !== undefined;
+  const isRunning = findEngineProcess(join(configRoot, slug, "config.yml")) !== undefined;
   if (isRunning) gate.claim(organization);
   if (isRunning || !autostart || gate.isRevoked(organization)) return checkin;
   try {

@@ -1,7 +1,7 @@
 // For `agent status --check`: probes the organizations that no daemon watches. Needs root, for the engine's socket; without
 // it what check-auth saw in the last minute has to do.
 
-import { makeServerHealth, withHealth } from "../node/contact/server-health.ts";
+import { makeServerHealth, withHealth } from "../node/contact/server-watch.ts";
 import { decidedWithinMs } from "../node/health/prober.ts";
 import type { OrganizationSettings } from "../node/contact/organization-edge.ts";
 import { openOrganization } from "../node/files/organizations.ts";

@@ -54,7 +54,7 @@ async function look(
       hint: privilegeHint(process),
     });
   }
-  const { makeServerHealth, withHealth } = await import("../node/contact/server-health.ts");
+  const { makeServerHealth, withHealth } = await import("../node/contact/server-watch.ts");
   const health = makeServerHealth(organization, settings, system);
   const seen = await withHealth(health, () => health.lookAtPeers(probeMs, peer));
   const { peers, reportsTunnels: reports_tunnels, engineVersion: version } = seen;

@@ -1,7 +1,8 @@
 // The report of `agent status`: the daemon's answer, completed from systemd and the process table for organizations that
 // the daemon does not run. It must start fast, so it loads the readers of files and units only when they are needed.
 
-import { brand } from "../brand.ts";
+import { existsSync } from "node:fs";
+import { brand, namesStatePath } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
 import { describeLeftOut } from "../left-out.ts";
@@ -16,6 +17,8 @@ import type { LocalAddress } from "./ipc/transport.ts";
 export type StatusReport = {
   daemon: { running: boolean; version?: string; pid?: number };
   teams: TeamStatus[];
+  /** How programs of this machine find the names of nodes; undefined if names are off. */
+  names?: { way: "resolved" | "hosts"; notes: readonly string[] };
 };
 
 type Places = { address: LocalAddress; configRoot: string; stateDb: string };
@@ -43,6 +46,7 @@ export async function readStatus(
     .filter(({ team }) => slug === undefined || team === slug)
     .sort((a, b) => (a.team < b.team ? -1 : 1));
   const { version, pid } = answer ?? {};
+  const names = existsSync(namesStatePath) ? await readNames() : undefined;
   return {
     daemon: {
       running: answer !== undefined,
@@ -50,7 +54,14 @@ export async function readStatus(
       ...(pid === undefined ? {} : { pid }),
     },
     teams,
+    ...(names === undefined ? {} : { names }),
   };
+}
+
+async function readNames(): Promise<StatusReport["names"]> {
+  const { describeServing, readServiceState } = await import("../node/names/service-state.ts");
+  const state = readServiceState();
+  return state === undefined ? undefined : { way: state.serving.way, notes: describeServing(state) };
 }
 
 /** There are organizations of mode desktop, and their daemon does not run. */
@@ -113,7 +124,8 @@ export function renderStatus(report: StatusReport, now: number): string {
         (note) => `${team.team}: ${note}`,
       ),
     );
-    if (notes.length > 0) lines.push("", ...notes);
+    const all = [...notes, ...(report.names?.notes ?? [])];
+    if (all.length > 0) lines.push("", ...all);
   }
   return `${lines.join("\n")}\n`;
 }

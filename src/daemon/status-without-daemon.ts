@@ -16,7 +16,7 @@ import { unitProperties } from "../platform/unit-properties.ts";
 import type { System } from "../system.ts";
 import { clean } from "../log.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
-import { findEngine } from "../node/engine/found-engine.ts";
+import { findEngineProcess } from "../node/engine/engine-process.ts";
 
 type Places = { configRoot: string; stateDb: string };
 
@@ -104,7 +104,7 @@ async function readEnd({ directory }: Organization): Promise<string> {
 }
 
 function observeProcess(configPath: string): Observed {
-  const process = findEngine(configPath);
+  const process = findEngineProcess(configPath);
   if (process === undefined) return { state: "stopped", wanted: "down" };
   return { state: "running", wanted: "up", ...running(process) };
 }

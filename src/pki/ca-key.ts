@@ -4,7 +4,8 @@
 import { argon2, createCipheriv, createDecipheriv, randomBytes, type KeyObject } from "node:crypto";
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { AppError } from "../errors.ts";
-import { rawPublicKey, signingKey, type Curve } from "./keys.ts";
+import type { Curve } from "./curve.ts";
+import { rawPublicKey, signingKey } from "./keys.ts";
 import { formatPem, parseOnePem } from "./pem.ts";
 
 export type CaKey = { curve: Curve; privateKey: KeyObject };

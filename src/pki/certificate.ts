@@ -3,7 +3,7 @@
 
 import { AppError } from "../errors.ts";
 import { parseAddressInNetwork, type Network } from "../ip.ts";
-import { publicKeyLength, type Curve } from "./keys.ts";
+import { publicKeyLength, type Curve } from "./curve.ts";
 
 /** The engine refuses larger certificates. */
 export const maxCertificateLength = 65_536;

@@ -11,9 +11,8 @@ import {
   type KeyObject,
 } from "node:crypto";
 import { AppError } from "../errors.ts";
+import { publicKeyLength, type Curve } from "./curve.ts";
 import { formatPem, parseOnePem } from "./pem.ts";
-
-export type Curve = "25519" | "P256";
 
 export const hostPublicBanner = "NEBULA X25519 PUBLIC KEY";
 const hostPrivateBanner = "NEBULA X25519 PRIVATE KEY";
@@ -110,8 +109,6 @@ export function verifyingKey(curve: Curve, raw: Uint8Array): KeyObject {
   expectLength(raw, publicKeyLength[curve], "public key");
   return publicKeyFromDer(curve === "25519" ? prefixes.ed25519Public : prefixes.p256Public, raw);
 }
-
-export const publicKeyLength = { "25519": 32, P256: 65 } as const satisfies Record<Curve, number>;
 
 /** 32 raw bytes (Ed25519, X25519) or 65 (P-256) of a key object's public half. */
 export function rawPublicKey(key: KeyObject): Uint8Array {

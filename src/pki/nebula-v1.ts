@@ -12,7 +12,7 @@ import {
   type NebulaCertificate,
   type ParsedNetworks,
 } from "./certificate.ts";
-import type { Curve } from "./keys.ts";
+import type { Curve } from "./curve.ts";
 import { makeNetwork, type Network } from "../ip.ts";
 
 /** Field number and wire type, the prefix of each value. */

@@ -1,5 +1,5 @@
-// Overlay certificates of both versions: PEM bundles, fingerprints, signing, verification. There is one level: a CA
-// signs hosts. A certificate names its CA by fingerprint, and the caller must trust that CA.
+// Overlay certificates of both versions: fingerprints, signing, verification (bundle.ts reads and writes them). There is
+// one level: a CA signs hosts. A certificate names its CA by fingerprint, and the caller must trust that CA.
 
 import { generateKeyPairSync, hash, type KeyObject } from "node:crypto";
 import { AppError } from "../errors.ts";
@@ -11,18 +11,15 @@ import {
   type ParsedNetworks,
   certifiedNetwork,
 } from "./certificate.ts";
+import { decodeBundle } from "./bundle.ts";
 import { formatCaKey } from "./ca-key.ts";
 import { rawPublicKey } from "./keys.ts";
-import { decodeV1, encodeDetailsV1, encodeV1 } from "./nebula-v1.ts";
-import { decodeV2, encodeDetailsV2, encodeV2, signedBytesV2 } from "./nebula-v2.ts";
+import { encodeDetailsV1, encodeV1 } from "./nebula-v1.ts";
+import { encodeDetailsV2, signedBytesV2 } from "./nebula-v2.ts";
 import { holdsNetwork } from "../ip.ts";
-import { formatPem, parsePem } from "./pem.ts";
 import { signBytes, twinSignature, verifyBytes } from "./signature.ts";
 
 export type { NebulaCertificate } from "./certificate.ts";
-
-const banners = { 1: "NEBULA CERTIFICATE", 2: "NEBULA CERTIFICATE V2" } as const;
-export const certificateBanners: readonly string[] = Object.values(banners);
 
 export type CertificateAuthority = { certificate: NebulaCertificate; privateKey: KeyObject };
 
@@ -32,20 +29,6 @@ export type HostTemplate = Omit<CertificateFields, "isCa" | "curve" | "issuer">;
 export type CaTemplate = Pick<CertificateFields, "version" | "name" | "notBefore" | "notAfter"> &
   Partial<Pick<CertificateFields, "networks" | "unsafeNetworks" | "groups">>;
 
-/**
- * All certificates of a PEM text in order, at least one. Throws `bad_request` for another label (such as a private
- * key), a truncated block, text after the last block, and a certificate that violates the rules of its version.
- */
-export function decodeBundle(pem: string): NebulaCertificate[] {
-  const blocks = parsePem(pem);
-  if (blocks.length === 0) throw badCertificate("the text contains no certificate");
-  return blocks.map(({ banner, bytes }) => {
-    if (banner === banners[1]) return decodeV1(bytes);
-    if (banner === banners[2]) return decodeV2(bytes);
-    throw new AppError("bad_request", `Expected overlay certificates, found a block "${banner}"`);
-  });
-}
-
 /** A bundle for `pki.ca`: only self-signed CAs. Throws `bad_request` or `validation_failed`. */
 export function decodeCaBundle(pem: string): NebulaCertificate[] {
   const cas = decodeBundle(pem);
@@ -54,17 +37,6 @@ export function decodeCaBundle(pem: string): NebulaCertificate[] {
     if (!isSignedBy(ca, ca)) throw refused("the CA's own signature does not match", ca);
   }
   return cas;
-}
-
-export function encodePem(certificate: NebulaCertificate): string {
-  return formatPem(banners[certificate.version], encodeBytes(certificate));
-}
-
-/** The payload of the PEM block. */
-export function encodeBytes(certificate: NebulaCertificate): Uint8Array {
-  return certificate.version === 1
-    ? encodeV1(certificate.details, certificate.signature)
-    : encodeV2(certificate);
 }
 
 /** Lower-case hex SHA-256: of the whole encoding in version 1, of signed bytes and signature in version 2. */

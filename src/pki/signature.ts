@@ -3,7 +3,8 @@
 
 import { sign, verify, type KeyObject } from "node:crypto";
 import { badCertificate } from "./certificate.ts";
-import { verifyingKey, type Curve } from "./keys.ts";
+import type { Curve } from "./curve.ts";
+import { verifyingKey } from "./keys.ts";
 
 /** Order of the group of P-256 (FIPS 186-4, D.1.2.3). */
 const order = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;

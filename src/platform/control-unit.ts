@@ -89,12 +89,14 @@ export type ControlState = {
   settings: string | undefined;
   unit: string | undefined;
   packagedUnit: string | undefined;
+  /** The running process is older than settings or unit: a former run was killed before the restart. */
+  isStale: boolean;
 };
 
 /** Installs or updates the service, and starts it. A running one is restarted only if something differs. */
 export function controlInstallation(next: { settings: string; unit: string }, state: ControlState): Change[] {
   const present = state.unit ?? state.packagedUnit;
-  const isChanged = next.unit !== present || next.settings !== state.settings;
+  const isChanged = state.isStale || next.unit !== present || next.settings !== state.settings;
   const run = (...words: string[]): Change => ({ change: "run", argv: systemctlCommand(...words) });
   const user: Change = {
     change: "run",

@@ -19,6 +19,8 @@ export type LinkNames = {
   server: { host: string; port: number };
   /** Without a final dot. Only names in these are asked for on the interface. */
   domains: readonly string[];
+  /** The domain of these that is appended to short names. */
+  search?: string;
 };
 
 const inet = 2;
@@ -70,7 +72,7 @@ export async function runsResolved(bus: Bus): Promise<boolean> {
  */
 export async function setLinkNames(bus: Bus, wanted: LinkNames): Promise<boolean> {
   const present = await readLink(bus, wanted.link);
-  const domains = wanted.domains.map((each): [string, boolean] => [each, true]);
+  const domains = wanted.domains.map((each): [string, boolean] => [each, each !== wanted.search]);
   const dns = [[inet, hostBytes(wanted.server.host), wanted.server.port, ""]] as const;
   const isRouted = present.DefaultRoute || !Bun.deepEquals(sorted(present.Domains), sorted(domains));
   const isServed = Bun.deepEquals(present.DNSEx, dns);

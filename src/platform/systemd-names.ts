@@ -5,6 +5,7 @@ import { brand } from "../brand.ts";
 import type { Change } from "./apply.ts";
 import {
   commonSandbox,
+  namesCacheRemoval,
   namesUnit,
   systemctl,
   unitDirectory,
@@ -17,8 +18,9 @@ import { program, specifierFree, unit, word } from "./unit-file.ts";
  * Answers systemd-resolved, or keeps names in /etc/hosts (docs/names.md). It needs that directory for the rename. The
  * kernel drops all its packets but those of this machine. Names go when it ends, also by a crash.
  */
-export function namesService(places: UnitPlaces): string {
+export function namesService(places: UnitPlaces, search: boolean): string {
   const names = `${program(places.executable)} names`;
+  const short = search ? ` ${searchFlag}` : "";
   const root = ` --config-root ${word(places.configRoot)}`;
   return unit(
     {
@@ -31,7 +33,7 @@ export function namesService(places: UnitPlaces): string {
       ],
       Service: [
         ["Type", "exec"],
-        ["ExecStart", `${names} --run${root}`],
+        ["ExecStart", `${names} --run${short}${root}`],
         ["ExecStopPost", `-${names} --clear`],
         ["Restart", "always"],
         ["RestartSec", "1"],
@@ -44,6 +46,8 @@ export function namesService(places: UnitPlaces): string {
         ["IPAddressAllow", "localhost"],
         ["RuntimeDirectory", `${brand.id}-names`],
         ["RuntimeDirectoryMode", "0755"],
+        ["CacheDirectory", `${brand.id}-names`],
+        ["CacheDirectoryMode", "0700"],
         ["PrivateDevices", "yes"],
         ["ReadWritePaths", "/etc"],
         ...commonSandbox,
@@ -55,10 +59,16 @@ export function namesService(places: UnitPlaces): string {
   );
 }
 
-/** Switches names on. */
-export function namesInstallation(places: UnitPlaces, state: Pick<SystemdState, "files">): Change[] {
-  const content = namesService(places);
+const searchFlag = "--search";
+
+/** Switches names on. `search`: short names too; undefined keeps what the present unit does. */
+export function namesInstallation(
+  places: UnitPlaces,
+  state: Pick<SystemdState, "files">,
+  search?: boolean,
+): Change[] {
   const present = state.files.get(namesUnit);
+  const content = namesService(places, search ?? present?.includes(` --run ${searchFlag} `) ?? false);
   const isStale = present !== undefined && present !== content;
   return [
     { change: "file", path: `${unitDirectory}/${namesUnit}`, content, mode: 0o644 },
@@ -73,6 +83,7 @@ export function namesRemoval(state: Pick<SystemdState, "files">): Change[] {
   if (!state.files.has(namesUnit)) return [];
   return [
     systemctl("disable", "--now", namesUnit),
+    namesCacheRemoval,
     { change: "remove", path: `${unitDirectory}/${namesUnit}` },
     systemctl("daemon-reload"),
   ];

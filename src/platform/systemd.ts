@@ -326,12 +326,20 @@ export function systemdRemoval(
   ];
   return [
     ...(units.length === 0 ? [] : [systemctl("disable", "--now", ...units)]),
+    ...(known.has(namesUnit) ? [namesCacheRemoval] : []),
     // A check may be waiting for changes now. Without its timer no other check follows.
     ...(known.has(authUnit) ? [systemctl("stop", authUnit)] : []),
     ...names.map((name): Change => ({ change: "remove", path: `${unitDirectory}/${name}` })),
     systemctl("daemon-reload"),
   ];
 }
+
+/** What the service of names prepared. Before systemd 243 the directory stays. */
+export const namesCacheRemoval: Change = {
+  change: "run",
+  argv: systemctlCommand("clean", "--what=cache", namesUnit),
+  mayFail: true,
+};
 
 /** All unit files of the product. */
 export const unitFiles: readonly string[] = [

@@ -8,8 +8,10 @@ import { AppError, fromSystemError, messageOf } from "../errors.ts";
 import { isLoopback } from "../loopback.ts";
 import { takesEscapes, type System } from "../system.ts";
 
-/** Abort a download that receives nothing for this long. */
+/** Abort a download that receives too little for this long. */
 const stallMs = 30_000;
+/** Too little is less than this: a mirror that sends a byte now and then must not hold an update for weeks. */
+const minBytesPerSecond = 4096;
 const maxRedirects = 5;
 /** Time limit for manifests and other small files. */
 export const smallFileMs = 60_000;
@@ -20,9 +22,9 @@ export type DownloadOptions = {
   maxBytes: number;
   /** Called with the received bytes, and the total if known. */
   onProgress?: (done: number, total: number | undefined) => void;
-  /** Longest time without data, in ms. */
+  /** The time in which enough data must arrive, in ms. */
   stallMs?: number;
-  /** Longest time for the whole download, in ms. No limit by default, for slow connections. */
+  /** Longest time for the whole download, in ms. By default the size and the slowest permitted rate limit it. */
   totalMs?: number;
 };
 
@@ -83,11 +85,12 @@ async function download(
   system: DownloadSystem,
 ): Promise<Uint8Array> {
   const abort = new AbortController();
-  const clock = makeStallClock(options.stallMs ?? stallMs, abort, system);
+  const patienceMs = options.stallMs ?? stallMs;
+  const clock = makeStallClock(patienceMs, abort, system);
   const total = options.totalMs === undefined ? undefined : makeStallClock(options.totalMs, abort, system);
   try {
     const response = await follow(address, abort.signal, system);
-    return await readBody(response, address, options, clock.moved);
+    return await readBody(response, address, options, makePace(patienceMs, clock.moved));
   } catch (error) {
     if (error instanceof AppError) throw error;
     const reason = abort.signal.aborted ? "the server does not answer in time" : messageOf(error);
@@ -129,7 +132,7 @@ async function readBody(
   response: Response,
   address: string,
   options: DownloadOptions,
-  moved: () => void,
+  received: (bytes: number) => void,
 ): Promise<Uint8Array> {
   const length = response.headers.get("content-length");
   const total = length === null || response.headers.has("content-encoding") ? undefined : Number(length);
@@ -137,7 +140,7 @@ async function readBody(
   const chunks: Uint8Array[] = [];
   let done = 0;
   for await (const chunk of response.body ?? []) {
-    moved();
+    received(chunk.length);
     done += chunk.length;
     if (done > options.maxBytes) throw tooLarge(address, options.maxBytes);
     chunks.push(chunk);
@@ -150,6 +153,18 @@ async function readBody(
     );
   }
   return Buffer.concat(chunks);
+}
+
+/** Calls `moved` whenever as much has arrived as the slowest permitted connection receives in `ms`. */
+function makePace(ms: number, moved: () => void): (bytes: number) => void {
+  const step = (ms / 1000) * minBytesPerSecond;
+  let missing = step;
+  return (bytes) => {
+    missing -= bytes;
+    if (missing > 0) return;
+    missing = step;
+    moved();
+  };
 }
 
 /** Aborts if `moved` is not called for this long. */

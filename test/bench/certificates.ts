@@ -5,7 +5,8 @@
 import { generateKeyPairSync, randomBytes, sign, verify } from "node:crypto";
 import { makeConfigView, renderConfig, type ConfigNode } from "../../src/server/config/config.ts";
 import { makeHostKey, readHostPublicKey } from "../../src/pki/keys.ts";
-import { decodeBundle, encodePem, makeCa, signCertificate, verifyCertificate } from "../../src/pki/nebula.ts";
+import { decodeBundle, encodePem } from "../../src/pki/bundle.ts";
+import { makeCa, signCertificate, verifyCertificate } from "../../src/pki/nebula.ts";
 
 const rounds = Number(process.argv[2] ?? 15);
 const now = 1_800_000_000;
@@ -71,6 +72,7 @@ const node: ConfigNode = {
   ip: "10.77.0.5",
   ip6: null,
   groups: ["servers"],
+  ownerId: null,
   isLighthouse: false,
   isRelay: false,
   publicIp: null,

@@ -5,7 +5,8 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { readHostPublicKey } from "../../src/pki/keys.ts";
-import { encodePem, fingerprint, makeCa, signCertificate } from "../../src/pki/nebula.ts";
+import { encodePem } from "../../src/pki/bundle.ts";
+import { fingerprint, makeCa, signCertificate } from "../../src/pki/nebula.ts";
 import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { issueNodeX509, makeX509Ca, openIssuer, readCsr } from "../../src/pki/x509.ts";
 import { RegisterRequest } from "../../src/protocol.ts";

@@ -51,7 +51,7 @@ type Rules = v.InferOutput<typeof Filter>;
 
 /** Notes that concern who is in a group, and not which packets pass. */
 const harmless =
-  /^(\d+ members of|the owners of|ssh|sshTests|nodeAttrs|autoApprovers|postures|the test|randomize)/;
+  /^(\d+ members? of|the owners of|ssh|sshTests|nodeAttrs|autoApprovers|postures|the test|randomize)/;
 
 function holds(text: string, addresses: readonly string[]): boolean {
   if (text === "*") return true;
@@ -139,7 +139,9 @@ function compare(text: string): { outcome: Outcome; notes: Imported["notes"]; de
       .filter((word) => known.file.groups?.[word] !== undefined);
     return { id: at + 1, name, ip: node.ipv4, ip6: node.ipv6, groups };
   });
-  const { rules = [] } = atOnce(resolvePolicy(known, { nodes: new Map(), groups: new Set() }));
+  const { rules = [] } = atOnce(
+    resolvePolicy(known, { nodes: new Map(), groups: new Set(), users: new Map() }),
+  );
   const reach = atOnce(
     makeReach({ rules: rules.map((rule, at) => ({ ...rule, id: at + 1, description: "" })), members }),
   );

@@ -8,7 +8,7 @@ import { realSystem } from "../../src/system.ts";
 import { buildAgent } from "../support/agent.ts";
 import { makeRandom } from "../support/random.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { print, spread, startServer } from "./measure.ts";
+import { print, spread, startServer, type Program } from "./measure.ts";
 import { groups, seed, slug } from "./seed.ts";
 
 const nodes = 10_000;
@@ -45,21 +45,40 @@ function policyOf(shift: number): string {
   return lines.join("\n");
 }
 
-/** Asks /healthz every 5 ms in a process of its own, and prints the longest answers of each run in ms. */
-function watch(url: string): { stop(): Promise<number[]> } {
+/** `queuedMs`: while it took, server or client were ready to run, but other programs had the processors. */
+type Answered = { ms: number; queuedMs: number };
+
+/** Asks /healthz every 5 ms in a process of its own. Returns all answers, the longest first. */
+function watch({ url, pid }: Pick<Program, "url" | "pid">): { stop(): Promise<Answered[]> } {
   const program = `
-    const times = [];
-    process.on("SIGTERM", () => { console.log(JSON.stringify(times.sort((a, b) => b - a).slice(0, 5))); process.exit(0); });
-    for (;;) { const at = performance.now(); await fetch(process.argv[1]).then((a) => a.arrayBuffer());
-      times.push(performance.now() - at); await Bun.sleep(5); }`;
-  const child = Bun.spawn([process.execPath, "-e", program, url], { stdout: "pipe" });
+    const { readFileSync } = require("node:fs");
+    const [url, pid] = process.argv.slice(1);
+    const queuedOf = (id) => Number(readFileSync("/proc/" + id + "/schedstat", "utf8").split(" ")[1]) / 1e6;
+    const queued = () => queuedOf(pid) + queuedOf("self");
+    const answers = [];
+    process.on("SIGTERM", () => { console.log(JSON.stringify(answers.sort((a, b) => b.ms - a.ms))); process.exit(0); });
+    for (;;) { const [at, before] = [performance.now(), queued()]; await fetch(url).then((a) => a.arrayBuffer());
+      answers.push({ ms: performance.now() - at, queuedMs: queued() - before }); await Bun.sleep(5); }`;
+  const child = Bun.spawn([process.execPath, "-e", program, `${url}/healthz`, String(pid)], {
+    stdout: "pipe",
+  });
   return {
     async stop() {
       child.kill();
-      const longest: number[] = JSON.parse(await new Response(child.stdout).text());
-      return longest;
+      const answers: Answered[] = JSON.parse(await new Response(child.stdout).text());
+      return answers;
     },
   };
+}
+
+function describe(name: string, answers: readonly Answered[]): string {
+  const at = (share: number) => answers[Math.floor(answers.length * (1 - share))]?.ms.toFixed(1);
+  const longest = answers.slice(0, 5).map(({ ms, queuedMs }) => `${ms.toFixed(1)} (${queuedMs.toFixed(1)})`);
+  const own = answers.map(({ ms, queuedMs }) => ms - queuedMs).toSorted((a, b) => b - a);
+  return [
+    `/healthz ${name}, ms: p50 ${at(0.5)}, p99 ${at(0.99)}, longest without the wait for a processor ${own[0]?.toFixed(1)}`,
+    `  longest (of which waiting for a processor): ${longest.join(", ")}`,
+  ].join("\n");
 }
 
 if (import.meta.main) {
@@ -82,21 +101,17 @@ if (import.meta.main) {
     return performance.now() - begun;
   };
   print(`apply first: ${(await send("apply", { policy: policyOf(0) })).toFixed(0)} ms`);
-  const quiet = watch(`${server.url}/healthz`);
+  const quiet = watch(server);
   await Bun.sleep(3000);
-  print(
-    `longest answers of /healthz without plans, ms: ${(await quiet.stop()).map((each) => each.toFixed(1)).join(" ")}`,
-  );
-  const busy = watch(`${server.url}/healthz`);
+  print(describe("without plans", await quiet.stop()));
+  const busy = watch(server);
   const plans: number[] = [];
   const applications: number[] = [];
   for (let round = 1; round <= rounds; round++) {
     plans.push(await send("plan", { policy: policyOf(round * 1000) }));
     applications.push(await send("apply", { policy: policyOf(round) }));
   }
-  print(
-    `longest answers of /healthz with plans, ms: ${(await busy.stop()).map((each) => each.toFixed(1)).join(" ")}`,
-  );
+  print(describe("with plans", await busy.stop()));
   print(`plan, ms (bar: 1000): ${spread(plans)}`);
   print(`apply, ms: ${spread(applications)}`);
 }

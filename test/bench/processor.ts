@@ -23,6 +23,12 @@ export function processorMs(pids: readonly number[]): number {
   return sum;
 }
 
+/** How long the main threads of these processes were ready to run, but other programs had the processors, in ms. */
+export function queuedMs(pids: readonly number[]): number {
+  const waits = pids.map((pid) => Number(readFileSync(`/proc/${pid}/schedstat`, "utf8").split(" ")[1]));
+  return waits.reduce((sum, ns) => sum + ns / 1e6, 0);
+}
+
 /** The processes that this one has started. */
 export function childrenOf(parent: number): number[] {
   const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name));

@@ -2,11 +2,11 @@
 // same socket (bar: 1.5 times), and `agent peers` with 100 tunnels (bar: 10 ms more). The engine and its
 // control socket are scripts.
 
-import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { agent, buildAgent, startControlPlane } from "../support/agent.ts";
 import { ask, placesBelow, registerDesktop, startDaemon, untilStatus } from "../support/daemon.ts";
 import { makeOrganization } from "../support/overlay.ts";
+import { startControlSocket, writeScriptedEngine } from "../support/scripted-engine.ts";
 import { buildProgram, measureStartup } from "../support/startup.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -15,59 +15,12 @@ const [statusBar, peersBarMs] = [1.5, 10];
 
 buildAgent();
 using directory = temporaryDirectory();
-const engine = join(directory.path, "engine");
-writeFileSync(
-  engine,
-  `#!/bin/sh
-case $1 in -version) echo "Version: 1.12.0"; exit;; -test) exit;; esac
-echo '{"level":"info","msg":"Nebula interface is active"}'
-trap 'exit 0' TERM
-while :; do sleep 1; done
-`,
-  { mode: 0o755 },
-);
+const engine = writeScriptedEngine(directory.path);
 await using plane = await startControlPlane(join(directory.path, "server"));
 const acme = await makeOrganization(plane);
 const places = placesBelow(directory.path, engine);
 await registerDesktop(acme, places, await acme.makeToken(), "desk");
-const run = join(places.configRoot, "acme", "run");
-mkdirSync(run, { recursive: true, mode: 0o700 });
-const tunnel = (at: number) => ({
-  vpnAddrs: [`10.77.1.${at}`],
-  localIndex: at,
-  remoteIndex: at,
-  remoteAddrs: [`203.0.113.${at}:4242`],
-  cert: {
-    details: {
-      name: `node-${at}`,
-      groups: ["servers"],
-      networks: [`10.77.1.${at}/16`],
-      unsafeNetworks: [],
-      notBefore: "2026-11-01T00:00:00Z",
-      notAfter: "2027-02-01T00:00:00Z",
-      issuer: "ab".repeat(32),
-    },
-    fingerprint: "cd".repeat(32),
-  },
-  messageCounter: 10,
-  currentRemote: `203.0.113.${at}:4242`,
-  currentRelaysToMe: [],
-  currentRelaysThroughMe: [],
-});
-const hostmap = Array.from({ length: tunnels }, (_, at) => tunnel(at + 1));
-// A process of its own: this one is blocked while it measures.
-const server = join(directory.path, "control-socket.ts");
-writeFileSync(
-  server,
-  `const answers = { version: { version: "1.12.0" }, reload: { ok: true, reason: "" } };
-const hostmap = ${JSON.stringify(hostmap)};
-Bun.listen({ unix: ${JSON.stringify(join(run, "ctl.sock"))}, socket: { data(client, bytes) {
-  const { command } = JSON.parse(bytes.toString());
-  client.end(JSON.stringify({ version: 1, result: answers[command] ?? hostmap }) + "\\n");
-} } });
-`,
-);
-const control = Bun.spawn([process.execPath, server], { stdout: "ignore", stderr: "inherit" });
+using _ = startControlSocket(directory.path, places, { tunnels });
 const host = { inside: (argv: readonly string[]) => [...argv] };
 const daemon = await startDaemon(host, places);
 try {
@@ -109,5 +62,4 @@ writeSync(1, text);
 } finally {
   daemon.signal("SIGTERM");
   await daemon.exited;
-  control.kill();
 }

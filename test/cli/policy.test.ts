@@ -77,7 +77,7 @@ test("confirm, revert and update say what they did", async () => {
   const applied = await policy("apply", "acme", `${file}.more`, "--prune", "--confirm", "10m");
   expect(applied.err).toContain("admin policy confirm acme");
   expect((await admin("group", "create", "acme", "spare")).err).toContain(
-    "the operator has applied a policy",
+    "A policy that the operator has applied goes back at ",
   );
   expect((await policy("revert", "acme")).status).toBe(0);
   expect((await policy("get", "acme")).out).toBe(text);

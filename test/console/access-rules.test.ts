@@ -41,9 +41,20 @@ test("rules read as sentences from the sender to the receiver, in both direction
   expect(sentenceOf(out)).toBe("a may send to all machines on anything");
 });
 
+test("a rule about the machines of a user names the address, and a former member by number", () => {
+  const stored = { ...rule(1), peer: { group: "user:id.7" }, target: { group: "user:id.8" } };
+  const shown = toRule(stored, new Map(), new Map([[7, "ada@example.org"]]));
+  expect(shown.peer).toBe("user:ada@example.org");
+  expect(sentenceOf(shown)).toBe(
+    "machines of ada@example.org may reach machines of a former member (8) on tcp 443",
+  );
+  expect(policyText([shown])).toBe('{"rules": [\n\n]}');
+  expect(policyText([{ ...shown, target: "any" }])).toContain('"peer":"user:ada@example.org"');
+});
+
 test("a rule about a deleted machine has no line in the text, and faults still find their rule", () => {
   const stored = { ...rule(1), peer: { node: 7 }, target: { any: true as const } };
-  const gone = toRule(stored, new Map());
+  const gone = toRule(stored, new Map(), new Map());
   const rules = [gone, rule(2), rule(3, { ports: "0" }), rule(4, { peer: "user:x" })];
   let sentences: readonly string[] = [];
   try {
@@ -53,7 +64,7 @@ test("a rule about a deleted machine has no line in the text, and faults still f
   }
   const faults = faultsByRule(rules, [...sentences, "The rest."]);
   expect([...faults.keys()].sort((a, b) => a - b)).toEqual([-1, 2, 3]);
-  expect(faults.get(3)?.[0]).toStartWith("Users cannot be in a policy yet");
+  expect(faults.get(3)?.[0]).toStartWith("Enter a member as user:EMAIL");
 });
 
 test("edits are put on rules that another user changed, without losing either", () => {
@@ -87,7 +98,7 @@ test("the matrix agrees with the control plane about machines of one group each"
   let permitted = 0;
   for (let round = 0; round < 60; round++) {
     const stored = policies.policy(6).rules.filter(({ peer }) => !("cidr" in peer));
-    const rules = stored.map((each) => toRule(each, names));
+    const rules = stored.map((each) => toRule(each, names, new Map()));
     const tested = atOnce(testable(stored));
     for (const from of groups)
       for (const to of groups) {

@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import { namedIn, standingOf } from "../../src/console/access/standing.ts";
 import type { StoredRule } from "../../src/console/access/rules.ts";
 import { machineOf } from "../../src/console/machines.ts";
+import { ownerGroup } from "../../src/owner-group.ts";
 import type { Node } from "../../src/protocol.ts";
 
 const node: Node = {
@@ -75,9 +76,10 @@ test("the rules about a machine: what it lets in, what lets it in, what it lets 
     rule("outbound", { any: true }, { node: 9 }),
     rule("inbound", { cidr: "192.168.7.0/24" }, { cidr: "10.0.0.0/8" }),
     rule("inbound", { group: "db" }, { any: true }),
+    rule("inbound", { group: ownerGroup(3) }, { group: ownerGroup(4) }),
   ];
   const ids = (found: readonly StoredRule[]) => found.map((each) => each.id);
-  const { letsIn, letIn, letsOut } = standingOf(rules, node);
-  expect([ids(letsIn), ids(letIn), ids(letsOut)]).toEqual([[1, 7], [2, 3, 6], [4]]);
+  const { letsIn, letIn, letsOut } = standingOf(rules, { ...node, owner_id: 4 });
+  expect([ids(letsIn), ids(letIn), ids(letsOut)]).toEqual([[1, 7, 8], [2, 3, 6], [4]]);
   expect(namedIn(rules)).toEqual([7, 8, 9]);
 });

@@ -12,7 +12,7 @@ import { readStatusWithoutDaemon } from "../../src/daemon/status-without-daemon.
 import { AppError } from "../../src/errors.ts";
 import { checkAuth } from "../../src/node/contact/check-auth.ts";
 import { makeOrganizationEdge } from "../../src/node/contact/organization-edge.ts";
-import { findEngine } from "../../src/node/engine/found-engine.ts";
+import { findEngineProcess } from "../../src/node/engine/engine-process.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
 import { readRevokedNote } from "../../src/node/files/revoked-notes.ts";
 import { realSystem, type System } from "../../src/system.ts";
@@ -147,7 +147,8 @@ async function take(step: Step, state: State, machine: Machine): Promise<State> 
   }
 }
 
-const isEngineUp = ({ directory }: Organization) => findEngine(join(directory, "config.yml")) !== undefined;
+const isEngineUp = ({ directory }: Organization) =>
+  findEngineProcess(join(directory, "config.yml")) !== undefined;
 
 /** Waits until the machine is at rest as the model says, and looks again a moment later. */
 async function expectModel(

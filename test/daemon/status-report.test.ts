@@ -114,3 +114,15 @@ test("without daemon and without organizations the report is empty, not an error
     teams: [],
   });
 });
+
+test("how programs find names stands below the organizations, where names are on", () => {
+  const report = { daemon: { running: true }, teams: [status()] };
+  const notes = [
+    "Programs find names by systemd-resolved",
+    "Names of acme: waiting, its interface does not exist",
+  ];
+  expect(renderStatus({ ...report, names: { way: "resolved", notes } }, now)).toEndWith(
+    `\n\n${notes.join("\n")}\n`,
+  );
+  expect(renderStatus(report, now)).not.toContain("names");
+});

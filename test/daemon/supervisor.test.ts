@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { spawnEngine, watchEnd } from "../../src/daemon/processes.ts";
 import { Supervisor, type RunningProcess, type SupervisorDeps } from "../../src/daemon/supervisor.ts";
 import { AppError } from "../../src/errors.ts";
-import { findEngine } from "../../src/node/engine/found-engine.ts";
+import { findEngineProcess } from "../../src/node/engine/engine-process.ts";
 import { ageOf, isAlive, type ProcessIdentity } from "../../src/platform/process-identity.ts";
 import { realSystem } from "../../src/system.ts";
 import { until } from "../support/until.ts";
@@ -290,7 +290,7 @@ test("an unrecorded engine is found and adopted instead of starting a second one
   const asEngine = Bun.spawn(["/usr/bin/tail", "-f", "/dev/null", "-config", configPath], {
     stderr: "ignore",
   });
-  expect(findEngine(configPath)?.pid).not.toBe(asEngine.pid);
+  expect(findEngineProcess(configPath)?.pid).not.toBe(asEngine.pid);
   left.kill("SIGKILL");
   asEngine.kill("SIGKILL");
   await Promise.all([left.exited, asEngine.exited]);

@@ -90,7 +90,7 @@ asRoot("changes of a node", () => {
       let scene: Scene;
       beforeAll(async () => {
         scene = await makeScene(nebula);
-      }, 120_000);
+      }, 240_000);
       afterAll(() => scene[Symbol.asyncDispose]());
 
       test("subnets are reached, more of them too, and no longer after their removal", async () => {

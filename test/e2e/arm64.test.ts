@@ -107,7 +107,7 @@ asRoot("linux on arm64", () => {
     "packages name the processor, and hold the executable that runs there",
     async () => {
       const packages = join(directory.path, "packages");
-      const edition = { version: "0.1.0", timeS: 1_790_000_000 };
+      const edition = { version: "0.1.0", timeS: 1_790_000_000, fast: true };
       const [deb = "", rpm = ""] = await makePackages(packages, program, "bun-linux-arm64", edition);
       expect(runSync(["dpkg-deb", "--field", join(packages, deb), "Architecture"]).trim()).toBe("arm64");
       expect(runSync(["rpm", "-qp", "--qf", "%{ARCH}", join(packages, rpm)]).trim()).toBe("aarch64");

@@ -91,8 +91,8 @@ describe("machines in the console", () => {
   );
 
   /** A machine that speaks to the API itself. `report` sends the paths to its peers. */
-  async function machine(name: string, groups: readonly string[], lighthouse = false) {
-    const flags = [...groups.flatMap((group) => ["--group", group]), ...(lighthouse ? ["--lighthouse"] : [])];
+  async function machine(name: string, groups: readonly string[], roles: object = {}) {
+    const flags = [...groups.flatMap((group) => ["--group", group]), "--lighthouse"];
     const made = await scene.adminJson(["token", "create", "acme", ...flags]);
     const post = async (path: string, body: object, token?: string) => {
       const answer = await fetch(`${scene.url()}/api/org/acme/nodes/${path}`, {
@@ -106,29 +106,21 @@ describe("machines in the console", () => {
       if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
       return answer.json();
     };
-    const body = { name, ...(await makeKeys(name)), registration_token: made["token"] };
+    const body = { name, ...roles, ...(await makeKeys(name)), registration_token: made["token"] };
     const { node, api_token, config } = v.parse(RegisterAnswer, await post("register/", body));
-    const report = (changed: readonly object[]) =>
-      post(
-        `${node.id}/checkin/`,
-        { version: "1.0.0", uptime: 7, paths: { whole: true, changed } },
-        api_token,
-      );
+    const checkin = (news: object) =>
+      post(`${node.id}/checkin/`, { version: "1.0.0", uptime: 7, ...news }, api_token);
+    const report = (changed: readonly object[]) => checkin({ paths: { whole: true, changed } });
     /** Reports that it has applied the files of its registration. */
-    const applied = () =>
-      post(
-        `${node.id}/checkin/`,
-        { version: "1.0.0", uptime: 7, config_version: config.config_version },
-        api_token,
-      );
-    return { address: node.ip_address, report, applied };
+    const applied = () => checkin({ config_version: config.config_version });
+    return { address: node.ip_address, checkin, report, applied };
   }
 
   test(
     "the map shows which paths carry traffic, draws them by kind, and filters by group",
     async () => {
       await scene.admin(["org", "update", "acme", "--approval", "none"]);
-      const hub = await machine("hub", [], true);
+      const hub = await machine("hub", []);
       const [web, db] = [await machine("web", ["web"]), await machine("db", ["db"])];
       const answers = { probe: "answers", rtt_ms: 12.5 };
       await web.report([
@@ -152,6 +144,24 @@ describe("machines in the console", () => {
       await page.getByLabel("Group").selectOption("web");
       await page.getByText("paths: 1 direct, 1 relayed, 0 broken").waitFor();
       expect(new URL(page.url()).search).toBe("?group=web");
+    },
+    limitMs,
+  );
+
+  test(
+    "what a relay forwards is on the overview and on its page, and at its limit it says so",
+    async () => {
+      const relay = await machine("relay-1", [], { is_relay: true, public_ip: "192.0.2.9" });
+      const forwarded = (bytes: number) => relay.checkin({ relayed: { counter: "c1", bytes } });
+      await forwarded(0);
+      await forwarded(2_500_000);
+      await page.getByRole("link", { name: "Overview" }).click();
+      await page.getByRole("listitem").filter({ hasText: "relay-1" }).getByText("(UTC): 2.5 MB.").waitFor();
+      await scene.admin(["relay", "limit", "acme", "relay-1", "2MB"]);
+      await page.getByText("2.5 MB of 2 MB. The limit is reached").waitFor();
+      await page.getByRole("link", { name: "relay-1" }).click();
+      await page.getByRole("heading", { name: "relay-1" }).waitFor();
+      await page.getByText("2.5 MB of 2 MB. The limit is reached").waitFor();
     },
     limitMs,
   );

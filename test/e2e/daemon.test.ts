@@ -112,7 +112,7 @@ asRoot("daemon", () => {
       await ask(places, { action: "shutdown" });
       expect(await last.exited).toBe(0);
       expect(enginesOf(places)).toEqual([]);
-    }, 120_000);
+    }, 240_000);
 
     test(`an engine that is killed ${engineKills} times comes back, without a leak of descriptors, routes or interfaces`, async () => {
       using directory = temporaryDirectory();
@@ -179,6 +179,6 @@ asRoot("daemon", () => {
       await ping.stop();
       daemon.signal("SIGTERM");
       expect(await daemon.exited).toBe(0);
-    }, 120_000);
+    }, 240_000);
   });
 });

@@ -152,6 +152,27 @@ describeMachine("day one", () => {
     expect(readFileSync(file(settings), "utf8")).toContain('public-url = "https://control.example.org"\n');
   }, 60_000);
 
+  test("setup again after a run that was killed before the restart lets the service use the settings", async () => {
+    const control = on("control");
+    const started = () => control.must("systemctl show -P MainPID overlay-agent-control");
+    const listens = (port: number) => control.run(`bash -c '</dev/tcp/127.0.0.1/${port}'`);
+    const before = await started();
+    // Also a privileged port, so that the unit stays the same.
+    const written = readFileSync(file(settings), "utf8").replaceAll(/:443"|\.org"/g, (part) =>
+      part === ':443"' ? ':444"' : '.org:444"',
+    );
+    writeFileSync(file(settings), written);
+    expect((await listens(444)).status).not.toBe(0);
+    await control.must("agent setup --yes --port 444");
+    expect(readFileSync(file(settings), "utf8")).toBe(written);
+    expect((await listens(444)).status).toBe(0);
+    const second = await started();
+    expect(second).not.toBe(before);
+    await control.must("agent setup --yes --port 444");
+    expect(await started()).toBe(second);
+    await control.must("agent setup --yes --port 443");
+  }, 60_000);
+
   test("a reload hands over to a new process, which systemd watches from then on", async () => {
     const control = on("control");
     const main = () => control.must("systemctl show -P MainPID overlay-agent-control");

@@ -137,7 +137,7 @@ describeMachine("the desired state in server mode", () => {
     await machine.must("agent install-systemd && systemctl disable --now overlay-agent-auth.timer");
     await expectModel();
     await run(["start"]);
-  }, 120_000);
+  }, 240_000);
 
   test("a stop that is killed once it is stored holds after a reboot, and a restore that is killed goes on", async () => {
     const { machine } = node;
@@ -150,7 +150,7 @@ describeMachine("the desired state in server mode", () => {
     await machine.must("agent check-auth");
     await expectModel();
     expect((await machine.run(`test -e ${of}/auth-restored.json`)).status).toBe(1);
-  }, 120_000);
+  }, 240_000);
 
   test("two commands at once: the unit is as the last one left the desired state", async () => {
     const { machine } = node;
@@ -161,7 +161,7 @@ describeMachine("the desired state in server mode", () => {
       await expectModel();
     }
     await run(["start"]);
-  }, 120_000);
+  }, 240_000);
 
   test("registering again keeps the stop, and says so", async () => {
     const { machine } = node;
@@ -176,7 +176,7 @@ describeMachine("the desired state in server mode", () => {
     await expectModel();
     await machine.must("systemctl disable --now overlay-agent-auth.timer");
     await run(["start"]);
-  }, 60_000);
+  }, 240_000);
 
   test("register --force with another mode: the former services end, and those of the new mode run the overlay", async () => {
     const { machine } = node;
@@ -220,5 +220,5 @@ describeMachine("the desired state in server mode", () => {
     const where = `--api-base ${site.plane.url} --allow-plain-http --org-slug acme --node-name vm-2`;
     await machine.must(`echo ${token} | agent register ${where} --registration-token-file -`);
     await machine.until("agent status | grep -q 'running as'", 20_000);
-  }, 60_000);
+  }, 240_000);
 });

@@ -214,6 +214,21 @@ asRoot("the doctor", () => {
         expect((await doctorOn(a)).of("routes")).toStartWith("ok: ");
       }, 90_000);
 
+      test("a relay that cannot count what it forwards", async () => {
+        expect((await doctorOn(hub)).of("relay-traffic")).toMatch(
+          /^ok: \S+nft counts what this relay forwards/,
+        );
+        expect((await doctorOn(a)).of("relay-traffic")).toStartWith("ok: this node is no relay");
+        // In a mount namespace of its own, the machine has no such program.
+        const script = `mount -t tmpfs none /mnt && mkdir /mnt/up /mnt/work
+          mount -t overlay -o lowerdir=/usr/sbin,upperdir=/mnt/up,workdir=/mnt/work none /usr/sbin
+          rm /usr/sbin/nft; exec "$@"`;
+        const without = ["unshare", "--mount", "sh", "-ec", script, "sh"];
+        expect((await doctorOn(hub, without)).of("relay-traffic")).toBe(
+          "warn: what this relay forwards is not counted, so a monthly limit does not pause it: there is no program nft → apt-get install nftables (other systems: the package nftables)",
+        );
+      }, 20_000);
+
       test("an engine that is not the installed one", async () => {
         copyFileSync(older?.nebula ?? "", `${engine}.new`);
         renameSync(`${engine}.new`, engine);

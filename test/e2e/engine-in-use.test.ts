@@ -88,7 +88,7 @@ describeTogether(
           ({ machine } = vm);
           await vm.register("server");
           await machine.until(pingPeer, 30_000);
-        }, 120_000);
+        }, 240_000);
         afterAll(() => vm[Symbol.asyncDispose]());
 
         test("the package's engine runs and is reported", async () => {
@@ -97,7 +97,7 @@ describeTogether(
             "/usr/bin/nebula",
           ]);
           expect(await reported()).toBe("1.6.1");
-        }, 60_000);
+        }, 240_000);
 
         test("the timer's check restarts the engine for subnets, which it cannot reload, and not for a group", async () => {
           const pid = `systemctl show --property=MainPID --value ${unit}`;
@@ -125,7 +125,7 @@ describeTogether(
           await machine.until(pingPeer, 30_000);
           expect(await running(machine)).toBe("Version: 1.6.1");
           expect(await reported()).toBe("1.6.1");
-        }, 90_000);
+        }, 240_000);
 
         test("an installed engine is started next, but what runs is named and reported", async () => {
           const { status, stdout } = await machine.run("agent overlay install --file /srv/older");
@@ -140,7 +140,7 @@ describeTogether(
           ]);
           expect(await reported()).toBe("1.6.1");
           expect((await machine.run("agent doctor")).stdout).toContain("acme still runs 1.6.1");
-        }, 60_000);
+        }, 240_000);
 
         test("after a restart it runs, and only then is reported", async () => {
           await machine.must("agent restart acme");
@@ -150,7 +150,7 @@ describeTogether(
           const doctor = (await machine.run("agent doctor")).stdout;
           expect(doctor).toContain(`it runs /usr/local/bin/overlay ${older.version}`);
           expect(doctor).toContain("the service files are current");
-        }, 60_000);
+        }, 240_000);
 
         test("an update restarts once with the new engine; a second one restarts nothing", async () => {
           await machine.must("agent overlay update --file /srv/newer");
@@ -163,7 +163,7 @@ describeTogether(
           );
           expect(await machine.must(pid)).toBe(before);
           await machine.until(pingPeer, 30_000);
-        }, 60_000);
+        }, 240_000);
 
         test("after a downgrade the configuration fits the older engine, and a rollback ends it", async () => {
           const version = `--version ${older.version}`;
@@ -179,7 +179,7 @@ describeTogether(
           await machine.must("agent overlay update --rollback");
           expect(await running(machine)).toBe(`Version: ${older.version}`);
           await machine.until(pingPeer, 30_000);
-        }, 90_000);
+        }, 240_000);
 
         test("an engine replaced behind our back is reported when it runs, an older one before", async () => {
           const replace = (by: string) =>
@@ -199,7 +199,7 @@ describeTogether(
           await machine.must("rm /usr/local/bin/overlay");
           expect(await reportedByRoot()).toBe(older.version);
           await machine.must("agent overlay install --file /srv/older && agent restart acme");
-        }, 120_000);
+        }, 240_000);
 
         test("an administrator's own engine in a drop-in is kept, reported, and named by an update", async () => {
           await machine.must("mkdir -p /opt && cp /srv/newer /opt/nebula");
@@ -221,7 +221,7 @@ describeTogether(
           await machine.must(`rm -r /etc/systemd/system/${unit}.service.d && systemctl daemon-reload`);
           expect(await reported()).toBe(older.version);
           await machine.until("agent sync-config && agent start acme", 20_000);
-        }, 90_000);
+        }, 240_000);
 
         test("an edit of the unit file survives, also when the engine in it changes", async () => {
           const file = "/etc/systemd/system/overlay-agent@.service";
@@ -233,7 +233,7 @@ describeTogether(
           await machine.must("agent overlay update --file /srv/newer");
           expect(await running(machine)).toBe(`Version: ${newer.version}`);
           expect(await machine.must(`grep RestartSec= ${file}`)).toBe("RestartSec=7");
-        }, 60_000);
+        }, 240_000);
 
         test("services that were installed for another engine keep it, and later commands mean it too", async () => {
           await machine.must(
@@ -255,7 +255,7 @@ describeTogether(
           await machine.must(`agent install-systemd ${usual}`);
           expect(await running(machine)).toBe(`Version: ${newer.version}`);
           expect(await machine.must("agent overlay check")).toBe(`/usr/local/bin/overlay ${newer.version}`);
-        }, 90_000);
+        }, 240_000);
       });
 
       describe("desktop mode", () => {
@@ -268,7 +268,7 @@ describeTogether(
           ({ machine } = vm);
           await vm.register("desktop");
           await machine.until(pingPeer, 30_000);
-        }, 120_000);
+        }, 240_000);
         afterAll(() => vm[Symbol.asyncDispose]());
 
         test("an engine that a former daemon started is reported until it is restarted", async () => {
@@ -288,14 +288,14 @@ describeTogether(
           );
           expect(await reported()).toBe(older.version);
           expect((await machine.run("agent doctor")).stdout).toContain(`acme still runs ${older.version}`);
-        }, 90_000);
+        }, 240_000);
 
         test("an update without a daemon names the engine that keeps running", async () => {
           await dropInDaemonAway(machine);
           const { status, stderr } = await machine.run("agent overlay update --file /srv/newer");
           expect(stderr).toContain(`acme still runs ${older.version}, not the installed ${newer.version}`);
           expect(status).toBe(1);
-        }, 60_000);
+        }, 240_000);
       });
     });
   },

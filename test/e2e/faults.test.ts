@@ -33,7 +33,7 @@ beforeAll(async () => {
   plane = await startControlPlane(join(directory.path, "server"));
   acme = await makeOrganization(plane);
   token = await acme.makeToken(["--uses", "500"]);
-}, 60_000);
+}, 240_000);
 
 afterAll(async () => {
   await plane.stop();
@@ -156,7 +156,7 @@ for (const { call, error } of faults) {
       }
       expect(met).toBeGreaterThan(5);
     },
-    120_000,
+    240_000,
   );
 
   test.skipIf(missing !== undefined)(
@@ -199,7 +199,7 @@ for (const { call, error } of faults) {
       }
       expect(met).toBeGreaterThan(5);
     },
-    120_000,
+    240_000,
   );
 
   test.skipIf(missing !== undefined || engines.length < 2)(
@@ -243,6 +243,6 @@ for (const { call, error } of faults) {
       }
       expect(met).toBeGreaterThan(0);
     },
-    120_000,
+    240_000,
   );
 }

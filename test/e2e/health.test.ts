@@ -106,7 +106,7 @@ asRoot("a node", () => {
             30_000,
           );
         },
-        120_000,
+        240_000,
       );
 
       test.concurrent(
@@ -158,7 +158,7 @@ asRoot("a node", () => {
           await until("degraded", () => run("status").stdout.startsWith("acme is degraded"), 30_000);
           expect(run("status", "--check").status).toBe(1);
         },
-        120_000,
+        240_000,
       );
     },
     ["debian", "sid", "1.12"],

@@ -33,7 +33,7 @@ asRoot("a lighthouse with a name", () => {
       const nameServer = await startNameServer(lan.host("desk"), names);
       await using plane = await startControlPlane(join(directory.path, "server"));
       const acme = await makeOrganization(plane);
-      await using network = await makeMembers(acme, lan, directory.path, nebula, name);
+      await using network = await makeMembers(acme, lan, directory.path, nebula, { publicIp: name });
       const [hub, desk, other] = network.members;
       if (hub === undefined || desk === undefined || other === undefined) throw new Error("Three members");
       const config = () => readFileSync(join(desk.places.configRoot, "acme/config.yml"), "utf8");

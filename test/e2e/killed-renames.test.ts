@@ -31,7 +31,7 @@ beforeAll(async () => {
   plane = await startControlPlane(join(directory, "server"));
   acme = await makeOrganization(plane);
   token = await acme.makeToken(["--uses", "1000"]);
-}, 120_000);
+}, 240_000);
 
 afterAll(async () => {
   await plane.stop();

@@ -14,11 +14,9 @@ import { checkFields } from "../../src/pki/certificate.ts";
 import { makeHostKey, readHostPublicKey } from "../../src/pki/keys.ts";
 import { encodeDetailsV1 } from "../../src/pki/nebula-v1.ts";
 import { encodeDetailsV2, signedBytesV2 } from "../../src/pki/nebula-v2.ts";
+import { decodeBundle, encodeBytes, encodePem } from "../../src/pki/bundle.ts";
 import {
-  decodeBundle,
   decodeCaBundle,
-  encodeBytes,
-  encodePem,
   fingerprint,
   makeCa,
   signCertificate,

@@ -4,7 +4,8 @@
 import { expect, test } from "bun:test";
 import { existsSync, readdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
-import { decodeBundle, fingerprint } from "../../src/pki/nebula.ts";
+import { decodeBundle } from "../../src/pki/bundle.ts";
+import { fingerprint } from "../../src/pki/nebula.ts";
 import { paths } from "../../src/protocol.ts";
 import {
   agent,

@@ -37,7 +37,7 @@ let overlay: string;
 beforeAll(() => {
   buildAgent();
   for (const engine of engines) packed.set(engine.version, packEngine(directory.path, engine));
-}, 60_000);
+}, 240_000);
 
 beforeEach(() => {
   channel = openChannel();
@@ -97,7 +97,7 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
       expect(back).toMatchObject({ status: 0, json: { to: wanted, source: "rollback", changed: true } });
     }
     expect(present()).toEqual(updated);
-  }, 60_000);
+  }, 240_000);
 
   test("a mirror with one version and a given hash; never a lower version without a request", async () => {
     const mirror = channel.url.replace("{version}", older.version);
@@ -115,7 +115,7 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
     const asked = await engine("update", ...flags);
     expect(asked).toMatchObject({ status: 0, json: { to: older.version, changed: true } });
     expect(asked.stderr).not.toContain("not signed");
-  }, 60_000);
+  }, 240_000);
 
   test("installs an archive or a program from a file and prints its SHA-256", async () => {
     const file = join(place, "../engine.tar.gz");
@@ -144,7 +144,7 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
       expect(status).toBe(flags.includes("--file") ? 1 : 2);
     }
     expect(present()).toEqual(before);
-  }, 60_000);
+  }, 240_000);
 
   test("shows progress on a terminal only", async () => {
     const words = ["overlay", "install", ...from(newer.version), "--overlay-binary", overlay];
@@ -163,7 +163,7 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
       overlay,
     ]);
     expect(stderr).not.toContain("[#");
-  }, 60_000);
+  }, 240_000);
 
   test("refuses an engine that does not accept a configuration in force", async () => {
     await using plane = await startControlPlane(mkdtempSync(join(directory.path, "plane-")));
@@ -185,7 +185,7 @@ describe.skipIf(older === undefined || newer === undefined)("with two engines", 
     // The new engine accepts the same configuration.
     const good = await engine("update", ...from(newer.version), "--config-root", root);
     expect(good).toMatchObject({ status: 0, json: { to: newer.version } });
-  }, 60_000);
+  }, 240_000);
 });
 
 asRoot("the real apt", () => {

@@ -4,6 +4,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { gunzipSync } from "node:zlib";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
 import { makePackages } from "../../packaging/packages.ts";
@@ -46,7 +47,9 @@ describeMachine("packages", () => {
         mkdirSync(join(root, "srv"), { recursive: true });
         for (const version of ["0.1.0", "0.2.0"]) {
           const executable = await buildVersion(work.path, version, key);
-          await makePackages(join(root, "srv"), executable, hostTarget(), { version, timeS });
+          // The second is as releases are; compressing the first would bring nothing but more time.
+          const fast = version === "0.1.0";
+          await makePackages(join(root, "srv"), executable, hostTarget(), { version, timeS, fast });
           runSync(["sh", "-c", `cp ${root}/srv/*${version}* ${work.path}/`]);
         }
       },
@@ -81,7 +84,7 @@ describeMachine("packages", () => {
         expect(
           await machine.must("systemd-analyze verify /usr/lib/systemd/system/overlay-agent* 2>&1 || true"),
         ).toBe("");
-      }, 120_000);
+      }, 240_000);
 
       test("upgraded, the new version runs, and no packet is lost", async () => {
         const { machine } = node;
@@ -93,7 +96,7 @@ describeMachine("packages", () => {
         }
         expect(await pinging).toBe("0% packet loss");
         expect(await machine.must("systemctl is-system-running")).toBe("running");
-      }, 120_000);
+      }, 240_000);
 
       test("a packaged agent does not replace itself, and names the package manager", async () => {
         const { machine } = node;
@@ -102,7 +105,7 @@ describeMachine("packages", () => {
           expect(status).toBe(1);
           expect(stderr).toContain("apt-get install --only-upgrade overlay-agent");
         }
-      }, 60_000);
+      }, 240_000);
 
       test("removed, nothing runs and the organization is kept; installed again, it goes on", async () => {
         const { machine } = node;
@@ -112,7 +115,7 @@ describeMachine("packages", () => {
         await install(machine, "0.2.0");
         await machine.must("agent install-systemd");
         await machine.until(pingPeer, 30_000);
-      }, 120_000);
+      }, 240_000);
 
       test("purged, no trace is left but the data of a control plane", async () => {
         const { machine } = node;
@@ -129,7 +132,7 @@ describeMachine("packages", () => {
         );
         expect(await machine.must("grep -c overlay-agent /etc/group || true")).toBe("0");
         expect(await machine.must("systemctl is-system-running")).toBe("running");
-      }, 120_000);
+      }, 240_000);
     });
   }
 
@@ -249,22 +252,29 @@ describeMachine("packages", () => {
   });
 
   test("lintian finds nothing that has no reason, and each man page is well formed", () => {
-    const file = join(work.path, deb("0.1.0").slice(5));
-    const found = Bun.spawnSync(["lintian", "--profile", "debian", file], { stderr: "ignore" });
+    const file = join(work.path, deb("0.2.0").slice(5));
+    // What is left out reads all words of the executable, and can only tell of what is not shown without a flag.
+    const argv = ["lintian", "--profile", "debian", "--dont-check-part", "binaries/spelling", file];
+    const found = Bun.spawnSync(argv, { stderr: "ignore" });
     expect([found.exitCode, found.stdout.toString()]).toEqual([0, ""]);
     const root = join(work.path, "deb");
     runSync(["dpkg-deb", "-x", file, root]);
-    const pages = readdirSync(join(root, "usr/share/man/man1"));
+    const directory = join(root, "usr/share/man/man1");
+    const pages = readdirSync(directory);
     expect(pages).toEqual(
       expect.arrayContaining(["agent.1.gz", "agent-serve.1.gz", "agent-admin-token-create.1.gz"]),
     );
-    for (const page of pages) {
-      const man = Bun.spawnSync(["man", "--warnings", "-l", join(root, "usr/share/man/man1", page)], {
-        env: { PATH: process.env["PATH"] ?? "", MANWIDTH: "100", LC_ALL: "C.UTF-8" },
-        stderr: "pipe",
-      });
-      expect([page, man.exitCode, man.stderr.toString()]).toEqual([page, 0, ""]);
-    }
+    // Once for all: man starts six programs for each page.
+    const sources = pages.map((page) => gunzipSync(readFileSync(join(directory, page))));
+    const groff = ["groff", "-Kutf8", "-Tutf8", "-mandoc", "-wmac", "-rLL=100n", "-z"];
+    const { stderr } = Bun.spawnSync(groff, { stdin: Buffer.concat(sources), stderr: "pipe" });
+    expect(stderr.toString()).toBe("");
+    const env = { PATH: process.env["PATH"] ?? "", LC_ALL: "C.UTF-8" };
+    const man = Bun.spawnSync(["man", "--warnings", "-l", join(directory, "agent.1.gz")], {
+      env,
+      stderr: "pipe",
+    });
+    expect([man.exitCode, man.stderr.toString()]).toEqual([0, ""]);
   }, 300_000);
 
   test("the .rpm installs into a root, with the same executable, units and pages", () => {
@@ -285,5 +295,5 @@ describeMachine("packages", () => {
     expect(runSync(["rpm", "-qp", "--scripts", join(work.path, file)])).toContain(
       "try-reload-or-restart overlay-agent-control.service",
     );
-  }, 60_000);
+  }, 240_000);
 });

@@ -80,7 +80,7 @@ asRoot("a control plane", () => {
           relays: ["hub"],
         });
         expect(ofA(await list("--path", "relayed")).map(({ peer_name }) => peer_name)).toEqual(["b"]);
-      }, 120_000);
+      }, 240_000);
     },
     ["1.12"],
   );

@@ -149,7 +149,7 @@ asRoot("policy", () => {
       await until("udp/53 is gone", async () => !(await reaches(web.host, "udp", guest.ip_address, 53)));
       await check([guest, database, "tcp", 443, false]);
       end(engines);
-    }, 120_000);
+    }, 240_000);
 
     test("a machine behind a node is reached by its own address and reaches others by the rules; overrides apply", async () => {
       using directory = temporaryDirectory();
@@ -190,7 +190,7 @@ asRoot("policy", () => {
       expect(await reaches(guest.host, "tcp", "10.99.0.10", 9100)).toBe(false);
       expect(await reaches(web.host, "tcp", "10.99.0.10", 9101)).toBe(false);
       end(engines);
-    }, 120_000);
+    }, 240_000);
   });
 });
 

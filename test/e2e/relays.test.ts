@@ -13,20 +13,26 @@ asRoot("an agent", () => {
   describeEngines(
     "with three relays",
     ({ nebula }) => {
-      test("uses two, and leaves one that is lost within 10 s", async () => {
-        await using scene = await makeRelayedScene(nebula, inFull ? 10 : 2);
-        const gaps = await loseRelay(scene, 12_000);
-        process.stderr.write(
-          `without answers after the loss: ${gaps.map((each) => each.toFixed(1)).join(", ")} s\n`,
-        );
-        expect(Math.max(...gaps)).toBeLessThan(10);
-        const lost = scene.relays[0]?.ip ?? "";
-        await until(
-          "other relays",
-          () => scene.nodes.every((node) => relaysIn(node).length === 2 && !relaysIn(node).includes(lost)),
-          30_000,
-        );
-      }, 400_000);
+      test(
+        "uses two, and leaves one that is lost within 10 s",
+        async () => {
+          await using scene = await makeRelayedScene(nebula, inFull ? 25 : 2);
+          // The start of a hundred processes would be measured otherwise.
+          if (inFull) await Bun.sleep(45_000);
+          const gaps = await loseRelay(scene, 12_000);
+          process.stderr.write(
+            `without answers after the loss: ${gaps.map((each) => each.toFixed(1)).join(", ")} s\n`,
+          );
+          expect(Math.max(...gaps)).toBeLessThan(10);
+          const lost = scene.relays[0]?.ip ?? "";
+          await until(
+            "other relays",
+            () => scene.nodes.every((node) => relaysIn(node).length === 2 && !relaysIn(node).includes(lost)),
+            30_000,
+          );
+        },
+        inFull ? 1_200_000 : 400_000,
+      );
     },
     ["1.12"],
   );

@@ -5,7 +5,8 @@ import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { decodeBundle, fingerprint } from "../../src/pki/nebula.ts";
+import { decodeBundle } from "../../src/pki/bundle.ts";
+import { fingerprint } from "../../src/pki/nebula.ts";
 import { paths } from "../../src/protocol.ts";
 import { openAuthorities } from "../../src/server/certificates/authorities.ts";
 import { openData } from "../../src/server/store/data-directory.ts";
@@ -138,6 +139,6 @@ asRoot("renewal", () => {
       expect(certificateOf(alpha)?.notAfter).toBeGreaterThan(Date.now() / 1000 + 80 * 86_400);
       const shown = (await nodesOf(acme)).find(({ id }) => id === alpha.id);
       expect(shown?.certificate?.fingerprint).toBe(printOf(alpha));
-    }, 120_000);
+    }, 240_000);
   });
 });

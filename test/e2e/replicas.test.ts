@@ -34,7 +34,7 @@ describePostgres("servers on one PostgreSQL", () => {
   beforeAll(async () => {
     buildAgent();
     cluster = await startPostgres();
-  }, 120_000);
+  }, 240_000);
   afterAll(async () => {
     await cluster.stop();
   });
@@ -156,7 +156,7 @@ describePostgres("servers on one PostgreSQL", () => {
     expect(refused.status).not.toBe(0);
     expect(refused.stderr).toContain("The secret.key of this server is not the one of this database");
     expect(refused.stderr).toContain("Copy secret.key from a server that runs");
-  }, 60_000);
+  }, 240_000);
 });
 
 function send(url: string, method: string, path: string, token: string, body?: unknown) {

@@ -76,9 +76,23 @@ describeMachine("names under systemd-resolved", () => {
     expect(await must(`systemd-analyze verify ${unit}.service 2>&1`)).toBe("");
     await must(`systemd-analyze security --threshold=25 ${unit}.service`);
     expect(await must("agent names lighthouse")).toContain("systemd-resolved, which asks the resolver");
+    expect(await must("agent status")).toContain("Programs find names by systemd-resolved");
     expect(await must("agent doctor | grep ' names '")).toContain(
       `${lighthouse} is found through systemd-resolved`,
     );
+  }, 240_000);
+
+  test("are found by their short form where that is asked for, and only then", async () => {
+    const short = "getent ahostsv4 lighthouse | grep -q '^10.77.0.1 '";
+    expect(await must(`${short} || echo nothing`)).toBe("nothing");
+    await must("agent names --on --search");
+    await node.machine.until(short, 15_000);
+    expect(await must(settings)).toContain("DNS Domain: acme.internal ~77.10.in-addr.arpa");
+    expect(await must("resolvectl query upstream.example")).toContain("192.0.2.77");
+    await must("agent install-systemd");
+    await node.machine.until(short, 15_000);
+    await must("agent names --on");
+    await node.machine.until(`! ${short} && ${found}`, 15_000);
   }, 60_000);
 
   test(
@@ -148,6 +162,25 @@ describeMachine("names under systemd-resolved", () => {
     await must("systemctl stop squatter");
     await node.machine.until("! grep -q overlay-agent /etc/hosts", 20_000);
     await isServed();
+  }, 240_000);
+
+  test("of 12,000 nodes are prepared by the unit, and kept for its next start", async () => {
+    const hosts = "/etc/overlay-agent/acme/hosts.json";
+    await must(String.raw`cp -p ${hosts} /root/before.json
+      awk 'BEGIN { for (i = 0; i < 12000; i++)
+        printf "{\"id\":%d,\"name\":\"many-%d\",\"ip\":\"10.77.%d.%d\"},", 100000 + i, i, 100 + i / 250, 1 + i % 250 }' >/root/many
+      awk '{ getline many < "/root/many"; sub(/"nodes":\[/, "&" many); print }' ${hosts} >/root/hosts.json
+      chmod 644 /root/hosts.json && mv /root/hosts.json ${hosts}`);
+    const many = "getent ahostsv4 many-11999.acme.internal | grep -q '^10.77.147.250 '";
+    await node.machine.until(many, 30_000);
+    const prepared = `stat --format='%a %i' /var/cache/${unit}/names.packed`;
+    const before = await must(prepared);
+    expect(before).toStartWith("600 ");
+    await must(`systemctl restart ${unit}`);
+    await node.machine.until(`${many} && ${found}`, 15_000);
+    expect(await must(prepared)).toBe(before);
+    await must(`mv /root/before.json ${hosts}`);
+    await node.machine.until(`! ${many} && ${found}`, 15_000);
   }, 90_000);
 
   test("answer after a power cut, without control plane and lighthouse", async () => {
@@ -157,7 +190,7 @@ describeMachine("names under systemd-resolved", () => {
     await isServed();
     await must(upstream);
     for (const host of [site.host("plane"), site.peer]) host.run(["ip", "link", "set", "eth0", "up"]);
-  }, 120_000);
+  }, 240_000);
 
   test("are gone after a stop, after --off, and after an uninstall; other names stay", async () => {
     const gone = () => node.machine.until(`! ${settings} | grep -q 127.0.0.9`, 10_000);
@@ -172,12 +205,16 @@ describeMachine("names under systemd-resolved", () => {
     await finds();
     await must("agent names --off");
     await gone();
-    expect(await must(`ls -d /run/${unit} /etc/systemd/system/${unit}.service 2>/dev/null || true`)).toBe("");
+    expect(
+      await must(
+        `ls -d /run/${unit} /var/cache/${unit} /etc/systemd/system/${unit}.service 2>/dev/null || true`,
+      ),
+    ).toBe("");
     await must("agent names --on");
     await isServed();
     await must("agent install-systemd --uninstall");
     await node.machine.until(`! grep -q 127.0.0.9 /run/systemd/resolve/netif/* 2>/dev/null`, 10_000);
     await must(upstream);
     expect(await must("cat /etc/hosts")).toBe("127.0.0.1 localhost");
-  }, 60_000);
+  }, 240_000);
 });

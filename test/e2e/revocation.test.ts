@@ -140,7 +140,7 @@ asRoot("revocation", () => {
         expect((await command(victim.places, ["start", "acme"])).status).toBe(7);
         expect(signed()).toBe(before);
       },
-      120_000,
+      240_000,
     );
   });
 });

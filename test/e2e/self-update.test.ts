@@ -75,7 +75,7 @@ beforeAll(async () => {
   buildAgent();
   executable = await buildVersion(work.path, "0.1.0", key);
   await release("new", { version: "0.2.0", sequence: 5 });
-}, 120_000);
+}, 240_000);
 
 describe("installs", () => {
   test("a new release, and keeps the former executable", async () => {
@@ -229,7 +229,7 @@ describe("rollback", () => {
       });
     });
     expect(await rollBack(installed)).toMatchObject({ status: 0 });
-  }, 60_000);
+  }, 240_000);
 });
 
 let killed = 0;
@@ -257,7 +257,7 @@ describe.skipIf(missing !== undefined)("killed", () => {
         rmSync(join(installed.bin, ".."), { recursive: true });
         killed += ended ? 0 : 1;
       }
-    }, 120_000);
+    }, 240_000);
   }
 
   test("the tests above killed at many steps", () => expect(killed).toBeGreaterThanOrEqual(20));

@@ -45,6 +45,9 @@ describeMachine("names under systemd", () => {
     const shown = await must("agent names lighthouse");
     expect(shown).toContain("10.77.0.1");
     expect(shown).toContain("/etc/hosts, the block of overlay-agent");
+    expect(await must("agent status")).toContain(
+      "Programs find names in /etc/hosts: programs of this machine do not ask",
+    );
     expect(await must("agent doctor | grep ' names '")).toContain(`lighthouse.${slug}.internal is found`);
   }, 60_000);
 

@@ -93,5 +93,5 @@ describeMachine("the daemon's unit", () => {
     expect(await machine.must("journalctl -u overlay-agent")).toMatch(
       new RegExp(`Change requested action=stop team=acme uid=${uid} pid=\\d+`),
     );
-  }, 120_000);
+  }, 240_000);
 });

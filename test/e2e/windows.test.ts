@@ -143,7 +143,7 @@ wineTest(
     expect((await agent(["status", "--json"])).stdout).toContain('"running":false');
     expect((await agent(["no-such-command"])).status).toBe(2);
   },
-  60_000,
+  240_000,
 );
 
 wineTest(
@@ -226,7 +226,7 @@ wineTest(
     await ask(places, { action: "shutdown" });
     expect(await daemon.exited).toBe(0);
   },
-  120_000,
+  240_000,
 );
 
 wineTest(
@@ -251,7 +251,7 @@ wineTest(
     running.kill("SIGKILL");
     await running.exited;
   },
-  60_000,
+  240_000,
 );
 
 wineTest(
@@ -266,7 +266,7 @@ wineTest(
     await ask(places, { action: "shutdown" });
     expect(await daemon.exited).toBe(0);
   },
-  60_000,
+  240_000,
 );
 
 wineTest(
@@ -297,7 +297,7 @@ wineTest(
     await ask(places, { action: "shutdown" });
     expect(await daemon.exited).toBe(0);
   },
-  60_000,
+  240_000,
 );
 
 wineTest(
@@ -325,5 +325,5 @@ wineTest(
       "C:\\ProgramData\\overlay-agent\\task.xml",
     ]);
   },
-  60_000,
+  240_000,
 );

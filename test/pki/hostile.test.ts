@@ -4,11 +4,9 @@ import { describe, expect, test } from "bun:test";
 import * as asn1js from "asn1js";
 import * as fc from "fast-check";
 import { AppError } from "../../src/errors.ts";
+import { decodeBundle, encodeBytes, encodePem } from "../../src/pki/bundle.ts";
 import {
-  decodeBundle,
   decodeCaBundle,
-  encodeBytes,
-  encodePem,
   fingerprint,
   makeCa,
   signCertificate,

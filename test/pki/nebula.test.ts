@@ -2,11 +2,9 @@
 
 import { describe, expect, test } from "bun:test";
 import { readCaKey } from "../../src/pki/ca-key.ts";
+import { decodeBundle, encodeBytes, encodePem } from "../../src/pki/bundle.ts";
 import {
-  decodeBundle,
   decodeCaBundle,
-  encodeBytes,
-  encodePem,
   fingerprint,
   fingerprints,
   makeCa,

@@ -26,6 +26,7 @@ const bare: ControlState = {
   settings: undefined,
   unit: undefined,
   packagedUnit: undefined,
+  isStale: false,
 };
 const packaged: ControlState = { ...bare, packagedSysctl: controlSysctl, packagedUnit: unit };
 const done: ControlState = { ...packaged, hasUser: true, isParentOpen: true, settings: next.settings };
@@ -76,6 +77,12 @@ test("another port needs a unit in /etc, which stands above the package's", () =
     "enable --now overlay-agent-control.service",
     "restart overlay-agent-control.service",
   ]);
+});
+
+test("a process that is older than its settings is restarted, although nothing is left to write", () => {
+  const commandsFor = (isStale: boolean) => commandsOf(controlInstallation(next, { ...done, isStale }));
+  expect(commandsFor(true).at(-1)).toBe("restart overlay-agent-control.service");
+  expect(commandsFor(false).at(-1)).toBe("enable --now overlay-agent-control.service");
 });
 
 test("an upgrade of the package lets the control plane hand over instead of restarting it", () => {

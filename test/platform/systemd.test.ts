@@ -36,7 +36,7 @@ function writeUnits(directory: string, changed: Partial<UnitPlaces> = {}): strin
   const files = new Map(systemdUnits(both, { ...places, ...changed }).files);
   const template = files.get("overlay-agent@.service") ?? "";
   files.set(engineUnit("acme-2"), template);
-  files.set("overlay-agent-names.service", namesService({ ...places, ...changed }));
+  files.set("overlay-agent-names.service", namesService({ ...places, ...changed }, false));
   files.set("overlay-agent-guard.service", guardService("/usr/bin/true", places.stateDb));
   for (const [name, text] of files) writeFileSync(join(directory, name), text);
   return [...files.keys()].filter((name) => !name.includes("@.")).map((name) => join(directory, name));
@@ -223,11 +223,21 @@ describe("plans", () => {
   test("names: installed once, restarted only after a change, removed with all units", () => {
     const fresh = namesInstallation(places, nothing);
     expect(argvs(fresh)).toEqual(["daemon-reload", "enable --now overlay-agent-names.service"]);
-    const files = new Map([["overlay-agent-names.service", namesService(places)]]);
+    const files = new Map([["overlay-agent-names.service", namesService(places, false)]]);
     expect(argvs(namesInstallation(places, { files }))).toEqual(["enable --now overlay-agent-names.service"]);
     const moved = namesInstallation({ ...places, configRoot: "/srv/agent" }, { files });
     expect(argvs(moved).at(-1)).toBe("try-restart overlay-agent-names.service");
-    const removal = ["disable --now overlay-agent-names.service", "daemon-reload"];
+    const short = namesInstallation(places, { files }, true);
+    expect(argvs(short).at(-1)).toBe("try-restart overlay-agent-names.service");
+    // An update of the units keeps what was chosen; `names --on` chooses again.
+    const chosen = new Map([["overlay-agent-names.service", namesService(places, true)]]);
+    expect(argvs(namesInstallation(places, { files: chosen }))).toHaveLength(1);
+    expect(argvs(namesInstallation(places, { files: chosen }, false))).toHaveLength(3);
+    const removal = [
+      "disable --now overlay-agent-names.service",
+      "clean --what=cache overlay-agent-names.service",
+      "daemon-reload",
+    ];
     expect(argvs(namesRemoval({ files }))).toEqual(removal);
     expect(argvs(systemdRemoval(undefined, both, { files, packaged: new Map() }))).toEqual(removal);
     expect(namesRemoval(nothing)).toEqual([]);

@@ -3,6 +3,7 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { RelayedAnswer } from "../../src/path-report.ts";
+import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import { Relay } from "../../src/server/paths/relayed.ts";
 import { checkinOf, codeOf, downloadOf, registerNode, type RegisteredNode } from "../support/nodes.ts";
@@ -106,4 +107,24 @@ test("reports of other nodes, damaged ones, and limits of nodes that are no rela
   // An administrator's check-in in the node's name is no report.
   const body = { version: "1.0.0", uptime: 1, relayed: { counter: "c1", bytes: 1 } };
   expect(checkinOf(await call("POST", `nodes/${hub.id}/checkin/`, body)).relayed).toBeUndefined();
+});
+
+test("the metrics have what each relay forwarded this month, and its limit", async () => {
+  const forwarded = async () =>
+    (await writeMetrics(server.app.services))
+      .split("\n")
+      .filter((line) => line.startsWith("overlay_agent_relay_") && line.includes(`"${org.slug}"`))
+      .map((line) => line.replace("overlay_agent_relay_", "").replace(`organization="${org.slug}",`, ""));
+  const hub = await registerNode(server, org, "hub", hubFields);
+  expect(await forwarded()).toEqual([]);
+  await report(hub, "c1", 100);
+  await report(hub, "c1", 2_000_100);
+  expect(await forwarded()).toEqual(['forwarded_bytes_total{node="hub"} 2000000']);
+  await limit(hub, 5_000_000);
+  expect(await forwarded()).toEqual([
+    'forwarded_bytes_total{node="hub"} 2000000',
+    'limit_bytes{node="hub"} 5000000',
+  ]);
+  nextMonth();
+  expect((await forwarded())[0]).toBe('forwarded_bytes_total{node="hub"} 0');
 });

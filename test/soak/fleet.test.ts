@@ -17,7 +17,7 @@ import {
   writeRequests,
   type Load,
 } from "../bench/measure.ts";
-import { processorMs } from "../bench/processor.ts";
+import { processorMs, queuedMs } from "../bench/processor.ts";
 import { seed, slug } from "../bench/seed.ts";
 import { buildAgent } from "../support/agent.ts";
 import { createDatabase, describePostgres, startPostgres } from "../support/postgres.ts";
@@ -85,7 +85,9 @@ describePostgres("a hundred thousand nodes on three servers", () => {
         urls.map((url) => load(url, requests, { seconds: Math.ceil(length), connections, pauseMs })),
       );
     const seen = { servers: [] as Load[], floors: [] as Load[], writes: [] as number[] };
-    const before = processorMs(programs.map(({ pid }) => pid));
+    const pids = programs.map(({ pid }) => pid);
+    const before = processorMs(pids);
+    let queued = 0;
     for (let round = 0; round < rounds; round++) {
       seen.floors.push(
         ...(await atRate(
@@ -98,15 +100,17 @@ describePostgres("a hundred thousand nodes on three servers", () => {
         admin,
         round,
       );
+      queued -= queuedMs(pids);
       seen.servers.push(
         ...(await atRate(
           programs.map(({ url }) => url),
           seconds,
         )),
       );
+      queued += queuedMs(pids);
       seen.writes.push(...(await administration.stop()));
     }
-    const used = processorMs(programs.map(({ pid }) => pid)) - before;
+    const used = processorMs(pids) - before;
     const count = seen.servers.reduce((sum, each) => sum + each.requests, 0);
     const p99 = (loads: readonly Load[]) => loads.map((each) => each.p99Ms);
     const resident = programs.map(({ pid }) => residentKb(pid) / 1024);
@@ -123,6 +127,10 @@ describePostgres("a hundred thousand nodes on three servers", () => {
       )} ms`,
     );
     print(`processor of a check-in        ${((1000 * used) / count).toFixed(0)} µs, all other work included`);
+    // Nearly all of a high p99: see how much of each second other programs took from a server that had work.
+    print(
+      `waiting for a processor        ${(queued / seconds / rounds / servers).toFixed(0)} ms of each second of a server`,
+    );
     print(`creating a group               ${spread(seen.writes, 1)} ms`);
     print(
       `memory of each server          ${spread(resident)} MB, bar ${maxMb}; anonymous ${spread(anonymous)} MB`,

@@ -1,4 +1,4 @@
-// One of three relays is lost while 20 nodes are relayed, of which the end-to-end tests have 4.
+// One of three relays is lost while 50 nodes are relayed, of which the end-to-end tests have 4.
 
 import { env } from "node:process";
 

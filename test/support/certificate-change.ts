@@ -4,7 +4,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { decodeBundle, decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
+import { decodeBundle } from "../../src/pki/bundle.ts";
+import { decodeCaBundle, fingerprint } from "../../src/pki/nebula.ts";
 import { paths } from "../../src/protocol.ts";
 import { Authorities } from "../../src/server/rollout/rotation-commands.ts";
 import { startControlPlane } from "./agent.ts";

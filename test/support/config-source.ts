@@ -8,6 +8,7 @@ export const plain: ConfigNode = {
   ip: "10.77.0.5",
   ip6: null,
   groups: ["123", "yes"],
+  ownerId: null,
   isLighthouse: false,
   isRelay: false,
   publicIp: null,

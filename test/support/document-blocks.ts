@@ -111,6 +111,10 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/access.md: agent admin node transfer acme laptop --to ada@example.org": {
     not: "test/cli/golden-admin.test.ts runs it; the machines of this walk have no user Ada",
   },
+  "docs/access.md: agent admin rule create acme --protocol tcp --ports 22 --peer user:ada@example.org --target group:web":
+    {
+      not: "test/cli/owner-rules.test.ts runs it; the machines of this walk have no user Ada",
+    },
   "docs/access.md: agent admin org update acme --approval all": { on: "control" },
   "docs/access.md: agent admin registration list acme": {
     not: "test/cli/approval.test.ts runs these; no machine of this walk waits",

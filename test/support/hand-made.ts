@@ -3,7 +3,8 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeHostKey, readHostPublicKey } from "../../src/pki/keys.ts";
-import { encodePem, makeCa, signCertificate, type HostTemplate } from "../../src/pki/nebula.ts";
+import { encodePem } from "../../src/pki/bundle.ts";
+import { makeCa, signCertificate, type HostTemplate } from "../../src/pki/nebula.ts";
 
 export const day = 86_400;
 

@@ -21,7 +21,7 @@ import { until as waitUntil } from "./until.ts";
 export type Member = { name: string; host: Host; places: Places; id: number; ip: string; daemon: Daemon };
 
 /**
- * One member for each host of the network. The first one is the lighthouse, with its address or another one as public
+ * One member for each host of the network. The first ones are lighthouses, with their address or another one as public
  * address. Resolves when all engines run.
  */
 export async function makeMembers(
@@ -29,14 +29,15 @@ export async function makeMembers(
   lan: Lan,
   directory: string,
   nebula: string,
-  publicIp: string = lan.hosts[0]?.address ?? "",
+  { lighthouses = 1, publicIp }: { lighthouses?: number; publicIp?: string } = {},
 ): Promise<{ members: Member[] } & AsyncDisposable> {
   const stack = new AsyncDisposableStack();
   try {
     const token = await organization.makeToken(["--uses", String(lan.hosts.length), "--lighthouse"]);
     const members: Member[] = [];
     for (const host of lan.hosts) {
-      const hub = members.length === 0 ? ["--is-lighthouse", "--public-ip", publicIp] : [];
+      const isHub = members.length < lighthouses;
+      const hub = isHub ? ["--is-lighthouse", "--public-ip", publicIp ?? host.address] : [];
       members.push(stack.use(await joinMember(organization, host, directory, nebula, token, hub)));
     }
     return { members, [Symbol.asyncDispose]: () => stack.disposeAsync() };
@@ -80,12 +81,23 @@ export async function nodesOf({ api, slug }: Organization): Promise<Node[]> {
   return v.parse(v.array(Node), await (await api("GET", paths.nodes(slug))).json());
 }
 
-/** Pings between all members, one direction only with the first. Resolves when all have had a reply. */
+/**
+ * Each two members, once: a ping and its answer pass in both directions. The first member, which may be a lighthouse, only
+ * answers.
+ */
+export function pairsOf(members: readonly Member[]): [from: Member, to: Member][] {
+  return members.flatMap((one, at) =>
+    members
+      .slice(0, at)
+      .map((other, before): [Member, Member] =>
+        before === 0 || (at + before) % 2 === 0 ? [one, other] : [other, one],
+      ),
+  );
+}
+
+/** Pings between pairsOf these members. Resolves when all have had an answer. */
 export async function pingAll(members: readonly Member[]): Promise<Pinger[]> {
-  const pairs = members
-    .slice(1)
-    .flatMap((from) => members.filter((to) => to !== from).map((to) => ({ from, to })));
-  const pings = pairs.map(({ from, to }) => startPing(from.host, to.ip));
+  const pings = pairsOf(members).map(([from, to]) => startPing(from.host, to.ip));
   await Promise.all(pings.map((ping) => ping.reply(20_000)));
   return pings;
 }

@@ -2,12 +2,8 @@
 
 import * as v from "valibot";
 import { makeHostKey, makeNodeKey } from "../../src/pki/keys.ts";
-import {
-  decodeBundle,
-  decodeCaBundle,
-  verifyCertificate,
-  type NebulaCertificate,
-} from "../../src/pki/nebula.ts";
+import { decodeBundle } from "../../src/pki/bundle.ts";
+import { decodeCaBundle, verifyCertificate, type NebulaCertificate } from "../../src/pki/nebula.ts";
 import { makeCsr } from "../../src/pki/x509.ts";
 import { CheckinAnswer, DownloadAnswer, ErrorBody, Node, RegisterAnswer } from "../../src/protocol.ts";
 import { operator } from "../../src/server/audit/record.ts";

@@ -12,7 +12,8 @@ import { openState, type StateStore } from "../../src/daemon/state.ts";
 import { OrganizationEngines } from "../../src/daemon/organization-engines.ts";
 import { AppError } from "../../src/errors.ts";
 import type { OverlayControl } from "../../src/node/engine/engine.ts";
-import { encodePem, makeCa, signCertificate } from "../../src/pki/nebula.ts";
+import { encodePem } from "../../src/pki/bundle.ts";
+import { makeCa, signCertificate } from "../../src/pki/nebula.ts";
 import { realSystem } from "../../src/system.ts";
 import { temporaryDirectory } from "./temporary.ts";
 

@@ -128,7 +128,8 @@ export async function createMigrated(directory: string): Promise<void> {
   await (await openPostgres({ url: urlOf(directory, migrated), now: Date.now })).close();
 }
 
-function urlOf(directory: string, name: string): string {
+/** The URL of that database in the cluster of this directory. */
+export function urlOf(directory: string, name: string): string {
   return `postgres://postgres@localhost/${name}?host=${encodeURIComponent(directory)}`;
 }
 

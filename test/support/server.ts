@@ -9,11 +9,10 @@ import { createOrganization, type Organization } from "../../src/server/policy/o
 import type { Role } from "../../src/server/http/route.ts";
 import type { ServerOptions } from "../../src/server/options.ts";
 import type { Database } from "../../src/server/store/database.ts";
-import { openPostgres } from "../../src/server/store/postgres.ts";
 import { openSqlite } from "../../src/server/store/sqlite.ts";
 import { realSystem } from "../../src/system.ts";
 import { watchAnswers } from "./answers.ts";
-import { createDatabase, dropDatabase, migrated } from "./postgres.ts";
+import { lendDatabase } from "./lent-postgres.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
 export type Answer = { status: number; headers: Headers; text: string; json: unknown };
@@ -43,6 +42,11 @@ export type TestServer = AsyncDisposable & {
 export const password = "correct horse battery";
 // Quick to make and to check: the product's parameters are slow by design, and most tests are not about them.
 const passwordHash = Bun.password.hash(password, { algorithm: "argon2id", memoryCost: 512, timeCost: 1 });
+
+// test/e2e/postgres-api.test.ts runs the same tests on PostgreSQL, whose directory it gives.
+const cluster = process.env["TEST_POSTGRES"];
+/** Loops that are about our own code, not about the database, are shorter there. */
+export const onPostgres: boolean = cluster !== undefined;
 
 export type TestServerOptions = Partial<
   Pick<
@@ -141,12 +145,7 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
 }
 
 async function openTemporary(now: () => number): Promise<{ db: Database; dispose(): void | Promise<void> }> {
-  // test/e2e/postgres-api.test.ts runs the same tests on PostgreSQL, whose directory it gives.
-  const cluster = process.env["TEST_POSTGRES"];
-  if (cluster !== undefined) {
-    const url = await createDatabase(cluster, migrated);
-    return { db: await openPostgres({ url, now }), dispose: () => dropDatabase(cluster, url) };
-  }
+  if (cluster !== undefined) return lendDatabase(cluster, now);
   const directory = temporaryDirectory();
   const db = await openSqlite({ path: join(directory.path, "control.db"), now, role: "server" });
   return { db, dispose: () => directory[Symbol.dispose]() };

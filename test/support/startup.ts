@@ -5,9 +5,20 @@ import { join } from "node:path";
 import { writeFileSync } from "node:fs";
 import { agent, cleanEnvironment } from "./agent.ts";
 
-export type Figures = { name: string; p10: number; p50: number; p90: number; ratio: number };
+export type Figures = {
+  name: string;
+  p10: number;
+  p50: number;
+  p90: number;
+  /** Of the medians, to that of the empty program. */
+  ratio: number;
+  /** Median of the processor time, user and system, in ms. */
+  cpu: number;
+};
 
-/** Wall clock in ms; `ratio` is that of the medians. `directory` is for the empty program. */
+type Start = { wall: number; cpu: number };
+
+/** Wall clock in ms. `directory` is for the empty program. */
 export async function measureStartup(
   directory: string,
   runs: number,
@@ -19,29 +30,40 @@ export async function measureStartup(
     { name: "agent --help", argv: [agent, "--help"] },
     ...more,
   ];
-  const times = programs.map((): number[] => []);
+  const starts = programs.map((): Start[] => []);
   for (let run = -3; run < runs; run++) {
     for (const [at, { argv }] of programs.entries()) {
-      const ms = startOnce(argv);
-      if (run >= 0) times[at]?.push(ms);
+      const start = startOnce(argv);
+      if (run >= 0) starts[at]?.push(start);
     }
   }
-  const sorted = times.map((each) => each.sort((a, b) => a - b));
-  const quantile = (values: number[], q: number) => values[Math.floor(q * (values.length - 1))] ?? Number.NaN;
-  const base = quantile(sorted[0] ?? [], 0.5);
+  const walls = starts.map((each) => each.map(({ wall }) => wall));
+  const base = quantile(walls[0] ?? [], 0.5);
   return programs.map(({ name }, at) => {
-    const values = sorted[at] ?? [];
-    const p50 = quantile(values, 0.5);
-    return { name, p10: quantile(values, 0.1), p50, p90: quantile(values, 0.9), ratio: p50 / base };
+    const wall = walls[at] ?? [];
+    const p50 = quantile(wall, 0.5);
+    const cpu = quantile(
+      (starts[at] ?? []).map((each) => each.cpu),
+      0.5,
+    );
+    return { name, p10: quantile(wall, 0.1), p50, p90: quantile(wall, 0.9), ratio: p50 / base, cpu };
   });
 }
 
-function startOnce(argv: string[]): number {
+function quantile(values: readonly number[], q: number): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(q * (values.length - 1))] ?? Number.NaN;
+}
+
+function startOnce(argv: string[]): Start {
   const from = performance.now();
-  const { exitCode } = Bun.spawnSync(argv, { env: cleanEnvironment(), stdout: "ignore", stderr: "ignore" });
-  const ms = performance.now() - from;
+  const { exitCode, resourceUsage } = Bun.spawnSync(argv, {
+    env: cleanEnvironment(),
+    stdout: "ignore",
+    stderr: "ignore",
+  });
+  const wall = performance.now() - from;
   if (exitCode !== 0) throw new Error(`${argv.join(" ")}: exit ${exitCode}`);
-  return ms;
+  return { wall, cpu: Number(resourceUsage.cpuTime.total) / 1000 };
 }
 
 /** Compiles this source with our flags. Returns the path. */

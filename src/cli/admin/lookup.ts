@@ -61,6 +61,26 @@ export async function memberByEmail(
   });
 }
 
+/** A member who accepted the invitation. */
+export async function signedUpMember(
+  api: Api,
+  slug: string,
+  email: string,
+): Promise<{ user_id: number; email: string }> {
+  const { user_id, ...member } = await memberByEmail(api, slug, email);
+  if (user_id !== null && user_id !== undefined) return { ...member, user_id };
+  throw new AppError("not_found", `${email} has not accepted the invitation to ${slug} yet`);
+}
+
+/** By number. Empty for a service token, which may not read them. */
+export async function memberEmails(api: Api, slug: string): Promise<Map<number, string>> {
+  const members = await api.list(inOrg(slug, "members/"), Member).catch((error: unknown) => {
+    if (error instanceof AppError && error.code === "permission_denied") return [];
+    throw error;
+  });
+  return new Map(members.map(({ user_id: id, email }) => [id ?? 0, email]));
+}
+
 /**
  * The number of a token or webhook that a word names: by its number, or by `nameOf`. Only a name needs the list. Throws
  * conflict if several have the name.

@@ -1,7 +1,6 @@
 // `agent admin node …`: nodes. Revoking a stolen laptop needs no HTTP client.
 
 import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
 import { tableLine } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
 import { Node, RenewAnswer } from "../../protocol.ts";
@@ -9,9 +8,15 @@ import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Cell } from "../table.ts";
 import type { Args } from "../values.ts";
-import { Member } from "./answers.ts";
 import { inOrg, Nothing, read, write, type Api } from "./api.ts";
-import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "./lookup.ts";
+import {
+  checked,
+  memberEmails,
+  missingGroups,
+  nodeByName,
+  revokedNodeByName,
+  sayNewGroups,
+} from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
 export const nodeArg: Args = { NAME: { type: "positional", description: "The node's name" } };
@@ -62,14 +67,10 @@ export const list: Implementation = {
   },
 };
 
-/** E-mail addresses by number. Empty for a service token, which may not read them. */
+/** E-mail addresses by number. */
 async function ownersOf(api: Api, slug: string, nodes: readonly Node[]): Promise<Map<number, string>> {
   if (nodes.every(({ owner_id: id }) => id === undefined || id === null)) return new Map();
-  const members = await api.list(inOrg(slug, "members/"), Member).catch((error: unknown) => {
-    if (error instanceof AppError && error.code === "permission_denied") return [];
-    throw error;
-  });
-  return new Map(members.map(({ user_id: id, email }) => [id ?? 0, email]));
+  return memberEmails(api, slug);
 }
 
 /** Empty: the organization's. A user who is no member any more is named by number. */

@@ -77,6 +77,9 @@ export const plan: Implementation = {
     const body = { policy: await readPolicy(context), prune: context.values.on("prune") };
     const made = await ask(context, inOrg(context.words[0] ?? "", "policy/plan/"), body, PlanAnswer);
     context.output.result(made, await textOf(made));
+    const { lossSentence } = await import("../../server/policy-files/plan-text.ts");
+    const warning = lossSentence(made);
+    if (warning !== undefined) context.output.say(warning);
     return made.tests.failing.length > 0 ? 1 : 0;
   },
 };
@@ -256,5 +259,9 @@ export const importing: Implementation = {
     const made = await inSlices(importPolicy(text));
     for (const { line, what, reason } of made.notes) context.output.say(`Line ${line}: ${what}: ${reason}.`);
     context.output.result(made, made.policy);
+    const next = `${brand.executable} admin policy plan ORG FILE --prune`;
+    context.output.say(
+      `Next: put nodes into the groups (\`members\`, or registration tokens), then \`${next}\`.`,
+    );
   },
 };

@@ -3,12 +3,13 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { Node } from "../../protocol.ts";
+import { ownerGroup, ownerOf } from "../../owner-group.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import { Rule } from "./answers.ts";
 import { inOrg, Nothing, read, write } from "./api.ts";
 import { readId } from "./data.ts";
-import { checked, missingGroups, nodeByName, sayNewGroups } from "./lookup.ts";
+import { checked, memberEmails, missingGroups, nodeByName, sayNewGroups, signedUpMember } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
 export const list: Implementation = {
@@ -16,11 +17,16 @@ export const list: Implementation = {
   examples: [`${brand.executable} admin rule list acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const { rules, names } = await read(context, async (api) => {
+    const { rules, names, owners } = await read(context, async (api) => {
       const found = await api.list(inOrg(slug, "firewall_rules/"), Rule);
       const isNamed = found.some(({ peer, target }) => "node" in peer || "node" in target);
       const nodes = isNamed ? await api.list(inOrg(slug, "nodes/"), Node) : [];
-      return { rules: found, names: new Map(nodes.map(({ id, name }) => [id, name])) };
+      const sides = found.flatMap(({ peer, target }) => [peer, target]);
+      const isOwned = sides.some(
+        (side) => typeof side["group"] === "string" && ownerOf(side["group"]) !== undefined,
+      );
+      const owners = isOwned ? await memberEmails(api, slug) : new Map<number, string>();
+      return { rules: found, names: new Map(nodes.map(({ id, name }) => [id, name])), owners };
     });
     context.output.list(
       { rules },
@@ -31,8 +37,8 @@ export const list: Implementation = {
           direction,
           protocol,
           ports,
-          sideOf(peer, names),
-          sideOf(target, names),
+          sideOf(peer, names, owners),
+          sideOf(target, names, owners),
           description,
         ]),
         none: `${slug} has no firewall rules: all traffic is refused.`,
@@ -41,11 +47,15 @@ export const list: Implementation = {
   },
 };
 
-/** As `rule create` takes it: any, group:web, node:db, a network. */
-function sideOf(side: Rule["peer"], names: ReadonlyMap<number, string>): string {
+type Names = ReadonlyMap<number, string>;
+
+/** As `rule create` takes it: any, group:web, node:db, user:ada@example.org, a network. */
+function sideOf(side: Rule["peer"], names: Names, owners: Names): string {
   const [[kind, of] = ["any", true]] = Object.entries(side);
   if (of === true) return kind;
   if (kind === "cidr") return String(of);
+  const owner = kind === "group" ? ownerOf(String(of)) : undefined;
+  if (owner !== undefined) return `user:${owners.get(owner) ?? `#${owner}`}`;
   return `${kind}:${kind === "node" ? (names.get(Number(of)) ?? of) : of}`;
 }
 
@@ -69,13 +79,13 @@ export const create: Implementation = {
       type: "string",
       valueHint: "SIDE",
       default: "any",
-      description: "The other side: any, group:G, node:NAME or a network",
+      description: "The other side: any, group:G, node:NAME, user:EMAIL (the nodes of a member) or a network",
     },
     target: {
       type: "string",
       valueHint: "SIDE",
       default: "any",
-      description: "The nodes with this rule: any, group:G or node:NAME",
+      description: "The nodes with this rule: any, group:G, node:NAME or user:EMAIL",
     },
     description: { type: "string", valueHint: "TEXT", description: "A description" },
     ...targetFlags,
@@ -91,7 +101,7 @@ export const create: Implementation = {
       });
     }
     const description = values.text("description");
-    const request = async (idOf: (name: string) => Promise<number>) => ({
+    const request = async (idOf: IdOf) => ({
       direction: values.text("direction") ?? "inbound",
       protocol: values.text("protocol") ?? "any",
       ports: values.text("ports") ?? "any",
@@ -101,12 +111,19 @@ export const create: Implementation = {
     });
     // Check the flags before anything is asked. Only then can node names be resolved.
     const schema = import("../../server/policy/firewall.ts").then(({ RuleRequest }) => RuleRequest);
-    await checked(schema, await request(async () => 1));
+    await checked(schema, await request({ node: async () => 1, user: async () => 1 }));
     let new_groups: string[] = [];
     const rule = await write(context, Rule, async (api) => {
-      const body = await request(async (name) => (await nodeByName(api, slug, name)).id);
+      const body = await request({
+        node: async (name) => (await nodeByName(api, slug, name)).id,
+        user: async (email) => (await signedUpMember(api, slug, email)).user_id,
+      });
       const groups = [body.peer, body.target].flatMap((side) => ("group" in side ? [side.group] : []));
-      new_groups = await missingGroups(api, slug, groups);
+      new_groups = await missingGroups(
+        api,
+        slug,
+        groups.filter((group) => ownerOf(group) === undefined),
+      );
       return { method: "POST", path: inOrg(slug, "firewall_rules/"), body };
     });
     if (rule === undefined) return;
@@ -115,17 +132,19 @@ export const create: Implementation = {
   },
 };
 
+type IdOf = Record<"node" | "user", (name: string) => Promise<number>>;
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
 
-/** `any`, `group:web`, `node:db` or a network in the form of the API. */
-async function readSide(flag: string, text: string, idOf: (name: string) => Promise<number>): Promise<Side> {
+/** `any`, `group:web`, `node:db`, `user:ada@example.org` or a network in the form of the API. */
+async function readSide(flag: string, text: string, idOf: IdOf): Promise<Side> {
   const [kind, name] = text.split(/:(.*)/s);
   if (text === "any") return { any: true };
   if (kind === "group" && name !== undefined) return { group: name };
-  if (kind === "node" && name !== undefined) return { node: await idOf(name) };
-  if (/^[0-9.]+(\/\d+)?$/.test(text) || text.includes(":")) return { cidr: text };
-  throw new AppError("usage", `--${flag} ${text} is neither a group, a node nor a network`, {
-    hint: `Write node:${text} for the node, or group:${text} for the group.`,
+  if (kind === "node" && name !== undefined) return { node: await idOf.node(name) };
+  if (kind === "user" && name?.includes("@") === true) return { group: ownerGroup(await idOf.user(name)) };
+  if (/^[0-9.]+(\/\d+)?$/.test(text) || (text.includes(":") && kind !== "user")) return { cidr: text };
+  throw new AppError("usage", `--${flag} ${text} is neither a group, a node, a user nor a network`, {
+    hint: `Write node:${text} for the node, group:${text} for the group, or user:EMAIL for the nodes of a member.`,
   });
 }
 

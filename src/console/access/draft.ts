@@ -4,7 +4,18 @@
 import { signal, type Signal } from "@preact/signals";
 import type { Node } from "../../protocol.ts";
 import { ApiError, get, getAll, org, send } from "../api.ts";
-import { editsOf, namesOf, policyText, redo, toRule, type Rule, type StoredRule } from "./rules.ts";
+import {
+  editsOf,
+  isOwnerSide,
+  namesOf,
+  policyText,
+  redo,
+  toRule,
+  type Rule,
+  type StoredRule,
+} from "./rules.ts";
+
+type Member = { user_id: number | null; email: string };
 
 /** The answer to GET policy/, as far as this page shows it. */
 type Policy = {
@@ -88,7 +99,10 @@ async function read(slug: string): Promise<Saved> {
     getAll<Node>(org(slug, "nodes/?page_size=1000")),
   ]);
   const names = namesOf(nodes);
-  return { policy, nodes, rules: stored.map((rule) => toRule(rule, names)) };
+  const hasUsers = stored.some(({ peer, target }) => [peer, target].some(isOwnerSide));
+  const listed = hasUsers ? await getAll<Member>(org(slug, "members/?page_size=1000")) : [];
+  const members = new Map(listed.map(({ user_id: id, email }) => [id ?? 0, email]));
+  return { policy, nodes, rules: stored.map((rule) => toRule(rule, names, members)) };
 }
 
 const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {

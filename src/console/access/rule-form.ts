@@ -23,7 +23,7 @@ const fresh = (): Rule => ({
 export function toWord(typed: string, groups: readonly string[], nodes: readonly string[]): string {
   const text = typed.trim();
   if (/^(any|all|all machines)$/i.test(text)) return "any";
-  if (text === "" || text.includes("/") || /^(group|node):/.test(text)) return text;
+  if (text === "" || text.includes("/") || /^(group|node|user):/.test(text)) return text;
   return !groups.includes(text) && nodes.includes(text) ? `node:${text}` : `group:${text}`;
 }
 
@@ -153,11 +153,11 @@ function SidePicker({ label, word, set, groups, nodes, mayBeNetwork, slug, missi
   return html`<${Field}
       label=${label}
       errors=${error?.fields["name"]}
-      help=${`A group, a machine${mayBeNetwork ? ", a network such as 192.168.5.0/24" : ""}, or any.`}
+      help=${`A group, a machine, user:EMAIL for the machines of a member${mayBeNetwork ? ", a network such as 192.168.5.0/24" : ""}, or any.`}
     >
       <input
         required
-        maxlength="100"
+        maxlength="260"
         list=${list}
         autocomplete="off"
         spellcheck=${false}

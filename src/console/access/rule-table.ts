@@ -138,7 +138,7 @@ function RuleRow({ row: { rule, before, state }, faults, open, draft }: RuleRowP
             </div>`
       }
       ${rule.description === "" ? null : html`<div class="quiet"><bdi>${rule.description}</bdi></div>`}
-      ${isAboutGone(rule) ? html`<div class="limited">It permits nothing, and the next save deletes it.</div>` : null}
+      ${isAboutGone(rule) ? html`<div class="limited">No machine or member of this name is left, and the next save deletes it.</div>` : null}
       ${faults.map((sentence) => html`<div class="bad" role="alert">${sentence}</div>`)}
     </td>
     <td>

@@ -1,6 +1,7 @@
 // Rules as the page Access edits them: sides are words, as in a policy file, so that typing one is enough.
 
 import type { Node } from "../../protocol.ts";
+import { ownerOf } from "../../owner-group.ts";
 
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
 /** A rule as GET firewall_rules/ shows it. */
@@ -13,13 +14,26 @@ export type StoredRule = {
   target: Side;
   description: string;
 };
-/** `peer` and `target`: `any`, `group:web`, `node:db-1`, a network; `node:#7` for a machine that is gone. */
+/**
+ * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, a network; `node:#7` for a machine that is
+ * gone, `user:#7` for a user who is no member.
+ */
 export type Rule = Omit<StoredRule, "peer" | "target"> & { peer: string; target: string };
 
-export function toRule(rule: StoredRule, names: ReadonlyMap<number, string>): Rule {
+/** The nodes of a user. */
+export const isOwnerSide = (side: Side): boolean => "group" in side && ownerOf(side.group) !== undefined;
+
+export function toRule(
+  rule: StoredRule,
+  names: ReadonlyMap<number, string>,
+  members: ReadonlyMap<number, string>,
+): Rule {
   const word = (side: Side) => {
     if ("any" in side) return "any";
-    if ("group" in side) return `group:${side.group}`;
+    if ("group" in side) {
+      const owner = ownerOf(side.group);
+      return owner === undefined ? `group:${side.group}` : `user:${members.get(owner) ?? `#${owner}`}`;
+    }
     return "cidr" in side ? side.cidr : `node:${names.get(side.node) ?? `#${side.node}`}`;
   };
   return { ...rule, peer: word(rule.peer), target: word(rule.target) };
@@ -28,9 +42,9 @@ export function toRule(rule: StoredRule, names: ReadonlyMap<number, string>): Ru
 export const namesOf = (nodes: readonly Pick<Node, "id" | "name">[]): ReadonlyMap<number, string> =>
   new Map(nodes.map(({ id, name }) => [id, name]));
 
-/** It permits nothing, and no word names the machine any more. */
+/** No word names the machine or user any more. */
 export const isAboutGone = ({ peer, target }: Rule): boolean =>
-  peer.startsWith("node:#") || target.startsWith("node:#");
+  [peer, target].some((word) => /^(node|user):#/.test(word));
 
 /** From whom, to whom. An outbound rule is about its targets' way to the peer. */
 export const endsOf = ({ direction, peer, target }: Rule): { from: string; to: string } =>
@@ -52,6 +66,9 @@ export function trafficOf({ protocol, ports }: Pick<Rule, "protocol" | "ports">)
 export function sideWords(word: string): { before: string; name: string } {
   if (word === "any") return { before: "", name: "all machines" };
   if (word.startsWith("group:")) return { before: "machines in ", name: word.slice("group:".length) };
+  if (word.startsWith("user:#"))
+    return { before: "", name: `machines of a former member (${word.slice(6)})` };
+  if (word.startsWith("user:")) return { before: "machines of ", name: word.slice("user:".length) };
   if (word.startsWith("node:#")) return { before: "", name: `a deleted machine (id ${word.slice(6)})` };
   return { before: "", name: word.startsWith("node:") ? word.slice("node:".length) : word };
 }

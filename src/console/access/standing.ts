@@ -1,13 +1,18 @@
 // What the rules say about one machine. Pure.
 
+import { ownerOf } from "../../owner-group.ts";
+import type { Node } from "../../protocol.ts";
 import type { StoredRule } from "./rules.ts";
 
-type Machine = { id: number; groups: readonly string[]; subnets: readonly string[] };
+type Machine = Pick<Node, "id" | "groups" | "subnets" | "owner_id">;
 type Side = StoredRule["peer"];
 
-function isAbout(side: Side, { id, groups, subnets }: Machine): boolean {
+function isAbout(side: Side, { id, groups, subnets, owner_id }: Machine): boolean {
   if ("any" in side) return true;
-  if ("group" in side) return groups.includes(side.group);
+  if ("group" in side) {
+    const owner = ownerOf(side.group);
+    return owner === undefined ? groups.includes(side.group) : owner === owner_id;
+  }
   return "node" in side ? side.node === id : subnets.includes(side.cidr);
 }
 

@@ -7,6 +7,7 @@ import { namedIn, standingOf } from "../access/standing.ts";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
+import { useMemberNames } from "../member-names.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Failure, FromTerminal } from "../ui/parts.ts";
@@ -99,6 +100,7 @@ function Named({ own, node, ids, parts }: NamedProps) {
   const asked = ids.length === 0 ? [node.id] : ids.slice(0, maxNamed);
   const { data = [] } = useList<Node>(org(own, `nodes/?page_size=1000&ids=${asked.join(",")}`));
   const names = namesOf([...data, node]);
+  const members = useMemberNames(own);
   return html`${parts.map(
     ([title, rules, empty]) =>
       html`<section key=${title}>
@@ -107,7 +109,7 @@ function Named({ own, node, ids, parts }: NamedProps) {
           rules.length === 0
             ? html`<p class="quiet">${empty}</p>`
             : html`<ul class="plain-list">
-                ${rules.map((rule) => html`<li key=${rule.id}><${Sentence} rule=${toRule(rule, names)} /></li>`)}
+                ${rules.map((rule) => html`<li key=${rule.id}><${Sentence} rule=${toRule(rule, names, members)} /></li>`)}
               </ul>`
         }
       </section>`,

@@ -6,6 +6,7 @@ import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { useLog } from "../events.ts";
 import { mayAdminister, slug } from "../me.ts";
+import { relayText, useRelays } from "../relays.ts";
 import { stateOf } from "../nodes.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
@@ -51,6 +52,7 @@ export function Machine({ id }: { id: string }) {
     <h1><bdi>${node.name}</bdi></h1>
     <p><${State} name=${state} word=${word} /></p>
     <${NodeFacts} node=${node} />
+    ${node.is_relay ? html`<${Forwarded} id=${node.id} />` : null}
     ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
     <${Firewall} node=${node} />
     ${node.state === "active" ? html`<${Configuration} node=${node} />` : null}
@@ -86,6 +88,12 @@ function rolesOf({ is_lighthouse, is_relay, public_ip, external_port }: Node): s
   const roles = [is_lighthouse ? "lighthouse" : "", is_relay ? "relay" : ""].filter((role) => role !== "");
   if (public_ip !== null) roles.push(`reached at ${public_ip}:${external_port ?? 4242}`);
   return roles.join(", ") || "none";
+}
+
+function Forwarded({ id }: { id: number }) {
+  const relay = useRelays().find(({ node }) => node === id);
+  if (relay === undefined) return null;
+  return html`<p>${relayText(relay)}</p>`;
 }
 
 type Asked = "edit" | "revoke" | "restore" | "renew" | undefined;

@@ -6,6 +6,7 @@ import { html } from "../html.ts";
 import { mayAdminister, me, slug } from "../me.ts";
 import { degraded, expiring, isBackupDue, outdatedEngines, type BrokenPath, type Need } from "../needs.ts";
 import { useNodes } from "../node-list.ts";
+import { relayText, useRelays } from "../relays.ts";
 import type { Machine } from "../machines.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 import { useList, useResource } from "../resource.ts";
@@ -40,6 +41,7 @@ export function Overview() {
     ${waiting}
     <${OfMachines} own=${own} machines=${machines} />
     <${Rotation} own=${own} />
+    <${Relays} />
     ${backup}
     <${OnlinePlot} own=${own} />`;
 }
@@ -82,6 +84,23 @@ function OfMachines({ own, machines }: { own: string; machines: readonly Machine
         : html`<p class="quiet">On the machine, this updates it:</p>
             <${Line} text="sudo agent overlay update" />`
     }`;
+}
+
+/** Traffic costs money: shown from the first report on. */
+function Relays() {
+  const counted = useRelays().filter(({ bytes }) => bytes !== null);
+  if (counted.length === 0) return null;
+  const order = counted.toSorted(
+    (a, b) => Number(b.paused) - Number(a.paused) || (b.bytes ?? 0) - (a.bytes ?? 0),
+  );
+  return html`<${Needs}
+    title="Relays"
+    items=${order.map(
+      (relay) =>
+        html`<a href=${pathOf(slug.value ?? "", "machines", relay.node)}><bdi>${relay.node_name}</bdi></a>
+          <span class=${relay.paused ? "limited" : "quiet"}>${" "}${relayText(relay)}</span>`,
+    )}
+  />`;
 }
 
 function Waiting({ own }: { own: string }) {

@@ -4,6 +4,7 @@ import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
 import type { CheckinAnswer, CheckinRequest, NamesRequest } from "../../protocol.ts";
 import type { PathsReport, RelayedReport } from "../../path-report.ts";
+import type { EngineInUse } from "../engine/engine-in-use.ts";
 import type { Client } from "./client.ts";
 import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
@@ -13,6 +14,11 @@ export type Report = {
   overlayVersion: string | undefined;
   overlayState: "running" | "stopped" | undefined;
 };
+
+/** The engine part of the report. */
+export function reportOf({ version, isRunning }: EngineInUse): Report {
+  return { overlayVersion: version, overlayState: isRunning ? "running" : "stopped" };
+}
 
 export type CheckInOptions = {
   /** The server may hold the request for as many seconds, until there is news. */

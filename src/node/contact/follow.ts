@@ -3,9 +3,10 @@
 
 import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
+import { relayedIn } from "../../path-report.ts";
 import type { CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
-import { checkIn, type CheckInOptions, type Report } from "./checkin.ts";
+import { checkIn, reportOf, type CheckInOptions } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
@@ -13,7 +14,6 @@ import { haveChanged, unresolvedOf } from "../files/host-names.ts";
 import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
 import { makePace } from "./pace.ts";
 import type { PathReporter } from "./path-report.ts";
-import { endForwarding, relayedIn, relayedReport } from "./relayed.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { makeLocalSync } from "./local-sync.ts";
 import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
@@ -27,7 +27,7 @@ export type FollowEdge = {
   configRoot: string;
   withClient: WithClient;
   control: OverlayControl;
-  /** What runs now. An update may change it. */
+  /** What runs now. An update may change it. Costs a process (systemctl), or a look at all processes of the machine. */
   engine(): Promise<EngineInUse>;
   command: string;
   /** A user asks for it (sync.ts). */
@@ -74,7 +74,8 @@ export async function followOrganization(
   edge: FollowEdge,
   options: FollowOptions,
 ): Promise<void> {
-  const packets = makeLighthousePackets(organization, edge);
+  const isLasting = options.leftS === undefined || options.leftS() >= 1;
+  const packets = makeLighthousePackets(organization, edge, isLasting);
   try {
     await takeTurns(organization, edge, options, () => packets.look());
   } finally {
@@ -139,12 +140,14 @@ export async function followOnce(
   const { damage } = organization;
   if (damage === undefined) keepCopy(organization);
   const state = options.state ?? readSyncState(organization.directory);
-  const report = await reportOf(edge);
+  const report = reportOf(await edge.engine());
   const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
   const ask = (how: CheckInOptions, asked = names.asked()) =>
     edge.withClient((client) => checkIn(organization, client, report, { ...how, state, names: asked }));
   const paths = edge.paths?.report();
-  const relayed = await relayedReport(organization, edge.system);
+  const relayed = organization.config.is_relay
+    ? await (await import("./relayed.ts")).relayedReport(organization, edge.system)
+    : undefined;
   let answer: CheckinAnswer;
   try {
     answer = await ask({ ...waiting, relayed, ...(paths === undefined ? {} : { paths }) });
@@ -172,7 +175,8 @@ export async function followOnce(
   const isNew =
     answer.config_changed || !isApplied(directory) || (await namesChanged(state, directory, edge));
   const sync = isNew ? await synchronize(organization, edge) : {};
-  if (relayedIn(answer)?.paused === true) await endForwarding(organization, edge.system);
+  if (relayedIn(answer)?.paused === true)
+    await (await import("./relayed.ts")).endForwarding(organization, edge.system);
   if (notStarted !== undefined) throw notStarted;
   return {
     result: revoked !== undefined ? "revoked" : order?.restored === true ? "resumed" : "ok",
@@ -221,13 +225,6 @@ async function namesChanged(
   if (known === undefined) return false;
   const { overlayNetworks } = await import("../files/networks.ts");
   return haveChanged(known, system, overlayNetworks(directory));
-}
-
-/** The engine part of the report. */
-export async function reportOf(edge: Pick<FollowEdge, "engine">): Promise<Report> {
-  // Looked for once: it costs a process (systemctl), or a look at all processes of the machine.
-  const { version, isRunning } = await edge.engine();
-  return { overlayVersion: version, overlayState: isRunning ? "running" : "stopped" };
 }
 
 async function synchronize(

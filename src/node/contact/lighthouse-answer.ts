@@ -6,7 +6,7 @@ import { joinHostPort } from "../../ip.ts";
 import { readTextIfThere } from "../../files.ts";
 import { openEchoSocket, type OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
-import { underlayOf } from "../files/config-file.ts";
+import { underlayOf } from "../files/read-config.ts";
 import { lighthouseTargets, type Target } from "../files/lighthouse-targets.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 

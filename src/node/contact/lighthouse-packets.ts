@@ -31,12 +31,14 @@ const unsettledMs = 180_000;
 /** The discard port (RFC 863). */
 const port = 9;
 
+/** `isLasting`: whether the run lasts. If not, it sends packets only after a change: at rest, one alone changes nothing. */
 export function makeLighthousePackets(
   organization: Pick<Organization, "slug" | "directory">,
   { system }: PacketEdge,
+  isLasting = true,
 ): LighthousePackets {
   const over = new AbortController();
-  const plan: Plan = { generation: null, targets: [], unsettledMs: 0 };
+  const plan: Plan = { generation: null, targets: [], unsettledMs: 0, isLasting };
   let sending: Promise<void> | undefined;
   const send = async () => {
     // Other code reports damaged or removed files.
@@ -61,6 +63,7 @@ type Plan = {
   targets: readonly Target[];
   /** How long packets are needed although there are several lighthouses. */
   unsettledMs: number;
+  isLasting: boolean;
 };
 
 async function sendWhileNeeded(
@@ -72,8 +75,9 @@ async function sendWhileNeeded(
   while (!signal.aborted) {
     const generation = currentGeneration(directory);
     if (generation !== plan.generation) {
-      plan.targets = await targetsOf(openOrganization(join(directory, ".."), slug));
       plan.unsettledMs = unsettledFor(directory, system.now());
+      const isNeeded = plan.isLasting || plan.unsettledMs > 0;
+      plan.targets = isNeeded ? await targetsOf(openOrganization(join(directory, ".."), slug)) : [];
       plan.generation = generation;
     }
     const { targets } = plan;

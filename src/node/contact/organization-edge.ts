@@ -9,10 +9,11 @@ import { connectOrganization } from "./connection.ts";
 import type { OverlayControl } from "../engine/engine.ts";
 import type { FollowEdge } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
-import { silence } from "../files/config-file.ts";
+import { silence } from "../files/read-config.ts";
 import { rememberVersions } from "../engine/engine.ts";
 import { engineInUse, type VersionOf } from "../engine/engine-in-use.ts";
-import { findEngine as findProcess, foundEngine } from "../engine/found-engine.ts";
+import { findEngineProcess } from "../engine/engine-process.ts";
+import { foundEngine } from "../engine/found-engine.ts";
 import { isStopped } from "../files/stopped.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
@@ -56,7 +57,7 @@ export async function examineEngine(
 }> {
   const installed = findEngine(settings, system)?.path;
   if (config.mode !== "server" || !hasSystemd(system)) {
-    return { process: findProcess(join(directory, "config.yml")), program: installed, installed };
+    return { process: findEngineProcess(join(directory, "config.yml")), program: installed, installed };
   }
   const { process, program = installed } = await examineUnit(slug, system);
   return { process, program, installed };

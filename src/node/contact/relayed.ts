@@ -1,30 +1,23 @@
 // A relay tells its control plane what it forwards for others, and stops forwarding when its monthly limit is reached.
 
 import { join } from "node:path";
-import * as v from "valibot";
 import { readTextIfThere } from "../../files.ts";
-import { RelayedAnswer, type RelayedReport } from "../../path-report.ts";
+import type { RelayedReport } from "../../path-report.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { readRelayed } from "../../platform/relay-counter.ts";
 import type { System } from "../../system.ts";
 import { localApi } from "../engine/local-api.ts";
-import { isForwarding, listenPort } from "../files/config-file.ts";
+import { isForwarding, listenPort } from "../files/read-config.ts";
 import type { Organization } from "../files/organizations.ts";
 
 type Edge = Pick<System, "run" | "platform" | "isRoot" | "random" | "sleep">;
 
-/** For the next check-in; undefined of a node that is no relay, and where nothing can be counted. */
+/** Of a relay, for the next check-in; undefined where nothing can be counted. */
 export async function relayedReport(
-  { slug, config, directory }: Organization,
+  { slug, directory }: Organization,
   system: Edge,
 ): Promise<RelayedReport | undefined> {
-  return config.is_relay ? readRelayed(slug, listenPort(directory), system) : undefined;
-}
-
-/** Undefined if the control plane says nothing of it. */
-export function relayedIn({ relayed }: { relayed?: unknown }): RelayedAnswer | undefined {
-  const parsed = v.safeParse(RelayedAnswer, relayed);
-  return parsed.success ? parsed.output : undefined;
+  return readRelayed(slug, listenPort(directory), system);
 }
 
 /**

@@ -2,7 +2,8 @@
 // bundle, and are valid now. The engine's `-test` does not verify the chain.
 
 import { AppError, messageOf } from "../../errors.ts";
-import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
+import { decodeBundle } from "../../pki/bundle.ts";
+import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import { publicOfHostKey } from "../../pki/keys.ts";
 import { NodeConfig, type DownloadAnswer } from "../../protocol.ts";
 import * as v from "valibot";

@@ -1,6 +1,6 @@
 // The lighthouses and relays in a configuration, with their underlay addresses.
 
-import { overlayRoles, staticHosts } from "../files/config-file.ts";
+import { overlayRoles, staticHosts } from "../files/read-config.ts";
 
 export type Hub = { overlay: string; host: string; port: number; isLighthouse: boolean; isRelay: boolean };
 

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
-import { overlayRoles, staticHosts } from "../files/config-file.ts";
+import { overlayRoles, staticHosts } from "../files/read-config.ts";
 import { indexHosts, readHosts } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
 import { failedHandshakes } from "../health/handshakes.ts";

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
-import { joinHostPort, parseAddress } from "../../ip.ts";
+import { joinHostPort, parseAddress, withoutPort } from "../../ip.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import type { OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
@@ -88,11 +88,10 @@ async function mapping(
     await system.sleep(200);
   }
   const local = new Set((await system.attachedNetworks()).map(({ address }) => address.split("/")[0]));
-  const hostOf = (at: string) => at.replace(/:\d+$/, "").replace(/^\[|\]$/g, "");
   const seen = lighthouses.map((each) => known[each]?.reported ?? []);
   if (seen.every((addresses) => addresses.length === 0))
     return warn("No lighthouse says where it sees this node", `${run} status --check`);
-  const outside = seen.map((addresses) => addresses.filter((at) => !local.has(hostOf(at))));
+  const outside = seen.map((addresses) => addresses.filter((at) => !local.has(withoutPort(at))));
   const mapped = [...new Set(outside.flat())];
   if (mapped.length === 0)
     return ok("There is no NAT before the lighthouses: they see this machine's own address");

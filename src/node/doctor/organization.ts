@@ -10,8 +10,11 @@ import { describeLeftOut, type LeftOut } from "../../left-out.ts";
 import { formatTime } from "../../duration.ts";
 import { hasMode, readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
+import { isLinux } from "../../platform/privilege.ts";
+import { nftProgram } from "../../platform/relay-counter.ts";
 import { publicOfHostKey } from "../../pki/keys.ts";
-import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
+import { decodeBundle } from "../../pki/bundle.ts";
+import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import { blocklistLimit, blocklistWarning } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { finishConfig, hasLocalApi } from "../files/config-file.ts";
@@ -80,6 +83,7 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
     runCheck("blocklist", slug, () => blocklist(organization)),
     runCheck("port", slug, () => port(organization, edge)),
     runCheck("route", slug, () => route(organization, edge)),
+    runCheck("relay-traffic", slug, () => relayTraffic(organization, edge.system)),
     runCheck("meeting", slug, async () =>
       meeting(organization, await edge.engineLog(organization), edge.system.now()),
     ),
@@ -235,6 +239,20 @@ async function port({ slug, directory }: Organization, { settings }: Edge): Prom
       ? `our own engine uses UDP ${number}`
       : `UDP ${number} is free`,
   );
+}
+
+/** Without a count, the control plane cannot pause the relay at its monthly limit. */
+function relayTraffic({ config }: Organization, system: System): Finding {
+  if (!config.is_relay) return ok("this node is no relay");
+  const nft = nftProgram(system);
+  if (nft !== undefined) return ok(`${nft} counts what this relay forwards for other nodes`);
+  const evidence = "what this relay forwards is not counted, so a monthly limit does not pause it";
+  return isLinux(system)
+    ? warn(
+        `${evidence}: there is no program nft`,
+        "apt-get install nftables (other systems: the package nftables)",
+      )
+    : skipped(`${evidence}: only Linux counts`);
 }
 
 /** Another VPN or a second engine can take over the network's route, and with it all traffic. */

@@ -10,7 +10,7 @@ import { formatAddress, joinHostPort, parseAddress, parseNetwork } from "../../i
 import { quoteWord } from "../../plan.ts";
 import type { System } from "../../system.ts";
 import { askEngine } from "../engine/ask-engine.ts";
-import { unsafeRoutes, underlayOf } from "../files/config-file.ts";
+import { unsafeRoutes, underlayOf } from "../files/read-config.ts";
 import { doOverlap, overlayNetworks, subnetsIn } from "../files/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { Health } from "../health/judge.ts";

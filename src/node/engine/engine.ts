@@ -14,8 +14,7 @@ import { clean } from "../../log.ts";
 import { takesHangUp } from "../../platform/processes.ts";
 import type { System } from "../../system.ts";
 import type { LogSource, LogTail } from "./engine-log.ts";
-import { reloadByApi } from "./local-api.ts";
-import { needsRestart } from "../files/config-file.ts";
+import { needsRestart } from "../files/restart-needs.ts";
 import type { Stopping } from "../files/orders.ts";
 import { whyForeign } from "../../platform/program-safety.ts";
 import { isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
@@ -266,6 +265,8 @@ export function controlEngine(
     running: async () => engine.process() !== undefined,
     process: async () => engine.process(),
     reload: async () => {
+      // Loaded on demand: most commands reload no engine.
+      const { reloadByApi } = await import("./local-api.ts");
       const keys = await reloadByApi(engine.controlSocket, system);
       // Windows has no SIGHUP.
       if (keys === undefined) return takesHangUp(system) ? hangUp(engine, system) : engine.restart();

@@ -6,19 +6,14 @@ import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
-import { findProcess, outputFileOf } from "../../platform/processes.ts";
+import { outputFileOf } from "../../platform/processes.ts";
 import type { System } from "../../system.ts";
-import { silence } from "../files/config-file.ts";
+import { silence } from "../files/read-config.ts";
 import { controlEngine, harmlessAgeMs, type OverlayControl } from "./engine.ts";
+import { findEngineProcess } from "./engine-process.ts";
 import { fileLog, type LogSource } from "./engine-log.ts";
 import type { Organization } from "../files/organizations.ts";
-import {
-  ageOf,
-  identifyProcess,
-  isAlive,
-  signalProcess,
-  type ProcessIdentity,
-} from "../../platform/process-identity.ts";
+import { ageOf, isAlive, signalProcess, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 const stopMs = 10_000;
 const restartByHand = "Restart the overlay engine to apply all of the new configuration";
@@ -30,7 +25,7 @@ export function foundEngine(
   log: Log,
 ): OverlayControl {
   const path = join(directory, "config.yml");
-  const find = () => findEngine(path);
+  const find = () => findEngineProcess(path);
   const silent = silence(() => readTextIfThere(path) ?? "");
   const byHand = (what: string) =>
     log.warn(`${what}: this program did not start it`, {
@@ -85,13 +80,4 @@ async function stop(identity: ProcessIdentity | undefined, system: Pick<System, 
 function logOf({ pid }: ProcessIdentity): LogSource | undefined {
   const path = outputFileOf(pid);
   return path === undefined ? undefined : fileLog(path);
-}
-
-/**
- * The process of an engine with this configuration, whatever started it: a daemon may be killed between the start and
- * its record. Only processes of the same user, in the same network namespace, with no other arguments.
- */
-export function findEngine(configPath: string): ProcessIdentity | undefined {
-  const pid = findProcess(["-config", configPath]);
-  return pid === undefined ? undefined : identifyProcess(pid);
 }

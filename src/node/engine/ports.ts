@@ -4,8 +4,8 @@
 import { createSocket } from "node:dgram";
 import { join } from "node:path";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
-import { listenPort } from "../files/config-file.ts";
-import { findEngine } from "./found-engine.ts";
+import { listenPort } from "../files/read-config.ts";
+import { findEngineProcess } from "./engine-process.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { holderOf, type Holder } from "../../platform/port-holder.ts";
 
@@ -25,7 +25,7 @@ export type EnginePort = { slug: string; port: number; pid: number | undefined }
 export function readEnginePorts(configRoot: string): EnginePort[] {
   return listOrganizations(configRoot).map((slug) => {
     const directory = join(configRoot, slug);
-    const pid = findEngine(join(directory, "config.yml"))?.pid;
+    const pid = findEngineProcess(join(directory, "config.yml"))?.pid;
     return { slug, port: listenPort(directory), pid };
   });
 }

@@ -7,7 +7,7 @@ import { childEnvironment, type System } from "../../system.ts";
 import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
 import { reloadByApi } from "./local-api.ts";
-import { needsRestart } from "../files/config-file.ts";
+import { needsRestart } from "../files/restart-needs.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { ageOf, identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
 

@@ -17,7 +17,7 @@ import { planSocketDirectory } from "../../platform/control-socket.ts";
 import { paths, type Mode, type RegisterAnswer, type RegisterRequest } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { makeClient, type Client } from "../contact/client.ts";
-import { listenPort } from "../files/config-file.ts";
+import { listenPort } from "../files/read-config.ts";
 import { accountOf } from "../contact/connection.ts";
 import { engineVersion } from "../engine/engine.ts";
 import { storeInKeyring } from "../files/keyring.ts";

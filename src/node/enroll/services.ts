@@ -95,12 +95,13 @@ export function planSystemdRemoval(slug: string | undefined, settings: ServiceSe
   return systemdRemoval(slug, readModes(settings.configRoot), systemdState());
 }
 
-/** The changes that switch names for the programs of this machine on. */
+/** The changes that switch names for the programs of this machine on. `search`: also short names. */
 export function planNames(
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
+  search: boolean,
 ): Change[] {
-  return namesInstallation(unitPlaces(settings, system), systemdState());
+  return namesInstallation(unitPlaces(settings, system), systemdState(), search);
 }
 
 export function planNamesRemoval(): Change[] {

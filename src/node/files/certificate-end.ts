@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import { formatTime } from "../../duration.ts";
 import { readTextIfThere } from "../../files.ts";
-import { decodeBundle } from "../../pki/nebula.ts";
+import { decodeBundle } from "../../pki/bundle.ts";
 
 /** RFC 3339. With two certificate versions, the earlier end. */
 export function endOfCertificates(hostCrt: string): string {

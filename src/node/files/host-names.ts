@@ -3,9 +3,8 @@
 // this node, and no engine would start after a reboot. So this program replaces names by addresses. It resolves them at
 // each check-in, keeps the last known addresses, and leaves out names that it never resolved.
 
-import { hostOf } from "../../engine-config.ts";
 import { can } from "../../engine-features.ts";
-import { parseAddress } from "../../ip.ts";
+import { parseAddress, withoutPort } from "../../ip.ts";
 import type { LeftOut } from "../../left-out.ts";
 import type { System } from "../../system.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
@@ -93,7 +92,7 @@ export async function unresolvedOf(names: readonly string[], system: Needs): Pro
 
 /** Undefined for an address, and for a port alone. */
 function nameIn(hostPort: YamlValue | undefined): string | undefined {
-  const host = typeof hostPort === "string" ? hostOf(hostPort) : "";
+  const host = typeof hostPort === "string" ? withoutPort(hostPort) : "";
   return host === "" || parseAddress(host) !== undefined ? undefined : host;
 }
 

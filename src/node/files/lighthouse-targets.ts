@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
 import { networkContains, parseAddress, parseNetwork } from "../../ip.ts";
-import { lighthouseHosts } from "./config-file.ts";
+import { lighthouseHosts } from "./read-config.ts";
 import { overlayNetworks } from "./networks.ts";
 import type { Organization } from "./organizations.ts";
 

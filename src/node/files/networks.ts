@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
 import { maskNetwork, networkContains, networksOverlap, parseAddress, parseNetwork } from "../../ip.ts";
-import { decodeBundle } from "../../pki/nebula.ts";
+import { decodeBundle } from "../../pki/bundle.ts";
 
 /** The node's addresses with their prefix lengths, "10.77.0.5/16". Two certificates may hold the same address. */
 export function networksIn(hostCrt: string): string[] {

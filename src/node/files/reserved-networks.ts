@@ -2,7 +2,7 @@
 // is attached to, its default gateways, its public name servers, and the control planes of all registered organizations.
 
 import { dirname, join } from "node:path";
-import { isOverlayDevice } from "../../engine-config.ts";
+import { isOverlayDevice } from "../../device-name.ts";
 import { isPrivate, maskNetwork, parseAddress, parseNetwork } from "../../ip.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
 import { Credentials } from "../../protocol.ts";

@@ -6,15 +6,10 @@ import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import {
-  allowedConfig,
-  deviceName,
-  hostOf,
-  isOverlayDevice,
-  readableDeviceName,
-} from "../../engine-config.ts";
+import { deviceName, isOverlayDevice, readableDeviceName } from "../../device-name.ts";
+import { allowedConfig } from "../../engine-config.ts";
 import { readTextIfThere } from "../../files.ts";
-import { joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
+import { joinHostPort, parseAddress, parseNetwork, withoutPort } from "../../ip.ts";
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
 import type { Log } from "../../log.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
@@ -159,7 +154,7 @@ function lighthousesIn({ static_host_map: map }: YamlMap): Reserved[] {
   const entries = isMap(map) ? Object.values(map).flatMap((each) => (Array.isArray(each) ? each : [])) : [];
   const addresses = entries
     .slice(0, mostLighthouses)
-    .map((each) => (typeof each === "string" ? hostOf(each) : ""));
+    .map((each) => (typeof each === "string" ? withoutPort(each) : ""));
   return addresses.flatMap((address) => {
     const network = hostNetwork(address);
     const name = "the address of a lighthouse or relay";
@@ -256,7 +251,7 @@ function filterRoutes(
 
 function isOwnAddress(listen: YamlValue | undefined, { hostCrt }: Pick<Place, "hostCrt">): boolean {
   if (typeof listen !== "string") return true;
-  const host = hostOf(listen);
+  const host = withoutPort(listen);
   const address = parseAddress(host);
   if (address === undefined) return host === "localhost";
   const isLoopback = address.family === 4 ? address.value >> 24n === 127n : address.value === 1n;
@@ -277,7 +272,7 @@ function withoutOverlayHosts(config: YamlMap, own: readonly string[], leaveOut: 
   const kept = Object.entries(map).map(([ip, entries]): [string, YamlValue] => {
     if (!Array.isArray(entries)) return [ip, entries];
     const usable = entries.filter((entry) => {
-      const host = typeof entry === "string" ? hostOf(entry) : "";
+      const host = typeof entry === "string" ? withoutPort(entry) : "";
       if (!isWithin(host, own)) return true;
       leaveOut(`static_host_map ${ip}`, `${host} is an address of the overlay itself`);
       return false;

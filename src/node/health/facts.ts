@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
 import { generationFile } from "../files/generations.ts";
 import { certificateEnd } from "../files/certificate-end.ts";
-import { overlayRoles } from "../files/config-file.ts";
+import { overlayRoles } from "../files/read-config.ts";
 import { isWithin, overlayNetworks } from "../files/networks.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 

@@ -4,7 +4,7 @@
 // tunnel carries nothing either, the path is lost in one direction: the peer's underlay address is denied for a while, so
 // that both engines use a relay.
 
-import { hostOf } from "../../engine-config.ts";
+import { withoutPort } from "../../ip.ts";
 import { chooseRelays, type RelayChoice } from "./relay-choice.ts";
 import { isRelayJustLost, leaveLostRelays, noLoss, type RelayLoss } from "./relay-loss.ts";
 import type { PeerSeen, Seen } from "./seen.ts";
@@ -302,7 +302,11 @@ function deny(
   next: Next,
 ): HealingState {
   const minutes = Math.min(longestMinutes, firstDenialMinutes * 2 ** denialsOf(own, now));
-  const denial = { peer: evidence.address, underlay: hostOf(remote ?? ""), until: now + minutes * minute };
+  const denial = {
+    peer: evidence.address,
+    underlay: withoutPort(remote ?? ""),
+    until: now + minutes * minute,
+  };
   actions.push({ do: "tell", what: "denied", evidence: { ...evidence, remote } });
   return next(
     { attempt: { ...attempt, deniedAt: now }, denials: denialsOf(own, now) + 1, deniedAt: now },
@@ -322,11 +326,11 @@ function mayDeny(
 ): boolean {
   if (peer.isLighthouse || remote === undefined || relays.length === 0 || relays.includes(peer.address))
     return false;
-  const underlay = hostOf(remote);
+  const underlay = withoutPort(remote);
   const isDenied = denials.some((each) => each.underlay === underlay);
   const isShared = peers.some(
     ({ address, isBroken, tunnel }) =>
-      address !== peer.address && !isBroken && hostOf(tunnel?.remote ?? "") === underlay,
+      address !== peer.address && !isBroken && withoutPort(tunnel?.remote ?? "") === underlay,
   );
   return denials.length < mostDenials && !kept.includes(underlay) && !isDenied && !isShared;
 }

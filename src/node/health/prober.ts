@@ -61,6 +61,8 @@ type Target = ProbeRecord & {
   /** How many more misses are followed by another probe at once. */
   burst: number;
   awaiting: { sequence: number; sentAt: number } | undefined;
+  /** Of `sent`, how many sentSince() has returned. */
+  counted: number;
 };
 type Request = { address: string; nonce: Uint8Array; sentAt: number };
 
@@ -122,6 +124,15 @@ export class Prober {
     return [...this.#former, ...this.#targets];
   }
 
+  /** How many probes went to an address since the last call. */
+  sentSince(address: string): number {
+    const target = this.#targets.get(address) ?? this.#former.get(address);
+    if (target === undefined) return 0;
+    const count = target.sent - target.counted;
+    target.counted = target.sent;
+    return count;
+  }
+
   /** Monotonic ms of the last answer of any address; 0 without one. */
   get lastAnswer(): number {
     return Math.max(0, ...this.records().map(([, { answeredAt }]) => answeredAt ?? 0));
@@ -132,6 +143,7 @@ export class Prober {
     const target = {
       ...record,
       awaiting: undefined,
+      counted: record.sent,
       everyMs: probeEveryMs,
       burst: Math.max(0, burst - record.missed),
       dueAt: this.#deps.monotonic(),
@@ -259,6 +271,7 @@ function unknown(now: number): Omit<Target, "dueAt" | "everyMs"> {
     history: [],
     burst,
     awaiting: undefined,
+    counted: 0,
   };
 }
 

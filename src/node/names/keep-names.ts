@@ -2,32 +2,37 @@
 // names are in a block of /etc/hosts. Either way, other names are found as before.
 
 import { closeSync, statSync } from "node:fs";
-import { join } from "node:path";
-import { brand } from "../../brand.ts";
+import { basename, join } from "node:path";
+import { brand, namesStatePath } from "../../brand.ts";
 import { messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
-import type { Log } from "../../log.ts";
+import { clean, type Log } from "../../log.ts";
 import type { System } from "../../system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { hasMarks } from "./hosts-block.ts";
 import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts";
 import { clearLinks, makeLinks } from "./links.ts";
-import { hostsLines, readMachineNames, type MachineNames } from "./machine-names.ts";
+import { hostsLines, maxHostsNames, readMachineNames, type Zone } from "./machine-names.ts";
+import { openNames, packNames, type PackedNames } from "./packed-names.ts";
+import { preparedFile, readPrepared, writePrepared, type Prepared } from "./prepared-names.ts";
 import { resolverAddress, startResolver, type Resolver } from "./resolver.ts";
-import { isInHostsFile, stateFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
+import { isInHostsFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
 import { indexNames } from "./zones.ts";
 
 export const hostsFile = "/etc/hosts";
 /** An engine that starts again has a new interface, without settings. */
 const everyMs = 250;
-const manyNames = 5000;
+/** With more than this in hosts.json files (5,000 to 10,000 names), the names are prepared by a process of their own. */
+const manyBytes = 500_000;
+const prepareMs = 60_000;
 /** After a failure, such as a full disk. */
 const pauseMs = 10_000;
 /** How often another program's change may be answered before a pause: two programs must not fight over the file. */
 const maxWritesInRow = 5;
 
-type Places = { configRoot: string; path: string; owner?: number };
-type Needs = { system: Pick<System, "now" | "sleep" | "executable" | "env">; log: Log };
+/** `search`: short names are found too. */
+type Places = { configRoot: string; path: string; owner?: number; search?: boolean };
+type Needs = { system: Pick<System, "now" | "sleep" | "executable" | "env" | "run">; log: Log };
 
 /**
  * Returns when the executable has been replaced, so that the new version takes over. Rejects when aborted. A failure of
@@ -35,11 +40,18 @@ type Needs = { system: Pick<System, "now" | "sleep" | "executable" | "env">; log
  */
 export async function keepNames(places: Places, { system, log }: Needs, signal?: AbortSignal): Promise<void> {
   const isReplaced = watchFile(system.executable);
-  const reader = makeNamesReader(places.configRoot);
+  const cache = system.env["CACHE_DIRECTORY"];
+  const reader = makeNamesReader(
+    places.configRoot,
+    cache === undefined ? undefined : makePreparer(join(cache, preparedFile), places.configRoot, system, log),
+  );
   const block = makeNamesStep(places, system);
   const runtime = system.env["RUNTIME_DIRECTORY"];
   // The unit of an earlier release has no network and no such directory. It keeps what it has: names in the hosts file.
-  const service = runtime === undefined ? undefined : makeService(join(runtime, stateFile), system, log);
+  const service =
+    runtime === undefined
+      ? undefined
+      : makeService(join(runtime, basename(namesStatePath)), places.search === true, system, log);
   if (service === undefined)
     log.warn(`The service of names is of an earlier release. Renew it: ${brand.executable} names --on`);
   const warn = onceEach(log);
@@ -47,13 +59,12 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
     while (!isReplaced()) {
       let waitMs = everyMs;
       try {
-        const known = reader.look();
+        const known = await reader.look();
         const inBlock = await service?.serve(known);
         if (block.run(known, inBlock) === "fought") {
           warn(`Another program removes the names from ${places.path} each time; trying again in 10 seconds`);
           waitMs = pauseMs;
         } else warn("");
-        known.forget();
       } catch (error) {
         waitMs = pauseMs;
         warn(messageOf(error));
@@ -66,11 +77,11 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   }
 }
 
-const indexOf = (known: Known) => indexNames({ zones: known.zones, names: known.names() });
+const indexOf = ({ names, zones }: Known) => indexNames(names, zones);
 
 /** Resolver and interfaces. `serve` says of which organizations the names belong into the hosts file. */
-function makeService(statePath: string, { now }: Pick<System, "now">, log: Log) {
-  const links = makeLinks(resolverAddress, { now });
+function makeService(statePath: string, search: boolean, { now }: Pick<System, "now">, log: Log) {
+  const links = makeLinks(resolverAddress, { now, search });
   const warn = onceEach(log);
   let resolver: Resolver | undefined;
   let served: Known | undefined;
@@ -105,7 +116,12 @@ function makeService(statePath: string, { now }: Pick<System, "now">, log: Log) 
       // Without a resolver, systemd-resolved must not be told of one: it reads /etc/hosts too.
       const serving: Way =
         fault === undefined ? await links.keep(known.zones) : { way: "hosts", reason: fault };
-      const state: ServiceState = { schema: 1, serving, ...(fault === undefined ? {} : { fault }) };
+      const state: ServiceState = {
+        schema: 1,
+        serving,
+        ...(fault === undefined ? {} : { fault }),
+        ...(search ? { search } : {}),
+      };
       const text = JSON.stringify(state);
       if (text !== written) show(state);
       written = text;
@@ -130,44 +146,72 @@ function onceEach(log: Log): (text: string) => void {
 type Done = ReturnType<HostsEditor["put"]> | "fought";
 
 /** What the organizations' files say. */
-export type Known = Pick<MachineNames, "zones"> & {
-  names(): MachineNames["names"];
-  /** Until the next call of `names`, which reads the files again: 50,000 names are needed for a moment only. */
-  forget(): void;
-};
+export type Known = { zones: readonly Zone[]; names: PackedNames };
+
+/** The file of prepared names, and what writes it anew: false if it could not. */
+type Preparer = { read(): Prepared | undefined; run(): Promise<boolean> };
+
+function makePreparer(
+  path: string,
+  configRoot: string,
+  { executable, run }: Pick<System, "executable" | "run">,
+  log: Log,
+): Preparer {
+  return {
+    read: () => readPrepared(path),
+    async run() {
+      const argv = [executable, "names", "--prepare", path, "--config-root", configRoot];
+      const { status, stderr } = await run(argv, { timeoutMs: prepareMs });
+      if (status !== 0) log.warn(`Cannot prepare the names in ${path}: ${clean(stderr, 300)}`);
+      return status === 0;
+    },
+  };
+}
+
+/** Reads all names and writes them to a file that the service of names answers from. */
+export function prepareNames(path: string, configRoot: string): void {
+  writePrepared(path, readAll(configRoot));
+}
 
 /** The same object as long as the files do not change. */
-export function makeNamesReader(configRoot: string): { look(): Known } {
+export function makeNamesReader(configRoot: string, preparer?: Preparer): { look(): Promise<Known> } {
   let seen: string | undefined;
   let known: Known | undefined;
+  const read = async (state: string): Promise<Prepared> => {
+    if (preparer === undefined || hostsBytes(configRoot) < manyBytes) return readAll(configRoot);
+    const present = preparer.read();
+    if (present?.state === state) return present;
+    // Without space for the file, this process reads the names.
+    return ((await preparer.run()) ? preparer.read() : undefined) ?? readAll(configRoot);
+  };
   return {
-    look() {
+    async look() {
       const state = stateOf(configRoot);
-      if (known === undefined || state !== seen) known = read(configRoot);
-      seen = state;
+      if (known !== undefined && state === seen) return known;
+      const { state: readState, zones, packed } = await read(state);
+      seen = readState;
+      known = { zones, names: openNames(packed) };
       return known;
     },
   };
 }
 
-function read(configRoot: string): Known {
+function readAll(configRoot: string): Prepared {
+  // Before the reading: a change meanwhile is seen with the next look.
+  const state = stateOf(configRoot);
   const { zones, names } = readMachineNames(configRoot);
-  let kept: MachineNames["names"] | undefined = names;
-  return {
-    zones,
-    names: () => (kept ??= readMachineNames(configRoot).names),
-    forget() {
-      const isLarge = (kept?.length ?? 0) > manyNames;
-      kept = undefined;
-      // The memory of the reading would stay until much later.
-      if (isLarge) Bun.gc(true);
-    },
-  };
+  return { state, zones, packed: packNames(names) };
+}
+
+function hostsBytes(configRoot: string): number {
+  const sizeOf = (slug: string) =>
+    statSync(join(configRoot, slug, "hosts.json"), { throwIfNoEntry: false })?.size ?? 0;
+  return listOrganizations(configRoot).reduce((sum, slug) => sum + sizeOf(slug), 0);
 }
 
 /** One look at the hosts file. */
 export function makeNamesStep(
-  { path, owner }: Omit<Places, "configRoot">,
+  { path, owner, search = false }: Omit<Places, "configRoot">,
   { now }: Pick<System, "now">,
 ): { run(known: Known, inBlock?: (slug: string) => boolean): Done; close(): void } {
   const editor = makeHostsEditor(path, { now, ...(owner === undefined ? {} : { owner }) });
@@ -187,14 +231,15 @@ export function makeNamesStep(
         isNew = true;
         calm = undefined;
       }
-      const isAny = known.zones.some(({ slug }) => inBlock(slug));
-      const names = isAny ? known.names().filter(({ slug }) => inBlock(slug)) : [];
       // A file that cannot be changed, as in a container, is no failure where nothing is to be changed.
-      if (names.length === 0 && !hasMarks(readTextIfThere(path) ?? "")) {
+      if (known.names.list(inBlock, 1).length === 0 && !hasMarks(readTextIfThere(path) ?? "")) {
         calm = before;
         return "same";
       }
-      const done = editor.put((taken) => hostsLines(names, taken).lines);
+      // Names of other lines are left out, so this many suffice to fill the block.
+      const done = editor.put(
+        (taken) => hostsLines(known.names.list(inBlock, maxHostsNames + taken.size), taken, search).lines,
+      );
       calm = done === "same" ? before : undefined;
       if (done === "later") return done;
       writes = done === "same" || isNew ? 0 : writes + 1;

@@ -14,6 +14,7 @@ import {
   setLinkNames,
   type LinkNames,
 } from "../../platform/resolved.ts";
+import { domainOf } from "../files/hosts.ts";
 import type { Zone } from "./machine-names.ts";
 import type { LinkState, Way } from "./service-state.ts";
 
@@ -30,6 +31,8 @@ export type Links = {
 
 type Needs = {
   now: () => number;
+  /** Programs find short names too: the organizations' domains are search domains. */
+  search?: boolean;
   /** What tests replace. */
   bus?: () => Promise<Bus>;
   asks?: () => boolean;
@@ -38,7 +41,7 @@ type Needs = {
 
 export function makeLinks(
   server: LinkNames["server"],
-  { now, bus: open = openBus, asks = asksResolved, find = findLinks }: Needs,
+  { now, search = false, bus: open = openBus, asks = asksResolved, find = findLinks }: Needs,
 ): Links {
   let bus: Bus | undefined;
   let linkOf: ReturnType<typeof findLinks> | undefined;
@@ -82,7 +85,7 @@ export function makeLinks(
     await release(present, links);
     const states: LinkState[] = [];
     for (const [at, zone] of zones.entries()) {
-      states.push(await keepLink(present, zone, { link: links[at], server, losses, isNews }));
+      states.push(await keepLink(present, zone, { link: links[at], server, search, losses, isNews }));
     }
     const way: Way = { way: "resolved", links: states };
     // An interface that systemd-resolved does not know yet is tried again at once.
@@ -106,16 +109,26 @@ export function makeLinks(
 type Keeping = {
   link: number | undefined;
   server: LinkNames["server"];
+  search: boolean;
   losses: Map<number, number>;
   isNews: boolean;
 };
 
 /** Throws if the bus fails; a refusal of systemd-resolved concerns this interface alone. */
-async function keepLink(bus: Bus, zone: Zone, { link, server, losses, isNews }: Keeping): Promise<LinkState> {
+async function keepLink(
+  bus: Bus,
+  zone: Zone,
+  { link, server, search, losses, isNews }: Keeping,
+): Promise<LinkState> {
   const about = { slug: zone.slug, ...(zone.device === undefined ? {} : { device: zone.device }) };
   if (link === undefined) return { ...about, state: "waiting", reason: "its interface does not exist" };
   try {
-    const hasChanged = await setLinkNames(bus, { link, server, domains: zone.domains });
+    const hasChanged = await setLinkNames(bus, {
+      link,
+      server,
+      domains: zone.domains,
+      ...(search ? { search: domainOf(zone.slug) } : {}),
+    });
     const before = losses.get(link);
     const lost = !hasChanged || isNews || before === undefined ? 0 : before + 1;
     losses.set(link, lost);

@@ -33,7 +33,7 @@ export function readNamesState(
   try {
     const { rest, block } = splitHosts(readTextIfThere(path) ?? "");
     const taken = namesIn(rest);
-    const { lines, leftOut } = hostsLines(written, taken);
+    const { lines, leftOut } = hostsLines(written, taken, service?.search);
     return { ...known, service, block, taken, leftOut, isCurrent: Bun.deepEquals(lines, block ?? []) };
   } catch (error) {
     return {

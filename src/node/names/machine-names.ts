@@ -3,11 +3,12 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import * as v from "valibot";
 import { messageOf } from "../../errors.ts";
 import { hostLabels } from "../../host-labels.ts";
 import { maskNetwork, networkContains, parseAddress, parseAll } from "../../ip.ts";
 import type { HostsFile, NamedNode } from "../../protocol.ts";
-import { lighthouseHosts, tunnelDevice } from "../files/config-file.ts";
+import { lighthouseHosts, tunnelDevice } from "../files/read-config.ts";
 import { domainOf, indexHosts, readHosts } from "../files/hosts.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { networksIn } from "../files/networks.ts";
@@ -25,15 +26,19 @@ export type MachineName = {
   kind: "lighthouse" | "node" | "alias";
 };
 
+const text = v.pipe(v.string(), v.maxLength(1000));
+const texts = v.pipe(v.array(text), v.maxLength(10_000), v.readonly());
+
 /** What an organization's names are in. */
-export type Zone = {
-  slug: string;
+export const Zone = v.object({
+  slug: text,
   /** The interface of its engine, if the configuration names one. */
-  device: string | undefined;
+  device: v.optional(text),
   /** The node's addresses with the prefix length of their network. */
-  addresses: readonly string[];
-  domains: readonly string[];
-};
+  addresses: texts,
+  domains: texts,
+});
+export type Zone = v.InferOutput<typeof Zone>;
 
 export type MachineNames = {
   names: readonly MachineName[];
@@ -102,7 +107,12 @@ function namesOf(slug: string, directory: string): { names: MachineName[]; zone:
   const networks = addresses.flatMap((each) => maskNetwork(each) ?? []);
   return {
     names: namesIn(hosts, slug, networks, new Set(lighthouseHosts(config))),
-    zone: { slug, device: tunnelDevice(config), addresses, domains: domainsOf(slug, networks) },
+    zone: {
+      slug,
+      device: tunnelDevice(config),
+      addresses,
+      domains: domainsOf(slug, networks),
+    },
   };
 }
 
@@ -147,10 +157,12 @@ function isNode(found: { node: NamedNode; alias?: unknown } | undefined, node: N
 /**
  * The lines of a hosts file, without names that its other lines have: those of the administrator stand above. Above the
  * maximum, lighthouses and aliases stay and nodes are left out. A reverse lookup takes the first line: nodes before aliases.
+ * `search`: short names too, of which the first organization's counts.
  */
 export function hostsLines(
   names: readonly MachineName[],
   taken: ReadonlySet<string>,
+  search = false,
 ): { lines: string[]; leftOut: number } {
   const free = names.flatMap((each) => {
     const own = each.names.filter((name) => !taken.has(name));
@@ -162,9 +174,21 @@ export function hostsLines(
     ...kept.filter(({ kind }) => kind !== "alias"),
     ...kept.filter(({ kind }) => kind === "alias"),
   ];
+  const short = new Map<string, string>();
+  if (search) {
+    for (const [name = ""] of written.map(({ names: own }) => own)) {
+      const [label = ""] = name.split(".");
+      if (!taken.has(label) && label !== "localhost" && !short.has(label)) short.set(label, name);
+    }
+  }
+  const withShort = (own: readonly string[]) => {
+    const [name = ""] = own;
+    const [label = ""] = name.split(".");
+    return short.get(label) === name ? [...own, label] : own;
+  };
   return {
     lines: written.flatMap(({ addresses, names: own }) =>
-      addresses.map((each) => `${each} ${own.join(" ")}`),
+      addresses.map((each) => `${each} ${withShort(own).join(" ")}`),
     ),
     leftOut: free.length - kept.length,
   };

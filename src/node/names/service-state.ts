@@ -2,7 +2,7 @@
 // service.
 
 import * as v from "valibot";
-import { brand } from "../../brand.ts";
+import { namesStatePath } from "../../brand.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 
 const text = v.pipe(v.string(), v.maxLength(1000));
@@ -31,6 +31,8 @@ export const ServiceState = v.object({
   serving: Way,
   /** Why the resolver cannot answer: another program uses its port. */
   fault: v.optional(text),
+  /** Short names are found too. */
+  search: v.optional(v.boolean()),
 });
 export type ServiceState = v.InferOutput<typeof ServiceState>;
 
@@ -43,12 +45,8 @@ export function isInHostsFile(slug: string, serving: Way | undefined): boolean {
   return serving?.way !== "resolved" || linkOf(slug, serving)?.state === "refused";
 }
 
-/** In the unit's RuntimeDirectory. */
-export const stateFile = "state.json";
-const serviceStatePath = `/run/${brand.id}-names/${stateFile}`;
-
 /** Undefined while the service does not run. */
-export function readServiceState(path = serviceStatePath): ServiceState | undefined {
+export function readServiceState(path = namesStatePath): ServiceState | undefined {
   try {
     return v.parse(ServiceState, JSON.parse(readTextIfThere(path) ?? "null"));
   } catch {
@@ -59,4 +57,15 @@ export function readServiceState(path = serviceStatePath): ServiceState | undefi
 
 export function writeServiceState(state: ServiceState, path: string): void {
   writeFileAtomic(path, `${JSON.stringify(state)}\n`, 0o644);
+}
+
+/** For people: how programs find names, and the organizations whose names they do not find. */
+export function describeServing({ serving, fault }: ServiceState): string[] {
+  if (serving.way === "hosts") return [`Programs find names in /etc/hosts: ${fault ?? serving.reason}`];
+  return [
+    "Programs find names by systemd-resolved",
+    ...serving.links.flatMap(({ slug, state, reason }) =>
+      state === "served" ? [] : [`Names of ${slug}: ${state}, ${reason ?? ""}`],
+    ),
+  ];
 }

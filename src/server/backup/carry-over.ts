@@ -8,6 +8,7 @@ import { Peer } from "../policy/firewall.ts";
 import { leaveAddresses } from "../store/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { boundHolds } from "../store/holds.ts";
+import { certifiedGroups, ownerOf } from "../../owner-group.ts";
 import { computed, integerOrNull, queryAll, queryNumber, queryOne, textOrNull } from "../store/table.ts";
 import { authorities } from "../store/tables/authorities.ts";
 import { certificates } from "../store/tables/certificates.ts";
@@ -185,7 +186,8 @@ async function block(tx: Transaction, org: Org, nodeId: number, now: number): Pr
 /** Removes groups and subnets that the node had lost. Its certificates that may grant more than that end soon. */
 async function carryRights(tx: Transaction, node: NodeRow, known: NodeRow, now: number): Promise<void> {
   await narrowRights(tx, node, known);
-  const certified = (row: NodeRow) => JSON.stringify([row.name, row.ip, row.ip6, row.groups, row.subnets]);
+  const certified = (row: NodeRow) =>
+    JSON.stringify([row.name, row.ip, row.ip6, certifiedGroups(row), row.subnets]);
   if (certified(known) === certified(node)) return;
   await tx.run(
     `UPDATE certificates SET state = 'former', block_after = coalesce(block_after, $2)
@@ -197,7 +199,9 @@ async function carryRights(tx: Transaction, node: NodeRow, known: NodeRow, now: 
 async function narrowRights(tx: Transaction, node: NodeRow, known: NodeRow): Promise<void> {
   const groups = known.groups.filter((each) => node.groups.includes(each));
   const subnets = known.subnets.filter((each) => node.subnets.includes(each));
-  await nodes.update(tx, { id: node.id }, { groups, subnets });
+  // A former owner gets nothing back. The number of a user that the backup lacks may become another user's.
+  const isKnown = node.ownerId !== null && (await users.find(tx, { id: node.ownerId })) !== undefined;
+  await nodes.update(tx, { id: node.id }, { groups, subnets, ownerId: isKnown ? node.ownerId : null });
 }
 
 /** Rules only permit. A rule that changed keeps its newest form: which of two forms permits less is not decidable. */
@@ -211,11 +215,30 @@ async function carryRules(old: Reader, tx: Transaction, orgId: number, now: numb
       carried.deleted_rules++;
       continue;
     }
-    for (const side of [row.peer, row.target].map((value) => v.parse(Peer, value)))
-      if ("group" in side) await insertGroups(tx, orgId, [side.group], now);
+    const groups = [row.peer, row.target]
+      .map((value) => v.parse(Peer, value))
+      .flatMap((side) => ("group" in side ? [side.group] : []));
+    if (await namesLostUser(tx, groups)) {
+      await firewallRules.delete(tx, { orgId, id });
+      carried.deleted_rules++;
+      continue;
+    }
+    await insertGroups(
+      tx,
+      orgId,
+      groups.filter((group) => ownerOf(group) === undefined),
+      now,
+    );
     await firewallRules.update(tx, { orgId, id }, row);
   }
   carried.lost_rules += present.size;
+}
+
+/** The number of a user that the backup lacks may become another user's, who must not inherit the rule. */
+async function namesLostUser(tx: Transaction, groups: readonly string[]): Promise<boolean> {
+  for (const id of groups.map(ownerOf))
+    if (id !== undefined && (await users.find(tx, { id })) === undefined) return true;
+  return false;
 }
 
 /**

@@ -128,12 +128,15 @@ export async function limitCertificates(
   node: { id: number; name: string },
   now: number,
 ): Promise<void> {
-  const own = await queryOne(
-    reader,
-    computed({ n: integer(), until: integerOrNull() }),
-    `SELECT count(*) AS n, min(c.not_after) AS until FROM certificates c WHERE c.node_id = $2 AND ${isAccepted}`,
-    [now, node.id],
-  );
+  const [own, entries] = await Promise.all([
+    queryOne(
+      reader,
+      computed({ n: integer(), until: integerOrNull() }),
+      `SELECT count(*) AS n, min(c.not_after) AS until FROM certificates c WHERE c.node_id = $2 AND ${isAccepted}`,
+      [now, node.id],
+    ),
+    countBlocklist(reader, org.id, now),
+  ]);
   const remedy = `A CA rotation replaces them all: \`${brand.executable} admin ca rotate ${org.slug}\`.`;
   if (own !== undefined && own.n >= maxOfOneNode) {
     const first = formatTime(own.until ?? now);
@@ -142,7 +145,7 @@ export async function limitCertificates(
       `The node ${node.name} has ${maxOfOneNode} unexpired certificates, the maximum for one node. The first expires at ${first}. ${remedy}`,
     );
   }
-  if ((await countBlocklist(reader, org.id, now)) < issuingEnds) return;
+  if (entries < issuingEnds) return;
   throw new AppError(
     "too_many_certificates",
     `The blocklist of ${org.slug} has ${issuingEnds} entries or more: the server signs no certificates on request until it is shorter. Revocations still work. ${remedy}`,

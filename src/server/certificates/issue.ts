@@ -3,13 +3,15 @@
 
 import { AppError } from "../../errors.ts";
 import { readHostPublicKey } from "../../pki/keys.ts";
-import { encodePem, fingerprints, signCertificate } from "../../pki/nebula.ts";
+import { encodePem } from "../../pki/bundle.ts";
+import { fingerprints, signCertificate } from "../../pki/nebula.ts";
 import { parseNetwork } from "../../ip.ts";
 import { limitCertificates } from "./blocklist.ts";
 import type { Authorities, OverlayAuthority } from "./authorities.ts";
 import type { ServerOptions } from "../options.ts";
 import { secondAddress } from "../store/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
+import { certifiedGroups } from "../../owner-group.ts";
 import { queryOne } from "../store/table.ts";
 import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
@@ -69,8 +71,10 @@ export async function issueOverlay(
   { isBounded = true } = {},
 ): Promise<string> {
   mayIssue(asked);
-  if (isBounded) await limitCertificates(tx, org, asked, system.now());
-  const authority = await authorities.overlay(tx, org.id);
+  const [authority] = await Promise.all([
+    authorities.overlay(tx, org.id),
+    isBounded ? limitCertificates(tx, org, asked, system.now()) : undefined,
+  ]);
   await retire(tx, asked.id, "overlay");
   const node = withSecondAddress(org, asked);
   if (node.ip6 !== asked.ip6) {
@@ -103,7 +107,7 @@ async function signFresh(
     name: node.name,
     networks: networksOf(org, node, version),
     unsafeNetworks: subnetsOf(node, version),
-    groups: node.groups,
+    groups: certifiedGroups(node),
     notBefore: Math.max(Math.floor((now - backdatedMs) / 1000), ca.notBefore),
     publicKey: readHostPublicKey(node.hostPublicKey),
   };

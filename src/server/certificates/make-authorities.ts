@@ -26,7 +26,8 @@ export async function makeAuthorities(
   now: number,
 ): Promise<Authority[]> {
   // Loaded here: the certificate libraries take longer to load than the rest of the server.
-  const { encodePem, fingerprint, makeCa } = await import("../../pki/nebula.ts");
+  const { encodePem } = await import("../../pki/bundle.ts");
+  const { fingerprint, makeCa } = await import("../../pki/nebula.ts");
   const { makeX509Ca } = await import("../../pki/x509.ts");
   const [notBefore, notAfter] = [now - backdatedMs, now - backdatedMs + caLifetimeMs];
   const seconds = { notBefore: Math.floor(notBefore / 1000), notAfter: Math.floor(notAfter / 1000) };

@@ -3,7 +3,7 @@
 
 import { createHash } from "node:crypto";
 import { joinHostPort } from "../../ip.ts";
-import { deviceName } from "../../engine-config.ts";
+import { deviceName } from "../../device-name.ts";
 import {
   measureYaml,
   mergeYaml,
@@ -17,6 +17,7 @@ import { can, parseEngineVersion, type EngineVersion } from "../../engine-featur
 import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
 import { atOnce } from "../http/heavy-work.ts";
 import { compileRules, type Rule } from "../policy/firewall.ts";
+import { certifiedGroups } from "../../owner-group.ts";
 import { type NodeRow } from "../store/tables/nodes.ts";
 
 /** The columns of a node that its own configuration depends on. */
@@ -27,6 +28,7 @@ export type ConfigNode = Pick<
   | "ip"
   | "ip6"
   | "groups"
+  | "ownerId"
   | "isLighthouse"
   | "isRelay"
   | "publicIp"
@@ -73,12 +75,14 @@ export type ConfigView = ConfigSource & {
 };
 
 /** Everything that rendering sees of a node. Nodes of the same kind have the same configuration. */
-export type NodeKind = Omit<ConfigNode, "name" | "ip" | "ip6">;
+export type NodeKind = Omit<ConfigNode, "name" | "ip" | "ip6" | "ownerId">;
 
 export function kindOf({ named }: ConfigView, node: ConfigNode): NodeKind {
   return {
     id: named.nodes.has(node.id) ? node.id : 0,
-    groups: node.groups.filter((group) => named.groups.has(group)).sort(),
+    groups: certifiedGroups(node)
+      .filter((group) => named.groups.has(group))
+      .sort(),
     isLighthouse: node.isLighthouse,
     isRelay: node.isRelay,
     publicIp: node.publicIp,

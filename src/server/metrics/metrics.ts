@@ -9,6 +9,7 @@ import type { Meters, Sample } from "../http/meters.ts";
 import type { Changes } from "../config/changes.ts";
 import type { ServerOptions } from "../options.ts";
 import { readStatus } from "../store/acme-state.ts";
+import { relayFigures } from "../paths/relayed.ts";
 import type { PathReports } from "../paths/reports.ts";
 import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
@@ -30,6 +31,7 @@ export async function writeMetrics(deps: Deps): Promise<string> {
   const samples = [
     ...(await nodeSamples(deps)),
     ...(await pathSamples(deps)),
+    ...(await relaySamples(deps)),
     ...(await certificateSamples(deps)),
     ...(await acmeSamples(deps)),
     ...(await operationSamples(deps)),
@@ -105,6 +107,25 @@ async function pathSamples({ pathReports }: Deps): Promise<Sample[]> {
       help: "Round trips of the paths as they are now",
       values: times,
     },
+  ];
+}
+
+/** Nothing before the first report of a relay. */
+async function relaySamples({ db, system }: Deps): Promise<Sample[]> {
+  const relays = await relayFigures(db, system.now());
+  if (relays.length === 0) return [];
+  const labelsOf = ({ slug, node }: (typeof relays)[number]) => ({ organization: slug, node });
+  const limits = relays.flatMap((relay) =>
+    relay.limitBytes === null ? [] : [{ labels: labelsOf(relay), value: relay.limitBytes }],
+  );
+  return [
+    {
+      name: "relay_forwarded_bytes_total",
+      type: "counter",
+      help: "Forwarded by a relay for other nodes since the month began (UTC)",
+      values: relays.map((relay) => ({ labels: labelsOf(relay), value: relay.bytes })),
+    },
+    gauge("relay_limit_bytes", "Monthly limit of a relay; absent without one", limits),
   ];
 }
 

@@ -8,6 +8,7 @@ import type { ServerOptions } from "../options.ts";
 import { testable, type Rule } from "../policy/firewall.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
+import { certifiedGroups } from "../../owner-group.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
 import { nodes } from "../store/tables/nodes.ts";
@@ -101,7 +102,7 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
 }
 
 const orgPick = organizations.pick("namesVersion", "namesSince", "namesToAll");
-const nodePick = nodes.pick("id", "name", "ip", "ip6", "groups", "state", "namesVersion");
+const nodePick = nodes.pick("id", "name", "ip", "ip6", "groups", "ownerId", "state", "namesVersion");
 const aliasPick = nameAliases.pick(
   "id",
   "name",
@@ -148,8 +149,9 @@ async function read(reader: Reader, orgId: number, known: Kept | undefined): Pro
   take(
     book,
     org.namesVersion,
-    changed.map(({ state, namesVersion, ...row }) => ({
+    changed.map(({ state, namesVersion, ownerId, ...row }) => ({
       ...row,
+      groups: certifiedGroups({ ...row, ownerId }),
       isGone: state !== "active",
       version: namesVersion,
     })),

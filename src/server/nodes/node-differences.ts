@@ -1,10 +1,11 @@
 // What differs between a node before and after a change: for its certificate, for other nodes, for the audit log. Pure.
 
 import { isHub, type NodeRecord } from "../store/nodes.ts";
+import { certifiedGroups } from "../../owner-group.ts";
 import type { NodeRow } from "../store/tables/nodes.ts";
 
-export function certified({ name, ip, groups, subnets }: NodeRow): string {
-  return JSON.stringify([name, ip, groups, subnets]);
+export function certified(node: NodeRow): string {
+  return JSON.stringify([node.name, node.ip, certifiedGroups(node), node.subnets]);
 }
 
 /** Whether the certificate of `from` grants something that the certificate of `to` does not. */
@@ -15,7 +16,7 @@ export function granted(from: NodeRecord, to: NodeRecord): boolean {
 /** Whether `to` grants a group or a subnet that `from` does not. */
 function gains(from: NodeRecord, to: NodeRecord): boolean {
   const more = (old: readonly string[], now: readonly string[]) => now.some((each) => !old.includes(each));
-  return more(from.groups, to.groups) || more(from.subnets, to.subnets);
+  return more(certifiedGroups(from), certifiedGroups(to)) || more(from.subnets, to.subnets);
 }
 
 export function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {

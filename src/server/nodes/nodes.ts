@@ -78,11 +78,11 @@ async function showAll(
   org: Org,
   records: readonly NodeRecord[],
 ): Promise<Node[]> {
-  const orgVersion = await readConfigVersion(db, org.id);
-  const certificates = await currentCertificates(
-    db,
-    records.map(({ id }) => id),
-  );
+  const ids = records.map(({ id }) => id);
+  const [orgVersion, certificates] = await Promise.all([
+    readConfigVersion(db, org.id),
+    currentCertificates(db, ids),
+  ]);
   return records.map((each) => {
     const node = reports?.onto(each) ?? each;
     const online = isOnline(node, system.now(), changes);
@@ -249,8 +249,7 @@ export async function changeNode(
   actor: Actor,
 ): Promise<{ updated: AuditEvent; issued: AuditEvent[] }> {
   const now = services.system.now();
-  const issuing = await readIssuingOrg(tx, org.id);
-  const before = await findNode(tx, org.id, id);
+  const [issuing, before] = await Promise.all([readIssuingOrg(tx, org.id), findNode(tx, org.id, id)]);
   if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
   if (before.ephemeralSilenceS !== null) refuseHub(patch);
   if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, before);
@@ -321,7 +320,7 @@ async function changeAddress(
 }
 
 /** Issues new certificates if needed and raises the version of the affected nodes. The new certificate's fingerprint. */
-async function publishChange(
+export async function publishChange(
   tx: Transaction,
   services: Changing,
   org: IssuingOrg,

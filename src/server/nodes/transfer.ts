@@ -8,12 +8,14 @@ import type { Node } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { requireRole } from "../people/late-rights.ts";
 import type { Transaction } from "../store/database.ts";
-import { findNode } from "../store/nodes.ts";
+import { readIssuingOrg } from "../certificates/issue.ts";
+import { raiseNamesVersion } from "../names/publish.ts";
+import { findNode, type NodeRecord } from "../store/nodes.ts";
 import { queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
-import { showOne } from "./nodes.ts";
+import { publishChange, showOne } from "./nodes.ts";
 
 export const Transfer = v.strictObject({
   /** The e-mail address of a member; null: the organization. */
@@ -38,19 +40,37 @@ export async function transferNode(
     if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
     const ownerId = owner === null ? null : await memberOf(tx, org, owner);
     if (ownerId === node.ownerId && node.ownerKnown) return node;
+    const after = { ...node, ownerId, ownerKnown: true };
     await nodes.update(tx, { id }, { ownerId, ownerKnown: true });
-    await record(tx, {
-      orgId: org.id,
-      at: system.now(),
-      type: "node.transferred",
-      actor,
-      subject: `node/${id}`,
-      before: { owner_id: node.ownerId },
-      after: { owner_id: ownerId },
-    });
-    return { ...node, ownerId, ownerKnown: true };
+    const fingerprint = node.state === "active" ? await publish(tx, services, node, after) : undefined;
+    const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
+    await record(tx, [
+      {
+        ...event,
+        type: "node.transferred",
+        before: { owner_id: node.ownerId },
+        after: { owner_id: ownerId },
+      },
+      ...(fingerprint === undefined
+        ? []
+        : [{ ...event, type: "certificate.issued", after: { fingerprint } } as const]),
+    ]);
+    return findNode(tx, org.id, id);
   });
   return showOne(services, org, moved);
+}
+
+/** Issues the certificates with the group of the new owner. Other nodes may see the node now, or no longer. */
+async function publish(
+  tx: Transaction,
+  services: NodeStore,
+  before: NodeRecord,
+  after: NodeRecord,
+): Promise<string | undefined> {
+  if (before.ownerId === after.ownerId) return undefined;
+  const issued = await publishChange(tx, services, await readIssuingOrg(tx, after.orgId), before, after);
+  await nodes.update(tx, { id: after.id }, { namesVersion: await raiseNamesVersion(tx, after.orgId) });
+  return issued;
 }
 
 async function memberOf(tx: Transaction, org: Org, email: string): Promise<number> {

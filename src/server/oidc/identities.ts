@@ -10,6 +10,8 @@ import { insertUser, userEvent } from "../people/people.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { computed, queryAll, queryNumber, text } from "../store/table.ts";
 import { identities, type IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import { browserSessions } from "../store/tables/browser-sessions.ts";
+import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import type { Admitted } from "./admission.ts";
 
@@ -154,10 +156,9 @@ export async function unlinkIdentity(
     if (found === undefined) throw new AppError("not_found", "You have no such identity.");
     await identities.delete(tx, { id });
     await requireWayIn(tx, userId);
-    await tx.run("DELETE FROM browser_sessions WHERE user_id = $1 AND provider_id = $2", [
-      userId,
-      found.providerId,
-    ]);
+    const by = { userId, providerId: found.providerId };
+    await browserSessions.delete(tx, by);
+    await refreshTokens.update(tx, { ...by, revokedAt: null }, { revokedAt: system.now() });
     const before = { provider: found.issuer };
     await record(tx, { ...userEvent(system, actor, email), type: "user.identity_unlinked", before });
   });

@@ -17,6 +17,7 @@ import {
   type RoleOfGroup,
 } from "../store/tables/identity-providers.ts";
 import { memberships } from "../store/tables/memberships.ts";
+import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { providerContext, type Exchange } from "./exchange.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl"> & {
@@ -209,6 +210,7 @@ export async function deleteProvider(
     await requireStaff(tx, actor);
     const { name } = await findProvider(tx, id);
     await browserSessions.delete(tx, { providerId: id });
+    await refreshTokens.update(tx, { providerId: id, revokedAt: null }, { revokedAt: system.now() });
     await identities.delete(tx, { providerId: id });
     await memberships.update(tx, { providerId: id }, { providerId: null });
     await identityProviders.delete(tx, { id });

@@ -8,7 +8,17 @@ import { RelayedReport, type RelayedAnswer } from "../../path-report.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { computed, integerOrNull, joined, orNull, queryAll, textOrNull, truth } from "../store/table.ts";
+import {
+  computed,
+  integer,
+  integerOrNull,
+  joined,
+  orNull,
+  queryAll,
+  text,
+  textOrNull,
+  truth,
+} from "../store/table.ts";
 import { findNode } from "../store/nodes.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { relayTraffic } from "../store/tables/relay-traffic.ts";
@@ -199,5 +209,35 @@ export async function listRelays(
     limit_bytes: row.limitBytes,
     paused: row.isPaused === true,
     reported_at: row.reportedAt === null ? null : formatTime(row.reportedAt),
+  }));
+}
+
+const figures = computed({
+  slug: text(),
+  name: text(),
+  month: textOrNull(),
+  bytes: integer(),
+  limitBytes: integerOrNull(),
+});
+
+/** All relays that reported, for the metrics: forwarded this month, and the limit. */
+export async function relayFigures(
+  reader: Reader,
+  now: number,
+): Promise<{ slug: string; node: string; bytes: number; limitBytes: number | null }[]> {
+  const rows = await queryAll(
+    reader,
+    figures,
+    `SELECT o.slug, n.name, x.month, x.bytes, x.limit_bytes
+     FROM relay_traffic x JOIN nodes n ON n.id = x.node_id JOIN organizations o ON o.id = x.org_id
+     WHERE x.reported_at IS NOT NULL AND n.is_relay = 1 AND n.state <> 'revoked' AND o.deleted_at IS NULL
+     ORDER BY o.slug, n.id`,
+  );
+  const month = monthOf(now);
+  return rows.map(({ slug, name: node, month: reported, bytes, limitBytes }) => ({
+    slug,
+    node,
+    bytes: reported === month ? bytes : 0,
+    limitBytes,
   }));
 }

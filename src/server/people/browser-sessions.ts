@@ -15,7 +15,7 @@ import { joined, queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { browserSessions, byProviderMs, idleMs, longestMs } from "../store/tables/browser-sessions.ts";
 import { rememberNetwork } from "../store/tables/known-networks.ts";
 import { users } from "../store/tables/users.ts";
-import { admit } from "./sessions.ts";
+import { admit, type ByProvider } from "./sessions.ts";
 
 export const BrowserSession = v.object({
   id: v.number(),
@@ -110,6 +110,19 @@ export async function findSession(
 /** Undefined if the caller has a token. */
 export function sessionIdOf({ signIn }: PersonCaller): number | undefined {
   return signIn !== undefined && "session" in signIn ? signIn.session : undefined;
+}
+
+/** Undefined for a session that did not begin by a provider. Throws not_authenticated for one that has ended. */
+export async function providerOf(
+  reader: Pick<Database, "get">,
+  caller: PersonCaller,
+): Promise<ByProvider | undefined> {
+  const id = sessionIdOf(caller);
+  const session = id === undefined ? undefined : await browserSessions.find(reader, { id });
+  if (session === undefined)
+    throw new AppError("not_authenticated", "This session has ended. Sign in again.");
+  const { providerId, endsAt } = session;
+  return providerId === null ? undefined : { providerId, endsAt };
 }
 
 /** Throws permission_denied unless the browser signed in within 10 minutes. */

@@ -16,7 +16,7 @@ import { computed, queryNumber, queryOne, text } from "../store/table.ts";
 import { deviceRequests, type DeviceRequestRow } from "../store/tables/device-requests.ts";
 import { isKnownNetwork } from "../store/tables/known-networks.ts";
 import { users } from "../store/tables/users.ts";
-import type { PersonCaller } from "./browser-sessions.ts";
+import { providerOf, type PersonCaller } from "./browser-sessions.ts";
 import { userEvent } from "./people.ts";
 import type { Sessions } from "./sessions.ts";
 
@@ -131,18 +131,21 @@ async function waiting(
 /** Once: approved or refused by the user who typed the code. Throws as findDeviceRequest. */
 export async function decideDeviceRequest(
   services: Pick<Services, "db" | "system" | "throttle">,
-  { userId, email }: PersonCaller,
+  caller: PersonCaller,
   { code, isApproved }: { code: string; isApproved: boolean },
   actor: Actor,
 ): Promise<void> {
   const { db, system } = services;
+  const { userId, email } = caller;
   const { id, machine, address } = await waiting(services, userId, code);
   await db.write(async (tx) => {
     const now = system.now();
     if (isApproved) await requirePermitted(tx, userId);
     // The user may have been disabled since the request was admitted.
     if ((await users.find(tx, { id: userId, isActive: true })) === undefined) throw noSuchCode();
-    const decision = { userId, decidedAt: now, isApproved: isApproved ? 1 : 0 };
+    const { providerId = null, endsAt = null } = (await providerOf(tx, caller)) ?? {};
+    const origin = { providerId, providerUntil: endsAt };
+    const decision = { userId, decidedAt: now, isApproved: isApproved ? 1 : 0, ...origin };
     if ((await deviceRequests.update(tx, { id, userId: null }, decision)) === 0) throw noSuchCode();
     if (!isApproved) return;
     const after = { machine, address };
@@ -162,7 +165,7 @@ export async function pollDeviceSignIn(
   const now = system.now();
   const found = await deviceRequests.find(db, { deviceHash });
   if (found === undefined || found.expiresAt <= now) throw expired();
-  const { id, userId, isApproved, decidedAt, polledAt, address } = found;
+  const { id, userId, isApproved, decidedAt, polledAt, address, providerId, providerUntil } = found;
   if (userId === null) {
     // A little less than the interval: clocks and networks are not exact.
     const isEarly = polledAt !== null && now - polledAt < (intervalS - 1) * 1000;
@@ -177,7 +180,8 @@ export async function pollDeviceSignIn(
   const user = await users.find(db, { id: userId, isActive: true });
   // Sessions that ended since the approval end this one, too: a new password, or a disabled user.
   if (user === undefined || user.sessionsFrom >= (decidedAt ?? 0)) throw expired();
-  return sessions.start(userId, user.passwordHash, networkOf(address));
+  const by = providerId === null ? undefined : { providerId, endsAt: providerUntil ?? 0 };
+  return sessions.start(userId, user.passwordHash, networkOf(address), { by });
 }
 
 const forbidding = computed({ slug: text() });

@@ -10,6 +10,7 @@ import { networkOf } from "../http/edge.ts";
 import type { ServerOptions } from "../options.ts";
 import { useOnce } from "../store/tables/used-challenges.ts";
 import { users } from "../store/tables/users.ts";
+import { providerOf, type PersonCaller } from "./browser-sessions.ts";
 import type { Sessions } from "./sessions.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & { sessions: Pick<Sessions, "start"> };
@@ -18,14 +19,26 @@ const lifetimeMs = 60_000;
 const context = "login code";
 /** SHA-256 in base64url. */
 export const Challenge = v.pipe(v.string(), v.regex(/^[\w-]{43}$/));
-const Content = v.object({ userId: v.number(), challenge: Challenge, at: v.number() });
+const Content = v.object({
+  userId: v.number(),
+  challenge: Challenge,
+  at: v.number(),
+  by: v.optional(v.object({ providerId: v.number(), endsAt: v.number() })),
+});
 
-export function makeLoginCode(
-  { system, secretKey }: Pick<Deps, "system" | "secretKey">,
-  userId: number,
+export async function makeLoginCode(
+  { db, system, secretKey }: Pick<Deps, "db" | "system" | "secretKey">,
+  caller: PersonCaller,
   challenge: string,
-): string {
-  return sealSecret(secretKey, JSON.stringify({ userId, challenge, at: system.now() }), context);
+): Promise<string> {
+  const by = await providerOf(db, caller);
+  const content: v.InferOutput<typeof Content> = {
+    userId: caller.userId,
+    challenge,
+    at: system.now(),
+    ...(by === undefined ? {} : { by }),
+  };
+  return sealSecret(secretKey, JSON.stringify(content), context);
 }
 
 /** Throws sign_in_expired for a code that is made up, too old, used, or another process's. */
@@ -34,14 +47,14 @@ export async function useLoginCode(
   { code, verifier }: { code: string; verifier: string },
   address: string,
 ): Promise<TokenPair> {
-  const { userId, challenge, at } = open(secretKey, code);
+  const { userId, challenge, at, by } = open(secretKey, code);
   const given = createHash("sha256").update(verifier).digest("base64url");
   const now = system.now();
   if (at + lifetimeMs <= now || !timingSafeEqual(Buffer.from(given), Buffer.from(challenge))) throw expired();
   const isFirst = await db.writeFor("rows", (tx) => useOnce(tx, code, at + lifetimeMs));
   const user = await users.find(db, { id: userId, isActive: true });
   if (!isFirst || user === undefined || user.sessionsFrom >= at) throw expired();
-  return sessions.start(userId, user.passwordHash, networkOf(address));
+  return sessions.start(userId, user.passwordHash, networkOf(address), { by });
 }
 
 function open(secretKey: Deps["secretKey"], code: string): v.InferOutput<typeof Content> {

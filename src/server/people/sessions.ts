@@ -11,6 +11,7 @@ import type { Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, joined, queryOne } from "../store/table.ts";
 import { sharedSecret } from "../store/shared-secret.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
+import { identities } from "../store/tables/identity-providers.ts";
 import { knownForMs, rememberNetwork } from "../store/tables/known-networks.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users } from "../store/tables/users.ts";
@@ -23,6 +24,9 @@ type AccessClaims = {
   family?: string;
 };
 
+/** A sign-in by a provider of identities: what follows from it ends with it. */
+export type ByProvider = { providerId: number; endsAt: number };
+
 export type Sessions = {
   verifyAccess(token: string): Promise<AccessClaims>;
   /** Whether this server once issued the refused token. */
@@ -30,13 +34,14 @@ export type Sessions = {
   /**
    * The first pair of tokens for a user who has just proven the password with this hash. Throws invalid_credentials if
    * the password was changed, or the user disabled, in the meantime: nothing else would end that session. `network`: for
-   * later sign-ins from there. `factorAt`: when a second factor was proven.
+   * later sign-ins from there. `factorAt`: when a second factor was proven. `by`: throws sign_in_expired if the identity is
+   * gone.
    */
   start(
     userId: number,
     passwordHash?: string,
     network?: string,
-    factorAt?: number | null,
+    proof?: { factorAt?: number | null; by?: ByProvider | undefined },
   ): Promise<TokenPair>;
   /** The next pair. Throws token_not_valid; a token that was used before ends its family. */
   refresh(token: string): Promise<TokenPair>;
@@ -88,13 +93,16 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
     verifyAccess: (token) => tokens.verify(token, "access"),
     wasIssued: (error) =>
       error instanceof AppError && signedCodes.includes(systemErrorCode(error.details.cause) ?? ""),
-    async start(userId, passwordHash, network, factorAt = null) {
+    async start(userId, passwordHash, network, { factorAt = null, by } = {}) {
       const jti = newId();
       const { at, chain } = await db.writeFor({ user: userId }, async (tx) => {
         const now = system.now();
         const startedAt = await admit(tx, userId, passwordHash ?? null, now);
         if (network !== undefined) await rememberNetwork(tx, { userId, network, now });
-        const begun = { family: newId(), endsAt: startedAt + signInMs, factorAt };
+        const { providerId, endsAt } = by ?? { providerId: null, endsAt: Infinity };
+        if (providerId !== null) await requireIdentity(tx, { userId, providerId });
+        const ends = Math.min(startedAt + signInMs, endsAt);
+        const begun = { family: newId(), endsAt: ends, factorAt, providerId };
         await storeRefresh(tx, userId, begun, jti);
         return { at: startedAt, chain: begun };
       });
@@ -136,6 +144,14 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
       return device?.userId === userId ? device.jti : undefined;
     },
   };
+}
+
+/** Throws sign_in_expired. */
+async function requireIdentity(tx: Transaction, at: { userId: number; providerId: number }): Promise<void> {
+  if ((await identities.all(tx, at)).length > 0) return;
+  throw new AppError("sign_in_expired", "The identity by which this sign-in began is gone.", {
+    hint: "Sign in again.",
+  });
 }
 
 async function makeSigning(options: ServerOptions) {
@@ -211,13 +227,13 @@ function sessionTime({ sessionsFrom }: { sessionsFrom: number }, now: number): n
 
 const tokenWithUser = joined(
   "t",
-  refreshTokens.pick("family", "revokedAt", "endsAt", "factorAt"),
+  refreshTokens.pick("family", "revokedAt", "endsAt", "factorAt", "providerId"),
   "u",
   users.pick("isActive", "sessionsFrom"),
 );
 
 /** The tokens that followed from one sign-in, and when that ends. */
-type Chain = { family: string; endsAt: number; factorAt: number | null };
+type Chain = { family: string; endsAt: number; factorAt: number | null; providerId: number | null };
 
 /**
  * Marks the token as used. A second use, or a disabled user, revokes the family. A chain of the release before has no end;
@@ -236,20 +252,25 @@ async function useRefresh(
     [jtiHash],
   );
   if (token === undefined || token.revokedAt !== null) return undefined;
-  const { family, endsAt, factorAt } = token;
-  const chain = { family, endsAt: endsAt ?? now + signInMs, factorAt };
+  const { family, endsAt, factorAt, providerId } = token;
+  const chain = { family, endsAt: endsAt ?? now + signInMs, factorAt, providerId };
   // `used_at IS NULL` decides between two requests with the same token.
   const used = await refreshTokens.update(tx, { jtiHash, usedAt: null }, { usedAt: now });
   if (used === 1 && token.isActive) {
-    if (chain.endsAt <= now) throw signInEnded();
+    if (chain.endsAt <= now) throw signInEnded(chain);
     return { chain, at: sessionTime(token, now) };
   }
   await refreshTokens.update(tx, { family, revokedAt: null }, { revokedAt: now });
   return undefined;
 }
 
-function signInEnded(): AppError {
+function signInEnded({ providerId }: Chain): AppError {
   const days = signInMs / 86_400_000;
+  if (providerId !== null)
+    return new AppError(
+      "token_not_valid",
+      "A sign-in by a provider of identities lasts a day. Sign in again.",
+    );
   return new AppError("token_not_valid", `This session ended ${days} days after its sign-in. Sign in again.`);
 }
 

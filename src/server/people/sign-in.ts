@@ -122,7 +122,9 @@ export async function signInForTokens(
   const proven = await signIn(services, credentials, origin);
   const factorAt = await provenAtSignIn(services, proven, otp, origin.address);
   const { userId, passwordHash } = proven;
-  const body = await services.sessions.start(userId, passwordHash, networkOf(origin.address), factorAt);
+  const body = await services.sessions.start(userId, passwordHash, networkOf(origin.address), {
+    factorAt,
+  });
   return { body, cookies: [await cookieOfDevice(services, proven)] };
 }
 

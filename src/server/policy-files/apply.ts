@@ -10,6 +10,8 @@ import { momentOf } from "../policy/moment.ts";
 import { adds } from "../retention/budget.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
+import { queryOne } from "../store/table.ts";
+import { events } from "../store/tables/events.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import type { Applied } from "./answers.ts";
 import { isUnchanged, type Changes } from "./differences.ts";
@@ -207,8 +209,18 @@ export async function confirmPolicy(
 async function waiting(tx: Transaction, org: Org): Promise<PolicyRow> {
   const row = await policies.find(tx, { orgId: org.id });
   if (row !== undefined && row.unconfirmedUntil !== null) return row;
-  throw new AppError("conflict", "No policy waits for its confirmation.");
+  const last = await queryOne(tx, events.pick("type", "at"), newest, [org.id]);
+  if (last?.type !== "policy.reverted") {
+    throw new AppError("conflict", "No policy waits for its confirmation.");
+  }
+  throw new AppError(
+    "conflict",
+    `No policy waits for its confirmation: the last one was taken back at ${formatTime(last.at)}.`,
+    { hint: "The policy before it is in force again. Apply the file again to have its changes." },
+  );
 }
+
+const newest = `SELECT type, at FROM events WHERE org_id = $1 AND subject = 'policy' ORDER BY id DESC LIMIT 1`;
 
 /**
  * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked. `due`: only if its

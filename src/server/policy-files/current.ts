@@ -8,6 +8,7 @@ import { readPolicyNodes } from "../policy/policy-nodes.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
+import { memberships } from "../store/tables/memberships.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
 import { nodeGroups } from "../store/tables/node-groups.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
@@ -15,6 +16,8 @@ import type { Current } from "./differences.ts";
 
 export type Snapshot = Current & {
   row: PolicyRow | undefined;
+  /** Members who accepted their invitation, by e-mail address. */
+  users: ReadonlyMap<string, number>;
   version: number;
   /** Differs from that of another moment if a node or the policy changed in between. */
   moment: string;
@@ -39,6 +42,7 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
       nodes,
       groups: await nodeGroups.all(reader, { orgId }),
       tests: storedTests(row),
+      users: await readMembers(reader, orgId),
       aliases: await nameAliases.all(reader, { orgId, deletedAt: null }),
       tokenGroups: await openTokenGroups(reader, orgId),
       isFromToken,
@@ -49,6 +53,14 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
       throw new AppError("busy", "The organization changes all the time. Try again in a moment.");
     }
   }
+}
+
+const memberPick = memberships.pick("email", "userId");
+
+async function readMembers(reader: Pick<Reader, "all">, orgId: number): Promise<Map<string, number>> {
+  const sql = `SELECT ${memberPick.select()} FROM memberships WHERE org_id = $1 AND user_id IS NOT NULL`;
+  const rows = await queryAll(reader, memberPick, sql, [orgId]);
+  return new Map(rows.flatMap(({ email, userId }) => (userId === null ? [] : [[email, userId]])));
 }
 
 const groupsPick = computed({ groups: text() });

@@ -153,18 +153,26 @@ function groupChanges(current: Current, desired: Desired, prune: boolean, kept: 
       result.describe.push({ name, description, before: known.description });
     }
   }
-  const inUse = new Set([...current.tokenGroups, ...current.nodes.flatMap(({ groups }) => groups)]);
-  // Without `rules` in the file, the present rules stay, and need their groups.
-  if (desired.rules === undefined) for (const name of namedIn(current.rules)) inUse.add(name);
+  const uses = usesOf(current, desired);
   for (const group of present.values()) {
     if (!prune) kept.push(`The group ${group.name} is not in the file. It stays without --prune.`);
-    else if (inUse.has(group.name)) {
-      kept.push(
-        `The group ${group.name} is not in the file. It stays: nodes, rules or registration tokens use it.`,
-      );
+    else if (uses.has(group.name)) {
+      kept.push(`The group ${group.name} is not in the file. It stays while ${uses.get(group.name)}.`);
     } else result.delete.push(group);
   }
   return result;
+}
+
+/** What keeps a group, for each group in use. */
+function usesOf(current: Current, desired: Desired): Map<string, string> {
+  const uses = new Map<string, string>();
+  for (const name of current.tokenGroups) uses.set(name, "an open registration token gives it");
+  // Without `rules` in the file, the present rules stay, and need their groups.
+  const rules = desired.rules === undefined ? current.rules : [];
+  for (const rule of rules) for (const name of namedIn([rule])) uses.set(name, `rule ${rule.id} names it`);
+  for (const node of current.nodes)
+    for (const name of node.groups) uses.set(name, `node ${node.name} is in it`);
+  return uses;
 }
 
 function aliasChanges(

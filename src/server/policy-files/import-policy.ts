@@ -126,8 +126,8 @@ class Importing {
       if (members.length > 0) {
         this.#note(
           `groups.${word}`,
-          `${members.length} members of ${word}`,
-          "users are not supported yet: give the group to their nodes",
+          `${members.length} ${members.length === 1 ? "member" : "members"} of ${word}`,
+          "groups hold nodes here: give the group to their nodes",
         );
       }
     }
@@ -293,6 +293,7 @@ function* requireTests(policy: string, count: number): Generator<unknown, void> 
   const { rules = [], tests = [] } = yield* resolvePolicy(yield* parsePolicy(policy), {
     nodes: new Map(),
     groups: new Set(),
+    users: new Map(),
   });
   const stored = rules.map((rule, at) => ({ ...rule, id: at + 1, description: "" }));
   const failures = yield* runTests(tests, { rules: stored, members: [] });

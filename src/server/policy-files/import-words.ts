@@ -17,7 +17,7 @@ const reasons: readonly [RegExp, string][] = [
   [/^autogroup:internet$/, "exit nodes have no rules of their own here"],
   [/^autogroup:/, "groups by role or kind of device have no equal: put the nodes into a group"],
   [/^(ipset|svc):/, "IP sets and services have no equal"],
-  [/@/, "users are not supported yet: put their nodes into a group"],
+  [/@/, "users are not imported: put their nodes into a group, or write user:EMAIL once they are members"],
 ];
 
 function refused(word: string): string {

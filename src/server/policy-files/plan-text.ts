@@ -16,6 +16,14 @@ export function planText(plan: Plan): string {
   return `${lines.join("\n")}\n`;
 }
 
+/** The way back for administrators who lock themselves out. Undefined: no node loses access. */
+export function lossSentence({ access }: Plan): string | undefined {
+  const isLoss = [...access.classes, ...access.pairs].some(({ loses }) => loses.length > 0);
+  return isLoss
+    ? "Nodes lose access. Apply it with `--confirm 10m`: then it goes back by itself unless you confirm it."
+    : undefined;
+}
+
 type Shown = Plan["rules"]["create"][number];
 
 function ruleLines({ rules, groups, aliases }: Plan): string[] {
@@ -63,11 +71,17 @@ function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
     ].join("; ");
   const classes = access.classes.slice(0, shownClasses);
   const out = access.classes.length - classes.length + access.classes_left_out;
-  const pairs = access.pairs.slice(0, shownPairs);
-  return [
-    `${access.pairs_changed} pairs of nodes gain or lose access:`,
+  const count = access.pairs_changed;
+  const lines = [
+    count === 1 ? "1 pair of nodes gains or loses access:" : `${count} pairs of nodes gain or lose access:`,
     ...classes.map((each) => `  ${side(each.from)} to ${side(each.to)}: ${change(each)}`),
     ...(out > 0 ? [`  … and ${out} more (--json has 500)`] : []),
+  ];
+  // Classes of one node each are pairs already.
+  if (classes.length === count) return lines;
+  const pairs = access.pairs.slice(0, shownPairs);
+  return [
+    ...lines,
     "For example:",
     ...pairs.map((each) => `  ${each.from.name} to ${each.to.name}: ${change(each)}`),
     ...(access.pairs_changed > pairs.length ? ["  … (--json has the first 1,000)"] : []),

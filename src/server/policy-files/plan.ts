@@ -8,6 +8,7 @@ import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-te
 import { isNothing, makeReach, showAccess, type Change, type NodeClass } from "../policy/reach.ts";
 import { resolvePolicy, type Desired } from "../policy/resolve.ts";
 import type { Reader } from "../store/database.ts";
+import { ownerOf } from "../../owner-group.ts";
 import type { Plan } from "./answers.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
 import {
@@ -18,7 +19,7 @@ import {
   type Changes,
   type Difference,
 } from "./differences.ts";
-import { showRule, sideWriter } from "./render.ts";
+import { showRule, sideNames, sideWriter, type SideWriter } from "./render.ts";
 
 export const PolicyText = v.pipe(v.string(), v.maxLength(maxPolicyBytes));
 export const PlanRequest = v.strictObject({ policy: PolicyText, prune: v.optional(v.boolean(), false) });
@@ -44,6 +45,7 @@ export async function planChanges(
   const known = {
     nodes: new Map(nodes.map(({ name, id }) => [name, id])),
     groups: new Set(groups.map(({ name }) => name)),
+    users: snapshot.users,
   };
   const desired = await inSlices(resolvePolicy(parsed, known));
   const difference = await inSlices(differences(snapshot, desired, prune));
@@ -59,7 +61,7 @@ export async function planChanges(
 /** The plan as the API answers it. */
 export async function showPlan(reader: Reader, orgId: number, planned: Planned): Promise<Plan> {
   const { snapshot, changes, kept, tests, failures } = planned;
-  const side = await sideWriter(reader, orgId, snapshot.nodes, sidesIn(snapshot.rules));
+  const side = await sideWriter(reader, orgId, snapshot, sidesIn(snapshot.rules));
   const shown = (
     rule: Omit<Rule, "id" | "description"> & { id?: number; description?: string | undefined },
   ) => ({
@@ -95,7 +97,7 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
       after: tests.length,
       failing: failures.map(({ sentence }) => sentence),
     },
-    access: await inSlices(accessChanges(snapshot, changes)),
+    access: await inSlices(accessChanges(snapshot, changes, side)),
     kept,
   };
 }
@@ -111,6 +113,7 @@ const maxClasses = 500;
 export function* accessChanges(
   { rules, nodes }: Pick<Snapshot, "rules" | "nodes">,
   changes: Pick<Changes, "rules" | "nodes">,
+  side: SideWriter = sideNames([], new Map()),
 ): Generator<unknown, Plan["access"]> {
   const members = nodes.filter(({ isActive }) => isActive);
   const after = { rules: changedRules(rules, changes.rules), members: changedNodes(members, changes.nodes) };
@@ -124,7 +127,7 @@ export function* accessChanges(
   yield;
   return {
     pairs_changed: counted.reduce((sum, { pairs }) => sum + pairs, 0),
-    classes: yield* showClasses(sorted.slice(0, maxClasses)),
+    classes: yield* showClasses(sorted.slice(0, maxClasses), side),
     classes_left_out: Math.max(0, sorted.length - maxClasses),
     pairs: yield* firstPairs(found),
   };
@@ -132,11 +135,12 @@ export function* accessChanges(
 
 function* showClasses(
   changes: readonly (Change & { pairs: number })[],
+  side: SideWriter,
 ): Generator<unknown, Plan["access"]["classes"]> {
   const shown: Plan["access"]["classes"] = [];
   for (const { from, to, gains, loses, pairs } of changes) {
     const access = { gains: showAccess(gains), loses: showAccess(loses) };
-    shown.push({ from: showClass(from), to: showClass(to), ...access, pairs });
+    shown.push({ from: showClass(from, side), to: showClass(to, side), ...access, pairs });
     yield;
   }
   return shown;
@@ -147,8 +151,12 @@ function pairsOf({ from, to }: Change): number {
   return from === to ? count - from.members.length : count;
 }
 
-function showClass({ groups, members }: NodeClass): Plan["access"]["classes"][number]["from"] {
-  return { groups: [...groups], nodes: members.slice(0, 3).map(({ name }) => name), count: members.length };
+function showClass(
+  { groups, members }: NodeClass,
+  side: SideWriter,
+): Plan["access"]["classes"][number]["from"] {
+  const named = groups.map((group) => (ownerOf(group) === undefined ? group : side({ group })));
+  return { groups: named, nodes: members.slice(0, 3).map(({ name }) => name), count: members.length };
 }
 
 function* firstPairs(changes: readonly Change[]): Generator<unknown, Plan["access"]["pairs"]> {

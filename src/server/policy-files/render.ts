@@ -5,17 +5,28 @@ import type { Peer, Rule } from "../policy/firewall.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";
+import { ownerOf } from "../../owner-group.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { Snapshot } from "./current.ts";
 
-/** The words of a side: `any`, `group:web`, `node:db`, a network; `node:#7` for a node that is gone. */
+/**
+ * The words of a side: `any`, `group:web`, `node:db`, `user:ada@example.org`, a network; `node:#7` for a node that is gone,
+ * `user:#7` for a user who is no member.
+ */
 export type SideWriter = (side: Peer) => string;
 
-export function sideNames(present: readonly Pick<PolicyNode, "id" | "name">[]): SideWriter {
+export function sideNames(
+  present: readonly Pick<PolicyNode, "id" | "name">[],
+  users: ReadonlyMap<string, number>,
+): SideWriter {
   const names = new Map(present.map(({ id, name }) => [id, name]));
+  const emails = new Map([...users].map(([email, id]) => [id, email]));
   return (side) => {
     if ("any" in side) return "any";
-    if ("group" in side) return `group:${side.group}`;
+    if ("group" in side) {
+      const owner = ownerOf(side.group);
+      return owner === undefined ? `group:${side.group}` : `user:${emails.get(owner) ?? `#${owner}`}`;
+    }
     if ("cidr" in side) return side.cidr;
     return `node:${names.get(side.node) ?? `#${side.node}`}`;
   };
@@ -25,7 +36,7 @@ export function sideNames(present: readonly Pick<PolicyNode, "id" | "name">[]): 
 export async function sideWriter(
   reader: Pick<Reader, "get">,
   orgId: number,
-  present: readonly PolicyNode[],
+  { nodes: present, users }: Pick<Snapshot, "nodes" | "users">,
   sides: readonly Peer[],
 ): Promise<SideWriter> {
   const known = new Set(present.map(({ id }) => id));
@@ -36,7 +47,7 @@ export async function sideWriter(
     const node = await nodes.find(reader, { orgId, id: side.node });
     gone.push({ id: side.node, name: `${node?.name ?? ""} (deleted, id ${side.node})` });
   }
-  return sideNames([...present, ...gone]);
+  return sideNames([...present, ...gone], users);
 }
 
 export function showRule(
@@ -57,11 +68,11 @@ export function showRule(
 
 const head = "# Written by the control plane from the present state.\n";
 
-/** Rules and tests about nodes that are gone have no line: they permit nothing. */
-export function renderPolicy({ rules, nodes: present, groups, aliases, tests }: Snapshot): string {
-  const side = sideNames(present);
+/** Rules and tests about nodes that are gone have no line: they permit nothing. Nor have those about former members. */
+export function renderPolicy({ rules, nodes: present, users, groups, aliases, tests }: Snapshot): string {
+  const side = sideNames(present, users);
   const names = new Map(present.map(({ id, name }) => [id, name]));
-  const isGone = (words: object) => Object.values(words).some((word) => String(word).startsWith("node:#"));
+  const isGone = (words: object) => Object.values(words).some((word) => /^(node|user):#/.test(String(word)));
   const byGroup = new Map(groups.map(({ name }) => [name, [] as string[]]));
   for (const { name, groups: own } of present)
     for (const group of own) byGroup.get(group)?.push(`node:${name}`);

@@ -174,7 +174,7 @@ export function requireConfirmed(row: Pick<PolicyRow, "unconfirmedUntil" | "appl
   const until = formatTime(row.unconfirmedUntil);
   throw new AppError(
     "policy_unconfirmed",
-    `${row.appliedBy ?? "The operator"} has applied a policy that goes back at ${until} unless it is confirmed. Until then, ` +
+    `A policy that ${row.appliedBy ?? "the operator"} has applied goes back at ${until} unless it is confirmed. Until then, ` +
       "the policy cannot be changed.",
     {
       hint: `Confirm it with \`${brand.executable} admin policy confirm ORG\`, or take it back with \`${brand.executable} admin policy revert ORG\`.`,

@@ -10,17 +10,15 @@ import { GroupName, Ports, Protocol } from "./firewall.ts";
 export const maxPolicyBytes = 512 * 1024;
 
 const nodeWord = /^node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
-const side = /^(any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$/;
-const peer =
-  /^(any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|[0-9A-Fa-f.:]+\/\d{1,3})$/;
+const someNodes =
+  "any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|user:[^\\s@]+@[^\\s@]+";
+const side = new RegExp(`^(${someNodes})$`);
+const peer = new RegExp(`^(${someNodes}|[0-9A-Fa-f.:]+/\\d{1,3})$`);
 
 const later: readonly [RegExp, string][] = [
-  [
-    /^user:/,
-    "Users cannot be in a policy yet: nodes get groups from registration tokens and by name (node:NAME).",
-  ],
+  [/^user:/, "Enter a member as user:EMAIL: the nodes that the member owns."],
   [/^self$/, "self is not supported yet: name a group or a node."],
-  [/^provider:/, "Groups of an identity provider are not supported yet: name nodes (node:NAME)."],
+  [/^(provider|idp):/, "Groups of an identity provider are not supported yet: name nodes (node:NAME)."],
 ];
 
 const refusal = (expected: string) => (issue: v.BaseIssue<unknown>) => {
@@ -28,14 +26,25 @@ const refusal = (expected: string) => (issue: v.BaseIssue<unknown>) => {
   return later.find(([pattern]) => pattern.test(given))?.[1] ?? `Expected ${expected}.`;
 };
 
+const memberWord = (issue: v.BaseIssue<unknown>) =>
+  String(issue.input).startsWith("user:")
+    ? "A file cannot put the nodes of a user into a group: name user:EMAIL in rules, or node:NAME here."
+    : refusal("node:NAME")(issue);
+const maxWord = "user:".length + 254;
+
 const NodeWord = v.pipe(v.string(), v.maxLength(100), v.regex(nodeWord, refusal("node:NAME")));
-const Side = v.pipe(v.string(), v.maxLength(100), v.regex(side, refusal("any, group:NAME or node:NAME")));
+const MemberWord = v.pipe(v.string(), v.maxLength(100), v.regex(nodeWord, memberWord));
+const Side = v.pipe(
+  v.string(),
+  v.maxLength(maxWord),
+  v.regex(side, refusal("any, group:NAME, node:NAME or user:EMAIL")),
+);
 const PeerSide = v.pipe(
   v.string(),
-  v.maxLength(100),
-  v.regex(peer, refusal("any, group:NAME, node:NAME or a network such as 192.168.5.0/24")),
+  v.maxLength(maxWord),
+  v.regex(peer, refusal("any, group:NAME, node:NAME, user:EMAIL or a network such as 192.168.5.0/24")),
   v.check(
-    (text) => !text.includes("/") || parseNetwork(text) !== undefined,
+    (text) => !isNetworkWord(text) || parseNetwork(text) !== undefined,
     "Enter a network such as 192.168.5.0/24, host bits zero.",
   ),
 );
@@ -93,7 +102,7 @@ const GroupEntry = v.nullable(
   v.strictObject({
     description: v.optional(v.pipe(v.string(), v.trim(), v.maxLength(500))),
     /** The nodes that are in the group by this file. Absent: the file leaves them alone. */
-    members: v.optional(v.pipe(v.array(NodeWord), v.maxLength(10_000))),
+    members: v.optional(v.pipe(v.array(MemberWord), v.maxLength(10_000))),
   }),
 );
 
@@ -212,6 +221,9 @@ export function faulty(faults: readonly Fault[]): AppError {
     errors: { policy: sentences },
   });
 }
+
+/** All other words but `any` have a prefix. An e-mail address may have a slash. */
+export const isNetworkWord = (word: string) => word.includes("/") && !word.startsWith("user:");
 
 /** The name in `node:NAME`. */
 export function nodeNameOf(word: string): v.InferOutput<typeof NodeName> {

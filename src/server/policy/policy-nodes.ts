@@ -3,7 +3,8 @@
 import * as v from "valibot";
 import type { Member } from "./firewall.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, integer, queryAll, text, textOrNull, truth } from "../store/table.ts";
+import { certifiedGroups } from "../../owner-group.ts";
+import { computed, integer, integerOrNull, queryAll, text, textOrNull, truth } from "../store/table.ts";
 
 export type PolicyNode = Member & { isActive: boolean; subnets: readonly string[]; isRelay: boolean };
 
@@ -14,6 +15,7 @@ const pick = computed({
   ip6: textOrNull(),
   state: text(),
   groups: text(),
+  ownerId: integerOrNull(),
   subnets: text(),
   isRelay: truth(0),
 });
@@ -27,9 +29,11 @@ export async function readPolicyNodes(
 ): Promise<PolicyNode[]> {
   // Nodes with the same groups share one list, which makes comparing them fast.
   const lists = new Map<string, string[]>();
-  const listOf = (json: string) => {
-    const list = lists.get(json) ?? v.parse(v.array(v.string()), JSON.parse(json));
-    lists.set(json, list);
+  const listOf = (json: string, ownerId: number | null = null) => {
+    const key = `${ownerId} ${json}`;
+    const groups = lists.get(key) ?? v.parse(v.array(v.string()), JSON.parse(json));
+    const list = lists.has(key) ? groups : certifiedGroups({ groups, ownerId });
+    lists.set(key, list);
     return list;
   };
   const found: PolicyNode[] = [];
@@ -37,12 +41,17 @@ export async function readPolicyNodes(
     const page = await queryAll(
       reader,
       pick,
-      `SELECT id, name, ip, ip6, state, groups, subnets, is_relay FROM nodes
+      `SELECT id, name, ip, ip6, state, groups, owner_id, subnets, is_relay FROM nodes
        WHERE org_id = $1 AND state <> 'revoked' AND ephemeral_silence_s IS NULL AND id > $2 ORDER BY id LIMIT ${pageSize}`,
       [orgId, last],
     );
-    for (const { state, groups, subnets, ...node } of page) {
-      found.push({ ...node, isActive: state === "active", groups: listOf(groups), subnets: listOf(subnets) });
+    for (const { state, groups, ownerId, subnets, ...node } of page) {
+      found.push({
+        ...node,
+        isActive: state === "active",
+        groups: listOf(groups, ownerId),
+        subnets: listOf(subnets),
+      });
     }
     if (page.length < pageSize) return found;
     last = page.at(-1)?.id ?? last;

@@ -3,9 +3,10 @@
 import { formatAddress, parseAddress, parseNetwork } from "../../ip.ts";
 import type { Fault } from "./document.ts";
 import { isReservedGroup, reservedSentence, type Peer, type RuleRequest, type Target } from "./firewall.ts";
-import { faulty, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
+import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
 import type { PolicyTest } from "./policy-tests.ts";
 import { identityOf } from "./reach.ts";
+import { ownerGroup } from "../../owner-group.ts";
 
 /** What a file asks for. A key that is undefined is none of the file's business. */
 export type Desired = {
@@ -25,8 +26,12 @@ type DesiredGroup = {
   members: ReadonlySet<number> | undefined;
 };
 
-/** The names that exist: nodes that are not revoked, and groups. */
-export type Known = { nodes: ReadonlyMap<string, number>; groups: ReadonlySet<string> };
+/** The names that exist: nodes that are not revoked, groups, and members by e-mail address. */
+export type Known = {
+  nodes: ReadonlyMap<string, number>;
+  groups: ReadonlySet<string>;
+  users: ReadonlyMap<string, number>;
+};
 
 /** Throws validation_failed with the line of each name that does not exist. */
 export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): Generator<unknown, Desired> {
@@ -43,9 +48,15 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     if (id === undefined) fault(path, `There is no node ${name}.`);
     return id ?? 0;
   };
+  const member = (email: string, path: string): number => {
+    const id = known.users.get(email.toLowerCase());
+    if (id === undefined) fault(path, `There is no member ${email}. An invitation has to be accepted first.`);
+    return id ?? 0;
+  };
   const target = (word: string, path: string): Target => {
     if (word === "any") return { any: true };
     if (word.startsWith("node:")) return { node: node(word, path) };
+    if (word.startsWith("user:")) return { group: ownerGroup(member(word.slice("user:".length), path)) };
     const group = word.slice("group:".length);
     if (!names.has(group)) {
       const where = groups === undefined ? "" : " in this file: add it below `groups`, or correct the name";
@@ -54,7 +65,7 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     return { group };
   };
   const peer = (word: string, path: string): Peer =>
-    word.includes("/") ? { cidr: parseNetwork(word)?.text ?? word } : target(word, path);
+    isNetworkWord(word) ? { cidr: parseNetwork(word)?.text ?? word } : target(word, path);
 
   const desired: Desired = {
     groups: groups?.map(([name, entry]) => ({

@@ -21,7 +21,9 @@ import { findNode } from "../store/nodes.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
+import { certifiedGroups, ownerOf } from "../../owner-group.ts";
 import { queryNumber, queryOne } from "../store/table.ts";
+import { memberships } from "../store/tables/memberships.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
@@ -134,9 +136,10 @@ async function memberOf(
   id: number,
   field: string,
 ): Promise<Member & { state: string }> {
-  return findNode(reader, org.id, id).catch((error: unknown) => {
+  const node = await findNode(reader, org.id, id).catch((error: unknown) => {
     throw error instanceof AppError && error.code === "not_found" ? noSuchNode(id, field) : error;
   });
+  return { ...node, groups: certifiedGroups(node) };
 }
 
 function noSuchNode(id: number, field: string): AppError {
@@ -145,11 +148,13 @@ function noSuchNode(id: number, field: string): AppError {
   });
 }
 
-/** Creates the groups of the rule. Its nodes must exist. */
+/** Creates the groups of the rule. Its nodes must exist, and its users must be members. */
 async function checkReferences(tx: Transaction, org: Org, rule: RuleRequest, now: number): Promise<void> {
   for (const field of ["peer", "target"] as const) {
     const side = rule[field];
-    if ("group" in side) await ensureGroups(tx, org.id, [side.group], now);
+    const owner = "group" in side ? ownerOf(side.group) : undefined;
+    if (owner !== undefined) await requireMember(tx, org, owner, field);
+    else if ("group" in side) await ensureGroups(tx, org.id, [side.group], now);
     if (!("node" in side)) continue;
     const node = await nodes.find(tx, { orgId: org.id, id: side.node });
     if (node === undefined || node.state === "revoked") throw noSuchNode(side.node, field);
@@ -158,6 +163,12 @@ async function checkReferences(tx: Transaction, org: Org, rule: RuleRequest, now
       throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
     }
   }
+}
+
+async function requireMember(tx: Transaction, org: Org, userId: number, field: string): Promise<void> {
+  if ((await memberships.find(tx, { orgId: org.id, userId })) !== undefined) return;
+  const sentence = `User ${userId} is not a member of the organization.`;
+  throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
 }
 
 function valuesOf({ description = "", ...rule }: RuleRequest) {

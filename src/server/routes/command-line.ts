@@ -83,8 +83,8 @@ function browserRoutes(services: Services): Route[] {
       summary: "A code that signs in the command line on the machine of this browser",
       takes: body(v.strictObject({ code_challenge: Challenge })),
       answers: { 201: { description: "The code, for a minute", schema: v.object({ code: v.string() }) } },
-      handle: (call, { code_challenge }) =>
-        created({ code: makeLoginCode(services, browserOf(call).userId, code_challenge) }),
+      handle: async (call, { code_challenge }) =>
+        created({ code: await makeLoginCode(services, browserOf(call), code_challenge) }),
     }),
     route({
       method: "POST",

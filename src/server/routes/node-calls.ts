@@ -55,14 +55,12 @@ export function nodeCallRoutes(services: Services): Route[] {
           }
           return { status: 304, headers };
         }
-        return inTurnOf(services, call, async () => {
-          const reply =
-            format === "tar"
-              ? await tarReply(services, files, headers)
-              : jsonReply(await files.answer(), headers);
-          if (call.caller.kind === "node") await services.sentFiles.note(node, files);
-          return reply;
-        });
+        const reply = await inTurnOf(services, call, async () =>
+          format === "tar" ? tarReply(services, files, headers) : jsonReply(await files.answer(), headers),
+        );
+        // Outside of the turn: notes of nodes that download at once share a commit.
+        if (call.caller.kind === "node") await services.sentFiles.note(node, files);
+        return reply;
       },
     }),
     organizationRoute({

@@ -169,6 +169,7 @@ const steps: readonly (readonly string[])[] = [
   [...deviceRequests.create],
   [...relayTraffic.create],
   [organizations.add("deviceCodes")],
+  [refreshTokens.add("providerId"), deviceRequests.add("providerId"), deviceRequests.add("providerUntil")],
   [...onlineCounts.create, "CREATE INDEX online_counts_at ON online_counts (at)"],
 ];
 

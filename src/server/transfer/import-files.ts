@@ -6,7 +6,8 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { caKeyBanners } from "../../pki/ca-key.ts";
-import { certificateBanners, decodeBundle, type NebulaCertificate } from "../../pki/nebula.ts";
+import { certificateBanners, decodeBundle } from "../../pki/bundle.ts";
+import { type NebulaCertificate } from "../../pki/nebula.ts";
 import { formatPem, parsePem } from "../../pki/pem.ts";
 
 /** One configuration file of the directory. */

@@ -3,7 +3,8 @@
 
 import { isEncryptedCaKey, readCaKey, formatCaKey } from "../../pki/ca-key.ts";
 import { formatHostPublicKey, rawPublicKey } from "../../pki/keys.ts";
-import { encodePem, fingerprint, fingerprints, type NebulaCertificate } from "../../pki/nebula.ts";
+import { encodePem } from "../../pki/bundle.ts";
+import { fingerprint, fingerprints, type NebulaCertificate } from "../../pki/nebula.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import type { Admin } from "../admin.ts";
 import { operator, record } from "../audit/record.ts";

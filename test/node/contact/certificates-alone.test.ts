@@ -7,7 +7,7 @@ import { AppError } from "../../../src/errors.ts";
 import { checkAuth } from "../../../src/node/contact/check-auth.ts";
 import { isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
-import { decodeBundle } from "../../../src/pki/nebula.ts";
+import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { followEdge, makeControl, syncNow } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 

@@ -59,6 +59,21 @@ test("a lighthouse alone always gets a packet every 0.7 s, from the node's addre
   await packets.stop(0);
 });
 
+test("a run that ends at once sends a packet only after a change", async () => {
+  const look = async () => {
+    const packets = makeLighthousePackets(organization, { system: system() }, false);
+    packets.look();
+    await clock.pass(1);
+    await packets.stop(0);
+    return sent.splice(0);
+  };
+  change({ at: start - 86_400_000 });
+  expect(lighthouseTargets(organization)).toHaveLength(1);
+  expect(await look()).toEqual([]);
+  change({ at: start });
+  expect(await look()).toEqual(["10.77.0.1 10.77.0.9 9"]);
+});
+
 test("each of several lighthouses gets two packets a second for three minutes after a change", async () => {
   change({ hosts: two });
   // Load lazy imports first: the simulated clock does not wait for them.

@@ -8,7 +8,7 @@ import { currentGeneration, isApplied, readSyncState } from "../../../src/node/f
 import { openOrganization, type Organization } from "../../../src/node/files/organizations.ts";
 import { planSync } from "../../../src/node/contact/sync-plan.ts";
 import { syncOrganization, type SyncResult } from "../../../src/node/contact/sync.ts";
-import { decodeBundle } from "../../../src/pki/nebula.ts";
+import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { rejection } from "../../pki/thrown.ts";
 import {
   engine,

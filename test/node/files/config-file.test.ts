@@ -3,13 +3,9 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import {
-  finishConfig,
-  hostNames,
-  listenPort,
-  restartNeeds,
-  silence,
-} from "../../../src/node/files/config-file.ts";
+import { finishConfig, hostNames } from "../../../src/node/files/config-file.ts";
+import { listenPort, silence } from "../../../src/node/files/read-config.ts";
+import { restartNeeds } from "../../../src/node/files/restart-needs.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { readSent } from "../../../src/node/files/sent-config.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";

@@ -64,6 +64,16 @@ describe("the prober", () => {
     expect(lossOf(record(a), world.now)).toBe(0);
   });
 
+  test("counts how many probes an address got since the last question, also after it is probed no more", async () => {
+    const { prober, pass } = makeNetwork();
+    prober.setTargets([a]);
+    await pass(20_000);
+    expect([prober.sentSince(a), prober.sentSince(a), prober.sentSince(b)]).toEqual([2, 0, 0]);
+    await pass(10_000);
+    prober.setTargets([]);
+    expect(prober.sentSince(a)).toBe(1);
+  });
+
   test("probes an urgent address at its own pace, and then at the usual one again", async () => {
     const { world, prober, pass } = makeNetwork();
     prober.setTargets([a, b]);

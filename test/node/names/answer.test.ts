@@ -4,6 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { decode, encode, type Packet, type RecordType } from "dns-packet";
 import { answerQuery } from "../../../src/node/names/answer.ts";
 import type { MachineName } from "../../../src/node/names/machine-names.ts";
+import { openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { domainsOf, reverseZones } from "../../../src/node/names/reverse-zones.ts";
 import { indexNames } from "../../../src/node/names/zones.ts";
 import { makeRandom } from "../../support/random.ts";
@@ -23,16 +24,14 @@ const zone = (slug: string) => ({
   addresses: [],
   domains: domainsOf(slug, networks),
 });
-const index = indexNames({
-  names: [
-    entry("beta", ["10.77.0.2", "fd00:77::2"]),
-    entry("gamma", ["10.77.0.3"]),
-    entry("db", ["10.77.0.2", "fd00:77::2"], "alias"),
-    entry("printer", ["192.168.1.9"], "alias"),
-    { ...entry("beta", ["10.77.0.2"]), names: ["beta.other.internal"], slug: "other" },
-  ],
-  zones: [zone("acme"), zone("other")],
-});
+const packed = packNames([
+  entry("beta", ["10.77.0.2", "fd00:77::2"]),
+  entry("gamma", ["10.77.0.3"]),
+  entry("db", ["10.77.0.2", "fd00:77::2"], "alias"),
+  entry("printer", ["192.168.1.9"], "alias"),
+  { ...entry("beta", ["10.77.0.2"]), names: ["beta.other.internal"], slug: "other" },
+]);
+const index = indexNames(openNames(packed), [zone("acme"), zone("other")]);
 const reverse6 = `${"2".padEnd(24, "0").split("").join(".")}.7.7.0.0.0.0.d.f.ip6.arpa`;
 
 const query = (name: string, type: RecordType = "A", more: Packet = {}): Buffer =>
@@ -127,7 +126,7 @@ describe("the resolver answers", () => {
       ...entry(label, ["10.77.0.2"]),
       names: [`${label}.${"y".repeat(39)}${at}.internal`],
     }));
-    const many = indexNames({ names, zones: [zone("acme")] });
+    const many = indexNames(openNames(packNames(names)), [zone("acme")]);
     const packet = query("2.0.77.10.in-addr.arpa", "PTR");
     const short = decode(Buffer.from(answerQuery(packet, many, "udp") ?? []));
     expect(short).toMatchObject({ flag_tc: true, answers: [], flag_aa: true });

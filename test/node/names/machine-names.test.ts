@@ -83,4 +83,26 @@ describe("names", () => {
     expect(lines[0]).toContain("x5001.");
     expect(lines.at(-1)).toContain("x5000.");
   });
+
+  test("short names are the preferred ones, each of one organization, and never those of other lines", () => {
+    const nodes = [
+      beta,
+      { id: 4, name: "10", ip: "10.77.0.4" },
+      { id: 5, name: "localhost", ip: "10.77.0.5" },
+    ];
+    const web = { id: 6, name: "web", ip: "10.77.0.6" };
+    const names = ["acme", "other"].flatMap((slug) =>
+      namesIn({ nodes: [...nodes, web], aliases: [] }, slug, networks.slice(0, 1), none),
+    );
+    expect(hostsLines(names, new Set(["web"]), true).lines).toEqual([
+      "10.77.0.3 beta.acme.internal beta",
+      "10.77.0.4 n-10.acme.internal 10.acme.internal n-10",
+      "10.77.0.5 localhost.acme.internal",
+      "10.77.0.6 web.acme.internal",
+      "10.77.0.3 beta.other.internal",
+      "10.77.0.4 n-10.other.internal 10.other.internal",
+      "10.77.0.5 localhost.other.internal",
+      "10.77.0.6 web.other.internal",
+    ]);
+  });
 });

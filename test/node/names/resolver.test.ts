@@ -5,6 +5,7 @@ import { decode, encode, streamEncode, type Packet } from "dns-packet";
 import { createSocket } from "node:dgram";
 import { connect, type Socket } from "node:net";
 import { messageOf } from "../../../src/errors.ts";
+import { openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { startResolver, type Resolver } from "../../../src/node/names/resolver.ts";
 import { indexNames } from "../../../src/node/names/zones.ts";
 
@@ -13,10 +14,10 @@ let port = 0;
 let resolver: Resolver;
 const name = "beta.acme.internal";
 const indexWith = (address: string) =>
-  indexNames({
-    names: [{ names: [name], addresses: [address], slug: "acme", node: "beta", kind: "node" }],
-    zones: [{ slug: "acme", device: undefined, addresses: [], domains: ["acme.internal"] }],
-  });
+  indexNames(
+    openNames(packNames([{ names: [name], addresses: [address], slug: "acme", node: "beta", kind: "node" }])),
+    [{ domains: ["acme.internal"] }],
+  );
 const question: Packet = { type: "query", id: 5, questions: [{ type: "A", name }] };
 const answerIn = (bytes: Buffer) => decode(bytes).answers?.map((each) => ("data" in each ? each.data : ""));
 

@@ -12,7 +12,8 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { decodeBundle } from "../../../src/pki/bundle.ts";
+import { fingerprint } from "../../../src/pki/nebula.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { paths, RegisterAnswer } from "../../../src/protocol.ts";
 import { openSqlite } from "../../../src/server/store/sqlite.ts";

@@ -5,7 +5,8 @@ import { expect, test } from "bun:test";
 import { readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { decodeBundle } from "../../../src/pki/bundle.ts";
+import { fingerprint } from "../../../src/pki/nebula.ts";
 import { DownloadAnswer, paths, type RegisterAnswer } from "../../../src/protocol.ts";
 import { makeKeys } from "../../support/nodes.ts";
 import {

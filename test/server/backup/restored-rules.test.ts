@@ -59,6 +59,41 @@ test("rules and rights that ended after the backup do not come back; what is los
   });
 }, 120_000);
 
+test("rules about users and owners of nodes are not another user's after a restore", async () => {
+  const { url } = await populate();
+  await must("node create acme laptop");
+  await must("rule create acme --protocol tcp --ports 24 --peer any");
+  await must(`backup ${place.backup}`);
+  await must("user create carl@example.org --password-file -", place.data, password);
+  await must("member create acme carl@example.org --role member");
+  await must("node transfer acme laptop --to carl@example.org");
+  const signedIn = await post(url, "/api/token/", { email: "ada@example.org", password });
+  const { access } = v.parse(v.object({ access: v.string() }), await signedIn.json());
+  const listed = v.parse(
+    v.looseObject({ rules: v.array(v.looseObject({ id: v.number(), ports: v.string() })) }),
+    await json("rule list acme"),
+  );
+  const id = listed.rules.find(({ ports }) => ports === "24")?.id;
+  const owner = v.parse(
+    v.looseObject({ owner_id: v.number() }),
+    await json("node show acme laptop"),
+  ).owner_id;
+  const changed = await fetch(`${url}/api/org/acme/firewall_rules/${id}/`, {
+    method: "PATCH",
+    headers: { Authorization: `Bearer ${access}`, "Content-Type": "application/json" },
+    body: JSON.stringify({ peer: { group: `user:id.${owner}` } }),
+  });
+  expect(changed.status).toBe(200);
+  await stop();
+  expect(await json(`restore ${place.backup} --replace`)).toMatchObject({ deleted_rules: 1 });
+  const after = v.parse(
+    v.looseObject({ rules: v.array(v.looseObject({ ports: v.string() })) }),
+    await json("rule list acme"),
+  );
+  expect(after.rules.map(({ ports }) => ports)).not.toContain("24");
+  expect(await json("node show acme laptop")).toMatchObject({ owner_id: null });
+}, 120_000);
+
 test("an application that was unconfirmed at the backup stays: rules deleted since do not come back with it", async () => {
   await populate();
   await must("rule create acme --protocol tcp --ports 22 --peer any --description deleted");

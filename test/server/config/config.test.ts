@@ -8,7 +8,8 @@ import {
   type ConfigSource,
 } from "../../../src/server/config/config.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
-import { allowedConfig, ConfigOverrides, deviceName } from "../../../src/engine-config.ts";
+import { deviceName } from "../../../src/device-name.ts";
+import { allowedConfig, ConfigOverrides } from "../../../src/engine-config.ts";
 import { mergeYaml, type YamlMap } from "../../../src/yaml.ts";
 import { lighthouse, plain, source } from "../../support/config-source.ts";
 

@@ -4,10 +4,10 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { publishLateNames } from "../../../src/server/names/publish.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
-import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { makeTestServer, onPostgres, type TestServer } from "../../support/server.ts";
 
 // Both databases run the same code; PostgreSQL needs more time for each request.
-const count = process.env["TEST_POSTGRES"] === undefined ? 10_000 : 1000;
+const count = onPostgres ? 1000 : 10_000;
 let server: TestServer;
 let org: Organization;
 let owner = "";

@@ -20,7 +20,7 @@ import {
   type RegisteredNode,
 } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";
-import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { makeTestServer, onPostgres, type TestServer } from "../../support/server.ts";
 
 const names = ["alpha", "beta", "gamma"];
 const minute = 60_000;
@@ -314,7 +314,7 @@ async function makeWorld(seed: number, server: TestServer): Promise<World> {
 }
 
 /** A quarter on PostgreSQL: they test decisions that are the same there, and each takes seconds. */
-const histories = process.env["TEST_POSTGRES"] === undefined ? 16 : 4;
+const histories = onPostgres ? 4 : 16;
 const seeds = Array.from({ length: histories }, (_, at) => at + 1);
 
 test.each(seeds)(

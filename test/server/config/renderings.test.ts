@@ -18,6 +18,7 @@ const node = (fields: Partial<ConfigNode> = {}): ConfigNode => ({
   ip: "10.0.0.7",
   ip6: null,
   groups: [],
+  ownerId: null,
   isLighthouse: false,
   isRelay: false,
   publicIp: null,

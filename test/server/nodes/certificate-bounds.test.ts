@@ -1,7 +1,8 @@
 // Limits of certificates per node and of the blocklist: what is refused, what is never refused, and which events announce it.
 
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
-import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { decodeBundle } from "../../../src/pki/bundle.ts";
+import { fingerprint } from "../../../src/pki/nebula.ts";
 import { blocklistLimit, blocklistWarning } from "../../../src/protocol.ts";
 import { readBlocklist } from "../../../src/server/certificates/blocklist.ts";
 import { operator } from "../../../src/server/audit/record.ts";

@@ -117,6 +117,25 @@ test("a download by an administrator does not count as the node's", async () => 
   expect((await diffOf(node)).changes[0]?.diff).toContain("8443");
 });
 
+test("a download waits for its own note alone, so that notes of many nodes share a commit", async () => {
+  const [first, other] = [await registerNode(server, org, "a"), await registerNode(server, org, "b")];
+  const { sentFiles } = server.app.services;
+  const { note } = sentFiles;
+  const released = Promise.withResolvers<undefined>();
+  const began = Promise.withResolvers<undefined>();
+  sentFiles.note = async (node, files) => {
+    if (node.id === first.id) began.resolve(undefined);
+    if (node.id === first.id) await released.promise;
+    return note(node, files);
+  };
+  const waiting = download(first);
+  await began.promise;
+  await download(other);
+  released.resolve(undefined);
+  await waiting;
+  sentFiles.note = note;
+});
+
 test("a configuration that is too long to keep is named without a diff", async () => {
   const node = await registerNode(server, org, "web");
   await apply(node);

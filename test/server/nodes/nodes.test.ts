@@ -3,7 +3,8 @@
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { decodeBundle } from "../../../src/pki/bundle.ts";
+import { fingerprint } from "../../../src/pki/nebula.ts";
 import { verifyOrder } from "../../../src/pki/tokens.ts";
 import { CheckinAnswer, DownloadAnswer, ErrorBody, Node } from "../../../src/protocol.ts";
 import { codeOf, useAcme } from "../../support/acme.ts";

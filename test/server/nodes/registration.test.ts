@@ -4,7 +4,8 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
-import { decodeBundle, decodeCaBundle, verifyCertificate } from "../../../src/pki/nebula.ts";
+import { decodeBundle } from "../../../src/pki/bundle.ts";
+import { decodeCaBundle, verifyCertificate } from "../../../src/pki/nebula.ts";
 import { Node, RegisterAnswer } from "../../../src/protocol.ts";
 import { codeOf, useAcme } from "../../support/acme.ts";
 import { makeKeys } from "../../support/nodes.ts";

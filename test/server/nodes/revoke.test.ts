@@ -1,6 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { decodeBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { decodeBundle } from "../../../src/pki/bundle.ts";
+import { fingerprint } from "../../../src/pki/nebula.ts";
 import { verifyOrder } from "../../../src/pki/tokens.ts";
 import { ErrorBody } from "../../../src/protocol.ts";
 import { operator } from "../../../src/server/audit/record.ts";

@@ -64,15 +64,15 @@ test("rules, groups and tests have their equals; every other line is named", () 
       { deny: { from: "group:dev", to: "group:web", protocol: "tcp", port: 23 } },
     ],
     notes: [
-      "4 2 members of group:dev: users are not supported yet: give the group to their nodes",
+      "4 2 members of group:dev: groups hold nodes here: give the group to their nodes",
       "6 the owners of tag:web: registration tokens give groups",
       "6 the owners of tag:dev: registration tokens give groups",
-      "12 carl@example.org: users are not supported yet: put their nodes into a group",
+      "12 carl@example.org: users are not imported: put their nodes into a group, or write user:EMAIL once they are members",
       "13 office:443: a destination is a group or a node: packets to a network behind a node pass by the rules of that node",
       "16 sctp:1: the engine has no rules for it",
       "17 the grant: via has no equal",
       "19 ssh: SSH of the overlay has no equal: permit port 22, and use the machine's own SSH server",
-      "22 the test of carl@example.org: users are not supported yet: put their nodes into a group",
+      "22 the test of carl@example.org: users are not imported: put their nodes into a group, or write user:EMAIL once they are members",
     ],
   });
 });

@@ -170,6 +170,19 @@ describe("apply", () => {
     expect(change.access.pairs).toMatchObject([{ loses: ["tcp/5432"] }]);
   });
 
+  test("says what keeps a group that the file does not name", async () => {
+    await applied(base);
+    await registrationToken(server, org, { groups: ["guests"], node_name: "later" });
+    expect((await plan("groups: {}\n")).kept.toSorted()).toEqual([
+      "The group db is not in the file. It stays while node db1 is in it.",
+      "The group guests is not in the file. It stays while an open registration token gives it.",
+      "The group web is not in the file. It stays while node web1 is in it.",
+    ]);
+    expect(
+      (await plan("groups: {db: {}, guests: {}, web: {members: []}}\nrules: []\ntests: []\n")).kept,
+    ).toEqual([]);
+  });
+
   test("moves a route from one node to another, and makes relays", async () => {
     const route = (name: string) =>
       `routes: [{network: 192.168.5.0/24, via: node:${name}}]\nrelays: [node:${name}]\n`;
@@ -228,7 +241,7 @@ test.each([
     "Line 2, column 5: rules.0.peer: There is no group wbe.",
   ],
   ["rules:\n  - peer: node:nas\n    target: any\n", "Line 2, column 5: rules.0.peer: There is no node nas."],
-  ["rules:\n  - peer: user:anna\n    target: any\n", "Users cannot be in a policy yet"],
+  ["rules:\n  - peer: user:anna\n    target: any\n", "Enter a member as user:EMAIL"],
   ["rules:\n  - peer: self\n    target: any\n", "self is not supported yet"],
   ["aliases:\n  - {name: nas, node: node:nas}\n", "Line 2, column 17: aliases.0.node: There is no node nas."],
   ["aliases:\n  - {name: 9nas, node: node:db1}\n", "An alias begins with a letter"],
@@ -364,6 +377,8 @@ describe("an unconfirmed policy", () => {
     const rules = (await api("GET", "firewall_rules/")).json;
     expect(rules).toMatchObject([{}, {}, { ports: "5432", target: { group: "db" } }]);
     expect(await events("policy.reverted")).toHaveLength(1);
+    const late = await failure(api("POST", "policy/confirm/"));
+    expect(late.detail).toMatch(/^No policy waits for its confirmation: the last one was taken back at 20/);
   });
 
   test("refuses other changes with its author's name, and stays once confirmed", async () => {
@@ -375,7 +390,7 @@ describe("an unconfirmed policy", () => {
     ]) {
       const refused = await failure(answer);
       expect(refused.code).toBe("policy_unconfirmed");
-      expect(refused.detail).toStartWith("admin@example.org has applied a policy");
+      expect(refused.detail).toStartWith("A policy that admin@example.org has applied goes back at ");
     }
     expect((await api("POST", "policy/confirm/")).status).toBe(200);
     server.clock.ms += 700_000;

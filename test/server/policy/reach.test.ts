@@ -17,6 +17,9 @@ import { makeWork, type Work } from "../../../src/server/policy/work.ts";
 import { edgesOf, enginePasses, makePolicies, type RandomPolicy } from "../../support/policies.ts";
 import { inFull } from "../../support/soak.ts";
 
+/** All rounds take minutes of processor. */
+const soakMs = inFull ? 3_600_000 : 600_000;
+
 /** What the explainer permits from one node to another, asked for each port at which a rule begins or ends. */
 function explained({ rules }: RandomPolicy, edges: readonly number[]) {
   const ready = atOnce(testable(rules));
@@ -48,41 +51,48 @@ function packetsIn(access: Access, edges: readonly number[]): string[] {
 }
 
 describe("what changes between two policies", () => {
-  test("equals the explainer's answers for each pair of nodes", () => {
-    const { policy, edited } = makePolicies(1);
-    let changed = 0;
-    for (let round = 0; round < (inFull ? 1000 : 8); round++) {
-      const before = policy(50);
-      const after = edited(before);
-      const edges = edgesOf([...before.rules, ...after.rules]);
-      const [was, is] = [explained(before, edges), explained(after, edges)];
-      const expected = new Map<string, string>();
-      for (const [at, a] of before.members.entries()) {
-        for (const [other, b] of before.members.entries()) {
-          if (at === other) continue;
-          const old = was(a, b);
-          const [from, to] = [after.members[at], after.members[other]];
-          const now = from === undefined || to === undefined ? [] : is(from, to);
-          const gains = now.filter((packet) => !old.includes(packet));
-          const loses = old.filter((packet) => !now.includes(packet));
-          if (gains.length + loses.length > 0)
-            expected.set(`${a.id}>${b.id}`, JSON.stringify([gains, loses]));
-        }
-      }
-      const found = new Map<string, string>();
-      for (const { from, to, gains, loses } of atOnce(atOnce(makeReach(before, after)).changes())) {
-        for (const a of from.members) {
-          for (const b of to.members) {
-            if (a.id === b.id) continue;
-            found.set(`${a.id}>${b.id}`, JSON.stringify([packetsIn(gains, edges), packetsIn(loses, edges)]));
+  test(
+    "equals the explainer's answers for each pair of nodes",
+    () => {
+      const { policy, edited } = makePolicies(1);
+      let changed = 0;
+      for (let round = 0; round < (inFull ? 1000 : 8); round++) {
+        const before = policy(50);
+        const after = edited(before);
+        const edges = edgesOf([...before.rules, ...after.rules]);
+        const [was, is] = [explained(before, edges), explained(after, edges)];
+        const expected = new Map<string, string>();
+        for (const [at, a] of before.members.entries()) {
+          for (const [other, b] of before.members.entries()) {
+            if (at === other) continue;
+            const old = was(a, b);
+            const [from, to] = [after.members[at], after.members[other]];
+            const now = from === undefined || to === undefined ? [] : is(from, to);
+            const gains = now.filter((packet) => !old.includes(packet));
+            const loses = old.filter((packet) => !now.includes(packet));
+            if (gains.length + loses.length > 0)
+              expected.set(`${a.id}>${b.id}`, JSON.stringify([gains, loses]));
           }
         }
+        const found = new Map<string, string>();
+        for (const { from, to, gains, loses } of atOnce(atOnce(makeReach(before, after)).changes())) {
+          for (const a of from.members) {
+            for (const b of to.members) {
+              if (a.id === b.id) continue;
+              found.set(
+                `${a.id}>${b.id}`,
+                JSON.stringify([packetsIn(gains, edges), packetsIn(loses, edges)]),
+              );
+            }
+          }
+        }
+        changed += found.size;
+        expect([round, Object.fromEntries(found)]).toEqual([round, Object.fromEntries(expected)]);
       }
-      changed += found.size;
-      expect([round, Object.fromEntries(found)]).toEqual([round, Object.fromEntries(expected)]);
-    }
-    expect(changed).toBeGreaterThan(100);
-  }, 600_000);
+      expect(changed).toBeGreaterThan(100);
+    },
+    soakMs,
+  );
 
   test("is nothing between a policy and itself", () => {
     const { policy } = makePolicies(2);
@@ -91,38 +101,42 @@ describe("what changes between two policies", () => {
   });
 });
 
-test("the explainer, reach and the rules of both engines agree", () => {
-  const { policy, below, pick } = makePolicies(3);
-  let permitted = 0;
-  for (let round = 0; round < (inFull ? 10_000 : 1000); round++) {
-    const each = policy(12);
-    const { rules, members } = each;
-    const ready = atOnce(testable(rules));
-    const reach = atOnce(makeReach(each));
-    const classOf = (member: Member) => reach.classes.find(({ members: of }) => of.includes(member));
-    const names = new Map(members.map(({ id, name }) => [id, name]));
-    const ports = edgesOf(rules);
-    for (let asked = 0; asked < 30; asked++) {
-      const [from, to] = [pick(members), pick(members)];
-      if (from === to) continue;
-      const protocol = pick(["tcp", "udp", "icmp"] as const);
-      const packet = protocol === "icmp" ? { protocol } : { protocol, port: pick(ports) };
-      const { allowed } = decide(ready, from, to, packet);
-      // An engine of 1.11 or later reads ICMP without a port, an older one with any.
-      const engine = [1, 10 + below(2), 0] as const;
-      const out = compileRules(rules, from, names, engine).outbound;
-      const into = compileRules(rules, to, names, engine).inbound;
-      const passes = enginePasses(out, to, packet) && enginePasses(into, from, packet);
-      const [a, b] = [classOf(from), classOf(to)];
-      const access = a === undefined || b === undefined ? [] : packetsIn(reach.access(a, b), ports);
-      const isInReach = access.includes(`${protocol}${"port" in packet ? packet.port : ""}`);
-      const what = `round ${round}: ${from.name} to ${to.name} ${JSON.stringify(packet)}`;
-      expect(`${what} ${passes} ${isInReach}`).toBe(`${what} ${allowed} ${allowed}`);
-      if (allowed) permitted++;
+test(
+  "the explainer, reach and the rules of both engines agree",
+  () => {
+    const { policy, below, pick } = makePolicies(3);
+    let permitted = 0;
+    for (let round = 0; round < (inFull ? 10_000 : 1000); round++) {
+      const each = policy(12);
+      const { rules, members } = each;
+      const ready = atOnce(testable(rules));
+      const reach = atOnce(makeReach(each));
+      const classOf = (member: Member) => reach.classes.find(({ members: of }) => of.includes(member));
+      const names = new Map(members.map(({ id, name }) => [id, name]));
+      const ports = edgesOf(rules);
+      for (let asked = 0; asked < 30; asked++) {
+        const [from, to] = [pick(members), pick(members)];
+        if (from === to) continue;
+        const protocol = pick(["tcp", "udp", "icmp"] as const);
+        const packet = protocol === "icmp" ? { protocol } : { protocol, port: pick(ports) };
+        const { allowed } = decide(ready, from, to, packet);
+        // An engine of 1.11 or later reads ICMP without a port, an older one with any.
+        const engine = [1, 10 + below(2), 0] as const;
+        const out = compileRules(rules, from, names, engine).outbound;
+        const into = compileRules(rules, to, names, engine).inbound;
+        const passes = enginePasses(out, to, packet) && enginePasses(into, from, packet);
+        const [a, b] = [classOf(from), classOf(to)];
+        const access = a === undefined || b === undefined ? [] : packetsIn(reach.access(a, b), ports);
+        const isInReach = access.includes(`${protocol}${"port" in packet ? packet.port : ""}`);
+        const what = `round ${round}: ${from.name} to ${to.name} ${JSON.stringify(packet)}`;
+        expect(`${what} ${passes} ${isInReach}`).toBe(`${what} ${allowed} ${allowed}`);
+        if (allowed) permitted++;
+      }
     }
-  }
-  expect(permitted).toBeGreaterThan(1000);
-}, 600_000);
+    expect(permitted).toBeGreaterThan(1000);
+  },
+  soakMs,
+);
 
 describe("the work of comparing has a maximum", () => {
   const many = 400;

@@ -1,7 +1,8 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
-import { decodeBundle, decodeCaBundle, fingerprint } from "../../../src/pki/nebula.ts";
+import { decodeBundle } from "../../../src/pki/bundle.ts";
+import { decodeCaBundle, fingerprint } from "../../../src/pki/nebula.ts";
 import { DownloadAnswer } from "../../../src/protocol.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";

@@ -3,7 +3,7 @@
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { decodeBundle } from "../../../src/pki/nebula.ts";
+import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { ErrorBody, Node } from "../../../src/protocol.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { checkinOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";

@@ -1,6 +1,6 @@
 // Sign-ins of the command line that wait for a browser (RFC 8628). They end after five minutes.
 
-import { integer, integerOrNull, serial, table, text, type TableRow } from "../table.ts";
+import { integer, integerOrNull, serial, since, table, text, type TableRow } from "../table.ts";
 
 export const deviceRequests = table(
   "device_requests",
@@ -22,6 +22,9 @@ export const deviceRequests = table(
     isApproved: integerOrNull(),
     /** The last poll, ms. */
     polledAt: integerOrNull(),
+    /** The provider by which the browser that approved was signed in, and the end of that session; null: without one. */
+    providerId: since(32, integerOrNull()),
+    providerUntil: since(32, integerOrNull()),
   },
   { indexes: ["CREATE INDEX device_requests_expiry ON device_requests (expires_at)"] },
 );

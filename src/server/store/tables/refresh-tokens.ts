@@ -16,6 +16,8 @@ export const refreshTokens = table(
     endsAt: since(10, integerOrNull()),
     /** The last proof of a second factor in this family; the same for the whole family. */
     factorAt: since(20, integerOrNull()),
+    /** The provider of identities by which the sign-in began; the same for the whole family. Null: without one. */
+    providerId: since(32, integerOrNull()),
   },
   {
     indexes: [

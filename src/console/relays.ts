@@ -1,0 +1,25 @@
+// What relays forward for other machines, as GET relays/ shows it.
+
+import { formatSize } from "../duration.ts";
+import { org } from "./api.ts";
+import { slug } from "./me.ts";
+import { useList } from "./resource.ts";
+
+export type Relay = {
+  node: number;
+  node_name: string;
+  bytes: number | null;
+  limit_bytes: number | null;
+  paused: boolean;
+};
+
+export function useRelays(): readonly Relay[] {
+  return useList<Relay>(org(slug.value ?? "", "relays/")).data ?? [];
+}
+
+export function relayText({ bytes, limit_bytes, paused }: Relay): string {
+  if (bytes === null) return "What it forwards for others is not counted (that takes Linux and nftables).";
+  const limit = limit_bytes === null ? "" : ` of ${formatSize(limit_bytes)}`;
+  const state = paused ? " The limit is reached: no machine uses this relay until the next month." : "";
+  return `Forwarded for others this month (UTC): ${formatSize(bytes)}${limit}.${state}`;
+}

@@ -1,0 +1,20 @@
+// Names of the overlay interfaces, for both sides.
+
+/** Whether an interface has a name that `deviceName` gives. */
+export function isOverlayDevice(name: string): boolean {
+  return /^ov-[0-9a-f]{10}$/.test(name);
+}
+
+/** Linux cuts off longer names of interfaces. */
+const longestDevice = 15;
+
+/** The name for people, `ov-acme`; undefined if it is too long, or could be `deviceName` of another organization. */
+export function readableDeviceName(slug: string): string | undefined {
+  const name = `ov-${slug}`;
+  return name.length > longestDevice || isOverlayDevice(name) ? undefined : name;
+}
+
+/** The name of an organization's interface that the control plane sends: short enough, and no other one has it. */
+export function deviceName(slug: string): string {
+  return `ov-${new Bun.CryptoHasher("sha256").update(slug).digest("hex").slice(0, 10)}`;
+}

@@ -1,0 +1,56 @@
+// What `agent status` shows of an organization in server mode: check-auth writes it down, because no daemon knows it.
+
+import { formatTime } from "../../duration.ts";
+import { messageOf } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import { relayedIn } from "../../path-report.ts";
+import type { CheckinAnswer } from "../../protocol.ts";
+import type { System } from "../../system.ts";
+import type { VersionOf } from "../engine/engine-in-use.ts";
+import type { Organization } from "../files/organizations.ts";
+import type { Health } from "../health/judge.ts";
+import { readSavedHealth, savedHealthDirectory, writeSavedHealth } from "../health/saved-health.ts";
+import type { FollowEdge } from "./follow.ts";
+import type { OrganizationSettings } from "./organization-edge.ts";
+
+/** What the work passes on to check-ins. */
+export type Watch = Pick<FollowEdge, "onCheckin" | "paths">;
+
+export type Watched = {
+  settings: OrganizationSettings;
+  system: System;
+  log: Log;
+  versionOf: VersionOf;
+};
+
+export type HealthRecord = ReturnType<typeof healthRecord>;
+
+export function healthRecord({ slug }: Organization, { settings, system, log }: Watched) {
+  const directory = savedHealthDirectory(settings.configRoot, system.platform);
+  const former = readSavedHealth(directory, slug, system.now());
+  let [lastCheckin, relayed] = [former?.last_checkin_at, former?.relayed];
+  const write = (health: Health | undefined, writtenAt = formatTime(system.now())) =>
+    writeSavedHealth(directory, slug, {
+      written_at: writtenAt,
+      ...(lastCheckin === undefined ? {} : { last_checkin_at: lastCheckin }),
+      ...(relayed === undefined ? {} : { relayed }),
+      ...(health === undefined ? {} : { health }),
+    });
+  return {
+    directory,
+    onCheckin(answer: CheckinAnswer): void {
+      [lastCheckin, relayed] = [answer.last_checkin_at, relayedIn(answer)];
+    },
+    write: (health: Health | undefined) => write(health),
+    /** What the last run saw keeps its age. */
+    writeFormer: () => write(former?.health, former?.written_at),
+    /** A record that cannot be written must not fail the check. */
+    save(writing: () => void): void {
+      try {
+        writing();
+      } catch (error) {
+        log.debug("Cannot save the health of an organization", { team: slug, reason: messageOf(error) });
+      }
+    },
+  };
+}

@@ -1,0 +1,214 @@
+// Watches the health of an organization that no daemon runs, and heals it: its engine belongs to systemd, or was started
+// by hand. Needs root, for the engine's socket. Loaded on demand: most commands end before a probe is answered.
+
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
+import { messageOf } from "../../errors.ts";
+import { makeDirectory, writeFileAtomic } from "../../files.ts";
+import * as v from "valibot";
+import { controlSocket } from "../../platform/control-socket.ts";
+import { openEchoSocket } from "../../platform/echo-socket.ts";
+import { signalProcess } from "../../platform/process-identity.ts";
+import { hasSystemd } from "../../platform/service-manager.ts";
+import { engineUnit } from "../../platform/systemd.ts";
+import type { Healing } from "../../path-report.ts";
+import type { System } from "../../system.ts";
+import { rememberVersions } from "../engine/engine.ts";
+import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";
+import { localApi } from "../engine/local-api.ts";
+import { readValidJson, type Organization } from "../files/organizations.ts";
+import { readLocalChanges } from "../files/local-changes.ts";
+import { applyChanges } from "../health/apply-changes.ts";
+import { Healer, knownHealing } from "../health/healer.ts";
+import { readHealing, writeHealing } from "../health/saved-healing.ts";
+import { HangWatch, tunnelsOrRestart, type Hanging } from "../health/hang.ts";
+import { OrganizationHealth, type HealthDeps } from "../health/organization-health.ts";
+import { restoreProbes, savedHealthDirectory, writeProbes } from "../health/saved-health.ts";
+import type { HealthRecord, Watch, Watched } from "./health-record.ts";
+import { makePathReporter, ReportedPaths, type PathReporter } from "./path-report.ts";
+import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "./organization-edge.ts";
+
+const logLines = 500;
+const monotonic = () => performance.now();
+
+/** It goes on from what the last run of check-auth saw. */
+export function makeServerHealth(
+  organization: Organization,
+  settings: OrganizationSettings,
+  system: System,
+  versionOf: VersionOf = rememberVersions(system),
+  watched?: { healer: Healer; hang: HangWatch; restart: Hanging["restart"] },
+): OrganizationHealth {
+  const { slug, directory, config } = organization;
+  const api = localApi(controlSocket(directory), system);
+  const saved = savedHealthDirectory(settings.configRoot, system.platform);
+  const health: OrganizationHealth = new OrganizationHealth(organization, {
+    // Else `status --check` would call running what `status` calls degraded: a tunnel that nothing has healed.
+    ...(watched === undefined ? savedHealing(saved, slug, system) : { healer: watched.healer }),
+    system,
+    monotonic,
+    open: openEchoSocket,
+    async engine() {
+      const { process, program } = await examineEngine(organization, settings, system);
+      if (process === undefined) return undefined;
+      return { pid: process.pid, version: await runningVersion(process, program, versionOf) };
+    },
+    tunnels() {
+      if (watched === undefined) return api.hostmap();
+      return tunnelsOrRestart(watched.hang, {
+        api,
+        process: async () => (await examineEngine(organization, settings, system)).process,
+        answeredAt: () => health.prober.lastAnswer,
+        monotonic,
+        restart: watched.restart,
+      });
+    },
+    async recentLog() {
+      if (config.mode !== "server" || !hasSystemd(system)) return [];
+      const lines = ["--output=cat", "--quiet", `--lines=${logLines}`, `--unit=${engineUnit(slug)}`];
+      return (await system.run(["/usr/bin/journalctl", ...lines])).stdout.split("\n");
+    },
+  });
+  restoreProbes(saved, slug, health.prober, { now: system.now, monotonic });
+  return health;
+}
+
+/** What the healer of check-auth knows. */
+function savedHealing(saved: string, slug: string, { now }: Pick<System, "now">): Pick<HealthDeps, "known"> {
+  const healing = readHealing(saved, slug, { now, monotonic });
+  return healing === undefined ? {} : { known: knownHealing(healing.state) };
+}
+
+/** Heals from where the last run of check-auth stopped. */
+function makeServerHealer(
+  organization: Organization,
+  saved: string,
+  { settings, system, log, versionOf }: Watched,
+): Healer {
+  const { slug, directory } = organization;
+  const command = `${brand.executable} check-auth`;
+  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
+  return new Healer(
+    {
+      slug,
+      api: localApi(controlSocket(directory), system),
+      apply: (changes) => applyChanges(organization, changes, { command, control, system }),
+      log,
+    },
+    readLocalChanges(directory),
+    monotonic(),
+    readHealing(saved, slug, { now: system.now, monotonic }),
+  );
+}
+
+const HungAt = v.object({ restarted_at: v.number() });
+/** How long an engine writes its goroutines after SIGQUIT, to the journal. */
+const dumpMs = 2000;
+
+/** Restarts an engine that hangs, once an hour: check-auth lives for a minute, so the time is kept in a file. */
+function makeServerHang(
+  organization: Organization,
+  saved: string,
+  { settings, system, log, versionOf }: Watched,
+): { hang: HangWatch; restart: Hanging["restart"] } {
+  const { slug } = organization;
+  const path = join(saved, `${slug}.hang.json`);
+  const before = readValidJson(path, HungAt)?.restarted_at;
+  const hang = new HangWatch(before === undefined ? undefined : monotonic() - (system.now() - before));
+  const command = `${brand.executable} check-auth`;
+  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
+  return {
+    hang,
+    async restart(process) {
+      log.error("An engine hangs: its control socket is silent and no peer answers. Restarting it", {
+        team: slug,
+        pid: process.pid,
+      });
+      try {
+        makeDirectory(saved, 0o755);
+        writeFileAtomic(path, `${JSON.stringify({ restarted_at: system.now() })}\n`, 0o600);
+        // It ends by itself after the dump, and systemd starts it again, unless it is stopped or stuck in the kernel.
+        signalProcess(process, "SIGQUIT");
+        await system.sleep(dumpMs);
+        const present = (await examineEngine(organization, settings, system)).process;
+        if (present?.pid === process.pid && present.started === process.started) await control.restart();
+      } catch (error) {
+        log.error("Cannot restart an engine that hangs", { team: slug, reason: messageOf(error) });
+      }
+    },
+  };
+}
+
+const firstSaveMs = 2000;
+const saveEveryMs = 5000;
+
+/** Watches the organization during `work`, and keeps up to date what `status` shows. */
+export async function watchHealth<T>(
+  organization: Organization,
+  { settings, system, log, versionOf }: Watched,
+  record: HealthRecord,
+  work: (watch: Watch) => Promise<T>,
+): Promise<T> {
+  const { slug } = organization;
+  const { directory } = record;
+  const healer = makeServerHealer(organization, directory, { settings, system, log, versionOf });
+  const hanging = makeServerHang(organization, directory, { settings, system, log, versionOf });
+  const health = makeServerHealth(organization, settings, system, versionOf, { healer, ...hanging });
+  const clock = { now: system.now, monotonic };
+  const save = () =>
+    record.save(() => {
+      record.write(health.look());
+      writeProbes(directory, slug, health.prober, clock);
+      writeHealing(directory, slug, healer, clock);
+    });
+  const over = new AbortController();
+  const saving = repeat(save, system, over.signal);
+  try {
+    const paths = reporterOf(health, healer.healings, directory, slug, system);
+    return await withHealth(health, () => work({ onCheckin: record.onCheckin, paths }));
+  } finally {
+    over.abort(new Error("Done"));
+    await saving;
+    save();
+  }
+}
+
+/** The next process goes on from what this one reported. */
+function reporterOf(
+  health: OrganizationHealth,
+  healings: Healing[],
+  directory: string,
+  slug: string,
+  { now }: Pick<System, "now">,
+): PathReporter {
+  const path = join(directory, `${slug}.reported.json`);
+  const peers = () => (health.look() === undefined ? undefined : health.peers());
+  const store = {
+    read: () => readValidJson(path, ReportedPaths),
+    write(reported: ReportedPaths) {
+      makeDirectory(directory, 0o755);
+      // Which peers this node has is for root alone.
+      writeFileAtomic(path, `${JSON.stringify(reported)}\n`, 0o600);
+    },
+  };
+  return makePathReporter(peers, now, store, healings);
+}
+
+async function repeat(save: () => void, system: Pick<System, "sleep">, signal: AbortSignal): Promise<void> {
+  for (let waitMs = firstSaveMs; !signal.aborted; waitMs = saveEveryMs) {
+    await system.sleep(waitMs, signal).catch(() => undefined);
+    if (!signal.aborted) save();
+  }
+}
+
+/** Runs the watch for the time of `work`. */
+export async function withHealth<T>(health: OrganizationHealth, work: () => Promise<T>): Promise<T> {
+  const over = new AbortController();
+  const running = health.run(over.signal);
+  try {
+    return await work();
+  } finally {
+    over.abort(new Error("Done"));
+    await running;
+  }
+}

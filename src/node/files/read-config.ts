@@ -1,0 +1,120 @@
+// What a config.yml in force says. Loaded by commands that run every minute: no schemas and no certificates here.
+
+import { join } from "node:path";
+import { AppError } from "../../errors.ts";
+import { readTextIfThere } from "../../files.ts";
+import { withoutPort } from "../../ip.ts";
+import { isMap, listOf, valueAt as at } from "../../yaml.ts";
+import { readOwnYaml, readYaml } from "./read-yaml.ts";
+
+/**
+ * True if the log level hides the engine's messages that it is ready or has reloaded. False for a damaged configuration:
+ * the code that applies it reports the damage.
+ */
+export function isSilent(configYml: string): boolean {
+  try {
+    return isSilentLevel(at(readOwnYaml(configYml, "config.yml"), "logging.level"));
+  } catch (error) {
+    if (error instanceof AppError) return false;
+    throw error;
+  }
+}
+
+export function isSilentLevel(level: unknown): boolean {
+  return typeof level === "string" && /^(warn|warning|error|fatal|panic)$/i.test(level);
+}
+
+/** Whether an engine is silent before or after a change of its configuration: it may log with either level. */
+export function silence(configText: () => string): () => boolean {
+  // An unreadable file must not prevent the engine from being stopped.
+  const text = () => {
+    try {
+      return configText();
+    } catch {
+      return "";
+    }
+  };
+  // Read the text now, but parse it only on demand: most commands change nothing.
+  const before = text();
+  return () => isSilent(before) || isSilent(text());
+}
+
+/** The UDP port that an organization's engine binds; 0 if it takes any free port, or if config.yml is damaged. */
+export function listenPort(directory: string): number {
+  try {
+    const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+    const port = at(readOwnYaml(text, "config.yml"), "listen.port");
+    return typeof port === "number" ? port : 0;
+  } catch {
+    // Other code reports the damage, and no engine runs with such a file.
+    return 0;
+  }
+}
+
+/** Whether the engine takes connections of others to forward. True for a damaged file: other code reports it. */
+export function isForwarding(configYml: string): boolean {
+  try {
+    return at(readOwnYaml(configYml, "config.yml"), "relay.am_relay") === true;
+  } catch {
+    return true;
+  }
+}
+
+/** The overlay addresses of the lighthouses in a configuration. */
+export function lighthouseHosts(configYml: string): string[] {
+  const hosts = listOf(at(readYaml(configYml, "config.yml"), "lighthouse.hosts"));
+  return hosts.filter((host) => typeof host === "string");
+}
+
+/** The interface that a configuration names. Linux cuts longer names off. */
+export function tunnelDevice(configYml: string): string | undefined {
+  const device = at(readYaml(configYml, "config.yml"), "tun.dev");
+  return typeof device === "string" && /^(?!\.{1,2}$)[\w.-]{1,15}$/.test(device) ? device : undefined;
+}
+
+/** What a node is for the others, and whom it asks for them. */
+export function overlayRoles(configYml: string): {
+  lighthouses: string[];
+  relays: string[];
+  /** Underlay addresses and names of lighthouses and relays. */
+  underlays: string[];
+  isLighthouse: boolean;
+} {
+  const config = readOwnYaml(configYml, "config.yml");
+  const hosts = config["static_host_map"];
+  const texts = (path: string) => listOf(at(config, path)).filter((each) => typeof each === "string");
+  return {
+    lighthouses: texts("lighthouse.hosts"),
+    relays: texts("relay.relays"),
+    underlays: Object.values(isMap(hosts) ? hosts : {})
+      .flatMap(listOf)
+      .flatMap((entry) => (typeof entry === "string" ? [withoutPort(entry)] : [])),
+    isLighthouse: at(config, "lighthouse.am_lighthouse") === true,
+  };
+}
+
+/** The addresses or names, with ports, at which lighthouses and relays are reached. */
+export function staticHosts(configYml: string): { overlay: string; host: string; port: number }[] {
+  const { static_host_map: map } = readOwnYaml(configYml, "config.yml");
+  return Object.entries(isMap(map) ? map : {}).flatMap(([overlay, entries]) =>
+    listOf(entries).flatMap((entry) => {
+      const [, wide, host = wide, port] =
+        (typeof entry === "string" && /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(entry)) || [];
+      return host === undefined ? [] : [{ overlay, host, port: Number(port) }];
+    }),
+  );
+}
+
+/** Those of lighthouses alone. */
+export function underlayOf(configYml: string): { lighthouse: string; host: string; port: number }[] {
+  const hosts = staticHosts(configYml);
+  return overlayRoles(configYml).lighthouses.flatMap((lighthouse) =>
+    hosts.flatMap(({ overlay, ...at }) => (overlay === lighthouse ? [{ lighthouse, ...at }] : [])),
+  );
+}
+
+/** The subnets that this node reaches through others. */
+export function unsafeRoutes(configYml: string): string[] {
+  const routes = listOf(at(readOwnYaml(configYml, "config.yml"), "tun.unsafe_routes"));
+  return routes.flatMap((each) => (isMap(each) && typeof each["route"] === "string" ? [each["route"]] : []));
+}

@@ -1,0 +1,128 @@
+// What is there, as of the last look: the facts in an organization's files, its engine, the engine's tunnels, and the names
+// of peers. It reads only. What answers probes is known to prober.ts.
+
+import { statSync } from "node:fs";
+import type { System } from "../../system.ts";
+import { currentGeneration } from "../files/generations.ts";
+import { hostsPath, indexHosts, readHosts } from "../files/hosts.ts";
+import type { Organization } from "../files/organizations.ts";
+import type { Facts } from "./facts.ts";
+import { PeerNames } from "./peer-names.ts";
+import { Tunnels, type EngineTunnel } from "./tunnels.ts";
+
+export type EngineSeen = { pid: number; version: string | undefined };
+
+export type InventoryDeps = {
+  system: Pick<System, "now">;
+  /** ms that never go back. */
+  monotonic(): number;
+  /** The running engine; undefined if none runs. */
+  engine(): Promise<EngineSeen | undefined>;
+  /** Undefined if the engine does not report its tunnels. */
+  tunnels(): Promise<readonly EngineTunnel[] | undefined>;
+};
+
+/** What is known while an engine runs. `lookedAt`: ms since 1970. */
+export type Present = { facts: Facts; engine: EngineSeen; lookedAt: number };
+
+export class Inventory {
+  readonly tunnels = new Tunnels();
+  readonly #deps: InventoryDeps;
+  readonly #place: Pick<Organization, "slug" | "directory">;
+  readonly #names = new PeerNames();
+  #facts: Facts | undefined;
+  /** Which generation of the configuration the facts are from. */
+  #generation: string | undefined;
+  /** Of hosts.json: the time of its last change, and whether it has other nodes. Without it there may be some. */
+  #hosts = { changedAt: 0, hasOthers: true };
+  #engine: EngineSeen | undefined;
+  #lookedAt: number | undefined;
+  #reportsTunnels = false;
+
+  constructor(place: Pick<Organization, "slug" | "directory">, deps: InventoryDeps) {
+    this.#place = place;
+    this.#deps = deps;
+  }
+
+  /** Undefined if no engine runs, or before the first look. */
+  get present(): Present | undefined {
+    const [facts, engine, lookedAt] = [this.#facts, this.#engine, this.#lookedAt];
+    return facts === undefined || engine === undefined || lookedAt === undefined
+      ? undefined
+      : { facts, engine, lookedAt };
+  }
+
+  /** Whether the engine reports its tunnels (from 1.12 on). */
+  get reportsTunnels(): boolean {
+    return this.#reportsTunnels;
+  }
+
+  /** False: certain that the organization has no other node. */
+  get hasOthers(): boolean {
+    return this.#hosts.hasOthers || this.tunnels.all.length > 0;
+  }
+
+  /**
+   * Looks again. `probesTo`: how many probes went to an address since the last look. Rejects if files are damaged or
+   * removed, which other code reports.
+   */
+  async refresh(probesTo: (address: string) => number): Promise<void> {
+    const { engine, monotonic, system, tunnels } = this.#deps;
+    this.#engine = await engine();
+    if (this.#engine === undefined) return;
+    const facts = await this.#readFacts();
+    const listed = await tunnels().catch(() => undefined);
+    this.#reportsTunnels = listed !== undefined;
+    this.tunnels.see(listed ?? [], facts.own, monotonic(), probesTo);
+    for (const { address, name } of this.tunnels.all) this.#names.remember(address, name);
+    this.#readHosts(facts);
+    this.#lookedAt = system.now();
+  }
+
+  /** The name of a peer; its address if no name is known. */
+  nameOf(address: string): string {
+    return this.#names.of(address);
+  }
+
+  /** `peer`: a name, or an address in the overlay. */
+  addressOf(peer: string): string | undefined {
+    if (this.#facts?.isInside(peer) === true) return peer;
+    const known = this.#names.addressOf(peer);
+    if (known !== undefined) return known;
+    const { slug, directory } = this.#place;
+    const hosts = readHosts(directory);
+    const found = hosts === undefined ? undefined : indexHosts(hosts, slug).byName(peer);
+    const address = found?.addresses[0];
+    if (found !== undefined && address !== undefined) this.#names.remember(address, found.node.name);
+    return address;
+  }
+
+  /** The address of this node from which an address is probed: of the same family. */
+  sourceFor(address: string): string | undefined {
+    return this.#facts?.own.find((each) => each.includes(":") === address.includes(":"));
+  }
+
+  async #readFacts(): Promise<Facts> {
+    const generation = currentGeneration(this.#place.directory);
+    if (this.#facts !== undefined && this.#generation === generation) return this.#facts;
+    const { readFacts } = await import("./facts.ts");
+    this.#facts = readFacts(this.#place);
+    this.#generation = generation;
+    return this.#facts;
+  }
+
+  /** Keeps only the names of lighthouses: the list may be long. */
+  #readHosts({ own, lighthouses }: Facts): void {
+    const { slug, directory } = this.#place;
+    const changedAt = statSync(hostsPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+    if (changedAt === this.#hosts.changedAt) return;
+    const hosts = readHosts(directory);
+    const index = hosts === undefined ? undefined : indexHosts(hosts, slug);
+    for (const address of lighthouses) {
+      const name = index?.byAddress(address)?.node.name;
+      if (name !== undefined) this.#names.remember(address, name);
+    }
+    const hasOthers = hosts === undefined || hosts.nodes.some(({ ip }) => !own.includes(ip));
+    this.#hosts = { changedAt, hasOthers };
+  }
+}

@@ -1,0 +1,158 @@
+// The names of a machine in one block of bytes, sorted for lookups: a machine may know 50,000 names, which as objects take
+// tens of megabytes. The block can be kept in a file, so that a start reads it instead of every name. Pure.
+
+import { parseAddress } from "../../ip.ts";
+import type { MachineName } from "./machine-names.ts";
+
+/** Organizations may have overlapping networks, so an address may have several names. */
+const maxPointers = 8;
+const kinds = ["lighthouse", "node", "alias"] as const;
+/** Three numbers: bytes of the records, bytes of the keys, number of keys. All numbers are little-endian. */
+const headBytes = 12;
+
+export type PackedNames = {
+  /** The addresses of a full name in lower case; undefined if there is none. */
+  addressesOf(name: string): readonly string[] | undefined;
+  /** The preferred names of an address, by its `addressKey`. */
+  namesAt(key: string): string[];
+  /** Of the chosen organizations, at most this many of each kind, in order. */
+  list(isChosen: (slug: string) => boolean, maxOfKind: number): MachineName[];
+};
+
+/** The address in hexadecimal digits: the same for each way to write it. */
+export function addressKey(text: string): string | undefined {
+  const address = parseAddress(text);
+  return address?.value.toString(16).padStart(address.family === 4 ? 8 : 32, "0");
+}
+
+/** Names and addresses are keys of one list, sorted by JavaScript's order of texts. */
+const nameKey = (name: string) => `n${name}`;
+const pointerKey = (key: string) => `p${key}`;
+
+export function packNames(names: readonly MachineName[]): Uint8Array {
+  const records = new ByteWriter();
+  const places = new Map<string, number[]>();
+  for (const { kind, slug, node, names: own, addresses } of names) {
+    const place = records.length;
+    records.byte(kinds.indexOf(kind));
+    for (const text of [slug, node]) records.text(text);
+    for (const texts of [own, addresses]) {
+      records.byte(texts.length);
+      for (const text of texts) records.text(text);
+    }
+    for (const name of own) places.set(nameKey(name), [place]);
+    for (const address of addresses) {
+      const key = pointerKey(addressKey(address) ?? "");
+      const present = places.get(key);
+      if (present === undefined) places.set(key, [place]);
+      // An alias names only an address that has no other name.
+      else if (kind !== "alias" && present.length < maxPointers) present.push(place);
+    }
+  }
+  const keys = new ByteWriter();
+  const sorted = new ByteWriter();
+  for (const key of [...places.keys()].sort()) {
+    sorted.number(keys.length);
+    keys.text(key);
+    const found = places.get(key) ?? [];
+    keys.byte(found.length);
+    for (const place of found) keys.number(place);
+  }
+  const head = Buffer.alloc(headBytes);
+  for (const [at, size] of [records.length, keys.length, places.size].entries())
+    head.writeUInt32LE(size, at * 4);
+  return Buffer.concat([head, records.bytes(), keys.bytes(), sorted.bytes()]);
+}
+
+export function openNames(packed: Uint8Array): PackedNames {
+  const bytes = Buffer.from(packed.buffer, packed.byteOffset, packed.byteLength);
+  const keysAt = headBytes + bytes.readUInt32LE(0);
+  const sortedAt = keysAt + bytes.readUInt32LE(4);
+  const count = bytes.readUInt32LE(8);
+  const recordsOf = (key: string): MachineName[] => {
+    let [low, high] = [0, count - 1];
+    while (low <= high) {
+      const middle = (low + high) >> 1;
+      const place = keysAt + bytes.readUInt32LE(sortedAt + middle * 4);
+      const end = place + 2 + bytes.readUInt16LE(place);
+      const present = bytes.toString("utf8", place + 2, end);
+      if (present === key) {
+        return Array.from({ length: bytes.readUInt8(end) }, (_, at) => {
+          return recordAt(bytes, headBytes + bytes.readUInt32LE(end + 1 + at * 4)).record;
+        });
+      }
+      if (present < key) low = middle + 1;
+      else high = middle - 1;
+    }
+    return [];
+  };
+  return {
+    addressesOf: (name) => recordsOf(nameKey(name))[0]?.addresses,
+    namesAt: (key) => recordsOf(pointerKey(key)).flatMap(({ names }) => names[0] ?? []),
+    list(isChosen, maxOfKind) {
+      const taken = new Map<string, number>();
+      const found: MachineName[] = [];
+      for (let at = headBytes; at < keysAt;) {
+        const { record, end } = recordAt(bytes, at);
+        at = end;
+        const before = taken.get(record.kind) ?? 0;
+        if (before >= maxOfKind || !isChosen(record.slug)) continue;
+        taken.set(record.kind, before + 1);
+        found.push(record);
+      }
+      return found;
+    },
+  };
+}
+
+function recordAt(bytes: Buffer, place: number): { record: MachineName; end: number } {
+  let at = place;
+  const byte = () => bytes.readUInt8(at++);
+  const text = () => {
+    const from = at + 2;
+    at = from + bytes.readUInt16LE(at);
+    return bytes.toString("utf8", from, at);
+  };
+  const texts = () => Array.from({ length: byte() }, text);
+  const kind = kinds[byte()] ?? "node";
+  const [slug, node, names, addresses] = [text(), text(), texts(), texts()];
+  return { record: { kind, slug, node, names, addresses }, end: at };
+}
+
+class ByteWriter {
+  #buffer = Buffer.allocUnsafe(4096);
+  length = 0;
+
+  #room(size: number): number {
+    const at = this.length;
+    this.length += size;
+    if (this.length > this.#buffer.length) {
+      const larger = Buffer.allocUnsafe(Math.max(this.length, this.#buffer.length * 2));
+      this.#buffer.copy(larger);
+      this.#buffer = larger;
+    }
+    return at;
+  }
+
+  byte(value: number): void {
+    // Not in one line: the buffer may be another one afterwards.
+    const at = this.#room(1);
+    this.#buffer.writeUInt8(value, at);
+  }
+
+  number(value: number): void {
+    const at = this.#room(4);
+    this.#buffer.writeUInt32LE(value, at);
+  }
+
+  text(value: string): void {
+    const size = Buffer.byteLength(value);
+    const at = this.#room(2 + size);
+    this.#buffer.writeUInt16LE(size, at);
+    this.#buffer.write(value, at + 2, "utf8");
+  }
+
+  bytes(): Buffer {
+    return this.#buffer.subarray(0, this.length);
+  }
+}

@@ -1,0 +1,48 @@
+// A file of packed names, ready to be answered from. It is for many names alone: reading them all from hosts.json takes
+// seconds and tens of megabytes, which a process of its own spends, so that the resolver goes on answering meanwhile.
+
+import { readFileSync } from "node:fs";
+import * as v from "valibot";
+import { buildInfo } from "../../build-info.ts";
+import { writeFileAtomic } from "../../files.ts";
+import { Zone } from "./machine-names.ts";
+
+/** In the unit's CacheDirectory: it survives a restart of the machine. */
+export const preparedFile = "names.packed";
+
+const Head = v.object({
+  /** Another build may check names otherwise. */
+  build: v.literal(`${buildInfo.version} ${buildInfo.commit}`),
+  /** What the names depend on, as it was before they were read. */
+  state: v.pipe(v.string(), v.maxLength(1_000_000)),
+  zones: v.pipe(v.array(Zone), v.maxLength(1000), v.readonly()),
+  /** Of the packed names: a file that a full disk or a crash damaged is not used. */
+  sum: v.pipe(v.string(), v.maxLength(16)),
+});
+
+export type Prepared = { state: string; zones: readonly Zone[]; packed: Uint8Array };
+
+export function writePrepared(path: string, { state, zones, packed }: Prepared): void {
+  const head: v.InferOutput<typeof Head> = {
+    build: `${buildInfo.version} ${buildInfo.commit}`,
+    state,
+    zones,
+    sum: sumOf(packed),
+  };
+  writeFileAtomic(path, Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), packed]), 0o600);
+}
+
+/** Undefined without the file, and if it is damaged or of another build. */
+export function readPrepared(path: string): Prepared | undefined {
+  try {
+    const bytes = readFileSync(path);
+    const end = bytes.indexOf(10);
+    const { state, zones, sum } = v.parse(Head, JSON.parse(bytes.toString("utf8", 0, end)));
+    const packed = bytes.subarray(end + 1);
+    return sumOf(packed) === sum ? { state, zones, packed } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const sumOf = (packed: Uint8Array) => Bun.hash(packed).toString(16);

@@ -1,0 +1,49 @@
+// `agent admin rule` with the nodes of a member, named by e-mail address.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { join } from "node:path";
+import { runAdmin } from "../support/admin.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const directory = temporaryDirectory();
+afterAll(() => directory[Symbol.dispose]());
+const data = join(directory.path, "data");
+const admin = (words: string, input = "") => runAdmin(data, words.split(" "), input);
+const done = async (words: string, input = "") => {
+  const { status, out, err } = await admin(words, input);
+  expect([words, status, err]).toEqual([words, 0, expect.any(String)]);
+  return out;
+};
+const create = "rule create acme --protocol tcp --ports 22";
+
+beforeAll(async () => {
+  await done("user create ada@example.org --password-file -", "correct horse battery");
+  await done("org create acme --network 10.77.0.0/16");
+  await done("member create acme ada@example.org --role member");
+  await done("member create acme later@example.org --role member");
+}, 60_000);
+
+test("a rule names a member, and the list shows the address", async () => {
+  await done(`${create} --peer user:ada@example.org --target group:web`);
+  expect(await done("rule list acme")).toMatch(/tcp +22 +user:ada@example\.org +group:web/);
+  expect(JSON.parse(await done("rule list acme --json")).rules).toContainEqual(
+    expect.objectContaining({ peer: { group: expect.stringMatching(/^user:id\.\d+$/) } }),
+  );
+  // The group of a user is none that somebody created.
+  expect(await done("group list acme")).not.toContain("user:");
+});
+
+test("the rule of a former member is listed with the number of the user", async () => {
+  await done("member delete acme ada@example.org");
+  expect(await done("rule list acme")).toMatch(/user:#\d+ /);
+});
+
+test.each([
+  ["user:nobody@example.org", "nobody@example.org is not a member of acme"],
+  ["user:later@example.org", "later@example.org has not accepted the invitation to acme yet"],
+  ["user:ada", "--peer user:ada is neither a group, a node, a user nor a network"],
+])("--peer %s is refused with a sentence", async (peer, sentence) => {
+  const { status, err } = await admin(`${create} --peer ${peer} --target any`);
+  expect(status).not.toBe(0);
+  expect(err).toContain(sentence);
+});

@@ -1,0 +1,104 @@
+// A policy of Tailscale with 200 lines is imported and applied. Then an administrator makes the usual mistakes: each is stopped
+// with a sentence that says what to do.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { agentHere } from "../support/in-process.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+
+const directory = temporaryDirectory();
+afterAll(() => directory[Symbol.dispose]());
+const data = join(directory.path, "data");
+const file = join(directory.path, "policy.yaml");
+const original = join(import.meta.dir, "../fixtures/tailscale-policy.hujson");
+const admin = (...words: string[]) => agentHere(["admin", ...words, "--data-dir", data]);
+const policy = (...words: string[]) => admin("policy", ...words);
+let text = "";
+
+beforeAll(async () => {
+  const imported = await agentHere(["admin", "policy", "import", "--from", "tailscale", original]);
+  expect(imported.status).toBe(0);
+  const lines = imported.err.trim().split("\n");
+  // Each line without an equal, then what comes next.
+  expect(lines.slice(0, -1).every((line) => /^Line \d+: .+: .+\.$/.test(line))).toBe(true);
+  expect(lines).toHaveLength(33);
+  expect(lines.at(-1)).toContain("admin policy plan ORG FILE --prune");
+  text = imported.out;
+  writeFileSync(file, text);
+  expect((await admin("org", "create", "acme", "--network", "10.77.0.0/16")).status).toBe(0);
+  for (const name of ["web", "db", "monitor"])
+    expect((await admin("node", "create", "acme", `${name}1`, "--group", name)).status).toBe(0);
+  expect((await policy("plan", "acme", file, "--prune")).out).toContain("7 of 7 tests pass");
+  expect((await policy("apply", "acme", file, "--prune")).status).toBe(0);
+}, 60_000);
+
+const rule = "  - protocol: any\n    peer: group:admins\n    target: any\n";
+
+test.each<[string, (text: string) => string, string]>([
+  [
+    "a mistyped key",
+    (t) => t.replace("peer: group:admins", "per: group:admins"),
+    "rules.1.per: This key is unknown.",
+  ],
+  [
+    "a mistyped group",
+    (t) => t.replace("peer: group:dev\n", "peer: group:devs\n"),
+    "There is no group devs in this file: add it below `groups`, or correct the name.",
+  ],
+  ["a removed group", (t) => t.replace("  db: {}\n", ""), "There is no group db in this file"],
+  ["a key that is there twice", (t) => `${t}groups: {x: {}}\n`, "The key groups is here twice."],
+  ["an unknown node", (t) => `${t}relays: [node:relay1]\n`, "relays.0: There is no node relay1."],
+  [
+    "host bits in a network",
+    (t) => `${t}routes: [{network: 192.168.5.1/24, via: node:web1}]\n`,
+    "Enter a network such as 192.168.5.0/24, host bits zero.",
+  ],
+  ["a port out of range", (t) => t.replace("ports: 443", "ports: 70000"), "Enter ports from 1 to 65535."],
+  ["a rule that is there twice", (t) => t.replace(rule, rule + rule), "This is rule 2 of the file again."],
+  [
+    "an unknown member",
+    (t) => t.replace("group:admins\n", "user:ada@example.org\n"),
+    "There is no member ada@example.org.",
+  ],
+  [
+    "a test that contradicts a rule",
+    (t) => `${t}  - deny: {from: group:web, to: group:db, protocol: tcp, port: 5432}\n`,
+    "expected deny of tcp/5432, but tcp/5432 from web1 to db1 is permitted.",
+  ],
+  [
+    "a rule that is gone and was tested",
+    (t) => t.replace(/ {2}- protocol: tcp\n {4}ports: 5432\n {4}peer: group:web\n {4}target: group:db\n/, ""),
+    "expected accept, but tcp/5432 from web1 to db1 is refused.",
+  ],
+])("%s is refused, and nothing changes", async (_, change, sentence) => {
+  const broken = join(directory.path, "broken.yaml");
+  expect(change(text)).not.toBe(text);
+  writeFileSync(broken, change(text));
+  const before = (await policy("get", "acme")).out;
+  const { status, err } = await policy("apply", "acme", broken, "--prune");
+  expect([status, err]).toEqual([1, expect.stringContaining(sentence)]);
+  expect((await policy("get", "acme")).out).toBe(before);
+});
+
+test("of two editors, the second is told to plan again", async () => {
+  const stale = await policy("apply", "acme", file, "--prune", "--policy-version", "0");
+  expect([stale.status, stale.err]).toEqual([
+    1,
+    expect.stringContaining("Plan again, look at the difference"),
+  ]);
+});
+
+test("what is in use is kept by --prune, and named", async () => {
+  const smaller = `${file}.smaller`;
+  writeFileSync(smaller, "groups: {}\nrules: []\ntests: []\n");
+  const { out } = await policy("plan", "acme", smaller, "--prune");
+  expect(out).toContain("The group web is not in the file. It stays while node web1 is in it.");
+});
+
+test("by file only, edits by hand are refused with the command to use", async () => {
+  expect((await policy("update", "acme", "--by-file", "on")).status).toBe(0);
+  const refused = await admin("rule", "delete", "acme", "2");
+  expect([refused.status, refused.err]).toEqual([1, expect.stringContaining("admin policy apply ORG FILE")]);
+  expect((await policy("update", "acme", "--by-file", "off")).status).toBe(0);
+});

@@ -1,0 +1,75 @@
+import { expect, test } from "bun:test";
+import { probeTargets, relaysToMeasure, type Probable } from "../../../src/node/health/probe-targets.ts";
+import type { ProbeRecord } from "../../../src/node/health/prober.ts";
+import { Tunnels, type EngineTunnel } from "../../../src/node/health/tunnels.ts";
+
+const now = 1_000_000;
+const facts = {
+  own: ["10.77.0.1"],
+  lighthouses: ["10.77.0.9"],
+  relays: ["10.77.0.21", "10.77.0.22"],
+  underlays: [],
+  isLighthouse: false,
+  certificateEnd: 0,
+  isInside: (address: string) => address.startsWith("10.77."),
+};
+const tunnel = (address: string, remote = "203.0.113.7:4242", relays: string[] = []): EngineTunnel => ({
+  vpnAddrs: [address],
+  localIndex: 1,
+  messageCounter: 0,
+  currentRemote: remote,
+  currentRelaysToMe: relays,
+});
+const record = (part: Partial<ProbeRecord>): ProbeRecord => ({
+  answeredAt: undefined,
+  rttMs: undefined,
+  missed: 0,
+  since: 0,
+  sent: 0,
+  history: [],
+  ...part,
+});
+
+function choose(listed: readonly EngineTunnel[], part: Partial<Probable> = {}): string[] {
+  const tunnels = new Tunnels();
+  tunnels.see(listed, facts.own, now, () => 0);
+  return probeTargets({ facts, tunnels, records: [], named: [], choosesRelays: false, now, ...part });
+}
+
+test("lighthouses, relays in use, peers with traffic and named ones are probed", () => {
+  expect(choose([])).toEqual(["10.77.0.9"]);
+  const relayed = tunnel("10.77.0.5", "", ["10.77.0.21"]);
+  expect(choose([relayed], { named: ["10.77.0.6"] })).toEqual([
+    "10.77.0.9",
+    "10.77.0.21",
+    "10.77.0.5",
+    "10.77.0.6",
+  ]);
+});
+
+test("a peer that stopped answering is probed without a tunnel; one that never answered is not", () => {
+  const records: Probable["records"] = [
+    ["10.77.0.7", record({ answeredAt: now - 60_000, missed: 9 })],
+    ["10.77.0.8", record({ missed: 9 })],
+  ];
+  expect(choose([], { records })).toEqual(["10.77.0.9", "10.77.0.7"]);
+});
+
+test("this node and addresses outside the overlay are never probed", () => {
+  expect(choose([tunnel("192.0.2.1")], { named: ["10.77.0.1", "198.51.100.1"] })).toEqual(["10.77.0.9"]);
+});
+
+test("at most 32 peers are probed unasked", () => {
+  const many = Array.from({ length: 50 }, (_, at) => tunnel(`10.77.1.${at + 1}`));
+  expect(choose(many)).toHaveLength(33);
+});
+
+test("a node measures relays only where it has a choice, and only if it chooses", () => {
+  expect(relaysToMeasure(facts)).toEqual([]);
+  const three = { ...facts, relays: [...facts.relays, "10.77.0.23"] };
+  expect(relaysToMeasure(three).toSorted()).toEqual(three.relays);
+  expect(choose([], { facts: three })).toEqual(["10.77.0.9"]);
+  expect(choose([], { facts: three, choosesRelays: true }).toSorted()).toEqual(
+    [...three.relays, "10.77.0.9"].toSorted(),
+  );
+});
