@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { namedIn, standingOf } from "../../src/console/access/standing.ts";
 import type { StoredRule } from "../../src/console/access/rules.ts";
-import { machineOf } from "../../src/console/machines.ts";
+import { afterContacts, machineOf, withoutSilent } from "../../src/console/machines.ts";
 import { ownerGroup } from "../../src/owner-group.ts";
 import type { Node } from "../../src/protocol.ts";
 
@@ -82,4 +82,31 @@ test("the rules about a machine: what it lets in, what lets it in, what it lets 
   const { letsIn, letIn, letsOut } = standingOf(rules, { ...node, owner_id: 4 });
   expect([ids(letsIn), ids(letIn), ids(letsOut)]).toEqual([[1, 7, 8], [2, 3, 6], [4]]);
   expect(namedIn(rules)).toEqual([7, 8, 9]);
+});
+
+test("a contact makes a machine online, an older one or one of a pending machine changes nothing", () => {
+  const seen = machineOf({ ...node, online: false, last_checkin_at: "2026-11-01T00:00:00Z" });
+  const pending = machineOf({ ...node, id: 8, state: "pending", online: false });
+  const at = Date.UTC(2026, 10, 1);
+  const machines = [seen, pending];
+  const later = afterContacts(machines, [
+    [7, at + 1, 4],
+    [8, at + 1, 4],
+    [9, at + 1, 4],
+  ]);
+  expect(later.machines).toEqual([{ ...seen, online: true, seenAt: at + 1 }, pending]);
+  // It has applied another version, so it is read again.
+  expect(later.changed).toEqual([7]);
+  expect(afterContacts(machines, [[7, at, 4]])).toEqual({ machines, changed: [] });
+  expect(afterContacts(machines, [[7, at, 4]]).machines).toBe(machines);
+  expect(afterContacts(machines, [[7, at + 1, 3]]).changed).toEqual([]);
+});
+
+test("a machine that is silent for 150 s is away", () => {
+  const seen = machineOf({ ...node, last_checkin_at: "2026-11-01T00:00:00Z" });
+  const at = Date.UTC(2026, 10, 1);
+  expect(withoutSilent([seen], at + 149_999)[0]?.online).toBe(true);
+  expect(withoutSilent([seen], at + 150_000)[0]?.online).toBe(false);
+  const unseen = [machineOf({ ...node, online: true })];
+  expect(withoutSilent(unseen, at)).toBe(unseen);
 });

@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
-import type { Page } from "playwright-core";
+import type { Page, Request } from "playwright-core";
 import { encode } from "uqr";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../src/protocol.ts";
@@ -241,6 +241,26 @@ describe("machines in the console", () => {
       await page.locator(".diff ins").filter({ hasText: "2222" }).first().waitFor();
       expect(await violationsIn(page)).toEqual([]);
       expect(await overflowOf(page)).toBeLessThanOrEqual(0);
+    },
+    limitMs,
+  );
+
+  test(
+    "a machine that checks in is online within a moment, and no list is read for it",
+    async () => {
+      const quiet = await machine("quiet", []);
+      await page.goto(`${scene.url()}/console/acme/machines/?search=quiet`);
+      const row = page.getByRole("row").filter({ hasText: "quiet" });
+      await row.getByText("away").waitFor();
+      const lists: string[] = [];
+      const note = (request: Request) => {
+        if (request.url().includes("/nodes/?")) lists.push(request.url());
+      };
+      page.on("request", note);
+      await quiet.checkin({});
+      await row.getByText("online").waitFor({ timeout: 5000 });
+      page.off("request", note);
+      expect(lists).toEqual([]);
     },
     limitMs,
   );

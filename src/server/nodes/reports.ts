@@ -13,7 +13,12 @@ type Deps = Pick<ServerOptions, "db" | "log"> & { live: Live };
 
 type Reported = Partial<Pick<CheckinRequest, "version" | "uptime" | "overlay_state" | "config_version">>;
 
+/** A node was in contact: its id, when (ms), and the configuration version that it has applied. */
+export type Contact = readonly [id: number, at: number, applied: number | null];
+
 export type Reports = {
+  /** Notes the contacts of an organization's nodes with this server. One watcher at a time for each organization. */
+  watch(orgId: number): { take(): Contact[]; end(): void };
   /** `at`: the time of the contact, ms. A check-in reports all members, other contacts only some. */
   add(node: LiveNode, at: number, reported: Reported): void;
   /** The node with its unwritten report. */
@@ -37,6 +42,8 @@ export function makeReports({ db, log, live }: Deps): Reports {
   const intern = makeInterner();
   /** Warn once, not twice a second. */
   let isFailing = false;
+  /** By organization that is watched: the nodes that were in contact since the last look. */
+  const watched = new Map<number, Map<number, Contact>>();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const schedule = () => {
     // A crash may lose half a second of reports; nodes report again.
@@ -77,6 +84,19 @@ export function makeReports({ db, log, live }: Deps): Reports {
     if (waiting.length > 0) schedule();
   };
   return {
+    watch(orgId) {
+      const contacts = new Map<number, Contact>();
+      watched.set(orgId, contacts);
+      return {
+        take() {
+          const taken = [...contacts.values()];
+          contacts.clear();
+          return taken;
+        },
+        // The next watcher may have begun already.
+        end: () => void (watched.get(orgId) === contacts && watched.delete(orgId)),
+      };
+    },
     async stop() {
       await running;
       await flush();
@@ -93,6 +113,7 @@ export function makeReports({ db, log, live }: Deps): Reports {
         report.hasState = true;
         if (report.overlayState !== state) report.overlayState = intern(state);
       }
+      if (watched.size > 0) watched.get(node.orgId)?.set(node.id, [node.id, at, node.applied]);
       schedule();
     },
     onto(node) {
