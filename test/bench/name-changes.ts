@@ -96,7 +96,7 @@ async function measure(nodes: number, changes: number): Promise<void> {
   ]);
   const lines = machine.stdout.pipeThrough(new TextDecoderStream()).getReader();
   const found = async (name: string) => {
-    machine.stdin.write(`${name}\n`);
+    await machine.stdin.write(`${name}\n`);
     await machine.stdin.flush();
     const { value } = await lines.read();
     if (value?.trim() !== name) throw new Error(`Found ${value ?? "nothing"} instead of ${name}`);
