@@ -42,8 +42,7 @@ export function makeReports({ db, log, live }: Deps): Reports {
   const intern = makeInterner();
   /** Warn once, not twice a second. */
   let isFailing = false;
-  /** By organization that is watched: the nodes that were in contact since the last look. */
-  const watched = new Map<number, Map<number, Contact>>();
+  const watches = makeWatches();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const schedule = () => {
     // A crash may lose half a second of reports; nodes report again.
@@ -84,19 +83,7 @@ export function makeReports({ db, log, live }: Deps): Reports {
     if (waiting.length > 0) schedule();
   };
   return {
-    watch(orgId) {
-      const contacts = new Map<number, Contact>();
-      watched.set(orgId, contacts);
-      return {
-        take() {
-          const taken = [...contacts.values()];
-          contacts.clear();
-          return taken;
-        },
-        // The next watcher may have begun already.
-        end: () => void (watched.get(orgId) === contacts && watched.delete(orgId)),
-      };
-    },
+    watch: watches.watch,
     async stop() {
       await running;
       await flush();
@@ -113,13 +100,36 @@ export function makeReports({ db, log, live }: Deps): Reports {
         report.hasState = true;
         if (report.overlayState !== state) report.overlayState = intern(state);
       }
-      if (watched.size > 0) watched.get(node.orgId)?.set(node.id, [node.id, at, node.applied]);
+      watches.note(node, at);
       schedule();
     },
     onto(node) {
       const report = live.report(node.id);
       const unwritten = report === undefined || report.at === 0 ? undefined : sightingOf(report);
       return [written.get(node.id), unwritten].reduce(withSighting, node);
+    },
+  };
+}
+
+function makeWatches(): Pick<Reports, "watch"> & { note(node: LiveNode, at: number): void } {
+  /** By organization that is watched: the nodes that were in contact since the last look. */
+  const watched = new Map<number, Map<number, Contact>>();
+  return {
+    note({ id, orgId, applied }, at) {
+      if (watched.size > 0) watched.get(orgId)?.set(id, [id, at, applied]);
+    },
+    watch(orgId) {
+      const contacts = new Map<number, Contact>();
+      watched.set(orgId, contacts);
+      return {
+        take() {
+          const taken = [...contacts.values()];
+          contacts.clear();
+          return taken;
+        },
+        // The next watcher may have begun already.
+        end: () => void (watched.get(orgId) === contacts && watched.delete(orgId)),
+      };
     },
   };
 }
