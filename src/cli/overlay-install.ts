@@ -75,6 +75,23 @@ export async function engineRequest(values: Context["values"]): Promise<EngineRe
   };
 }
 
+/** The same version is no update: the package of the system can have what was there before. */
+export function outcomeText({
+  path,
+  from,
+  to,
+  changed,
+}: {
+  path: string;
+  from: string | null;
+  to: string;
+  changed: boolean;
+}): string {
+  if (!changed) return `${path} is already ${to}`;
+  if (from === to) return `${path} was replaced; its version is still ${to}`;
+  return `${path} is now ${to}${from === null ? "" : ` (was ${from})`}`;
+}
+
 /** For install and update: `restarts` restarts the engines that run, and fails if one does not run the new engine. */
 export async function runInstall(context: Context, restarts: boolean): Promise<number> {
   const { settings, system, values, output, log } = context;
@@ -112,9 +129,7 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   if (restarts) await switchEngines(members, engine, undo, { isNew: outcome.changed, versionOf, log });
   const organizations = await examineMembers(members, engine, versionOf);
   const behind = organizations.filter(({ current }) => !current).map((each) => describeMember(each, engine));
-  const said = outcome.changed
-    ? `${outcome.path} is now ${outcome.to}${outcome.from === null ? "" : ` (was ${outcome.from})`}`
-    : `${outcome.path} is already ${outcome.to}`;
+  const said = outcomeText(outcome);
   if (restarts && behind.length > 0) {
     throw new AppError("engine_failed", `${said}, but ${behind.map(({ what }) => what).join("; ")}`, {
       hint: `Run: ${behind.map(({ next }) => next).join("; ")}`,

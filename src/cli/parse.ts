@@ -172,19 +172,20 @@ function checkWords(given: readonly string[], args: Args): void {
   );
   const extra = given[words.length];
   if (extra !== undefined && words.at(-1)?.many !== true)
-    throw new AppError("usage", `Unexpected word "${extra}"`);
+    throw new AppError("usage", `Unexpected word "${extra}"`, { hint: "See --help." });
   const missing = words.find(({ required }, at) => required !== false && given[at] === undefined);
   if (missing !== undefined)
     throw new AppError("usage", `Missing ${missing.name}: ${missing.description ?? ""}`);
 }
 
 function unknownFlag(label: string, flags: Flags): AppError {
-  return new AppError("usage", `Unknown flag ${label}`, {
-    hint: `${didYouMean(
-      label,
-      Object.keys(flags).map((name) => `--${name}`),
-    )}See --help.`,
-  });
+  const names = Object.keys(flags);
+  const word = label.replace(/^-+/, "");
+  // `--group` of a command that has --add-group and --remove-group.
+  const longer = names.find((name) => word.length > 1 && name.split("-").includes(word));
+  const meantFlag = longer ?? nearest(word, names);
+  const hint = meantFlag === undefined ? "" : `Did you mean "--${meantFlag}"? `;
+  return new AppError("usage", `Unknown flag ${label}`, { hint: `${hint}See --help.` });
 }
 
 function didYouMean(given: string, candidates: readonly string[]): string {

@@ -78,16 +78,25 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
       lighthouse: joined?.object ?? null,
       join_keys: keys,
     },
-    summary(request, controlUnit, joined, keys),
+    summary(request, { unit: controlUnit, joined, keys, caFingerprint }),
   );
   return 0;
 }
 
-function summary(
-  request: SetupRequest,
-  unit: string,
-  joined: Joined | undefined,
-  keys: readonly string[],
+/** What an administrator needs next. */
+export function summary(
+  request: Pick<SetupRequest, "publicUrl" | "administrator" | "org">,
+  {
+    unit,
+    joined,
+    keys,
+    caFingerprint,
+  }: {
+    unit: string;
+    joined: Joined | undefined;
+    keys: readonly string[];
+    caFingerprint: string | undefined;
+  },
 ): string {
   const { publicUrl, administrator, org } = request;
   const run = brand.executable;
@@ -107,6 +116,11 @@ function summary(
     lines.push(...keys.map((key) => `  ${run} up ${key}`));
   }
   if (org !== undefined) lines.push(`More keys: ${run} admin token create ${quoteWord(org.slug)}`);
+  const pin = caFingerprint === undefined ? "" : ` --ca-fingerprint ${caFingerprint}`;
+  lines.push(
+    `The console: ${publicUrl}/console/`,
+    `To administer from another machine, type there: ${run} login --api-base ${publicUrl}${pin}`,
+  );
   lines.push(`API documentation, for staff users: ${publicUrl}/api/docs/`);
   return `${lines.join("\n")}\n`;
 }

@@ -52,8 +52,16 @@ const makeLines = (): ReadonlyMap<string, string> =>
       log: "logs",
       ping: "admin path",
       id: "whoami",
+      rename: "admin node rename",
     }),
   );
+
+/** Nouns without a command of their own: the help of this command names the flag. */
+const makeFlagsOfCommands = (): ReadonlyMap<string, string> =>
+  new Map([
+    ...all("admin node update", "route routes subnet subnets"),
+    ...all("admin token create", "lighthouse lighthouses"),
+  ]);
 
 function all(meaning: string, words: string): [string, string][] {
   return words.split(" ").map((word) => [word, meaning]);
@@ -65,6 +73,14 @@ export function meant(words: readonly string[], names: readonly string[]): strin
   const typed = isAdmin ? words.slice(1) : words;
   const [meanings, lines] = [makeMeanings(), makeLines()];
   const own = typed.map((word) => meanings.get(word) ?? word);
+  const [noun = "", verb = "", org = "", node = "", group] = typed;
+  if (meanings.get(noun) === "group" || noun === "group") {
+    // A group of that name would be created, and no node would be in it.
+    if (meanings.get(verb) === "create" && group !== undefined)
+      return ["admin node update", org, node, "--add-group", group];
+  }
+  const withFlag = makeFlagsOfCommands().get(noun);
+  if (withFlag !== undefined) return [withFlag, "--help"];
   for (const count of [2, 1]) {
     if (own.length < count) continue;
     const line = own.slice(0, count).join(" ");

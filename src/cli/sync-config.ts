@@ -182,7 +182,7 @@ async function readAccessToken({ values }: Context): Promise<string> {
   const token = await values.secret("access-token");
   if (token !== undefined) return token;
   throw new AppError("usage", "--renew needs --access-token", {
-    hint: "Only an administrator can renew at once. Without --renew, certificates are renewed before they expire.",
+    hint: `Only an administrator can renew at once, from any machine: \`${brand.executable} admin node renew ORG NODE\`. Without --renew, certificates are renewed before they expire.`,
   });
 }
 

@@ -77,7 +77,8 @@ async function run(context: Context): Promise<number> {
   );
   if (left !== undefined) {
     output.say(
-      `The control plane could not be told (${untold ?? ""}), so it still lists the node. An administrator can delete it:\n  ${left}`,
+      `The control plane could not be told (${untold ?? ""}), so it still lists the node. An administrator can delete it:\n  ` +
+        `${brand.executable} admin node delete ${quoteWord(slug)} ${quoteWord(remains.name ?? String(nodeId))}`,
     );
   } else if (!isAsked && !isTold) {
     output.say(

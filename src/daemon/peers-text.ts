@@ -1,6 +1,7 @@
 // The peers of an organization as text.
 
 import { brand } from "../brand.ts";
+import { can } from "../engine-features.ts";
 import type { PeerReport } from "../node/health/peer-report.ts";
 import type { OrganizationPeers } from "./read-peers.ts";
 import { daysLeft, roughly, textTable } from "./text-table.ts";
@@ -16,7 +17,10 @@ export function renderPeers(slug: string, seen: OrganizationPeers, now: number):
   return `${lines.join("\n")}\n`;
 }
 
-export function notReported(version: string): string {
+/** An engine that can report them has not answered yet: right after its start, or if its socket is refused. */
+function notReported(version: string): string {
+  if (can(version, "local_api"))
+    return `the engine has not reported its tunnels yet; try again, or \`${brand.executable} doctor\``;
   return `engine ${version} does not report its tunnels; \`${brand.executable} overlay update\``;
 }
 

@@ -14,9 +14,21 @@ export function textTable(rows: readonly (readonly string[])[]): string[] {
 }
 
 export function daysLeft(notAfter: string, now: number): string {
-  const days = Math.floor((Date.parse(notAfter) - now) / 86_400_000);
-  if (Number.isNaN(days)) return "-";
-  return days < 0 ? "expired" : `${days} days left`;
+  const left = Date.parse(notAfter) - now;
+  if (Number.isNaN(left)) return "-";
+  return left < 0 ? "expired" : `${daysOrLess(left)} left`;
+}
+
+/** Certificates of ephemeral nodes live for an hour: "0 days" would look like an end. */
+export function daysOrLess(ms: number): string {
+  const minutes = Math.floor(ms / 60_000);
+  const [count, unit] =
+    minutes >= 1440
+      ? [Math.floor(minutes / 1440), "day"]
+      : minutes >= 60
+        ? [Math.floor(minutes / 60), "hour"]
+        : [minutes, "minute"];
+  return `${count} ${unit}${count === 1 ? "" : "s"}`;
 }
 
 /** The two largest units: "3d 4h", "12m 5s". */

@@ -104,7 +104,7 @@ for (const [what, how] of damages) {
     damage(config, how);
     expect((await world.agent(["unregister", "--org-slug", "acme", "--dry-run"])).status).toBe(0);
     const { status, stderr } = await world.agent(["unregister", "--org-slug", "acme"]);
-    expect([status, stderr]).toMatchObject([0, expect.stringContaining("DELETE https://control.example/")]);
+    expect([status, stderr]).toMatchObject([0, expect.stringContaining("agent admin node delete acme ")]);
     expect(existsSync(pathOf())).toBe(false);
     expect(listOrganizations(world.root)).toEqual(["whole"]);
   });

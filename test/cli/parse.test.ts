@@ -105,6 +105,21 @@ describe("parseFlags()", () => {
     expect(usage(() => parse(["--nod-name", "a"])).details.hint).toContain('"--node-name"');
   });
 
+  test("names a longer flag with the same word, and no unlike flag of equal dashes", () => {
+    const hintOf = (given: string, names: string[]) =>
+      usage(() =>
+        parseFlags(
+          [given, "x"],
+          Object.fromEntries(names.map((name) => [name, { type: "string" as const }])),
+          {},
+        ),
+      ).details.hint;
+    expect(hintOf("--group", ["otp", "add-group", "remove-group"])).toBe(
+      'Did you mean "--add-group"? See --help.',
+    );
+    expect(hintOf("--group", ["otp"])).toBe("See --help.");
+  });
+
   test("a variable counts if its flag is missing", () => {
     const env = { AGENT_NODE_NAME: "env", AGENT_VERBOSE: "1", AGENT_CONFIG_ROOT: "", NODE_NAME: "no" };
     expect(Object.fromEntries(parse([], env).values)).toEqual({ "node-name": ["env"], verbose: ["true"] });

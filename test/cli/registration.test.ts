@@ -133,7 +133,7 @@ test.each([
     const request_left = `DELETE ${apiBase}/api/org/acme/nodes/1/`;
     expect({ status, json }).toMatchObject({ status: 0, json: { node_id: 1, deleted: false, request_left } });
     expect(stderr).toContain("could not be told");
-    expect(stderr).toContain("DELETE");
+    expect(stderr).toContain("agent admin node delete acme alpha");
     expect(readdirSync(world.root)).toEqual([]);
     world.system.fetch = fetch;
     expect(await world.api("GET", "/api/org/acme/nodes/1/")).toMatchObject({ state: "active" });

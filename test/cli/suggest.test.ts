@@ -24,6 +24,12 @@ test.each([
   ["diff acme web", "agent admin diff acme web"],
   ["admin node diff acme web", "agent admin diff acme web"],
   ["upgrade", "agent self-update"],
+  ["admin rename acme web www", "agent admin node rename acme web www"],
+  ["admin group add acme staff", "agent admin group create acme staff"],
+  ["admin group add acme web staff", "agent admin node update acme web --add-group staff"],
+  ["admin route create acme 192.168.5.0/24 web", "agent admin node update --help"],
+  ["admin subnets", "agent admin node update --help"],
+  ["admin lighthouse create acme", "agent admin token create --help"],
 ])("agent %s: did you mean %s", async (line, suggestion) => {
   const { status, err } = await agentHere(line.split(" "));
   expect(status).toBe(2);

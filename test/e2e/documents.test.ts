@@ -6,7 +6,6 @@ import { appendFileSync, copyFileSync, mkdirSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path";
 import { parseJoinKey } from "../../src/join-key.ts";
 import { buildAgent } from "../support/agent.ts";
-import { installMissing, runSync } from "../support/debian.ts";
 import { blockRuns, type Machine as Name } from "../support/document-blocks.ts";
 import { blocksOf, documents } from "../support/documents.ts";
 import { makeLan, type Lan } from "../support/namespaces.ts";
@@ -14,21 +13,8 @@ import { describeMachine, makeMachine, type Machine } from "../support/nspawn.ts
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const names = ["control", "web", "laptop"] as const satisfies readonly Name[];
-/** Programs that the documents use, and that the machines do not have by themselves. */
-const borrowed = ["/usr/bin/curl"];
 const blocks = documents.flatMap(blocksOf);
 const textOf = (key: string) => blocks.find((each) => each.key === key)?.text ?? "";
-
-/** The machines are of this machine's release, so what works here works there. */
-function copyWithLibraries(program: string, layer: string): void {
-  const libraries = runSync(["ldd", program]).matchAll(/ (\/\S+) \(/g);
-  for (const path of [program, ...[...libraries].map(([, library = ""]) => library)]) {
-    // /lib is a link to /usr/lib, which a directory of the layer would hide.
-    const place = join(layer, path.replace(/^\/lib/, "/usr/lib"));
-    mkdirSync(dirname(place), { recursive: true });
-    copyFileSync(path, place);
-  }
-}
 
 describeMachine("the documents", () => {
   const directory = temporaryDirectory();
@@ -44,12 +30,9 @@ describeMachine("the documents", () => {
   };
 
   beforeAll(async () => {
-    const missing = installMissing(borrowed);
-    if (missing !== undefined) throw new Error(missing);
     const place = join(directory.path, "usr/local/bin/agent");
     mkdirSync(dirname(place), { recursive: true });
     copyFileSync(buildAgent(), place);
-    for (const program of borrowed) copyWithLibraries(program, directory.path);
     lan = makeLan(names);
     for (const name of names) {
       const machine = makeMachine(lan.host(name).namespace, directory.path);

@@ -1,5 +1,5 @@
-// The workflows of docs/policy.md from their first line, in a bare Debian tree: the executable is installed from the control
-// plane's releases, plans a merge request and applies it.
+// The workflows of docs/policy.md from their first line, in a Debian tree that has the packages they install: the
+// executable is installed from the control plane's releases, plans a merge request and applies it.
 
 import { expect, test } from "bun:test";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -7,9 +7,9 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
 import { buildAgent, root, startControlPlane } from "../support/agent.ts";
-import { debianTree, overlayTree } from "../support/debian-tree.ts";
+import { overlayTree } from "../support/debian-tree.ts";
 import { freePort } from "../support/free-port.ts";
-import { describeMachine } from "../support/nspawn.ts";
+import { describeMachine, machineTree } from "../support/nspawn.ts";
 import { makeOrganization } from "../support/overlay.ts";
 import { buildVersion, makeRelease, makeReleaseKey } from "../support/releases.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -63,7 +63,7 @@ describeMachine("the workflows of the documentation", () => {
     const tokens = { plan: await token("member"), apply: await token("admin") };
     for (const lines of workflows(plane.url)) {
       expect(lines).toHaveLength(3);
-      const { root: tree } = stack.use(overlayTree(debianTree("runner", ["curl", "ca-certificates"])));
+      const { root: tree } = stack.use(overlayTree(machineTree()));
       mkdirSync(join(tree, "checkout"));
       writeFileSync(join(tree, "checkout/policy.yaml"), policy);
       for (const line of lines) {

@@ -155,7 +155,9 @@ test("commands that create groups implicitly name the new groups", async () => {
   expect(await told("token create slips --group web --group db --group web")).toBe("New groups: web, db");
   expect(await told("token create slips --group web")).toBeUndefined();
   expect(await told("node create slips one --group wbe")).toBe("New group: wbe");
-  expect(await told("rule create slips --peer group:web --target group:bd")).toBe("New group: bd");
+  const rule = await admin("rule create slips --peer group:web --target group:bd");
+  expect(rule.err).toContain("New group: bd\n");
+  expect(rule.err).toContain("No node is in bd yet: `agent admin node update slips NODE --add-group bd`");
   // A refused command creates no group.
   expect(await told("node create slips one --group never")).toBeUndefined();
   const scripted = await admin("token create slips --group web --group wbe2 --json");

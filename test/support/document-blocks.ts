@@ -48,6 +48,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/troubleshooting.md: agent doctor": { on: "web" },
   "docs/troubleshooting.md: agent doctor --bundle report.tar.gz": { on: "web" },
   [`${start} agent admin rule create acme --protocol tcp --ports 22 --description ssh`]: { on: "control" },
+  "docs/access.md: agent admin policy test acme laptop web tcp/22": { on: "control" },
 
   "docs/production.md: bun build.ts --image": {
     not: "test/e2e/image.test.ts runs the image without Docker",
@@ -153,9 +154,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/certificates.md: agent admin org update acme --network6 fd77::/64": {
     not: "the engine of tests' machines is too old; test/e2e/certificate-versions.test.ts takes newer ones",
   },
-  "docs/certificates.md: agent sync-config --org-slug acme --renew --access-token-file access-token": {
-    on: "control",
-  },
+  "docs/certificates.md: agent admin node list acme --certificates": { on: "control" },
   "docs/certificates.md: cd /etc/overlay-agent/acme": {
     on: "web",
     replace: [
@@ -168,6 +167,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     ],
   },
 
+  "docs/production.md: mv /var/lib/overlay-agent/server /root/control-plane.old": {
+    not: "the walk goes on with this data",
+  },
   "docs/production.md: systemctl restart overlay-agent-control": { on: "control", after: serves },
   "docs/production.md: agent admin backup /var/backups/control-$(date +%F).db": { on: "control" },
   "docs/production.md: agent admin restore /var/backups/control-2026-11-22.db": {

@@ -98,7 +98,7 @@ function lend(shared: Database): { db: Database; isChanged(): boolean } {
     const run = act();
     running.add(run);
     const end = () => void running.delete(run);
-    run.then(end, end);
+    void run.then(end, end);
     return run;
   };
   const watched = <Kind extends Reader>(reader: Kind): Kind => ({

@@ -9,7 +9,7 @@ import { cannotMakeTrees, debianTree, overlayTree } from "./debian-tree.ts";
 
 /** What every machine has. */
 export const machinePackages =
-  "systemd systemd-sysv dbus kmod iproute2 iputils-ping nebula ca-certificates xz-utils".split(" ");
+  "systemd systemd-sysv dbus kmod iproute2 iputils-ping nebula ca-certificates curl xz-utils".split(" ");
 const readyMs = 120_000;
 let made = 0;
 

@@ -7,8 +7,9 @@ import { Authorities } from "./answers.ts";
 import { inOrg, read, write } from "./api.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import { targetFlags } from "./target.ts";
-import { tableLine } from "../../log.ts";
+import { quoteWord } from "../../plan.ts";
 import type { Implementation } from "../command.ts";
+import { renderTable } from "../table.ts";
 import type { Values } from "../values.ts";
 import { orgArg, readDataOptions } from "../server-flags.ts";
 
@@ -45,9 +46,14 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     const path = inOrg(context.words[0] ?? "", "ca/rotate/");
     const request = { method: "POST", path, body: { action, now } } as const;
     const shown = await write(context, Authorities, () => request);
-    if (shown !== undefined) context.output.result(shown, text(shown));
+    if (shown === undefined) return;
+    context.output.result(shown, text(shown));
+    if (action !== "pause") context.output.say(watch(context.words[0] ?? ""));
   },
 };
+
+const watch = (slug: string) =>
+  `This takes about two minutes; tunnels stay up. To watch: \`${brand.executable} admin ca show ${quoteWord(slug)}\``;
 
 const risk =
   "--now takes the former CAs from all nodes without waiting for tunnels. Tunnels that still use a former CA are torn down and can lose packets for some seconds. Use it when a CA key may be known to others.";
@@ -60,19 +66,21 @@ function actionOf(values: Values): "start" | (typeof actions)[number] {
 }
 
 function text({ cas, rotation, blocklist }: Authorities): string {
-  const lines = cas.map((ca) =>
-    tableLine([
-      ca.kind,
-      `${ca.state}${ca.trusted ? "" : ", not trusted"}`,
-      `until ${ca.not_after}`,
-      ca.fingerprint,
-    ]),
+  const rows = cas.map((ca) => [
+    ca.kind,
+    `${ca.state}${ca.trusted ? "" : ", not trusted"}`,
+    ca.not_after,
+    ca.fingerprint,
+  ]);
+  const table = renderTable(
+    { columns: ["CA", "STATE", "VALID UNTIL", "FINGERPRINT"], rows, none: "" },
+    { width: undefined, color: false },
   );
   const { phase, paused, auto, waiting_for_names: names, next_step_at: nextAt } = rotation;
   const nodes = names.length === 0 ? "" : `, waiting for ${names.join(", ")}`;
   const waiting = nextAt === null ? nodes : `, waiting for tunnels to follow until ${nextAt}`;
   const list = `blocklist: ${blocklist.entries} of at most ${blocklist.limit} entries\n`;
-  return `${lines.join("")}rotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (starts only by hand)"}\n${list}`;
+  return `${table}\nrotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (starts only by hand)"}\n${list}`;
 }
 
 /** After a rotation on PostgreSQL. SQLite's file is rewritten. */

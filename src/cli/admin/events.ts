@@ -2,11 +2,15 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
+import { parseDuration } from "../../duration.ts";
+import { AppError } from "../../errors.ts";
 import { oneLine } from "../../log.ts";
 import { Node } from "../../protocol.ts";
+import type { System } from "../../system.ts";
 import type { Implementation } from "../command.ts";
 import { jsonLine } from "../output.ts";
 import { orgArg } from "../server-flags.ts";
+import type { Values } from "../values.ts";
 import { Event, Member, ServiceToken, User } from "./answers.ts";
 import { inOrg, read, type Api } from "./api.ts";
 import { targetFlags } from "./target.ts";
@@ -23,28 +27,43 @@ event. The actor of a change on the machine of the control plane is the operator
     type: {
       type: "string",
       valueHint: "TYPE",
-      description: "Only events of this type, such as node.revoked or node.*",
+      repeatable: true,
+      description: "Only events of this type, such as node.revoked or node.* (repeatable)",
     },
+    since: {
+      type: "string",
+      valueHint: "TIME",
+      description: "Only events from this time on: 24h (ago), 2026-11-22 or 2026-11-22T08:00:00Z, in UTC",
+    },
+    until: { type: "string", valueHint: "TIME", description: "Only events before this time" },
     follow: { type: "boolean", alias: "f", description: "Wait for new events, until Ctrl-C" },
     ...targetFlags,
   },
   examples: [
     `${brand.executable} admin events acme`,
     `${brand.executable} admin events acme --type 'node.*' --follow`,
+    `${brand.executable} admin events acme --type 'rule.*' --type 'group.*' --type 'policy.*' --since 2026-11-22 --until 2026-11-23`,
   ],
   async run(context) {
     const { values, words, output, system } = context;
     const [slug = ""] = words;
-    const most = values.integer("lines", 0, 100_000) ?? 100;
-    const isWanted = wanted(values.text("type"));
+    const [since, until] = [timeOf(values, "since", system), timeOf(values, "until", system)];
+    if (until !== undefined && values.on("follow"))
+      throw new AppError("usage", "--until does not go with --follow");
+    // A time says how far back: no event of it is left out.
+    const most = values.integer("lines", 0, 100_000) ?? (since === undefined ? 100 : 100_000);
+    const isType = ofTypes(values.list("type"));
+    const isWanted = (event: Event) => isType(event) && (until === undefined || Date.parse(event.at) < until);
     await read(context, async (api) => {
       const names = await namesOf(api, slug);
-      const newest = await newestEvents(api, slug, most, isWanted);
-      if (!values.on("follow"))
+      const newest = await newestEvents(api, slug, { most, since, isWanted });
+      if (!values.on("follow")) {
+        if (newest.events.length === 0) output.say(`${slug} has no such events.`);
         return output.result(
           { events: newest.events },
           newest.events.map((each) => lineOf(each, names)).join(""),
         );
+      }
       const show = (event: Event) => output.raw(output.json ? jsonLine(event) : lineOf(event, names));
       newest.events.forEach(show);
       for (let { last } = newest; ; await system.sleep(followMs)) {
@@ -63,8 +82,11 @@ const newestId = 999_999_999_999_999;
 async function newestEvents(
   api: Api,
   slug: string,
-  most: number,
-  isWanted: (event: Event) => boolean,
+  {
+    most,
+    since = -Infinity,
+    isWanted,
+  }: { most: number; since: number | undefined; isWanted: (event: Event) => boolean },
 ): Promise<{ events: Event[]; last: number }> {
   const limit = Math.min(1000, Math.max(1, most));
   let events: Event[] = [];
@@ -74,16 +96,32 @@ async function newestEvents(
     last ??= page.at(-1)?.id ?? 0;
     const [first] = page;
     if (first === undefined) break;
-    events = [...page.filter(isWanted), ...events];
+    events = [...page.filter((event) => Date.parse(event.at) >= since && isWanted(event)), ...events];
+    if (Date.parse(first.at) < since) break;
     before = first.id;
   }
   return { events: most === 0 ? [] : events.slice(-most), last };
 }
 
-function wanted(type: string | undefined): (event: Event) => boolean {
-  if (type === undefined || type === "*") return () => true;
-  const family = type.endsWith(".*") ? type.slice(0, -1) : undefined;
-  return (event) => (family === undefined ? event.type === type : event.type.startsWith(family));
+function ofTypes(types: readonly string[]): (event: Event) => boolean {
+  if (types.length === 0 || types.includes("*")) return () => true;
+  return ({ type }) =>
+    types.some((each) => (each.endsWith(".*") ? type.startsWith(each.slice(0, -1)) : type === each));
+}
+
+/** Milliseconds. A duration counts back from now. */
+function timeOf(values: Values, flag: string, { now }: Pick<System, "now">): number | undefined {
+  const text = values.text(flag);
+  if (text === undefined) return undefined;
+  const ago = parseDuration(text);
+  if (ago !== undefined) return now() - ago * 1000;
+  const isDate = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?Z)?$/.test(text);
+  const time = isDate ? Date.parse(text) : Number.NaN;
+  if (!Number.isNaN(time)) return time;
+  throw new AppError(
+    "usage",
+    `--${flag} must be a time such as 24h, 2026-11-22 or 2026-11-22T08:00:00Z, not "${text}"`,
+  );
 }
 
 /** `node/17` → `node laptop`, `person/3` → `ada@example.org`. */

@@ -76,6 +76,11 @@ export const update: Implementation = {
     if (node === undefined) return;
     sayNewGroups(output, new_groups);
     output.result(node, `Updated node ${node.name}\n`);
+    if (context.values.list("add-subnet").length > 0)
+      output.say(
+        `On ${node.name}, permit forwarding (sysctl -w net.ipv4.ip_forward=1), then check with \`${brand.executable} doctor\` there. ` +
+          "The hosts behind it need a route back to the overlay's network.",
+      );
   },
 };
 

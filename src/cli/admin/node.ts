@@ -26,11 +26,19 @@ export const list: Implementation = {
     ...orgArg,
     revoked: { type: "boolean", description: "List revoked nodes, and when they were revoked" },
     mine: { type: "boolean", description: "List only your own nodes" },
+    certificates: {
+      type: "boolean",
+      description: "List the end of each certificate; the one that ends first is on top",
+    },
     ...targetFlags,
   },
-  examples: [`${brand.executable} admin node list acme`],
+  examples: [
+    `${brand.executable} admin node list acme`,
+    `${brand.executable} admin node list acme --certificates`,
+  ],
   async run(context) {
     const [slug = ""] = context.words;
+    const certificates = context.values.on("certificates");
     const revoked = context.values.on("revoked");
     const query: Record<string, string> = {
       ...(revoked ? { revoked: "true" } : {}),
@@ -38,6 +46,7 @@ export const list: Implementation = {
     };
     const { nodes, owners } = await read(context, async (api) => {
       const found = await api.list(inOrg(slug, "nodes/"), Node, query);
+      if (certificates) found.sort((a, b) => endOf(a) - endOf(b));
       return { nodes: found, owners: await ownersOf(api, slug, found) };
     });
     context.output.list(
@@ -50,7 +59,7 @@ export const list: Implementation = {
           "ROLE",
           "GROUPS",
           "OWNER",
-          revoked ? "REVOKED" : "LAST CHECK-IN",
+          certificates ? "CERTIFICATE ENDS" : revoked ? "REVOKED" : "LAST CHECK-IN",
         ],
         rows: nodes.map((node) => [
           node.name,
@@ -59,13 +68,21 @@ export const list: Implementation = {
           roleOf(node),
           node.groups.join(", "),
           ownerOf(node, owners),
-          revoked ? node.revoked_at : node.last_checkin_at,
+          certificates
+            ? (node.certificate?.not_after ?? null)
+            : revoked
+              ? node.revoked_at
+              : node.last_checkin_at,
         ]),
         none: `${slug} has no ${revoked ? "revoked " : ""}nodes.`,
       },
     );
   },
 };
+
+/** Nodes without a certificate come last. */
+const endOf = ({ certificate }: Node): number =>
+  certificate === null ? Infinity : Date.parse(certificate.not_after);
 
 /** E-mail addresses by number. */
 async function ownersOf(api: Api, slug: string, nodes: readonly Node[]): Promise<Map<number, string>> {

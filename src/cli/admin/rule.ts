@@ -5,6 +5,7 @@ import { AppError } from "../../errors.ts";
 import { Node } from "../../protocol.ts";
 import { ownerGroup, ownerOf } from "../../owner-group.ts";
 import type { Implementation } from "../command.ts";
+import { quoteWord } from "../../plan.ts";
 import { orgArg } from "../server-flags.ts";
 import { Rule } from "./answers.ts";
 import { inOrg, Nothing, read, write } from "./api.ts";
@@ -129,6 +130,11 @@ export const create: Implementation = {
     if (rule === undefined) return;
     sayNewGroups(output, new_groups);
     output.result({ ...rule, new_groups }, `Created rule ${rule.id}\n`);
+    const [group] = new_groups;
+    if (group !== undefined && !output.json)
+      output.say(
+        `No node is in ${group} yet: \`${brand.executable} admin node update ${quoteWord(slug)} NODE --add-group ${quoteWord(group)}\``,
+      );
   },
 };
 

@@ -59,5 +59,5 @@ export function renderChecks(checks: readonly Check[]): string {
   });
   const failed = checks.filter(({ verdict }) => verdict === "fail").length;
   const warned = checks.filter(({ verdict }) => verdict === "warn").length;
-  return `${lines.join("\n")}\n\n${failed} failed, ${warned} warnings, ${checks.length - failed - warned} ok or skipped\n`;
+  return `${lines.join("\n")}\n\n${failed} failed, ${warned} ${warned === 1 ? "warning" : "warnings"}, ${checks.length - failed - warned} ok or skipped\n`;
 }

@@ -29,7 +29,9 @@ export async function resolveTarget(
   const [first] = addresses;
   const isAllowed = (address: string) => isWithin(address, webhookNetworks);
   if (first === undefined || !addresses.every((each) => isAllowed(each) || isPublic(each))) {
-    const what = isAddress ? "The address must be public." : `${host} must have public addresses only.`;
+    const what = isAddress
+      ? "The address must be public."
+      : `${host} must be a name that the server can resolve, to public addresses only.`;
     throw refused(`${what} The operator can allow other networks with \`serve --webhook-allow\`.`);
   }
   if (url.protocol === "http:" && !addresses.every(isAllowed)) {
