@@ -9,6 +9,7 @@ import { slug } from "./me.ts";
 /** From the worker. `event` has the text of one event. */
 export type FromWorker =
   | { kind: "event"; slug: string; text: string }
+  | { kind: "seen"; slug: string; text: string }
   | { kind: "open"; slug: string }
   | { kind: "away"; slug: string }
   | { kind: "ended"; slug: string };
@@ -24,6 +25,14 @@ const listeners = new Set<Listener>();
 export function onEvent(listener: Listener): () => void {
   listeners.add(listener);
   return () => void listeners.delete(listener);
+}
+
+/** A machine was in contact with the control plane: its id, when (ms), and the configuration that it has applied. */
+export type Contact = readonly [id: number, at: number, applied: number | null];
+const seenListeners = new Set<(contacts: readonly Contact[]) => void>();
+
+export function onSeen(listener: (contacts: readonly Contact[]) => void): void {
+  seenListeners.add(listener);
 }
 
 /** Starts to follow the organization that the address names. */
@@ -42,6 +51,9 @@ export function startLive(): void {
     } else if (data.kind === "ended") {
       isLive.value = false;
       isSignedOut.value = true;
+    } else if (data.kind === "seen") {
+      const contacts = JSON.parse(data.text) as Contact[];
+      for (const listener of seenListeners) listener(contacts);
     } else {
       const event = JSON.parse(data.text) as AuditEvent;
       for (const listener of listeners) listener(event);

@@ -24,6 +24,8 @@ export type Machine = Pick<
   endsAt: number | null;
   /** It has not applied its newest configuration. */
   isBehind: boolean;
+  /** The configuration version that it has applied. */
+  applied: number | null;
   ownerId: number | null;
   /** Orders by name. */
   nameKey: string;
@@ -49,10 +51,39 @@ export function machineOf(node: Node): Machine {
     seenAt: timeOf(node.last_checkin_at),
     endsAt: timeOf(node.certificate?.not_after ?? null),
     isBehind: node.state === "active" && node.applied_config_version !== node.config_version,
+    applied: node.applied_config_version,
     ownerId: node.owner_id ?? null,
     nameKey: naturalKey(name),
     words: [name, ip_address, ...groups].join("\n").toLowerCase(),
   };
+}
+
+/** A machine is online if it was in contact within this time; the control plane decides so, too. */
+const onlineMs = 150_000;
+
+/** The machines after contacts, and which of them have applied another configuration. The same list if none is new. */
+export function afterContacts(
+  machines: readonly Machine[],
+  contacts: readonly (readonly [id: number, at: number, applied: number | null])[],
+): { machines: readonly Machine[]; changed: readonly number[] } {
+  const byId = new Map(contacts.map((contact) => [contact[0], contact]));
+  const changed: number[] = [];
+  let isNew = false;
+  const next = machines.map((machine) => {
+    const [, at = 0, applied = null] = byId.get(machine.id) ?? [];
+    if (machine.state !== "active" || at <= (machine.seenAt ?? 0)) return machine;
+    if (applied !== null && applied !== machine.applied) changed.push(machine.id);
+    isNew = true;
+    return { ...machine, online: true, seenAt: at };
+  });
+  return { machines: isNew ? next : machines, changed };
+}
+
+/** The machines without those that were silent for too long. `now`: of the control plane. */
+export function withoutSilent(machines: readonly Machine[], now: number): readonly Machine[] {
+  const isSilent = ({ online, seenAt }: Machine) => online && seenAt !== null && seenAt <= now - onlineMs;
+  if (!machines.some(isSilent)) return machines;
+  return machines.map((machine) => (isSilent(machine) ? { ...machine, online: false } : machine));
 }
 
 const timeOf = (text: string | null) => (text === null ? null : Date.parse(text));

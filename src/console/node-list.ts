@@ -7,9 +7,9 @@ import { useEffect } from "preact/hooks";
 import type { Node } from "../protocol.ts";
 import { ApiError, ask, awaySince, getAll, org, type Answer } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
-import { isLive, onEvent } from "./live.ts";
+import { isLive, onEvent, onSeen } from "./live.ts";
 import { slug } from "./me.ts";
-import { machineOf, type Machine } from "./machines.ts";
+import { afterContacts, machineOf, withoutSilent, type Machine } from "./machines.ts";
 
 export type NodeList = {
   data: readonly Machine[] | undefined;
@@ -42,7 +42,7 @@ const maxChanged = 1000;
 const restMs = 10_000;
 /** Changes of this time are read together, so that a busy organization is shown twice a second. */
 const settleMs = 400;
-/** Online or away, times of check-ins. */
+/** With several servers, the stream does not name machines that are in contact with another one. */
 const lookEveryMs = 60_000;
 /** A short list costs no more than one machine. */
 const lookEveryMsWhenShort = 20_000;
@@ -129,6 +129,8 @@ async function readPage(
   const path = org(list.slug, `nodes/?page_size=${size}&page=${page}${revoked}`);
   const { data, headers }: Answer<Node[]> = await ask("GET", path);
   for (const node of data) machines.push(machineOf(node));
+  const served = Date.parse(headers.get("date") ?? "");
+  if (!Number.isNaN(served)) aheadMs = served - Date.now();
   const isLast = headers.get("link")?.includes('rel="next"') !== true;
   return { isLast, total: Number(headers.get("x-total-count") ?? machines.length) };
 }
@@ -190,6 +192,30 @@ onEvent(({ subject, type }: AuditEvent) => {
     soon(list);
   }
 });
+
+/** How far the clock of the control plane is ahead of this browser's. Undefined: unknown. */
+let aheadMs: number | undefined;
+
+/** Check-ins are no events of the audit log; the stream names the machines that were in contact. */
+onSeen((contacts) => {
+  for (const list of lists.values()) {
+    const { data } = list.state.value;
+    if (data === undefined || list.isRevoked) continue;
+    const { machines, changed } = afterContacts(data, contacts);
+    if (machines !== data) list.state.value = { ...list.state.value, data: machines };
+    for (const id of changed) list.changed.add(id);
+    if (changed.length > 0) soon(list);
+  }
+});
+
+setInterval(() => {
+  if (aheadMs === undefined || !isLive.value) return;
+  for (const list of lists.values()) {
+    const { data } = list.state.value;
+    const machines = withoutSilent(data ?? [], Date.now() + aheadMs);
+    if (data !== undefined && machines !== data) list.state.value = { ...list.state.value, data: machines };
+  }
+}, 1000);
 
 setInterval(() => {
   if (document.visibilityState === "hidden" || awaySince.value !== undefined) return;

@@ -52,6 +52,7 @@ function open(slug: string, ports: Set<MessagePort>): Stream {
   };
   source.addEventListener("open", () => tell({ kind: "open", slug }));
   source.addEventListener("event", ({ data }) => tell({ kind: "event", slug, text: data }));
+  source.addEventListener("seen", ({ data }) => tell({ kind: "seen", slug, text: data }));
   source.addEventListener("beat", () => {
     stream.lastHeard = Date.now();
   });

@@ -3,7 +3,7 @@
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { brand } from "../brand.ts";
-import { AppError, messageOf } from "../errors.ts";
+import { AppError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { isLoopback } from "../loopback.ts";
 import { canLockFiles, lockFile, type FileLock } from "../platform/file-lock.ts";
@@ -15,7 +15,6 @@ import { lostPasskeys } from "./people/passkeys.ts";
 import type { Database } from "./store/database.ts";
 import { openData, prepareDirectory, type DataOptions } from "./store/data-directory.ts";
 import type { ListenAddress } from "./http/edge.ts";
-import { rehearseChange } from "./nodes/rehearsal.ts";
 import { offerFirstAccount } from "./people/first-account.ts";
 import { acmeOf, openDoors, type DoorOptions } from "./tls/doors.ts";
 import { listenForMetrics } from "./tls/listeners.ts";
@@ -44,9 +43,6 @@ export type Serving = {
   firstAccountLink?: string;
   stop(): Promise<void>;
 };
-
-/** A server answers later by this at most, because it prepares for changes of nodes. */
-const prepareMs = 200;
 
 type Edges = { system: System; log: Log };
 
@@ -130,7 +126,6 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
       ...(acme === undefined ? {} : { acme: acme.acme, movesNodes: acme.movesNodes === true }),
     });
     await warnOfLostPasskeys(db, url, log);
-    await prepareChanges(app, { system, log });
     doors.answerWith(app);
     if (options.isSuccessor === true) doors.bind();
     const metricsUrl = serveMetrics(options, app, log, ends);
@@ -149,16 +144,6 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
     await stop();
     throw error;
   }
-}
-
-/** Prepares for the first change, but only for a moment: another replica may hold the lock of the organization. */
-async function prepareChanges({ services }: App, { system, log }: Edges): Promise<void> {
-  const over = new AbortController();
-  const rehearsed = rehearseChange(services, over.signal).catch((error: unknown) => {
-    log.info("Not prepared for changes of nodes; the first may take longer", { reason: messageOf(error) });
-  });
-  await Promise.race([rehearsed, system.sleep(prepareMs)]);
-  over.abort();
 }
 
 function serveMetrics(

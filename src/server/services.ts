@@ -113,7 +113,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     sentFiles: makeSentFiles(options),
     pathReports: makePathReports(options),
     relayed: makeRelayed(options),
-    streams: makeStreams(options),
+    streams: makeStreams({ ...options, reports }),
     exchange: makeExchange(options),
     budget: makeBudget(options),
   };

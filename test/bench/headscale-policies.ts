@@ -1,8 +1,9 @@
 // `bun test/bench/headscale-policies.ts DIR`: imports every policy that a checkout of headscale in DIR holds as test data
-// (docs/policy.md names the commit), and compares who reaches whom with the packet filters that are recorded beside them:
-// an import never permits more, and the same if it notes nothing about packets.
+// (docs/policy.md names the commit), and compares who reaches whom with the packet filters that are recorded beside them, and
+// with those that headscale's own engine computes (headscale-filters.go, built in DIR with modules of the Go proxy): an
+// import never permits more, and the same if it notes nothing about packets.
 
-import { readFileSync } from "node:fs";
+import { cpSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { parseAddress, parseNetwork, networkContains } from "../../src/ip.ts";
@@ -13,6 +14,7 @@ import type { Member } from "../../src/server/policy/firewall.ts";
 import { parsePolicy } from "../../src/server/policy/policy-file.ts";
 import { isNothing, makeReach, showAccess, subtract, type Access } from "../../src/server/policy/reach.ts";
 import { resolvePolicy } from "../../src/server/policy/resolve.ts";
+import { withToolchain } from "../support/go-toolchain.ts";
 import { print } from "./measure.ts";
 
 const Filter = v.array(
@@ -108,21 +110,27 @@ type Outcome =
   | "refused there too"
   | "refused there alone";
 
-function compare(text: string): { outcome: Outcome; notes: Imported["notes"]; detail: string } {
+/** `computed`: by headscale, instead of what is recorded. Undefined: headscale refuses the policy. */
+type Source = { filters: Record<string, Rules> | undefined } | "recorded";
+
+function compare(
+  text: string,
+  source: Source,
+): { outcome: Outcome; notes: Imported["notes"]; detail: string } {
   const { input, topology, captures } = v.parse(Captured, JSON.parse(plainJson(text)));
   const policy =
     typeof input.full_policy === "string" ? input.full_policy : JSON.stringify(input.full_policy);
+  const isRefused = source === "recorded" ? input.api_response_code !== 200 : source.filters === undefined;
   let imported: Imported;
   try {
     imported = atOnce(importPolicy(policy));
   } catch (error) {
     const detail = error instanceof Error ? error.message : String(error);
     const isTest = detail.includes("imported tests");
-    const isRefused = input.api_response_code !== 200;
     const outcome = isRefused ? "refused there too" : isTest ? "tests fail" : "refused";
     return { outcome, notes: [], detail };
   }
-  if (input.api_response_code !== 200) {
+  if (isRefused) {
     return { outcome: "refused there alone", notes: imported.notes, detail: "" };
   }
   const original: { groups?: Record<string, string[]> } = JSON.parse(plainJson(policy));
@@ -149,7 +157,7 @@ function compare(text: string): { outcome: Outcome; notes: Imported["notes"]; de
   let outcome: Outcome = "equal";
   let detail = "";
   for (const to of members) {
-    const filter = captures[to.name]?.packet_filter_rules;
+    const filter = source === "recorded" ? captures[to.name]?.packet_filter_rules : source.filters?.[to.name];
     if (filter === undefined) continue;
     for (const from of members) {
       compared++;
@@ -190,25 +198,67 @@ function documented(directory: string): void {
   }
 }
 
+const Computed = v.object({
+  file: v.string(),
+  filters: v.optional(v.record(v.string(), v.nullable(Filter))),
+});
+
+/** What headscale's own engine makes of each file. */
+function compute(directory: string, files: readonly string[]): Map<string, Source> {
+  const run = withToolchain(directory);
+  const command = join(directory, "cmd/overlay-agent-filters");
+  mkdirSync(command, { recursive: true });
+  cpSync(join(import.meta.dir, "headscale-filters.go"), join(command, "main.go"));
+  try {
+    run(["go", "build", "-o", join(command, "filters"), "./cmd/overlay-agent-filters"], directory);
+    const lines = run([join(command, "filters"), ...files], directory)
+      .trim()
+      .split("\n");
+    return new Map(
+      lines.map((line): [string, Source] => {
+        const { file, filters } = v.parse(Computed, JSON.parse(line));
+        const known =
+          filters && Object.fromEntries(Object.entries(filters).map(([node, rules]) => [node, rules ?? []]));
+        return [file, { filters: known }];
+      }),
+    );
+  } finally {
+    rmSync(command, { recursive: true });
+  }
+}
+
+const bad: readonly Outcome[] = ["MORE", "less, NOT noted", "refused", "tests fail"];
+
 if (import.meta.main) {
   const directory = process.argv[2] ?? "";
+  const kinds = ["acl_results", "grant_results", "routes_results", "policytest_results"];
+  const filesOf = (kind: string) =>
+    [...new Bun.Glob(`hscontrol/policy/v2/testdata/${kind}/*.hujson`).scanSync(directory)].sort();
+  const computed = compute(directory, kinds.flatMap(filesOf));
   const reasons = new Map<string, number>();
-  for (const kind of ["acl_results", "grant_results", "routes_results", "policytest_results"]) {
-    const outcomes = new Map<string, string[]>();
-    for (const file of [
-      ...new Bun.Glob(`hscontrol/policy/v2/testdata/${kind}/*.hujson`).scanSync(directory),
-    ].sort()) {
-      const { outcome, notes, detail } = compare(readFileSync(join(directory, file), "utf8"));
-      outcomes.set(outcome, [...(outcomes.get(outcome) ?? []), `${file.split("/").at(-1)} ${detail}`]);
-      for (const reason of new Set(notes.map((each) => each.reason)))
-        reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+  for (const which of ["recorded", "computed"]) {
+    [compared, permitted] = [0, 0];
+    for (const kind of kinds) {
+      const outcomes = new Map<Outcome, string[]>();
+      for (const file of filesOf(kind)) {
+        const source = which === "recorded" ? which : (computed.get(file) ?? { filters: undefined });
+        const text = readFileSync(join(directory, file), "utf8");
+        const { outcome, notes, detail } = compare(text, source);
+        outcomes.set(outcome, [...(outcomes.get(outcome) ?? []), `${file.split("/").at(-1)} ${detail}`]);
+        if (which === "computed") continue;
+        for (const reason of new Set(notes.map((each) => each.reason)))
+          reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+      }
+      const counts = [...outcomes].map(([outcome, files]) => `${outcome} ${files.length}`);
+      print(`${which} ${kind}: ${counts.join(", ")}`);
+      for (const outcome of bad)
+        for (const line of outcomes.get(outcome) ?? []) print(`  ${outcome}: ${line}`);
     }
-    print(`${kind}: ${[...outcomes].map(([outcome, files]) => `${outcome} ${files.length}`).join(", ")}`);
-    for (const outcome of ["MORE", "less, NOT noted", "refused", "tests fail"])
-      for (const line of outcomes.get(outcome) ?? []) print(`  ${outcome}: ${line}`);
+    print(
+      `${which}: ${compared} pairs of nodes compared, of which ${permitted} reach something by the import`,
+    );
   }
   documented(directory);
-  print(`${compared} pairs of nodes compared, of which ${permitted} reach something by the import`);
   for (const [reason, count] of [...reasons].sort((a, b) => b[1] - a[1]))
     print(`${count} policies: ${reason}`);
 }

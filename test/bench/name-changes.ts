@@ -96,7 +96,7 @@ async function measure(nodes: number, changes: number): Promise<void> {
   ]);
   const lines = machine.stdout.pipeThrough(new TextDecoderStream()).getReader();
   const found = async (name: string) => {
-    await machine.stdin.write(`${name}\n`);
+    void machine.stdin.write(`${name}\n`);
     await machine.stdin.flush();
     const { value } = await lines.read();
     if (value?.trim() !== name) throw new Error(`Found ${value ?? "nothing"} instead of ${name}`);
@@ -119,6 +119,8 @@ async function measure(nodes: number, changes: number): Promise<void> {
   print(
     `rename to getent, ${nodes} nodes, ${changes} changes: ${median(times ?? []).toFixed(0)} ms, p99 ${p99(times).toFixed(0)} ms, bar 2000 (the rename itself ${median(floor ?? []).toFixed(0)} ms, p99 ${p99(floor).toFixed(0)} ms)`,
   );
+  await machine.stdin.end();
+  await machine.exited;
   if (p99(times) > 2000) process.exitCode = 1;
 }
 

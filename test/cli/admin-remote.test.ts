@@ -1,50 +1,22 @@
 // Admin commands on a control plane over the network: the same commands as on its data, with the rights of whoever is
-// signed in. And which of both a command means.
+// signed in. Which of both a command means: admin-target.test.ts.
 
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { Database } from "bun:sqlite";
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import type { Serving } from "../../src/server/serve.ts";
-import { runAdmin } from "../support/admin.ts";
-import { agentHere, serveHere } from "../support/in-process.ts";
-import { appWith } from "../support/factors.ts";
-import { makeKeys } from "../support/nodes.ts";
 import { RegisterAnswer } from "../../src/protocol.ts";
 import { databasePath } from "../../src/server/store/data-directory.ts";
-import { Database } from "bun:sqlite";
-import { temporaryDirectory } from "../support/temporary.ts";
+import { runAdmin } from "../support/admin.ts";
+import { appWith } from "../support/factors.ts";
+import { makeKeys } from "../support/nodes.ts";
+import { makeRemoteAgent, password } from "../support/remote-agent.ts";
 
 // Some tests run twenty commands: on a busy machine that takes longer than the default.
 setDefaultTimeout(120_000);
-const umask = process.umask();
-const directory = temporaryDirectory();
-const data = join(directory.path, "data");
-const home = join(directory.path, "home");
-const profiles = join(home, "overlay-agent/profiles");
-const password = "correct horse battery";
-let serving: Serving;
-
-const agent = (line: string, input = "", more: Record<string, string> = {}) =>
-  agentHere(line.split(" "), { env: { XDG_CONFIG_HOME: home, ...more }, input });
-async function must(line: string, input?: string): Promise<unknown> {
-  const { status, out, err } = await agent(`${line} --json`, input);
-  expect(`${line}: ${status} ${status === 0 ? "" : out + err}`).toBe(`${line}: 0 `);
-  return JSON.parse(out);
-}
-const signIn = (email = "ada@example.org") =>
-  must(`login --api-base ${serving.url} --email ${email} --profile plane --password-file -`, password);
-
-beforeAll(async () => {
-  serving = await serveHere(data);
-  for (const user of ["ada@example.org --staff", "bob@example.org"])
-    await runAdmin(data, ["user", "create", ...user.split(" "), "--password-file", "-"], password);
-});
-afterAll(async () => {
-  await serving.stop();
-  directory[Symbol.dispose]();
-  process.umask(umask);
-});
+const { path: directory, data, serving, agent, must, signIn, stop } = await makeRemoteAgent();
+afterAll(stop);
 
 test("signed in, every command works over the network, and each change names its target", async () => {
   expect(await signIn()).toEqual({
@@ -213,7 +185,7 @@ test("a second factor is added, asked for at sign-in and before what needs a fre
     recovery_codes_left: 10,
     is_required: false,
   });
-  const passwordPath = join(directory.path, "password");
+  const passwordPath = join(directory, "password");
   writeFileSync(passwordPath, password, { mode: 0o600 });
   const login = `login --api-base ${serving.url} --email may@example.org --profile plane --password-file ${passwordPath}`;
   const refused = await agent(login);
@@ -274,159 +246,6 @@ test("events of several types and of a span of time", async () => {
       err: expect.stringContaining(sentence ?? ""),
     });
 });
-
-describe("the target", () => {
-  test("is --api-base, else the chosen profile, else the local data; --local forces the last", async () => {
-    await signIn();
-    expect(await must("whoami")).toMatchObject({ target: "remote" });
-    expect(await must(`whoami --local --data-dir ${data}`)).toMatchObject({
-      target: "local",
-      data_dir: data,
-    });
-    // Naming the data is enough.
-    expect(await must(`whoami --data-dir ${data}`)).toMatchObject({ target: "local" });
-    expect((await agent(`whoami --data-dir ${data} --api-base ${serving.url}`)).err).toContain("give one");
-    const nobody = await agent("whoami", "", { XDG_CONFIG_HOME: join(directory.path, "nobody") });
-    expect(nobody.out).toStartWith("Admin commands work on the local data in ");
-    const unknown = await agent("admin org list --profile nope");
-    expect(unknown).toMatchObject({ status: 1, err: expect.stringContaining("Profiles: plane") });
-  });
-
-  test("of a token is never guessed: it could go to another control plane", async () => {
-    await signIn();
-    const refused = await agent("admin org list", "", { AGENT_ACCESS_TOKEN: "a-token-of-another-one" });
-    expect(refused).toMatchObject({ status: 2, err: expect.stringContaining("AGENT_ACCESS_TOKEN") });
-    expect((await agent("admin org list --profile constructor")).err).toContain("no profile constructor");
-  });
-
-  test("without a session is named, with the line that signs in", async () => {
-    const at = { XDG_CONFIG_HOME: join(directory.path, "nobody") };
-    const refused = await agent(`admin org list --api-base ${serving.url}`, "", at);
-    expect(refused.status).toBe(4);
-    expect(refused.err).toContain(`agent login --api-base ${serving.url}`);
-    expect(refused.err).not.toContain("control plane data in");
-  });
-
-  test("of a backup is only the machine of the control plane, and the refusal says so", async () => {
-    await signIn();
-    for (const line of [
-      "backup FILE",
-      "restore FILE",
-      "key rotate",
-      "audit verify",
-      "export acme DIR --plain",
-    ]) {
-      const { status, err } = await agent(`admin ${line}`);
-      expect(`${line}: ${status} ${err}`).toContain("works only on the machine of the control plane");
-      expect(err).toContain(serving.url);
-      expect(err).not.toContain("control plane data in");
-    }
-  });
-
-  test("of a backup is refused also without a session there, and local where data is", async () => {
-    const nobody = { XDG_CONFIG_HOME: join(directory.path, "nobody") };
-    const refused = await agent("admin backup FILE --api-base https://control.example.org", "", nobody);
-    expect(refused.err).toContain("works only on the machine of the control plane");
-    await signIn();
-    const file = join(directory.path, "backup.db");
-    expect(await must(`admin backup ${file} --data-dir ${data}`)).toMatchObject({ file });
-  });
-
-  test("of a --dry-run is asked, and not changed", async () => {
-    await signIn();
-    expect(await must("admin group create acme dry --dry-run")).toEqual({
-      plan: [{ step: "request", method: "POST", url: `${serving.url}/api/org/acme/groups/` }],
-    });
-    expect(JSON.stringify(await must("admin group list acme"))).not.toContain('"dry"');
-    expect((await agent("admin group create nope dry --dry-run")).err).toContain("no organization nope");
-    expect((await agent("admin node revoke acme nope --dry-run")).err).toContain("no node named nope");
-  });
-});
-
-describe("the session", () => {
-  test("is in a file of mode 0600 beside a list without secrets, and never in the output", async () => {
-    await signIn();
-    const path = join(profiles, "plane.session");
-    expect(statSync(path).mode & 0o777).toBe(0o600);
-    const { refresh, access } = v.parse(
-      v.looseObject({ refresh: v.string(), access: v.string() }),
-      JSON.parse(readFileSync(path, "utf8")),
-    );
-    const list = readFileSync(join(profiles, "profiles.json"), "utf8");
-    for (const secret of [refresh, access, password]) expect(list).not.toContain(secret);
-  });
-
-  test("is renewed when its access token is over, also by commands side by side", async () => {
-    await signIn();
-    const path = join(profiles, "plane.session");
-    const before = v.parse(v.looseObject({ refresh: v.string() }), JSON.parse(readFileSync(path, "utf8")));
-    writeFileSync(path, JSON.stringify({ ...before, until: 0 }), { mode: 0o600 });
-    const all = await Promise.all([1, 2, 3].map(() => agent("admin org list")));
-    expect(all.map(({ status }) => status)).toEqual([0, 0, 0]);
-    expect(readFileSync(path, "utf8")).not.toContain(before.refresh);
-    expect((await agent("admin org list")).status).toBe(0);
-  });
-
-  test("that the server ended says how to sign in again", async () => {
-    await signIn("bob@example.org");
-    await runAdmin(data, ["user", "password", "bob@example.org", "--password-file", "-"], password);
-    for (const end = Date.now() + 20_000; Date.now() < end; await Bun.sleep(50))
-      if ((await agent("admin org list")).status !== 0) break;
-    const over = await agent("admin org list");
-    expect(over).toMatchObject({ status: 4, err: expect.stringContaining("agent login --profile plane") });
-    // The profile knows address and user.
-    await must("login --profile plane --password-file -", password);
-    expect((await agent("admin org list")).status).toBe(0);
-  });
-
-  test("of an interrupted login never reaches the control plane that the profile had before", async () => {
-    await signIn();
-    const seen: string[] = [];
-    using former = Bun.serve({
-      port: 0,
-      async fetch(request) {
-        seen.push(`${request.url} ${request.headers.get("authorization")} ${await request.text()}`);
-        return new Response(null, { status: 401 });
-      },
-    });
-    const path = join(profiles, "profiles.json");
-    const list = readFileSync(path, "utf8");
-    writeFileSync(path, list.replace(serving.url, former.url.origin), { mode: 0o600 });
-    const refused = await agent("admin org list");
-    expect([refused.status, seen]).toEqual([4, []]);
-    expect(refused.err).toContain("agent login --profile plane");
-    writeFileSync(path, list, { mode: 0o600 });
-    expect((await agent("admin org list")).status).toBe(0);
-  });
-
-  test("of an earlier version, which does not name its control plane, goes on", async () => {
-    await signIn();
-    const path = join(profiles, "plane.session");
-    const { api_base: base, ...rest } = v.parse(
-      v.looseObject({ api_base: v.string() }),
-      JSON.parse(readFileSync(path, "utf8")),
-    );
-    expect(base).toBe(serving.url);
-    writeFileSync(path, JSON.stringify(rest), { mode: 0o600 });
-    expect((await agent("admin org list")).status).toBe(0);
-  });
-
-  test("ends with logout, here and at the control plane", async () => {
-    await signIn();
-    const session = readFileSync(join(profiles, "plane.session"), "utf8");
-    await must("logout");
-    expect(existsSync(join(profiles, "plane.session"))).toBe(false);
-    const { refresh } = v.parse(v.looseObject({ refresh: v.string() }), JSON.parse(session));
-    const again = await fetch(`${serving.url}/api/token/refresh/`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ refresh }),
-    });
-    expect(again.status).toBe(401);
-    expect((await agent("logout")).err).toContain("not signed in");
-  });
-});
-
 test("a user without the right is told under which name, and a service token what it cannot do", async () => {
   await signIn("bob@example.org");
   const refused = await agent("admin user list");
@@ -437,7 +256,7 @@ test("a user without the right is told under which name, and a service token wha
   expect((await agent("admin node list acme")).err).toContain("There is no organization acme");
   const made = await runAdmin(data, ["service-token", "create", "acme", "ci", "--role", "admin", "--json"]);
   const { token } = v.parse(v.looseObject({ token: v.string() }), JSON.parse(made.out));
-  const file = join(directory.path, "token");
+  const file = join(directory, "token");
   writeFileSync(file, token);
   const by = `--api-base ${serving.url} --access-token-file ${file}`;
   expect(await must(`admin group create acme by-token ${by}`)).toMatchObject({ name: "by-token" });
@@ -453,7 +272,7 @@ test("a user without the right is told under which name, and a service token wha
 test("a signed-in user sets the own password with the current one, and no other user's", async () => {
   await signIn("bob@example.org");
   const next = "another good password";
-  const [old, fresh] = [join(directory.path, "old"), join(directory.path, "new")];
+  const [old, fresh] = [join(directory, "old"), join(directory, "new")];
   writeFileSync(old, password);
   writeFileSync(fresh, next);
   const files = `--current-password-file ${old} --password-file ${fresh}`;
@@ -461,37 +280,6 @@ test("a signed-in user sets the own password with the current one, and no other 
   await must(`admin user password bob@example.org ${files}`);
   expect((await agent(`login --profile plane --password-file ${old}`)).status).toBe(5);
   await must(`login --profile plane --password-file ${fresh}`);
-});
-
-test("the CA of --tls auto is trusted by its fingerprint, and a wrong scheme is named", async () => {
-  const secure = await serveHere(join(directory.path, "secure"), { tls: "auto" });
-  const user = ["user", "create", "ada@example.org", "--staff", "--password-file", "-"];
-  await runAdmin(join(directory.path, "secure"), user, password);
-  const words = "--email ada@example.org --profile secure --password-file -";
-  const without = await agent(`login --api-base ${secure.url} ${words}`, password);
-  expect(without).toMatchObject({ status: 6, err: expect.stringContaining("--ca-fingerprint") });
-  await must(`login --api-base ${secure.url} --ca-fingerprint ${secure.caFingerprint} ${words}`, password);
-  expect(await must("admin org list --profile secure")).toEqual({ organizations: [] });
-  const plain = secure.url.replace("https:", "http:");
-  const tls = serving.url.replace("http:", "https:");
-  for (const [url, right] of [
-    [plain, secure.url],
-    [tls, serving.url],
-  ]) {
-    const { err } = await agent(`login --api-base ${url} ${words}`, password);
-    expect(err).toContain(`try ${right}`);
-    expect(err).not.toContain("fetch()");
-  }
-  await must("logout --profile secure");
-  await secure.stop();
-});
-
-test("without a home there are no profiles: never in a directory that others can write", async () => {
-  const homeless = await agentHere(["whoami", "--json"], { env: {} });
-  expect(JSON.parse(homeless.out)).toMatchObject({ target: "local", profiles: [] });
-  const words = `login --api-base ${serving.url} --email ada@example.org --password-file -`;
-  const refused = await agentHere(words.split(" "), { env: {}, input: password });
-  expect(refused).toMatchObject({ status: 78, err: expect.stringContaining("HOME is not set") });
 });
 
 test("nothing in a request over the network makes the caller the operator", async () => {
@@ -505,5 +293,4 @@ test("nothing in a request over the network makes the caller the operator", asyn
     });
     expect(answer.status).toBe(401);
   }
-  rmSync(join(home, "overlay-agent"), { recursive: true, force: true });
 });

@@ -23,6 +23,7 @@ const machine = (id: number, more: Partial<Machine> = {}): Machine => ({
   seenAt: now,
   endsAt: now + 90 * day,
   isBehind: false,
+  applied: 1,
   ownerId: null,
   nameKey: "",
   words: "",

@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
-import type { Page } from "playwright-core";
+import type { Page, Request } from "playwright-core";
 import { encode } from "uqr";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../src/protocol.ts";
@@ -107,11 +107,13 @@ describe("machines in the console", () => {
       return answer.json();
     };
     const body = { name, ...roles, ...(await makeKeys(name)), registration_token: made["token"] };
-    const { node, api_token } = v.parse(RegisterAnswer, await post("register/", body));
+    const { node, api_token, config } = v.parse(RegisterAnswer, await post("register/", body));
     const checkin = (news: object) =>
       post(`${node.id}/checkin/`, { version: "1.0.0", uptime: 7, ...news }, api_token);
     const report = (changed: readonly object[]) => checkin({ paths: { whole: true, changed } });
-    return { address: node.ip_address, checkin, report };
+    /** Reports that it has applied the files of its registration. */
+    const applied = () => checkin({ config_version: config.config_version });
+    return { address: node.ip_address, checkin, report, applied };
   }
 
   test(
@@ -211,6 +213,105 @@ describe("machines in the console", () => {
       await other.getByRole("heading", { name: "Online over time" }).waitFor();
       await other.getByText("The last backup").waitFor({ state: "detached" });
       await context.close();
+    },
+    limitMs,
+  );
+
+  test(
+    "a machine's page shows what may reach it, and its configuration beside the newest one",
+    async () => {
+      await (await machine("app", ["app"])).applied();
+      await page.goto(`${scene.url()}/console/acme/machines/`);
+      await page.getByRole("link", { name: "app", exact: true }).click();
+      await page.getByText("It has applied the newest configuration").waitFor();
+      await page.getByRole("heading", { name: "Firewall" }).waitFor();
+      const status = await page.evaluate(async () => {
+        const rule = { direction: "inbound", protocol: "tcp", ports: "2222", peer: { group: "db" } };
+        const answer = await fetch("/api/org/acme/firewall_rules/", {
+          method: "POST",
+          headers: { "Content-Type": "application/json" },
+          body: JSON.stringify({ ...rule, target: { any: true }, description: "" }),
+        });
+        return answer.status;
+      });
+      expect(status).toBe(201);
+      const reaches = page.getByRole("heading", { name: "What may reach it" }).locator("..");
+      await reaches.getByText("machines in db may reach all machines on tcp 2222").waitFor();
+      await page.getByText("This changes with its next check-in").waitFor();
+      await page.locator(".diff ins").filter({ hasText: "2222" }).first().waitFor();
+      expect(await violationsIn(page)).toEqual([]);
+      expect(await overflowOf(page)).toBeLessThanOrEqual(0);
+    },
+    limitMs,
+  );
+
+  test(
+    "a machine that checks in is online within a moment, and no list is read for it",
+    async () => {
+      const quiet = await machine("quiet", []);
+      await page.goto(`${scene.url()}/console/acme/machines/?search=quiet`);
+      const row = page.getByRole("row").filter({ hasText: "quiet" });
+      await row.getByText("away").waitFor();
+      const lists: string[] = [];
+      const note = (request: Request) => {
+        if (request.url().includes("/nodes/?")) lists.push(request.url());
+      };
+      page.on("request", note);
+      await quiet.checkin({});
+      await row.getByText("online").waitFor({ timeout: 5000 });
+      page.off("request", note);
+      expect(lists).toEqual([]);
+    },
+    limitMs,
+  );
+
+  test(
+    "several machines change their groups and are revoked after their number was typed; columns are chosen",
+    async () => {
+      for (const name of ["bulk-1", "bulk-2", "bulk-3"]) await scene.admin(["node", "create", "acme", name]);
+      await page.goto(`${scene.url()}/console/acme/machines/?search=bulk`);
+      const row = (name: string) => page.getByRole("row").filter({ hasText: name });
+      await row("bulk-3").waitFor();
+      await row("bulk-1").getByRole("checkbox").click();
+      await row("bulk-3")
+        .getByRole("checkbox")
+        .click({ modifiers: ["Shift"] });
+      await page.getByText("3 selected").waitFor();
+      await button("Change groups").click();
+      await page.getByLabel("Add to groups").fill("red, blue");
+      await button("Change the groups of 3 machines").click();
+      for (const name of ["bulk-1", "bulk-2", "bulk-3"])
+        await row(name)
+          .filter({ hasText: /red.*blue|blue.*red/ })
+          .waitFor();
+      await button("Change groups").click();
+      await page.getByLabel("Remove from groups").fill("red");
+      await page.getByLabel("Add to groups").fill("not a group!");
+      await button("Change the groups of 3 machines").click();
+      await page.getByText("0 of 3 are done.").waitFor();
+      expect(await page.getByRole("dialog").getByRole("listitem").count()).toBe(3);
+      await button("Close").click();
+      await row("bulk-2").getByRole("checkbox").click();
+      await page.getByText("2 selected").waitFor();
+      await button("Revoke").click();
+      const revoke = button("Revoke 2 machines");
+      expect(await revoke.isDisabled()).toBe(true);
+      await page.getByLabel("Type 2, the number of machines").fill("3");
+      expect(await revoke.isDisabled()).toBe(true);
+      await page.getByLabel("Type 2, the number of machines").fill("2");
+      expect(await violationsIn(page)).toEqual([]);
+      await revoke.click();
+      await row("bulk-1").waitFor({ state: "detached" });
+      await row("bulk-3").waitFor({ state: "detached" });
+      await row("bulk-2").waitFor();
+      await page.locator("summary").filter({ hasText: "Columns" }).click();
+      await page.getByLabel("Owner").check();
+      await page.getByLabel("Groups").uncheck();
+      await page.getByRole("columnheader", { name: "Owner" }).waitFor();
+      expect(new URL(page.url()).searchParams.get("columns")).toBe("state,address,owner,engine,seen");
+      await page.reload();
+      await page.getByRole("columnheader", { name: "Owner" }).waitFor();
+      expect(await page.getByRole("columnheader", { name: "Groups" }).count()).toBe(0);
     },
     limitMs,
   );

@@ -1,6 +1,5 @@
 // The control plane as a program: its data directory, and admin commands beside the running server.
 
-import { Database as Sqlite } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { chmodSync, existsSync, mkdirSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -53,17 +52,6 @@ describe("the data directory", () => {
     await here.serve();
     expect(statSync(here.data).mode & 0o777).toBe(0o700);
   });
-});
-
-test("a server that cannot rehearse a change answers, and its log has the reason", async () => {
-  const damage = "UPDATE authorities SET private_key_sealed = 'damaged'";
-  await admin(["org", "create", "acme", "--network", "10.77.0.0/16"]);
-  const insert = `INSERT INTO nodes (org_id, name, ip, state, created_at) VALUES (1, 'web', '10.77.0.1', 'active', 1)`;
-  using db = new Sqlite(join(here.data, "control.db"));
-  for (const sql of [insert, damage]) db.run(sql);
-  const { url } = await here.serve();
-  expect((await fetch(`${url}/readyz`)).status).toBe(200);
-  expect(here.logged).toContain("Not prepared for changes of nodes");
 });
 
 describe("admin commands beside a running server", () => {

@@ -11,13 +11,12 @@ import {
   type Filter,
   type Names,
 } from "../activity.ts";
-import { org } from "../api.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { useLog } from "../events.ts";
 import { html } from "../html.ts";
 import { isLive } from "../live.ts";
 import { slug } from "../me.ts";
-import { useList } from "../resource.ts";
+import { useMemberNames } from "../member-names.ts";
 import { query, setQuery } from "../router.ts";
 import { Verification } from "../ui/chain.ts";
 import { Events } from "../ui/events.ts";
@@ -52,17 +51,6 @@ const columnsFor = (names: Names) => [
   { title: "hash", text: ({ hash }: AuditEvent) => hash },
 ];
 
-function useNames(own: string): Names {
-  const { data = [] } = useList<{ user_id: number | null; email: string }>(
-    org(own, "members/?page_size=1000"),
-  );
-  return useMemo(
-    () =>
-      new Map(data.flatMap(({ user_id, email }) => (user_id === null ? [] : [[user_id, email] as const]))),
-    [data],
-  );
-}
-
 function filterOf(words: URLSearchParams): Filter {
   const of = (key: (typeof filterKeys)[number]) => words.get(key) ?? "";
   return {
@@ -78,7 +66,7 @@ function filterOf(words: URLSearchParams): Filter {
 export function Activity() {
   const own = slug.value ?? "";
   const log = useLog(own, pageSize);
-  const names = useNames(own);
+  const names = useMemberNames(own);
   const filter = filterOf(query.value);
   const key = JSON.stringify(filter);
   const shown = useMemo(() => log.events.filter(makeMatch(filter, names)), [log.events, names, key]);

@@ -24,6 +24,7 @@ import {
   When,
 } from "../ui/parts.ts";
 import { Events } from "../ui/events.ts";
+import { Configuration, Firewall } from "./machine-standing.ts";
 
 /** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
 type Path = {
@@ -53,6 +54,8 @@ export function Machine({ id }: { id: string }) {
     <${NodeFacts} node=${node} />
     ${node.is_relay ? html`<${Forwarded} id=${node.id} />` : null}
     ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
+    <${Firewall} node=${node} />
+    ${node.state === "active" ? html`<${Configuration} node=${node} />` : null}
     <${History} node=${node} />`;
 }
 

@@ -13,7 +13,12 @@ type Deps = Pick<ServerOptions, "db" | "log"> & { live: Live };
 
 type Reported = Partial<Pick<CheckinRequest, "version" | "uptime" | "overlay_state" | "config_version">>;
 
+/** A node was in contact: its id, when (ms), and the configuration version that it has applied. */
+export type Contact = readonly [id: number, at: number, applied: number | null];
+
 export type Reports = {
+  /** Notes the contacts of an organization's nodes with this server. One watcher at a time for each organization. */
+  watch(orgId: number): { take(): Contact[]; end(): void };
   /** `at`: the time of the contact, ms. A check-in reports all members, other contacts only some. */
   add(node: LiveNode, at: number, reported: Reported): void;
   /** The node with its unwritten report. */
@@ -37,6 +42,7 @@ export function makeReports({ db, log, live }: Deps): Reports {
   const intern = makeInterner();
   /** Warn once, not twice a second. */
   let isFailing = false;
+  const watches = makeWatches();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const schedule = () => {
     // A crash may lose half a second of reports; nodes report again.
@@ -77,6 +83,7 @@ export function makeReports({ db, log, live }: Deps): Reports {
     if (waiting.length > 0) schedule();
   };
   return {
+    watch: watches.watch,
     async stop() {
       await running;
       await flush();
@@ -93,12 +100,36 @@ export function makeReports({ db, log, live }: Deps): Reports {
         report.hasState = true;
         if (report.overlayState !== state) report.overlayState = intern(state);
       }
+      watches.note(node, at);
       schedule();
     },
     onto(node) {
       const report = live.report(node.id);
       const unwritten = report === undefined || report.at === 0 ? undefined : sightingOf(report);
       return [written.get(node.id), unwritten].reduce(withSighting, node);
+    },
+  };
+}
+
+function makeWatches(): Pick<Reports, "watch"> & { note(node: LiveNode, at: number): void } {
+  /** By organization that is watched: the nodes that were in contact since the last look. */
+  const watched = new Map<number, Map<number, Contact>>();
+  return {
+    note({ id, orgId, applied }, at) {
+      if (watched.size > 0) watched.get(orgId)?.set(id, [id, at, applied]);
+    },
+    watch(orgId) {
+      const contacts = new Map<number, Contact>();
+      watched.set(orgId, contacts);
+      return {
+        take() {
+          const taken = [...contacts.values()];
+          contacts.clear();
+          return taken;
+        },
+        // The next watcher may have begun already.
+        end: () => void (watched.get(orgId) === contacts && watched.delete(orgId)),
+      };
     },
   };
 }

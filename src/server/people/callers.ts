@@ -22,8 +22,8 @@ type Deps = {
 
 export type CallerLookup = {
   /**
-   * The caller of an Authorization header, if it is cached. `isWrite`: only a node, because another replica may have
-   * ended the rights of a user or service a moment ago.
+   * The caller of an Authorization header, if it is cached. `isWrite`: a user or service only if the rights are certainly
+   * the present ones, because another process may have ended them a moment ago.
    */
   cached(header: string, isWrite: boolean): Caller | undefined;
   /** Throws not_authenticated or token_not_valid. Calls `guessed` first for a token that was never issued. */
@@ -59,7 +59,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
     caller.kind === "service" && caller.expiresAt !== null && caller.expiresAt <= deps.now();
 
   const person = async (userId: number, issuedAt: number, isWrite = false) => {
-    let known = isWrite ? undefined : people.get(userId);
+    let known = isWrite && !db.hasHeardAll() ? undefined : people.get(userId);
     if (known === undefined) {
       const before = generation;
       const user = await users.find(db, { id: userId });
@@ -103,9 +103,11 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
 
   return {
     cached(header, isWrite) {
+      // Before the look at the cache, which this may end.
+      const isCertain = !isWrite || db.hasHeardAll();
       const known = tokens.get(header);
       if (known?.generation !== generation || hasExpired(known)) return undefined;
-      return isWrite && known.kind !== "node" ? undefined : known;
+      return isCertain || known.kind === "node" ? known : undefined;
     },
     async bearer(header, isWrite, guessed) {
       if (!header.startsWith(bearer)) {

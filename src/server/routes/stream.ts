@@ -18,7 +18,7 @@ export function streamRoutes({ streams }: Services): Route[] {
       summary:
         "Events of the audit log as they happen, as server-sent events: `event: event`, `data:` as in GET events/, `id:` the " +
         "event's id. With the header `Last-Event-ID`, which browsers send by themselves, it begins after that event, else " +
-        "with the next one. `event: beat` says every few seconds that the connection works. The stream ends within 5 s when " +
+        "with the next one. `event: seen` names nodes that were in contact with this server: `data:` is a list of `[id, time in ms, applied_config_version]`, at most twice a second; it has no id and is not repeated. `event: beat` says every few seconds that the connection works. The stream ends within 5 s when " +
         "the caller's rights end, and when the client reads too slowly; a caller has at most ten, the oldest ends first",
       takes: query(StreamQuery),
       answers: { 200: { description: "The stream", type: "text/event-stream" } },

@@ -50,6 +50,11 @@ export interface Database extends Reader {
   writeFor<T>(concern: Concern, work: (tx: Transaction) => Promise<T>): Promise<T>;
   /** How long ago the last complete look for other processes' notices began, ms. */
   noticesBehindMs(): number;
+  /**
+   * Whether the listeners have heard of every write that is committed at this moment: then what they keep up to date is as
+   * good as the rows. SQLite looks, at the price of a pragma; PostgreSQL cannot know, and neither can a visitor.
+   */
+  hasHeardAll(): boolean;
   /** Returns a function that removes the listener. */
   listen(channel: Channel, listener: (payload: string) => void): () => void;
   close(): Promise<void>;

@@ -90,6 +90,7 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     dialect: "postgres",
     write: queue.write,
     writeFor: queue.writeFor,
+    hasHeardAll: () => false,
     noticesBehindMs: () => (watch === undefined ? 0 : Math.round(performance.now() - watch.lookedAt())),
     listen,
     async close() {

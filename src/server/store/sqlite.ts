@@ -64,24 +64,25 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   };
   // The file allows one transaction at a time, so all writes share one line.
   const queue = makeWriteQueue(commit, tell, { maxBatch: Infinity, width: 1 });
-  let stopWatching: () => void = () => undefined;
+  let watch: Watch | undefined;
   const database: Database = {
     ...readerOf(() => reads),
     dialect: "sqlite",
     write: queue.write,
     writeFor: queue.writeFor,
     noticesBehindMs: () => 0,
+    hasHeardAll: () => watch?.look() ?? false,
     listen,
     async close() {
       await queue.close();
-      stopWatching();
+      watch?.stop();
       reads.close();
       writer.close();
     },
   };
   if (options.isCopy !== true) await copyBeforeMigration(database, options);
   await migrate(database, options.now());
-  if (options.role === "server") stopWatching = watchOthers(() => writer, options.pollMs ?? 250, tell);
+  if (options.role === "server") watch = watchOthers(() => writer, options.pollMs ?? 250, tell);
   return database;
 }
 
@@ -205,31 +206,39 @@ async function leaveNotices(tx: Transaction, notices: readonly Notice[], now: nu
   if (notices.length > 0) await tx.run("DELETE FROM notices WHERE created_at < $1", [now - keptMs]);
 }
 
-/** Passes on the notices that other processes leave. While there are none, each turn costs one cheap pragma. */
+type Watch = {
+  /** Passes on what other processes left until now. False if the file cannot be read at this moment. */
+  look(): boolean;
+  stop(): void;
+};
+
+/** Passes on the notices that other processes leave. While there are none, each look costs one cheap pragma. */
 function watchOthers(
   connection: () => Connection,
   everyMs: number,
   tell: (notices: readonly Notice[]) => void,
-): () => void {
+): Watch {
   const one = (sql: string) => Object.values(rowOf(connection().prepare(sql).get()) ?? {})[0] ?? null;
   let version: Value = null;
   let last: Value = one(newestNoticeSql);
   const look = () => {
     try {
       const now = one("PRAGMA data_version");
-      if (now === version) return;
+      if (now === version) return true;
       const found = connection().prepare(noticesAfterSql).all(last).filter(isRow).map(parseNotice);
       version = now;
       last = found.at(-1)?.id ?? last;
       tell(found.filter(isKnown));
+      return true;
     } catch (error) {
-      // The file is busy or the disk fails. `version` is unchanged, so the next turn looks again.
+      // The file is busy or the disk fails. `version` is unchanged, so the next look reads them.
       if (!(error instanceof SQLiteError)) throw error;
+      return false;
     }
   };
   const timer = setInterval(look, everyMs);
   timer.unref();
-  return () => clearInterval(timer);
+  return { look, stop: () => clearInterval(timer) };
 }
 
 function readerOf(connection: () => Connection): Reader {

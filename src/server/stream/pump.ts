@@ -2,6 +2,7 @@
 
 import { listEvents, type Event } from "../audit/read.ts";
 import type { OrganizationCall } from "../http/route.ts";
+import type { Contact } from "../nodes/reports.ts";
 import type { Reader } from "../store/database.ts";
 import type { System } from "../../system.ts";
 import type { Tail } from "./tail.ts";
@@ -28,6 +29,7 @@ export async function pump(
 ): Promise<void> {
   let last = after;
   let waiting: Event[] = [];
+  let contacts = new Map<number, Contact>();
   let wake: (() => void) | undefined;
   const sendAll = (events: readonly Event[]) => {
     for (const event of events) {
@@ -39,7 +41,7 @@ export async function pump(
   };
   /** Until there is news, or it is time to look at the rights. */
   const pause = async () => {
-    if (waiting.length > 0) return;
+    if (waiting.length + contacts.size > 0) return;
     const woken = new Promise<void>((resolve) => {
       wake = resolve;
     });
@@ -49,8 +51,9 @@ export async function pump(
     over.abort();
   };
   // Follows before it reads what was missed: nothing falls between.
-  const leave = tail.follow(call.org.id, (events) => {
+  const leave = tail.follow(call.org.id, (events, more) => {
     waiting.push(...events);
+    for (const contact of more) contacts.set(contact[0], contact);
     wake?.();
   });
   try {
@@ -66,6 +69,9 @@ export async function pump(
       if (waiting.length > maxWaiting) return;
       const events = waiting;
       waiting = [];
+      const seen = [...contacts.values()];
+      contacts = new Map();
+      if (seen.length > 0 && !send(`event: seen\ndata: ${JSON.stringify(seen)}\n\n`)) return;
       const isQuiet = events.length === 0;
       if (isQuiet && performance.now() - heardAt < beatEveryMs) continue;
       if (isQuiet ? !send("event: beat\ndata:\n\n") : !sendAll(events)) return;

@@ -2,6 +2,7 @@
 // Each is bounded: a client that reads too slowly is closed, and comes again with the id of the last event that it got.
 
 import { AppError } from "../../errors.ts";
+import type { Reports } from "../nodes/reports.ts";
 import type { Reader } from "../store/database.ts";
 import type { System } from "../../system.ts";
 import { pump, type StreamCall } from "./pump.ts";
@@ -15,6 +16,7 @@ const maxUnsentBytes = 1_048_576;
 type Deps = {
   db: Pick<Reader, "all">;
   system: Pick<System, "sleep">;
+  reports: Pick<Reports, "watch">;
   log: { warn(message: string, fields?: Record<string, unknown>): void };
 };
 
@@ -27,12 +29,12 @@ export type Streams = {
 
 type Stream = { owner: string; orgId: number; end(): void };
 
-export function makeStreams({ db, system, log }: Deps, { perCaller, inAll } = limits): Streams {
+export function makeStreams({ db, system, reports, log }: Deps, { perCaller, inAll } = limits): Streams {
   // Oldest first.
   const open = new Set<Stream>();
   const failed = (error: unknown) =>
     log.warn("cannot read new events for consoles; trying again", { reason: String(error) });
-  const tail = makeTail({ db, system, failed });
+  const tail = makeTail({ db, system, reports, failed });
   let isClosed = false;
 
   /** Makes room by the end of another stream. An organization with many callers takes it from itself, not from others. */

@@ -2,6 +2,7 @@
 // hands them to all its streams, on any replica: the database says what is new, so no notification can be lost.
 
 import { listEvents, listEventsBefore, type Event } from "../audit/read.ts";
+import type { Contact, Reports } from "../nodes/reports.ts";
 import type { Reader } from "../store/database.ts";
 import type { System } from "../../system.ts";
 
@@ -9,8 +10,8 @@ import type { System } from "../../system.ts";
 const lookEveryMs = 500;
 const limit = 200;
 
-/** Gets new events, oldest first. */
-export type Follower = (events: readonly Event[]) => void;
+/** Gets new events, oldest first, and the nodes that were in contact with this server. */
+export type Follower = (events: readonly Event[], contacts: readonly Contact[]) => void;
 
 export type Tail = {
   /** The id of the newest event of the organization, 0 without one. */
@@ -19,22 +20,30 @@ export type Tail = {
   follow(orgId: number, follower: Follower): () => void;
 };
 
-type Deps = { db: Pick<Reader, "all">; system: Pick<System, "sleep">; failed(error: unknown): void };
+type Deps = {
+  db: Pick<Reader, "all">;
+  system: Pick<System, "sleep">;
+  reports: Pick<Reports, "watch">;
+  failed(error: unknown): void;
+};
 type Loop = { followers: Set<Follower>; over: AbortController };
 
-export function makeTail({ db, system, failed }: Deps): Tail {
+export function makeTail({ db, system, reports, failed }: Deps): Tail {
   const loops = new Map<number, Loop>();
   const newest = async (orgId: number) =>
     (await listEventsBefore(db, orgId, { before: Number.MAX_SAFE_INTEGER, limit: 1 })).at(-1)?.id ?? 0;
 
   const run = async (orgId: number, { followers, over }: Loop) => {
     let last: number | undefined;
+    const watch = reports.watch(orgId);
+    over.signal.addEventListener("abort", watch.end);
     while (!over.signal.aborted) {
       try {
         last ??= await newest(orgId);
         const { events } = await listEvents(db, orgId, { after: last, limit });
         last = events.at(-1)?.id ?? last;
-        if (events.length > 0) for (const follower of followers) follower(events);
+        const contacts = watch.take();
+        if (events.length + contacts.length > 0) for (const follower of followers) follower(events, contacts);
         if (events.length === limit) continue;
       } catch (error) {
         // The database is away for a moment: what happens meanwhile is read afterwards.

@@ -14,9 +14,9 @@ import { temporaryDirectory } from "../../support/temporary.ts";
 
 const keyOf = (address: string) => addressKey(address) ?? expect.unreachable();
 
-test("each of 3,000 names and its addresses are found, and nothing else", () => {
+test("each of 600 names and its addresses are found, and nothing else", () => {
   const random = makeRandom(7);
-  const names = Array.from({ length: 3000 }, (_, at): MachineName => {
+  const names = Array.from({ length: 600 }, (_, at): MachineName => {
     const slug = ["acme", "ümlaut", "other"][at % 3] ?? "";
     const label = `${Math.floor(random() * 1e9).toString(36)}-${at}`;
     const all = [`n-${label}.${slug}.internal`, `${label}.${slug}.internal`];
@@ -46,9 +46,9 @@ function manyNames() {
   const path = join(directory.path, "names.packed");
   writeOrganization(root, "acme", {});
   const write = (first: string) => {
-    const nodes = Array.from({ length: 12_000 }, (_, at) => ({
+    const nodes = Array.from({ length: 5500 }, (_, at) => ({
       id: at + 1,
-      name: at === 0 ? first : `node-${at}`,
+      name: at === 0 ? first : `${"long-".repeat(10)}name-${at}`,
       ip: `10.77.${(at + 256) >> 8}.${at & 255}`,
     }));
     writeHosts(join(root, "acme"), { schema: 1, version: 1, view: "all", nodes, aliases: [] });
@@ -97,4 +97,4 @@ test("many names are prepared once, and again after a change or for a damaged fi
   expect(present.names.addressesOf("delta.acme.internal")).toEqual(["10.77.1.0"]);
   expect(await reader.look()).toBe(present);
   expect(machine.runs()).toBe(4);
-});
+}, 30_000);

@@ -69,4 +69,15 @@ describe("openSqlite()", () => {
     await Bun.sleep(80);
     expect(heard).toEqual(["user 5"]);
   });
+
+  test("a server that asks has heard all that other processes committed; a visitor never knows", async () => {
+    const { database, directory } = await open();
+    const visitor = await open(directory, "visitor");
+    const heard: string[] = [];
+    database.listen("auth", (payload) => heard.push(payload));
+    await visitor.database.write((tx) => tx.notify("auth", "user 5"));
+    expect(database.hasHeardAll()).toBe(true);
+    expect(heard).toEqual(["user 5"]);
+    expect(visitor.database.hasHeardAll()).toBe(false);
+  });
 });

@@ -3,6 +3,7 @@
 import { afterEach, beforeEach, expect, spyOn, test } from "bun:test";
 import type { StreamCall } from "../../../src/server/stream/pump.ts";
 import { makeStreams } from "../../../src/server/stream/streams.ts";
+import { registerNode } from "../../support/nodes.ts";
 import { makeAcme } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
@@ -46,8 +47,8 @@ async function hasEnded(reader: Reader): Promise<boolean> {
 const endedOf = (readers: readonly Reader[]) => Promise.all(readers.map(hasEnded));
 
 function makeLimited(perCaller: number, inAll: number) {
-  const { db, system, log } = server.app.services;
-  return makeStreams({ db, system, log }, { perCaller, inAll });
+  const { db, system, log, reports } = server.app.services;
+  return makeStreams({ db, system, log, reports }, { perCaller, inAll });
 }
 
 test("a caller with too many loses the oldest, also when several come at once", async () => {
@@ -78,6 +79,33 @@ test("a full server ends streams of the organization with the most, and refuses 
     false,
     false,
   ]);
+  streams.close();
+});
+
+test("a stream names the nodes of its organization that were in contact, once, with what they have applied", async () => {
+  const acme = await server.organization("acme");
+  const other = await server.organization("other", "10.78.0.0/16");
+  const node = await registerNode(server, acme, "web-1");
+  const foreign = await registerNode(server, other, "web-2");
+  const streams = makeLimited(10, 10);
+  const reader = await connect(streams, acme, 1);
+  const decoder = new TextDecoder();
+  const nextSeen = async () => {
+    for (let text = ""; ;) {
+      const { value, done } = await reader.read();
+      if (done) throw new Error(`The stream ended: ${text}`);
+      text = decoder.decode(value);
+      if (text.startsWith("event: seen"))
+        return JSON.parse(text.slice(text.indexOf("data: ") + 6)) as unknown;
+    }
+  };
+  await foreign.checkin({ config_version: foreign.answer.config.config_version });
+  const { config_version: applied } = node.answer.config;
+  await node.checkin({ config_version: applied });
+  expect(await nextSeen()).toEqual([[node.id, server.clock.ms, applied]]);
+  server.clock.ms += 60_000;
+  await node.checkin({});
+  expect(await nextSeen()).toEqual([[node.id, server.clock.ms, applied]]);
   streams.close();
 });
 

@@ -1,0 +1,44 @@
+// What the rules say about one machine. Pure.
+
+import { ownerOf } from "../../owner-group.ts";
+import type { Node } from "../../protocol.ts";
+import type { StoredRule } from "./rules.ts";
+
+type Machine = Pick<Node, "id" | "groups" | "subnets" | "owner_id">;
+type Side = StoredRule["peer"];
+
+function isAbout(side: Side, { id, groups, subnets, owner_id }: Machine): boolean {
+  if ("any" in side) return true;
+  if ("group" in side) {
+    const owner = ownerOf(side.group);
+    return owner === undefined ? groups.includes(side.group) : owner === owner_id;
+  }
+  return "node" in side ? side.node === id : subnets.includes(side.cidr);
+}
+
+export type Standing = {
+  /** Its firewall lets these in. */
+  letsIn: readonly StoredRule[];
+  /** The firewalls of others let it in. */
+  letIn: readonly StoredRule[];
+  /** Its firewall lets these out. */
+  letsOut: readonly StoredRule[];
+};
+
+/** A connection needs both: the sender's firewall lets it out, the receiver's lets it in. */
+export function standingOf(rules: readonly StoredRule[], machine: Machine): Standing {
+  const inbound = rules.filter(({ direction }) => direction === "inbound");
+  return {
+    letsIn: inbound.filter(({ target }) => isAbout(target, machine)),
+    letIn: inbound.filter(({ peer }) => isAbout(peer, machine)),
+    letsOut: rules.filter(({ direction, target }) => direction === "outbound" && isAbout(target, machine)),
+  };
+}
+
+/** Machines that the rules name. */
+export function namedIn(rules: readonly StoredRule[]): number[] {
+  const ids = rules.flatMap(({ peer, target }) =>
+    [peer, target].flatMap((side) => ("node" in side ? [side.node] : [])),
+  );
+  return [...new Set(ids)].sort((a, b) => a - b);
+}

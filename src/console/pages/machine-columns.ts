@@ -1,0 +1,96 @@
+// The columns that the list of machines can have, and which of them the address chooses.
+
+import type { Names } from "../activity.ts";
+import { html } from "../html.ts";
+import type { Machine } from "../machines.ts";
+import { stateOf } from "../nodes.ts";
+import { setQuery } from "../router.ts";
+import { utc } from "../times.ts";
+import { Check } from "../ui/form.ts";
+import { textColumn } from "../ui/list.ts";
+import { moment, State } from "../ui/parts.ts";
+import type { Column } from "../ui/rows.ts";
+
+const first = "name";
+const byDefault = ["state", "address", "groups", "engine", "seen"];
+
+function timeColumn(key: string, title: string, of: (machine: Machine) => number | null): Column<Machine> {
+  return {
+    key,
+    title,
+    width: 2,
+    text: (machine) => {
+      const at = of(machine);
+      return at === null ? "" : utc(at);
+    },
+    cell: (machine) => moment(of(machine)),
+    compare: (a, b) => (of(a) ?? 0) - (of(b) ?? 0),
+  };
+}
+
+/** Cells are made without components: a page of rows is drawn for each step of scrolling. */
+export function allColumns(names: Names): readonly Column<Machine>[] {
+  const owner = ({ ownerId }: Machine) => (ownerId === null ? "" : (names.get(ownerId) ?? `user ${ownerId}`));
+  const roles = ({ is_lighthouse, is_relay, subnets }: Machine) =>
+    [is_lighthouse ? "lighthouse" : "", is_relay ? "relay" : "", subnets.length > 0 ? "router" : ""]
+      .filter((role) => role !== "")
+      .join(", ");
+  return [
+    { ...textColumn<Machine>(first, "Name", 3, ({ name }) => name), sortKey: ({ nameKey }) => nameKey },
+    {
+      ...textColumn<Machine>("state", "State", 2, (machine) => stateOf(machine)[1]),
+      cell(machine) {
+        const [name, word] = stateOf(machine);
+        return State({ name, word });
+      },
+    },
+    textColumn<Machine>("address", "Address", 2, ({ ip_address }) => ip_address),
+    textColumn<Machine>("groups", "Groups", 3, ({ groups }) => groups.join(", ")),
+    textColumn<Machine>("roles", "Roles", 2, roles),
+    textColumn<Machine>("networks", "Networks behind it", 2, ({ subnets }) => subnets.join(", ")),
+    textColumn<Machine>("owner", "Owner", 2, owner),
+    textColumn<Machine>("system", "System", 2, ({ platform }) => platform ?? ""),
+    textColumn<Machine>("engine", "Engine", 1, ({ overlay_version }) => overlay_version ?? ""),
+    textColumn<Machine>("agent", "Agent", 1, ({ agent_version }) => agent_version ?? ""),
+    textColumn<Machine>("configuration", "Configuration", 2, ({ isBehind }) =>
+      isBehind ? "not applied yet" : "applied",
+    ),
+    timeColumn("ends", "Certificate ends", ({ endsAt }) => endsAt),
+    timeColumn("seen", "Last check-in", ({ seenAt }) => seenAt),
+  ];
+}
+
+/** `asked`: keys of the address, separated by commas; "" means the usual ones. The name is always first. */
+export function chosenColumns<T extends { key: string }>(all: readonly T[], asked: string): readonly T[] {
+  const keys = asked === "" ? byDefault : asked.split(",");
+  return all.filter(({ key }) => key === first || keys.includes(key));
+}
+
+type ChoiceProps = { all: readonly Column<Machine>[]; chosen: readonly Column<Machine>[] };
+
+export function ColumnChoice({ all, chosen }: ChoiceProps) {
+  const keys = chosen.map(({ key }) => key).filter((key) => key !== first);
+  const set = (key: string, isOn: boolean) => {
+    const next = isOn ? [...keys, key] : keys.filter((other) => other !== key);
+    const ordered = all.map((each) => each.key).filter((each) => next.includes(each));
+    // Only the name: a word that is no column says so, as nothing means the usual ones.
+    const text = ordered.length === 0 ? first : ordered.join(",");
+    setQuery({ columns: text === byDefault.join(",") ? undefined : text });
+  };
+  return html`<details class="menu">
+    <summary class="button">Columns</summary>
+    <div>
+      ${all
+        .filter(({ key }) => key !== first)
+        .map(
+          ({ key, title }) =>
+            html`<${Check}
+              key=${key}
+              label=${title}
+              checked=${keys.includes(key)}
+              set=${(isOn: boolean) => set(key, isOn)}
+            />`,
+        )}
+    </div>
+  </details>`;
+}

@@ -1,0 +1,117 @@
+// Of one machine: the configuration that it has beside the newest one, and its firewall as it stands.
+
+import type { Node } from "../../protocol.ts";
+import { Sentence } from "../access/rule-table.ts";
+import { namesOf, toRule, type StoredRule } from "../access/rules.ts";
+import { namedIn, standingOf } from "../access/standing.ts";
+import { org } from "../api.ts";
+import { html } from "../html.ts";
+import { slug } from "../me.ts";
+import { useMemberNames } from "../member-names.ts";
+import { useList, useResource } from "../resource.ts";
+import { pathOf } from "../router.ts";
+import { Failure, FromTerminal } from "../ui/parts.ts";
+
+type Changes = {
+  is_known: boolean;
+  is_renewal_due: boolean;
+  applied_config_version: number | null;
+  config_version: number;
+  changes: readonly { file: string; diff: string | null }[];
+};
+
+export function Configuration({ node }: { node: Node }) {
+  const own = slug.value ?? "";
+  const path = org(own, `nodes/${node.id}/diff/`);
+  const { data, error } = useResource<Changes>(path);
+  // A machine that has not registered has no configuration yet.
+  if (error !== undefined && error.status === 409) return null;
+  return html`<h2>Configuration</h2>
+    ${error === undefined ? null : html`<${Failure} error=${error} />`}
+    ${data === undefined ? null : html`<${Difference} found=${data} />`}
+    <${FromTerminal} command=${`agent admin diff ${own} ${node.name}`} call=${`GET ${path}`} />`;
+}
+
+function Difference({ found }: { found: Changes }) {
+  const { is_known, applied_config_version: applied, config_version: newest, changes } = found;
+  if (applied !== null && applied >= newest)
+    return html`<p>It has applied the newest configuration, version ${newest}.</p>`;
+  const has = applied === null ? "It has applied none" : `It has applied version ${applied}`;
+  if (!is_known)
+    return html`<p>
+      ${has} of ${newest}. The control plane does not know which files it has, so it cannot compare them.
+    </p>`;
+  if (changes.length === 0) return html`<p>${has} of ${newest}. Its files stay the same.</p>`;
+  return html`<p>${has} of ${newest}. This changes with its next check-in:</p>
+    ${changes.map(
+      ({ file, diff }) =>
+        html`<section key=${file}>
+          <h3>${file}</h3>
+          ${diff === null ? html`<p class="quiet">It changes. It is too long to be compared.</p>` : html`<${Unified} text=${diff} />`}
+        </section>`,
+    )}`;
+}
+
+/** A unified diff. Removed and added lines have a sign, too. */
+function Unified({ text }: { text: string }) {
+  return html`<pre class="diff" tabindex="0">
+${text.split("\n").map((line) => {
+      if (/^-(?!-- )/.test(line)) return html`<del>${line}${"\n"}</del>`;
+      return /^\+(?!\+\+ )/.test(line) ? html`<ins>${line}${"\n"}</ins>` : html`<span>${line}${"\n"}</span>`;
+    })}</pre>`;
+}
+
+export function Firewall({ node }: { node: Node }) {
+  const own = slug.value ?? "";
+  const { data: rules, error } = useList<StoredRule>(org(own, "firewall_rules/?page_size=1000"));
+  if (rules === undefined) return error === undefined ? null : html`<${Failure} error=${error} />`;
+  const { letsIn, letIn, letsOut } = standingOf(rules, node);
+  const named = namedIn([...letsIn, ...letIn, ...letsOut]).filter((id) => id !== node.id);
+  return html`<h2>Firewall</h2>
+    <${Named}
+      own=${own}
+      node=${node}
+      ids=${named}
+      parts=${[
+        ["What may reach it", letsIn, "Nothing may reach it."],
+        ["What it may reach", letIn, "No machine lets it in."],
+        ["What it may send", letsOut, "It may send nothing."],
+      ]}
+    />
+    <p class="quiet">
+      A connection needs both: the sender may send, and the receiver lets in.
+      <a href=${pathOf(own, "access")}>Access</a> tells which rule decides between two machines.
+    </p>`;
+}
+
+/** The API takes at most 200 ids. */
+const maxNamed = 200;
+
+type NamedProps = {
+  own: string;
+  node: Node;
+  /** Other machines that the rules name. */
+  ids: readonly number[];
+  parts: readonly (readonly [title: string, rules: readonly StoredRule[], empty: string])[];
+};
+
+function Named({ own, node, ids, parts }: NamedProps) {
+  // Without other machines, it asks for this one, which is known.
+  const asked = ids.length === 0 ? [node.id] : ids.slice(0, maxNamed);
+  const { data = [] } = useList<Node>(org(own, `nodes/?page_size=1000&ids=${asked.join(",")}`));
+  const names = namesOf([...data, node]);
+  const members = useMemberNames(own);
+  return html`${parts.map(
+    ([title, rules, empty]) =>
+      html`<section key=${title}>
+        <h3>${title}</h3>
+        ${
+          rules.length === 0
+            ? html`<p class="quiet">${empty}</p>`
+            : html`<ul class="plain-list">
+                ${rules.map((rule) => html`<li key=${rule.id}><${Sentence} rule=${toRule(rule, names, members)} /></li>`)}
+              </ul>`
+        }
+      </section>`,
+  )}`;
+}

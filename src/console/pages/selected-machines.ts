@@ -1,0 +1,155 @@
+// What can be done with all machines that are selected in the list.
+
+import { useState } from "preact/hooks";
+import type { Node } from "../../protocol.ts";
+import { quoted } from "../access/rules.ts";
+import { get, org, send } from "../api.ts";
+import { html } from "../html.ts";
+import type { Machine } from "../machines.ts";
+import { slug } from "../me.ts";
+import { refresh } from "../resource.ts";
+import { Bulk } from "../ui/bulk.ts";
+import { partsOf, Text } from "../ui/form.ts";
+import { FromTerminal } from "../ui/parts.ts";
+
+type Verb = "groups" | "renew" | "revoke" | "restore";
+const verbs: readonly (readonly [Verb, string])[] = [
+  ["groups", "Change groups"],
+  ["renew", "Renew certificates"],
+  ["revoke", "Revoke"],
+  ["restore", "Restore"],
+];
+
+/** Machines that the verb can be done with. */
+const fitting: Readonly<Record<Verb, (machine: Machine) => boolean>> = {
+  groups: ({ state }) => state !== "revoked",
+  renew: ({ state }) => state === "active",
+  revoke: ({ state }) => state !== "revoked",
+  restore: ({ state }) => state === "revoked",
+};
+
+type Props = { machines: readonly Machine[]; clear(): void };
+
+export function Selected({ machines, clear }: Props) {
+  const [asked, ask] = useState<Verb | undefined>(undefined);
+  if (machines.length === 0 && asked === undefined) return null;
+  const close = () => ask(undefined);
+  const items = machines.filter((each) => asked !== undefined && fitting[asked](each));
+  return html`<div class="tools" role="group" aria-label="Selected machines">
+    <span role="status">${machines.length} selected</span>
+    ${verbs.map(([verb, words]) =>
+      machines.some(fitting[verb])
+        ? html`<button
+            type="button"
+            key=${verb}
+            class=${verb === "revoke" ? "danger" : ""}
+            onClick=${() => ask(verb)}
+          >
+            ${words}
+          </button>`
+        : null,
+    )}
+    <button type="button" onClick=${clear}>Clear the selection</button>
+    ${asked === undefined ? null : html`<${dialogs[asked]} machines=${items} close=${close} />`}
+  </div>`;
+}
+
+type DialogProps = { machines: readonly Machine[]; close(): void };
+
+const countOf = (machines: readonly Machine[]) =>
+  machines.length === 1 ? "1 machine" : `${machines.length} machines`;
+const changed = () => refresh(org(slug.value ?? "", ""));
+/** One command for each machine. */
+const each = (machines: readonly Machine[], command: string) =>
+  `for node in ${machines.map(({ name }) => quoted(name)).join(" ")}; do ${command}; done`;
+
+function Groups({ machines, close }: DialogProps) {
+  const own = slug.value ?? "";
+  const [adds, setAdds] = useState("");
+  const [removes, setRemoves] = useState("");
+  const [added, removed] = [partsOf(adds), partsOf(removes)];
+  const flags = [
+    ...added.map((group) => ` --add-group ${quoted(group)}`),
+    ...removed.map((group) => ` --remove-group ${quoted(group)}`),
+  ].join("");
+  const run = async ({ id }: Machine) => {
+    // The list may be a moment old, and the request replaces all groups.
+    const path = org(own, `nodes/${id}/`);
+    const { groups: present } = await get<Node>(path);
+    const groups = [...new Set([...present, ...added])].filter((group) => !removed.includes(group));
+    if (groups.join("\n") !== present.join("\n")) await send("PATCH", path, { groups });
+  };
+  return html`<${Bulk}
+    title=${`Groups of ${countOf(machines)}`}
+    action=${`Change the groups of ${countOf(machines)}`}
+    items=${machines}
+    run=${run}
+    after=${changed}
+    close=${close}
+  >
+    <${Text} label="Add to groups" help="Separated by commas." value=${adds} set=${setAdds} />
+    <${Text} label="Remove from groups" help="Separated by commas." value=${removes} set=${setRemoves} />
+    <${FromTerminal}
+      command=${each(machines, `agent admin node update ${own} "$node"${flags}`)}
+      call=${`PATCH ${org(own, "nodes/{id}/")} {"groups": […]}`}
+    />
+  <//>`;
+}
+
+function Renew({ machines, close }: DialogProps) {
+  const own = slug.value ?? "";
+  return html`<${Bulk}
+    title=${`Renew the certificates of ${countOf(machines)}?`}
+    action=${`Renew ${countOf(machines)}`}
+    items=${machines}
+    run=${({ id }: Machine) => send("POST", org(own, `nodes/${id}/renew_cert/`))}
+    after=${changed}
+    close=${close}
+  >
+    <p>Each gets a new certificate with its next check-in. No connection is lost.</p>
+    <${FromTerminal}
+      command=${each(machines, `agent admin node renew ${own} "$node"`)}
+      call=${`POST ${org(own, "nodes/{id}/renew_cert/")}`}
+    />
+  <//>`;
+}
+
+function Revoke({ machines, close }: DialogProps) {
+  const own = slug.value ?? "";
+  return html`<${Bulk}
+    title=${`Revoke ${countOf(machines)}?`}
+    action=${`Revoke ${countOf(machines)}`}
+    items=${machines}
+    isDanger=${true}
+    asksCount=${true}
+    run=${({ id }: Machine) => send("DELETE", org(own, `nodes/${id}/`))}
+    after=${changed}
+    close=${close}
+  >
+    <p>All other machines drop them within seconds, and their overlay stops. They can be restored.</p>
+    <${FromTerminal}
+      command=${each(machines, `agent admin node revoke ${own} "$node"`)}
+      call=${`DELETE ${org(own, "nodes/{id}/")}`}
+    />
+  <//>`;
+}
+
+function Restore({ machines, close }: DialogProps) {
+  const own = slug.value ?? "";
+  return html`<${Bulk}
+    title=${`Restore ${countOf(machines)}?`}
+    action=${`Restore ${countOf(machines)}`}
+    items=${machines}
+    run=${({ id }: Machine) => send("POST", org(own, `nodes/${id}/restore/`))}
+    after=${changed}
+    close=${close}
+  >
+    <p>The other machines accept them again as soon as they have new certificates.</p>
+    <${FromTerminal}
+      command=${each(machines, `agent admin node restore ${own} "$node"`)}
+      call=${`POST ${org(own, "nodes/{id}/restore/")}`}
+    />
+  <//>`;
+}
+
+const dialogs = { groups: Groups, renew: Renew, revoke: Revoke, restore: Restore };

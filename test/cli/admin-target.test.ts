@@ -1,0 +1,198 @@
+// Which control plane an admin command means, and the session that it uses there.
+
+import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { runAdmin } from "../support/admin.ts";
+import { agentHere, serveHere } from "../support/in-process.ts";
+import { makeRemoteAgent, password } from "../support/remote-agent.ts";
+
+// Some tests run many commands: on a busy machine that takes longer than the default.
+setDefaultTimeout(120_000);
+const { path: directory, data, profiles, serving, agent, must, signIn, stop } = await makeRemoteAgent();
+afterAll(stop);
+await runAdmin(data, ["org", "create", "acme", "--network", "10.77.0.0/16"]);
+
+describe("the target", () => {
+  test("is --api-base, else the chosen profile, else the local data; --local forces the last", async () => {
+    await signIn();
+    expect(await must("whoami")).toMatchObject({ target: "remote" });
+    expect(await must(`whoami --local --data-dir ${data}`)).toMatchObject({
+      target: "local",
+      data_dir: data,
+    });
+    // Naming the data is enough.
+    expect(await must(`whoami --data-dir ${data}`)).toMatchObject({ target: "local" });
+    expect((await agent(`whoami --data-dir ${data} --api-base ${serving.url}`)).err).toContain("give one");
+    const nobody = await agent("whoami", "", { XDG_CONFIG_HOME: join(directory, "nobody") });
+    expect(nobody.out).toStartWith("Admin commands work on the local data in ");
+    const unknown = await agent("admin org list --profile nope");
+    expect(unknown).toMatchObject({ status: 1, err: expect.stringContaining("Profiles: plane") });
+  });
+
+  test("of a token is never guessed: it could go to another control plane", async () => {
+    await signIn();
+    const refused = await agent("admin org list", "", { AGENT_ACCESS_TOKEN: "a-token-of-another-one" });
+    expect(refused).toMatchObject({ status: 2, err: expect.stringContaining("AGENT_ACCESS_TOKEN") });
+    expect((await agent("admin org list --profile constructor")).err).toContain("no profile constructor");
+  });
+
+  test("without a session is named, with the line that signs in", async () => {
+    const at = { XDG_CONFIG_HOME: join(directory, "nobody") };
+    const refused = await agent(`admin org list --api-base ${serving.url}`, "", at);
+    expect(refused.status).toBe(4);
+    expect(refused.err).toContain(`agent login --api-base ${serving.url}`);
+    expect(refused.err).not.toContain("control plane data in");
+  });
+
+  test("of a backup is only the machine of the control plane, and the refusal says so", async () => {
+    await signIn();
+    for (const line of [
+      "backup FILE",
+      "restore FILE",
+      "key rotate",
+      "audit verify",
+      "export acme DIR --plain",
+    ]) {
+      const { status, err } = await agent(`admin ${line}`);
+      expect(`${line}: ${status} ${err}`).toContain("works only on the machine of the control plane");
+      expect(err).toContain(serving.url);
+      expect(err).not.toContain("control plane data in");
+    }
+  });
+
+  test("of a backup is refused also without a session there, and local where data is", async () => {
+    const nobody = { XDG_CONFIG_HOME: join(directory, "nobody") };
+    const refused = await agent("admin backup FILE --api-base https://control.example.org", "", nobody);
+    expect(refused.err).toContain("works only on the machine of the control plane");
+    await signIn();
+    const file = join(directory, "backup.db");
+    expect(await must(`admin backup ${file} --data-dir ${data}`)).toMatchObject({ file });
+  });
+
+  test("of a --dry-run is asked, and not changed", async () => {
+    await signIn();
+    expect(await must("admin group create acme dry --dry-run")).toEqual({
+      plan: [{ step: "request", method: "POST", url: `${serving.url}/api/org/acme/groups/` }],
+    });
+    expect(JSON.stringify(await must("admin group list acme"))).not.toContain('"dry"');
+    expect((await agent("admin group create nope dry --dry-run")).err).toContain("no organization nope");
+    expect((await agent("admin node revoke acme nope --dry-run")).err).toContain("no node named nope");
+  });
+});
+
+describe("the session", () => {
+  test("is in a file of mode 0600 beside a list without secrets, and never in the output", async () => {
+    await signIn();
+    const path = join(profiles, "plane.session");
+    expect(statSync(path).mode & 0o777).toBe(0o600);
+    const { refresh, access } = v.parse(
+      v.looseObject({ refresh: v.string(), access: v.string() }),
+      JSON.parse(readFileSync(path, "utf8")),
+    );
+    const list = readFileSync(join(profiles, "profiles.json"), "utf8");
+    for (const secret of [refresh, access, password]) expect(list).not.toContain(secret);
+  });
+
+  test("is renewed when its access token is over, also by commands side by side", async () => {
+    await signIn();
+    const path = join(profiles, "plane.session");
+    const before = v.parse(v.looseObject({ refresh: v.string() }), JSON.parse(readFileSync(path, "utf8")));
+    writeFileSync(path, JSON.stringify({ ...before, until: 0 }), { mode: 0o600 });
+    const all = await Promise.all([1, 2, 3].map(() => agent("admin org list")));
+    expect(all.map(({ status }) => status)).toEqual([0, 0, 0]);
+    expect(readFileSync(path, "utf8")).not.toContain(before.refresh);
+    expect((await agent("admin org list")).status).toBe(0);
+  });
+
+  test("that the server ended says how to sign in again", async () => {
+    await signIn("bob@example.org");
+    await runAdmin(data, ["user", "password", "bob@example.org", "--password-file", "-"], password);
+    for (const end = Date.now() + 20_000; Date.now() < end; await Bun.sleep(50))
+      if ((await agent("admin org list")).status !== 0) break;
+    const over = await agent("admin org list");
+    expect(over).toMatchObject({ status: 4, err: expect.stringContaining("agent login --profile plane") });
+    // The profile knows address and user.
+    await must("login --profile plane --password-file -", password);
+    expect((await agent("admin org list")).status).toBe(0);
+  });
+
+  test("of an interrupted login never reaches the control plane that the profile had before", async () => {
+    await signIn();
+    const seen: string[] = [];
+    using former = Bun.serve({
+      port: 0,
+      async fetch(request) {
+        seen.push(`${request.url} ${request.headers.get("authorization")} ${await request.text()}`);
+        return new Response(null, { status: 401 });
+      },
+    });
+    const path = join(profiles, "profiles.json");
+    const list = readFileSync(path, "utf8");
+    writeFileSync(path, list.replace(serving.url, former.url.origin), { mode: 0o600 });
+    const refused = await agent("admin org list");
+    expect([refused.status, seen]).toEqual([4, []]);
+    expect(refused.err).toContain("agent login --profile plane");
+    writeFileSync(path, list, { mode: 0o600 });
+    expect((await agent("admin org list")).status).toBe(0);
+  });
+
+  test("of an earlier version, which does not name its control plane, goes on", async () => {
+    await signIn();
+    const path = join(profiles, "plane.session");
+    const { api_base: base, ...rest } = v.parse(
+      v.looseObject({ api_base: v.string() }),
+      JSON.parse(readFileSync(path, "utf8")),
+    );
+    expect(base).toBe(serving.url);
+    writeFileSync(path, JSON.stringify(rest), { mode: 0o600 });
+    expect((await agent("admin org list")).status).toBe(0);
+  });
+
+  test("ends with logout, here and at the control plane", async () => {
+    await signIn();
+    const session = readFileSync(join(profiles, "plane.session"), "utf8");
+    await must("logout");
+    expect(existsSync(join(profiles, "plane.session"))).toBe(false);
+    const { refresh } = v.parse(v.looseObject({ refresh: v.string() }), JSON.parse(session));
+    const again = await fetch(`${serving.url}/api/token/refresh/`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ refresh }),
+    });
+    expect(again.status).toBe(401);
+    expect((await agent("logout")).err).toContain("not signed in");
+  });
+});
+
+test("the CA of --tls auto is trusted by its fingerprint, and a wrong scheme is named", async () => {
+  const secure = await serveHere(join(directory, "secure"), { tls: "auto" });
+  const user = ["user", "create", "ada@example.org", "--staff", "--password-file", "-"];
+  await runAdmin(join(directory, "secure"), user, password);
+  const words = "--email ada@example.org --profile secure --password-file -";
+  const without = await agent(`login --api-base ${secure.url} ${words}`, password);
+  expect(without).toMatchObject({ status: 6, err: expect.stringContaining("--ca-fingerprint") });
+  await must(`login --api-base ${secure.url} --ca-fingerprint ${secure.caFingerprint} ${words}`, password);
+  expect(await must("admin org list --profile secure")).toEqual({ organizations: [] });
+  const plain = secure.url.replace("https:", "http:");
+  const tls = serving.url.replace("http:", "https:");
+  for (const [url, right] of [
+    [plain, secure.url],
+    [tls, serving.url],
+  ]) {
+    const { err } = await agent(`login --api-base ${url} ${words}`, password);
+    expect(err).toContain(`try ${right}`);
+    expect(err).not.toContain("fetch()");
+  }
+  await must("logout --profile secure");
+  await secure.stop();
+});
+
+test("without a home there are no profiles: never in a directory that others can write", async () => {
+  const homeless = await agentHere(["whoami", "--json"], { env: {} });
+  expect(JSON.parse(homeless.out)).toMatchObject({ target: "local", profiles: [] });
+  const words = `login --api-base ${serving.url} --email ada@example.org --password-file -`;
+  const refused = await agentHere(words.split(" "), { env: {}, input: password });
+  expect(refused).toMatchObject({ status: 78, err: expect.stringContaining("HOME is not set") });
+});

@@ -1,0 +1,112 @@
+// Machines in the console: compact records, columns, actions on several, and what the rules say about one.
+
+import { expect, test } from "bun:test";
+import { namedIn, standingOf } from "../../src/console/access/standing.ts";
+import type { StoredRule } from "../../src/console/access/rules.ts";
+import { afterContacts, machineOf, withoutSilent } from "../../src/console/machines.ts";
+import { ownerGroup } from "../../src/owner-group.ts";
+import type { Node } from "../../src/protocol.ts";
+
+const node: Node = {
+  id: 7,
+  name: "Web-10",
+  ip_address: "10.77.0.7",
+  ip_address6: null,
+  subnets: ["192.168.7.0/24"],
+  state: "active",
+  online: true,
+  mode: null,
+  is_lighthouse: false,
+  is_relay: true,
+  public_ip: null,
+  external_port: null,
+  groups: ["web", "eu"],
+  config_overrides: { tun: { mtu: 1300 } },
+  certificate: {
+    fingerprint: "f",
+    version: 2,
+    not_before: "2026-11-01T00:00:00Z",
+    not_after: "2026-12-01T00:00:00Z",
+  },
+  config_version: 4,
+  applied_config_version: 3,
+  agent_version: null,
+  overlay_version: "1.12.0",
+  platform: "linux",
+  last_checkin_at: null,
+  created_at: "2026-11-01T00:00:00Z",
+  revoked_at: null,
+};
+
+test("a list keeps a machine's times as numbers, what is searched in lower case, and no overrides", () => {
+  const machine = machineOf(node);
+  expect(machine).toMatchObject({
+    seenAt: null,
+    endsAt: Date.UTC(2026, 11, 1),
+    isBehind: true,
+    ownerId: null,
+  });
+  expect(machine.words).toBe("web-10\n10.77.0.7\nweb\neu");
+  expect(machine).not.toHaveProperty("config_overrides");
+  expect(machineOf({ ...node, state: "pending" }).isBehind).toBe(false);
+  // Equal groups are kept once.
+  expect(machineOf({ ...node, groups: ["web", "eu"] }).groups).toBe(machine.groups);
+});
+
+test("the rules about a machine: what it lets in, what lets it in, what it lets out", () => {
+  let id = 0;
+  const rule = (
+    direction: StoredRule["direction"],
+    peer: StoredRule["peer"],
+    target: StoredRule["target"],
+  ) => ({
+    id: ++id,
+    direction,
+    protocol: "tcp" as const,
+    ports: "22",
+    peer,
+    target,
+    description: "",
+  });
+  const rules: StoredRule[] = [
+    rule("inbound", { group: "admin" }, { group: "web" }),
+    rule("inbound", { node: 7 }, { group: "db" }),
+    rule("inbound", { any: true }, { node: 8 }),
+    rule("outbound", { group: "db" }, { node: 7 }),
+    rule("outbound", { any: true }, { node: 9 }),
+    rule("inbound", { cidr: "192.168.7.0/24" }, { cidr: "10.0.0.0/8" }),
+    rule("inbound", { group: "db" }, { any: true }),
+    rule("inbound", { group: ownerGroup(3) }, { group: ownerGroup(4) }),
+  ];
+  const ids = (found: readonly StoredRule[]) => found.map((each) => each.id);
+  const { letsIn, letIn, letsOut } = standingOf(rules, { ...node, owner_id: 4 });
+  expect([ids(letsIn), ids(letIn), ids(letsOut)]).toEqual([[1, 7, 8], [2, 3, 6], [4]]);
+  expect(namedIn(rules)).toEqual([7, 8, 9]);
+});
+
+test("a contact makes a machine online, an older one or one of a pending machine changes nothing", () => {
+  const seen = machineOf({ ...node, online: false, last_checkin_at: "2026-11-01T00:00:00Z" });
+  const pending = machineOf({ ...node, id: 8, state: "pending", online: false });
+  const at = Date.UTC(2026, 10, 1);
+  const machines = [seen, pending];
+  const later = afterContacts(machines, [
+    [7, at + 1, 4],
+    [8, at + 1, 4],
+    [9, at + 1, 4],
+  ]);
+  expect(later.machines).toEqual([{ ...seen, online: true, seenAt: at + 1 }, pending]);
+  // It has applied another version, so it is read again.
+  expect(later.changed).toEqual([7]);
+  expect(afterContacts(machines, [[7, at, 4]])).toEqual({ machines, changed: [] });
+  expect(afterContacts(machines, [[7, at, 4]]).machines).toBe(machines);
+  expect(afterContacts(machines, [[7, at + 1, 3]]).changed).toEqual([]);
+});
+
+test("a machine that is silent for 150 s is away", () => {
+  const seen = machineOf({ ...node, last_checkin_at: "2026-11-01T00:00:00Z" });
+  const at = Date.UTC(2026, 10, 1);
+  expect(withoutSilent([seen], at + 149_999)[0]?.online).toBe(true);
+  expect(withoutSilent([seen], at + 150_000)[0]?.online).toBe(false);
+  const unseen = [machineOf({ ...node, online: true })];
+  expect(withoutSilent(unseen, at)).toBe(unseen);
+});
