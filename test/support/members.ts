@@ -69,7 +69,7 @@ export async function joinMember(
       member.daemon.signal("SIGTERM");
       await member.daemon.exited;
     });
-    await untilStatus(places, organization.slug, ({ state }) => state === "running", 20_000);
+    await untilStatus(places, organization.slug, ({ state }) => state === "running", 60_000);
     return Object.assign(member, { [Symbol.asyncDispose]: () => stack.disposeAsync() });
   } catch (error) {
     await stack.disposeAsync();
@@ -98,7 +98,7 @@ export function pairsOf(members: readonly Member[]): [from: Member, to: Member][
 /** Pings between pairsOf these members. Resolves when all have had an answer. */
 export async function pingAll(members: readonly Member[]): Promise<Pinger[]> {
   const pings = pairsOf(members).map(([from, to]) => startPing(from.host, to.ip));
-  await Promise.all(pings.map((ping) => ping.reply(20_000)));
+  await Promise.all(pings.map((ping) => ping.reply(60_000)));
   return pings;
 }
 

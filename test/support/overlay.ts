@@ -134,7 +134,7 @@ export async function startEngine(host: Host, binary: string, directory: string)
   closeSync(fd);
   const log = () => readFileSync(path, "utf8");
   for (let waited = 0; !log().includes("Nebula interface is active"); waited += 10) {
-    if (child.exitCode !== null || waited > 10_000) throw new Error(`The engine did not start:\n${log()}`);
+    if (child.exitCode !== null || waited > 60_000) throw new Error(`The engine did not start:\n${log()}`);
     await Bun.sleep(10);
   }
   return {
