@@ -47,9 +47,10 @@ const goneNodes = `SELECT n.id FROM nodes n WHERE n.ended_at < $1
   AND NOT EXISTS (SELECT 1 FROM held_names h WHERE h.node_id = n.id)
   AND NOT EXISTS (SELECT 1 FROM certificates c WHERE c.node_id = n.id AND (c.state = 'blocked' OR c.not_after >= $1))
   AND NOT EXISTS (SELECT 1 FROM name_aliases m WHERE m.node_id = n.id)
+  AND NOT EXISTS (SELECT 1 FROM registration_tokens t WHERE t.node_id = n.id)
   ORDER BY n.id LIMIT`;
 /** Everything that refers to a node. */
-const ofNodes = ["certificates", "registrants", "paths", "sightings", "sent_files"];
+const ofNodes = ["certificates", "registrants", "paths", "sightings", "sent_files", "relay_traffic"];
 
 async function deleteEphemeral({ db }: Deps, before: number, isEnding: () => boolean): Promise<void> {
   while (!isEnding() && (await db.get(`${goneNodes} 1`, [before])) !== undefined) {

@@ -389,6 +389,15 @@ test("nothing is left of a job a day after its end, once its address is free", a
       node.id,
     ]),
   );
+  const given = [org.id, node.id];
+  const insert = (sql: string) => server.db.write((tx) => tx.run(sql, given));
+  await insert("INSERT INTO relay_traffic (org_id, node_id) VALUES ($1, $2)");
+  await insert(`INSERT INTO registration_tokens (org_id, node_id, token_hash, uses, expires_at, created_at)
+    VALUES ($1, $2, 'of the job', 1, ${server.clock.ms + 1}, 1)`);
+  await remove();
+  // A token could bring it back until it ends.
+  expect(await rowOf(node)).toBeDefined();
+  server.clock.ms += 2 * hour;
   await remove();
   expect(await rowOf(node)).toBeUndefined();
   expect(codeOf(await node.checkin())).toEqual([401, "token_not_valid"]);
