@@ -22,6 +22,7 @@ const Servers = v.object({
 const loops = [
   "CA rotations",
   "ephemeral nodes",
+  "online counts",
   "policies",
   "retention",
   "upkeep of nodes",

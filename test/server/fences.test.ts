@@ -102,6 +102,11 @@ const cases: Readonly<Record<string, Case>> = {
     due: ["UPDATE nodes SET ephemeral_silence_s = 0, watched_from = 1 WHERE id = $former"],
     left: "SELECT count(*) AS n FROM nodes WHERE id = $former AND state <> 'revoked'",
   },
+  "old counts of nodes are deleted": {
+    loop: "online counts",
+    due: ["INSERT INTO online_counts (org_id, at, online, active) VALUES (1, 1, 0, 1)"],
+    left: "SELECT count(*) AS n FROM online_counts WHERE at = 1",
+  },
 };
 
 describePostgres("a replica without its leases", () => {
