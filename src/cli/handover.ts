@@ -16,7 +16,7 @@ export function formerProcess(env: System["env"]): number | undefined {
   return pid === process.ppid && pid > 1 ? pid : undefined;
 }
 
-/** Resolves with the process id of a successor that answers requests. Starts one at each SIGHUP, one at a time. */
+/** Resolves with the process id of a successor that answers requests. Starts one at a SIGHUP, and no other beside it. */
 export function handOver(system: Pick<System, "executable" | "sleep">, log: Log): Promise<number> {
   return new Promise((resolve) => {
     let isStarting = false;
@@ -24,8 +24,8 @@ export function handOver(system: Pick<System, "executable" | "sleep">, log: Log)
       if (isStarting) return;
       isStarting = true;
       void startSuccessor(system, log).then((pid) => {
-        isStarting = false;
-        if (pid !== undefined) resolve(pid);
+        if (pid === undefined) isStarting = false;
+        else resolve(pid);
       });
     });
   });

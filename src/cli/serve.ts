@@ -154,9 +154,11 @@ export const command: Implementation = {
     if (releasesDirectory !== undefined && !(await Bun.file(`${releasesDirectory}/manifest.json`).exists()))
       log.warn(`There is no release in ${releasesDirectory} yet: /releases/ answers 404`);
     await sayFirstSteps(serving, values, output);
+    // Whoever hears that it is ready may send a SIGHUP at once, which would end a process that does not expect it.
+    const handedOver = isService ? handOver(system, log) : ended;
     const notices = await notifySystemd(system, log);
     if (former !== undefined) process.kill(former, "SIGUSR2");
-    const successor = await Promise.race([ended, isService ? handOver(system, log) : ended]);
+    const successor = await Promise.race([ended, handedOver]);
     log.info(successor === undefined ? "stopping" : `process ${successor} has taken over`);
     notices.end(successor);
     await serving.stop();
