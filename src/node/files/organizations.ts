@@ -139,9 +139,11 @@ function readFile(path: string): string | undefined {
 export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
   const text = readFile(path);
   if (text === undefined) return undefined;
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), text);
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(undefined, "it is not JSON"), schema), text);
   if (parsed.success) return parsed.output;
-  throw new AppError("bad_configuration", `${path} is damaged: ${parsed.issues[0].message}`);
+  // The rest quotes the file, which may hold a token.
+  const reason = parsed.issues[0].message.replace(/ but received [^]*$/, "");
+  throw new AppError("bad_configuration", `${path} is damaged: ${reason}`);
 }
 
 /** Like readJsonFile, but a damaged file counts as missing: for files that can be repaired. */
