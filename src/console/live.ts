@@ -4,6 +4,7 @@
 import { effect, signal } from "@preact/signals";
 import { awaySince, isSignedOut } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
+import type { Contact } from "./machines.ts";
 import { slug } from "./me.ts";
 
 /** From the worker. `event` has the text of one event. */
@@ -27,8 +28,6 @@ export function onEvent(listener: Listener): () => void {
   return () => void listeners.delete(listener);
 }
 
-/** A machine was in contact with the control plane: its id, when (ms), and the configuration that it has applied. */
-export type Contact = readonly [id: number, at: number, applied: number | null];
 const seenListeners = new Set<(contacts: readonly Contact[]) => void>();
 
 export function onSeen(listener: (contacts: readonly Contact[]) => void): void {

@@ -58,13 +58,16 @@ export function machineOf(node: Node): Machine {
   };
 }
 
+/** A machine was in contact with the control plane: its id, when (ms), and the configuration that it has applied. */
+export type Contact = readonly [id: number, at: number, applied: number | null];
+
 /** A machine is online if it was in contact within this time; the control plane decides so, too. */
 const onlineMs = 150_000;
 
 /** The machines after contacts, and which of them have applied another configuration. The same list if none is new. */
 export function afterContacts(
   machines: readonly Machine[],
-  contacts: readonly (readonly [id: number, at: number, applied: number | null])[],
+  contacts: readonly Contact[],
 ): { machines: readonly Machine[]; changed: readonly number[] } {
   const byId = new Map(contacts.map((contact) => [contact[0], contact]));
   const changed: number[] = [];

@@ -33,7 +33,7 @@ const rotationMs = 1000;
 /** Paths of revoked nodes are not shown in the meantime. */
 const pathsMs = 60_000;
 /** How late the nodes that are online are counted. */
-const onlineMs = 20_000;
+const onlineCountsMs = 20_000;
 /** How often a server asks whether retention is due: once an hour, one server does it. */
 const retentionMs = 300_000;
 /** The first certificate is ordered this long after the start. */
@@ -123,7 +123,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
       repeated("upkeep of paths", pathsMs, () => deleteEndedPaths(own), { ...own, lease }),
     ),
     leased("online counts", (own, lease) =>
-      repeated("online counts", onlineMs, () => countOnline(own), { ...own, lease }),
+      repeated("online counts", onlineCountsMs, () => countOnline(own), { ...own, lease }),
     ),
     leased("retention", (own, lease) =>
       repeated("retention", retentionMs, (signal) => retain(own, signal), { ...own, lease }),

@@ -29,7 +29,7 @@ test("a rule names a member, and the list shows the address", async () => {
   expect(JSON.parse(await done("rule list acme --json")).rules).toContainEqual(
     expect.objectContaining({ peer: { group: expect.stringMatching(/^user:id\.\d+$/) } }),
   );
-  // The group of a user is none that somebody created.
+  // The group of a user exists without being created.
   expect(await done("group list acme")).not.toContain("user:");
 });
 

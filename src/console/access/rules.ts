@@ -16,7 +16,7 @@ export type StoredRule = {
 };
 /**
  * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, a network; `node:#7` for a machine that is
- * gone, `user:#7` for a user who is no member.
+ * gone, `user:#7` for a user who is not a member.
  */
 export type Rule = Omit<StoredRule, "peer" | "target"> & { peer: string; target: string };
 

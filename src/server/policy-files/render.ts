@@ -11,7 +11,7 @@ import type { Snapshot } from "./current.ts";
 
 /**
  * The words of a side: `any`, `group:web`, `node:db`, `user:ada@example.org`, a network; `node:#7` for a node that is gone,
- * `user:#7` for a user who is no member.
+ * `user:#7` for a user who is not a member.
  */
 export type SideWriter = (side: Peer) => string;
 

@@ -29,13 +29,14 @@ export async function readPolicyNodes(
 ): Promise<PolicyNode[]> {
   // Nodes with the same groups share one list, which makes comparing them fast.
   const lists = new Map<string, string[]>();
-  const listOf = (json: string, ownerId: number | null = null) => {
-    const key = `${ownerId} ${json}`;
-    const groups = lists.get(key) ?? v.parse(v.array(v.string()), JSON.parse(json));
-    const list = lists.has(key) ? groups : certifiedGroups({ groups, ownerId });
+  const once = (key: string, make: () => string[]) => {
+    const list = lists.get(key) ?? make();
     lists.set(key, list);
     return list;
   };
+  const listOf = (json: string) => once(json, () => v.parse(v.array(v.string()), JSON.parse(json)));
+  const groupsOf = (json: string, ownerId: number | null) =>
+    once(`${ownerId} ${json}`, () => certifiedGroups({ groups: listOf(json), ownerId }));
   const found: PolicyNode[] = [];
   for (let last = 0; ;) {
     const page = await queryAll(
@@ -49,7 +50,7 @@ export async function readPolicyNodes(
       found.push({
         ...node,
         isActive: state === "active",
-        groups: listOf(groups, ownerId),
+        groups: groupsOf(groups, ownerId),
         subnets: listOf(subnets),
       });
     }
