@@ -1,6 +1,7 @@
 // Events of the audit log: filters, what changed as a readable difference, and the chain of hashes. Pure.
 
 import type { AuditEvent } from "./audit-event.ts";
+import { hasWords, searchWords } from "./search.ts";
 
 /** Words of the address. `from` and `to` are days of the browser's zone, both included. */
 export type Filter = {
@@ -39,16 +40,8 @@ export const firstMoment = ({ from }: Filter): number | undefined => dayOf(from)
 
 /** Whether an event passes. A type may end with an asterisk, as in webhooks. */
 export function makeMatch(filter: Filter, names: Names): (event: AuditEvent) => boolean {
-  const words = (text: string) =>
-    text
-      .toLowerCase()
-      .split(/\s+/)
-      .filter((word) => word !== "");
-  const has = (text: string, wanted: readonly string[]) => {
-    const lower = text.toLowerCase();
-    return wanted.every((word) => lower.includes(word));
-  };
-  const [search, actor, subject] = [words(filter.search), words(filter.actor), words(filter.subject)];
+  const [search, actor] = [searchWords(filter.search), searchWords(filter.actor)];
+  const subject = searchWords(filter.subject);
   const type = filter.type.trim().toLowerCase();
   const isType = (of: string) => (type.endsWith("*") ? of.startsWith(type.slice(0, -1)) : of === type);
   const [first, last] = [dayOf(filter.from), dayOf(filter.to, 1)];
@@ -56,8 +49,8 @@ export function makeMatch(filter: Filter, names: Names): (event: AuditEvent) => 
     const at = Date.parse(event.at);
     if ((first !== undefined && at < first) || (last !== undefined && at >= last)) return false;
     if (type !== "" && !isType(event.type)) return false;
-    if (!has(actorOf(event, names), actor) || !has(subjectOf(event), subject)) return false;
-    return search.length === 0 || has(JSON.stringify(event), search);
+    if (!hasWords(actorOf(event, names), actor) || !hasWords(subjectOf(event), subject)) return false;
+    return search.length === 0 || hasWords(JSON.stringify(event), search);
   };
 }
 

@@ -5,14 +5,16 @@ import type { Names } from "./activity.ts";
 import { org } from "./api.ts";
 import { useList } from "./resource.ts";
 
+/** A member, as GET members/ shows it. Without `user_id`, the invitation was not accepted. */
+export type Member = { user_id: number | null; email: string };
+
+export const membersPath = (own: string) => org(own, "members/?page_size=1000");
+
+export const emailsOf = (members: readonly Member[]): Names =>
+  new Map(members.flatMap(({ user_id, email }) => (user_id === null ? [] : [[user_id, email] as const])));
+
 export function useMemberNames(own: string): Names {
-  const { data } = useList<{ user_id: number | null; email: string }>(org(own, "members/?page_size=1000"));
+  const { data } = useList<Member>(membersPath(own));
   // The same map while nothing changed: columns and filters are made of it.
-  return useMemo(
-    () =>
-      new Map(
-        (data ?? []).flatMap(({ user_id, email }) => (user_id === null ? [] : [[user_id, email] as const])),
-      ),
-    [data],
-  );
+  return useMemo(() => emailsOf(data ?? []), [data]);
 }

@@ -4,6 +4,7 @@
 import { signal, type Signal } from "@preact/signals";
 import type { Node } from "../../protocol.ts";
 import { ApiError, get, getAll, org, send } from "../api.ts";
+import { emailsOf, membersPath, type Member } from "../member-names.ts";
 import {
   editsOf,
   isOwnerSide,
@@ -14,8 +15,6 @@ import {
   type Rule,
   type StoredRule,
 } from "./rules.ts";
-
-type Member = { user_id: number | null; email: string };
 
 /** The answer to GET policy/, as far as this page shows it. */
 type Policy = {
@@ -100,8 +99,7 @@ async function read(slug: string): Promise<Saved> {
   ]);
   const names = namesOf(nodes);
   const hasUsers = stored.some(({ peer, target }) => [peer, target].some(isOwnerSide));
-  const listed = hasUsers ? await getAll<Member>(org(slug, "members/?page_size=1000")) : [];
-  const members = new Map(listed.map(({ user_id: id, email }) => [id ?? 0, email]));
+  const members = emailsOf(hasUsers ? await getAll<Member>(membersPath(slug)) : []);
   return { policy, nodes, rules: stored.map((rule) => toRule(rule, names, members)) };
 }
 

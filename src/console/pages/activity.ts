@@ -107,7 +107,9 @@ export function Activity() {
         ? html`<${Events} events=${shown.slice(0, goal.rows)} names=${names} />`
         : busy
           ? html`<${Loading} />`
-          : html`<${Empty} text=${isAll ? "No event is so." : "No event that was read is so."} />`
+          : html`<${Empty}
+              text=${isAll ? "No event matches." : "None of the events that were read matches."}
+            />`
     }
     ${
       hasMore

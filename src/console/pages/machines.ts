@@ -10,7 +10,8 @@ import { pathOf, query, setQuery } from "../router.ts";
 import { ordered } from "../ui/order.ts";
 import { Empty, Failure, Loading, valueOf } from "../ui/parts.ts";
 import { Rows } from "../ui/rows.ts";
-import { Export, Search, searchWords } from "../ui/tools.ts";
+import { searchWords } from "../search.ts";
+import { Export, Search } from "../ui/tools.ts";
 import { allColumns, chosenColumns, ColumnChoice } from "./machine-columns.ts";
 import { Selected } from "./selected-machines.ts";
 

@@ -2,6 +2,7 @@
 
 import { html } from "../html.ts";
 import { query, setQuery } from "../router.ts";
+import { hasWords, searchWords } from "../search.ts";
 import { valueOf } from "./parts.ts";
 import type { Column } from "./rows.ts";
 
@@ -19,17 +20,7 @@ export function Search({ label, name = "search" }: { label: string; name?: strin
 /** Whether a text has every word that the user searches. */
 export function searched(name = "search"): (text: string) => boolean {
   const words = searchWords(query.value.get(name) ?? "");
-  return (text) => {
-    const lower = text.toLowerCase();
-    return words.every((word) => lower.includes(word));
-  };
-}
-
-export function searchWords(text: string): string[] {
-  return text
-    .toLowerCase()
-    .split(/\s+/)
-    .filter((word) => word !== "");
+  return (text) => hasWords(text, words);
 }
 
 type CsvColumn<T> = Pick<Column<T>, "title" | "text">;

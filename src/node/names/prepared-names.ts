@@ -10,9 +10,11 @@ import { Zone } from "./machine-names.ts";
 /** In the unit's CacheDirectory: it survives a restart of the machine. */
 export const preparedFile = "names.packed";
 
+/** Another build may check names otherwise. */
+const build = `${buildInfo.version} ${buildInfo.commit}`;
+
 const Head = v.object({
-  /** Another build may check names otherwise. */
-  build: v.literal(`${buildInfo.version} ${buildInfo.commit}`),
+  build: v.literal(build),
   /** What the names depend on, as it was before they were read. */
   state: v.pipe(v.string(), v.maxLength(1_000_000)),
   zones: v.pipe(v.array(Zone), v.maxLength(1000), v.readonly()),
@@ -24,7 +26,7 @@ export type Prepared = { state: string; zones: readonly Zone[]; packed: Uint8Arr
 
 export function writePrepared(path: string, { state, zones, packed }: Prepared): void {
   const head: v.InferOutput<typeof Head> = {
-    build: `${buildInfo.version} ${buildInfo.commit}`,
+    build,
     state,
     zones,
     sum: sumOf(packed),
