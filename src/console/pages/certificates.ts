@@ -1,6 +1,6 @@
 // The certificate authorities of the organization, and their rotation.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { phases, type Authorities, type Authority, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
@@ -17,9 +17,18 @@ const states: Readonly<Record<Authority["state"], StateName>> = {
   active: "online",
   former: "away",
 };
+/** Machines confirm without an event. */
+const rotationReadMs = 2000;
+
 export function Certificates() {
   const own = slug.value ?? "";
   const { data, error } = useResource<Authorities>(org(own, "ca/"));
+  const isRotating = data !== undefined && data.rotation.phase !== "none";
+  useEffect(() => {
+    if (!isRotating) return undefined;
+    const timer = setInterval(() => void refresh(org(own, "ca/")), rotationReadMs);
+    return () => clearInterval(timer);
+  }, [own, isRotating]);
   if (data === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   const { entries, limit } = data.blocklist;
