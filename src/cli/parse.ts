@@ -15,8 +15,8 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
   let name = "";
   for (let at = 0; at < argv.length; at++) {
     const token = argv[at] ?? "";
-    const complete = names.includes(name) && !names.some((each) => each.startsWith(`${name} `));
-    if (token === "--" || complete) {
+    const isComplete = names.includes(name) && !beginSome(names, name);
+    if (token === "--" || isComplete) {
       rest.push(...argv.slice(at));
       break;
     }
@@ -34,11 +34,17 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
       continue;
     }
     const longer = name === "" ? token : `${name} ${token}`;
-    if (names.some((each) => each === longer || each.startsWith(`${longer} `))) name = longer;
+    if (names.includes(longer) || beginSome(names, longer)) name = longer;
     else if (names.includes(name)) rest.push(token);
     else throw unknownCommand(longer, name, names, argv.slice(at));
   }
   return { name, rest };
+}
+
+/** Whether these words begin a longer command. */
+function beginSome(names: readonly string[], words: string): boolean {
+  const begin = `${words} `;
+  return names.some((each) => each.startsWith(begin));
 }
 
 /** `rest`: the words from the unknown one on. */
