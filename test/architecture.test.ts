@@ -283,6 +283,7 @@ describe("the way to a command", () => {
     "bun:sqlite",
     "redoc",
     // Each costs a millisecond or more, of eight.
+    "ipaddr.js",
     "node:http",
     "node:https",
     "node:net",
