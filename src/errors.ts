@@ -13,6 +13,7 @@ export const errorTable = {
   control_plane_unreachable: [6, 502],
   access_revoked: [7, 403],
   bad_configuration: [78, 400],
+  foreign_files: [78, 400],
   interrupted: [1, 503],
   busy: [1, 409],
   engine_missing: [1, 500],

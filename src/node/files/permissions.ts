@@ -10,13 +10,18 @@ import { parseNetwork } from "../../ip.ts";
 import { planFile } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
 import { readJsonFile } from "./organizations.ts";
+import { refuseForeignFile } from "./own-files.ts";
 
 const Permissions = v.object({ routes: v.array(v.pipe(v.string(), v.maxLength(64))) });
 
 const pathIn = (directory: string): string => join(directory, "permissions.json");
 
-/** Networks that the control plane may route. Throws bad_configuration if the file is damaged. */
+/**
+ * Networks that the control plane may route. Throws bad_configuration if the file is damaged, or if others than root can
+ * change it.
+ */
 export function readAllowedRoutes(directory: string): string[] {
+  refuseForeignFile(pathIn(directory));
   return readJsonFile(pathIn(directory), Permissions)?.routes ?? [];
 }
 
