@@ -59,6 +59,7 @@ export const errorTable = {
   policy_unconfirmed: [1, 409],
   policy_changed: [1, 409],
   too_many_waiting: [1, 409],
+  domain_unverified: [1, 409],
   approval_pending: [6, 409],
   conflict: [1, 409],
   owner_unconfirmed: [1, 409],
