@@ -17,6 +17,8 @@ export const eventTypes = [
   "certificate.expiring",
   "certificate.issued",
   "certificate.renewed",
+  "enrollment.confirmed",
+  "enrollment.refused",
   "events.archived",
   "group.created",
   "group.deleted",

@@ -11,6 +11,7 @@ import { browserSessions } from "./tables/browser-sessions.ts";
 import { certificates } from "./tables/certificates.ts";
 import { deliveries } from "./tables/deliveries.ts";
 import { deviceRequests } from "./tables/device-requests.ts";
+import { enrollments } from "./tables/enrollments.ts";
 import { events } from "./tables/events.ts";
 import { webhooks } from "./tables/webhooks.ts";
 import { identities, identityProviders } from "./tables/identity-providers.ts";
@@ -171,6 +172,7 @@ const steps: readonly (readonly string[])[] = [
   [organizations.add("deviceCodes")],
   [refreshTokens.add("providerId"), deviceRequests.add("providerId"), deviceRequests.add("providerUntil")],
   [...onlineCounts.create, "CREATE INDEX online_counts_at ON online_counts (at)"],
+  [organizations.add("selfEnrollment"), registrationTokens.add("boundDigest"), ...enrollments.create],
 ];
 
 /**
