@@ -39,6 +39,7 @@ export const errorTable = {
   sign_in_expired: [5, 403],
   sign_in_waiting: [6, 400],
   sign_in_refused: [5, 403],
+  enrollment_ended: [5, 403],
   address_in_use: [5, 409],
   provider_unavailable: [6, 502],
   tls_required: [1, 403],

@@ -119,6 +119,10 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
       not: "test/cli/owner-rules.test.ts runs it; the machines of this walk have no user Ada",
     },
   "docs/access.md: agent admin org update acme --approval all": { on: "control" },
+  "docs/access.md: agent admin org update acme --self-enrollment members": { on: "control" },
+  "docs/access.md: agent up https://control.example.com": {
+    not: "test/e2e/browser-joining.test.ts runs it with a browser",
+  },
   "docs/access.md: agent admin registration list acme": {
     not: "test/cli/approval.test.ts runs these; no machine of this walk waits",
   },

@@ -130,6 +130,11 @@ export const update: Implementation = {
       description:
         "Whether members may sign the command line in by a code, typed in a browser of another machine",
     },
+    "self-enrollment": {
+      type: "string",
+      valueHint: "off|admins|members",
+      description: `Who may add machines of their own with ${brand.executable} up URL, by confirming them in a browser`,
+    },
     "alive-interval": {
       type: "string",
       valueHint: "S",
@@ -164,6 +169,7 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const factor = values.choice("second-factor", ["required", "optional"]);
   const fields = {
     node_approval: values.choice("approval", ["none", "all", "unapproved"]),
+    self_enrollment: values.choice("self-enrollment", ["off", "admins", "members"]),
     device_codes: codes === undefined ? undefined : codes === "allow",
     second_factor_required: factor === undefined ? undefined : factor === "required",
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
@@ -192,6 +198,12 @@ const approvalTexts: Record<string, string> = {
   unapproved: "new machines wait for approval, except those of tokens that are marked --approved",
 };
 
+const enrollmentTexts: Record<string, string> = {
+  off: "no user adds machines in the browser",
+  admins: "administrators may add machines of their own in the browser",
+  members: "all members may add machines of their own in the browser",
+};
+
 /** One line for each changed field, with its new value. */
 function changedText(org: Organization, body: Record<string, unknown>): string {
   const lines: Record<string, string> = {
@@ -206,6 +218,7 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
     second_factor_required: `members ${org["second_factor_required"] === true ? "need" : "do not need"} a second factor`,
     device_codes: `members ${org["device_codes"] === true ? "may" : "may not"} sign the command line in by a code`,
+    self_enrollment: enrollmentTexts[String(org["self_enrollment"])] ?? "",
     config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
   };
   return Object.keys(body)

@@ -6,7 +6,7 @@ import { html } from "../html.ts";
 import { mayAdminister, organization, readMe, slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, root } from "../router.ts";
-import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
+import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, Facts, Failure, FromTerminal, Loading } from "../ui/parts.ts";
 
 type Switches = {
@@ -17,7 +17,9 @@ type Switches = {
   revoke_leaver_nodes: boolean;
   device_codes: boolean;
 };
+type SelfEnrollment = "off" | "admins" | "members";
 type Organization = Switches & {
+  self_enrollment: SelfEnrollment;
   slug: string;
   name: string;
   network: string;
@@ -60,6 +62,11 @@ const switches: Readonly<Record<keyof Switches, readonly [string, string, string
     "--device-codes forbid",
   ],
 };
+const enrollmentChoices = [
+  ["off", "Nobody"],
+  ["admins", "Administrators"],
+  ["members", "All members"],
+] as const;
 const keys = [
   "second_factor_required",
   "ca_rotation_auto",
@@ -89,10 +96,12 @@ export function Settings() {
 
 function Form({ present }: { present: Organization }) {
   const own = slug.value ?? "";
-  const [edits, edit] = useState<Partial<Switches & { name: string }>>({});
+  const [edits, edit] = useState<Partial<Switches & { name: string; self_enrollment: string }>>({});
   const now = { ...present, ...edits };
   const changes = Object.fromEntries(
-    (["name", ...keys] as const).filter((key) => now[key] !== present[key]).map((key) => [key, now[key]]),
+    (["name", "self_enrollment", ...keys] as const)
+      .filter((key) => now[key] !== present[key])
+      .map((key) => [key, now[key]]),
   );
   const changed = keys.filter((key) => key in changes);
   const { error, isRunning, submit } = useAction(async () => {
@@ -103,6 +112,7 @@ function Form({ present }: { present: Organization }) {
   const words = [
     `agent admin org update ${own}`,
     ...("name" in changes ? [`--name '${now.name.replaceAll("'", `'\\''`)}'`] : []),
+    ...("self_enrollment" in changes ? [`--self-enrollment ${now.self_enrollment}`] : []),
     ...changed.map((key) => switches[key][now[key] ? 1 : 2]),
   ];
   return html`<form class="narrow" onSubmit=${submit}>
@@ -124,7 +134,15 @@ function Form({ present }: { present: Organization }) {
           />
         </p>`,
     )}
-    <${FormFailure} error=${error} shown=${["name"]} />
+    <${Choice}
+      label="Who may add machines of their own by confirming them in a browser (agent up with the address of the control plane)"
+      errors=${error?.fields["self_enrollment"]}
+      value=${now.self_enrollment}
+      disabled=${!mayAdminister.value}
+      set=${(word: string) => edit({ ...edits, self_enrollment: word })}
+      choices=${enrollmentChoices}
+    />
+    <${FormFailure} error=${error} shown=${["name", "self_enrollment"]} />
     ${
       mayAdminister.value
         ? html`<div class="actions">
