@@ -22,6 +22,7 @@ type Organization = Switches & {
   name: string;
   network: string;
   network6: string | null;
+  name_suffix: string | null;
   certificate_version: 1 | "both" | 2;
   node_count: number;
   config_version: number;
@@ -89,10 +90,12 @@ export function Settings() {
 
 function Form({ present }: { present: Organization }) {
   const own = slug.value ?? "";
-  const [edits, edit] = useState<Partial<Switches & { name: string }>>({});
+  const [edits, edit] = useState<Partial<Switches & { name: string; name_suffix: string | null }>>({});
   const now = { ...present, ...edits };
   const changes = Object.fromEntries(
-    (["name", ...keys] as const).filter((key) => now[key] !== present[key]).map((key) => [key, now[key]]),
+    (["name", "name_suffix", ...keys] as const)
+      .filter((key) => now[key] !== present[key])
+      .map((key) => [key, now[key]]),
   );
   const changed = keys.filter((key) => key in changes);
   const { error, isRunning, submit } = useAction(async () => {
@@ -103,6 +106,7 @@ function Form({ present }: { present: Organization }) {
   const words = [
     `agent admin org update ${own}`,
     ...("name" in changes ? [`--name '${now.name.replaceAll("'", `'\\''`)}'`] : []),
+    ...("name_suffix" in changes ? [`--name-suffix ${now.name_suffix ?? "none"}`] : []),
     ...changed.map((key) => switches[key][now[key] ? 1 : 2]),
   ];
   return html`<form class="narrow" onSubmit=${submit}>
@@ -112,6 +116,13 @@ function Form({ present }: { present: Organization }) {
       value=${now.name}
       set=${(name: string) => edit({ ...edits, name })}
       control=${{ required: true, maxlength: 100, disabled: !mayAdminister.value }}
+    />
+    <${Text}
+      label="Second domain, beside .internal (root of each machine has to allow it)"
+      errors=${error?.fields["name_suffix"]}
+      value=${now.name_suffix ?? ""}
+      set=${(text: string) => edit({ ...edits, name_suffix: text === "" ? null : text })}
+      control=${{ placeholder: "corp.example", maxlength: 189, disabled: !mayAdminister.value }}
     />
     ${keys.map(
       (key) =>
@@ -124,7 +135,7 @@ function Form({ present }: { present: Organization }) {
           />
         </p>`,
     )}
-    <${FormFailure} error=${error} shown=${["name"]} />
+    <${FormFailure} error=${error} shown=${["name", "name_suffix"]} />
     ${
       mayAdminister.value
         ? html`<div class="actions">

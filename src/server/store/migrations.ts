@@ -171,6 +171,7 @@ const steps: readonly (readonly string[])[] = [
   [organizations.add("deviceCodes")],
   [refreshTokens.add("providerId"), deviceRequests.add("providerId"), deviceRequests.add("providerUntil")],
   [...onlineCounts.create, "CREATE INDEX online_counts_at ON online_counts (at)"],
+  [organizations.add("nameSuffix")],
 ];
 
 /**
