@@ -181,6 +181,7 @@ const steps: readonly (readonly string[])[] = [
     ...verifiedDomains.create,
   ],
   [organizations.add("selfEnrollment"), registrationTokens.add("boundDigest"), ...enrollments.create],
+  [organizations.add("nameSuffix")],
 ];
 
 /**
