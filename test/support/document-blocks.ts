@@ -209,7 +209,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   },
   "docs/production.md: agent admin audit verify": { on: "control" },
   "docs/production.md: agent admin backup /var/backups/move.db": {
-    not: "it needs PostgreSQL; test/e2e/postgres.test.ts moves there by the same commands",
+    not: "it needs PostgreSQL; test/e2e/postgres-replicas.test.ts moves there by the same commands",
   },
   "docs/production.md: agent admin backup /var/backups/before-upgrade.db": {
     not: "it builds from source; test/e2e/install-machine.test.ts upgrades a machine",
