@@ -118,6 +118,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     {
       not: "test/cli/owner-rules.test.ts runs it; the machines of this walk have no user Ada",
     },
+  "docs/access.md: agent admin rule create acme --protocol tcp --ports 22 --peer self --target any": {
+    on: "control",
+  },
   "docs/access.md: agent admin org update acme --approval all": { on: "control" },
   "docs/access.md: agent admin org update acme --self-enrollment members": { on: "control" },
   "docs/access.md: agent up https://control.example.com": {
