@@ -1,7 +1,6 @@
 // `agent admin node show`, and how lists name the state, role and owner of a node.
 
 import { brand } from "../../brand.ts";
-import { daysLeft, roughly } from "../../daemon/text-table.ts";
 import { joinHostPort } from "../../ip.ts";
 import type { Node } from "../../protocol.ts";
 import type { Implementation } from "../command.ts";
@@ -23,11 +22,12 @@ export const show: Implementation = {
       const found = await nodeByName(api, slug, name);
       return { node: found, owners: context.output.json ? new Map() : await ownersOf(api, slug, [found]) };
     });
-    context.output.facts(node, factsOf(node, ownerOf(node, owners), context.system.now()));
+    context.output.facts(node, await factsOf(node, ownerOf(node, owners), context.system.now()));
   },
 };
 
-function factsOf(node: Node, owner: string, now: number): Facts {
+async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
+  const { daysLeft, roughly } = await import("../../daemon/text-table.ts");
   const { public_ip: ip, external_port: port, certificate, config_overrides: overrides } = node;
   const seenS = node.last_checkin_at === null ? 0 : (now - Date.parse(node.last_checkin_at)) / 1000;
   const own: Facts = [
@@ -44,7 +44,7 @@ function factsOf(node: Node, owner: string, now: number): Facts {
   ];
   return [
     ...own,
-    ["certificate", certificateOf(certificate, now)],
+    ["certificate", certificateOf(certificate, daysLeft(certificate?.not_after ?? "", now))],
     ["fingerprint", certificate?.fingerprint ?? null],
     ["configuration", configurationOf(node)],
     [
@@ -60,10 +60,9 @@ function factsOf(node: Node, owner: string, now: number): Facts {
   ];
 }
 
-function certificateOf(certificate: Node["certificate"], now: number): Cell {
+function certificateOf(certificate: Node["certificate"], left: string): Cell {
   if (certificate === null) return null;
   const { not_after: end, version } = certificate;
-  const left = daysLeft(end, now);
   const text = `until ${end} (${left}), version ${version}`;
   return left === "expired" ? { text, mark: "bad" } : text;
 }
