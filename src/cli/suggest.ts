@@ -119,10 +119,12 @@ export function meant(words: readonly string[], names: readonly string[]): strin
   }
   const withFlag = makeFlagsOfCommands().get(noun);
   if (withFlag !== undefined) return [withFlag, "--help"];
-  for (const count of [2, 1]) {
+  // A command that refused its words: only both of its first words may mean another one.
+  const isCommand = [1, 2, 3].some((count) => names.includes(words.slice(0, count).join(" ")));
+  for (const count of isCommand ? [2] : [2, 1]) {
     if (own.length < count) continue;
     const rest = typed.slice(count);
-    for (const command of linesOf(typed.slice(0, count), own.slice(0, count), isAdmin)) {
+    for (const command of linesOf(typed.slice(0, count), own.slice(0, count), { isAdmin, isCommand })) {
       if (command === words.slice(0, command.split(" ").length).join(" ")) continue;
       if (command.endsWith(" --help")) return [command];
       if (names.includes(command)) return [command, ...wordsFor(command, rest)];
@@ -134,7 +136,11 @@ export function meant(words: readonly string[], names: readonly string[]): strin
 }
 
 /** The commands that one or two words may mean, the likeliest first. */
-function linesOf(typed: readonly string[], own: readonly string[], isAdmin: boolean): string[] {
+function linesOf(
+  typed: readonly string[],
+  own: readonly string[],
+  { isAdmin, isCommand }: { isAdmin: boolean; isCommand: boolean },
+): string[] {
   const lines = makeLines();
   const [line, meaning] = [typed.join(" "), own.join(" ")];
   const said = lines.get(line);
@@ -143,7 +149,7 @@ function linesOf(typed: readonly string[], own: readonly string[], isAdmin: bool
     : // One word only for itself: `set` means update, but not a new executable.
       [said, typed.length === 2 ? lines.get(meaning) : undefined];
   const [noun = "", verb = ""] = own;
-  const like = typed.length === 2 ? (likeVerbs.find((each) => each.includes(verb)) ?? []) : [];
+  const like = typed.length === 2 && !isCommand ? (likeVerbs.find((each) => each.includes(verb)) ?? []) : [];
   const admin = [line, meaning, ...like.map((each) => `${noun} ${each}`)].map((each) => `admin ${each}`);
   return [...special, ...admin, line, meaning].filter((each) => each !== undefined);
 }

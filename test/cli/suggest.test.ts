@@ -78,6 +78,14 @@ test("a word for a machine's organization that is a verb of other tools leads to
   expect([status, err]).toEqual([4, expect.stringContaining("Did you mean `agent admin token create`?")]);
 });
 
+test("a command that refuses its flags is not taken for another one", async () => {
+  for (const line of ["admin audit verify --api-base https://c.example", "admin org list --access-token x"]) {
+    const { status, err } = await agentHere(line.split(" "));
+    expect(status).toBe(2);
+    expect(err).not.toContain("Did you mean");
+  }
+});
+
 test("the help of a suggested command is one word away: agent up --help prints help", async () => {
   expect(await agentHere(["up", "--help"])).toMatchObject({
     status: 0,
