@@ -179,6 +179,7 @@ const steps: readonly (readonly string[])[] = [
     ...organizationIdentities.create,
     ...verifiedDomains.create,
   ],
+  [identityProviders.add("nodeGroups")],
 ];
 
 /**
