@@ -182,6 +182,7 @@ const steps: readonly (readonly string[])[] = [
   ],
   [organizations.add("selfEnrollment"), registrationTokens.add("boundDigest"), ...enrollments.create],
   [organizations.add("nameSuffix")],
+  [identityProviders.add("nodeGroups")],
 ];
 
 /**
