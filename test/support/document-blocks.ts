@@ -105,6 +105,8 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   },
   "docs/administration.md: agent admin oidc create Company https://login.example.org --client-id agent --client-secret-file secret --users create --domain example.org --role net-admins=acme:admin":
     { not: "there is no such provider; test/cli/admin-oidc.test.ts has a real one" },
+  "docs/administration.md: agent admin oidc create Company https://login.example.org --org acme --client-id agent --client-secret-file secret --role net-admins=admin --role staff=member":
+    { not: "there is no such provider; test/cli/admin-domain.test.ts has a real one" },
   "docs/administration.md: agent logout": { on: "control" },
   "docs/machines.md: agent admin token create acme --ephemeral --uses 10000 --expires 30d --group ci": {
     on: "control",

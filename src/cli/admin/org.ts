@@ -103,6 +103,12 @@ export const update: Implementation = {
       valueHint: "rules|all",
       description: "Tell nodes the names of the nodes that firewall rules let them reach, or of all nodes",
     },
+    "name-suffix": {
+      type: "string",
+      valueHint: "DOMAIN|none",
+      description:
+        "A domain that names end in beside .internal, on machines whose root allows it (agent names allow)",
+    },
     "path-reports": {
       type: "string",
       valueHint: "on|off",
@@ -163,6 +169,7 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const rotation = values.choice("ca-rotation", ["auto", "manual"]);
   const interval = values.text("alive-interval");
   const names = values.choice("names", ["rules", "all"]);
+  const suffix = values.text("name-suffix");
   const reports = values.choice("path-reports", ["on", "off"]);
   const leavers = values.choice("leaver-nodes", ["keep", "revoke"]);
   const codes = values.choice("device-codes", ["allow", "forbid"]);
@@ -174,6 +181,7 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
     second_factor_required: factor === undefined ? undefined : factor === "required",
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
     names_to_all: names === undefined ? undefined : names === "all",
+    name_suffix: suffix === "none" ? null : suffix,
     path_reports: reports === undefined ? undefined : reports === "on",
     revoke_leaver_nodes: leavers === undefined ? undefined : leavers === "revoke",
     name: values.text("name"),
@@ -204,6 +212,12 @@ const enrollmentTexts: Record<string, string> = {
   members: "all members may add machines of their own in the browser",
 };
 
+function suffixText({ name_suffix: suffix }: Organization): string {
+  return typeof suffix === "string"
+    ? `names also end in .${suffix}, where root allows it: sudo ${brand.executable} names allow ${suffix}`
+    : `names end in .${brand.internalDomain} alone`;
+}
+
 /** One line for each changed field, with its new value. */
 function changedText(org: Organization, body: Record<string, unknown>): string {
   const lines: Record<string, string> = {
@@ -213,6 +227,7 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     ca_rotation_auto: `CAs are replaced ${org.ca_rotation_auto ? "automatically" : "only by hand"}`,
     alive_interval: `tunnels are tested every ${org.alive_interval === null ? "while, as the engine does by itself" : `${org.alive_interval} s`}`,
     names_to_all: `nodes get the names of ${org["names_to_all"] === true ? "all nodes" : "the nodes that rules let them reach"}`,
+    name_suffix: suffixText(org),
     node_approval: approvalTexts[String(org["node_approval"])] ?? "",
     revoke_leaver_nodes: `nodes of users who leave are ${org["revoke_leaver_nodes"] === true ? "revoked" : "kept"}`,
     path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,

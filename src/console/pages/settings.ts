@@ -24,6 +24,7 @@ type Organization = Switches & {
   name: string;
   network: string;
   network6: string | null;
+  name_suffix: string | null;
   certificate_version: 1 | "both" | 2;
   node_count: number;
   config_version: number;
@@ -96,10 +97,12 @@ export function Settings() {
 
 function Form({ present }: { present: Organization }) {
   const own = slug.value ?? "";
-  const [edits, edit] = useState<Partial<Switches & { name: string; self_enrollment: string }>>({});
+  const [edits, edit] = useState<
+    Partial<Switches & { name: string; self_enrollment: string; name_suffix: string | null }>
+  >({});
   const now = { ...present, ...edits };
   const changes = Object.fromEntries(
-    (["name", "self_enrollment", ...keys] as const)
+    (["name", "name_suffix", "self_enrollment", ...keys] as const)
       .filter((key) => now[key] !== present[key])
       .map((key) => [key, now[key]]),
   );
@@ -113,6 +116,7 @@ function Form({ present }: { present: Organization }) {
     `agent admin org update ${own}`,
     ...("name" in changes ? [`--name '${now.name.replaceAll("'", `'\\''`)}'`] : []),
     ...("self_enrollment" in changes ? [`--self-enrollment ${now.self_enrollment}`] : []),
+    ...("name_suffix" in changes ? [`--name-suffix ${now.name_suffix ?? "none"}`] : []),
     ...changed.map((key) => switches[key][now[key] ? 1 : 2]),
   ];
   return html`<form class="narrow" onSubmit=${submit}>
@@ -122,6 +126,13 @@ function Form({ present }: { present: Organization }) {
       value=${now.name}
       set=${(name: string) => edit({ ...edits, name })}
       control=${{ required: true, maxlength: 100, disabled: !mayAdminister.value }}
+    />
+    <${Text}
+      label="Second domain, beside .internal (root of each machine has to allow it)"
+      errors=${error?.fields["name_suffix"]}
+      value=${now.name_suffix ?? ""}
+      set=${(text: string) => edit({ ...edits, name_suffix: text === "" ? null : text })}
+      control=${{ placeholder: "corp.example", maxlength: 189, disabled: !mayAdminister.value }}
     />
     ${keys.map(
       (key) =>
@@ -142,7 +153,7 @@ function Form({ present }: { present: Organization }) {
       set=${(word: string) => edit({ ...edits, self_enrollment: word })}
       choices=${enrollmentChoices}
     />
-    <${FormFailure} error=${error} shown=${["name", "self_enrollment"]} />
+    <${FormFailure} error=${error} shown=${["name", "name_suffix", "self_enrollment"]} />
     ${
       mayAdminister.value
         ? html`<div class="actions">

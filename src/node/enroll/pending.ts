@@ -28,6 +28,7 @@ import { finishConfig } from "../files/config-file.ts";
 import { withLock } from "../files/lock.ts";
 import { resolveNames } from "../files/host-names.ts";
 import { maskedNetworks } from "../files/networks.ts";
+import { refuseForeignFile } from "../files/own-files.ts";
 import { writeAllowedRoutes } from "../files/permissions.ts";
 import { finishReplacement, putInPlace, temporarySibling } from "../files/replacement.ts";
 import { stoppedPath } from "../files/stopped.ts";
@@ -206,6 +207,8 @@ export function planLeftOut(directory: string, mode: Mode, steps: readonly Step[
 /** Copies the files of this machine's administrator. `allowRoutes` replaces the networks that were allowed before. */
 function copyOwnFiles(from: string, to: string, allowRoutes: readonly string[] | undefined): void {
   for (const name of ownFiles) {
+    // The copy belongs to root, whoever wrote the file.
+    refuseForeignFile(join(from, name));
     const own = readTextIfThere(join(from, name));
     if (own !== undefined) writeFileAtomic(join(to, name), own, statSync(join(from, name)).mode & 0o777);
   }

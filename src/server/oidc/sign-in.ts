@@ -11,6 +11,7 @@ import type { UserRow } from "../store/tables/users.ts";
 import { admit } from "./admission.ts";
 import type { Exchange } from "./exchange.ts";
 import { takeFlow, type Flow } from "./flow.ts";
+import { boundUserOf } from "./bound-users.ts";
 import { applyGroups } from "./group-roles.ts";
 import { linkIdentity, userOf } from "./identities.ts";
 import { findProvider, redirectUri } from "./providers.ts";
@@ -57,11 +58,13 @@ export async function finishSignIn(
 
 async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Promise<UserRow | undefined> {
   const { db, publicUrl } = services;
-  const provider = await findProvider(db, flow.provider);
+  const provider = await findProvider(db, { id: flow.provider });
   const claims = await verified(services, answer.address, () =>
     services.exchange.claims(provider, redirectUri(publicUrl, provider.id), flow, answer.parameters),
   );
   const admitted = admit(provider, claims);
+  // Before anything else: an organization's provider finds no user of the installation, and is linked to none.
+  if (provider.orgId !== null) return boundUserOf(services, { ...provider, orgId: provider.orgId }, admitted);
   if (flow.link === null) {
     const user = await userOf(services, provider, admitted);
     await applyGroups(services, provider, user, admitted.groups);

@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { maskNetwork } from "../../ip.ts";
+import { oneLine } from "../../log.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { TokenPair } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
@@ -38,7 +39,8 @@ const letters = "BCDFGHJKLMNPQRSTVWXZ";
 /** 43 bits. */
 const codeLength = 10;
 
-export const Machine = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(200));
+/** Shown to the user who approves: no character may change how the line is read. */
+export const Machine = v.pipe(v.string(), v.maxLength(200), v.transform(oneLine), v.trim(), v.minLength(1));
 export const UserCode = v.pipe(v.string(), v.maxLength(40));
 export const DeviceSignIn = v.object({
   device_code: v.string(),
@@ -174,7 +176,7 @@ export async function decideDeviceRequest(
 
 /**
  * The session of the user who approved; without a proof of a second factor. Throws sign_in_waiting, throttled with the time
- * to wait, sign_in_refused or sign_in_expired.
+ * to wait, sign_in_refused, sign_in_expired or permission_denied.
  */
 export async function pollDeviceSignIn(
   { db, system, sessions }: Services,
@@ -199,6 +201,8 @@ export async function pollDeviceSignIn(
   const user = await users.find(db, { id: userId, isActive: true });
   // Sessions that ended since the approval end this one, too: a new password, or a disabled user.
   if (user === undefined || user.sessionsFrom >= (decidedAt ?? 0)) throw expired();
+  // An organization may have forbidden it since the approval.
+  await requirePermitted(db, userId);
   const by = providerId === null ? undefined : { providerId, endsAt: providerUntil ?? 0 };
   return sessions.start(userId, user.passwordHash, networkOf(address), { by });
 }

@@ -1,14 +1,16 @@
 // What applying a policy file would change: rules, groups, nodes, and who gains or loses access to whom.
 
 import * as v from "valibot";
-import { inSlices } from "../http/heavy-work.ts";
+import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Peer, Rule } from "../policy/firewall.ts";
 import { maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
 import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
-import { isNothing, makeReach, showAccess, type Change, type NodeClass } from "../policy/reach.ts";
+import { isNothing, showAccess } from "../policy/packets.ts";
+import { makeReach, type Change, type NodeClass } from "../policy/reach.ts";
 import { resolvePolicy, type Desired } from "../policy/resolve.ts";
 import type { Reader } from "../store/database.ts";
 import { ownerOf } from "../../owner-group.ts";
+import { requireAdmissible } from "./admissible.ts";
 import type { Plan } from "./answers.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
 import {
@@ -33,7 +35,7 @@ export type Planned = Difference & {
   failures: TestFailure[];
 };
 
-/** Throws validation_failed for a file with faults. */
+/** Throws validation_failed for a file with faults, and what applying it would throw. */
 export async function planChanges(
   reader: Reader,
   orgId: number,
@@ -54,6 +56,7 @@ export async function planChanges(
     rules: changedRules(snapshot.rules, difference.changes.rules),
     members: changedNodes(nodes, difference.changes.nodes),
   };
+  await requireAdmissible(reader, orgId, snapshot, difference.changes, after.members);
   const failures = await inSlices(runTests(tests, after));
   return { ...difference, snapshot, desired, tests, failures };
 }
@@ -72,9 +75,9 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
     version: snapshot.version,
     is_empty: isUnchanged(changes),
     rules: {
-      create: changes.rules.create.map(shown),
-      delete: changes.rules.delete.map(shown),
-      describe: changes.rules.describe.map(shown),
+      create: await inSlices(mapInPieces(changes.rules.create, shown)),
+      delete: await inSlices(mapInPieces(changes.rules.delete, shown)),
+      describe: await inSlices(mapInPieces(changes.rules.describe, shown)),
     },
     groups: {
       create: changes.groups.create.map(({ name }) => name),

@@ -2,18 +2,8 @@
 
 import * as v from "valibot";
 import { Ports, Protocol, Target, type Member, type Rule } from "./firewall.ts";
-import {
-  accessOf,
-  intersect,
-  isNothing,
-  makeReach,
-  showAccess,
-  sizeOf,
-  subtract,
-  type Access,
-  type NodeClass,
-  type Reach,
-} from "./reach.ts";
+import { accessOf, intersect, isNothing, showAccess, sizeOf, subtract, type Access } from "./packets.ts";
+import { makeReach, type NodeClass, type Reach } from "./reach.ts";
 import { makeWork, TooMuchWork, type Work } from "./work.ts";
 
 /** As it is stored: nodes by id. */

@@ -3,15 +3,8 @@
 
 import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
 import { portRange, type Member, type Rule } from "./firewall.ts";
+import { intersect, isNothing, merged, nothing, sizeOf, subtract, type Access } from "./packets.ts";
 import { makeWork, type Work } from "./work.ts";
-
-/** Ascending ranges of ports that do not touch. */
-type Ranges = readonly (readonly [number, number])[];
-/** What passes. */
-export type Access = { tcp: Ranges; udp: Ranges; icmp: boolean };
-
-const allPorts: Ranges = [[1, 65_535]];
-export const nothing: Access = { tcp: [], udp: [], icmp: false };
 
 /** A policy as it is, or as it would be. `members` must list the same nodes in the same order in both. */
 export type State = { rules: readonly Rule[]; members: readonly Member[] };
@@ -56,10 +49,8 @@ export function* makeReach(
   after: State = before,
   work: Work = makeWork(),
 ): Generator<unknown, Reach> {
-  const out = laneOf("outbound", before.rules, after.rules);
-  yield;
-  const into = laneOf("inbound", before.rules, after.rules);
-  yield;
+  const out = yield* laneOf("outbound", before.rules, after.rules);
+  const into = yield* laneOf("inbound", before.rules, after.rules);
   const classes = yield* classify(out, into, before.members, after.members);
   const find = new Map<NodeClass, Ready>(classes.map((each) => [each, each]));
   const accessOf = makeAccess(out, into, work);
@@ -123,18 +114,18 @@ function countOf(bits: Uint32Array): number {
   return count;
 }
 
-/** What comparing with it takes, in steps. */
-export function sizeOf({ tcp, udp }: Access): number {
-  return computing / 2 + eachRule * (tcp.length + udp.length);
-}
-
-function laneOf(direction: Rule["direction"], before: readonly Rule[], after: readonly Rule[]): Lane {
+function* laneOf(
+  direction: Rule["direction"],
+  before: readonly Rule[],
+  after: readonly Rule[],
+): Generator<unknown, Lane> {
   const rules = new Map<string, { rule: Rule; before: boolean; after: boolean }>();
   for (const [state, list] of [
     ["before", before],
     ["after", after],
   ] as const) {
-    for (const rule of list) {
+    for (const [at, rule] of list.entries()) {
+      if (at % 100 === 0) yield;
       if (rule.direction !== direction) continue;
       const identity = identityOf(rule);
       const known = rules.get(identity) ?? { rule, before: false, after: false };
@@ -160,7 +151,11 @@ type Network = NonNullable<ReturnType<typeof parseNetwork>>;
 
 function indexOf(lane: Lane, field: "peer" | "target"): Index {
   const index: Index = { byGroup: new Map(), byNode: new Map(), any: [], networks: [] };
-  const add = <K>(map: Map<K, number[]>, key: K, at: number) => map.set(key, [...(map.get(key) ?? []), at]);
+  const add = <K>(map: Map<K, number[]>, key: K, at: number) => {
+    const places = map.get(key);
+    if (places === undefined) map.set(key, [at]);
+    else places.push(at);
+  };
   for (const [at, { rule }] of lane.rules.entries()) {
     const value = rule[field];
     if ("any" in value) index.any.push(at);
@@ -326,70 +321,4 @@ function unionOf(lane: Lane, bits: Uint32Array): Access {
     }
   }
   return { tcp: merged(tcp), udp: merged(udp), icmp };
-}
-
-function merged(ranges: readonly (readonly [number, number])[]): Ranges {
-  const result: [number, number][] = [];
-  for (const [first, last] of ranges.toSorted((a, b) => a[0] - b[0])) {
-    const end = result.at(-1);
-    if (end !== undefined && first <= end[1] + 1) end[1] = Math.max(end[1], last);
-    else result.push([first, last]);
-  }
-  return result;
-}
-
-function intersectRanges(a: Ranges, b: Ranges): Ranges {
-  const result: [number, number][] = [];
-  for (let [i, j] = [0, 0]; ;) {
-    const [one, other] = [a[i], b[j]];
-    if (one === undefined || other === undefined) return result;
-    const [low, high] = [Math.max(one[0], other[0]), Math.min(one[1], other[1])];
-    if (low <= high) result.push([low, high]);
-    // The one that ends first meets no further range.
-    if (one[1] < other[1]) i++;
-    else j++;
-  }
-}
-
-const complement = (ranges: Ranges): Ranges => {
-  const starts = [1, ...ranges.map(([, last]) => last + 1)];
-  const ends = [...ranges.map(([first]) => first - 1), 65_535];
-  return starts.flatMap((first, at): [number, number][] => {
-    const last = ends[at] ?? 0;
-    return first <= last ? [[first, last]] : [];
-  });
-};
-
-export function intersect(a: Access, b: Access): Access {
-  return { tcp: intersectRanges(a.tcp, b.tcp), udp: intersectRanges(a.udp, b.udp), icmp: a.icmp && b.icmp };
-}
-
-export function subtract(a: Access, b: Access): Access {
-  return intersect(a, { tcp: complement(b.tcp), udp: complement(b.udp), icmp: !b.icmp });
-}
-
-export function isNothing({ tcp, udp, icmp }: Access): boolean {
-  return tcp.length === 0 && udp.length === 0 && !icmp;
-}
-
-/** As people read it: `any`, or `icmp`, `tcp/5432`, `udp/any`. */
-export function showAccess(access: Access): string[] {
-  const isAll = (ranges: Ranges) => ranges.length === 1 && ranges[0]?.[0] === 1 && ranges[0][1] === 65_535;
-  if (isAll(access.tcp) && isAll(access.udp) && access.icmp) return ["any"];
-  const show = (protocol: string, ranges: Ranges) =>
-    isAll(ranges)
-      ? [`${protocol}/any`]
-      : ranges.map(([first, last]) => `${protocol}/${first === last ? first : `${first}-${last}`}`);
-  return [...(access.icmp ? ["icmp"] : []), ...show("tcp", access.tcp), ...show("udp", access.udp)];
-}
-
-/** What a rule or test of this protocol and these ports covers. */
-export function accessOf(protocol: Rule["protocol"], ports: string): Access {
-  const range = portRange(ports) ?? "any";
-  const ranges: Ranges = range === "any" ? allPorts : [range];
-  return {
-    tcp: protocol === "tcp" || protocol === "any" ? ranges : [],
-    udp: protocol === "udp" || protocol === "any" ? ranges : [],
-    icmp: (protocol === "icmp" || protocol === "any") && range === "any",
-  };
 }

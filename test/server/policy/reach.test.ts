@@ -12,7 +12,8 @@ import {
   type Rule,
 } from "../../../src/server/policy/firewall.ts";
 import { runTests, type PolicyTest } from "../../../src/server/policy/policy-tests.ts";
-import { makeReach, showAccess, type Access } from "../../../src/server/policy/reach.ts";
+import { showAccess, type Access } from "../../../src/server/policy/packets.ts";
+import { makeReach } from "../../../src/server/policy/reach.ts";
 import { makeWork, type Work } from "../../../src/server/policy/work.ts";
 import { edgesOf, enginePasses, makePolicies, type RandomPolicy } from "../../support/policies.ts";
 import { inFull } from "../../support/soak.ts";
