@@ -259,7 +259,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     not: "the run of these tests began with it",
   },
   "CONTRIBUTING.md: bun test/bench/demo-picture.ts": {
-    not: "it writes docs/demo.svg; test/e2e/demo.test.ts runs the demo",
+    not: "it writes pictures below docs/; test/e2e/demo.test.ts runs the demo, test/e2e/console*.test.ts the console",
   },
   "docs/platforms.md: sudo agent install-launchd": { not: "there is no Mac among the machines of tests" },
   "docs/platforms.md: agent install-tap": { not: "there is no Windows among the machines of tests" },
