@@ -24,10 +24,12 @@ export const backup: Implementation = {
     refuseOverwriting(path);
     if (await onlyPlanned(context, { more: [planReplaced(resolve(path), 0o600)] })) return;
     const made = await onData(context, (admin) => makeBackup(admin, path));
+    const { secretKeyPath } = await import("../../server/store/secret-keys.ts");
+    const key = secretKeyPath(await readDataOptions(context.values, context.system), context.system);
     output.result(
       { ...made },
       `Wrote and verified ${made.file}: ${made.organizations} organizations, ${made.nodes} nodes, ${made.bytes} bytes\n` +
-        "The backup does not hold the secret key. Keep a copy of it in another place.\n",
+        `The backup does not hold the secret key, without which it is useless. Keep a copy of ${key} in another place.\n`,
     );
   },
 };

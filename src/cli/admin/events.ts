@@ -106,7 +106,7 @@ async function newestEvents(
 function ofTypes(types: readonly string[]): (event: Event) => boolean {
   if (types.length === 0 || types.includes("*")) return () => true;
   return ({ type }) =>
-    types.some((each) => (each.endsWith(".*") ? type.startsWith(each.slice(0, -1)) : type === each));
+    types.some((each) => type === each || type.startsWith(`${each.replace(/\.\*$/, "")}.`));
 }
 
 /** Milliseconds. A duration counts back from now. */

@@ -51,7 +51,13 @@ export const create: Implementation = {
     const org = await confirmable(values, words, flags, () =>
       write(context, Organization, () => ({ method: "POST", path: "/api/org/", body }), { begins: true }),
     );
-    if (org !== undefined) output.result(org, `Created organization ${org.slug} (${org.network})\n`);
+    if (org === undefined) return;
+    output.result(org, `Created organization ${org.slug} (${org.network})\n`);
+    const command = `${brand.executable} admin`;
+    // Over the network its creator is the owner.
+    if (org.role === null && body.owner === undefined)
+      output.say(`It has no owner yet: \`${command} member create ${org.slug} EMAIL --role owner\``);
+    output.say(`To add a machine: \`${command} token create ${org.slug}\``);
   },
 };
 

@@ -3,11 +3,13 @@
 
 import { accessSync, constants, existsSync, lchownSync, linkSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import { syncDirectory, type FileOwner } from "../../files.ts";
 import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
+import { controlUnit } from "../../platform/control-unit.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { authenticate, copyBackup, type Origin } from "./authentication.ts";
 import { makeBackup, removeDatabase, verifyBackup } from "./backup.ts";
@@ -249,7 +251,7 @@ function asidePath(path: string, { now }: Edge): string {
 
 function serverIsRunning(): AppError {
   return new AppError("busy", "A server is running on this database", {
-    hint: "Stop the server and restore again; nothing was changed.",
+    hint: `Nothing was changed. Stop the server (\`systemctl stop ${controlUnit}\`, or end \`${brand.executable} serve\`), restore again, and start it.`,
   });
 }
 
