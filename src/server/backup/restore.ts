@@ -9,7 +9,6 @@ import type { SecretKeys } from "../../pki/secrets.ts";
 import { syncDirectory, type FileOwner } from "../../files.ts";
 import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
-import { controlUnit } from "../../platform/control-unit.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { authenticate, copyBackup, type Origin } from "./authentication.ts";
 import { makeBackup, removeDatabase, verifyBackup } from "./backup.ts";
@@ -251,7 +250,7 @@ function asidePath(path: string, { now }: Edge): string {
 
 function serverIsRunning(): AppError {
   return new AppError("busy", "A server is running on this database", {
-    hint: `Nothing was changed. Stop the server (\`systemctl stop ${controlUnit}\`, or end \`${brand.executable} serve\`), restore again, and start it.`,
+    hint: `Nothing was changed. Stop the server (\`systemctl stop ${brand.id}-control\`, or end \`${brand.executable} serve\`), restore again, and start it.`,
   });
 }
 
