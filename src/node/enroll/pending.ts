@@ -44,16 +44,22 @@ export function openPending(pending: string, directory: string): boolean {
 
 export type Keys = { host: string; node: string };
 
-/** The keys of the pending registration, else of the registration that --force replaces, else new ones. */
-export function makeKeys(pending: string, directory: string): Keys {
+/** In the pending directory: what a user confirmed in the browser, for these keys. */
+export const enrollmentFile = "enrollment.json";
+
+/**
+ * The keys of the pending registration, else of the registration that --force replaces, else new ones. `given`: these take
+ * the place of pending ones.
+ */
+export function makeKeys(pending: string, directory: string, given?: Keys): Keys {
   const one = (name: string, isKey: (pem: string) => boolean, make: () => string): string => {
     const found = (path: string) => {
       const pem = readOrNothing(join(path, name));
       return pem !== undefined && isKey(pem) ? pem : undefined;
     };
-    const present = found(pending);
+    const present = given === undefined ? found(pending) : undefined;
     if (present !== undefined) return present;
-    const content = found(directory) ?? make();
+    const content = given === undefined ? (found(directory) ?? make()) : make();
     try {
       removeTree(join(pending, name));
       writeNewFile(join(pending, name), content, 0o600);
@@ -64,8 +70,8 @@ export function makeKeys(pending: string, directory: string): Keys {
     return content;
   };
   const keys = {
-    host: one("host.key", isHostKey, () => makeHostKey().privatePem),
-    node: one("node.key", isNodeKey, () => makeNodeKey().privatePem),
+    host: one("host.key", isHostKey, () => given?.host ?? makeHostKey().privatePem),
+    node: one("node.key", isNodeKey, () => given?.node ?? makeNodeKey().privatePem),
   };
   syncDirectory(pending);
   return keys;

@@ -33,7 +33,7 @@ const intervalS = 5;
 const maxWaiting = 1000;
 /** From one site. One attacker has a whole IPv6 /48, and must not keep everybody else from signing in. */
 const maxOfSite = 50;
-const addresses = deviceRequests.pick("address");
+const addresses = computed({ address: text() });
 /** No vowels, so that no words come up, and no letters that look alike. */
 const letters = "BCDFGHJKLMNPQRSTVWXZ";
 /** 43 bits. */
@@ -73,13 +73,7 @@ export async function beginDeviceSignIn(
   const now = system.now();
   await db.write(async (tx) => {
     await tx.run("DELETE FROM device_requests WHERE expires_at <= $1", [now]);
-    const waits = await queryAll(tx, addresses, `SELECT ${addresses.select()} FROM device_requests`);
-    const isFull = waits.length >= maxWaiting;
-    if (isFull || waits.filter((each) => siteOf(each.address) === siteOf(address)).length >= maxOfSite) {
-      throw new AppError("throttled", "Too many sign-ins wait at the moment. Try again in a minute.", {
-        retryAfter: 60,
-      });
-    }
+    await refuseCrowd(tx, "device_requests", address);
     const hashes = { deviceHash: hashToken(deviceCode), userHash: hashOfTyped(userCode) };
     const times = { createdAt: now, expiresAt: now + lifetimeMs };
     await deviceRequests.insert(tx, { ...hashes, machine, address, ...times });
@@ -93,12 +87,26 @@ export async function beginDeviceSignIn(
   };
 }
 
+/** Throws throttled if too many requests wait: all together, or of one site. */
+export async function refuseCrowd(
+  tx: Pick<Reader, "all">,
+  table: "device_requests" | "enrollments",
+  address: string,
+): Promise<void> {
+  const waits = await queryAll(tx, addresses, `SELECT address FROM ${table}`);
+  const ofSite = waits.filter((each) => siteOf(each.address) === siteOf(address));
+  if (waits.length < maxWaiting && ofSite.length < maxOfSite) return;
+  throw new AppError("throttled", "Too many requests wait at the moment. Try again in a minute.", {
+    retryAfter: 60,
+  });
+}
+
 /** One IPv4 address, or an IPv6 /48: what a provider gives to one customer at most. */
 function siteOf(address: string): string {
   return (address.includes(":") ? maskNetwork(`${address}/48`) : undefined) ?? address;
 }
 
-function makeUserCode({ random }: Pick<ServerOptions["system"], "random">): string {
+export function makeUserCode({ random }: Pick<ServerOptions["system"], "random">): string {
   let code = "";
   while (code.length < codeLength) {
     const [byte = 255] = random(1);
