@@ -91,7 +91,10 @@ test("an organization is shown with the names of the flags that change it", asyn
   for (const name of settings) expect(text).toContain(`\n${name} `);
 });
 
-test("the list of CAs fits the terminal", async () => {
+test("events and CAs fit the terminal", async () => {
+  const events = await shown("events acme");
+  expect(events).toMatch(/^TIME +TYPE +SUBJECT +BY +CHANGES\n/);
+  for (const line of events.split("\n")) expect(Bun.stringWidth(line)).toBeLessThanOrEqual(80);
   const text = await shown("ca show acme");
   for (const line of text.split("\n")) expect(Bun.stringWidth(line)).toBeLessThanOrEqual(80);
   expect(text).toContain("rotation: none");
