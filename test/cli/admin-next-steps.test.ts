@@ -1,6 +1,7 @@
 // What commands of an administrator say where somebody took a wrong turn, and what comes next.
 
 import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { cpSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { runAdmin } from "../support/admin.ts";
 import { makeRemoteAgent } from "../support/remote-agent.ts";
@@ -81,4 +82,26 @@ test("an organization that was made on the data says that it has no owner", asyn
 test("a backup names the key that it needs", async () => {
   const { out } = await runAdmin(data, ["backup", join(directory, "backup.db")]);
   expect(out).toContain(`Keep a copy of ${join(data, "secret.key")} in another place.`);
+});
+
+test("what works only on the data names it, too, before it changes something", async () => {
+  const file = join(directory, "other.db");
+  await runAdmin(data, ["backup", file]);
+  const elsewhere = join(directory, "elsewhere");
+  mkdirSync(elsewhere, { mode: 0o700 });
+  cpSync(join(data, "secret.key"), join(elsewhere, "secret.key"));
+  for (const [place, words, input] of [
+    [elsewhere, ["restore", file]],
+    [elsewhere, ["key", "rotate"]],
+    [data, ["user", "password", "bob@example.org", "--password-file", "-"], "correct horse battery"],
+    [data, ["user", "reset-factors", "bob@example.org"]],
+  ] as const) {
+    const { status, err } = await runAdmin(place, [...words], input);
+    expect([words.join(" "), status, err.split("\n")[0]]).toEqual([
+      words.join(" "),
+      0,
+      `On the local data in ${place}:`,
+    ]);
+    expect((await runAdmin(place, [...words, "--dry-run"], input)).err).not.toContain("On the local data");
+  }
 });

@@ -6,7 +6,7 @@ import { planReplaced } from "../../plan-file.ts";
 import { onData, onlyPlanned, refuseRemote } from "./data.ts";
 import type { Implementation } from "../command.ts";
 import { readDataOptions } from "../server-flags.ts";
-import { targetFlags } from "./target.ts";
+import { nameOfLocal, targetFlags } from "./target.ts";
 import type { Args } from "../values.ts";
 
 const fileArg: Args = { FILE: { type: "positional", description: "The backup file" } };
@@ -59,6 +59,7 @@ export const restore: Implementation = {
     const [file = ""] = words;
     const permitted = { replace: values.on("replace"), unauthenticated: values.on("unauthenticated") };
     if (settings.dryRun) return output.plan(planRestore(options, file, permitted.replace, system));
+    output.say(`On ${nameOfLocal(options)}:`);
     const restored = await restoreBackup(options, file, permitted, system);
     const {
       organizations,
