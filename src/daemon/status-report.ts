@@ -105,8 +105,8 @@ async function readOthers(
     .map(({ status }) => status);
 }
 
-/** The report as text. The first line is the summary. */
-export function renderStatus(report: StatusReport, now: number): string {
+/** The report as text. The first line is the summary. `width`: of the terminal. */
+export function renderStatus(report: StatusReport, now: number, width?: number): string {
   const { teams } = report;
   const lines = [headline(report)];
   if (teams.length > 0) {
@@ -117,7 +117,7 @@ export function renderStatus(report: StatusReport, now: number): string {
       ["ORGANIZATION", "STATE", "ADDRESS", "PROCESS", "UPTIME", ...peers, "CERTIFICATE", "LAST CHECK-IN"],
       ...rows,
     ];
-    lines.push("", ...textTable(table));
+    lines.push("", ...textTable(table, width));
     const notes = teams.flatMap((team) =>
       [...healthNotes(team, now), ...relayNotes(team), ...notesOn(team)].map(
         (note) => `${team.team}: ${note}`,

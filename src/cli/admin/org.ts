@@ -51,7 +51,13 @@ export const create: Implementation = {
     const org = await confirmable(values, words, flags, () =>
       write(context, Organization, () => ({ method: "POST", path: "/api/org/", body }), { begins: true }),
     );
-    if (org !== undefined) output.result(org, `Created organization ${org.slug} (${org.network})\n`);
+    if (org === undefined) return;
+    output.result(org, `Created organization ${org.slug} (${org.network})\n`);
+    const command = `${brand.executable} admin`;
+    // Over the network its creator is the owner.
+    if (org.role === null && body.owner === undefined)
+      output.say(`It has no owner yet: \`${command} member create ${org.slug} EMAIL --role owner\``);
+    output.say(`To add a machine: \`${command} token create ${org.slug}\``);
   },
 };
 
@@ -281,6 +287,7 @@ function factsOf(org: Organization): Facts {
     // A former control plane does not know all of them.
     return typeof value === "boolean" ? (value ? yes : no) : null;
   };
+  const word = (field: string): Cell => (typeof org[field] === "string" ? org[field] : null);
   return [
     ["slug", org.slug],
     ["name", org.name],
@@ -292,7 +299,9 @@ function factsOf(org: Organization): Facts {
     ["ca-rotation", org.ca_rotation_auto ? "auto" : "manual"],
     ["names", choice("names_to_all", "all", "rules")],
     ["path-reports", choice("path_reports", "on", "off")],
-    ["approval", typeof org["node_approval"] === "string" ? org["node_approval"] : null],
+    ["name-suffix", word("name_suffix")],
+    ["approval", word("node_approval")],
+    ["self-enrollment", word("self_enrollment")],
     ["second-factor", choice("second_factor_required", "required", "optional")],
     ["device-codes", choice("device_codes", "allow", "forbid")],
     ["leaver-nodes", choice("revoke_leaver_nodes", "revoke", "keep")],

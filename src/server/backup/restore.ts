@@ -3,6 +3,7 @@
 
 import { accessSync, constants, existsSync, lchownSync, linkSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import { syncDirectory, type FileOwner } from "../../files.ts";
@@ -249,7 +250,7 @@ function asidePath(path: string, { now }: Edge): string {
 
 function serverIsRunning(): AppError {
   return new AppError("busy", "A server is running on this database", {
-    hint: "Stop the server and restore again; nothing was changed.",
+    hint: `Nothing was changed. Stop the server (\`systemctl stop ${brand.id}-control\`, or end \`${brand.executable} serve\`), restore again, and start it.`,
   });
 }
 
