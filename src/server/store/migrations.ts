@@ -32,6 +32,7 @@ import { paths as pathTable } from "./tables/paths.ts";
 import { nodeGroups } from "./tables/node-groups.ts";
 import { meta } from "./tables/meta.ts";
 import { nameAliases } from "./tables/name-aliases.ts";
+import { providerGrants } from "./tables/provider-grants.ts";
 import { notices } from "./tables/notices.ts";
 import { refreshTokens } from "./tables/refresh-tokens.ts";
 import { registrationRequests } from "./tables/registration-requests.ts";
@@ -180,6 +181,7 @@ const steps: readonly (readonly string[])[] = [
     ...verifiedDomains.create,
   ],
   [identityProviders.add("nodeGroups")],
+  [identityProviders.add("proof"), ...providerGrants.create],
 ];
 
 /**
