@@ -2,6 +2,7 @@
 // dialog, and what was typed on the page stays.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { brand } from "../brand.ts";
 import { ApiError, sessionPath } from "./api.ts";
 import { html } from "./html.ts";
 import { me, signIn, signInByPasskey, slug } from "./me.ts";
@@ -19,6 +20,7 @@ export function SignIn({ isAgain = false }: { isAgain?: boolean }) {
     <//>`;
   const refusal = refusalOf(query.value);
   return html`<main class="sign-in">
+    <p class="quiet">${brand.title}</p>
     <h1>Sign in</h1>
     ${refusal === undefined ? null : html`<p role="alert">${refusal}</p>`}
     <${Form} isAgain=${isAgain} />

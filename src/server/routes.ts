@@ -28,6 +28,7 @@ import { consoleRoutes } from "./routes/console.ts";
 import { commandLineRoutes } from "./routes/command-line.ts";
 import { domainRoutes } from "./routes/domains.ts";
 import { docsRoutes } from "./routes/docs.ts";
+import { enrollmentRoutes } from "./routes/enrollments.ts";
 import { eventRoutes } from "./routes/events.ts";
 import { factorRoutes } from "./routes/factors.ts";
 import { healthRoutes } from "./routes/health.ts";
@@ -84,6 +85,7 @@ export function allRoutes(services: Services): Route[] {
     ...webhookRoutes(services),
     ...nodeRoutes(services),
     ...registrationRoutes(services),
+    ...enrollmentRoutes(services),
   ];
   return routes;
 }

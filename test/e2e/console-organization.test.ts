@@ -157,11 +157,13 @@ describe("the organization in the console", () => {
       await open("Settings");
       await page.getByRole("textbox", { name: "Name" }).fill("Acme & <Sons>");
       await page.getByLabel(/names of all machines/).check();
+      await page.getByLabel(/Second domain/).fill("corp.example");
       await button("Save").click();
       await page.getByRole("link", { name: "Acme & <Sons>" }).waitFor();
       expect(await scene.adminJson(["org", "show", "acme"])).toMatchObject({
         name: "Acme & <Sons>",
         names_to_all: true,
+        name_suffix: "corp.example",
       });
       await button("Delete acme").click();
       expect(await button(/Delete acme and revoke/).isDisabled()).toBe(true);

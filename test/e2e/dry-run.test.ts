@@ -246,7 +246,7 @@ const groups: Record<string, readonly Case[]> = {
 
 /** Commands whose plan cannot be followed here, and where it is tested instead. */
 const elsewhere: Record<string, string> = {
-  up: "it needs a control plane; test/e2e/joining.test.ts reads its plan",
+  up: "it needs a control plane; test/e2e/joining.test.ts and test/node/enroll/browser-enrollment.test.ts read its plans",
   down: "its plan is that of stop, for all organizations",
   setup: "it needs a machine of its own; test/e2e/day-one.test.ts reads its plan, before and after",
   netcheck: "it only reads; test/e2e/nats.test.ts runs it",

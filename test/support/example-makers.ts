@@ -1,6 +1,9 @@
 // What examples of requests need: callers, and makers of the resources that a route works on.
 
 import * as v from "valibot";
+import { wordsOfKey } from "../../src/key-words.ts";
+import { fingerprintOfHostKey } from "../../src/pki/keys.ts";
+import { NewEnrollment } from "../../src/server/nodes/enrollments.ts";
 import { DeviceSignIn } from "../../src/server/people/device-sign-in.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import { operator } from "../../src/server/audit/record.ts";
@@ -123,6 +126,18 @@ export const aDeviceRequest = async ({ server, name }: World) => {
   });
   const { device_code: device, user_code: code } = v.parse(DeviceSignIn, begun.json);
   return { device, code };
+};
+/** A machine that waits for a user, and the words that it shows. */
+export const anEnrollment = async ({ server, name }: World) => {
+  const keys = await makeKeys();
+  const begun = await server.send("POST", "/api/enrollments/", {
+    body: { name: name("joining"), machine: "build-3", ...keys },
+    address: `2001:db8:${name("").slice(1)}::1`,
+  });
+  const { enrollment_token, verification_uri } = v.parse(NewEnrollment, begun.json);
+  const request = new URL(verification_uri).searchParams.get("request") ?? "";
+  const words = wordsOfKey(fingerprintOfHostKey(keys.host_public_key)).join(" ");
+  return { enrollment_token, request, words };
 };
 let issuer: Promise<HostileProvider> | undefined;
 export const newProvider = async ({ name }: World) => {

@@ -21,6 +21,7 @@ import {
   aMember,
   anAlias,
   anEndedDelivery,
+  anEnrollment,
   aNode,
   anOrganization,
   aPerson,
@@ -124,6 +125,20 @@ const people: Record<string, Maker> = {
     ...(await aBrowser(world, who)),
     body: { user_code: (await aDeviceRequest(world)).code, approve: true },
   }),
+  enrollments_create: async () => ({ body: { name: "web", machine: "build-3", ...(await makeKeys()) } }),
+  async enrollments_poll(world) {
+    const { enrollment_token } = await anEnrollment(world);
+    return { body: { enrollment_token } };
+  },
+  async user_enrollments_find(world, who) {
+    const { request } = await anEnrollment(world);
+    return { ...(await aBrowser(world, who)), body: { request } };
+  },
+  async enrollments_confirm(world, who) {
+    await world.server.db.write((tx) => tx.run("UPDATE organizations SET self_enrollment = 'members'"));
+    const { request, words } = await anEnrollment(world);
+    return { ...(await aBrowser(world, who)), body: { request, words } };
+  },
   session_providers_list: nothing,
   session_oidc_create: async (world, who) => ({
     body: { provider: (await aProvider(world, who)).id },

@@ -20,6 +20,8 @@ export const eventTypes = [
   "domain.created",
   "domain.deleted",
   "domain.verified",
+  "enrollment.confirmed",
+  "enrollment.refused",
   "events.archived",
   "group.created",
   "group.deleted",

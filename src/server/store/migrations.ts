@@ -11,6 +11,7 @@ import { browserSessions } from "./tables/browser-sessions.ts";
 import { certificates } from "./tables/certificates.ts";
 import { deliveries } from "./tables/deliveries.ts";
 import { deviceRequests } from "./tables/device-requests.ts";
+import { enrollments } from "./tables/enrollments.ts";
 import { events } from "./tables/events.ts";
 import { webhooks } from "./tables/webhooks.ts";
 import { identities, identityProviders, organizationIdentities } from "./tables/identity-providers.ts";
@@ -180,6 +181,8 @@ const steps: readonly (readonly string[])[] = [
     ...organizationIdentities.create,
     ...verifiedDomains.create,
   ],
+  [organizations.add("selfEnrollment"), registrationTokens.add("boundDigest"), ...enrollments.create],
+  [organizations.add("nameSuffix")],
   [identityProviders.add("nodeGroups")],
   [identityProviders.add("proof"), ...providerGrants.create],
 ];

@@ -60,8 +60,8 @@ export const identityProviders = table("identity_providers", {
   /** The name of an organization's provider: each organization chooses its own. */
   label: since(34, textOrNull()),
   /** Whether the last sign-in gave a refresh token, by which the server asks whether people are still there; null: not known. */
-  proof: since(36, wordOrNull(["refresh", "none"])),
-  nodeGroups: since(35, jsonWithDefault(v.array(NodeGroupOfGroup), "[]")),
+  proof: since(38, wordOrNull(["refresh", "none"])),
+  nodeGroups: since(37, jsonWithDefault(v.array(NodeGroupOfGroup), "[]")),
 });
 export type IdentityProviderRow = TableRow<typeof identityProviders>;
 
