@@ -8,6 +8,7 @@ import { settle, announceExpiring } from "./nodes/upkeep.ts";
 import { endRequests } from "./nodes/registration-requests.ts";
 import { endSilentNodes } from "./nodes/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
+import { checkLeavers } from "./oidc/leaving.ts";
 import { deleteEndedPaths } from "./paths/ended.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
@@ -32,6 +33,8 @@ const silenceMs = 2000;
 const rotationMs = 1000;
 /** Paths of revoked nodes are not shown in the meantime. */
 const pathsMs = 60_000;
+/** How late a provider is asked whether a person is still there; that is due once an hour. */
+const leaversMs = 60_000;
 /** How late the nodes that are online are counted. */
 const onlineCountsMs = 20_000;
 /** How often a server asks whether retention is due: once an hour, one server does it. */
@@ -121,6 +124,12 @@ function partsOf(services: Services, leases: Leases): Part[] {
     ...acmeOf(services, leased),
     leased("upkeep of paths", (own, lease) =>
       repeated("upkeep of paths", pathsMs, () => deleteEndedPaths(own), { ...own, lease }),
+    ),
+    leased("people at their providers", (own, lease) =>
+      repeated("people at their providers", leaversMs, (signal) => checkLeavers(own, signal), {
+        ...own,
+        lease,
+      }),
     ),
     leased("online counts", (own, lease) =>
       repeated("online counts", onlineCountsMs, () => countOnline(own), { ...own, lease }),

@@ -79,6 +79,7 @@ export const eventTypes = [
   "user.factor_removed",
   "user.identity_linked",
   "user.identity_unlinked",
+  "user.left_provider",
   "user.password_changed",
   "webhook.created",
   "webhook.deleted",

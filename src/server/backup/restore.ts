@@ -224,6 +224,8 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
     await tx.run("DELETE FROM refresh_tokens");
     await tx.run("DELETE FROM browser_sessions");
     await tx.run("DELETE FROM password_resets");
+    // A provider that gets a token again that it has replaced takes it for stolen, and people for gone.
+    await tx.run("DELETE FROM provider_grants");
     // Nodes have received other files since.
     await tx.run("DELETE FROM sent_files");
     await tx.run("DELETE FROM sent_configs");

@@ -33,6 +33,7 @@ import { paths as pathTable } from "./tables/paths.ts";
 import { nodeGroups } from "./tables/node-groups.ts";
 import { meta } from "./tables/meta.ts";
 import { nameAliases } from "./tables/name-aliases.ts";
+import { providerGrants } from "./tables/provider-grants.ts";
 import { notices } from "./tables/notices.ts";
 import { refreshTokens } from "./tables/refresh-tokens.ts";
 import { registrationRequests } from "./tables/registration-requests.ts";
@@ -183,6 +184,7 @@ const steps: readonly (readonly string[])[] = [
   [organizations.add("selfEnrollment"), registrationTokens.add("boundDigest"), ...enrollments.create],
   [organizations.add("nameSuffix")],
   [identityProviders.add("nodeGroups")],
+  [identityProviders.add("proof"), ...providerGrants.create],
 ];
 
 /**
