@@ -6,6 +6,7 @@ import { html } from "../html.ts";
 import { mayAdminister, me, slug } from "../me.ts";
 import { degraded, expiring, isBackupDue, outdatedEngines, type BrokenPath, type Need } from "../needs.ts";
 import { useNodes } from "../node-list.ts";
+import { OwnMachines } from "../own-machines.ts";
 import { relayText, useRelays } from "../relays.ts";
 import type { Machine } from "../machines.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
@@ -22,7 +23,8 @@ const maxShown = 20;
 export function Overview() {
   const own = slug.value ?? "";
   const { data: machines, error } = useNodes();
-  const waiting = mayAdminister.value ? html`<${Waiting} own=${own} />` : null;
+  const waiting = html`<${OwnMachines} own=${own} />
+    ${mayAdminister.value ? html`<${Waiting} own=${own} />` : null}`;
   const backup = me.value?.is_staff === true ? html`<${Backup} />` : null;
   if (machines === undefined)
     return html`<h1>Overview</h1>
