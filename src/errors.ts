@@ -190,6 +190,7 @@ const reasons = new Map(
     FailedToOpenSocket: "the connection could not be opened",
     Malformed_HTTP_Response: "the answer is not valid HTTP",
     EPROTO: "the TLS handshake failed",
+    ERR_SSL_WRONG_VERSION_NUMBER: "the TLS handshake failed",
     ERR_INVALID_URL: "the URL is not valid",
     ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for another host name",
     CERT_HAS_EXPIRED: "its certificate has expired",

@@ -55,10 +55,12 @@ test("a plan of a change changes nothing", async () => {
 
 test("a provider of an organization is apart from those of the installation", async () => {
   const own = ["--org", "acme", "--client-id", "agent"];
-  const made = await must("oidc", "create", "Company", provider.issuer, ...own, "--role", "net=admins=admin");
+  const given = ["--role", "net=admins=admin", "--node-group", "staff=office"];
+  const made = await must("oidc", "create", "Company", provider.issuer, ...own, ...given);
   expect(made).toMatchObject({
     organization: "acme",
     roles: [{ group: "net=admins", organization: "acme", role: "admin" }],
+    node_groups: [{ group: "staff", organization: "acme", node_group: "office" }],
   });
   expect(await must("oidc", "list")).toEqual({ providers: [] });
   expect(await must("oidc", "list", "--org", "acme")).toMatchObject({ providers: [{ name: "Company" }] });

@@ -118,6 +118,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     {
       not: "test/cli/owner-rules.test.ts runs it; the machines of this walk have no user Ada",
     },
+  "docs/access.md: agent admin rule create acme --protocol tcp --ports 22 --peer self --target any": {
+    on: "control",
+  },
   "docs/access.md: agent admin org update acme --approval all": { on: "control" },
   "docs/access.md: agent admin org update acme --self-enrollment members": { on: "control" },
   "docs/access.md: agent admin org update acme --reauthenticate 90": { on: "control" },
@@ -210,7 +213,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   },
   "docs/production.md: agent admin audit verify": { on: "control" },
   "docs/production.md: agent admin backup /var/backups/move.db": {
-    not: "it needs PostgreSQL; test/e2e/postgres.test.ts moves there by the same commands",
+    not: "it needs PostgreSQL; test/e2e/postgres-replicas.test.ts moves there by the same commands",
   },
   "docs/production.md: agent admin backup /var/backups/before-upgrade.db": {
     not: "it builds from source; test/e2e/install-machine.test.ts upgrades a machine",
@@ -257,7 +260,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     not: "the run of these tests began with it",
   },
   "CONTRIBUTING.md: bun test/bench/demo-picture.ts": {
-    not: "it writes docs/demo.svg; test/e2e/demo.test.ts runs the demo",
+    not: "it writes pictures below docs/; test/e2e/demo.test.ts runs the demo, test/e2e/console*.test.ts the console",
   },
   "docs/platforms.md: sudo agent install-launchd": { not: "there is no Mac among the machines of tests" },
   "docs/platforms.md: agent install-tap": { not: "there is no Windows among the machines of tests" },

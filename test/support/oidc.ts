@@ -78,7 +78,7 @@ async function serve(made: IdentityProvider, { port, keys, redirectUris, signedO
     claims: {
       openid: ["sub"],
       email: ["email", "email_verified"],
-      groups: ["groups"],
+      groups: ["groups", "realm"],
       profile: ["name", "preferred_username"],
     },
     features: {

@@ -169,7 +169,10 @@ export const adminCommands: CommandTable = {
     { description: "List the nodes of an organization" },
     async () => (await node()).list,
   ),
-  "admin node show": lazyCommand({ description: "Show one node" }, async () => (await node()).show),
+  "admin node show": lazyCommand(
+    { description: "Show one node" },
+    async () => (await import("./node-show.ts")).show,
+  ),
   "admin node create": lazyCommand(
     { description: "Create a node in advance; its machine claims it by registering" },
     async () => (await node()).create,

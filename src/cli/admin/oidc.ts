@@ -63,6 +63,13 @@ const settings: Flags = {
     description:
       "Users with the group become member or admin of the organization (repeatable); with --org, GROUP=ROLE",
   },
+  "node-group": {
+    type: "string",
+    valueHint: "GROUP=ORG:NODE_GROUP",
+    repeatable: true,
+    description:
+      "The machines of users with the group get this group of nodes (repeatable); with --org, GROUP=NODE_GROUP",
+  },
   users: {
     type: "string",
     valueHint: "create|link",
@@ -90,6 +97,9 @@ async function settingsFrom({ values, system }: Context): Promise<Record<string,
     required_groups: listOf(values, "require-group"),
     tenant: values.text("tenant"),
     roles: listOf(values, "role")?.map(values.text("org") === undefined ? roleOf : ownRoleOf),
+    node_groups: listOf(values, "node-group")?.map((each) =>
+      nodeGroupOf(each, values.text("org") !== undefined),
+    ),
     creates_users: users === undefined ? undefined : users === "create",
     trust: ca === undefined ? undefined : await readNamedFile("api-ca", ca, system),
   });
@@ -113,6 +123,16 @@ function ownRoleOf(text: string) {
   if (group === undefined || role === undefined)
     throw new AppError("usage", `--role must be GROUP=member or GROUP=admin with --org, not "${text}"`);
   return { group, role };
+}
+
+function nodeGroupOf(text: string, isOwn: boolean) {
+  const [, group, organization, node_group] =
+    (isOwn ? /^(.+)=()([^=]+)$/ : /^(.+)=([^:=]+):([^=]+)$/).exec(text) ?? [];
+  if (group === undefined || organization === undefined || node_group === undefined) {
+    const form = isOwn ? "GROUP=NODE_GROUP with --org" : "GROUP=ORG:NODE_GROUP";
+    throw new AppError("usage", `--node-group must be ${form}, not "${text}"`);
+  }
+  return { group, node_group, ...(isOwn ? {} : { organization }) };
 }
 
 const one = async (api: Api, path: string, word: string) => {
@@ -177,7 +197,7 @@ internal ones only with --webhook-allow.`,
 };
 
 export const update: Implementation = {
-  notes: `Flags that are not given change nothing. --domain "", --require-group "" and --role "" empty a list.`,
+  notes: `Flags that are not given change nothing. --domain "", --require-group "", --role "" and --node-group "" empty a list.`,
   args: {
     ...providerArg,
     name: { type: "string", valueHint: "NAME", description: "Another name on the sign-in page" },

@@ -2,10 +2,10 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { tableLine } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
+import type { Cell, Facts } from "../table.ts";
 import { given, type Args } from "../values.ts";
 import { Organization } from "./answers.ts";
 import { inOrg, Nothing, read, write } from "./api.ts";
@@ -277,16 +277,46 @@ export const list: Implementation = {
 };
 
 export const show: Implementation = {
+  notes: `The settings have the names of their flags: see \`${brand.executable} admin org update --help\`.`,
   args: { ...slugArg, ...targetFlags },
   examples: [`${brand.executable} admin org show acme`],
   async run(context) {
     const org = await read(context, (api) => api.get(inOrg(context.words[0] ?? ""), Organization));
-    const lines = Object.entries(org).map(([key, value]) =>
-      tableLine([`${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`]),
-    );
-    context.output.result(org, lines.join(""));
+    context.output.facts(org, factsOf(org));
   },
 };
+
+/** The settings have the names of the flags of `org update`. */
+function factsOf(org: Organization): Facts {
+  const choice = (field: string, yes: string, no: string): Cell => {
+    const value = org[field];
+    // A former control plane does not know all of them.
+    return typeof value === "boolean" ? (value ? yes : no) : null;
+  };
+  return [
+    ["slug", org.slug],
+    ["name", org.name],
+    ["network", org.network],
+    ["network6", org.network6],
+    ["nodes", org.node_count],
+    ["your role", org.role],
+    ["certificate-version", org.certificate_version],
+    ["ca-rotation", org.ca_rotation_auto ? "auto" : "manual"],
+    ["names", choice("names_to_all", "all", "rules")],
+    ["path-reports", choice("path_reports", "on", "off")],
+    ["approval", typeof org["node_approval"] === "string" ? org["node_approval"] : null],
+    ["second-factor", choice("second_factor_required", "required", "optional")],
+    ["device-codes", choice("device_codes", "allow", "forbid")],
+    ["leaver-nodes", choice("revoke_leaver_nodes", "revoke", "keep")],
+    ["alive-interval", org.alive_interval === null ? "default" : `${org.alive_interval} s`],
+    ...Object.entries(org.config_overrides).map(
+      ([key, value]) => [`override ${key}`, JSON.stringify(value)] as const,
+    ),
+    ["configuration", `version ${org.config_version}`],
+    ["created", org.created_at],
+    ["number", org.id],
+  ];
+}
 
 export const remove: Implementation = {
   notes:

@@ -7,6 +7,7 @@ import { mayAdminister, organization, readMe, slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, root } from "../router.ts";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
+import { OwnProviders } from "./own-providers.ts";
 import { Confirm, Facts, Failure, FromTerminal, Loading } from "../ui/parts.ts";
 
 type Switches = {
@@ -100,6 +101,7 @@ export function Settings() {
   return html`<h1>Settings</h1>
     <${Facts} facts=${facts} />
     <${Form} key=${own} present=${data} />
+    ${mayAdminister.value ? html`<${OwnProviders} key=${`providers ${own}`} />` : null}
     ${organization.value?.role === "owner" ? html`<${Deletion} present=${data} />` : null}`;
 }
 

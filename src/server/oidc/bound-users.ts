@@ -17,16 +17,17 @@ import { users, type UserRow } from "../store/tables/users.ts";
 import { verifiedDomains } from "../store/tables/verified-domains.ts";
 import type { Admitted } from "./admission.ts";
 import { applyGroups, rolesFor } from "./group-roles.ts";
+import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
 
-type Store = Pick<ServerOptions, "db" | "system">;
 type Provider = IdentityProviderRow & { orgId: number };
 
 /** The active user of the identity, with the role of its groups. Throws sign_in_refused. */
 export async function boundUserOf(
-  { db, system }: Store,
+  services: NodeGroupServices,
   provider: Provider,
   admitted: Admitted,
 ): Promise<UserRow> {
+  const { db, system } = services;
   const { subject, groups } = admitted;
   const hasRole = rolesFor(provider, groups).has(provider.orgId);
   const user = await db.write(async (tx) => {
@@ -53,7 +54,8 @@ export async function boundUserOf(
     }
     return { ...found, email };
   });
-  await applyGroups({ db, system }, provider, user, groups);
+  await applyGroups(services, provider, user, groups);
+  await applyNodeGroups(services, provider, user.id, groups);
   if (!hasRole) throw withoutRole(provider);
   return user;
 }
@@ -61,7 +63,7 @@ export async function boundUserOf(
 async function insertUser(
   tx: Transaction,
   { orgId }: Provider,
-  { now, random }: Store["system"],
+  { now, random }: ServerOptions["system"],
 ): Promise<number> {
   const times = { sessionsFrom: now(), createdAt: now() };
   // The name is replaced as soon as the id is known.

@@ -2,6 +2,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
+import { GroupName, isReservedGroup } from "../policy/firewall.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(max));
 const list = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100));
@@ -10,11 +11,16 @@ export const Domain = v.pipe(
   v.toLowerCase(),
   v.regex(/^[a-z0-9-]+(\.[a-z0-9-]+)+$/, "Enter a domain such as example.org."),
 );
-export const GroupRole = v.strictObject({
+const GroupRole = v.strictObject({
   group: text(200),
   organization: text(63),
   role: v.picklist(["member", "admin"]),
 });
+const NodeGroup = v.pipe(
+  GroupName,
+  v.check((name) => !isReservedGroup(name), "The prefixes user:, idp: and autogroup: are reserved."),
+);
+const GroupNodeGroup = v.strictObject({ group: text(200), organization: text(63), node_group: NodeGroup });
 const settings = {
   name: text(60),
   client_id: text(200),
@@ -28,6 +34,7 @@ const settings = {
   required_groups: list(text(200)),
   tenant: v.nullable(v.pipe(text(300), v.regex(/^[^=]+=.+$/, "Enter CLAIM=VALUE, such as hd=example.org."))),
   roles: list(GroupRole),
+  node_groups: list(GroupNodeGroup),
   creates_users: v.boolean(),
   trust: v.nullable(
     v.pipe(text(60_000), v.regex(/^-----BEGIN CERTIFICATE-----/, "Enter certificates in PEM.")),
@@ -51,6 +58,7 @@ export const NewProvider = v.strictObject({
   required_groups: v.optional(settings.required_groups, []),
   tenant: v.optional(settings.tenant, null),
   roles: v.optional(settings.roles, []),
+  node_groups: v.optional(settings.node_groups, []),
   creates_users: v.optional(settings.creates_users, false),
   trust: v.optional(settings.trust, null),
 });
@@ -58,14 +66,17 @@ export const ProviderPatch = v.partial(v.strictObject(settings));
 
 /** `creates_users`: every identity that may sign in becomes a member. Else only those whose groups give a role. */
 const ownRoles = list(v.strictObject({ group: text(200), role: v.picklist(["member", "admin"]) }));
+const ownNodeGroups = list(v.strictObject({ group: text(200), node_group: NodeGroup }));
 export const NewOrganizationProvider = v.strictObject({
   ...NewProvider.entries,
   roles: v.optional(ownRoles, []),
+  node_groups: v.optional(ownNodeGroups, []),
 });
-export const OrganizationProviderPatch = v.partial(v.strictObject({ ...settings, roles: ownRoles }));
-/** As for the installation, with the one organization that these roles are in. */
-export const rolesIn = (organization: string, roles: v.InferOutput<typeof ownRoles>) =>
-  roles.map((each) => ({ ...each, organization }));
+const ownSettings = { ...settings, roles: ownRoles, node_groups: ownNodeGroups };
+export const OrganizationProviderPatch = v.partial(v.strictObject(ownSettings));
+/** As for the installation: with the one organization that these are in. */
+export const allIn = <T extends object>(organization: string, given: readonly T[]) =>
+  given.map((each) => ({ ...each, organization }));
 export const Provider = v.object({
   id: v.number(),
   name: v.string(),
@@ -78,6 +89,8 @@ export const Provider = v.object({
   required_groups: v.array(v.string()),
   tenant: v.nullable(v.string()),
   roles: v.array(v.object(GroupRole.entries)),
+  /** Groups that the nodes of users with the group get. */
+  node_groups: v.array(v.object(GroupNodeGroup.entries)),
   creates_users: v.boolean(),
   trust: v.nullable(v.string()),
   /** To be registered at the provider. */

@@ -18,7 +18,6 @@ import {
   nameOfProvider,
   organizationIdentities,
   type IdentityProviderRow,
-  type RoleOfGroup,
 } from "../store/tables/identity-providers.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
@@ -27,7 +26,6 @@ import { providerContext, type Exchange } from "./exchange.ts";
 import {
   invalid,
   requireOneTenant,
-  type GroupRole,
   type NewProvider,
   type Provider,
   type ProviderPatch,
@@ -40,6 +38,9 @@ type Shown = Pick<Services, "db" | "publicUrl">;
 /** Whose providers: those of one organization, or of the installation. Every look-up of a setting names it. */
 export type Scope = { orgId: number | null };
 export const installation: Scope = { orgId: null };
+
+type Mappings = Pick<v.InferOutput<typeof ProviderPatch>, "roles" | "node_groups">;
+type StoredMappings = Partial<Pick<IdentityProviderRow, "roles" | "nodeGroups">>;
 
 const maxOfOrganization = 10;
 
@@ -95,9 +96,10 @@ export async function createProvider(
     const values = { issuer, scopes, domains, tenant, trust, clientId, groupsClaim, requiredGroups };
     const row = { ...values, createsUsers, createdAt: system.now(), secretSealed: "", orgId };
     const created = await identityProviders.insertReturning(tx, {
+      roles: [],
       ...row,
       ...storedName({ orgId }, name),
-      roles: await storedRoles(tx, { orgId }, given.roles),
+      ...(await stored(tx, { orgId }, given)),
     });
     if (client_secret !== "") await storeSecret(tx, secretKey, created.id, client_secret);
     await record(tx, {
@@ -130,7 +132,7 @@ export async function changeProvider(
   actor: Actor,
 ): Promise<Provider> {
   const { db, system, secretKey } = services;
-  const { client_secret, roles, name } = given;
+  const { client_secret, name } = given;
   const changes: Partial<IdentityProviderRow> = {
     ...Object.fromEntries(
       columns.flatMap(([from, to]) => (given[from] === undefined ? [] : [[to, given[from]]])),
@@ -141,10 +143,7 @@ export async function changeProvider(
     await requireRight(tx, { orgId }, actor);
     await requireOwnDomains(tx, { orgId }, given.domains ?? []);
     const before = await findProvider(tx, { id, orgId });
-    const change = {
-      ...changes,
-      ...(roles === undefined ? {} : { roles: await storedRoles(tx, { orgId }, roles) }),
-    };
+    const change = { ...changes, ...(await stored(tx, { orgId }, given)) };
     const after = { ...before, ...change };
     requireOneTenant({ ...after, required_groups: after.requiredGroups });
     if (Object.keys(change).length > 0) await identityProviders.update(tx, { id, orgId }, change);
@@ -210,18 +209,39 @@ async function storeSecret(tx: Transaction, secretKey: Services["secretKey"], id
   await identityProviders.update(tx, { id }, { secretSealed });
 }
 
-async function storedRoles(
+/** With the organization's number in place of its slug. */
+async function stored(
   tx: Transaction,
   scope: Scope,
-  given: readonly v.InferOutput<typeof GroupRole>[],
-): Promise<RoleOfGroup[]> {
+  { roles, node_groups }: Mappings,
+): Promise<StoredMappings> {
   const known = new Map((await allOrganizations(tx)).map(({ id, slug }) => [slug, id]));
-  return given.map(({ group, organization, role }) => {
+  const idOf = (organization: string, field: string) => {
     const orgId = known.get(organization);
     if (orgId === undefined || orgId !== (scope.orgId ?? orgId))
-      throw invalid("roles", `There is no organization ${organization}.`);
-    return { group, orgId, role };
-  });
+      throw invalid(field, `There is no organization ${organization}.`);
+    return orgId;
+  };
+  return {
+    ...(roles === undefined
+      ? {}
+      : {
+          roles: roles.map(({ group, organization, role }) => ({
+            group,
+            role,
+            orgId: idOf(organization, "roles"),
+          })),
+        }),
+    ...(node_groups === undefined
+      ? {}
+      : {
+          nodeGroups: node_groups.map(({ group, organization, node_group }) => ({
+            group,
+            nodeGroup: node_group,
+            orgId: idOf(organization, "node_groups"),
+          })),
+        }),
+  };
 }
 
 async function slugsById(reader: Pick<Reader, "all">): Promise<Map<number, string>> {
@@ -247,6 +267,10 @@ function show(row: IdentityProviderRow, slugs: ReadonlyMap<number, string>, publ
     roles: row.roles.flatMap(({ group, orgId: at, role }) => {
       const organization = slugs.get(at);
       return organization === undefined ? [] : [{ group, organization, role }];
+    }),
+    node_groups: row.nodeGroups.flatMap(({ group, orgId: at, nodeGroup }) => {
+      const organization = slugs.get(at);
+      return organization === undefined ? [] : [{ group, organization, node_group: nodeGroup }];
     }),
     redirect_uri: redirectUri(publicUrl, id),
     created_at: formatTime(createdAt),

@@ -5,7 +5,6 @@ import { AppError, messageOf } from "../../errors.ts";
 import { networkOf } from "../http/edge.ts";
 import type { Meters } from "../http/meters.ts";
 import type { Throttle } from "../http/throttle.ts";
-import type { ServerOptions } from "../options.ts";
 import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import type { UserRow } from "../store/tables/users.ts";
 import { admit } from "./admission.ts";
@@ -14,9 +13,11 @@ import { takeFlow, type Flow } from "./flow.ts";
 import { boundUserOf } from "./bound-users.ts";
 import { applyGroups } from "./group-roles.ts";
 import { linkIdentity, userOf } from "./identities.ts";
+import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
 import { findProvider, redirectUri } from "./providers.ts";
 
-type Services = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl" | "log"> & {
+type Services = NodeGroupServices & {
+  publicUrl: string;
   exchange: Pick<Exchange, "claims">;
   throttle: Throttle;
   meters: Meters;
@@ -68,6 +69,7 @@ async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Pr
   if (flow.link === null) {
     const user = await userOf(services, provider, admitted);
     await applyGroups(services, provider, user, admitted.groups);
+    await applyNodeGroups(services, provider, user.id, admitted.groups);
     return user;
   }
   const { signedIn } = answer;

@@ -7,7 +7,7 @@ import { isReservedGroup, reservedSentence, type Peer, type RuleRequest, type Ta
 import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
 import type { PolicyTest } from "./policy-tests.ts";
 import { identityOf } from "./reach.ts";
-import { ownerGroup } from "../../owner-group.ts";
+import { ownerGroup, selfGroup } from "../../owner-group.ts";
 
 /** What a file asks for. A key that is undefined is none of the file's business. */
 export type Desired = {
@@ -67,7 +67,11 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     return { group };
   };
   const peer = (word: string, path: string): Peer =>
-    isNetworkWord(word) ? { cidr: parseNetwork(word)?.text ?? word } : target(word, path);
+    word === "self"
+      ? { group: selfGroup }
+      : isNetworkWord(word)
+        ? { cidr: parseNetwork(word)?.text ?? word }
+        : target(word, path);
 
   const wanted: DesiredGroup[] = [];
   for (const [name, entry] of groups ?? []) {
@@ -104,19 +108,26 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     }),
   };
   yield;
+  yield* findTwice(desired.rules ?? [], fault);
+  if (faults.length > 0) throw faulty(faults);
+  return desired;
+}
+
+const maxFaults = 20;
+
+function* findTwice(
+  rules: NonNullable<Desired["rules"]>,
+  fault: (path: string, message: string) => void,
+): Generator<unknown, void> {
   const seen = new Map<string, number>();
-  for (const [at, rule] of (desired.rules ?? []).entries()) {
+  for (const [at, rule] of rules.entries()) {
     const identity = identityOf(rule);
     const first = seen.get(identity);
     if (first !== undefined) fault(`rules.${at}`, `This is rule ${first + 1} of the file again.`);
     seen.set(identity, at);
     if (at % 200 === 0) yield;
   }
-  if (faults.length > 0) throw faulty(faults);
-  return desired;
 }
-
-const maxFaults = 20;
 
 function aliasesOf(
   { aliases }: ParsedPolicy["file"],

@@ -129,7 +129,7 @@ const storedRows = `SELECT ${[
   sum("verified_domains", "octet_length(domain)"),
   sum(
     "identity_providers",
-    "octet_length(issuer) + octet_length(roles) + octet_length(required_groups) + coalesce(octet_length(trust), 0)",
+    "octet_length(issuer) + octet_length(roles) + octet_length(node_groups) + octet_length(required_groups) + coalesce(octet_length(trust), 0)",
   ),
   sum("webhooks", "octet_length(url) + octet_length(events)"),
 ].join(" + ")} AS n`;

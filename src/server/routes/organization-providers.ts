@@ -6,10 +6,10 @@ import { actorOf } from "../audit/record.ts";
 import { created, noContent } from "../http/reply.ts";
 import { always, body, id, nothing, organizationRoute, type Route } from "../http/route.ts";
 import {
+  allIn,
   NewOrganizationProvider,
   OrganizationProviderPatch,
   Provider,
-  rolesIn,
 } from "../oidc/provider-settings.ts";
 import {
   changeProvider,
@@ -30,9 +30,13 @@ const forAdmins = { people: true, access: "admin" } as const;
 const scopeOf = ({ org }: { org: { id: number } }) => ({ orgId: org.id });
 
 const patchIn = (
-  { org }: { org: { slug: string } },
-  { roles, ...rest }: v.InferOutput<typeof OrganizationProviderPatch>,
-) => ({ ...rest, ...(roles === undefined ? {} : { roles: rolesIn(org.slug, roles) }) });
+  { org: { slug } }: { org: { slug: string } },
+  { roles, node_groups, ...rest }: v.InferOutput<typeof OrganizationProviderPatch>,
+) => ({
+  ...rest,
+  ...(roles === undefined ? {} : { roles: allIn(slug, roles) }),
+  ...(node_groups === undefined ? {} : { node_groups: allIn(slug, node_groups) }),
+});
 
 export function organizationProviderRoutes(services: Services): Route[] {
   return [...reads(services), ...changes(services)];
@@ -80,7 +84,9 @@ function changes(services: Services): Route[] {
       answers: { 201: { description: "The provider; register its redirect_uri there", schema: Provider } },
       errors: ["conflict", "provider_unavailable", "untrusted_answer"],
       handle: async (call, input) => {
-        const settings = { ...input, roles: rolesIn(call.org.slug, input.roles) };
+        const { roles, node_groups } = input;
+        const { slug } = call.org;
+        const settings = { ...input, roles: allIn(slug, roles), node_groups: allIn(slug, node_groups) };
         return created(await createProvider(services, scopeOf(call), settings, actorOf(call)));
       },
     }),

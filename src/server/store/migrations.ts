@@ -183,6 +183,7 @@ const steps: readonly (readonly string[])[] = [
   ],
   [organizations.add("selfEnrollment"), registrationTokens.add("boundDigest"), ...enrollments.create],
   [organizations.add("nameSuffix")],
+  [identityProviders.add("nodeGroups")],
   [organizations.add("reauthenticateDays"), organizations.add("reauthenticateFrom"), ...ownerProofs.create],
 ];
 

@@ -25,7 +25,9 @@ const RoleOfGroup = v.object({
   orgId: v.number(),
   role: v.picklist(memberRoles.filter((role) => role !== "owner")),
 });
-export type RoleOfGroup = v.InferOutput<typeof RoleOfGroup>;
+
+/** The nodes of users with the group at the provider get the group of nodes in the organization. */
+const NodeGroupOfGroup = v.object({ group: v.string(), orgId: v.number(), nodeGroup: v.string() });
 
 export const identityProviders = table("identity_providers", {
   id: serial,
@@ -56,6 +58,7 @@ export const identityProviders = table("identity_providers", {
   orgId: since(34, integerOrNull("REFERENCES organizations (id)")),
   /** The name of an organization's provider: each organization chooses its own. */
   label: since(34, textOrNull()),
+  nodeGroups: since(37, jsonWithDefault(v.array(NodeGroupOfGroup), "[]")),
 });
 export type IdentityProviderRow = TableRow<typeof identityProviders>;
 

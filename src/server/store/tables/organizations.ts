@@ -101,9 +101,9 @@ export const organizations = table(
     /** A domain, beside `.internal`, that names end in on machines whose root allows it. */
     nameSuffix: since(36, textOrNull()),
     /** Users confirm every so many days that their nodes are still theirs; null: never. */
-    reauthenticateDays: since(37, integerOrNull()),
+    reauthenticateDays: since(38, integerOrNull()),
     /** Since when that counts, ms: a setting cuts off no node at once. */
-    reauthenticateFrom: since(37, integerWithDefault("DEFAULT 0")),
+    reauthenticateFrom: since(38, integerWithDefault("DEFAULT 0")),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );
