@@ -271,6 +271,7 @@ const organizations: Record<string, Maker> = {
   groups_partial_update: withBody(aGroup, { description: "for the web" }),
   groups_destroy: aGroup,
   paths_list: nothing,
+  paths_counts: nothing,
   nodes_peers: ({ node }) => ({ id: node.id }),
   relays_list: nothing,
   relays_partial_update: aRelay,
