@@ -6,6 +6,7 @@ import { buildInfo } from "../build-info.ts";
 import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
 import { endRequests } from "./nodes/registration-requests.ts";
+import { reauthenticate } from "./nodes/reauthentication.ts";
 import { endSilentNodes } from "./nodes/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/leaving.ts";
@@ -29,6 +30,8 @@ const upkeepMs = 5000;
 const policiesMs = 1000;
 /** How late an ephemeral node ends. */
 const silenceMs = 2000;
+/** How late users are told that their nodes end, and how late these end. */
+const ownersMs = 30_000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
 /** Paths of revoked nodes are not shown in the meantime. */
@@ -110,6 +113,9 @@ function partsOf(services: Services, leases: Leases): Part[] {
     }),
     leased("ephemeral nodes", (own, lease) =>
       repeated("ephemeral nodes", silenceMs, () => endSilentNodes(own), { ...own, lease }),
+    ),
+    leased("confirmations of nodes", (own, lease) =>
+      repeated("confirmations of nodes", ownersMs, () => reauthenticate(own), { ...own, lease }),
     ),
     leased("policies", (own, lease) => {
       const work = async () => {

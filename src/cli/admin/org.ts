@@ -147,6 +147,12 @@ export const update: Implementation = {
       valueHint: "off|admins|members",
       description: `Who may add machines of their own with ${brand.executable} up URL, by confirming them in a browser`,
     },
+    reauthenticate: {
+      type: "string",
+      valueHint: "DAYS|off",
+      description:
+        "Every how many days users confirm in the console that their nodes are still theirs, 8 to 3650. Others are revoked",
+    },
     "alive-interval": {
       type: "string",
       valueHint: "S",
@@ -182,6 +188,8 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const factor = values.choice("second-factor", ["required", "optional"]);
   const fields = {
     node_approval: values.choice("approval", ["none", "all", "unapproved"]),
+    reauthenticate_days:
+      values.text("reauthenticate") === "off" ? null : values.integer("reauthenticate", 8, 3650),
     self_enrollment: values.choice("self-enrollment", ["off", "admins", "members"]),
     device_codes: codes === undefined ? undefined : codes === "allow",
     second_factor_required: factor === undefined ? undefined : factor === "required",
@@ -239,6 +247,10 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
     second_factor_required: `members ${org["second_factor_required"] === true ? "need" : "do not need"} a second factor`,
     device_codes: `members ${org["device_codes"] === true ? "may" : "may not"} sign the command line in by a code`,
+    reauthenticate_days:
+      org["reauthenticate_days"] === null
+        ? "users need not confirm their nodes again"
+        : `users confirm their nodes every ${JSON.stringify(org["reauthenticate_days"])} days`,
     self_enrollment: enrollmentTexts[String(org["self_enrollment"])] ?? "",
     config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
   };

@@ -36,6 +36,8 @@ export const eventTypes = [
   "node.ended",
   "node.engine_refused",
   "node.healing",
+  "node.reauthenticated",
+  "node.reauthentication_due",
   "node.registered",
   "node.relay_limited",
   "node.relay_paused",

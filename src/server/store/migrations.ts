@@ -25,6 +25,7 @@ import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
 import { onlineCounts } from "./tables/online-counts.ts";
 import { organizations } from "./tables/organizations.ts";
+import { ownerProofs } from "./tables/owner-proofs.ts";
 import { passkeys } from "./tables/passkeys.ts";
 import { passwordResets } from "./tables/password-resets.ts";
 import { policies } from "./tables/policies.ts";
@@ -185,6 +186,7 @@ const steps: readonly (readonly string[])[] = [
   [organizations.add("nameSuffix")],
   [identityProviders.add("nodeGroups")],
   [identityProviders.add("proof"), ...providerGrants.create],
+  [organizations.add("reauthenticateDays"), organizations.add("reauthenticateFrom"), ...ownerProofs.create],
 ];
 
 /**
