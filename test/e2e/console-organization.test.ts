@@ -177,6 +177,7 @@ describe("the organization in the console", () => {
     async (colorScheme) => {
       await page.emulateMedia({ colorScheme });
       await scene.admin(["webhook", "create", "acme", `http://127.0.0.1:${receiver.port}/${colorScheme}`]);
+      await scene.admin(["domain", "create", "acme", `${colorScheme}.${"long-".repeat(10)}example.org`]);
       for (const path of ["people/", "tokens/", "webhooks/", "certificates/", "settings/"]) {
         await page.setViewportSize({ width: 360, height: 740 });
         await page.goto(`${scene.url()}/console/acme/${path}`);

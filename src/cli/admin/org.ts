@@ -2,10 +2,10 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { tableLine } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
+import type { Cell, Facts } from "../table.ts";
 import { given, type Args } from "../values.ts";
 import { Organization } from "./answers.ts";
 import { inOrg, Nothing, read, write } from "./api.ts";
@@ -136,6 +136,11 @@ export const update: Implementation = {
       description:
         "Whether members may sign the command line in by a code, typed in a browser of another machine",
     },
+    "self-enrollment": {
+      type: "string",
+      valueHint: "off|admins|members",
+      description: `Who may add machines of their own with ${brand.executable} up URL, by confirming them in a browser`,
+    },
     "alive-interval": {
       type: "string",
       valueHint: "S",
@@ -171,6 +176,7 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const factor = values.choice("second-factor", ["required", "optional"]);
   const fields = {
     node_approval: values.choice("approval", ["none", "all", "unapproved"]),
+    self_enrollment: values.choice("self-enrollment", ["off", "admins", "members"]),
     device_codes: codes === undefined ? undefined : codes === "allow",
     second_factor_required: factor === undefined ? undefined : factor === "required",
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
@@ -200,6 +206,12 @@ const approvalTexts: Record<string, string> = {
   unapproved: "new machines wait for approval, except those of tokens that are marked --approved",
 };
 
+const enrollmentTexts: Record<string, string> = {
+  off: "no user adds machines in the browser",
+  admins: "administrators may add machines of their own in the browser",
+  members: "all members may add machines of their own in the browser",
+};
+
 function suffixText({ name_suffix: suffix }: Organization): string {
   return typeof suffix === "string"
     ? `names also end in .${suffix}, where root allows it: sudo ${brand.executable} names allow ${suffix}`
@@ -221,6 +233,7 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
     second_factor_required: `members ${org["second_factor_required"] === true ? "need" : "do not need"} a second factor`,
     device_codes: `members ${org["device_codes"] === true ? "may" : "may not"} sign the command line in by a code`,
+    self_enrollment: enrollmentTexts[String(org["self_enrollment"])] ?? "",
     config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
   };
   return Object.keys(body)
@@ -252,16 +265,46 @@ export const list: Implementation = {
 };
 
 export const show: Implementation = {
+  notes: `The settings have the names of their flags: see \`${brand.executable} admin org update --help\`.`,
   args: { ...slugArg, ...targetFlags },
   examples: [`${brand.executable} admin org show acme`],
   async run(context) {
     const org = await read(context, (api) => api.get(inOrg(context.words[0] ?? ""), Organization));
-    const lines = Object.entries(org).map(([key, value]) =>
-      tableLine([`${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`]),
-    );
-    context.output.result(org, lines.join(""));
+    context.output.facts(org, factsOf(org));
   },
 };
+
+/** The settings have the names of the flags of `org update`. */
+function factsOf(org: Organization): Facts {
+  const choice = (field: string, yes: string, no: string): Cell => {
+    const value = org[field];
+    // A former control plane does not know all of them.
+    return typeof value === "boolean" ? (value ? yes : no) : null;
+  };
+  return [
+    ["slug", org.slug],
+    ["name", org.name],
+    ["network", org.network],
+    ["network6", org.network6],
+    ["nodes", org.node_count],
+    ["your role", org.role],
+    ["certificate-version", org.certificate_version],
+    ["ca-rotation", org.ca_rotation_auto ? "auto" : "manual"],
+    ["names", choice("names_to_all", "all", "rules")],
+    ["path-reports", choice("path_reports", "on", "off")],
+    ["approval", typeof org["node_approval"] === "string" ? org["node_approval"] : null],
+    ["second-factor", choice("second_factor_required", "required", "optional")],
+    ["device-codes", choice("device_codes", "allow", "forbid")],
+    ["leaver-nodes", choice("revoke_leaver_nodes", "revoke", "keep")],
+    ["alive-interval", org.alive_interval === null ? "default" : `${org.alive_interval} s`],
+    ...Object.entries(org.config_overrides).map(
+      ([key, value]) => [`override ${key}`, JSON.stringify(value)] as const,
+    ),
+    ["configuration", `version ${org.config_version}`],
+    ["created", org.created_at],
+    ["number", org.id],
+  ];
+}
 
 export const remove: Implementation = {
   notes:

@@ -11,6 +11,7 @@ import { planFile } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
 import { NameSuffix } from "../../protocol.ts";
 import { readJsonFile } from "./organizations.ts";
+import { refuseForeignFile } from "./own-files.ts";
 
 const Permissions = v.object({
   routes: v.array(v.pipe(v.string(), v.maxLength(64))),
@@ -22,7 +23,10 @@ const pathIn = (directory: string): string => join(directory, "permissions.json"
 
 const nothing: Permissions = { routes: [], name_suffixes: [] };
 
-/** Networks that the control plane may route. Throws bad_configuration if the file is damaged. */
+/**
+ * Networks that the control plane may route. Throws bad_configuration if the file is damaged, or if others than root can
+ * change it.
+ */
 export function readAllowedRoutes(directory: string): string[] {
   return read(directory).routes;
 }
@@ -32,7 +36,10 @@ export function readAllowedSuffixes(directory: string): string[] {
   return read(directory).name_suffixes;
 }
 
-const read = (directory: string) => readJsonFile(pathIn(directory), Permissions) ?? nothing;
+function read(directory: string): Permissions {
+  refuseForeignFile(pathIn(directory));
+  return readJsonFile(pathIn(directory), Permissions) ?? nothing;
+}
 
 /** Replaces the allowed networks. A damaged file is replaced, and a file that allows nothing is removed. */
 export function writeAllowedRoutes(directory: string, routes: readonly string[]): void {

@@ -28,6 +28,7 @@ import { registrationTokens } from "../store/tables/registration-tokens.ts";
 const Name = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100));
 export const CertificateVersion = v.union([v.literal(1), v.literal("both"), v.literal(2)]);
 
+const SelfEnrollment = v.picklist(["off", "admins", "members"]);
 const NodeApproval = v.picklist(["none", "all", "unapproved"]);
 
 export const OrganizationRequest = v.strictObject({
@@ -61,6 +62,8 @@ export const OrganizationPatch = v.strictObject({
   revoke_leaver_nodes: v.optional(v.boolean()),
   /** Whether members may sign the command line in by a code that they type in a browser. */
   device_codes: v.optional(v.boolean()),
+  /** Who may add machines of their own by confirming them in a browser: nobody, administrators, all members. */
+  self_enrollment: v.optional(SelfEnrollment),
   /** Which new nodes an administrator has to approve; `unapproved`: all but those of tokens that are marked as approved. */
   node_approval: v.optional(NodeApproval),
 });
@@ -87,6 +90,7 @@ export const Organization = v.object({
   revoke_leaver_nodes: v.boolean(),
   node_approval: NodeApproval,
   device_codes: v.boolean(),
+  self_enrollment: SelfEnrollment,
   created_at: v.string(),
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -128,6 +132,7 @@ const shown = organizations.pick(
   "revokeLeaverNodes",
   "nodeApproval",
   "deviceCodes",
+  "selfEnrollment",
   "createdAt",
 );
 const counted = computed({ nodeCount: integer() });
@@ -156,6 +161,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     revoke_leaver_nodes: org.revokeLeaverNodes,
     node_approval: org.nodeApproval,
     device_codes: org.deviceCodes,
+    self_enrollment: org.selfEnrollment,
     created_at: formatTime(org.createdAt),
   };
 }
@@ -279,6 +285,7 @@ export async function patchOrganization(
         revokeLeaverNodes: after.revoke_leaver_nodes,
         nodeApproval: after.node_approval,
         deviceCodes: after.device_codes,
+        selfEnrollment: after.self_enrollment,
         ...versionsOf(after),
       },
     );
@@ -302,7 +309,7 @@ export async function patchOrganization(
 function changeable(org: Organization) {
   const { name, certificate_version, network6, alive_interval, config_overrides } = org;
   const { ca_rotation_auto, names_to_all, name_suffix, path_reports, second_factor_required } = org;
-  const { revoke_leaver_nodes, node_approval, device_codes } = org;
+  const { revoke_leaver_nodes, node_approval, device_codes, self_enrollment } = org;
   return {
     name,
     certificate_version,
@@ -317,6 +324,7 @@ function changeable(org: Organization) {
     revoke_leaver_nodes,
     node_approval,
     device_codes,
+    self_enrollment,
   };
 }
 
@@ -335,6 +343,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     revoke_leaver_nodes: patch.revoke_leaver_nodes ?? before.revoke_leaver_nodes,
     node_approval: patch.node_approval ?? before.node_approval,
     device_codes: patch.device_codes ?? before.device_codes,
+    self_enrollment: patch.self_enrollment ?? before.self_enrollment,
   };
 }
 
