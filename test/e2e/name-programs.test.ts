@@ -11,10 +11,10 @@ import { startNameServer } from "../support/name-server.ts";
 import { describeMachine, machinePackages } from "../support/nspawn.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
-const packages = [
-  ...["systemd-resolved", "libnss-resolve", "systemd-container"],
-  ...["openssh-client", "postgresql-client", "default-jre-headless"],
-];
+const packages =
+  "systemd-resolved libnss-resolve systemd-container openssh-client postgresql-client default-jre-headless".split(
+    " ",
+  );
 const musl = `#include <arpa/inet.h>
 #include <netdb.h>
 #include <stdio.h>
