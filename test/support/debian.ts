@@ -15,6 +15,7 @@ const packages: Record<string, string> = {
   "/usr/sbin/nft": "nftables",
   "/usr/bin/strace": "strace",
   "/usr/bin/wrk": "wrk",
+  "/usr/bin/musl-gcc": "musl-tools",
   "/usr/sbin/haproxy": "haproxy",
   "/usr/sbin/exim4": "exim4-daemon-light",
   "/usr/bin/openssl": "openssl",
