@@ -5,8 +5,9 @@ import { isSignedOut, send } from "../api.ts";
 import { html } from "../html.ts";
 import { isFactorMissing, me } from "../me.ts";
 import { refresh, useList } from "../resource.ts";
-import { FormFailure, Text, useAction } from "../ui/form.ts";
-import { Confirm, Failure, Loading, When } from "../ui/parts.ts";
+import { chooseDateLanguage, dateLanguage, dateLanguages, exact, now } from "../times.ts";
+import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
+import { Confirm, Failure, FromTerminal, Loading, When } from "../ui/parts.ts";
 import { Identities } from "./identities.ts";
 import { SecondFactors } from "./second-factors.ts";
 
@@ -25,7 +26,23 @@ export function Account() {
     ${factors}
     <${Password} />
     <${Identities} />
-    <${Sessions} />`;
+    <${Sessions} />
+    <${Dates} />`;
+}
+
+function Dates() {
+  return html`<section>
+    <h2>Dates</h2>
+    <div class="narrow">
+      <${Choice}
+        label="Write dates"
+        help=${`In this browser. Now is ${exact(now.value)}.`}
+        value=${dateLanguage.value}
+        set=${chooseDateLanguage}
+        choices=${dateLanguages}
+      />
+    </div>
+  </section>`;
 }
 
 const minLength = 8;
@@ -122,6 +139,7 @@ function Sessions() {
         </tbody>
       </table>
     </div>
+    <${FromTerminal} command="agent admin session list" call=${`GET ${sessionsPath}`} />
     ${
       ending === undefined
         ? null
