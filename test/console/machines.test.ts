@@ -3,9 +3,9 @@
 import { expect, test } from "bun:test";
 import { namedIn, standingOf } from "../../src/console/access/standing.ts";
 import type { StoredRule } from "../../src/console/access/rules.ts";
+import { ownerGroup, selfGroup } from "../../src/owner-group.ts";
 import { filtered, groupsOf } from "../../src/console/machine-filter.ts";
 import { afterContacts, machineOf, withoutSilent, type Machine } from "../../src/console/machines.ts";
-import { ownerGroup } from "../../src/owner-group.ts";
 import type { Node } from "../../src/protocol.ts";
 
 const node: Node = {
@@ -78,10 +78,12 @@ test("the rules about a machine: what it lets in, what lets it in, what it lets 
     rule("inbound", { cidr: "192.168.7.0/24" }, { cidr: "10.0.0.0/8" }),
     rule("inbound", { group: "db" }, { any: true }),
     rule("inbound", { group: ownerGroup(3) }, { group: ownerGroup(4) }),
+    rule("inbound", { group: selfGroup }, { group: "db" }),
   ];
   const ids = (found: readonly StoredRule[]) => found.map((each) => each.id);
   const { letsIn, letIn, letsOut } = standingOf(rules, { ...node, owner_id: 4 });
-  expect([ids(letsIn), ids(letIn), ids(letsOut)]).toEqual([[1, 7, 8], [2, 3, 6], [4]]);
+  expect([ids(letsIn), ids(letIn), ids(letsOut)]).toEqual([[1, 7, 8], [2, 3, 6, 9], [4]]);
+  expect(ids(standingOf(rules, { ...node, owner_id: null }).letIn)).not.toContain(9);
   expect(namedIn(rules)).toEqual([7, 8, 9]);
 });
 

@@ -105,6 +105,8 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   },
   "docs/administration.md: agent admin oidc create Company https://login.example.org --client-id agent --client-secret-file secret --users create --domain example.org --role net-admins=acme:admin":
     { not: "there is no such provider; test/cli/admin-oidc.test.ts has a real one" },
+  "docs/administration.md: agent admin oidc create Company https://login.example.org --org acme --client-id agent --client-secret-file secret --role net-admins=admin --role staff=member":
+    { not: "there is no such provider; test/cli/admin-domain.test.ts has a real one" },
   "docs/administration.md: agent logout": { on: "control" },
   "docs/machines.md: agent admin token create acme --ephemeral --uses 10000 --expires 30d --group ci": {
     on: "control",
@@ -116,7 +118,14 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     {
       not: "test/cli/owner-rules.test.ts runs it; the machines of this walk have no user Ada",
     },
+  "docs/access.md: agent admin rule create acme --protocol tcp --ports 22 --peer self --target any": {
+    on: "control",
+  },
   "docs/access.md: agent admin org update acme --approval all": { on: "control" },
+  "docs/access.md: agent admin org update acme --self-enrollment members": { on: "control" },
+  "docs/access.md: agent up https://control.example.com": {
+    not: "test/e2e/browser-joining.test.ts runs it with a browser",
+  },
   "docs/access.md: agent admin registration list acme": {
     not: "test/cli/approval.test.ts runs these; no machine of this walk waits",
   },
@@ -203,7 +212,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   },
   "docs/production.md: agent admin audit verify": { on: "control" },
   "docs/production.md: agent admin backup /var/backups/move.db": {
-    not: "it needs PostgreSQL; test/e2e/postgres.test.ts moves there by the same commands",
+    not: "it needs PostgreSQL; test/e2e/postgres-replicas.test.ts moves there by the same commands",
   },
   "docs/production.md: agent admin backup /var/backups/before-upgrade.db": {
     not: "it builds from source; test/e2e/install-machine.test.ts upgrades a machine",
