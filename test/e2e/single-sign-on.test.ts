@@ -74,7 +74,7 @@ describe("single sign-on", () => {
     "a user with a password links an identity",
     async () => {
       await signIn(page);
-      await page.getByRole("link", { name: owner }).click();
+      await page.getByRole("link", { name: "Account" }).click();
       await button("Link an identity at Company").click();
       provider.person = { ...ada, sub: "owner", email: owner };
       await page.getByLabel("Your password here").fill(password);
