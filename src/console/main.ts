@@ -6,7 +6,8 @@ import { App } from "./app.ts";
 import { html } from "./html.ts";
 import { startLive } from "./live.ts";
 import { readMe } from "./me.ts";
-import { followLinks, root } from "./router.ts";
+import { findPage, organizationPages } from "./pages.ts";
+import { followLinks, root, segments } from "./router.ts";
 import { startStepUp } from "./step-up.ts";
 
 const place = document.getElementById("console");
@@ -19,10 +20,14 @@ if (place !== null && !location.pathname.startsWith(root)) {
   startStepUp();
   // Without a session there is nothing to ask for.
   if (place.dataset["session"] === undefined) isSignedOut.value = true;
-  else
+  else {
     readMe().catch((error: unknown) => {
       // The page shows what is wrong: signed out, or no answer.
       if (!(error instanceof ApiError)) throw error;
     });
+    // While the answers are on their way. Without an organization in the address, it is that of the only one.
+    const { page } = findPage(segments.peek()) ?? { page: organizationPages[""] };
+    void page?.load();
+  }
   render(html`<${App} />`, place);
 }

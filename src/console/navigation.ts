@@ -33,9 +33,8 @@ export function Navigation() {
       ${shown === undefined ? null : html`<${Pages} own=${shown.slug} isForAdmin=${isAdmin(shown)} />`}
       ${me.value?.is_staff === true ? html`<${Staff} />` : null}
       <div class="who">
-        <a href=${pathOf("-", "account")}
-          ><bdi>${me.value?.email}</bdi><span class="unseen">: account</span></a
-        >
+        <bdi class="quiet">${me.value?.email}</bdi>
+        <a href=${pathOf("-", "account")}>Account</a>
         <button type="button" class="plain" onClick=${() => void signOut()}>Sign out</button>
       </div>
     </div>

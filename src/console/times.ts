@@ -1,6 +1,6 @@
 // Times and amounts as people read them. Exact ones are in the browser's zone; copies are in UTC.
 
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 
 /** The time of this browser, every ten seconds: relative times follow it. */
 export const now = signal(Date.now());
@@ -29,10 +29,42 @@ export function ago(at: number, from = now.value): string {
   return "";
 }
 
-const exactFormat = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+/** Short Swedish dates are those of ISO 8601. */
+const iso = "sv";
+/** Languages that dates can be written in, by their tag. */
+export const dateLanguages = [
+  ["", "as the browser does"],
+  [iso, "2026-11-23 14:05 (ISO 8601)"],
+  ["en-GB", "English, 23 Nov 2026"],
+  ["en-US", "English, Nov 23, 2026"],
+  ["de", "Deutsch"],
+  ["es", "Español"],
+  ["fr", "Français"],
+  ["ja", "日本語"],
+] as const;
+const languageKey = "date-language";
+
+/** Of this browser, not of the user. */
+export const dateLanguage = signal(storedLanguage());
+
+function storedLanguage(): string {
+  const stored = localStorage.getItem(languageKey) ?? "";
+  return dateLanguages.some(([tag]) => tag === stored) ? stored : "";
+}
+
+export function chooseDateLanguage(tag: string): void {
+  localStorage.setItem(languageKey, tag);
+  dateLanguage.value = tag;
+}
+
+const exactFormat = computed(() => {
+  const language = dateLanguage.value === "" ? undefined : dateLanguage.value;
+  const dateStyle = language === iso ? "short" : "medium";
+  return new Intl.DateTimeFormat(language, { dateStyle, timeStyle: "long" });
+});
 
 export function exact(at: number): string {
-  return exactFormat.format(at);
+  return exactFormat.value.format(at);
 }
 
 /** ISO 8601 in UTC, for copies. */

@@ -34,7 +34,7 @@ test("filters combine: actor by e-mail, type with an asterisk, subject by name, 
   const events = [
     event(1),
     event(2, { type: "rule.created", subject: "rule/1" }),
-    event(3, { actor: { kind: "server", id: null, ip: null } }),
+    event(3, { actor: { kind: "server", id: null, ip: null }, hash: "7777" }),
     event(40),
   ];
   const found = (filter: Partial<Filter>) =>
@@ -47,6 +47,10 @@ test("filters combine: actor by e-mail, type with an asterisk, subject by name, 
   expect(found({ type: "rule.created", actor: "192.0.2.1" })).toEqual([2]);
   expect(found({ subject: "WEB-3" })).toEqual([3]);
   expect(found({ search: "old web-40" })).toEqual([40]);
+  // A whole subject is one thing, not all whose number begins with it; a hash is no text that anyone searches.
+  expect(found({ subject: "node/4" })).toEqual([]);
+  expect(found({ subject: "node/40" })).toEqual([40]);
+  expect(found({ search: "7777" })).toEqual([]);
   const day = (id: number) => {
     const local = new Date(at + id * 3_600_000);
     return `${local.getFullYear()}-${String(local.getMonth() + 1).padStart(2, "0")}-${String(local.getDate()).padStart(2, "0")}`;

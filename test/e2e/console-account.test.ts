@@ -85,7 +85,7 @@ describe("the account in the console", () => {
       const devTools = await scene.context.newCDPSession(page);
       await devTools.send("WebAuthn.enable");
       await devTools.send("WebAuthn.addVirtualAuthenticator", virtualDevice);
-      await page.getByRole("link", { name: owner }).click();
+      await page.getByRole("link", { name: "Account" }).click();
       await button("Add a passkey").click();
       await page.getByLabel("Name").fill("laptop");
       await button("Add the passkey").click();

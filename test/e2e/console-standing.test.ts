@@ -143,6 +143,42 @@ describe("how machines stand in the console", () => {
   );
 
   test(
+    "a rule leads to who made it, a machine to what it may reach; dates are written as chosen",
+    async () => {
+      await scene.admin([
+        "rule",
+        "create",
+        "acme",
+        "--protocol",
+        "tcp",
+        "--ports",
+        "22",
+        "--peer",
+        "group:web",
+      ]);
+      await open("access/");
+      await page.getByRole("row").filter({ hasText: "22" }).getByRole("link").click();
+      const made = page.locator(".events li").filter({ hasText: "rule.created" });
+      await made.waitFor();
+      expect(await page.locator(".events li").count()).toBe(1);
+      await open(`machines/${web.id}/`);
+      await page.getByRole("link", { name: "May it reach another machine?" }).click();
+      await page.getByLabel("To machine").fill("hub");
+      await page.getByLabel("Port", { exact: true }).fill("22");
+      await page.getByRole("status").getByText("yes").waitFor();
+      await page.getByRole("link", { name: "the sender's page" }).click();
+      await page.getByRole("heading", { level: 1, name: "web" }).waitFor();
+      await page.getByRole("link", { name: "Account" }).click();
+      await page.getByLabel("Write dates").selectOption("sv");
+      await page.getByText(/Now is \d{4}-\d\d-\d\d/).waitFor();
+      // The navigation stays with the organization.
+      await page.getByRole("link", { name: "Machines", exact: true }).click();
+      await row("web").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
     "on a phone, the pages are behind a button, and no page is wider than the window",
     async () => {
       await page.setViewportSize({ width: 360, height: 740 });

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
-import { query, setQuery } from "../router.ts";
+import { pathOf, query, setQuery } from "../router.ts";
 import { Failure, Field, FromTerminal, State, valueOf } from "../ui/parts.ts";
 import type { Saved } from "./draft.ts";
 import { quoted, type Rule } from "./rules.ts";
@@ -28,6 +28,10 @@ export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
   const [answer, error] = useVerdict(slug, isWhole ? JSON.stringify(body) : undefined, saved);
   const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
   const rule = saved.rules.find(({ id }) => id === answer?.rule_id);
+  useEffect(() => {
+    // A link with a question leads to it, below the rules.
+    if (query.peek().has("from")) document.getElementById("explainer")?.scrollIntoView();
+  }, []);
   return html`<section aria-labelledby="explainer">
     <h2 id="explainer">May one machine reach another?</h2>
     <div class="question">
@@ -52,7 +56,7 @@ export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
     </div>
     <div role="status">
       ${error === undefined ? null : html`<${Failure} error=${error} />`}
-      ${answer === undefined ? null : html`<${Answer} answer=${answer} rule=${rule} />`}
+      ${answer === undefined ? null : html`<${Answer} answer=${answer} rule=${rule} from=${sender} slug=${slug} />`}
     </div>
     ${
       isWhole
@@ -65,11 +69,21 @@ export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
   </section>`;
 }
 
-function Answer({ answer, rule }: { answer: Verdict; rule: Rule | undefined }) {
+type AnswerProps = { answer: Verdict; rule: Rule | undefined; from: number | undefined; slug: string };
+
+function Answer({ answer, rule, from, slug }: AnswerProps) {
   return html`<p>
       <${State} name=${answer.allowed ? "online" : "attention"} word=${answer.allowed ? "yes" : "no"} />
       ${" "}<bdi>${answer.reason}</bdi>
     </p>
+    ${
+      answer.allowed && from !== undefined
+        ? html`<p class="quiet">
+            If it fails all the same, the path may be broken, or the rules not applied yet:${" "}
+            <a href=${pathOf(slug, "machines", from)}>the sender's page</a> says so.
+          </p>`
+        : null
+    }
     ${
       rule === undefined
         ? null

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { html } from "../html.ts";
-import { query } from "../router.ts";
+import { pathOf, query } from "../router.ts";
 import { Empty, FromTerminal } from "../ui/parts.ts";
 import { Export, Search, searched } from "../ui/tools.ts";
 import { edit, type Draft, type Saved } from "./draft.ts";
@@ -96,7 +96,10 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
     }
     ${
       draft.rules.value === undefined
-        ? null
+        ? html`<${FromTerminal}
+            command=${`agent admin rule list ${draft.slug}`}
+            call=${`GET /api/org/${draft.slug}/firewall_rules/`}
+          />`
         : html`<${FromTerminal}
             command=${commandsOf(draft.slug, editsOf(saved.rules, rules))}
             call=${`POST /api/org/${draft.slug}/policy/apply/ {"policy": "…", "prune": true, "keep_file": true, "version": ${saved.policy.version}}`}
@@ -115,6 +118,15 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
   </section>`;
 }
 
+/** A rule does not say who made it; its events do. */
+function History({ slug, id }: { slug: string; id: number }) {
+  return html`<a
+    href=${`${pathOf(slug, "activity")}?subject=rule/${id}`}
+    title="Who made and changed this rule"
+    >${id}<span class="unseen">: who made and changed this rule</span></a
+  >`;
+}
+
 type RuleRowProps = {
   row: Row;
   faults: readonly string[];
@@ -127,7 +139,7 @@ function RuleRow({ row: { rule, before, state }, faults, open, draft }: RuleRowP
   const label = sentenceOf(rule);
   const isMarked = query.value.get("rule") === String(rule.id);
   return html`<tr id=${`rule-${rule.id}`} class=${isMarked ? "marked" : state}>
-    <td>${rule.id > 0 ? rule.id : ""}</td>
+    <td>${rule.id > 0 ? html`<${History} slug=${draft.slug} id=${rule.id} />` : ""}</td>
     <td>
       ${state === "deleted" ? html`<del><${Sentence} rule=${rule} /></del>` : html`<${Sentence} rule=${rule} />`}
       ${

@@ -5,8 +5,10 @@ import { isSignedOut, send } from "../api.ts";
 import { html } from "../html.ts";
 import { isFactorMissing, me } from "../me.ts";
 import { refresh, useList } from "../resource.ts";
-import { FormFailure, Text, useAction } from "../ui/form.ts";
-import { Confirm, Failure, Loading, When } from "../ui/parts.ts";
+import { chooseDateLanguage, dateLanguage, dateLanguages, exact, now } from "../times.ts";
+import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
+import { Confirm, Failure, FromTerminal, Loading, When } from "../ui/parts.ts";
+import { Export } from "../ui/tools.ts";
 import { Identities } from "./identities.ts";
 import { SecondFactors } from "./second-factors.ts";
 
@@ -25,7 +27,23 @@ export function Account() {
     ${factors}
     <${Password} />
     <${Identities} />
-    <${Sessions} />`;
+    <${Sessions} />
+    <${Dates} />`;
+}
+
+function Dates() {
+  return html`<section>
+    <h2>Dates</h2>
+    <div class="narrow">
+      <${Choice}
+        label="Write dates"
+        help=${`In this browser. Now is ${exact(now.value)}.`}
+        value=${dateLanguage.value}
+        set=${chooseDateLanguage}
+        choices=${dateLanguages}
+      />
+    </div>
+  </section>`;
 }
 
 const minLength = 8;
@@ -82,13 +100,24 @@ type Session = {
 
 const sessionsPath = "/api/user/sessions/";
 
+const sessionColumns = [
+  { title: "Browser", text: ({ device }: Session) => device },
+  { title: "Address", text: ({ address }: Session) => address },
+  { title: "Signed in", text: ({ created_at }: Session) => created_at },
+  { title: "Last used", text: ({ last_used_at }: Session) => last_used_at },
+  { title: "Ends", text: ({ expires_at }: Session) => expires_at },
+];
+
 function Sessions() {
   const { data, error } = useList<Session>(`${sessionsPath}?page_size=1000`);
   const [ending, end] = useState<Session | undefined>(undefined);
   if (data === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   return html`<section>
-    <h2>Browsers that are signed in</h2>
+    <div class="tools">
+      <h2>Browsers that are signed in</h2>
+      <${Export} file="sessions.csv" items=${data} columns=${sessionColumns} />
+    </div>
     <div class="wide" tabindex="0">
       <table>
         <thead>
@@ -122,6 +151,7 @@ function Sessions() {
         </tbody>
       </table>
     </div>
+    <${FromTerminal} command="agent admin session list" call=${`GET ${sessionsPath}`} />
     ${
       ending === undefined
         ? null

@@ -9,6 +9,7 @@ import { useNodes } from "../node-list.ts";
 import { refresh, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Check } from "../ui/form.ts";
+import { Export } from "../ui/tools.ts";
 import {
   Confirm,
   Copy,
@@ -31,6 +32,15 @@ const states: Readonly<Record<Authority["state"], StateName>> = {
 /** Machines confirm without an event. */
 const rotationReadMs = 2000;
 
+const columns = [
+  { title: "State", text: ({ state }: Authority) => state },
+  { title: "Kind", text: ({ kind }: Authority) => kind },
+  { title: "Fingerprint", text: ({ fingerprint }: Authority) => fingerprint },
+  { title: "Trusted", text: ({ trusted }: Authority) => `${trusted}` },
+  { title: "Valid from", text: ({ not_before }: Authority) => not_before },
+  { title: "Ends", text: ({ not_after }: Authority) => not_after },
+];
+
 export function Certificates() {
   const own = slug.value ?? "";
   const { data, error } = useResource<Authorities>(org(own, "ca/"));
@@ -43,7 +53,10 @@ export function Certificates() {
   if (data === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   const { entries, limit } = data.blocklist;
-  return html`<h1>Certificates</h1>
+  return html`<div class="title">
+      <h1>Certificates</h1>
+      <${Export} file=${`${own}-cas.csv`} items=${data.cas} columns=${columns} />
+    </div>
     <div class="wide" tabindex="0">
       <table>
         <thead>

@@ -80,7 +80,9 @@ export function Firewall({ node }: { node: Node }) {
     />
     <p class="quiet">
       A connection needs both: the sender may send, and the receiver lets in.${" "}
-      <a href=${pathOf(own, "access")}>Access</a> tells which rule decides between two machines.
+      <a href=${`${pathOf(own, "access")}?from=${encodeURIComponent(node.name)}`}
+        >May it reach another machine?</a
+      >
     </p>`;
 }
 

@@ -14,6 +14,7 @@ import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 import { Events } from "../ui/events.ts";
+import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
 
@@ -186,12 +187,25 @@ function Actions({ node }: { node: Node }) {
     }`;
 }
 
+const peerColumns = [
+  { title: "Peer", text: ({ peer_name, peer_address }: Path) => peer_name ?? peer_address },
+  { title: "Address", text: ({ peer_address }: Path) => peer_address },
+  { title: "Path", text: ({ path, probe }: Path) => (probe === "broken" ? probe : path) },
+  { title: "Relays", text: ({ relays }: Path) => relays.join(" ") },
+  { title: "Remote", text: ({ remote }: Path) => remote ?? "" },
+  { title: "Round trip, ms", text: ({ rtt_ms }: Path) => `${rtt_ms ?? ""}` },
+  { title: "Loss", text: ({ loss }: Path) => `${loss ?? ""}` },
+];
+
 function Peers({ node }: { node: Node }) {
   const { data: peers, error } = useList<Path>(
     org(slug.value ?? "", `nodes/${node.id}/peers/?page_size=1000`),
   );
   if (peers === undefined) return error === undefined ? null : html`<${Failure} error=${error} />`;
-  return html`<h2>Paths to its peers</h2>
+  return html`<div class="tools">
+      <h2>Paths to its peers</h2>
+      ${peers.length === 0 ? null : html`<${Export} file=${`${node.name}-paths.csv`} items=${peers} columns=${peerColumns} />`}
+    </div>
     ${
       peers.length === 0
         ? html`<p class="quiet">

@@ -8,6 +8,7 @@ import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { hasWords, searchWords } from "../search.ts";
 import { Bulk } from "../ui/bulk.ts";
+import { Export } from "../ui/tools.ts";
 import { Choice, FormFailure, useAction } from "../ui/form.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, valueOf, When } from "../ui/parts.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
@@ -49,6 +50,15 @@ function List() {
     ${answer === undefined ? null : html`<${Confirmed} ...${answer} close=${() => give(undefined)} />`}`;
 }
 
+const columns = [
+  { title: "Name", text: ({ name }: Registration) => name },
+  { title: "Key (SHA-256)", text: ({ key_sha256 }: Registration) => key_sha256 },
+  { title: "Groups", text: ({ groups }: Registration) => groups.join(", ") },
+  { title: "Seen from", text: ({ seen_from }: Registration) => seen_from },
+  { title: "Asked", text: ({ created_at }: Registration) => created_at },
+  { title: "Ends", text: ({ expires_at }: Registration) => expires_at },
+];
+
 /** The same answer to all of them, or to those of which the name or the address has a word. */
 function Together({ machines }: { machines: readonly Registration[] }) {
   const own = slug.value ?? "";
@@ -74,6 +84,7 @@ function Together({ machines }: { machines: readonly Registration[] }) {
       <button type="button" class="danger" disabled=${chosen.length === 0} onClick=${() => ask("refuse")}>
         Refuse ${count}
       </button>
+      <${Export} file=${`${own}-waiting.csv`} items=${chosen} columns=${columns} />
     </div>
     ${
       verb === undefined

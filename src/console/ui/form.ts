@@ -58,7 +58,10 @@ export function FormFailure({
 }) {
   if (error === undefined) return null;
   const fields = Object.keys(error.fields);
-  if (fields.length > 0 && fields.every((field) => shown.includes(field))) return null;
+  if (fields.length > 0 && fields.every((field) => shown.includes(field)))
+    return error.requestId === null
+      ? null
+      : html`<p class="quiet">Request <code>${error.requestId}</code></p>`;
   return html`<${Failure} error=${error} />`;
 }
 
