@@ -11,11 +11,22 @@ export function ownerOf(group: string): number | undefined {
   return id === undefined ? undefined : Number(id);
 }
 
+/**
+ * The peer of a rule that means: the nodes with the same owner as the node that has the rule. The name of a group, so that
+ * earlier releases on the same database read the rule; no node is in it, so they permit nothing by it.
+ */
+export const selfGroup = "user:self";
+
+/** The group of the owner among a node's groups. */
+export function ownerGroupIn(groups: readonly string[]): string | undefined {
+  return groups.find((group) => ownerOf(group) !== undefined);
+}
+
 type Owned = { groups: readonly string[]; ownerId: number | null };
 
 /** The groups in the node's certificate: those that it was given, and that of its owner. */
 export function certifiedGroups({ groups, ownerId }: Owned): string[] {
   // Releases that did not reserve the prefix let administrators choose such a name.
-  const given = groups.filter((group) => ownerOf(group) === undefined);
+  const given = groups.filter((group) => group !== selfGroup && ownerOf(group) === undefined);
   return ownerId === null ? given : [...given, ownerGroup(ownerId)];
 }

@@ -11,8 +11,10 @@ import { atOnce } from "../../src/server/http/heavy-work.ts";
 import { plainJson } from "../../src/server/policy-files/hujson.ts";
 import { importPolicy, type Imported } from "../../src/server/policy-files/import-policy.ts";
 import type { Member } from "../../src/server/policy/firewall.ts";
+import { ownerGroup, ownerGroupIn } from "../../src/owner-group.ts";
 import { parsePolicy } from "../../src/server/policy/policy-file.ts";
-import { isNothing, makeReach, showAccess, subtract, type Access } from "../../src/server/policy/reach.ts";
+import { isNothing, showAccess, subtract, type Access } from "../../src/server/policy/packets.ts";
+import { makeReach } from "../../src/server/policy/reach.ts";
 import { resolvePolicy } from "../../src/server/policy/resolve.ts";
 import { withToolchain } from "../support/go-toolchain.ts";
 import { print } from "./measure.ts";
@@ -145,6 +147,9 @@ function compare(
     const groups = words
       .map((word) => word.replace(/^(tag|group):/, ""))
       .filter((word) => known.file.groups?.[word] !== undefined);
+    const owner = topology.users.findIndex((each) => each.name === node.user);
+    // A node with tags has no user there.
+    if (owner !== -1 && node.tags.length === 0) groups.push(ownerGroup(owner + 1));
     return { id: at + 1, name, ip: node.ipv4, ip6: node.ipv6, groups };
   });
   const { rules = [] } = atOnce(
@@ -163,7 +168,9 @@ function compare(
       compared++;
       const [a, b] = [classOf(from), classOf(to)];
       if (from === to || a === undefined || b === undefined) continue;
-      const ours = reach.access(a, b);
+      const owner = ownerGroupIn(from.groups);
+      const isOwn = owner !== undefined && to.groups.includes(owner);
+      const ours = reach.access(a, b, isOwn ? "same" : "different");
       const theirs = recorded(filter ?? [], [from.ip, from.ip6 ?? ""], [to.ip, to.ip6 ?? ""]);
       if (!isNothing(ours)) permitted++;
       const [more, less] = [subtract(ours, theirs), subtract(theirs, ours)];

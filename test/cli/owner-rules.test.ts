@@ -33,6 +33,14 @@ test("a rule names a member, and the list shows the address", async () => {
   expect(await done("group list acme")).not.toContain("user:");
 });
 
+test("a rule names the nodes with the same owner, as a peer alone", async () => {
+  const made = JSON.parse(await done(`${create} --peer self --target any --json`));
+  expect(made).toMatchObject({ peer: { group: "user:self" }, new_groups: [] });
+  expect(await done("rule list acme")).toMatch(/tcp +22 +self +any/);
+  const { status, err } = await admin(`${create} --peer any --target self`);
+  expect([status, err]).toEqual([1, expect.stringContaining("self is a peer only")]);
+});
+
 test("the rule of a former member is listed with the number of the user", async () => {
   await done("member delete acme ada@example.org");
   expect(await done("rule list acme")).toMatch(/user:#\d+ /);

@@ -52,6 +52,17 @@ test("a rule about the machines of a user names the address, and a former member
   expect(policyText([{ ...shown, target: "any" }])).toContain('"peer":"user:ada@example.org"');
 });
 
+test("a rule between the machines of one owner is a sentence, and a word in the text", () => {
+  const shown = toRule(
+    { ...rule(1), peer: { group: "user:self" }, target: { any: true } },
+    new Map(),
+    new Map(),
+  );
+  expect(shown.peer).toBe("self");
+  expect(sentenceOf(shown)).toBe("machines with the same owner may reach all machines on tcp 443");
+  expect(policyText([shown])).toContain('"peer":"self"');
+});
+
 test("a rule about a deleted machine has no line in the text, and faults still find their rule", () => {
   const stored = { ...rule(1), peer: { node: 7 }, target: { any: true as const } };
   const gone = toRule(stored, new Map(), new Map());
@@ -96,7 +107,7 @@ test("the matrix agrees with the control plane about machines of one group each"
     groups: [group],
   });
   let permitted = 0;
-  for (let round = 0; round < 60; round++) {
+  for (let round = 0; round < 240; round++) {
     const stored = policies.policy(6).rules.filter(({ peer }) => !("cidr" in peer));
     const rules = stored.map((each) => toRule(each, names, new Map()));
     const tested = atOnce(testable(stored));

@@ -7,7 +7,7 @@ import * as v from "valibot";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeLan } from "../support/namespaces.ts";
-import { makeOrganization, startEngine, type Organization } from "../support/overlay.ts";
+import { makeOrganization, owner, startEngine, type Organization } from "../support/overlay.ts";
 import { end, paste, post, type Node } from "../support/policy-nodes.ts";
 import { startProber, type Prober, type Question } from "../support/prober.ts";
 import { makeRandom } from "../support/random.ts";
@@ -21,14 +21,20 @@ buildAgent();
 const policies = inFull ? 67 : 5;
 const ports = [1001, 1002, 1003];
 const members = { a: ["web", "staff"], b: ["staff"], c: ["db"], d: [] };
+const ada = "ada@company.example";
+/** The other nodes belong to the organization. */
+const owners: Record<string, string> = { a: ada, b: ada, c: owner.email };
 const Verdict = v.object({ allowed: v.boolean() });
 
 /** A policy with up to seven rules, in the words of a policy file. */
 function makeRules(random: () => number): object[] {
   const pick = <T>(list: readonly T[]): T | undefined => list[Math.floor(random() * list.length)];
   const side = () =>
-    pick(["any", "group:web", "group:staff", "group:db", "node:a", "node:b", "node:c", "node:d"]);
-  const peer = () => (random() < 0.15 ? pick(["10.77.0.2/31", "10.77.0.4/32", "10.77.0.0/16"]) : side());
+    random() < 0.15
+      ? `user:${pick(Object.values(owners))}`
+      : pick(["any", "group:web", "group:staff", "group:db", "node:a", "node:b", "node:c", "node:d"]);
+  const networks = ["10.77.0.2/31", "10.77.0.4/32", "10.77.0.0/16"];
+  const peer = () => (random() < 0.15 ? pick(networks) : random() < 0.25 ? "self" : side());
   const rule = () => {
     const protocol = pick(["any", "tcp", "udp", "icmp"]);
     const range = pick(["any", "1001", "1002-1003", "1-1002", "1003"]);
@@ -107,6 +113,10 @@ asRoot("random policies", () => {
       const nodes: Node[] = [];
       for (const [name, groups] of Object.entries(members)) nodes.push(await enrol(name, groups));
       const all = [lighthouse, ...nodes];
+      await plane.admin(["user", "create", ada, "--password-file", "-"], owner.password);
+      await post(acme, "members/", { email: ada, role: "member" });
+      for (const { name, node_id } of all)
+        await post(acme, `nodes/${node_id}/transfer/`, { owner: owners[name] ?? null });
       const sync = ({ directory: own }: Node) =>
         agentJson(["sync-config", "--config-root", dirname(own), "--overlay-binary", nebula]);
       const engines = await Promise.all(

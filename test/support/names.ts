@@ -1,5 +1,6 @@
 // Nodes that keep names, and the names that a node should have, computed from the rows alone.
 
+import { certifiedGroups } from "../../src/owner-group.ts";
 import * as v from "valibot";
 import { applyNames } from "../../src/node/contact/names.ts";
 import { CheckinAnswer, NamesAnswer, type HostsFile, type NamesRequest } from "../../src/protocol.ts";
@@ -53,7 +54,8 @@ export function shownNames({ nodes: list, aliases }: Pick<HostsFile, "nodes" | "
 export async function expectedNames({ db }: TestServer, orgId: number, viewerId: number): Promise<string[]> {
   const org = await organizations.find(db, { id: orgId });
   const rules = atOnce(testable(await listRules(db, { id: orgId })));
-  const all = await nodes.all(db, { orgId, state: "active" });
+  const rows = await nodes.all(db, { orgId, state: "active" });
+  const all = rows.map((row) => ({ ...row, groups: certifiedGroups(row) }));
   const viewer = all.find(({ id }) => id === viewerId);
   if (viewer === undefined || org === undefined) return [];
   const seen = all.filter(

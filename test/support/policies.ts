@@ -2,6 +2,7 @@
 
 import { parseAddress, parseNetwork, networkContains } from "../../src/ip.ts";
 import type { EngineRules, Member, Rule } from "../../src/server/policy/firewall.ts";
+import { ownerGroup, ownerOf, selfGroup } from "../../src/owner-group.ts";
 import { makeRandom } from "./random.ts";
 
 const groups = ["web", "db", "staff", "edge", "ops", "lab"];
@@ -23,15 +24,20 @@ export function makePolicies(seed: number) {
     name: `n${id}`,
     ip: `10.7.${id % 3}.${id}`,
     ip6: id % 2 === 0 ? `fd00::${id}` : null,
-    groups: some(),
+    groups: [...some(), ...(random() < 0.6 ? [ownerGroup(1 + below(4))] : [])],
   });
   const side = (count: number) => {
     const kind = random();
     if (kind < 0.15) return { any: true as const };
+    if (kind < 0.25) return { group: ownerGroup(1 + below(4)) };
     return kind < 0.75 ? { group: pick(groups) } : { node: 1 + below(count) };
   };
   const peer = (count: number) =>
-    random() < 0.2 ? { cidr: pick(["10.7.0.0/24", "10.7.1.0/24", "10.7.0.8/29", "fd00::/16"]) } : side(count);
+    random() < 0.2
+      ? { group: selfGroup }
+      : random() < 0.2
+        ? { cidr: pick(["10.7.0.0/24", "10.7.1.0/24", "10.7.0.8/29", "fd00::/16"]) }
+        : side(count);
   const rule = (id: number, count: number): Rule => {
     const protocol = pick(["any", "tcp", "udp", "icmp"] as const);
     return {
@@ -60,7 +66,12 @@ export function makePolicies(seed: number) {
       ...rules.filter(() => random() < 0.8),
       ...Array.from({ length: below(3) }, (_, at) => rule(200 + at, members.length)),
     ],
-    members: members.map((each) => (random() < 0.05 ? { ...each, groups: some() } : each)),
+    // A policy gives groups, and no owners.
+    members: members.map((each) =>
+      random() < 0.05
+        ? { ...each, groups: [...some(), ...each.groups.filter((group) => ownerOf(group) !== undefined)] }
+        : each,
+    ),
   });
   return { policy, edited, below, pick };
 }

@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { Node } from "../../protocol.ts";
-import { ownerGroup, ownerOf } from "../../owner-group.ts";
+import { ownerGroup, ownerOf, selfGroup } from "../../owner-group.ts";
 import type { Implementation } from "../command.ts";
 import { quoteWord } from "../../plan.ts";
 import { orgArg } from "../server-flags.ts";
@@ -55,6 +55,7 @@ function sideOf(side: Rule["peer"], names: Names, owners: Names): string {
   const [[kind, of] = ["any", true]] = Object.entries(side);
   if (of === true) return kind;
   if (kind === "cidr") return String(of);
+  if (of === selfGroup) return "self";
   const owner = kind === "group" ? ownerOf(String(of)) : undefined;
   if (owner !== undefined) return `user:${owners.get(owner) ?? `#${owner}`}`;
   return `${kind}:${kind === "node" ? (names.get(Number(of)) ?? of) : of}`;
@@ -80,7 +81,8 @@ export const create: Implementation = {
       type: "string",
       valueHint: "SIDE",
       default: "any",
-      description: "The other side: any, group:G, node:NAME, user:EMAIL (the nodes of a member) or a network",
+      description:
+        "The other side: any, group:G, node:NAME, user:EMAIL (the nodes of a member), self (the nodes with the same owner) or a network",
     },
     target: {
       type: "string",
@@ -123,7 +125,7 @@ export const create: Implementation = {
       new_groups = await missingGroups(
         api,
         slug,
-        groups.filter((group) => ownerOf(group) === undefined),
+        groups.filter((group) => group !== selfGroup && ownerOf(group) === undefined),
       );
       return { method: "POST", path: inOrg(slug, "firewall_rules/"), body };
     });
@@ -141,10 +143,11 @@ export const create: Implementation = {
 type IdOf = Record<"node" | "user", (name: string) => Promise<number>>;
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
 
-/** `any`, `group:web`, `node:db`, `user:ada@example.org` or a network in the form of the API. */
+/** `any`, `self`, `group:web`, `node:db`, `user:ada@example.org` or a network in the form of the API. */
 async function readSide(flag: string, text: string, idOf: IdOf): Promise<Side> {
   const [kind, name] = text.split(/:(.*)/s);
   if (text === "any") return { any: true };
+  if (text === "self") return { group: selfGroup };
   if (kind === "group" && name !== undefined) return { group: name };
   if (kind === "node" && name !== undefined) return { node: await idOf.node(name) };
   if (kind === "user" && name?.includes("@") === true) return { group: ownerGroup(await idOf.user(name)) };

@@ -34,6 +34,8 @@ export type Plan = {
     classes: readonly {
       from: Class;
       to: Class;
+      /** Which pairs of them. */
+      owners?: "any" | "same" | "different";
       gains: readonly string[];
       loses: readonly string[];
       pairs: number;

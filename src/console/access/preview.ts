@@ -43,9 +43,10 @@ function Effects({ plan: { access } }: { plan: Plan }) {
     </p>
     <ul class="plain-list effects">
       ${access.classes.map(
-        ({ from, to, gains, loses }, at) =>
+        ({ from, to, owners = "any", gains, loses }, at) =>
           html`<li key=${at}>
             <bdi>${classWords(from)}</bdi> → <bdi>${classWords(to)}</bdi>${" "}
+            ${owners === "any" ? null : `(${owners === "same" ? "with the same owner" : "with different owners"}) `}
             ${gains.length === 0 ? null : html`<ins>gains ${gains.join(", ")}</ins> `}
             ${loses.length === 0 ? null : html`<del>loses ${loses.join(", ")}</del>`}
           </li>`,

@@ -148,12 +148,17 @@ function SidePicker({ label, word, set, groups, nodes, mayBeNetwork, slug, missi
     }
   };
   const list = `sides-${label}`;
-  const all = ["any", ...groups.map((name) => `group:${name}`), ...nodes.map((name) => `node:${name}`)];
+  const all = [
+    "any",
+    ...(mayBeNetwork ? ["self"] : []),
+    ...groups.map((name) => `group:${name}`),
+    ...nodes.map((name) => `node:${name}`),
+  ];
   const offered = all.filter((each) => each.includes(word)).slice(0, maxOffered);
   return html`<${Field}
       label=${label}
       errors=${error?.fields["name"]}
-      help=${`A group, a machine, user:EMAIL for the machines of a member${mayBeNetwork ? ", a network such as 192.168.5.0/24" : ""}, or any.`}
+      help=${`A group, a machine, user:EMAIL for the machines of a member${mayBeNetwork ? ", self for machines with the same owner, a network such as 192.168.5.0/24" : ""}, or any.`}
     >
       <input
         required

@@ -1,7 +1,7 @@
 // Rules as the page Access edits them: sides are words, as in a policy file, so that typing one is enough.
 
 import type { Node } from "../../protocol.ts";
-import { ownerOf } from "../../owner-group.ts";
+import { ownerOf, selfGroup } from "../../owner-group.ts";
 
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
 /** A rule as GET firewall_rules/ shows it. */
@@ -15,7 +15,7 @@ export type StoredRule = {
   description: string;
 };
 /**
- * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, a network; `node:#7` for a machine that is
+ * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, a network, as peer `self`; `node:#7` for a machine that is
  * gone, `user:#7` for a user who is not a member.
  */
 export type Rule = Omit<StoredRule, "peer" | "target"> & { peer: string; target: string };
@@ -31,6 +31,7 @@ export function toRule(
   const word = (side: Side) => {
     if ("any" in side) return "any";
     if ("group" in side) {
+      if (side.group === selfGroup) return "self";
       const owner = ownerOf(side.group);
       return owner === undefined ? `group:${side.group}` : `user:${members.get(owner) ?? `#${owner}`}`;
     }
@@ -65,6 +66,7 @@ export function trafficOf({ protocol, ports }: Pick<Rule, "protocol" | "ports">)
 /** A side of a sentence: what stands before its name, and the name. */
 export function sideWords(word: string): { before: string; name: string } {
   if (word === "any") return { before: "", name: "all machines" };
+  if (word === "self") return { before: "", name: "machines with the same owner" };
   if (word.startsWith("group:")) return { before: "machines in ", name: word.slice("group:".length) };
   if (word.startsWith("user:#"))
     return { before: "", name: `machines of a former member (${word.slice(6)})` };

@@ -1,6 +1,6 @@
 // What the rules say about one machine. Pure.
 
-import { ownerOf } from "../../owner-group.ts";
+import { ownerOf, selfGroup } from "../../owner-group.ts";
 import type { Node } from "../../protocol.ts";
 import type { StoredRule } from "./rules.ts";
 
@@ -10,6 +10,7 @@ type Side = StoredRule["peer"];
 function isAbout(side: Side, { id, groups, subnets, owner_id }: Machine): boolean {
   if ("any" in side) return true;
   if ("group" in side) {
+    if (side.group === selfGroup) return typeof owner_id === "number";
     const owner = ownerOf(side.group);
     return owner === undefined ? groups.includes(side.group) : owner === owner_id;
   }

@@ -8,7 +8,7 @@ import { Peer } from "../policy/firewall.ts";
 import { leaveAddresses } from "../store/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { boundHolds } from "../store/holds.ts";
-import { certifiedGroups, ownerOf } from "../../owner-group.ts";
+import { certifiedGroups, ownerOf, selfGroup } from "../../owner-group.ts";
 import { computed, integerOrNull, queryAll, queryNumber, queryOne, textOrNull } from "../store/table.ts";
 import { authorities } from "../store/tables/authorities.ts";
 import { certificates } from "../store/tables/certificates.ts";
@@ -226,7 +226,7 @@ async function carryRules(old: Reader, tx: Transaction, orgId: number, now: numb
     await insertGroups(
       tx,
       orgId,
-      groups.filter((group) => ownerOf(group) === undefined),
+      groups.filter((group) => group !== selfGroup && ownerOf(group) === undefined),
       now,
     );
     await firewallRules.update(tx, { orgId, id }, row);

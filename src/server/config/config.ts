@@ -16,8 +16,8 @@ import {
 import { can, parseEngineVersion, type EngineVersion } from "../../engine-features.ts";
 import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
 import { atOnce } from "../http/heavy-work.ts";
-import { compileRules, type Rule } from "../policy/firewall.ts";
-import { certifiedGroups } from "../../owner-group.ts";
+import { compileRules, isSelf, type Rule } from "../policy/firewall.ts";
+import { certifiedGroups, ownerOf } from "../../owner-group.ts";
 import { type NodeRow } from "../store/tables/nodes.ts";
 
 /** The columns of a node that its own configuration depends on. */
@@ -68,8 +68,11 @@ export type ConfigSource = {
 export type ConfigView = ConfigSource & {
   blocklistYaml: string;
   blocklistDigest: string;
-  /** Nodes that hubs or targets of rules name, and groups that targets name: others make no difference. */
-  named: { nodes: ReadonlySet<number>; groups: ReadonlySet<string> };
+  /**
+   * Nodes that hubs or targets of rules name, groups that targets name, and owners if a rule is about nodes of the same one:
+   * others make no difference.
+   */
+  named: { nodes: ReadonlySet<number>; groups: ReadonlySet<string>; owners: boolean };
   /** Changes with anything in the source. */
   digest: string;
 };
@@ -81,7 +84,7 @@ export function kindOf({ named }: ConfigView, node: ConfigNode): NodeKind {
   return {
     id: named.nodes.has(node.id) ? node.id : 0,
     groups: certifiedGroups(node)
-      .filter((group) => named.groups.has(group))
+      .filter((group) => named.groups.has(group) || (named.owners && ownerOf(group) !== undefined))
       .sort(),
     isLighthouse: node.isLighthouse,
     isRelay: node.isRelay,
@@ -116,7 +119,7 @@ function namedIn({ rules, hubs }: ConfigSource): ConfigView["named"] {
     if ("node" in target) nodes.add(target.node);
     if ("group" in target) groups.add(target.group);
   }
-  return { nodes, groups };
+  return { nodes, groups, owners: rules.some(({ peer }) => isSelf(peer)) };
 }
 
 export type RenderedConfig = {

@@ -2,7 +2,8 @@
 
 import { toJsonSchema } from "@valibot/to-json-schema";
 import { brand } from "../../brand.ts";
-import { PolicyFile } from "../policy/policy-file.ts";
+import { maxEntries } from "../policy/document.ts";
+import { maxPolicyBytes, PolicyFile } from "../policy/policy-file.ts";
 
 export function policySchema(): Record<string, unknown> {
   const schema = toJsonSchema(PolicyFile, {
@@ -11,5 +12,10 @@ export function policySchema(): Record<string, unknown> {
     typeMode: "input",
     target: "draft-2020-12",
   });
-  return { ...schema, title: `Policy of a network of ${brand.title}` };
+  return {
+    ...schema,
+    title: `Policy of a network of ${brand.title}`,
+    // No keyword of JSON Schema counts the entries of all lists.
+    description: `At most ${maxPolicyBytes / 1024} KiB and ${maxEntries} entries in all, in lists and below keys.`,
+  };
 }

@@ -118,6 +118,19 @@ export function atOnce<T>(work: Generator<unknown, T>): T {
   }
 }
 
+/** A long list mapped, for work in slices. */
+export function* mapInPieces<T, U>(
+  list: Iterable<T>,
+  each: (item: T, at: number) => U,
+): Generator<unknown, U[]> {
+  const mapped: U[] = [];
+  for (const item of list) {
+    mapped.push(each(item, mapped.length));
+    if (mapped.length % 100 === 0) yield;
+  }
+  return mapped;
+}
+
 /** The JSON text of a value, made of pieces. Lists and objects in the first `depth` levels are written item by item. */
 export function* jsonInPieces(value: unknown, depth = 3): Generator<unknown, string> {
   if (depth === 0 || typeof value !== "object" || value === null) {

@@ -14,7 +14,8 @@ import { NotUnique, type Reader, type Row, type Transaction } from "../store/dat
 import { findNode } from "../store/nodes.ts";
 import { computed, joined, queryNumber, queryOne, text } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
-import { hasNode, raiseNamesVersion } from "./publish.ts";
+import { hasNode } from "./publish.ts";
+import { raiseNamesVersion } from "../store/versions.ts";
 import { keptVersions } from "../store/names.ts";
 
 /** A host label of RFC 1035: it begins with a letter. */
@@ -112,7 +113,7 @@ export async function insertAlias(
 ): Promise<{ id: number; address: string | null }> {
   await requireRoom(tx, org);
   const address = await checkTarget(tx, org, request);
-  if (await hasNode(tx, org.id, request.name, ["active", "pending"])) throw nodeHasName(request.name);
+  await requireFreeName(tx, org, request.name);
   const { id } = await nameAliases.insertReturning(tx, {
     orgId: org.id,
     name: request.name,
@@ -124,8 +125,10 @@ export async function insertAlias(
   return { id, address };
 }
 
-function nodeHasName(name: string): AppError {
-  return new AppError("name_taken", `A node is named ${name}. An alias never takes the name of a node.`, {
+/** Throws name_taken if a node has the name. */
+export async function requireFreeName(reader: Pick<Reader, "get">, org: Org, name: string): Promise<void> {
+  if (!(await hasNode(reader, org.id, name, ["active", "pending"]))) return;
+  throw new AppError("name_taken", `A node is named ${name}. An alias never takes the name of a node.`, {
     errors: { name: ["This name is taken."] },
     hint: "Choose another name.",
   });
@@ -133,7 +136,12 @@ function nodeHasName(name: string): AppError {
 
 async function requireRoom(tx: Transaction, org: Org): Promise<void> {
   const sql = "SELECT count(*) AS n FROM name_aliases WHERE org_id = $1 AND deleted_at IS NULL";
-  if ((await queryNumber(tx, sql, [org.id])) < maxAliases) return;
+  requireFew((await queryNumber(tx, sql, [org.id])) + 1);
+}
+
+/** Throws conflict. `count`: aliases that the organization would have. */
+export function requireFew(count: number): void {
+  if (count <= maxAliases) return;
   throw new AppError(
     "conflict",
     `The organization has ${maxAliases} aliases, the maximum. Delete aliases that are not needed.`,
@@ -142,8 +150,6 @@ async function requireRoom(tx: Transaction, org: Org): Promise<void> {
 
 /** Returns the address in its canonical form. Throws validation_failed. */
 async function checkTarget(tx: Transaction, org: Org, request: AliasRequest): Promise<string | null> {
-  const refuse = (field: string, sentence: string) =>
-    new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
   const node = await findNode(tx, org.id, request.node).catch((error: unknown) => {
     if (!(error instanceof AppError) || error.code !== "not_found") throw error;
     return undefined;
@@ -151,7 +157,18 @@ async function checkTarget(tx: Transaction, org: Org, request: AliasRequest): Pr
   if (node === undefined || node.state === "revoked")
     throw refuse("node", `There is no node ${request.node}.`);
   if (node.ephemeralSilenceS !== null) throw refuse("node", `The node ${node.name} is ephemeral.`);
-  const { address = null } = request;
+  return requireRouted(node, request.address ?? null);
+}
+
+function refuse(field: string, sentence: string): AppError {
+  return new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
+}
+
+/** Returns the address in its canonical form. Throws validation_failed if it is not behind the node. */
+export function requireRouted(
+  node: { name: string; subnets: readonly string[] },
+  address: string | null,
+): string | null {
   if (address === null) return null;
   const parsed = parseAddress(address);
   if (parsed === undefined) throw refuse("address", `${address} is no IP address.`);

@@ -3,7 +3,8 @@
 
 import { hash } from "node:crypto";
 import { parseAddress } from "../../ip.ts";
-import { overlap, permits, type Member, type TestableRules } from "../policy/firewall.ts";
+import { ownerGroupIn, selfGroup } from "../../owner-group.ts";
+import { isSelf, overlap, permits, type Member, type TestableRules } from "../policy/firewall.ts";
 
 type Direction = keyof TestableRules;
 type Places = Record<Direction, readonly number[]>;
@@ -14,6 +15,8 @@ export type NamesClass = {
   /** The rules that these nodes have, and the rules that let them through as peers, by their places in the list. */
   targets: Places;
   peers: Record<Direction, ReadonlySet<number>>;
+  /** The group of the owner, if rules are about nodes with the same one. */
+  owner: string | undefined;
   /** Nodes with an equal view see the same nodes, now and at any time. */
   view: string;
 };
@@ -35,13 +38,14 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
   let known = 0;
   const overlaps = overlapsOf(rules);
   const sides = sidesOf(rules);
+  const selves = selvesOf(rules);
 
   const sees = (one: NamesClass, other: NamesClass): boolean => {
     if (toAll) return true;
     const row = pairs.get(one) ?? new Map<NamesClass, boolean>();
     const before = row.get(other);
     if (before !== undefined) return before;
-    const isSeen = reaches(overlaps, one, other) || reaches(overlaps, other, one);
+    const isSeen = reaches(overlaps, selves, one, other) || reaches(overlaps, selves, other, one);
     if (++known > maxPairs) {
       pairs.clear();
       known = 0;
@@ -49,10 +53,14 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
     pairs.set(one, row.set(other, isSeen));
     return isSeen;
   };
-  const make = (key: string, places: { targets: Places; peers: Places }): NamesClass => {
+  const make = (
+    key: string,
+    places: { targets: Places; peers: Places },
+    owner: string | undefined,
+  ): NamesClass => {
     const { inbound, outbound } = places.peers;
     const peers = { inbound: new Set(inbound), outbound: new Set(outbound) };
-    const made = { key, targets: places.targets, peers, view: everything };
+    const made = { key, targets: places.targets, peers, owner, view: everything };
     // Rules only permit. So a node that sees a node without rules of its own sees every node.
     if (toAll || sees(made, (bare ??= made))) return made;
     made.view = `rules-${hash("sha256", JSON.stringify(seenSides(sides, overlaps, made)), "hex").slice(0, 16)}`;
@@ -60,8 +68,10 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
   };
   const classOf = (member: Member): NamesClass => {
     const places = placesOf(rules, member);
-    const key = JSON.stringify(places);
-    const found = classes.get(key) ?? make(key, places);
+    const hasSelf = selves.inbound.size + selves.outbound.size > 0;
+    const owner = hasSelf ? ownerGroupIn(member.groups) : undefined;
+    const key = JSON.stringify(owner === undefined ? places : [places, owner]);
+    const found = classes.get(key) ?? make(key, places, owner);
     classes.set(key, found);
     return found;
   };
@@ -96,12 +106,23 @@ function overlapsOf({ outbound, inbound }: TestableRules): Overlaps {
   };
 }
 
+/** The rules whose peers are the nodes with the same owner. */
+type Selves = Record<Direction, ReadonlySet<number>>;
+
+function selvesOf(rules: TestableRules): Selves {
+  const find = (direction: Direction) =>
+    new Set(rules[direction].flatMap(({ peer }, at) => (isSelf(peer) ? [at] : [])));
+  return { inbound: find("inbound"), outbound: find("outbound") };
+}
+
 /** Whether any packet of `from` may open a flow to `to`. */
-function reaches(overlaps: Overlaps, from: NamesClass, to: NamesClass): boolean {
-  const into = to.targets.inbound.filter((at) => from.peers.inbound.has(at));
+function reaches(overlaps: Overlaps, selves: Selves, from: NamesClass, to: NamesClass): boolean {
+  const isOwn = from.owner !== undefined && from.owner === to.owner;
+  const holds = (direction: Direction, at: number) => isOwn || !selves[direction].has(at);
+  const into = to.targets.inbound.filter((at) => from.peers.inbound.has(at) && holds("inbound", at));
   if (into.length === 0) return false;
   return from.targets.outbound.some(
-    (out) => to.peers.outbound.has(out) && into.some((at) => overlaps(out, at)),
+    (out) => to.peers.outbound.has(out) && holds("outbound", out) && into.some((at) => overlaps(out, at)),
   );
 }
 
@@ -112,20 +133,30 @@ function reaches(overlaps: Overlaps, from: NamesClass, to: NamesClass): boolean 
 function seenSides(
   { inbound, outbound }: Sides,
   overlaps: Overlaps,
-  { targets, peers }: NamesClass,
+  { targets, peers, owner }: NamesClass,
 ): string[] {
   const found = new Set<string>();
+  const own = owner === undefined ? undefined : JSON.stringify({ group: owner });
+  /** `self` on either end means: of this owner. Without one, the rule permits nothing. */
+  const isVain = (side: string | undefined) => side === selfSide && own === undefined;
+  const sideOf = (side: string | undefined) => (side === selfSide ? own : side);
   const add = (...sides: (string | undefined)[]) => {
     const named = sides.flatMap((side) => (side === undefined || side === anySide ? [] : [side]));
     found.add([...new Set(named)].sort().join("\n"));
   };
   for (const out of targets.outbound) {
-    for (const into of peers.inbound)
-      if (overlaps(out, into)) add(outbound[out]?.peer, inbound[into]?.target);
+    for (const into of peers.inbound) {
+      const [peer, self] = [outbound[out]?.peer, inbound[into]?.peer];
+      if (!overlaps(out, into) || isVain(peer)) continue;
+      add(sideOf(peer), inbound[into]?.target, self === selfSide ? own : undefined);
+    }
   }
   for (const into of targets.inbound) {
-    for (const out of peers.outbound)
-      if (overlaps(out, into)) add(outbound[out]?.target, inbound[into]?.peer);
+    for (const out of peers.outbound) {
+      const [peer, self] = [inbound[into]?.peer, outbound[out]?.peer];
+      if (!overlaps(out, into) || isVain(peer)) continue;
+      add(sideOf(peer), outbound[out]?.target, self === selfSide ? own : undefined);
+    }
   }
   // A side alone makes the same side together with another one needless.
   const isNeeded = (each: string) => {
@@ -146,4 +177,5 @@ function sidesOf({ inbound, outbound }: TestableRules): Sides {
   return { inbound: inbound.map(each), outbound: outbound.map(each) };
 }
 
+const selfSide = JSON.stringify({ group: selfGroup });
 const anySide = JSON.stringify({ any: true });

@@ -45,9 +45,13 @@ import { publishNames } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseForNode, readConfigVersion } from "../store/versions.ts";
 import { currentCertificate } from "../config/views.ts";
 
+/** Of one node: its certificate holds them. */
+export const maxGroups = 64;
+export const maxSubnets = 64;
+
 const fields = {
-  groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64))),
-  subnets: v.optional(v.pipe(v.array(Cidr), v.maxLength(64))),
+  groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(maxGroups))),
+  subnets: v.optional(v.pipe(v.array(Cidr), v.maxLength(maxSubnets))),
   is_lighthouse: v.optional(v.boolean()),
   is_relay: v.optional(v.boolean()),
   public_ip: v.optional(v.nullable(PublicAddress)),

@@ -1,7 +1,7 @@
 // Checks the subnets that a node may route. A wrong one would divert traffic of every node of the organization.
 
 import { AppError } from "../../errors.ts";
-import { networkContains, networksOverlap, parseAddress, parseNetwork } from "../../ip.ts";
+import { networkContains, networksOverlap, parseAddress, parseNetwork, type Network } from "../../ip.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
 import type { Reader } from "../store/database.ts";
 import { publicUrlOf } from "../store/meta.ts";
@@ -10,51 +10,105 @@ import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { specialNetwork } from "../policy/networks.ts";
 
 const routerPick = nodes.pick("id", "name", "subnets");
-const hubPick = nodes.pick("name", "publicIp");
+const hubPick = nodes.pick("id", "name", "publicIp", "isLighthouse");
+
+type Parsed = { text: string; network: Network };
+type HubRow = Pick<NodeRow, "id" | "name" | "publicIp" | "isLighthouse">;
+type Hub = HubRow & { address: ReturnType<typeof parseAddress> };
+type Router = Pick<NodeRow, "id" | "name"> & { subnets: readonly string[] };
+
+/** What a subnet must not hold, and which nodes route which subnets. */
+export type Routing = {
+  controlPlane: string;
+  hubs: readonly Hub[];
+  /** By subnet in its canonical form. */
+  routers: ReadonlyMap<string, readonly Pick<Router, "id" | "name">[]>;
+};
 
 /** Throws validation_failed or conflict with the wrong subnet. `node`: the one that gets them, as it is. */
 export async function checkSubnets(
   reader: Pick<Reader, "all" | "get">,
   org: IssuingOrg,
   subnets: readonly string[],
-  node?: Pick<NodeRow, "id" | "subnets">,
+  node?: Omit<Router, "name">,
 ): Promise<void> {
-  const present = node?.subnets ?? [];
-  const refuse = (sentence: string) =>
-    new AppError("validation_failed", sentence, { errors: { subnets: [sentence] } });
-  for (const [at, text] of subnets.entries()) {
-    const subnet = parseNetwork(text);
-    if (subnet === undefined) throw refuse(`${text} is not a network.`);
-    if (subnet.prefix === 0) throw refuse(`${text} would route all traffic of every node.`);
-    if (subnets.indexOf(text) !== at) throw refuse(`${text} is listed twice.`);
-    if (subnet.family === 6 && (org.network6 === null || org.certificateVersion === 1)) {
-      throw refuse(`${text} needs certificates of version 2 and an IPv6 network of the organization.`);
+  if (subnets.length === 0) return;
+  const routers = routersOf(await readRouters(reader, org.id));
+  requireRoutable(org, { ...(await readObstacles(reader, org.id)), routers }, subnets, node);
+}
+
+/** The same for routes as they are, or as they would be. */
+export function requireRoutable(
+  org: IssuingOrg,
+  { controlPlane, hubs, routers }: Routing,
+  subnets: readonly string[],
+  node?: Omit<Router, "name">,
+): void {
+  const networks = requireForm(org, subnets, node?.subnets ?? []);
+  const held = holderOf(networks, parseAddress(controlPlane));
+  if (held !== undefined) throw refused(`${held} holds the address of this control plane.`);
+  for (const hub of hubs) refuseRouted(hub, networks);
+  for (const { text } of networks) {
+    const other = routers.get(text)?.find(({ id }) => id !== node?.id);
+    if (other !== undefined) throw new AppError("conflict", `The node ${other.name} already routes ${text}.`);
+  }
+}
+
+function requireForm(org: IssuingOrg, subnets: readonly string[], present: readonly string[]): Parsed[] {
+  return subnets.map((text, at) => {
+    const network = parseNetwork(text);
+    if (network === undefined) throw refused(`${text} is not a network.`);
+    if (network.prefix === 0) throw refused(`${text} would route all traffic of every node.`);
+    if (subnets.indexOf(text) !== at) throw refused(`${text} is listed twice.`);
+    if (network.family === 6 && (org.network6 === null || org.certificateVersion === 1)) {
+      throw refused(`${text} needs certificates of version 2 and an IPv6 network of the organization.`);
     }
-    const special = specialNetwork(subnet);
+    const special = specialNetwork(network);
     // Earlier versions accepted it.
     if (special !== undefined && !present.includes(text))
-      throw refuse(`${text} overlaps ${special}, which is never routed through an overlay.`);
+      throw refused(`${text} overlaps ${special}, which is never routed through an overlay.`);
     for (const own of [org.network, org.network6 ?? ""].map(parseNetwork)) {
-      if (own !== undefined && networksOverlap(own, subnet))
-        throw refuse(`${text} overlaps the overlay's own network ${own.text}.`);
+      if (own !== undefined && networksOverlap(own, network))
+        throw refused(`${text} overlaps the overlay's own network ${own.text}.`);
     }
-  }
-  if (subnets.length === 0) return;
-  const routed = holderOf(subnets, hostOf((await publicUrlOf(reader)).publicUrl));
-  if (routed !== undefined) throw refuse(`${routed} holds the address of this control plane.`);
+    return { text: network.text, network };
+  });
+}
+
+function refused(sentence: string): AppError {
+  return new AppError("validation_failed", sentence, { errors: { subnets: [sentence] } });
+}
+
+export async function readObstacles(
+  reader: Pick<Reader, "all" | "get">,
+  orgId: number,
+): Promise<Omit<Routing, "routers">> {
   const hubs = await queryAll(
     reader,
     hubPick,
     `SELECT ${hubPick.select()} FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND public_ip IS NOT NULL
-       AND (is_lighthouse = 1 OR is_relay = 1)`,
-    [org.id],
+       AND (is_lighthouse = 1 OR is_relay = 1) ORDER BY id`,
+    [orgId],
   );
-  for (const hub of hubs) refuseRouted(hub, subnets);
-  for (const router of await readRouters(reader, org.id)) {
-    const twice = router.subnets.find((each) => subnets.includes(parseNetwork(each)?.text ?? each));
-    if (twice !== undefined && router.id !== node?.id)
-      throw new AppError("conflict", `The node ${router.name} already routes ${twice}.`);
+  return { controlPlane: hostOf((await publicUrlOf(reader)).publicUrl), hubs: hubs.map(hubOf) };
+}
+
+/** A lighthouse or relay with what is compared with subnets. */
+export function hubOf({ id, name, publicIp, isLighthouse }: HubRow): Hub {
+  return { id, name, publicIp, isLighthouse, address: parseAddress(publicIp ?? "") };
+}
+
+export function routersOf(list: readonly Router[]): Map<string, Pick<Router, "id" | "name">[]> {
+  const routers = new Map<string, Pick<Router, "id" | "name">[]>();
+  for (const { id, name, subnets } of list) {
+    for (const each of subnets) {
+      const text = parseNetwork(each)?.text ?? each;
+      const holders = routers.get(text);
+      if (holders === undefined) routers.set(text, [{ id, name }]);
+      else holders.push({ id, name });
+    }
   }
+  return routers;
 }
 
 const readRouters = (reader: Pick<Reader, "all">, orgId: number) =>
@@ -69,18 +123,22 @@ const readRouters = (reader: Pick<Reader, "all">, orgId: number) =>
 export async function checkHub(
   reader: Pick<Reader, "all">,
   orgId: number,
-  hub: Pick<NodeRow, "name" | "publicIp" | "isLighthouse" | "isRelay">,
+  hub: HubRow & Pick<NodeRow, "isRelay">,
 ): Promise<void> {
   if (hub.publicIp === null || (!hub.isLighthouse && !hub.isRelay)) return;
-  for (const { subnets } of await readRouters(reader, orgId)) refuseRouted(hub, subnets);
+  refuseRouted(hubOf(hub), parsedNetworks(routersOf(await readRouters(reader, orgId)).keys()));
+}
+
+export function parsedNetworks(texts: Iterable<string>): Parsed[] {
+  return [...texts].flatMap((text) => {
+    const network = parseNetwork(text);
+    return network === undefined ? [] : [{ text, network }];
+  });
 }
 
 /** All nodes would send their packets for the hub into tunnels, and lose it. */
-function refuseRouted(
-  { name, publicIp }: { name: string; publicIp: string | null },
-  subnets: readonly string[],
-) {
-  const routed = holderOf(subnets, publicIp ?? "");
+export function refuseRouted({ name, publicIp, address }: Hub, networks: readonly Parsed[]): void {
+  const routed = holderOf(networks, address);
   if (routed === undefined) return;
   throw new AppError("conflict", `The subnet ${routed} holds ${publicIp}, the public address of ${name}.`, {
     hint: "Route narrower subnets that leave this address out.",
@@ -88,13 +146,9 @@ function refuseRouted(
 }
 
 /** The subnet that holds the address; undefined also for a name. */
-function holderOf(subnets: readonly string[], text: string): string | undefined {
-  const address = parseAddress(text);
+function holderOf(networks: readonly Parsed[], address: Hub["address"]): string | undefined {
   if (address === undefined) return undefined;
-  return subnets.find((each) => {
-    const subnet = parseNetwork(each);
-    return subnet !== undefined && networkContains(subnet, address);
-  });
+  return networks.find(({ network }) => networkContains(network, address))?.text;
 }
 
 const hostOf = (url: string): string => new URL(url).hostname.replace(/^\[(.*)\]$/, "$1");

@@ -40,7 +40,16 @@ export const Plan = v.object({
   access: v.object({
     /** How many pairs of nodes gain or lose something. */
     pairs_changed: v.number(),
-    classes: v.array(v.object({ from: Names, to: Names, ...access, pairs: v.number() })),
+    classes: v.array(
+      v.object({
+        from: Names,
+        to: Names,
+        /** Which pairs of them: all, those with the same owner, or the others. Absent: an older control plane. */
+        owners: v.optional(v.picklist(["any", "same", "different"])),
+        ...access,
+        pairs: v.number(),
+      }),
+    ),
     classes_left_out: v.number(),
     /** The first 1,000, by id. */
     pairs: v.array(v.object({ from: NodeName, to: NodeName, ...access })),

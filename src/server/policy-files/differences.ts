@@ -44,15 +44,15 @@ export function* differences(
   prune: boolean,
 ): Generator<unknown, Difference> {
   const kept: string[] = [];
-  const rules = ruleChanges(current, desired, prune, kept);
-  yield;
+  const rules = yield* ruleChanges(current, desired, prune, kept);
   const nodes: NodeChange[] = [];
+  const fileGroups = yield* groupsInFile(desired);
   for (const [at, node] of current.nodes.entries()) {
-    const change = nodeChange(current, node, desired, prune, kept);
+    const change = nodeChange(current, node, { ...desired, fileGroups }, prune, kept);
     if (change !== undefined) nodes.push(change);
-    if (at % 500 === 0) yield;
+    if (at % 100 === 0) yield;
   }
-  const groups = groupChanges(current, desired, prune, kept);
+  const groups = yield* groupChanges(current, desired, prune, kept);
   const aliases = aliasChanges(current, desired, prune, kept);
   const { tests } = desired;
   const isSame = tests === undefined || JSON.stringify(tests) === JSON.stringify(current.tests);
@@ -74,21 +74,23 @@ export function isUnchanged({ groups, rules, nodes, aliases, tests }: Changes): 
   return tests === undefined && lists.every((list) => list.length === 0);
 }
 
-function ruleChanges(
+function* ruleChanges(
   { rules }: Current,
   { rules: wanted }: Desired,
   prune: boolean,
   kept: string[],
-): Changes["rules"] {
+): Generator<unknown, Changes["rules"]> {
   const result: Changes["rules"] = { create: [], delete: [], describe: [] };
   if (wanted === undefined) return result;
   const present = new Map<string, Rule>();
-  for (const rule of rules) {
+  for (const [at, rule] of rules.entries()) {
+    if (at % 100 === 0) yield;
     // The same rule made twice by hand: one of them is enough.
     if (!present.has(identityOf(rule))) present.set(identityOf(rule), rule);
     else if (prune) result.delete.push(rule);
   }
-  for (const { description, ...rule } of wanted) {
+  for (const [at, { description, ...rule }] of wanted.entries()) {
+    if (at % 100 === 0) yield;
     const identity = identityOf(rule);
     const known = present.get(identity);
     present.delete(identity);
@@ -104,28 +106,48 @@ function ruleChanges(
   return result;
 }
 
+/** By node; `withMembers`: the groups about whose members the file says something. */
+type FileGroups = { byNode: ReadonlyMap<number, readonly string[]>; withMembers: ReadonlySet<string> };
+
+function* groupsInFile({ groups }: Desired): Generator<unknown, FileGroups> {
+  const byNode = new Map<number, string[]>();
+  const withMembers = new Set<string>();
+  for (const { name, members } of groups ?? []) {
+    if (members !== undefined) withMembers.add(name);
+    for (const id of members ?? []) {
+      const names = byNode.get(id);
+      if (names === undefined) byNode.set(id, [name]);
+      else names.push(name);
+      if (names === undefined || names.length % 100 === 0) yield;
+    }
+  }
+  return { byNode, withMembers };
+}
+
 function nodeChange(
   current: Current,
   node: PolicyNode,
-  desired: Desired,
+  desired: Desired & { fileGroups: FileGroups },
   prune: boolean,
   kept: string[],
 ): NodeChange | undefined {
   const groups: Delta = { add: [], remove: [] };
-  for (const { name, members } of desired.groups ?? []) {
-    const isIn = node.groups.includes(name);
-    if (members === undefined || members.has(node.id) === isIn) continue;
-    if (!isIn) groups.add.push(name);
-    else if (!current.isFromToken(node, name) && prune) groups.remove.push(name);
-    else if (!current.isFromToken(node, name)) {
+  const { byNode, withMembers } = desired.fileGroups;
+  const wanted = byNode.get(node.id) ?? [];
+  for (const name of wanted) if (!node.groups.includes(name)) groups.add.push(name);
+  for (const name of node.groups) {
+    if (!withMembers.has(name) || wanted.includes(name)) continue;
+    if (current.isFromToken(node, name)) continue;
+    if (prune) groups.remove.push(name);
+    else {
       kept.push(`Node ${node.name} is in the group ${name}, not in the file. It stays without --prune.`);
     }
   }
   const subnets: Delta = { add: [], remove: [] };
   if (desired.routes !== undefined) {
-    const wanted = desired.routes.get(node.id) ?? [];
-    subnets.add = wanted.filter((each) => !node.subnets.includes(each));
-    const extra = node.subnets.filter((each) => !wanted.includes(each));
+    const networks = desired.routes.get(node.id) ?? [];
+    subnets.add = networks.filter((each) => !node.subnets.includes(each));
+    const extra = node.subnets.filter((each) => !networks.includes(each));
     if (prune) subnets.remove = extra;
     else
       for (const each of extra)
@@ -141,7 +163,12 @@ function nodeChange(
   return size === 0 && relay === null ? undefined : { id: node.id, name: node.name, groups, subnets, relay };
 }
 
-function groupChanges(current: Current, desired: Desired, prune: boolean, kept: string[]): Changes["groups"] {
+function* groupChanges(
+  current: Current,
+  desired: Desired,
+  prune: boolean,
+  kept: string[],
+): Generator<unknown, Changes["groups"]> {
   const result: Changes["groups"] = { create: [], delete: [], describe: [] };
   if (desired.groups === undefined) return result;
   const present = new Map(current.groups.map((group) => [group.name, group]));
@@ -153,7 +180,7 @@ function groupChanges(current: Current, desired: Desired, prune: boolean, kept: 
       result.describe.push({ name, description, before: known.description });
     }
   }
-  const uses = usesOf(current, desired);
+  const uses = yield* usesOf(current, desired);
   for (const group of present.values()) {
     if (!prune) kept.push(`The group ${group.name} is not in the file. It stays without --prune.`);
     else if (uses.has(group.name)) {
@@ -164,14 +191,16 @@ function groupChanges(current: Current, desired: Desired, prune: boolean, kept: 
 }
 
 /** What keeps a group, for each group in use. */
-function usesOf(current: Current, desired: Desired): Map<string, string> {
+function* usesOf(current: Current, desired: Desired): Generator<unknown, Map<string, string>> {
   const uses = new Map<string, string>();
   for (const name of current.tokenGroups) uses.set(name, "an open registration token gives it");
   // Without `rules` in the file, the present rules stay, and need their groups.
   const rules = desired.rules === undefined ? current.rules : [];
   for (const rule of rules) for (const name of namedIn([rule])) uses.set(name, `rule ${rule.id} names it`);
-  for (const node of current.nodes)
+  for (const [at, node] of current.nodes.entries()) {
     for (const name of node.groups) uses.set(name, `node ${node.name} is in it`);
+    if (at % 100 === 0) yield;
+  }
   return uses;
 }
 

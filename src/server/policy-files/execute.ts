@@ -17,7 +17,7 @@ import { nameAliases } from "../store/tables/name-aliases.ts";
 import { nodeGroups } from "../store/tables/node-groups.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
-import { applied, type Changes, type NodeChange } from "./differences.ts";
+import { applied, type Changes, type Delta, type NodeChange } from "./differences.ts";
 
 export type Executing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
 
@@ -124,6 +124,11 @@ async function requireRoom(tx: Transaction, orgId: number, { rules }: Changes): 
   // A rollback brings back what was there.
   if (rules.create.some(({ id }) => id !== undefined)) return;
   const count = await queryNumber(tx, "SELECT count(*) AS n FROM firewall_rules WHERE org_id = $1", [orgId]);
+  requireFewRules(count, rules);
+}
+
+/** Throws too_many_rules. `count`: those that there are. */
+export function requireFewRules(count: number, rules: Changes["rules"]): void {
   const after = count + rules.create.length - rules.delete.length;
   if (after <= maxRules || after <= count) return;
   throw new AppError(
@@ -156,12 +161,9 @@ async function changeNodes(
   changes: readonly NodeChange[],
   actor: Actor,
 ): Promise<{ done: NodeChange[]; issued: AuditEvent[] }> {
-  const done: NodeChange[] = [];
+  const changed = new Set<number>();
   const issued: AuditEvent[] = [];
-  // A network moves from one node to another: the former one gives it up first.
-  const sorted = changes.toSorted((a, b) => a.subnets.add.length - b.subnets.add.length);
-  for (const change of sorted) {
-    const { id, groups, subnets, relay } = change;
+  for (const { id, groups, subnets, relay } of inOrder(changes)) {
     const node = await nodes.find(tx, { orgId, id });
     // Revoked between an application and its rollback: it stays as it is.
     if (node === undefined || node.state === "revoked") continue;
@@ -171,9 +173,25 @@ async function changeNodes(
       ...(relay === null ? {} : { is_relay: relay }),
     };
     issued.push(...(await changeNode(tx, services, { id: orgId }, id, patch, actor)).issued);
-    done.push(change);
+    changed.add(id);
   }
-  return { done, issued };
+  return { done: changes.filter(({ id }) => changed.has(id)), issued };
+}
+
+/**
+ * What nodes give up comes first: a network may move from one node to another one, which gives it one in return, and a node
+ * may become a relay whose public address was routed.
+ */
+function inOrder(changes: readonly NodeChange[]): NodeChange[] {
+  const isGain = ({ subnets, relay }: NodeChange) => subnets.add.length > 0 || relay === true;
+  const none: Delta = { add: [], remove: [] };
+  const gains = changes.filter(isGain);
+  const given = gains.flatMap(({ id, name, subnets }): NodeChange[] =>
+    subnets.remove.length === 0
+      ? []
+      : [{ id, name, groups: none, subnets: { add: [], remove: subnets.remove }, relay: null }],
+  );
+  return [...changes.filter((change) => !isGain(change)), ...given, ...gains];
 }
 
 type Aliases = Changes["aliases"]["create"];

@@ -15,10 +15,13 @@ import {
   portsOf,
   protocolOf,
   sourceOf,
+  selfTargetOf,
+  selfWord,
   splitPorts,
   targetOf,
   type Names,
   type Packets,
+  type Side,
 } from "./import-words.ts";
 
 const Word = v.pipe(v.string(), v.maxLength(1000));
@@ -161,13 +164,18 @@ class Importing {
     if (other !== undefined) return this.#note(path, "the rule", `${other} has no equal`);
     if (protocol === undefined)
       return this.#note(path, "the rule", `the engine has no rules for the protocol ${String(proto)}`);
-    const peers = this.#sources(path, src ?? users);
-    for (const [at, text] of wordsOf(dst ?? ports).entries()) {
-      const { word, ports: portText } = splitPorts(text);
+    const targets = wordsOf(dst ?? ports).map((text) => ({ text, ...splitPorts(text) }));
+    const peers = this.#sources(
+      path,
+      src ?? users,
+      targets.map(({ word }) => word),
+    );
+    for (const [at, { text, word, ports: portText }] of targets.entries()) {
       const list = portsOf(portText);
       const target = targetOf(word, this.#names);
       const place = `${path}.dst.${at}`;
       if (list === undefined) this.#note(place, text, "its ports are not *, numbers or ranges");
+      else if (word === selfWord) this.#self(path, src ?? users, packetsOf(protocol, list), add);
       else if ("reason" in target) this.#note(place, text, target.reason);
       else for (const peer of peers) add(peer, target.side, packetsOf(protocol, list));
     }
@@ -183,18 +191,29 @@ class Importing {
       if (found === undefined) this.#note(`${path}.ip.${at}`, text, "the engine has no rules for it");
       return found ?? [];
     });
-    const peers = this.#sources(path, src);
+    const peers = this.#sources(path, src, wordsOf(dst));
     for (const [at, word] of wordsOf(dst).entries()) {
       const target = targetOf(word, this.#names);
-      if ("reason" in target) this.#note(`${path}.dst.${at}`, word, target.reason);
+      if (word === selfWord) this.#self(path, src, packets, add);
+      else if ("reason" in target) this.#note(`${path}.dst.${at}`, word, target.reason);
       else for (const peer of peers) add(peer, target.side, packets);
     }
     return undefined;
   }
 
-  #sources(path: string, src: unknown): string[] {
+  /** Sources mean something else for the destination `self`: they are noted for the others alone. */
+  #sources(path: string, src: unknown, targets: readonly string[]): string[] {
+    return targets.every((word) => word === selfWord) ? [] : this.#sides(path, src, sourceOf);
+  }
+
+  /** Nodes reach those with the same owner: the sources say whose. */
+  #self(path: string, src: unknown, packets: readonly Packets[], add: Add): void {
+    for (const target of this.#sides(path, src, selfTargetOf)) add("self", target, packets);
+  }
+
+  #sides(path: string, src: unknown, read: (word: string, names: Names) => Side): string[] {
     return wordsOf(src).flatMap((word, at) => {
-      const side = sourceOf(word, this.#names);
+      const side = read(word, this.#names);
       if ("side" in side) return [side.side];
       this.#note(`${path}.src.${at}`, word, side.reason);
       return [];

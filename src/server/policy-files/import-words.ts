@@ -13,7 +13,7 @@ export type Names = {
 };
 
 const reasons: readonly [RegExp, string][] = [
-  [/^autogroup:self$/, "self (devices of the same user) is not supported yet"],
+  [/^autogroup:self$/, "self is a destination for users, their groups and * alone"],
   [/^autogroup:internet$/, "exit nodes have no rules of their own here"],
   [/^autogroup:/, "groups by role or kind of device have no equal: put the nodes into a group"],
   [/^(ipset|svc):/, "IP sets and services have no equal"],
@@ -37,6 +37,15 @@ export function sourceOf(word: string, { groupOf, hosts }: Names): Side {
   if (group !== undefined) return { side: `group:${group}` };
   const network = networkOf(hosts.get(word) ?? word);
   return network === undefined ? { reason: refused(word) } : { side: network };
+}
+
+export const selfWord = "autogroup:self";
+
+/** The target of a rule whose peer is `self`: these users' own nodes. Nodes with a tag have no user there. */
+export function selfTargetOf(word: string, { groupOf }: Names): Side {
+  if (word === "*" || word === "autogroup:member") return { side: "any" };
+  const group = word.startsWith("group:") ? groupOf(word) : undefined;
+  return group === undefined ? { reason: refused(selfWord) } : { side: `group:${group}` };
 }
 
 export function targetOf(word: string, { groupOf, hosts }: Names): Side {

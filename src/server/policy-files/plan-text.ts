@@ -55,6 +55,11 @@ function nodeLines({ nodes }: Plan): string[] {
   });
 }
 
+function pairsWith(owners: Plan["access"]["classes"][number]["owners"]): string {
+  if (owners === undefined || owners === "any") return "";
+  return owners === "same" ? " of the same owner" : " of another owner";
+}
+
 function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
   if (access.pairs_changed === 0) return isEmpty ? [] : ["No registered node gains or loses access."];
   type Class = Plan["access"]["classes"][number];
@@ -74,7 +79,9 @@ function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
   const count = access.pairs_changed;
   const lines = [
     count === 1 ? "1 pair of nodes gains or loses access:" : `${count} pairs of nodes gain or lose access:`,
-    ...classes.map((each) => `  ${side(each.from)} to ${side(each.to)}: ${change(each)}`),
+    ...classes.map(
+      (each) => `  ${side(each.from)} to ${side(each.to)}${pairsWith(each.owners)}: ${change(each)}`,
+    ),
     ...(out > 0 ? [`  … and ${out} more (--json has 500)`] : []),
   ];
   // Classes of one node each are pairs already.

@@ -1,14 +1,16 @@
 // What applying a policy file would change: rules, groups, nodes, and who gains or loses access to whom.
 
 import * as v from "valibot";
-import { inSlices } from "../http/heavy-work.ts";
+import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Peer, Rule } from "../policy/firewall.ts";
 import { maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
 import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
-import { isNothing, makeReach, showAccess, type Change, type NodeClass } from "../policy/reach.ts";
+import { isNothing, showAccess } from "../policy/packets.ts";
+import { makeReach, type Change, type NodeClass, type Reach } from "../policy/reach.ts";
 import { resolvePolicy, type Desired } from "../policy/resolve.ts";
 import type { Reader } from "../store/database.ts";
 import { ownerOf } from "../../owner-group.ts";
+import { requireAdmissible } from "./admissible.ts";
 import type { Plan } from "./answers.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
 import {
@@ -33,7 +35,7 @@ export type Planned = Difference & {
   failures: TestFailure[];
 };
 
-/** Throws validation_failed for a file with faults. */
+/** Throws validation_failed for a file with faults, and what applying it would throw. */
 export async function planChanges(
   reader: Reader,
   orgId: number,
@@ -54,6 +56,7 @@ export async function planChanges(
     rules: changedRules(snapshot.rules, difference.changes.rules),
     members: changedNodes(nodes, difference.changes.nodes),
   };
+  await requireAdmissible(reader, orgId, snapshot, difference.changes, after.members);
   const failures = await inSlices(runTests(tests, after));
   return { ...difference, snapshot, desired, tests, failures };
 }
@@ -72,9 +75,9 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
     version: snapshot.version,
     is_empty: isUnchanged(changes),
     rules: {
-      create: changes.rules.create.map(shown),
-      delete: changes.rules.delete.map(shown),
-      describe: changes.rules.describe.map(shown),
+      create: await inSlices(mapInPieces(changes.rules.create, shown)),
+      delete: await inSlices(mapInPieces(changes.rules.delete, shown)),
+      describe: await inSlices(mapInPieces(changes.rules.describe, shown)),
     },
     groups: {
       create: changes.groups.create.map(({ name }) => name),
@@ -121,34 +124,27 @@ export function* accessChanges(
   const reach = yield* makeReach({ rules, members }, after);
   const found = yield* reach.changes();
   yield;
-  const counted = found.map((change) => ({ ...change, pairs: pairsOf(change) }));
-  yield;
-  const sorted = counted.toSorted((a, b) => b.pairs - a.pairs);
+  const sorted = found.toSorted((a, b) => b.pairs - a.pairs);
   yield;
   return {
-    pairs_changed: counted.reduce((sum, { pairs }) => sum + pairs, 0),
+    pairs_changed: found.reduce((sum, { pairs }) => sum + pairs, 0),
     classes: yield* showClasses(sorted.slice(0, maxClasses), side),
     classes_left_out: Math.max(0, sorted.length - maxClasses),
-    pairs: yield* firstPairs(found),
+    pairs: yield* firstPairs(found, reach),
   };
 }
 
 function* showClasses(
-  changes: readonly (Change & { pairs: number })[],
+  changes: readonly Change[],
   side: SideWriter,
 ): Generator<unknown, Plan["access"]["classes"]> {
   const shown: Plan["access"]["classes"] = [];
-  for (const { from, to, gains, loses, pairs } of changes) {
+  for (const { from, to, owners, gains, loses, pairs } of changes) {
     const access = { gains: showAccess(gains), loses: showAccess(loses) };
-    shown.push({ from: showClass(from, side), to: showClass(to, side), ...access, pairs });
+    shown.push({ from: showClass(from, side), to: showClass(to, side), owners, ...access, pairs });
     yield;
   }
   return shown;
-}
-
-function pairsOf({ from, to }: Change): number {
-  const count = from.members.length * to.members.length;
-  return from === to ? count - from.members.length : count;
 }
 
 function showClass(
@@ -159,7 +155,10 @@ function showClass(
   return { groups: named, nodes: members.slice(0, 3).map(({ name }) => name), count: members.length };
 }
 
-function* firstPairs(changes: readonly Change[]): Generator<unknown, Plan["access"]["pairs"]> {
+function* firstPairs(
+  changes: readonly Change[],
+  { partners }: Reach,
+): Generator<unknown, Plan["access"]["pairs"]> {
   const byFrom = Map.groupBy(changes, ({ from }) => from);
   const senders = [...byFrom].flatMap(([from, list]) => from.members.map((member) => ({ member, list })));
   yield;
@@ -167,7 +166,9 @@ function* firstPairs(changes: readonly Change[]): Generator<unknown, Plan["acces
   const pairs: Plan["access"]["pairs"] = [];
   for (const { member, list } of senders) {
     yield;
-    const receivers = list.flatMap((change) => change.to.members.map((to) => ({ to, change })));
+    const receivers = list.flatMap((change) =>
+      partners(member, change.to, change.owners).map((to) => ({ to, change })),
+    );
     receivers.sort((a, b) => a.to.id - b.to.id);
     for (const { to, change } of receivers) {
       if (to.id === member.id) continue;

@@ -1,7 +1,7 @@
 // Writes the state of an organization as a policy file.
 
 import { stringify } from "yaml";
-import type { Peer, Rule } from "../policy/firewall.ts";
+import { isSelf, type Peer, type Rule } from "../policy/firewall.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";
@@ -23,6 +23,7 @@ export function sideNames(
   const emails = new Map([...users].map(([email, id]) => [id, email]));
   return (side) => {
     if ("any" in side) return "any";
+    if (isSelf(side)) return "self";
     if ("group" in side) {
       const owner = ownerOf(side.group);
       return owner === undefined ? `group:${side.group}` : `user:${emails.get(owner) ?? `#${owner}`}`;

@@ -14,10 +14,26 @@ export function isLong(weights: Weights, token: CST.Token): boolean {
 
 type Faulting = (offset: number, message: string) => void;
 
-/** Also removes blanks and comments of which a text has many in a row: each part would be composed with them. */
-export function* weigh(document: CST.Document, fault: Faulting): Generator<unknown, Weights> {
+export const tooManyEntries = (most: number) =>
+  `A policy has at most ${most} entries in all, in lists and below keys. Let rules name groups instead of many single nodes.`;
+
+/**
+ * Also removes blanks and comments of which a text has many in a row: each part would be composed with them. Undefined: there
+ * are too many entries, which are faults.
+ */
+export function* weigh(
+  document: CST.Document,
+  most: { all: number; list: number },
+  fault: Faulting,
+): Generator<unknown, Weights | undefined> {
   const weights = new Map<object, number>();
   let count = 0;
+  let entries = 0;
+  let isTooMany = false;
+  const refuse = (offset: number, message: string) => {
+    isTooMany = true;
+    fault(offset, message);
+  };
   const trimmed = (list: CST.SourceToken[] | undefined) => trim(list, fault);
   function* weightOf(token: CST.Token | null | undefined): Generator<unknown, number> {
     if (++count % 500 === 0) yield;
@@ -26,6 +42,9 @@ export function* weigh(document: CST.Document, fault: Faulting): Generator<unkno
     if ("end" in token) trimmed(token.end);
     if (!("items" in token)) return 1;
     let whole = 1;
+    const size = token.items.length;
+    if (size > most.list) refuse(token.offset, `Expected at most ${most.list} entries here.`);
+    if (entries <= most.all && (entries += size) > most.all) refuse(token.offset, tooManyEntries(most.all));
     for (const item of token.items) {
       trimmed(item.start);
       trimmed(item.sep);
@@ -41,7 +60,7 @@ export function* weigh(document: CST.Document, fault: Faulting): Generator<unkno
   trimmed(document.start);
   trimmed(document.end);
   yield* weightOf(document.value);
-  return weights;
+  return isTooMany ? undefined : weights;
 }
 
 /** Anchors, tags and the like before a value. */

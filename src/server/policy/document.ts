@@ -2,7 +2,7 @@
 // takes seconds, and other requests must not wait for it. Long lists and maps are composed in parts, at every depth.
 
 import { Composer, isAlias, isMap, isScalar, isSeq, LineCounter, Lexer, Parser, type CST } from "yaml";
-import { blanks, isLong, maxPart, weigh, type Weights } from "./document-weights.ts";
+import { blanks, isLong, maxPart, tooManyEntries, weigh, type Weights } from "./document-weights.ts";
 
 /** A fault at a place of the text. */
 export type Fault = { line: number; column: number; message: string };
@@ -19,6 +19,11 @@ const maxFaults = 20;
 const enoughFaults = 100;
 /** A policy has six levels. */
 const maxDepth = 64;
+/** Items of lists and keys of maps: in all, and in one list or map. More are refused before they are composed. */
+export const maxEntries = 50_000;
+export const maxListEntries = 10_000;
+/** A comment and its line end are two. The parser keeps them in one list, which is gone through at once. */
+const maxBlanks = 10_000;
 
 export function* readDocument(text: string): Generator<unknown, PlainDocument> {
   const lines = new LineCounter();
@@ -47,7 +52,9 @@ function* readValue(text: string, reading: Reading): Generator<unknown, unknown>
     yield;
   }
   if (only === undefined) return null;
-  const weights = yield* weigh(only, (offset, message) => reading.fault(offset, message));
+  const fault = (offset: number, message: string) => reading.fault(offset, message);
+  const weights = yield* weigh(only, { all: maxEntries, list: maxListEntries }, fault);
+  if (weights === undefined) return null;
   const { value, ...around } = only;
   if (value === undefined) return reading.plain(contents([only], reading), "");
   contents([around], reading);
@@ -67,9 +74,18 @@ function* parse(text: string, reading: Reading): Generator<unknown, CST.Token[]>
     if (!blanks.has(token.type)) tokens.push(token);
   };
   let count = 0;
+  const marks = new Map(entryMarks.map((mark) => [mark, 0]));
+  let blanksInARow = 0;
   for (const lexeme of new Lexer().lex(text)) {
     for (const token of parser.next(lexeme)) take(token);
     if (parser.stack.length > maxDepth) reading.fault(parser.offset, "This is nested too deep.");
+    blanksInARow = /^[\s#]/.test(lexeme) ? blanksInARow + 1 : 0;
+    if (blanksInARow > maxBlanks) reading.fault(parser.offset, "Too many blank lines and comments in a row.");
+    const marked = marks.get(lexeme);
+    if (marked !== undefined) {
+      marks.set(lexeme, marked + 1);
+      if (marked >= maxEntries) reading.fault(parser.offset, tooManyEntries(maxEntries));
+    }
     if (reading.faults.length > 0) return tokens;
     if (++count % 50 === 0) yield;
   }
@@ -77,6 +93,9 @@ function* parse(text: string, reading: Reading): Generator<unknown, CST.Token[]>
   yield;
   return tokens;
 }
+
+/** Each entry has at most one of each, so a text is refused before all of it is parsed. */
+const entryMarks = ["-", ",", ":"];
 
 function positionOf(lines: LineCounter, offset: number): { line: number; column: number } {
   const { line, col } = lines.linePos(offset);

@@ -4,6 +4,7 @@
 import * as v from "valibot";
 import { Cidr } from "../../engine-config.ts";
 import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
+import { ownerGroupIn, selfGroup } from "../../owner-group.ts";
 import { can, type EngineVersion } from "../../engine-features.ts";
 
 /** The engine reads `any` as every peer, in every field, so it cannot be a name. */
@@ -42,6 +43,10 @@ export type Target = v.InferOutput<typeof Target>;
 export const Protocol = v.picklist(["any", "tcp", "udp", "icmp"]);
 export type Protocol = v.InferOutput<typeof Protocol>;
 
+/** The peer is the nodes with the same owner. */
+export const isSelf = (side: Peer) => "group" in side && side.group === selfGroup;
+export const selfSentence = "self is a peer only: the nodes with the same owner as the target.";
+
 const ruleFields = {
   direction: v.picklist(["inbound", "outbound"]),
   protocol: Protocol,
@@ -56,6 +61,10 @@ export const RuleRequest = v.pipe(
   v.forward(
     v.check((rule) => rule.protocol !== "icmp" || rule.ports === "any", "ICMP has no ports: enter any."),
     ["ports"],
+  ),
+  v.forward(
+    v.check(({ target }) => !isSelf(target), selfSentence),
+    ["target"],
   ),
 );
 export type RuleRequest = v.InferOutput<typeof RuleRequest>;
@@ -112,7 +121,7 @@ export function compileRules(
   const compiled: EngineRules = { inbound: [], outbound: [] };
   for (const rule of rules) {
     if (!applies(rule.target, self)) continue;
-    const peer = enginePeer(rule.peer, nodeNames, engine);
+    const peer = enginePeer(peerOf(rule.peer, self), nodeNames, engine);
     if (peer === undefined) continue;
     const portless = rule.protocol === "icmp" && can(engine, "icmp_without_port");
     compiled[rule.direction].push({
@@ -130,11 +139,19 @@ function applies(target: Target, self: Self): boolean {
   return true;
 }
 
+/** `self` as the group of the owner: undefined for a node without one, as nothing is its own. */
+function peerOf(peer: Peer, { groups }: Pick<Member, "groups">): Peer | undefined {
+  if (!isSelf(peer)) return peer;
+  const group = ownerGroupIn(groups);
+  return group === undefined ? undefined : { group };
+}
+
 function enginePeer(
-  peer: Peer,
+  peer: Peer | undefined,
   nodeNames: ReadonlyMap<number, string>,
   engine: EngineVersion,
 ): Record<string, string> | undefined {
+  if (peer === undefined) return undefined;
   if ("any" in peer) return { host: "any" };
   if ("group" in peer) return { group: peer.group };
   if ("cidr" in peer) {
@@ -219,7 +236,7 @@ function firstThatPermits(
       (rule.protocol === "any" || rule.protocol === packet.protocol) &&
       coversPort(rule.ports, packet) &&
       applies(rule.target, self) &&
-      isPeer(rule, peer, addresses),
+      isPeer(rule, self, peer, addresses),
   );
 }
 
@@ -232,21 +249,28 @@ function coversPort(range: Parsed["ports"], packet: Packet): boolean {
 
 type Address = NonNullable<ReturnType<typeof parseAddress>>;
 
-function isPeer({ peer: rule, network }: Parsed, peer: Member, addresses: readonly Address[]): boolean {
+function isPeer(
+  { peer: wanted, network }: Parsed,
+  self: Pick<Member, "groups">,
+  peer: Member,
+  addresses: readonly Address[],
+): boolean {
+  const rule = peerOf(wanted, self);
+  if (rule === undefined) return false;
   if ("any" in rule) return true;
   if ("group" in rule) return peer.groups.includes(rule.group);
   if ("node" in rule) return rule.node === peer.id;
   return network !== undefined && addresses.some((address) => networkContains(network, address));
 }
 
-/** Whether the rule has this node as its target, or as its peer with these addresses. */
+/** Whether the rule has this node as its target, or as its peer with these addresses: `self` has every node with an owner. */
 export function permits(
   rule: Parsed,
   side: "target" | "peer",
   member: Member,
   addresses: readonly Address[],
 ): boolean {
-  return side === "target" ? applies(rule.target, member) : isPeer(rule, member, addresses);
+  return side === "target" ? applies(rule.target, member) : isPeer(rule, member, member, addresses);
 }
 
 /** Whether some packet is covered by both rules. */

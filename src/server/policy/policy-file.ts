@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { NodeName } from "../../protocol.ts";
 import { parseNetwork } from "../../ip.ts";
 import { readDocument, type Fault, type PlainDocument } from "./document.ts";
-import { GroupName, Ports, Protocol } from "./firewall.ts";
+import { GroupName, Ports, Protocol, selfSentence } from "./firewall.ts";
 
 export const maxPolicyBytes = 512 * 1024;
 
@@ -13,11 +13,11 @@ const nodeWord = /^node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 const someNodes =
   "any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|user:[^\\s@]+@[^\\s@]+";
 const side = new RegExp(`^(${someNodes})$`);
-const peer = new RegExp(`^(${someNodes}|[0-9A-Fa-f.:]+/\\d{1,3})$`);
+const peer = new RegExp(`^(self|${someNodes}|[0-9A-Fa-f.:]+/\\d{1,3})$`);
 
 const later: readonly [RegExp, string][] = [
   [/^user:/, "Enter a member as user:EMAIL: the nodes that the member owns."],
-  [/^self$/, "self is not supported yet: name a group or a node."],
+  [/^self$/, selfSentence],
   [/^(provider|idp):/, "Groups of an identity provider are not supported yet: name nodes (node:NAME)."],
 ];
 
@@ -42,7 +42,7 @@ const Side = v.pipe(
 const PeerSide = v.pipe(
   v.string(),
   v.maxLength(maxWord),
-  v.regex(peer, refusal("any, group:NAME, node:NAME, user:EMAIL or a network such as 192.168.5.0/24")),
+  v.regex(peer, refusal("any, self, group:NAME, node:NAME, user:EMAIL or a network such as 192.168.5.0/24")),
   v.check(
     (text) => !isNetworkWord(text) || parseNetwork(text) !== undefined,
     "Enter a network such as 192.168.5.0/24, host bits zero.",

@@ -2,18 +2,8 @@
 
 import * as v from "valibot";
 import { Ports, Protocol, Target, type Member, type Rule } from "./firewall.ts";
-import {
-  accessOf,
-  intersect,
-  isNothing,
-  makeReach,
-  showAccess,
-  sizeOf,
-  subtract,
-  type Access,
-  type NodeClass,
-  type Reach,
-} from "./reach.ts";
+import { accessOf, intersect, isNothing, showAccess, sizeOf, subtract, type Access } from "./packets.ts";
+import { makeReach, type NodeClass, type Reach } from "./reach.ts";
 import { makeWork, TooMuchWork, type Work } from "./work.ts";
 
 /** As it is stored: nodes by id. */
@@ -101,14 +91,16 @@ function* failureOf(
     work.spend(eachPair * tos.length);
     for (const [at, to] of tos.entries()) {
       if (at % 200 === 0) yield;
-      const wrong = wrongOf(reach.access(from, to));
-      if (isNothing(wrong)) continue;
-      const pair = firstPair(from, to, test);
-      if (pair === undefined) continue;
-      const names = `${pair[0].name} to ${pair[1].name}`;
-      return isAccept
-        ? `expected accept, but ${showAccess(wrong).join(", ")} from ${names} is refused.`
-        : `expected deny of ${what}, but ${showAccess(wrong).join(", ")} from ${names} is permitted.`;
+      for (const owners of reach.kinds(from, to)) {
+        const wrong = wrongOf(reach.access(from, to, owners));
+        if (isNothing(wrong)) continue;
+        const pair = firstPair(from, (member) => reach.partners(member, to, owners), test);
+        if (pair === undefined) continue;
+        const names = `${pair[0].name} to ${pair[1].name}`;
+        return isAccept
+          ? `expected accept, but ${showAccess(wrong).join(", ")} from ${names} is refused.`
+          : `expected deny of ${what}, but ${showAccess(wrong).join(", ")} from ${names} is permitted.`;
+      }
     }
   }
   return undefined;
@@ -128,10 +120,14 @@ function isOn({ id, groups }: Member, side: Target): boolean {
 }
 
 /** Two different nodes, if there are. */
-function firstPair(from: NodeClass, to: NodeClass, test: PolicyTest): [Member, Member] | undefined {
+function firstPair(
+  from: NodeClass,
+  partners: (member: Member) => readonly Member[],
+  test: PolicyTest,
+): [Member, Member] | undefined {
   for (const a of from.members) {
     if (!isOn(a, test.from)) continue;
-    const b = to.members.find((each) => each.id !== a.id && isOn(each, test.to));
+    const b = partners(a).find((each) => each.id !== a.id && isOn(each, test.to));
     if (b !== undefined) return [a, b];
   }
   return undefined;

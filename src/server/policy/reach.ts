@@ -2,16 +2,11 @@
 // hundreds of comparisons and not 100,000,000. Pure. Its results equal those of decide() in firewall.ts.
 
 import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
-import { portRange, type Member, type Rule } from "./firewall.ts";
+import { ownerGroupIn } from "../../owner-group.ts";
+import { isSelf, portRange, type Member, type Rule } from "./firewall.ts";
+import { makeOwned, type Owners } from "./owned-pairs.ts";
+import { intersect, isNothing, merged, nothing, sizeOf, subtract, type Access } from "./packets.ts";
 import { makeWork, type Work } from "./work.ts";
-
-/** Ascending ranges of ports that do not touch. */
-type Ranges = readonly (readonly [number, number])[];
-/** What passes. */
-export type Access = { tcp: Ranges; udp: Ranges; icmp: boolean };
-
-const allPorts: Ranges = [[1, 65_535]];
-export const nothing: Access = { tcp: [], udp: [], icmp: false };
 
 /** A policy as it is, or as it would be. `members` must list the same nodes in the same order in both. */
 export type State = { rules: readonly Rule[]; members: readonly Member[] };
@@ -24,18 +19,35 @@ export type NodeClass = {
 };
 
 /** Rules that have bits: those that are not in both states come first. */
-type Lane = { rules: readonly { rule: Rule; before: boolean; after: boolean }[]; changedWords: number };
+type Lane = {
+  rules: readonly { rule: Rule; before: boolean; after: boolean }[];
+  changedWords: number;
+  /** The rules that hold between nodes with different owners: all but those with the peer `self`. Undefined: all. */
+  between: Uint32Array | undefined;
+};
 type Bits = { outTarget: Uint32Array; outPeer: Uint32Array; inTarget: Uint32Array; inPeer: Uint32Array };
 type Ready = NodeClass & { before: Profile; after: Profile; isSame: boolean };
 /** `as`: the numbers of what rules say of the class as a sender and as a receiver. */
 type Profile = Bits & { as: { sender: number; receiver: number } };
 
-export type Change = { from: NodeClass; to: NodeClass; gains: Access; loses: Access };
+/** `pairs`: how many pairs of nodes. */
+export type Change = {
+  from: NodeClass;
+  to: NodeClass;
+  owners: Owners;
+  pairs: number;
+  gains: Access;
+  loses: Access;
+};
 
 export type Reach = {
   classes: readonly NodeClass[];
   /** What passes between two classes afterwards. What is equal is one object. Throws TooMuchWork. */
-  access(from: NodeClass, to: NodeClass): Access;
+  access(from: NodeClass, to: NodeClass, owners: Owners): Access;
+  /** The pairs that there are between two classes, apart where something else may pass. */
+  kinds(from: NodeClass, to: NodeClass): readonly Owners[];
+  /** The nodes of a class with which a node makes such pairs; it may be among them itself. */
+  partners(member: Member, to: NodeClass, owners: Owners): readonly Member[];
   /** The pairs of classes between which something else passes than before. */
   changes(): Generator<unknown, Change[]>;
 };
@@ -56,19 +68,32 @@ export function* makeReach(
   after: State = before,
   work: Work = makeWork(),
 ): Generator<unknown, Reach> {
-  const out = laneOf("outbound", before.rules, after.rules);
-  yield;
-  const into = laneOf("inbound", before.rules, after.rules);
-  yield;
+  const out = yield* laneOf("outbound", before.rules, after.rules);
+  const into = yield* laneOf("inbound", before.rules, after.rules);
   const classes = yield* classify(out, into, before.members, after.members);
   const find = new Map<NodeClass, Ready>(classes.map((each) => [each, each]));
   const accessOf = makeAccess(out, into, work);
+  const hasSelf = out.between !== undefined || into.between !== undefined;
+  const owned = makeOwned(work);
+  const kinds: Reach["kinds"] = (from, to) => (hasSelf ? owned.kinds(from, to) : ["any"]);
+  const states = (from: Ready, to: Ready) => {
+    const found = kinds(from, to).map((owners) => ({
+      owners,
+      was: accessOf(from.before, to.before, owners),
+      is: accessOf(from.after, to.after, owners),
+    }));
+    const [one, other] = found;
+    const isEqual = other !== undefined && one?.was === other.was && one.is === other.is;
+    return one !== undefined && isEqual ? [{ ...one, owners: "any" as const }] : found;
+  };
   return {
     classes,
-    access(from, to) {
+    access(from, to, owners) {
       const [a, b] = [find.get(from), find.get(to)];
-      return a === undefined || b === undefined ? nothing : accessOf(a.after, b.after);
+      return a === undefined || b === undefined ? nothing : accessOf(a.after, b.after, owners);
     },
+    kinds,
+    partners: owned.partners,
     *changes() {
       const found: Change[] = [];
       for (const from of classes) {
@@ -76,12 +101,14 @@ export function* makeReach(
         for (const to of classes) {
           if (from === to && from.members.length < 2) continue;
           if (from.isSame && to.isSame && !isTouched(from, to, out, into)) continue;
-          const [was, is] = [accessOf(from.before, to.before), accessOf(from.after, to.after)];
-          if (was === is) continue;
-          const [gains, loses] = [subtract(is, was), subtract(was, is)];
-          work.spend(kept * 10 + sizeOf(was) + sizeOf(is));
-          if (!isNothing(gains) || !isNothing(loses)) found.push({ from, to, gains, loses });
-          yield;
+          for (const { owners, was, is } of states(from, to)) {
+            if (was === is) continue;
+            const [gains, loses] = [subtract(is, was), subtract(was, is)];
+            work.spend(kept * 10 + sizeOf(was) + sizeOf(is));
+            const pairs = owned.count(from, to, owners);
+            if (!isNothing(gains) || !isNothing(loses)) found.push({ from, to, owners, pairs, gains, loses });
+            yield;
+          }
         }
         yield;
       }
@@ -91,16 +118,22 @@ export function* makeReach(
 }
 
 /** What passes from one class to another. Computed once for each pair of profiles. */
-function makeAccess(out: Lane, into: Lane, work: Work): (from: Profile, to: Profile) => Access {
+function makeAccess(
+  out: Lane,
+  into: Lane,
+  work: Work,
+): (from: Profile, to: Profile, owners: Owners) => Access {
   /** By sender, then by receiver. */
-  const rows: Access[][] = [];
+  const rows: Record<Owners, Access[][]> = { any: [], same: [], different: [] };
   const known = new Map<string, Access>();
-  return (from, to) => {
-    const row = (rows[from.as.sender] ??= []);
+  return (from, to, owners) => {
+    const row = (rows[owners][from.as.sender] ??= []);
     const found = row[to.as.receiver];
     if (found !== undefined) return found;
-    const outBits = both(from.outTarget, to.outPeer);
-    const inBits = both(to.inTarget, from.inPeer);
+    const holding = (bits: Uint32Array, { between }: Lane) =>
+      owners === "same" || between === undefined ? bits : both(bits, between);
+    const outBits = holding(both(from.outTarget, to.outPeer), out);
+    const inBits = holding(both(to.inTarget, from.inPeer), into);
     work.spend(computing + countOf(outBits) + countOf(inBits));
     const computed = intersect(unionOf(out, outBits), unionOf(into, inBits));
     const text = JSON.stringify(computed);
@@ -123,18 +156,18 @@ function countOf(bits: Uint32Array): number {
   return count;
 }
 
-/** What comparing with it takes, in steps. */
-export function sizeOf({ tcp, udp }: Access): number {
-  return computing / 2 + eachRule * (tcp.length + udp.length);
-}
-
-function laneOf(direction: Rule["direction"], before: readonly Rule[], after: readonly Rule[]): Lane {
+function* laneOf(
+  direction: Rule["direction"],
+  before: readonly Rule[],
+  after: readonly Rule[],
+): Generator<unknown, Lane> {
   const rules = new Map<string, { rule: Rule; before: boolean; after: boolean }>();
   for (const [state, list] of [
     ["before", before],
     ["after", after],
   ] as const) {
-    for (const rule of list) {
+    for (const [at, rule] of list.entries()) {
+      if (at % 100 === 0) yield;
       if (rule.direction !== direction) continue;
       const identity = identityOf(rule);
       const known = rules.get(identity) ?? { rule, before: false, after: false };
@@ -146,7 +179,10 @@ function laneOf(direction: Rule["direction"], before: readonly Rule[], after: re
   const all = [...rules.values()];
   const changed = all.filter(isChanged);
   const sorted = [...changed, ...all.filter((each) => !isChanged(each))];
-  return { rules: sorted, changedWords: Math.ceil(changed.length / 32) };
+  const selves = sorted.flatMap(({ rule }, at) => (isSelf(rule.peer) ? [at] : []));
+  const between = selves.length === 0 ? undefined : new Uint32Array(Math.ceil(sorted.length / 32)).fill(-1);
+  for (const at of selves) clear(between, at);
+  return { rules: sorted, changedWords: Math.ceil(changed.length / 32), between };
 }
 
 /** What a rule matches of nodes: each is looked up, not searched. */
@@ -154,16 +190,23 @@ type Index = {
   byGroup: Map<string, number[]>;
   byNode: Map<number, number[]>;
   any: number[];
+  /** Rules for nodes with an owner: whether it is the same one depends on the pair. */
+  self: number[];
   networks: [number, Network][];
 };
 type Network = NonNullable<ReturnType<typeof parseNetwork>>;
 
 function indexOf(lane: Lane, field: "peer" | "target"): Index {
-  const index: Index = { byGroup: new Map(), byNode: new Map(), any: [], networks: [] };
-  const add = <K>(map: Map<K, number[]>, key: K, at: number) => map.set(key, [...(map.get(key) ?? []), at]);
+  const index: Index = { byGroup: new Map(), byNode: new Map(), any: [], self: [], networks: [] };
+  const add = <K>(map: Map<K, number[]>, key: K, at: number) => {
+    const places = map.get(key);
+    if (places === undefined) map.set(key, [at]);
+    else places.push(at);
+  };
   for (const [at, { rule }] of lane.rules.entries()) {
     const value = rule[field];
     if ("any" in value) index.any.push(at);
+    else if (field === "peer" && isSelf(value)) index.self.push(at);
     else if ("group" in value) add(index.byGroup, value.group, at);
     else if ("node" in value) add(index.byNode, value.node, at);
     else {
@@ -190,6 +233,7 @@ function* classify(
   const named = new Set(indexes.flatMap(({ byGroup }) => [...byGroup.keys()]));
   const nodes = new Set(indexes.flatMap(({ byNode }) => [...byNode.keys()]));
   const networks = indexes.flatMap((index) => index.networks);
+  const hasSelf = indexes.some(({ self }) => self.length > 0);
   const relevant = new Map<readonly string[], string>();
   const groupsOf = ({ groups }: Member) => {
     let text = relevant.get(groups);
@@ -205,7 +249,8 @@ function* classify(
     const was = before[at] ?? now;
     const id = nodes.has(now.id) ? now.id : 0;
     const inside = networks.length === 0 ? "" : insideOf(now, networks);
-    const key = `${groupsOf(was)}|${groupsOf(now)}|${id}|${inside}`;
+    const owned = hasSelf && ownerGroupIn(now.groups) !== undefined;
+    const key = `${groupsOf(was)}|${groupsOf(now)}|${id}|${inside}|${owned}`;
     const known = found.get(key);
     if (known === undefined) {
       found.set(key, [now]);
@@ -234,6 +279,10 @@ function* classify(
     if (classes.length % 5 === 0) yield;
   }
   return classes;
+}
+
+function clear(bits: Uint32Array | undefined, at: number): void {
+  if (bits !== undefined) bits[at >> 5] = (bits[at >> 5] ?? 0) & ~(1 << (at & 31));
 }
 
 function numberOf(numbers: Map<string, number>, text: string): number {
@@ -266,6 +315,7 @@ function bitsOf(
     const addresses = index.networks.length === 0 ? [] : addressesOf(member);
     const matching = [
       ...index.any,
+      ...(index.self.length > 0 && ownerGroupIn(member.groups) !== undefined ? index.self : []),
       ...(index.byNode.get(member.id) ?? []),
       ...[...new Set(member.groups)].flatMap((group) => index.byGroup.get(group) ?? []),
       ...index.networks.flatMap(([at, network]) =>
@@ -326,70 +376,4 @@ function unionOf(lane: Lane, bits: Uint32Array): Access {
     }
   }
   return { tcp: merged(tcp), udp: merged(udp), icmp };
-}
-
-function merged(ranges: readonly (readonly [number, number])[]): Ranges {
-  const result: [number, number][] = [];
-  for (const [first, last] of ranges.toSorted((a, b) => a[0] - b[0])) {
-    const end = result.at(-1);
-    if (end !== undefined && first <= end[1] + 1) end[1] = Math.max(end[1], last);
-    else result.push([first, last]);
-  }
-  return result;
-}
-
-function intersectRanges(a: Ranges, b: Ranges): Ranges {
-  const result: [number, number][] = [];
-  for (let [i, j] = [0, 0]; ;) {
-    const [one, other] = [a[i], b[j]];
-    if (one === undefined || other === undefined) return result;
-    const [low, high] = [Math.max(one[0], other[0]), Math.min(one[1], other[1])];
-    if (low <= high) result.push([low, high]);
-    // The one that ends first meets no further range.
-    if (one[1] < other[1]) i++;
-    else j++;
-  }
-}
-
-const complement = (ranges: Ranges): Ranges => {
-  const starts = [1, ...ranges.map(([, last]) => last + 1)];
-  const ends = [...ranges.map(([first]) => first - 1), 65_535];
-  return starts.flatMap((first, at): [number, number][] => {
-    const last = ends[at] ?? 0;
-    return first <= last ? [[first, last]] : [];
-  });
-};
-
-export function intersect(a: Access, b: Access): Access {
-  return { tcp: intersectRanges(a.tcp, b.tcp), udp: intersectRanges(a.udp, b.udp), icmp: a.icmp && b.icmp };
-}
-
-export function subtract(a: Access, b: Access): Access {
-  return intersect(a, { tcp: complement(b.tcp), udp: complement(b.udp), icmp: !b.icmp });
-}
-
-export function isNothing({ tcp, udp, icmp }: Access): boolean {
-  return tcp.length === 0 && udp.length === 0 && !icmp;
-}
-
-/** As people read it: `any`, or `icmp`, `tcp/5432`, `udp/any`. */
-export function showAccess(access: Access): string[] {
-  const isAll = (ranges: Ranges) => ranges.length === 1 && ranges[0]?.[0] === 1 && ranges[0][1] === 65_535;
-  if (isAll(access.tcp) && isAll(access.udp) && access.icmp) return ["any"];
-  const show = (protocol: string, ranges: Ranges) =>
-    isAll(ranges)
-      ? [`${protocol}/any`]
-      : ranges.map(([first, last]) => `${protocol}/${first === last ? first : `${first}-${last}`}`);
-  return [...(access.icmp ? ["icmp"] : []), ...show("tcp", access.tcp), ...show("udp", access.udp)];
-}
-
-/** What a rule or test of this protocol and these ports covers. */
-export function accessOf(protocol: Rule["protocol"], ports: string): Access {
-  const range = portRange(ports) ?? "any";
-  const ranges: Ranges = range === "any" ? allPorts : [range];
-  return {
-    tcp: protocol === "tcp" || protocol === "any" ? ranges : [],
-    udp: protocol === "udp" || protocol === "any" ? ranges : [],
-    icmp: (protocol === "icmp" || protocol === "any") && range === "any",
-  };
 }

@@ -1,12 +1,13 @@
 // Turns the names of a policy file into ids, and says which line names what does not exist. Pure.
 
 import { formatAddress, parseAddress, parseNetwork } from "../../ip.ts";
+import { mapInPieces } from "../http/heavy-work.ts";
 import type { Fault } from "./document.ts";
 import { isReservedGroup, reservedSentence, type Peer, type RuleRequest, type Target } from "./firewall.ts";
 import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
 import type { PolicyTest } from "./policy-tests.ts";
 import { identityOf } from "./reach.ts";
-import { ownerGroup } from "../../owner-group.ts";
+import { ownerGroup, selfGroup } from "../../owner-group.ts";
 
 /** What a file asks for. A key that is undefined is none of the file's business. */
 export type Desired = {
@@ -36,8 +37,9 @@ export type Known = {
 /** Throws validation_failed with the line of each name that does not exist. */
 export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): Generator<unknown, Desired> {
   const faults: Fault[] = [];
-  const fault = (path: string, message: string) =>
-    faults.push({ ...placeOf(path), message: `${path}: ${message}` });
+  const fault = (path: string, message: string) => {
+    if (faults.length < maxFaults) faults.push({ ...placeOf(path), message: `${path}: ${message}` });
+  };
   const groups = file.groups === undefined ? undefined : Object.entries(file.groups);
   const names = groups === undefined ? known.groups : new Set(groups.map(([name]) => name));
   for (const [name] of groups ?? [])
@@ -65,27 +67,36 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     return { group };
   };
   const peer = (word: string, path: string): Peer =>
-    isNetworkWord(word) ? { cidr: parseNetwork(word)?.text ?? word } : target(word, path);
+    word === "self"
+      ? { group: selfGroup }
+      : isNetworkWord(word)
+        ? { cidr: parseNetwork(word)?.text ?? word }
+        : target(word, path);
 
-  const desired: Desired = {
-    groups: groups?.map(([name, entry]) => ({
-      name,
-      description: entry?.description,
-      members:
-        entry?.members === undefined
-          ? undefined
-          : new Set(entry.members.map((word, at) => node(word, `groups.${name}.members.${at}`))),
-    })),
-    rules: file.rules?.map(({ direction, protocol, ports, description, ...sides }, at) => ({
+  const wanted: DesiredGroup[] = [];
+  for (const [name, entry] of groups ?? []) {
+    const ids = yield* mapInPieces(entry?.members ?? [], (word, at) =>
+      node(word, `groups.${name}.members.${at}`),
+    );
+    const members = entry?.members === undefined ? undefined : new Set(ids);
+    wanted.push({ name, description: entry?.description, members });
+  }
+  const rules = yield* mapInPieces(
+    file.rules ?? [],
+    ({ direction, protocol, ports, description, ...sides }, at) => ({
       direction,
       protocol,
       ports: String(ports),
       peer: peer(sides.peer, `rules.${at}.peer`),
       target: target(sides.target, `rules.${at}.target`),
       description,
-    })),
-    routes: routesOf(file, node, fault),
-    relays: file.relays && new Set(file.relays.map((word, at) => node(word, `relays.${at}`))),
+    }),
+  );
+  const desired: Desired = {
+    groups: groups && wanted,
+    rules: file.rules && rules,
+    routes: yield* routesOf(file, node, fault),
+    relays: file.relays && new Set(yield* mapInPieces(file.relays, (word, at) => node(word, `relays.${at}`))),
     aliases: aliasesOf(file, node, fault),
     tests: file.tests?.flatMap(({ accept, deny }, at): PolicyTest[] => {
       const [expect, flow] = accept === undefined ? (["deny", deny] as const) : (["accept", accept] as const);
@@ -97,16 +108,25 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     }),
   };
   yield;
+  yield* findTwice(desired.rules ?? [], fault);
+  if (faults.length > 0) throw faulty(faults);
+  return desired;
+}
+
+const maxFaults = 20;
+
+function* findTwice(
+  rules: NonNullable<Desired["rules"]>,
+  fault: (path: string, message: string) => void,
+): Generator<unknown, void> {
   const seen = new Map<string, number>();
-  for (const [at, rule] of (desired.rules ?? []).entries()) {
+  for (const [at, rule] of rules.entries()) {
     const identity = identityOf(rule);
     const first = seen.get(identity);
     if (first !== undefined) fault(`rules.${at}`, `This is rule ${first + 1} of the file again.`);
     seen.set(identity, at);
     if (at % 200 === 0) yield;
   }
-  if (faults.length > 0) throw faulty(faults.slice(0, 20));
-  return desired;
 }
 
 function aliasesOf(
@@ -125,11 +145,11 @@ function aliasesOf(
   });
 }
 
-function routesOf(
+function* routesOf(
   { routes }: ParsedPolicy["file"],
   node: (word: string, path: string) => number,
   fault: (path: string, message: string) => void,
-): Desired["routes"] {
+): Generator<unknown, Desired["routes"]> {
   if (routes === undefined) return undefined;
   const found = new Map<number, string[]>();
   const taken = new Set<string>();
@@ -140,8 +160,11 @@ function routesOf(
     else {
       taken.add(text);
       const id = node(via, `routes.${at}.via`);
-      found.set(id, [...(found.get(id) ?? []), text]);
+      const list = found.get(id) ?? [];
+      list.push(text);
+      found.set(id, list);
     }
+    if (at % 100 === 0) yield;
   }
   return found;
 }

@@ -5,6 +5,7 @@ import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import {
   decide,
+  isSelf,
   RuleRequest,
   type Member,
   type Peer,
@@ -153,6 +154,7 @@ async function checkReferences(tx: Transaction, org: Org, rule: RuleRequest, now
   for (const field of ["peer", "target"] as const) {
     const side = rule[field];
     const owner = "group" in side ? ownerOf(side.group) : undefined;
+    if (isSelf(side)) continue;
     if (owner !== undefined) await requireMember(tx, org, owner, field);
     else if ("group" in side) await ensureGroups(tx, org.id, [side.group], now);
     if (!("node" in side)) continue;

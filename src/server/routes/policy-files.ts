@@ -21,6 +21,8 @@ import { inTurnOf } from "./heavy.ts";
 /** JSON escapes the line ends and quotes of the text. */
 const maxBody = 2 * maxPolicyBytes + 4096;
 
+const planErrors = ["busy", "throttled", "conflict", "name_taken", "too_many_rules"] as const;
+
 export function policyFileRoutes(services: Services): Route[] {
   return [...readingRoutes(services), ...writingRoutes(services)];
 }
@@ -73,7 +75,7 @@ function readingRoutes(services: Services): Route[] {
       maxBody,
       takes: body(PlanRequest),
       answers: { 200: { description: "The plan", schema: Plan } },
-      errors: ["busy", "throttled"],
+      errors: planErrors,
       handle: async (call, input) => ({
         raw: await planInTurn(services, call, async () =>
           inSlices(jsonInPieces(await showPlan(db, call.org.id, await planChanges(db, call.org.id, input)))),
@@ -91,7 +93,7 @@ function readingRoutes(services: Services): Route[] {
       maxBody,
       takes: body(TestRequest),
       answers: { 200: { description: "The result", schema: TestResult } },
-      errors: ["busy", "throttled"],
+      errors: planErrors,
       handle: async (call, input) => ({
         body: await planInTurn(services, call, () => testPolicy(db, call.org.id, input)),
       }),

@@ -9,6 +9,7 @@ import { publishLateNames } from "../../../src/server/names/publish.ts";
 import { createRule, deleteRule } from "../../../src/server/policy/rules.ts";
 import { listRules } from "../../../src/server/policy/stored-rules.ts";
 import { AppError } from "../../../src/errors.ts";
+import { selfGroup } from "../../../src/owner-group.ts";
 import type { HostsFile, NamesAnswer } from "../../../src/protocol.ts";
 import { applyNames } from "../../../src/node/contact/names.ts";
 import * as protocol from "../../../src/protocol.ts";
@@ -64,7 +65,7 @@ async function change(world: World, kind: number): Promise<void> {
   if (kind < 7) return send(world, "DELETE", node);
   if (kind < 9) return send(world, "POST", `${node}restore/`, {});
   if (kind < 10) {
-    const peer = pick([side(world), { cidr: "10.77.0.20/31" }]);
+    const peer = pick([side(world), { cidr: "10.77.0.20/31" }, { group: selfGroup }]);
     const rule = {
       direction: pick(["inbound", "outbound"] as const),
       protocol: pick(["tcp", "any"] as const),
@@ -84,6 +85,10 @@ async function change(world: World, kind: number): Promise<void> {
     const aliases = await nameAliases.all(server.db, { orgId: org.id, deletedAt: null });
     return aliases.length === 0 ? undefined : deleteAlias(services, org, pick(aliases).id, operator);
   }
+  if (kind < 17) {
+    const owner = pick([null, "admin@example.org", "ada@example.org"]);
+    return send(world, "POST", `${node}transfer/`, { owner });
+  }
   // As an older release changes a node: without publishing it.
   await server.db.writeFor({ org: org.id }, (tx) =>
     tx.run("UPDATE nodes SET groups = $2 WHERE id = $1", [pick(ids), JSON.stringify([pick(groups)])]),
@@ -98,6 +103,8 @@ test.each([1, 2, 3, 4])(
     const org = await server.organization("acme");
     const admin = await server.person("admin@example.org");
     await server.join(org, "admin@example.org", "admin");
+    await server.person("ada@example.org");
+    await server.join(org, "ada@example.org", "member");
     const random = makeRandom(seed);
     const pick = <T>(from: readonly T[]): T => {
       const found = from[Math.floor(random() * from.length)];
@@ -121,7 +128,7 @@ test.each([1, 2, 3, 4])(
     };
     let compared = 0;
     for (let step = 0; step < 120; step++) {
-      await change(world, Math.floor(random() * 16));
+      await change(world, Math.floor(random() * 18));
       // A restart: the new process knows nothing of what changed before.
       if (random() < 0.05) names = makeNames(server);
       // Another setting of the organization.

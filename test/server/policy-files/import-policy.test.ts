@@ -89,7 +89,10 @@ describe("what would permit more is left out", () => {
       "no rules for the protocol gre",
     ],
     ['{"acls": [{"action": "accept", "src": ["tag:none"], "dst": ["*:*"]}]}', "tag:none is not defined"],
-    ['{"acls": [{"action": "accept", "src": ["autogroup:member"], "dst": ["autogroup:self:*"]}]}', "self"],
+    [
+      '{"tagOwners": {"tag:x": []}, "acls": [{"action": "accept", "src": ["tag:x"], "dst": ["autogroup:self:*"]}]}',
+      "self is a destination for users",
+    ],
     ['{"acls": [{"action": "accept", "src": ["*"], "dst": ["*:0-9"]}]}', "its ports are not"],
     ['{"acls": [], "defaultSrcPosture": ["posture:x"]}', "device posture is not known here"],
   ])("%s", (text, reason) => {

@@ -242,7 +242,7 @@ test.each([
   ],
   ["rules:\n  - peer: node:nas\n    target: any\n", "Line 2, column 5: rules.0.peer: There is no node nas."],
   ["rules:\n  - peer: user:anna\n    target: any\n", "Enter a member as user:EMAIL"],
-  ["rules:\n  - peer: self\n    target: any\n", "self is not supported yet"],
+  ["rules:\n  - peer: any\n    target: self\n", "self is a peer only"],
   ["aliases:\n  - {name: nas, node: node:nas}\n", "Line 2, column 17: aliases.0.node: There is no node nas."],
   ["aliases:\n  - {name: 9nas, node: node:db1}\n", "An alias begins with a letter"],
   ["aliases:\n  - {name: nas, node: node:db1, address: here}\n", "Enter an IP address."],

@@ -138,9 +138,32 @@ describe("long files", () => {
 
   test("too many entries are one fault", () => {
     expect(faultsOf(`rules: [${"{}, ".repeat(20_000)}]`)).toEqual([
-      "Line 1, column 1: rules: Expected at most 10000 entries, and there are 20000.",
+      "Line 1, column 8: Expected at most 10000 entries here.",
     ]);
     expect(faultsOf(`groups: {g: {members: [${"1, ".repeat(20_000)}]}}`)).toHaveLength(1);
+    expect(faultsOf(`relays: [${"node:a, ".repeat(1001)}]`)).toEqual([
+      "Line 1, column 1: relays: Expected at most 1000 entries, and there are 1001.",
+    ]);
+  });
+
+  test.each([
+    ["items of a list", `relays: [${"1,".repeat(250_000)}]`],
+    ["items in lines", `relays:\n${"- a\n".repeat(130_000)}`],
+    ["keys", many(6, (at) => `k${at}: {${many(9000, (key) => `a${key}:`).join(",")}}`).join("\n")],
+    ["lists in lists", `rules: [${"[],".repeat(170_000)}]`],
+    ["blank lines", `rules: []${"\n".repeat(500_000)}`],
+    ["comments", `rules: []\n${"#\n".repeat(250_000)}`],
+  ])("half a million bytes of %s are refused before they are composed", (_, text) => {
+    const work = readDocument(text);
+    let steps = 0;
+    let step = work.next();
+    for (; step.done !== true; step = work.next()) steps++;
+    expect(step.value.faults[0]?.message).toMatch(
+      /^A policy has at most 50000 entries|^Too many blank lines/,
+    );
+    expect(step.value.value).toBeNull();
+    // 50 tokens of the text each.
+    expect(steps).toBeLessThan(8000);
   });
 });
 

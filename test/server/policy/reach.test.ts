@@ -11,8 +11,10 @@ import {
   type Member,
   type Rule,
 } from "../../../src/server/policy/firewall.ts";
+import { ownerGroupIn } from "../../../src/owner-group.ts";
 import { runTests, type PolicyTest } from "../../../src/server/policy/policy-tests.ts";
-import { makeReach, showAccess, type Access } from "../../../src/server/policy/reach.ts";
+import { showAccess, type Access } from "../../../src/server/policy/packets.ts";
+import { makeReach } from "../../../src/server/policy/reach.ts";
 import { makeWork, type Work } from "../../../src/server/policy/work.ts";
 import { edgesOf, enginePasses, makePolicies, type RandomPolicy } from "../../support/policies.ts";
 import { inFull } from "../../support/soak.ts";
@@ -75,16 +77,20 @@ describe("what changes between two policies", () => {
           }
         }
         const found = new Map<string, string>();
-        for (const { from, to, gains, loses } of atOnce(atOnce(makeReach(before, after)).changes())) {
+        const reach = atOnce(makeReach(before, after));
+        for (const { from, to, owners, pairs, gains, loses } of atOnce(reach.changes())) {
+          let counted = 0;
           for (const a of from.members) {
-            for (const b of to.members) {
+            for (const b of reach.partners(a, to, owners)) {
               if (a.id === b.id) continue;
+              counted++;
               found.set(
                 `${a.id}>${b.id}`,
                 JSON.stringify([packetsIn(gains, edges), packetsIn(loses, edges)]),
               );
             }
           }
+          expect(counted).toBe(pairs);
         }
         changed += found.size;
         expect([round, Object.fromEntries(found)]).toEqual([round, Object.fromEntries(expected)]);
@@ -125,8 +131,13 @@ test(
         const out = compileRules(rules, from, names, engine).outbound;
         const into = compileRules(rules, to, names, engine).inbound;
         const passes = enginePasses(out, to, packet) && enginePasses(into, from, packet);
+        const owner = ownerGroupIn(from.groups);
+        const isOwn = owner !== undefined && to.groups.includes(owner);
         const [a, b] = [classOf(from), classOf(to)];
-        const access = a === undefined || b === undefined ? [] : packetsIn(reach.access(a, b), ports);
+        const access =
+          a === undefined || b === undefined
+            ? []
+            : packetsIn(reach.access(a, b, isOwn ? "same" : "different"), ports);
         const isInReach = access.includes(`${protocol}${"port" in packet ? packet.port : ""}`);
         const what = `round ${round}: ${from.name} to ${to.name} ${JSON.stringify(packet)}`;
         expect(`${what} ${passes} ${isInReach}`).toBe(`${what} ${allowed} ${allowed}`);

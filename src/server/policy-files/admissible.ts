@@ -1,0 +1,93 @@
+// Refuses a plan that cannot be applied, with the sentence with which applying it would be refused: the same checks, on the
+// state that it would make.
+
+import { AppError } from "../../errors.ts";
+import { inSlices, nextRound } from "../http/heavy-work.ts";
+import { requireFew, requireFreeName, requireRouted } from "../names/aliases.ts";
+import { maxGroups, maxSubnets } from "../nodes/nodes.ts";
+import {
+  hubOf,
+  parsedNetworks,
+  readObstacles,
+  refuseRouted,
+  requireRoutable,
+  routersOf,
+} from "../nodes/subnets.ts";
+import { readIssuingOrg } from "../certificates/issue.ts";
+import type { PolicyNode } from "../policy/policy-nodes.ts";
+import type { Reader } from "../store/database.ts";
+import { ownerOf } from "../../owner-group.ts";
+import { findNode } from "../store/nodes.ts";
+import type { Current, Changes, NodeChange } from "./differences.ts";
+import { requireFewRules } from "./execute.ts";
+
+/** `after`: the nodes as they would be. Throws validation_failed, conflict, name_taken or too_many_rules. */
+export async function requireAdmissible(
+  reader: Reader,
+  orgId: number,
+  current: Pick<Current, "rules" | "nodes" | "aliases">,
+  changes: Changes,
+  after: readonly PolicyNode[],
+): Promise<void> {
+  requireFewRules(current.rules.length, changes.rules);
+  await requireRoutes(reader, orgId, current.nodes, changes.nodes, after);
+  const { create, delete: deleted } = changes.aliases;
+  if (create.length === 0) return;
+  requireFew(current.aliases.length + create.length - deleted.length);
+  const byId = new Map(after.map((node) => [node.id, node]));
+  for (const [at, { name, nodeId, address }] of create.entries()) {
+    const node = byId.get(nodeId);
+    if (node !== undefined) requireRouted(node, address);
+    await requireFreeName(reader, { id: orgId }, name);
+    if (at % 20 === 19) await nextRound();
+  }
+}
+
+async function requireRoutes(
+  reader: Reader,
+  orgId: number,
+  before: readonly PolicyNode[],
+  changes: readonly NodeChange[],
+  after: readonly PolicyNode[],
+): Promise<void> {
+  if (changes.length === 0) return;
+  const org = await readIssuingOrg(reader, orgId);
+  const { controlPlane, hubs: present } = await readObstacles(reader, orgId);
+  const relays = new Map(changes.map(({ id, relay }) => [id, relay]));
+  const hubs = present.filter(({ id, isLighthouse }) => isLighthouse || relays.get(id) !== false);
+  const known = new Set(hubs.map(({ id }) => id));
+  for (const { id, relay } of changes) {
+    if (relay === true && !known.has(id)) hubs.push(hubOf(await findNode(reader, orgId, id)));
+  }
+  const byId = new Map(after.map((node) => [node.id, node]));
+  const was = new Map(before.map((node) => [node.id, node]));
+  await inSlices(check());
+
+  function* check(): Generator<unknown, void> {
+    const routing = { controlPlane, hubs, routers: routersOf(after) };
+    const all = parsedNetworks(routing.routers.keys());
+    for (const { id, subnets, groups, relay } of changes) {
+      yield;
+      const [node, former] = [byId.get(id), was.get(id)];
+      if (node === undefined || former === undefined) continue;
+      const { name } = node;
+      if (groups.add.length > 0) requireCount(name, "groups", ownGroups(node), maxGroups);
+      if (subnets.add.length > 0) requireCount(name, "subnets", node.subnets.length, maxSubnets);
+      if (subnets.add.length + subnets.remove.length > 0) requireRoutable(org, routing, node.subnets, former);
+      const hub = relay === true ? hubs.find((each) => each.id === id) : undefined;
+      if (hub !== undefined) refuseRouted(hub, all);
+    }
+  }
+}
+
+function ownGroups({ groups }: PolicyNode): number {
+  return groups.filter((group) => ownerOf(group) === undefined).length;
+}
+
+function requireCount(name: string, what: string, count: number, most: number): void {
+  if (count <= most) return;
+  throw new AppError(
+    "validation_failed",
+    `The node ${name} would have ${count} ${what}; the maximum is ${most}.`,
+  );
+}

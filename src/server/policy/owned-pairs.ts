@@ -1,0 +1,64 @@
+// Which pairs of nodes of two classes have the same owner: rules with the peer `self` hold between these alone. Pure.
+
+import { ownerGroupIn } from "../../owner-group.ts";
+import type { Member } from "./firewall.ts";
+import type { Work } from "./work.ts";
+
+/** Pairs of nodes: all, those with the same owner, or the others. */
+export type Owners = "any" | "same" | "different";
+type NodeClass = { members: readonly Member[] };
+
+export function makeOwned(work: Work) {
+  /** The members of a class by the group of their owner. */
+  const known = new WeakMap<NodeClass, Map<string, Member[]>>();
+  const byOwner = (of: NodeClass): Map<string, Member[]> => {
+    let found = known.get(of);
+    if (found !== undefined) return found;
+    found = new Map();
+    for (const member of of.members) {
+      const owner = ownerGroupIn(member.groups);
+      if (owner === undefined) continue;
+      const own = found.get(owner);
+      if (own === undefined) found.set(owner, [member]);
+      else own.push(member);
+    }
+    known.set(of, found);
+    return found;
+  };
+  const all = (from: NodeClass, to: NodeClass) => {
+    const count = from.members.length * to.members.length;
+    return from === to ? count - from.members.length : count;
+  };
+  const same = (from: NodeClass, to: NodeClass) => {
+    const [a, b] = [byOwner(from), byOwner(to)];
+    const [few, many] = a.size < b.size ? [a, b] : [b, a];
+    work.spend(few.size);
+    let count = 0;
+    for (const [owner, { length }] of few) {
+      const other = many.get(owner)?.length ?? 0;
+      count += length * (from === to ? other - 1 : other);
+    }
+    return count;
+  };
+  return {
+    count(from: NodeClass, to: NodeClass, owners: Owners): number {
+      if (owners === "any") return all(from, to);
+      return owners === "same" ? same(from, to) : all(from, to) - same(from, to);
+    },
+    kinds(from: NodeClass, to: NodeClass): Owners[] {
+      const own = same(from, to);
+      return [
+        ...(own > 0 ? (["same"] as const) : []),
+        ...(own < all(from, to) ? (["different"] as const) : []),
+      ];
+    },
+    partners({ groups }: Member, to: NodeClass, owners: Owners): readonly Member[] {
+      if (owners === "any") return to.members;
+      const owner = ownerGroupIn(groups);
+      const own = owner === undefined ? [] : (byOwner(to).get(owner) ?? []);
+      if (owners === "same") return own;
+      work.spend(to.members.length);
+      return own.length === 0 ? to.members : to.members.filter((each) => ownerGroupIn(each.groups) !== owner);
+    },
+  };
+}

@@ -1,0 +1,96 @@
+// Sets of packets: which ranges of ports of TCP and UDP pass, and whether ICMP does. Pure.
+
+import { portRange, type Rule } from "./firewall.ts";
+
+/** Ascending ranges of ports that do not touch. */
+type Ranges = readonly (readonly [number, number])[];
+/** What passes. */
+export type Access = { tcp: Ranges; udp: Ranges; icmp: boolean };
+
+const allPorts: Ranges = [[1, 65_535]];
+export const nothing: Access = { tcp: [], udp: [], icmp: false };
+
+export function merged(ranges: readonly (readonly [number, number])[]): Ranges {
+  const result: [number, number][] = [];
+  for (const [first, last] of ranges.toSorted((a, b) => a[0] - b[0])) {
+    const end = result.at(-1);
+    if (end !== undefined && first <= end[1] + 1) end[1] = Math.max(end[1], last);
+    else result.push([first, last]);
+  }
+  return result;
+}
+
+function intersectRanges(a: Ranges, b: Ranges): Ranges {
+  const result: [number, number][] = [];
+  for (let [i, j] = [0, 0]; ;) {
+    const [one, other] = [a[i], b[j]];
+    if (one === undefined || other === undefined) return result;
+    const [low, high] = [Math.max(one[0], other[0]), Math.min(one[1], other[1])];
+    if (low <= high) result.push([low, high]);
+    // The one that ends first meets no further range.
+    if (one[1] < other[1]) i++;
+    else j++;
+  }
+}
+
+const complement = (ranges: Ranges): Ranges => {
+  const starts = [1, ...ranges.map(([, last]) => last + 1)];
+  const ends = [...ranges.map(([first]) => first - 1), 65_535];
+  return starts.flatMap((first, at): [number, number][] => {
+    const last = ends[at] ?? 0;
+    return first <= last ? [[first, last]] : [];
+  });
+};
+
+export function intersect(a: Access, b: Access): Access {
+  return { tcp: intersectRanges(a.tcp, b.tcp), udp: intersectRanges(a.udp, b.udp), icmp: a.icmp && b.icmp };
+}
+
+export function subtract(a: Access, b: Access): Access {
+  return intersect(a, { tcp: complement(b.tcp), udp: complement(b.udp), icmp: !b.icmp });
+}
+
+export function isNothing({ tcp, udp, icmp }: Access): boolean {
+  return tcp.length === 0 && udp.length === 0 && !icmp;
+}
+
+/** Answers hold one for each pair of nodes, and rules may permit every second port. */
+const shownRanges = 20;
+
+/** As people read it: `any`, or `icmp`, `tcp/5432`, `udp/any`. The first ranges, and how many more there are. */
+export function showAccess(access: Access): string[] {
+  const isAll = (ranges: Ranges) => ranges.length === 1 && ranges[0]?.[0] === 1 && ranges[0][1] === 65_535;
+  if (isAll(access.tcp) && isAll(access.udp) && access.icmp) return ["any"];
+  const show = (protocol: string, ranges: Ranges) =>
+    isAll(ranges)
+      ? [`${protocol}/any`]
+      : [
+          ...ranges
+            .slice(0, shownRanges)
+            .map(([first, last]) => `${protocol}/${first === last ? first : `${first}-${last}`}`),
+          ...(ranges.length > shownRanges
+            ? [`${ranges.length - shownRanges} more ranges of ${protocol} ports`]
+            : []),
+        ];
+  return [...(access.icmp ? ["icmp"] : []), ...show("tcp", access.tcp), ...show("udp", access.udp)];
+}
+
+/** What a rule or test of this protocol and these ports covers. */
+export function accessOf(protocol: Rule["protocol"], ports: string): Access {
+  const range = portRange(ports) ?? "any";
+  const ranges: Ranges = range === "any" ? allPorts : [range];
+  return {
+    tcp: protocol === "tcp" || protocol === "any" ? ranges : [],
+    udp: protocol === "udp" || protocol === "any" ? ranges : [],
+    icmp: (protocol === "icmp" || protocol === "any") && range === "any",
+  };
+}
+
+/** What comparing with it takes, in steps. */
+export function sizeOf({ tcp, udp }: Access): number {
+  return comparing + eachRange * (tcp.length + udp.length);
+}
+
+/** In steps of work. */
+const comparing = 250;
+const eachRange = 20;
