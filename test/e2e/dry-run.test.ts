@@ -13,7 +13,7 @@ import type { Serving } from "../../src/server/serve.ts";
 import { planAndRun } from "../support/dry-run.ts";
 import { agentHere, serveHere } from "../support/in-process.ts";
 import { describeMachine } from "../support/nspawn.ts";
-import { buildVersion, makeRelease, makeReleaseKey } from "../support/releases.ts";
+import { buildVersion, makeRelease, releaseKey } from "../support/releases.ts";
 import { observedTree, type ObservedTree } from "../support/observed-tree.ts";
 import { password } from "../support/server.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -304,9 +304,9 @@ describeMachine("plan and deed", () => {
   let place: Omit<Place, "root" | "requests">;
 
   beforeAll(async () => {
-    const key = makeReleaseKey();
-    await buildVersion(work.path, "0.1.0", key);
-    const next = readFileSync(await buildVersion(work.path, "0.2.0", key));
+    const key = releaseKey;
+    buildVersion(work.path, "0.1.0");
+    const next = readFileSync(buildVersion(work.path, "0.2.0"));
     await makeRelease(
       releases,
       { version: "0.2.0", sequence: 5, executables: { [hostTarget()]: next } },

@@ -45,6 +45,7 @@ const packages: Record<string, string> = {
   "/usr/bin/curl": "curl",
   "/usr/bin/wget": "wget",
   "/usr/bin/dbus-daemon": "dbus-daemon",
+  "/usr/bin/dbus-send": "dbus-bin",
   "/usr/bin/gnome-keyring-daemon": "gnome-keyring",
   "/usr/bin/secret-tool": "libsecret-tools",
   "/usr/bin/faketime": "faketime",
