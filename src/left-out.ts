@@ -7,8 +7,18 @@ export type LeftOut = { key: string; reason: string };
 /** Called for each setting that is left out. */
 export type LeaveOut = (key: string, reason: string) => void;
 
+/** The key for a configuration that is refused as a whole. It stands first. */
+export const wholeConfiguration = "the new configuration";
+
 /** One sentence for the user. */
-export function describeLeftOut(leftOut: readonly LeftOut[]): string {
+export function describeLeftOut([whole, ...others]: readonly LeftOut[]): string {
+  if (whole?.key !== wholeConfiguration)
+    return describeSettings(whole === undefined ? [] : [whole, ...others]);
+  const settings = others.length === 0 ? "" : `; ${describeSettings(others)}`;
+  return `the newest configuration is not in use: ${whole.reason}${settings}`;
+}
+
+function describeSettings(leftOut: readonly LeftOut[]): string {
   const [first, second, third, ...rest] = leftOut.map(({ key, reason }) => `${key} (${reason})`);
   const shown = [first, second, third].filter((each) => each !== undefined).join("; ");
   return `left out of the control plane's configuration: ${shown}${rest.length === 0 ? "" : `; and ${rest.length} more`}`;

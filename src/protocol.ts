@@ -67,6 +67,16 @@ export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65
 
 const dnsName = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
 
+/** A domain of at least two labels, in lower case. With the label of a node before it, it is still a DNS name. */
+export const NameSuffix = v.pipe(
+  v.string(),
+  v.maxLength(189),
+  v.regex(
+    /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$/,
+    "Enter a domain of two labels or more, in lower case, such as corp.example.",
+  ),
+);
+
 /**
  * An address of the underlay: IPv4, IPv6 or a DNS name, without a port. A string that looks like an address must be
  * one: with an invalid lighthouse host, old engines refuse the configuration of every other node.
@@ -234,8 +244,14 @@ export type NameAlias = v.InferOutput<typeof NameAlias>;
 export const NamesPosition = v.object({ version: seconds, view: received(64) });
 export type NamesPosition = v.InferOutput<typeof NamesPosition>;
 
-/** `part`: the node has begun to read the whole list, and stands in the middle of it. */
-export const NamesRequest = v.object({ ...NamesPosition.entries, part: v.optional(v.boolean()) });
+/** The other domain that names end in; "" for none. Not checked here: it must not fail a check-in, or hide the names. */
+const suffix = v.optional(received(255));
+
+/**
+ * `part`: the node has begun to read the whole list, and stands in the middle of it. `suffix`: what the node knows; without
+ * it, it is not told of another one. Former servers ignore it.
+ */
+export const NamesRequest = v.object({ ...NamesPosition.entries, part: v.optional(v.boolean()), suffix });
 export type NamesRequest = v.InferOutput<typeof NamesRequest>;
 
 /** Nodes and aliases that one answer holds at most. */
@@ -255,6 +271,8 @@ export const NamesAnswer = v.object({
   /** Ids. The aliases of a removed node are removed with it. */
   removed_nodes: several(recordId),
   removed_aliases: several(recordId),
+  /** Only if it differs from the request's. */
+  suffix,
 });
 export type NamesAnswer = v.InferOutput<typeof NamesAnswer>;
 
@@ -264,6 +282,7 @@ export const HostsFile = v.object({
   ...NamesPosition.entries,
   nodes: v.pipe(v.array(NamedNode), v.maxLength(maxNames)),
   aliases: v.pipe(v.array(NameAlias), v.maxLength(maxNames)),
+  suffix,
 });
 export type HostsFile = v.InferOutput<typeof HostsFile>;
 

@@ -32,6 +32,10 @@ export type System = {
    */
   lookup(host: string, way?: "system"): Promise<readonly string[]>;
   /**
+   * The texts of the TXT records of a name; empty if there are none, or no answer.
+   */
+  lookupTexts(name: string): Promise<readonly string[]>;
+  /**
    * An empty datagram from an address of this machine; rejects where the address is none of this machine's, or where
    * there is no way. Whether it arrives is not known.
    */
@@ -107,6 +111,14 @@ export function realSystem(): System {
         return (await Bun.dns.lookup(host, { backend: way ?? "c-ares" })).map((each) => each.address);
       } catch {
         // Unknown name or no name server: either way there is no address to connect to.
+        return [];
+      }
+    },
+    lookupTexts: async (name) => {
+      try {
+        const { resolveTxt } = await import("node:dns/promises");
+        return (await resolveTxt(name)).map((parts) => parts.join(""));
+      } catch {
         return [];
       }
     },

@@ -69,6 +69,10 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
     homes: /^server\/oidc\/configuration\.ts$/,
     reason: "loaded with the first sign-in by a provider",
   },
+  tldts: {
+    homes: /^name-suffix\.ts$/,
+    reason: "the list of public suffixes is a megabyte, loaded on demand",
+  },
   "dns-packet": { homes: /^node\/names\//, reason: "the wire format of DNS is spoken by the resolver alone" },
   nodemailer: { homes: /^server\/people\/mail\.ts$/, reason: "loaded with the first e-mail" },
   "@peculiar/x509": { homes: /^pki\/x509\.ts$/, reason: "needs reflect-metadata before it, and costs 14 ms" },

@@ -18,8 +18,8 @@ const passedAgain: string[] = [];
 const broken: string[] = [];
 const fileLimitMs = { unit: 600_000, e2e: 1_200_000, soak: 5 * 3_600_000 };
 const processors = availableParallelism();
-/** Processes side by side: tests wait most of their time. */
-const width = { unit: 2 * processors + 1, e2e: 2 * processors, soak: 1 };
+/** Processes side by side: tests wait most of their time, a file end to end for two thirds of it. */
+const width = { unit: 2 * processors + 1, e2e: 3 * processors, soak: 1 };
 
 /** `processorMs` counts the process and those that it started and waited for. */
 type Outcome = { status: number | null; output: string; processorMs: number };
@@ -133,8 +133,19 @@ function testJob(kind: Kind, files: readonly string[], env: Record<string, strin
   };
 }
 
-/** All files of a kind. */
+/** Ticks of all processors since the boot: all, and those in which they were busy. */
+function ticks(): { all: number; busy: number } {
+  if (process.platform !== "linux") return { all: 0, busy: 0 };
+  // proc(5): user, nice, system, idle, iowait, irq, softirq, steal; the time of guests is in the first two already.
+  const [first = ""] = readFileSync("/proc/stat", "utf8").split("\n");
+  const each = first.trim().split(/\s+/).slice(1, 9).map(Number);
+  const all = each.reduce((sum, one) => sum + one, 0);
+  return { all, busy: all - (each[3] ?? 0) - (each[4] ?? 0) };
+}
+
+/** All files of a kind. At the end it says how busy the processors were: whether more files fit side by side. */
 async function tests(kind: Kind): Promise<void> {
+  const [begin, before] = [performance.now(), ticks()];
   const batches = batchesOf(kind);
   const count = `${batches.flat().length} files, ${width[kind]} processes side by side`;
   process.stdout.write(`\n== ${kind} tests: ${count}\n`);
@@ -144,6 +155,11 @@ async function tests(kind: Kind): Promise<void> {
   await runSideBySide(
     batches.map((files) => testJob(kind, files, env)),
     width[kind],
+  );
+  const { all, busy } = ticks();
+  const share = (busy - before.busy) / Math.max(1, all - before.all);
+  process.stdout.write(
+    `\n== ${kind} tests: ${secondsSince(begin)}, processors busy for ${(100 * share).toFixed(0)}%\n`,
   );
 }
 

@@ -6,7 +6,7 @@ import type { Log } from "../log.ts";
 import type { Step } from "../plan.ts";
 import type { System } from "../system.ts";
 import type { Settings } from "./settings.ts";
-import type { Table } from "./table.ts";
+import type { Facts, Table } from "./table.ts";
 import { withSecretFiles, type Args, type Values } from "./values.ts";
 
 /** What the file of a command exports. */
@@ -53,8 +53,10 @@ export type Context = {
 export type CommandOutput = {
   /** The one result of a command: the object with --json, else the text (with its final newline). */
   result(object: Record<string, unknown>, text: string): void;
-  /** The result of a command that lists: the object with --json, else the table. */
-  list(object: Record<string, unknown>, table: Table): void;
+  /** The result of a command that lists: the object with --json, else the table, and lines below it. */
+  list(object: Record<string, unknown>, table: Table, more?: string): void;
+  /** The result of a command that shows one thing: the object with --json, else its facts. */
+  facts(object: Record<string, unknown>, facts: Facts): void;
   /** The plan of a --dry-run. */
   plan(steps: readonly Step[]): void;
   /** Data that is printed as it arrives (logs). Not used together with result. */

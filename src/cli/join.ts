@@ -19,7 +19,10 @@ import type { Context } from "./command.ts";
 const answerWithinS = 30;
 const startsWithinMs = 10_000;
 
-export async function joinWith(key: JoinKey, context: Context): Promise<number> {
+/** `enrolled`: instead of a key, a user confirmed this machine in the browser, under this name. */
+export type Joining = JoinKey & { enrolled?: { name: string } };
+
+export async function joinWith(key: Joining, context: Context): Promise<number> {
   const { settings, values, output } = context;
   if (settings.dryRun) {
     output.plan(await planJoin(key, context));
@@ -38,13 +41,13 @@ export async function joinWith(key: JoinKey, context: Context): Promise<number> 
 }
 
 /** The plan of `join`. */
-export async function planJoin(key: JoinKey, context: Context): Promise<Step[]> {
+export async function planJoin(key: Joining, context: Context): Promise<Step[]> {
   const { enrollment, isHere } = await readJoin(key, context);
   const { planEnrollment } = await import("./registration.ts");
   return isHere ? [] : planEnrollment(enrollment, context);
 }
 
-async function readJoin(key: JoinKey, context: Context) {
+async function readJoin(key: Joining, context: Context) {
   const isForeground = context.values.on("foreground");
   const former = await readFormer(key, context);
   const mode = await chooseMode(former, isForeground, context);
@@ -55,7 +58,7 @@ async function readJoin(key: JoinKey, context: Context) {
 }
 
 /** Registers this machine unless it is registered, and starts its overlay unless it stays in the foreground. */
-export async function join(key: JoinKey, context: Context): Promise<void> {
+export async function join(key: Joining, context: Context): Promise<void> {
   const { settings, system, log } = context;
   const { enrollment, isHere } = await readJoin(key, context);
   const { enroll, startEnrolled } = await import("./registration.ts");
@@ -128,7 +131,7 @@ async function chooseMode(
 }
 
 async function registrationOf(
-  key: JoinKey,
+  key: Joining,
   mode: Mode,
   isHere: boolean,
   { settings, values, output }: Context,
@@ -147,7 +150,8 @@ async function registrationOf(
   return {
     apiBase,
     slug,
-    name: name === undefined ? undefined : parseNodeName(name),
+    name: key.enrolled?.name ?? (name === undefined ? undefined : parseNodeName(name)),
+    isEnrolled: key.enrolled !== undefined,
     mode,
     // The administrator has chosen plain HTTP for this control plane, and made the key there.
     allowPlainHttp: apiBase.startsWith("http:"),
@@ -189,7 +193,7 @@ function lighthouseWishes(
 }
 
 /** Throws before the key is used if nothing could run the overlay here. */
-async function requireRunnable(isForeground: boolean, { system }: Context): Promise<void> {
+export async function requireRunnable(isForeground: boolean, { system }: Context): Promise<void> {
   const { privilegeHint } = await import("../platform/privilege.ts");
   if (!system.isRoot) {
     throw new AppError("os_permission", "Only root can join an organization", {

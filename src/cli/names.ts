@@ -14,8 +14,19 @@ export const command: Implementation = {
   args: {
     NAME: {
       type: "positional",
-      description: "A node's name, a full name or an overlay address (default: list all)",
+      description: "A node's name, a full name or an overlay address (default: list all); or allow, disallow",
       required: false,
+    },
+    SUFFIX: {
+      type: "positional",
+      description: "After allow or disallow: the domain that names may end in beside .internal",
+      required: false,
+    },
+    "org-slug": {
+      type: "string",
+      valueHint: "SLUG",
+      description:
+        "With allow and disallow: the organization (default: the only one, or the one that sends it)",
     },
     on: {
       type: "boolean",
@@ -49,12 +60,22 @@ export const command: Implementation = {
     `sudo ${run} names --on`,
     `sudo ${run} names --on --search`,
     `sudo ${run} names --off`,
+    `sudo ${run} names allow corp.example`,
   ],
   async run(context) {
     const { values, words } = context;
     const file = values.text("prepare");
     const asked = (["on", "off", "run", "clear"] as const).filter((each) => values.on(each));
     const [verb] = asked;
+    const [first, suffix] = words;
+    if (suffix !== undefined && asked.length === 0 && file === undefined) {
+      if (first !== "allow" && first !== "disallow")
+        throw new AppError("usage", "Give one NAME; or allow or disallow, and a SUFFIX");
+      const { changeSuffix } = await import("./names-suffix.ts");
+      return changeSuffix(first, suffix, context);
+    }
+    if (values.text("org-slug") !== undefined)
+      throw new AppError("usage", "--org-slug belongs to allow and disallow");
     if (asked.length + words.length + (file === undefined ? 0 : 1) > 1)
       throw new AppError("usage", "Give NAME, or one of --on, --off, --run, --prepare and --clear");
     if (values.on("search") && verb !== "on" && verb !== "run")
@@ -144,6 +165,9 @@ async function list(context: Context): Promise<void> {
   const state = await readState(context);
   const { areNamesOn } = await import("../node/enroll/services.ts");
   const isOn = areNamesOn();
+  const suffixes = state.zones.flatMap(({ slug, suffix }) =>
+    suffix === undefined ? [] : [{ slug, ...suffix }],
+  );
   output.list(
     {
       on: isOn,
@@ -159,6 +183,12 @@ async function list(context: Context): Promise<void> {
         addresses,
       })),
       without: state.without.map(({ slug, reason }) => ({ team: slug, reason })),
+      suffixes: suffixes.map(({ slug, name, reason }) => ({
+        team: slug,
+        suffix: name,
+        served: reason === undefined,
+        reason: reason ?? null,
+      })),
     },
     {
       columns: ["NAME", "ADDRESS", "KIND", "NODE", "ORGANIZATION"],
@@ -173,10 +203,9 @@ async function list(context: Context): Promise<void> {
     },
   );
   for (const { slug, reason } of state.without) output.say(`No names of ${slug}: ${reason}`);
-  if (state.service !== undefined) {
-    const { describeServing } = await import("../node/names/service-state.ts");
-    for (const line of describeServing(state.service)) output.say(line);
-  }
+  const { describeServing, describeSuffix } = await import("../node/names/service-state.ts");
+  const lines = state.service === undefined ? suffixes.map(describeSuffix) : describeServing(state.service);
+  for (const line of lines) output.say(line);
   if (state.fault !== undefined) output.say(`/etc/hosts: ${state.fault}`);
   if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
 }

@@ -5,7 +5,7 @@ import { printable, unprintable } from "../log.ts";
 import { renderPlan } from "../plan.ts";
 import type { System } from "../system.ts";
 import type { CommandOutput } from "./command.ts";
-import { renderTable } from "./table.ts";
+import { renderFacts, renderTable } from "./table.ts";
 
 export function makeOutput(
   settings: { json: boolean; color: boolean },
@@ -14,16 +14,18 @@ export function makeOutput(
   const say = (text: string) => stderr.write(`${printable(text)}\n`);
   const result: CommandOutput["result"] = (object, text) =>
     stdout.write(settings.json ? jsonLine(object) : printable(text));
+  const look = () => ({ width: stdout.isTerminal ? stdout.columns : undefined, color: settings.color });
   return {
     json: settings.json,
     result,
-    list(object, table) {
+    list(object, table, more = "") {
       if (settings.json) return result(object, "");
-      if (table.rows.length === 0) return say(table.none);
+      if (table.rows.length === 0) say(table.none);
       // The cells are clean: only colors are escapes.
-      const width = stdout.isTerminal ? stdout.columns : undefined;
-      stdout.write(renderTable(table, { width, color: settings.color }));
+      else stdout.write(renderTable(table, look()));
+      if (more !== "") stdout.write(printable(more));
     },
+    facts: (object, facts) => (settings.json ? result(object, "") : stdout.write(renderFacts(facts, look()))),
     plan: (steps) => result({ plan: steps }, renderPlan(steps)),
     raw: (text) => stdout.write(text),
     say,

@@ -188,17 +188,25 @@ function unknownFlag(label: string, flags: Flags): AppError {
   return new AppError("usage", `Unknown flag ${label}`, { hint: `${hint}See --help.` });
 }
 
+/** A command differs in its last word. A slip of the fingers changes little of it: `delete` is not `create`. */
 function didYouMean(given: string, candidates: readonly string[]): string {
-  const candidate = nearest(given, candidates);
-  return candidate === undefined ? "" : `Did you mean "${candidate}"? `;
+  const lastOf = (words: string) => words.split(" ").at(-1) ?? "";
+  const word = lastOf(given);
+  const candidate = nearest(word, candidates.map(lastOf), Math.max(1, Math.floor(word.length / 3)));
+  const found = candidates.find((each) => candidate !== undefined && lastOf(each) === candidate);
+  return found === undefined ? "" : `Did you mean "${found}"? `;
 }
 
 /** The candidate that the user probably meant. */
-export function nearest(given: string, candidates: readonly string[]): string | undefined {
+export function nearest(
+  given: string,
+  candidates: readonly string[],
+  most = Math.max(2, given.length / 2),
+): string | undefined {
   const first = candidates
     .map((candidate) => ({ candidate, distance: editDistance(given, candidate) }))
     .sort((a, b) => a.distance - b.distance)[0];
-  return first === undefined || first.distance > Math.max(2, given.length / 2) ? undefined : first.candidate;
+  return first === undefined || first.distance > most ? undefined : first.candidate;
 }
 
 /** Levenshtein distance. */

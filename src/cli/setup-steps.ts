@@ -313,8 +313,10 @@ async function reachableBase(
   try {
     return await answers(key.apiBase);
   } catch (error) {
-    if (tls === "auto") return answers(`https://localhost:${listen.port}`);
-    if (tls === "off") return answers(`http://127.0.0.1:${listen.port}`);
+    const own = { auto: `https://localhost:${listen.port}`, off: `http://127.0.0.1:${listen.port}` };
+    const there =
+      tls === "auto" || tls === "off" ? await answers(own[tls]).catch(() => undefined) : undefined;
+    if (there !== undefined) return there;
     const { controlUnit } = await import("../platform/control-unit.ts");
     throw new AppError(
       "failed",

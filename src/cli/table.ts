@@ -1,5 +1,5 @@
-// Lists for people: a header, columns of equal width, at most as wide as the terminal. Text from servers and nodes loses
-// its control characters here, before the colors are added.
+// Lists and single things for people: a header, columns of equal width, at most as wide as the terminal. Text from servers
+// and nodes loses its control characters here, before the colors are added.
 
 import { oneLine } from "../log.ts";
 
@@ -20,10 +20,37 @@ const gap = "  ";
 const narrowest = 8;
 
 /** `width`: of the terminal; undefined: as wide as the text. */
-export function renderTable(
-  { columns, rows }: Table,
-  { width, color }: { width: number | undefined; color: boolean },
-): string {
+export type Look = { width: number | undefined; color: boolean };
+
+/** What one thing has: a name and a value on each line. */
+export type Facts = readonly (readonly [name: string, value: Cell])[];
+
+/** Values begin in one column, and stay there where they need more lines. */
+export function renderFacts(facts: Facts, { width, color }: Look): string {
+  const indent = Math.max(0, ...facts.map(([name]) => name.length)) + gap.length;
+  const room = width === undefined ? Infinity : Math.max(narrowest, width - indent);
+  return facts
+    .flatMap(([name, value]) =>
+      wrap(textOf(value), room).map((line, at) => {
+        const label = at === 0 ? oneLine(name) : "";
+        return `${label.padEnd(indent)}${colored(line, value, color)}\n`;
+      }),
+    )
+    .join("");
+}
+
+/** Lines of at most `room` columns, split between words. A longer word, such as a fingerprint, stays whole. */
+function wrap(text: string, room: number): string[] {
+  const lines: string[] = [];
+  for (const word of text.split(" ")) {
+    const longer = lines.length === 0 ? word : `${lines.at(-1)} ${word}`;
+    if (lines.length > 0 && Bun.stringWidth(longer) <= room) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
+}
+
+export function renderTable({ columns, rows }: Table, { width, color }: Look): string {
   const lines = [columns, ...rows].map((cells) => columns.map((_, at) => textOf(cells[at] ?? "-")));
   const natural = columns.map((_, at) => Math.max(...lines.map((line) => Bun.stringWidth(line[at] ?? ""))));
   const widths = fit(natural, width);

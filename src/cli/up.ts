@@ -1,4 +1,4 @@
-// `agent up` and `agent down`: a machine joins with a key, or starts and stops what is registered here.
+// `agent up` and `agent down`: a machine joins with a key or by a browser, or starts and stops what is registered here.
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
@@ -13,6 +13,9 @@ const keyVariable = variableOf("join-key");
 
 export const up: Implementation = {
   notes:
+    "With the URL of a control plane, it joins without a key: it shows an address and four words. Open the address in a browser,\n" +
+    "sign in, and type the words: the machine becomes a node of yours. The organization may restrict this\n" +
+    `(${brand.executable} admin org update ORG --self-enrollment). An interrupted wait leaves nothing behind.\n` +
     `Without a key, it starts the organizations of this machine; a machine without any asks for a key. ${keyVariable} can\n` +
     "hold the key, too. On the command line it takes only keys for one machine and at most an hour, because process lists\n" +
     "and histories keep the words of a command line. The key says whether this machine becomes a lighthouse and relay. Run\n" +
@@ -21,13 +24,28 @@ export const up: Implementation = {
   args: {
     KEY: {
       type: "positional",
-      description: "A join key, or the slug of an organization that this machine is registered with",
+      description:
+        "A join key, the URL of a control plane, or the slug of an organization that this machine is registered with",
       required: false,
     },
     "key-file": {
       type: "string",
       valueHint: "FILE",
       description: "Read the join key from a file (- is standard input)",
+    },
+    org: {
+      type: "string",
+      valueHint: "SLUG",
+      description: "With a URL: the organization to join (default: chosen in the browser)",
+    },
+    "ca-fingerprint": {
+      type: "string",
+      valueHint: "sha256:HEX",
+      description: "With a URL: trust the TLS CA of the control plane with this fingerprint",
+    },
+    "allow-plain-http": {
+      type: "boolean",
+      description: "With a URL: allow http:// to another machine; keys and tokens are not protected",
     },
     "node-name": {
       type: "string",
@@ -66,10 +84,16 @@ export const up: Implementation = {
   },
   examples: [
     `${brand.executable} up`,
+    `${brand.executable} up https://control.example.com`,
+    `${brand.executable} up https://control.example.com --org acme --ca-fingerprint sha256:HEX`,
     `${brand.executable} up --key-file /run/secrets/join-key`,
     `${brand.executable} up acme`,
   ],
   async run(context) {
+    const [word = ""] = context.words;
+    if (/^https?:\/\//i.test(word)) return upWithUrl(word, context);
+    const flag = urlFlags.find((each) => context.values.text(each) !== undefined);
+    if (flag !== undefined) throw new AppError("usage", `--${flag} goes with the URL of a control plane`);
     const key = await readKey(context);
     if (key !== undefined) {
       const { joinWith } = await import("./join.ts");
@@ -95,6 +119,15 @@ export const down: Implementation = {
   examples: [`${brand.executable} down`, `${brand.executable} down acme`],
   run: stopAll,
 };
+
+const urlFlags = ["org", "ca-fingerprint", "allow-plain-http"];
+
+async function upWithUrl(url: string, context: Context): Promise<number> {
+  if (context.values.text("key-file") !== undefined)
+    throw new AppError("usage", "Give the URL or --key-file, not both: a key holds the URL");
+  const { upByBrowser } = await import("./up-by-browser.ts");
+  return upByBrowser(url, context);
+}
 
 /** Undefined: start what is registered here. */
 async function readKey(context: Context): Promise<JoinKey | undefined> {

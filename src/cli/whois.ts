@@ -18,7 +18,7 @@ export const command: Implementation = {
     const edge = { address: daemonAddress(settings), settings };
     const found = await findPeer(node, values.text("org-slug"), edge, system);
     const { slug, peer } = found;
-    const rows: [string, string | undefined][] = [
+    const facts: [string, string | undefined][] = [
       ["node", peer.name],
       ["organization", slug],
       ["address", peer.address],
@@ -31,7 +31,9 @@ export const command: Implementation = {
       ],
       ["fingerprint", peer.fingerprint],
     ];
-    const text = rows.flatMap(([key, value]) => (value === undefined ? [] : [`${key.padEnd(13)}${value}\n`]));
-    output.result({ team: slug, ...peer }, text.join(""));
+    output.facts(
+      { team: slug, ...peer },
+      facts.flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const])),
+    );
   },
 };

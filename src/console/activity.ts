@@ -41,6 +41,8 @@ export const firstMoment = ({ from }: Filter): number | undefined => dayOf(from)
 /** Whether an event passes. A type may end with an asterisk, as in webhooks. */
 export function makeMatch(filter: Filter, names: Names): (event: AuditEvent) => boolean {
   const [search, actor] = [searchWords(filter.search), searchWords(filter.actor)];
+  // A whole subject, such as node/5, does not mean node/50.
+  const isWhole = /^\w+\/\d+$/.test(filter.subject);
   const subject = searchWords(filter.subject);
   const type = filter.type.trim().toLowerCase();
   const isType = (of: string) => (type.endsWith("*") ? of.startsWith(type.slice(0, -1)) : of === type);
@@ -49,7 +51,8 @@ export function makeMatch(filter: Filter, names: Names): (event: AuditEvent) => 
     const at = Date.parse(event.at);
     if ((first !== undefined && at < first) || (last !== undefined && at >= last)) return false;
     if (type !== "" && !isType(event.type)) return false;
-    if (!hasWords(actorOf(event, names), actor) || !hasWords(subjectOf(event), subject)) return false;
+    if (!hasWords(actorOf(event, names), actor)) return false;
+    if (isWhole ? event.subject !== filter.subject : !hasWords(subjectOf(event), subject)) return false;
     return search.length === 0 || hasWords(JSON.stringify(event), search);
   };
 }

@@ -30,8 +30,10 @@ export function onEvent(listener: Listener): () => void {
 
 const seenListeners = new Set<(contacts: readonly Contact[]) => void>();
 
-export function onSeen(listener: (contacts: readonly Contact[]) => void): void {
+/** The same for machines that were in contact, a list each second at most. */
+export function onSeen(listener: (contacts: readonly Contact[]) => void): () => void {
   seenListeners.add(listener);
+  return () => void seenListeners.delete(listener);
 }
 
 /** Starts to follow the organization that the address names. */

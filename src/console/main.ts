@@ -1,7 +1,7 @@
 // The console starts here.
 
 import { render } from "preact";
-import { ApiError } from "./api.ts";
+import { ApiError, isSignedOut } from "./api.ts";
 import { App } from "./app.ts";
 import { html } from "./html.ts";
 import { startLive } from "./live.ts";
@@ -17,9 +17,12 @@ if (place !== null && !location.pathname.startsWith(root)) {
   followLinks(document);
   startLive();
   startStepUp();
-  readMe().catch((error: unknown) => {
-    // The page shows what is wrong: signed out, or no answer.
-    if (!(error instanceof ApiError)) throw error;
-  });
+  // Without a session there is nothing to ask for.
+  if (place.dataset["session"] === undefined) isSignedOut.value = true;
+  else
+    readMe().catch((error: unknown) => {
+      // The page shows what is wrong: signed out, or no answer.
+      if (!(error instanceof ApiError)) throw error;
+    });
   render(html`<${App} />`, place);
 }

@@ -32,13 +32,22 @@ export const slug = computed(() => {
   const [first] = segments.value;
   return first === undefined || first === "-" ? undefined : first;
 });
+let lastSlug: string | undefined;
+/** The organization of the navigation: that of the address, or the last one, or the only one. */
+export const shownOrganization = computed(() => {
+  const all = organizations.value;
+  const wanted = slug.value ?? lastSlug;
+  const found = all.find((each) => each.slug === wanted) ?? (all.length === 1 ? all[0] : undefined);
+  lastSlug = found?.slug;
+  return found;
+});
 export const organization = computed(() => organizations.value.find((each) => each.slug === slug.value));
 
 /** Whether changes are offered. The control plane decides again for each. */
-export const mayAdminister = computed(() => {
-  const role = organization.value?.role;
-  return role === "admin" || role === "owner";
-});
+export const mayAdminister = computed(() => isAdmin(organization.value));
+
+export const isAdmin = (shown: Organization | undefined): boolean =>
+  shown?.role === "admin" || shown?.role === "owner";
 
 /** Reads who is signed in. Without a session, `isSignedOut` is true afterwards. */
 export async function readMe(): Promise<void> {

@@ -1,41 +1,83 @@
 // The column of navigation, and the keys that open pages.
 
-import { useEffect } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { html } from "./html.ts";
-import { mayAdminister, me, organizations, signOut, slug } from "./me.ts";
+import { isAdmin, me, organizations, shownOrganization, signOut, slug } from "./me.ts";
 import { opened } from "./palette.ts";
 import { organizationPages, staffPages } from "./pages.ts";
-import { WaitingCount } from "./registrations.ts";
 import { go, pathOf, segments } from "./router.ts";
+import { useNeeds } from "./use-needs.ts";
 import { valueOf } from "./ui/parts.ts";
 
 export function Navigation() {
-  const own = slug.value;
+  const shown = shownOrganization.value;
+  // Of a narrow window, where the pages are behind a button.
+  const [isOpen, open] = useState(false);
+  const at = segments.value.join("/");
+  useEffect(() => open(false), [at]);
   useKeys();
   return html`<nav aria-label="Console">
-    <${Chooser} />
-    ${
-      own === undefined
-        ? null
-        : html`<ul>
-            ${Object.entries(organizationPages).map(([segment, { title, isForAdmins }]) => {
-              if (isForAdmins === true && !mayAdminister.value) return null;
-              const isHere = (segments.value[1] ?? "") === segment;
-              const href = segment === "" ? pathOf(own) : pathOf(own, segment);
-              return html`<li key=${segment}>
-                <a href=${href} aria-current=${isHere ? "page" : undefined}
-                  >${title}${segment === "" && mayAdminister.value ? html`<${WaitingCount} />` : null}</a
-                >
-              </li>`;
-            })}
-          </ul>`
-    }
-    ${me.value?.is_staff === true ? html`<${Staff} />` : null}
-    <div class="who">
-      <a href=${pathOf("-", "account")}><bdi>${me.value?.email}</bdi><span class="unseen">: account</span></a>
-      <button type="button" class="plain" onClick=${() => void signOut()}>Sign out</button>
+    <div class="bar">
+      <${Chooser} />
+      <button
+        type="button"
+        class="menu-button"
+        aria-expanded=${isOpen}
+        aria-controls="pages"
+        onClick=${() => open(!isOpen)}
+      >
+        Menu
+      </button>
+    </div>
+    <div id="pages" class=${isOpen ? "open" : ""}>
+      ${shown === undefined ? null : html`<${Pages} own=${shown.slug} isForAdmin=${isAdmin(shown)} />`}
+      ${me.value?.is_staff === true ? html`<${Staff} />` : null}
+      <div class="who">
+        <a href=${pathOf("-", "account")}
+          ><bdi>${me.value?.email}</bdi><span class="unseen">: account</span></a
+        >
+        <button type="button" class="plain" onClick=${() => void signOut()}>Sign out</button>
+      </div>
     </div>
   </nav>`;
+}
+
+function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
+  return html`<ul>
+    ${Object.entries(organizationPages).map(([segment, { title, isForAdmins }]) => {
+      if (isForAdmins === true && !isForAdmin) return null;
+      const isHere = slug.value === own && (segments.value[1] ?? "") === segment;
+      const hasCount = segment === "" && isForAdmin && slug.value === own;
+      return html`<li key=${segment}>
+        <a
+          href=${segment === "" ? pathOf(own) : pathOf(own, segment)}
+          aria-current=${isHere ? "page" : undefined}
+          >${title}${hasCount ? html`<${Count} key=${own} />` : null}</a
+        >
+      </li>`;
+    })}
+  </ul>`;
+}
+
+/** Counting reads all machines: the page comes first. */
+const countAfterMs = 1000;
+
+/** How many things need a person. Zero is shown as nothing. */
+function Count() {
+  const [isTime, setTime] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setTime(true), countAfterMs);
+    return () => clearTimeout(timer);
+  }, []);
+  return isTime ? html`<${Counted} />` : null;
+}
+
+function Counted() {
+  const { count } = useNeeds({ isCalm: true });
+  if (count === 0) return null;
+  return html`<span class="count"
+    >${count > 99 ? "99+" : count}<span class="unseen"> waiting for you</span></span
+  >`;
 }
 
 /** What staff see, whichever organization is shown. */
@@ -60,10 +102,10 @@ function Chooser() {
   return html`<select
     class="chooser"
     aria-label="Organization"
-    value=${slug.value ?? ""}
+    value=${shownOrganization.value?.slug ?? ""}
     onChange=${(event: Event) => go(pathOf(valueOf(event)))}
   >
-    ${slug.value === undefined ? html`<option value="">Choose an organization</option>` : null}
+    ${shownOrganization.value === undefined ? html`<option value="">Choose an organization</option>` : null}
     ${all.map((each) => html`<option key=${each.slug} value=${each.slug}>${each.name}</option>`)}
   </select>`;
 }
@@ -87,8 +129,9 @@ function useKeys(): void {
         document.querySelector<HTMLInputElement>("input[type=search]")?.focus();
       } else if (isAwaiting) {
         const found = Object.entries(organizationPages).find(([, { letter }]) => letter === event.key);
-        if (found !== undefined && slug.value !== undefined)
-          go(found[0] === "" ? pathOf(slug.value) : pathOf(slug.value, found[0]));
+        const own = shownOrganization.peek()?.slug;
+        if (found !== undefined && own !== undefined)
+          go(found[0] === "" ? pathOf(own) : pathOf(own, found[0]));
       }
       isAwaiting = event.key === "g";
     };

@@ -74,6 +74,7 @@ export const otherPages = {
     title: "Sign in the command line",
     load: async () => (await import("./pages/command-line.ts")).CommandLine,
   },
+  join: { title: "Let a machine join", load: async () => (await import("./pages/join.ts")).Join },
 } satisfies Readonly<Record<string, Page>>;
 
 /** `rest`: the segments behind those that chose the page. `key` changes when another page is shown. */

@@ -6,7 +6,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Node } from "../protocol.ts";
 import { ApiError, get, org } from "./api.ts";
 import { html } from "./html.ts";
-import { mayAdminister, me, organizations, slug } from "./me.ts";
+import { isAdmin, me, organizations, shownOrganization } from "./me.ts";
 import { organizationPages, otherPages, staffPages } from "./pages.ts";
 import { go, pathOf } from "./router.ts";
 import { Dialog, valueOf } from "./ui/parts.ts";
@@ -20,20 +20,21 @@ type Command = { title: string; hint: string; path: string };
 
 /** The pages that the person may open, and those of other organizations. */
 function commands(): Command[] {
-  const own = slug.value;
+  const shown = shownOrganization.value;
+  const own = shown?.slug;
   const isStaff = me.value?.is_staff === true;
   const inside =
     own === undefined
       ? []
       : [
           ...Object.entries(organizationPages)
-            .filter(([, { isForAdmins }]) => isForAdmins !== true || mayAdminister.value)
+            .filter(([, { isForAdmins }]) => isForAdmins !== true || isAdmin(shown))
             .map(([segment, { title, letter }]) => ({
               title,
               hint: letter === undefined ? "" : `g ${letter}`,
               path: segment === "" ? pathOf(own) : pathOf(own, segment),
             })),
-          ...(mayAdminister.value
+          ...(isAdmin(shown)
             ? [
                 { title: "Add a machine", hint: "", path: pathOf(own, "machines", "add") },
                 { title: "Approve machines", hint: "", path: pathOf(own, "machines", "waiting") },
@@ -58,7 +59,7 @@ function commands(): Command[] {
 
 /** Machines whose name or address has the text, a moment after the last key. */
 function useMachines(text: string): readonly Command[] {
-  const own = slug.value;
+  const own = shownOrganization.value?.slug;
   const [found, find] = useState<readonly Command[]>([]);
   useEffect(() => {
     find([]);

@@ -4,7 +4,18 @@ import { get, send } from "./api.ts";
 
 export type Provider = { id: number; name: string };
 
-export const listProviders = (signal?: AbortSignal) => get<Provider[]>("/api/session/providers/", signal);
+/** With those of the organization that the page belongs to, and of organizations that verified the domain of the address. */
+export function listProviders(
+  { organization, email }: { organization: string | undefined; email: string },
+  signal?: AbortSignal,
+): Promise<Provider[]> {
+  const [, domain] = /@([^\s@]+\.[^\s@]+)$/.exec(email.trim()) ?? [];
+  const asked = new URLSearchParams({
+    ...(organization === undefined ? {} : { organization: organization.slice(0, 63) }),
+    ...(domain === undefined ? {} : { domain: domain.slice(0, 253) }),
+  }).toString();
+  return get<Provider[]>(`/api/session/providers/${asked === "" ? "" : `?${asked}`}`, signal);
+}
 
 /** Leaves the console for the provider's page; afterwards the present page opens again. */
 export async function goToProvider(path: string, provider: number, more: object = {}): Promise<void> {

@@ -13,8 +13,10 @@ export type Relay = {
   paused: boolean;
 };
 
+export const relaysPath = (own: string) => org(own, "relays/");
+
 export function useRelays(): readonly Relay[] {
-  return useList<Relay>(org(slug.value ?? "", "relays/")).data ?? [];
+  return useList<Relay>(relaysPath(slug.value ?? "")).data ?? [];
 }
 
 export function relayText({ bytes, limit_bytes, paused }: Relay): string {

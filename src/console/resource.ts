@@ -15,6 +15,8 @@ export type Resource<T> = {
 type Entry = {
   state: Signal<Resource<unknown>>;
   users: number;
+  /** Users that want each change at once. */
+  eager: number;
   read(): Promise<void>;
   isStale: boolean;
 };
@@ -40,6 +42,7 @@ function entryOf(path: string, read: () => Promise<unknown>): Entry {
   const entry: Entry = {
     state,
     users: 0,
+    eager: 0,
     isStale: true,
     /** A change while it is read means that it is read once more. */
     async read() {
@@ -63,23 +66,32 @@ function entryOf(path: string, read: () => Promise<unknown>): Entry {
   return entry;
 }
 
+/** The empty path asks for nothing. `isCalm`: read every 20 seconds, not after each event: for what every page counts, and for what is no event. */
+type Use = { isCalm?: boolean };
+
 /** The answer to a GET, current while the component is mounted. */
-export function useResource<T>(path: string): Resource<T> {
-  return use(path, () => get<T>(path)) as Resource<T>;
+export function useResource<T>(path: string, { isCalm = false }: Use = {}): Resource<T> {
+  return use(path, () => get<T>(path), isCalm) as Resource<T>;
 }
 
 /** All pages of a list. */
-export function useList<T>(path: string): Resource<readonly T[]> {
-  return use(path, () => getAll<T>(path)) as Resource<readonly T[]>;
+export function useList<T>(path: string, { isCalm = false }: Use = {}): Resource<readonly T[]> {
+  return use(path, () => getAll<T>(path), isCalm) as Resource<readonly T[]>;
 }
 
-function use(path: string, read: () => Promise<unknown>): Resource<unknown> {
+function use(path: string, read: () => Promise<unknown>, isCalm: boolean): Resource<unknown> {
   const entry = entryOf(path, read);
   useEffect(() => {
+    if (path === "") return undefined;
+    const isCurrent = isCalm ? entry.users > 0 : entry.eager > 0;
     entry.users++;
-    void entry.read();
-    return () => void entry.users--;
-  }, [entry]);
+    if (!isCalm) entry.eager++;
+    if (!isCurrent) void entry.read();
+    return () => {
+      entry.users--;
+      if (!isCalm) entry.eager--;
+    };
+  }, [entry, isCalm, path]);
   return entry.state.value;
 }
 
@@ -102,7 +114,8 @@ function refreshSoon(): void {
   timer = setTimeout(
     () => {
       since = undefined;
-      void refresh("/api/");
+      for (const [, entry] of entries)
+        if (entry.eager > 0 || (entry.users > 0 && isOld(entry))) void entry.read();
     },
     Math.min(settleMs, left),
   );
@@ -110,8 +123,9 @@ function refreshSoon(): void {
 
 onEvent(refreshSoon);
 
-/** Check-ins are no events of the audit log: whether machines are online is read again while the page is open. */
+/** Check-ins and paths are no events of the audit log: what pages show is read again while they are open. */
 const lookEveryMs = 20_000;
+const isOld = ({ state }: Entry) => Date.now() - (state.peek().readAt ?? 0) >= lookEveryMs - longestMs;
 setInterval(() => {
   if (document.visibilityState === "visible" && awaySince.value === undefined) refreshSoon();
 }, lookEveryMs);

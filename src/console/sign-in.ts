@@ -2,9 +2,10 @@
 // dialog, and what was typed on the page stays.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { brand } from "../brand.ts";
 import { ApiError, sessionPath } from "./api.ts";
 import { html } from "./html.ts";
-import { me, signIn, signInByPasskey } from "./me.ts";
+import { me, signIn, signInByPasskey, slug } from "./me.ts";
 import { canUsePasskeys } from "./passkeys.ts";
 import { goToProvider, listProviders, refusalOf, type Provider } from "./providers.ts";
 import { refresh } from "./resource.ts";
@@ -19,6 +20,7 @@ export function SignIn({ isAgain = false }: { isAgain?: boolean }) {
     <//>`;
   const refusal = refusalOf(query.value);
   return html`<main class="sign-in">
+    <p class="quiet">${brand.title}</p>
     <h1>Sign in</h1>
     ${refusal === undefined ? null : html`<p role="alert">${refusal}</p>`}
     <${Form} isAgain=${isAgain} />
@@ -76,20 +78,30 @@ function PasswordForm({ credentials, setCredentials, setMethods, signedIn }: Pas
       <button class="primary" disabled=${isRunning}>Sign in</button>
     </form>
     <${Passkey} signedIn=${signedIn} />
-    <${Providers} />
+    <${Providers} email=${email} />
     <p><a href="/reset/">Forgot your password?</a></p>`;
 }
 
+const typedMs = 400;
+
 /** The browser leaves for the page of a provider, and comes back signed in. */
-function Providers() {
+function Providers({ email }: { email: string }) {
   const [all, setAll] = useState<readonly Provider[]>([]);
   const [chosen, choose] = useState<number | undefined>(undefined);
+  const organization = slug.value;
+  const domain = email.includes("@") ? email.slice(email.indexOf("@")) : "";
   useEffect(() => {
     const ending = new AbortController();
-    // Without an answer the page has the other ways.
-    listProviders(ending.signal).then(setAll, () => undefined);
-    return () => ending.abort();
-  }, []);
+    const read = () =>
+      // Without an answer the page has the other ways.
+      listProviders({ organization, email: domain }, ending.signal).then(setAll, () => undefined);
+    // Not for each letter that is typed.
+    const timer = setTimeout(() => void read(), domain === "" ? 0 : typedMs);
+    return () => {
+      clearTimeout(timer);
+      ending.abort();
+    };
+  }, [organization, domain]);
   return all.map(
     (each) =>
       html`<${ProviderButton}

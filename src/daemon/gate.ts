@@ -10,6 +10,7 @@ import { findEngineProcess } from "../node/engine/engine-process.ts";
 import { overlayNetworks } from "../node/files/networks.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
+import { refuseForeignFiles } from "../node/files/own-files.ts";
 import { readRevokedNote, refuseRevoked } from "../node/files/revoked-notes.ts";
 import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
@@ -70,6 +71,7 @@ export function makeGate(
 
   async function test(organization: Organization): Promise<string> {
     refuseRevoked(organization);
+    refuseForeignFiles(organization.directory);
     const binary = await engine();
     await testConfig(binary, configPathOf(organization), system);
     return binary;

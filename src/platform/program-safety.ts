@@ -1,10 +1,12 @@
-// Whether a service may run a program as root: only root must be able to replace it, and the service must see it. Write
-// access to any directory above the program is enough to replace it.
+// Whether root may run a program, or obey a file: only root must be able to replace it, and a service must see its program.
+// Write access to any directory above the program is enough to replace it.
 
 import { lstatSync, readlinkSync, realpathSync, statSync } from "node:fs";
 import { dirname, resolve, win32 } from "node:path";
 import { readTextIfThere } from "../files.ts";
 import { quoteWord } from "../plan.ts";
+import { hasModes } from "./file-system.ts";
+import { isPrivileged } from "./privilege.ts";
 
 type Machine = { platform: string; env: Record<string, string | undefined> };
 
@@ -39,6 +41,28 @@ export function whyForeign(
 ): string | undefined {
   if (!isRoot || platform === "win32") return undefined;
   return [path, dirname(path)].map(whyReplaceable).find((why) => why !== undefined);
+}
+
+export type Foreign = { path: string; why: string; remedy: string };
+
+/** Why root must not obey a file, or undefined. Of a link counts what it leads to, and the directory of that. */
+export function foreignFile(path: string): Foreign | undefined {
+  if (lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() !== true) return foreignPlace(path);
+  const targets = linksFrom(path).slice(1);
+  return targets
+    .flatMap((each) => [each, dirname(each)])
+    .map(foreignPlace)
+    .find((found) => found !== undefined);
+}
+
+/** Like foreignFile, for one file or directory as it is. In a sticky directory users can change only what they own. */
+export function foreignPlace(path: string): Foreign | undefined {
+  const stat = isPrivileged() && hasModes ? statSync(path, { throwIfNoEntry: false }) : undefined;
+  if (stat === undefined) return undefined;
+  const why = whyReplaceable(path);
+  if (why === undefined || (stat.uid === 0 && stat.isDirectory() && (stat.mode & 0o1000) !== 0))
+    return undefined;
+  return { path, why, remedy: `${stat.uid === 0 ? "chmod go-w" : "chown root:"} ${quoteWord(path)}` };
 }
 
 /** The command that copies the program to its usual path. */

@@ -47,7 +47,7 @@ export type MailOptions = {
 
 export type ServerOptions = {
   db: Database;
-  system: Pick<System, "now" | "monotonic" | "random" | "sleep" | "fetch" | "lookup" | "run">;
+  system: Pick<System, "now" | "monotonic" | "random" | "sleep" | "fetch" | "lookup" | "lookupTexts" | "run">;
   log: Log;
   /** Encrypts the secrets in the database. */
   secretKey: SecretKeys;

@@ -26,13 +26,16 @@ import { accessRoutes } from "./routes/access.ts";
 import { authorityRoutes } from "./routes/authorities.ts";
 import { consoleRoutes } from "./routes/console.ts";
 import { commandLineRoutes } from "./routes/command-line.ts";
+import { domainRoutes } from "./routes/domains.ts";
 import { docsRoutes } from "./routes/docs.ts";
+import { enrollmentRoutes } from "./routes/enrollments.ts";
 import { eventRoutes } from "./routes/events.ts";
 import { factorRoutes } from "./routes/factors.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { identityProviderRoutes } from "./routes/identity-providers.ts";
 import { nameRoutes } from "./routes/names.ts";
 import { oidcRoutes } from "./routes/oidc.ts";
+import { organizationProviderRoutes } from "./routes/organization-providers.ts";
 import { organizationRoutes } from "./routes/organizations.ts";
 import { passkeyRoutes } from "./routes/passkeys.ts";
 import { resetRoutes } from "./routes/password-reset.ts";
@@ -65,6 +68,8 @@ export function allRoutes(services: Services): Route[] {
     ...oidcRoutes(services),
     ...commandLineRoutes(services),
     ...identityProviderRoutes(services),
+    ...organizationProviderRoutes(services),
+    ...domainRoutes(services),
     ...userRoutes(services),
     ...serverRoutes(services),
     ...organizationRoutes(services),
@@ -80,6 +85,7 @@ export function allRoutes(services: Services): Route[] {
     ...webhookRoutes(services),
     ...nodeRoutes(services),
     ...registrationRoutes(services),
+    ...enrollmentRoutes(services),
   ];
   return routes;
 }

@@ -64,6 +64,8 @@ test("a provider is created, listed, changed and deleted, and its secret is neve
 test.each([
   [["--client-id", "a", "--role", "x"], "GROUP=ORG:member"],
   [["--client-id", "a", "--role", "x=acme:owner"], "GROUP=ORG:member"],
+  [["--client-id", "a", "--node-group", "x=office"], "GROUP=ORG:NODE_GROUP"],
+  [["--client-id", "a", "--node-group", "x=acme:user:id.1"], "reserved"],
   [["--client-id", "a", "--users", "all"], "create or link"],
   [["--client-id", "a", "--domain", "@"], "domain such as example.org"],
   [["--client-id", "a", "--role", "x=beta:member"], "no organization beta"],

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { runAdmin } from "../support/admin.ts";
 import { agentHere, serveHere } from "../support/in-process.ts";
+import { apiBase, makeNodeWorld, registerByCommand } from "../support/node.ts";
 import { makeRemoteAgent, password } from "../support/remote-agent.ts";
 
 // Some tests run many commands: on a busy machine that takes longer than the default.
@@ -44,6 +45,24 @@ describe("the target", () => {
     expect(refused.status).toBe(4);
     expect(refused.err).toContain(`agent login --api-base ${serving.url}`);
     expect(refused.err).not.toContain("control plane data in");
+  });
+
+  test("without a choice and without data is nothing, and the message names the control plane of this machine", async () => {
+    await using world = await makeNodeWorld();
+    await registerByCommand(world);
+    const caFile = join(world.root, "acme/api-ca.crt");
+    writeFileSync(caFile, readFileSync(join(world.root, "acme/node.crt")));
+    const env = { XDG_CONFIG_HOME: join(directory, "nobody"), AGENT_DATA_DIR: "" };
+    for (const line of ["node list acme", "token create acme", "backup FILE", "node list acme --dry-run"]) {
+      const { status, stderr } = await world.agent(["admin", ...line.split(" ")], { env });
+      expect([line, status]).toEqual([line, 1]);
+      expect(stderr).toContain("You are not signed in at a control plane");
+      expect(stderr).toContain(`agent login --api-base ${apiBase} --ca-fingerprint sha256:`);
+      expect(stderr).not.toContain("local data in");
+    }
+    writeFileSync(caFile, "damaged");
+    const { stderr } = await world.agent(["admin", "node", "list", "acme"], { env });
+    expect(stderr).toContain(`agent login --api-base ${apiBase}\``);
   });
 
   test("of a backup is only the machine of the control plane, and the refusal says so", async () => {

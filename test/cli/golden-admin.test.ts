@@ -173,6 +173,11 @@ async function noteSignIn(): Promise<void> {
   await note("oidc list");
   await note("oidc update Company --users create --domain example.org");
   await note("oidc delete Company");
+  await note("domain create acme domain.invalid");
+  await note("domain list acme");
+  await note("domain check acme domain.invalid");
+  await note("domain vouch acme domain.invalid");
+  await note("domain delete acme domain.invalid");
   await note("factor staff required");
   await note("factor staff optional");
   await note("user reset-factors ada@example.org");

@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import { unprintable } from "../../src/log.ts";
 import { makeOutput } from "../../src/cli/output.ts";
-import { renderTable, type Table } from "../../src/cli/table.ts";
+import { renderFacts, renderTable, type Table } from "../../src/cli/table.ts";
 
 const table = (rows: Table["rows"]): Table => ({ columns: ["NAME", "STATE"], rows, none: "No nodes." });
 const plain = { width: undefined, color: false };
@@ -93,5 +93,29 @@ describe("output", () => {
     output.result(object, "");
     expect(out.join("").trimEnd()).not.toMatch(unprintable);
     expect(JSON.parse(out.join(""))).toEqual(object);
+  });
+});
+
+describe("what one thing has", () => {
+  test("is aligned, and goes on in the column of the values where the terminal is narrow", () => {
+    const facts = [
+      ["name", "web"],
+      ["groups", "one two three four"],
+      ["owner", null],
+    ] as const;
+    expect(renderFacts(facts, plain)).toBe("name    web\ngroups  one two three four\nowner   -\n");
+    expect(renderFacts(facts, { width: 18, color: false })).toBe(
+      "name    web\ngroups  one two\n        three four\nowner   -\n",
+    );
+  });
+
+  test("has colors only for what is marked, and no control characters of others", () => {
+    const facts = [
+      ["state", { text: "offline", mark: "faint" }],
+      ["platform", "\u001b]0;owned\u0007"],
+    ] as const;
+    const text = renderFacts(facts, { width: undefined, color: true });
+    expect(text).toBe("state     \u001b[2moffline\u001b[0m\nplatform  ]0;owned\n");
+    expect(renderFacts(facts, plain).match(unprintable)).toEqual(["\n", "\n"]);
   });
 });

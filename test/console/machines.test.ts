@@ -3,8 +3,9 @@
 import { expect, test } from "bun:test";
 import { namedIn, standingOf } from "../../src/console/access/standing.ts";
 import type { StoredRule } from "../../src/console/access/rules.ts";
-import { afterContacts, machineOf, withoutSilent } from "../../src/console/machines.ts";
 import { ownerGroup, selfGroup } from "../../src/owner-group.ts";
+import { filtered, groupsOf } from "../../src/console/machine-filter.ts";
+import { afterContacts, machineOf, withoutSilent, type Machine } from "../../src/console/machines.ts";
 import type { Node } from "../../src/protocol.ts";
 
 const node: Node = {
@@ -111,4 +112,34 @@ test("a machine that is silent for 150 s is away", () => {
   expect(withoutSilent([seen], at + 150_000)[0]?.online).toBe(false);
   const unseen = [machineOf({ ...node, online: true })];
   expect(withoutSilent(unseen, at)).toBe(unseen);
+});
+
+test("a list of machines is filtered by state, group, owner and words", () => {
+  const at = Date.UTC(2026, 10, 20);
+  const week = 7 * 86_400_000;
+  const record = (id: number, more: Partial<Machine>): Machine => ({
+    ...machineOf({ ...node, id, name: `m-${id}` }),
+    isBehind: false,
+    ...more,
+  });
+  const all = [
+    record(1, { online: true, seenAt: at }),
+    record(2, { online: false, seenAt: at - 1000, ownerId: 4 }),
+    record(3, { online: false, seenAt: at - week, groups: ["db"], isBehind: true }),
+    record(4, { online: false, seenAt: null, state: "pending" }),
+  ];
+  const none = { show: "", group: "", owner: "", words: [] };
+  const ids = (filter: object) => filtered(all, { ...none, ...filter }, at).map(({ id }) => id);
+  expect(filtered(all, none, at)).toBe(all);
+  expect(ids({ show: "online" })).toEqual([1]);
+  expect(ids({ show: "away" })).toEqual([2, 3]);
+  expect(ids({ show: "week" })).toEqual([3]);
+  expect(ids({ show: "behind" })).toEqual([3]);
+  expect(ids({ show: "pending" })).toEqual([4]);
+  // Words of an address that someone typed.
+  expect(ids({ show: "constructor" })).toEqual([1, 2, 3, 4]);
+  expect(ids({ group: "db" })).toEqual([3]);
+  expect(ids({ owner: "4" })).toEqual([2]);
+  expect(ids({ show: "away", words: ["m-2"] })).toEqual([2]);
+  expect(groupsOf(all)).toEqual(["db", "eu", "web"]);
 });

@@ -4,18 +4,16 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import type { Page, Request } from "playwright-core";
 import { encode } from "uqr";
-import * as v from "valibot";
-import { RegisterAnswer } from "../../src/protocol.ts";
 import {
   overflowOf,
   password,
   signIn,
+  speakingMachine,
   startConsole,
   violationsIn,
   type Console,
 } from "../support/console.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
-import { makeKeys } from "../support/nodes.ts";
 import { until } from "../support/until.ts";
 
 const limitMs = 120_000;
@@ -90,31 +88,8 @@ describe("machines in the console", () => {
     limitMs,
   );
 
-  /** A machine that speaks to the API itself. `report` sends the paths to its peers. */
-  async function machine(name: string, groups: readonly string[], roles: object = {}) {
-    const flags = [...groups.flatMap((group) => ["--group", group]), "--lighthouse"];
-    const made = await scene.adminJson(["token", "create", "acme", ...flags]);
-    const post = async (path: string, body: object, token?: string) => {
-      const answer = await fetch(`${scene.url()}/api/org/acme/nodes/${path}`, {
-        method: "POST",
-        headers: {
-          "Content-Type": "application/json",
-          ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
-        },
-        body: JSON.stringify(body),
-      });
-      if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
-      return answer.json();
-    };
-    const body = { name, ...roles, ...(await makeKeys(name)), registration_token: made["token"] };
-    const { node, api_token, config } = v.parse(RegisterAnswer, await post("register/", body));
-    const checkin = (news: object) =>
-      post(`${node.id}/checkin/`, { version: "1.0.0", uptime: 7, ...news }, api_token);
-    const report = (changed: readonly object[]) => checkin({ paths: { whole: true, changed } });
-    /** Reports that it has applied the files of its registration. */
-    const applied = () => checkin({ config_version: config.config_version });
-    return { address: node.ip_address, checkin, report, applied };
-  }
+  const machine = (name: string, groups: readonly string[], roles: object = {}) =>
+    speakingMachine(scene, name, groups, roles);
 
   test(
     "the map shows which paths carry traffic, draws them by kind, and filters by group",
@@ -308,7 +283,7 @@ describe("machines in the console", () => {
       await page.getByLabel("Owner").check();
       await page.getByLabel("Groups").uncheck();
       await page.getByRole("columnheader", { name: "Owner" }).waitFor();
-      expect(new URL(page.url()).searchParams.get("columns")).toBe("state,address,owner,engine,seen");
+      expect(new URL(page.url()).searchParams.get("columns")).toBe("state,address,owner,paths,engine,seen");
       await page.reload();
       await page.getByRole("columnheader", { name: "Owner" }).waitFor();
       expect(await page.getByRole("columnheader", { name: "Groups" }).count()).toBe(0);

@@ -157,11 +157,13 @@ describe("the organization in the console", () => {
       await open("Settings");
       await page.getByRole("textbox", { name: "Name" }).fill("Acme & <Sons>");
       await page.getByLabel(/names of all machines/).check();
+      await page.getByLabel(/Second domain/).fill("corp.example");
       await button("Save").click();
       await page.getByRole("link", { name: "Acme & <Sons>" }).waitFor();
       expect(await scene.adminJson(["org", "show", "acme"])).toMatchObject({
         name: "Acme & <Sons>",
         names_to_all: true,
+        name_suffix: "corp.example",
       });
       await button("Delete acme").click();
       expect(await button(/Delete acme and revoke/).isDisabled()).toBe(true);
@@ -175,6 +177,7 @@ describe("the organization in the console", () => {
     async (colorScheme) => {
       await page.emulateMedia({ colorScheme });
       await scene.admin(["webhook", "create", "acme", `http://127.0.0.1:${receiver.port}/${colorScheme}`]);
+      await scene.admin(["domain", "create", "acme", `${colorScheme}.${"long-".repeat(10)}example.org`]);
       for (const path of ["people/", "tokens/", "webhooks/", "certificates/", "settings/"]) {
         await page.setViewportSize({ width: 360, height: 740 });
         await page.goto(`${scene.url()}/console/acme/${path}`);

@@ -72,6 +72,33 @@ describe("the console", () => {
   );
 
   test(
+    "a browser with an empty cache loads at most 60 KB of scripts for its first page",
+    async () => {
+      const storageState = await page.context().storageState();
+      const scripts = async (path: string, state: typeof storageState | undefined) => {
+        const { page: other, context } = await scene.open(state === undefined ? {} : { storageState: state });
+        await other.goto(`${scene.url()}/console/${path}`);
+        await other.getByRole("heading", { level: 1 }).waitFor();
+        await other
+          .getByText(state === undefined ? "Password" : "web-1")
+          .first()
+          .waitFor();
+        const sizes = await other.evaluate<number[]>(`(async () => {
+          await (await fetch(document.querySelector("script[data-worker]").dataset.worker)).text();
+          const scripts = performance.getEntriesByType("resource").filter(({ name }) => name.endsWith(".js"));
+          return scripts.map(({ encodedBodySize }) => encodedBodySize);
+        })()`);
+        await context.close();
+        expect(sizes.length).toBeGreaterThan(3);
+        return sizes.reduce((sum, size) => sum + size, 0);
+      };
+      expect(await scripts("", undefined)).toBeLessThan(32_000);
+      expect(await scripts("acme/machines/", storageState)).toBeLessThanOrEqual(60_000);
+    },
+    limitMs,
+  );
+
+  test(
     "a change made elsewhere is seen, in every tab, without loading the page again",
     async () => {
       await page.getByRole("link", { name: "Machines" }).first().click();

@@ -246,7 +246,7 @@ const groups: Record<string, readonly Case[]> = {
 
 /** Commands whose plan cannot be followed here, and where it is tested instead. */
 const elsewhere: Record<string, string> = {
-  up: "it needs a control plane; test/e2e/joining.test.ts reads its plan",
+  up: "it needs a control plane; test/e2e/joining.test.ts and test/node/enroll/browser-enrollment.test.ts read its plans",
   down: "its plan is that of stop, for all organizations",
   setup: "it needs a machine of its own; test/e2e/day-one.test.ts reads its plan, before and after",
   netcheck: "it only reads; test/e2e/nats.test.ts runs it",
@@ -254,6 +254,11 @@ const elsewhere: Record<string, string> = {
   "admin node renew": "one request, as restore",
   "admin node transfer": "one request; test/server/nodes/node-owner.test.ts",
   "admin diff": "it only reads; test/cli/admin-remote.test.ts",
+  "admin domain list": "it only reads",
+  "admin domain create": "test/cli/admin-domain.test.ts, as those below",
+  "admin domain check": "it needs a TXT record",
+  "admin domain vouch": "test/cli/admin-domain.test.ts",
+  "admin domain delete": "test/cli/admin-domain.test.ts",
   "admin oidc create": "it asks a provider; test/cli/admin-oidc.test.ts, as those below",
   "admin oidc list": "it only reads",
   "admin oidc update": "it needs a provider",

@@ -10,7 +10,7 @@ import { describePostgres, startPostgres, unsynced } from "../support/postgres.t
 import { longest } from "../support/test-files.ts";
 
 const root = join(import.meta.dir, "../..");
-const processes = 4;
+const processes = 3;
 /** Databases are dropped after a moment: no vacuum, a short log of changes, no compiled queries. */
 const small = [
   "autovacuum = off",

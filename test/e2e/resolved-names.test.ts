@@ -4,6 +4,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { paths } from "../../src/protocol.ts";
 import { debianTree } from "../support/debian-tree.ts";
 import { makeSite, type MachineNode, type Site } from "../support/machine-node.ts";
 import { startNameServer } from "../support/name-server.ts";
@@ -35,7 +36,10 @@ describeMachine("names under systemd-resolved", () => {
 
   beforeAll(async () => {
     const names = join(directory.path, "names.json");
-    writeFileSync(names, JSON.stringify({ "upstream.example": "192.0.2.77" }));
+    writeFileSync(
+      names,
+      JSON.stringify({ "upstream.example": "192.0.2.77", "office.corp.example": "192.0.2.78" }),
+    );
     const base = debianTree("resolved", [...machinePackages, "systemd-resolved", "libnss-resolve"]);
     site = await makeSite(["vm", "dns"], {
       base,
@@ -82,12 +86,36 @@ describeMachine("names under systemd-resolved", () => {
     );
   }, 240_000);
 
+  test("end in another domain only while root allows it; its other names are then not asked for outside", async () => {
+    const second = "getent ahostsv4 lighthouse.corp.example | grep -q '^10.77.0.1 '";
+    await site.plane.api("PATCH", paths.organization("acme"), { name_suffix: "corp.example" });
+    // What the timer does within a minute.
+    await must("agent check-auth --all");
+    await node.machine.until("agent status | grep 'do not end in .corp.example'", 15_000);
+    expect(await must(`${second} || resolvectl query --cache=no office.corp.example`)).toContain(
+      "192.0.2.78",
+    );
+    expect(await must("agent names allow co.uk 2>&1 || echo exit $?")).toContain("exit 1");
+    await must("agent names allow corp.example");
+    await node.machine.until(`${second} && agent status | grep 'also end in .corp.example'`, 15_000);
+    expect(await must(settings)).toContain("DNS Domain: ~acme.internal ~77.10.in-addr.arpa ~corp.example");
+    expect(await must("resolvectl query --cache=no office.corp.example 2>&1 || true")).toContain("not found");
+    expect(await must("resolvectl query upstream.example")).toContain("192.0.2.77");
+    await must("agent names disallow corp.example");
+    await node.machine.until(`! ${second} && ${found}`, 15_000);
+    expect(await must(settings)).not.toContain("corp.example");
+    expect(await must("resolvectl query --cache=no office.corp.example")).toContain("192.0.2.78");
+    // The rest of the tests is with it: it goes with everything else.
+    await must("agent names allow corp.example");
+    await node.machine.until(second, 15_000);
+  }, 180_000);
+
   test("are found by their short form where that is asked for, and only then", async () => {
     const short = "getent ahostsv4 lighthouse | grep -q '^10.77.0.1 '";
     expect(await must(`${short} || echo nothing`)).toBe("nothing");
     await must("agent names --on --search");
     await node.machine.until(short, 15_000);
-    expect(await must(settings)).toContain("DNS Domain: acme.internal ~77.10.in-addr.arpa");
+    expect(await must(settings)).toMatch(/DNS Domain: acme.internal .*~77.10.in-addr.arpa/);
     expect(await must("resolvectl query upstream.example")).toContain("192.0.2.77");
     await must("agent install-systemd");
     await node.machine.until(short, 15_000);

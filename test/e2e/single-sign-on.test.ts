@@ -24,7 +24,8 @@ describe("single sign-on", () => {
   beforeAll(async () => {
     const port = freePort();
     here = `http://localhost:${port}`;
-    provider = await startIdentityProvider([`${here}/api/session/oidc/1/callback/`], `${here}/console/`);
+    const callbacks = [1, 2].map((id) => `${here}/api/session/oidc/${id}/callback/`);
+    provider = await startIdentityProvider(callbacks, `${here}/console/`);
     scene = await startConsole(["--public-url", here, "--webhook-allow", "127.0.0.0/8"], port);
     const client = ["--client-id", provider.clientId, "--client-secret", provider.clientSecret];
     const roles = ["--scopes", "openid email groups", "--users", "create", "--role", "vpn=acme:member"];
@@ -132,6 +133,37 @@ describe("single sign-on", () => {
         "abc",
         true,
       ]);
+    },
+    limitMs,
+  );
+
+  test(
+    "an administrator adds a provider of the organization, whose users are its members only",
+    async () => {
+      await page.goto(`${here}/console/acme/settings/`);
+      await button("Add a provider").click();
+      await page.getByLabel("Name").last().fill("Acme login");
+      await page.getByLabel("Issuer").fill(provider.issuer);
+      await page.getByLabel("Client", { exact: true }).fill(provider.clientId);
+      await page.getByLabel("Secret of the client").fill(provider.clientSecret);
+      await page.getByLabel("All others become members").check();
+      await button("Add the provider").click();
+      await page.getByText(`${here}/api/session/oidc/2/callback/`).waitFor();
+      await page.getByLabel("Domain").fill("example.org");
+      await button("Claim the domain").click();
+      await page.getByText("_overlay-agent.example.org").waitFor();
+      expect(await violationsIn(page)).toEqual([]);
+      await scene.admin(["domain", "vouch", "acme", "example.org"]);
+      await page.context().clearCookies();
+      await page.goto(`${here}/console/`);
+      await button("Sign in with Company").waitFor();
+      expect(await button("Sign in with Acme login").count()).toBe(0);
+      await page.getByLabel("E-mail").fill("ada@example.org");
+      await button("Sign in with Acme login").waitFor();
+      await page.goto(`${here}/console/acme/`);
+      provider.person = ada;
+      await button("Sign in with Acme login").click();
+      await page.getByRole("link", { name: /^ada@example\.org;\d+/ }).waitFor();
       scene.expectQuiet();
     },
     limitMs,

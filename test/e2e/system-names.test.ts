@@ -2,6 +2,7 @@
 // killed, the disk is full, and other programs edit /etc/hosts. No other line of the file is ever missing.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { paths } from "../../src/protocol.ts";
 import { makeSite, type MachineNode, type Site } from "../support/machine-node.ts";
 import { describeMachine } from "../support/nspawn.ts";
 
@@ -50,6 +51,21 @@ describeMachine("names under systemd", () => {
     );
     expect(await must("agent doctor | grep ' names '")).toContain(`lighthouse.${slug}.internal is found`);
   }, 60_000);
+
+  test("another domain is in the file only while root allows it", async () => {
+    const line = `grep -q '^10.77.0.1 lighthouse.${slug}.internal lighthouse.corp.example$' /etc/hosts`;
+    await site.plane.api("PATCH", paths.organization(slug), { name_suffix: "corp.example" });
+    // What the timer does within a minute.
+    await must("agent check-auth --all");
+    await node.machine.until("agent status | grep 'do not end in .corp.example'", 15_000);
+    expect(await must(`${line} || echo nothing`)).toBe("nothing");
+    await must("agent names allow corp.example");
+    await node.machine.until(`${line} && getent hosts lighthouse.corp.example`, 10_000);
+    await must("agent names disallow corp.example");
+    await node.machine.until(`! grep -q corp.example /etc/hosts`, 10_000);
+    await must("agent names allow corp.example");
+    await node.machine.until(line, 10_000);
+  }, 180_000);
 
   test("a program that replaces or appends to the file keeps its lines, and names come back", async () => {
     await must("echo '192.0.2.7 appended.example' >>/etc/hosts");

@@ -72,6 +72,14 @@ function makePlaces(name: string) {
 
 type Places = ReturnType<typeof makePlaces>;
 
+/** Runs a command that must end with this status. What it said is part of the failure. */
+async function must(places: Places, words: readonly string[], status = 0): Promise<string> {
+  const result = await agent([...words, ...places.flags]);
+  const { stdout, stderr } = result;
+  expect(result).toEqual({ status, stdout, stderr });
+  return stdout;
+}
+
 async function register(places: Places, name: string): Promise<Registered> {
   const to = ["--api-base", plane.url, "--org-slug", "acme", "--node-name", name, "--mode", "desktop"];
   const words = ["register", ...to, "--registration-token-file", "-", "--no-start", "--json"];
@@ -104,7 +112,7 @@ async function ask({ pipe }: Places, request: Request): Promise<Answer> {
 }
 
 async function statusOf(places: Places): Promise<TeamStatus> {
-  const { stdout } = await agent(["status", "acme", "--json", ...places.flags]);
+  const stdout = await must(places, ["status", "acme", "--json"]);
   const [team] = v.parse(v.object({ teams: v.array(v.looseObject({})) }), JSON.parse(stdout)).teams;
   return team as TeamStatus;
 }
@@ -157,15 +165,15 @@ wineTest(
       const { pid } = await untilState(places, "running");
       expect(pid).toBeGreaterThan(0);
       expect(enginesOf(places)).toBe(1);
-      expect((await agent(["stop", "acme", ...places.flags])).status).toBe(0);
+      await must(places, ["stop", "acme"]);
       expect(await statusOf(places)).toMatchObject({ state: "stopped", wanted: "down" });
       expect(enginesOf(places)).toBe(0);
-      expect((await agent(["start", "acme", ...places.flags])).status).toBe(0);
+      await must(places, ["start", "acme"]);
       const before = await untilState(places, "running");
 
       daemon.kill("SIGKILL");
       await daemon.exited;
-      expect((await agent(["status", ...places.flags])).status).toBe(3);
+      await must(places, ["status"], 3);
       expect(enginesOf(places)).toBe(1);
       daemon = await startDaemon(places);
       const after = await untilState(places, "running");

@@ -325,7 +325,7 @@ test("values that a node reports cannot control the operator's terminal", async 
   expect((await send("POST", "/api/org/acme/nodes/register/", body, token)).status).toBe(201);
   const { status, out } = await admin("node show acme loud");
   expect(status).toBe(0);
-  expect(out).toContain("platform:  ]0;owned 2J\n");
+  expect(out).toContain("platform       ]0;owned 2J\n");
 });
 
 test("a directory without a control plane's data is refused and not changed", async () => {

@@ -28,7 +28,15 @@ beforeAll(async () => {
   const releasesDirectory = join(directory.path, "releases");
   mkdirSync(releasesDirectory);
   writeFileSync(join(releasesDirectory, "manifest.json"), "{}");
-  server = await makeTestServer({ releasesDirectory, webhookNetworks: parseNetworks("", ["127.0.0.0/8"]) });
+  const published = async () => {
+    const claimed = await server.db.all("SELECT proof FROM verified_domains");
+    return claimed.map(({ proof }) => `overlay-agent-domain=${String(proof)}`);
+  };
+  server = await makeTestServer({
+    releasesDirectory,
+    webhookNetworks: parseNetworks("", ["127.0.0.0/8"]),
+    network: { lookupTexts: published },
+  });
   world = await makeWorld(server);
   const staff = world.token("staff") ?? "";
   document = readDocument((await server.send("GET", "/api/schema/", { token: staff })).json);

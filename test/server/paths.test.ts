@@ -110,6 +110,8 @@ test("administrators see all paths, members those of their own nodes; and only a
   expect(await seen("paths/")).toMatchObject(shown);
   expect(await seen(`nodes/${own.id}/peers/`)).toMatchObject(shown);
   expect(await seen("paths/?search=alpha")).toEqual([]);
+  const counts = [{ node: own.id, direct: 1, relayed: 0, broken: 1 }];
+  expect((await send("GET", "paths/counts/", undefined, member)).json).toEqual(counts);
   expect(await seen(`nodes/${own.id}/peers/`, admin)).toMatchObject([{ remote: "192.0.2.7:4242" }, {}]);
   expect(await seen(`nodes/${alpha.id}/peers/`)).toEqual([]);
   for (const path of ["paths/", `nodes/${alpha.id}/peers/`])
@@ -225,4 +227,23 @@ test("healings are events with their evidence, without underlay addresses, and 2
   server.clock.ms += 3_600_000;
   expect(await report(alpha, { healings: [healing] })).toBe("taken");
   expect(await countOf(server, count, org.id)).toBe(22);
+});
+
+test("paths are counted by node; nodes without paths are left out", async () => {
+  const [alpha, beta] = [await registerNode(server, org, "alpha"), await registerNode(server, org, "beta")];
+  await registerNode(server, org, "quiet");
+  const changed = [
+    direct(beta.ip),
+    relayed("10.77.9.9"),
+    { peer: "10.77.9.8", path: "relayed", probe: "answers" },
+  ];
+  await report(alpha, { whole: true, changed });
+  await report(beta, { whole: true, changed: [{ peer: "10.77.9.8", path: "none", probe: "not_probed" }] });
+  const counts = async (query = "") => (await send("GET", `paths/counts/${query}`)).json;
+  expect(await counts()).toEqual([
+    { node: alpha.id, direct: 1, relayed: 1, broken: 1 },
+    { node: beta.id, direct: 0, relayed: 0, broken: 0 },
+  ]);
+  expect(await counts("?page_size=1&page=2")).toEqual([expect.objectContaining({ node: beta.id })]);
+  expect((await send("GET", "paths/counts/?search=x")).status).toBe(400);
 });

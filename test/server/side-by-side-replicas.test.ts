@@ -2,7 +2,10 @@
 // ARCHITECTURE.md lists the lock or index behind each case.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import * as v from "valibot";
 import { AppError } from "../../src/errors.ts";
+import { wordsOfKey } from "../../src/key-words.ts";
+import { fingerprintOfHostKey } from "../../src/pki/keys.ts";
 import { verifyChains } from "../../src/server/audit/read.ts";
 import { claimDue, queueEvents } from "../../src/server/audit/outbox.ts";
 import { operator, record } from "../../src/server/audit/record.ts";
@@ -11,6 +14,7 @@ import { revokeToken } from "../../src/server/offboarding/left-access.ts";
 import { setActive } from "../../src/server/offboarding/user-status.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import { createUser } from "../../src/server/people/people.ts";
+import { NewEnrollment } from "../../src/server/nodes/enrollments.ts";
 import { startRotation } from "../../src/server/rollout/rotation-commands.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
@@ -119,6 +123,26 @@ describePostgres("two replicas with conflicting requests", () => {
     const got = await sendRegistration(replicas[1] ?? first, "acme", body);
     expect(got.status).toBe(isApproved ? 201 : 403);
     expect((await set("none")).status).toBe(200);
+  });
+
+  test("a machine without a key asks on one replica, is confirmed once on either, and registers on the other", async () => {
+    const keys = await makeKeys();
+    const name = "keyless";
+    const begun = await first.send("POST", "/api/enrollments/", { body: { name, machine: name, ...keys } });
+    const { enrollment_token: registration_token, verification_uri } = v.parse(NewEnrollment, begun.json);
+    const request = new URL(verification_uri).searchParams.get("request");
+    const { cookie } = await signInBrowser(first);
+    const confirm = (words: string) =>
+      everywhere((on) => {
+        const path = "/api/org/acme/enrollments/confirm/";
+        return browserWith(on, cookie).send("POST", path, { body: { request, words } });
+      });
+    const words = wordsOfKey(fingerprintOfHostKey(keys.host_public_key)).join(" ");
+    const counts = statuses(await confirm(words));
+    expect([counts[204], (counts[404] ?? 0) + (counts[429] ?? 0)]).toEqual([1, 11]);
+    const [, second = first] = replicas;
+    const registered = await sendRegistration(second, "acme", { name, ...keys, registration_token });
+    expect(registered.status).toBe(201);
   });
 
   test("an address is given once, requested or chosen", async () => {

@@ -5,9 +5,12 @@ import { expect } from "bun:test";
 import { join } from "node:path";
 import axe from "axe-core";
 import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
+import * as v from "valibot";
+import { RegisterAnswer } from "../../src/protocol.ts";
 import { agentJson, buildAgent, runAgent, startControlPlane, type ControlPlane } from "./agent.ts";
 import { placesBelow, registerDesktop } from "./daemon.ts";
 import { installMissing } from "./debian.ts";
+import { makeKeys } from "./nodes.ts";
 import { temporaryDirectory } from "./temporary.ts";
 import { until } from "./until.ts";
 
@@ -132,6 +135,37 @@ export async function signIn(page: Page, email = owner, secret = password): Prom
 export async function addMember({ admin }: Pick<Console, "admin">, email: string): Promise<void> {
   await admin(["user", "create", email, "--password-file", "-"], password);
   await admin(["member", "create", "acme", email, "--role", "member"]);
+}
+
+/** A machine that speaks to the API itself. `report` sends the paths to its peers. */
+export async function speakingMachine(
+  { adminJson, url }: Pick<Console, "adminJson" | "url">,
+  name: string,
+  groups: readonly string[] = [],
+  roles: object = {},
+) {
+  const flags = [...groups.flatMap((group) => ["--group", group]), "--lighthouse"];
+  const made = await adminJson(["token", "create", "acme", ...flags]);
+  const post = async (path: string, body: object, token?: string) => {
+    const answer = await fetch(`${url()}/api/org/acme/nodes/${path}`, {
+      method: "POST",
+      headers: {
+        "Content-Type": "application/json",
+        ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
+      },
+      body: JSON.stringify(body),
+    });
+    if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
+    return answer.json();
+  };
+  const body = { name, ...roles, ...(await makeKeys(name)), registration_token: made["token"] };
+  const { node, api_token, config } = v.parse(RegisterAnswer, await post("register/", body));
+  const checkin = (news: object) =>
+    post(`${node.id}/checkin/`, { version: "1.0.0", uptime: 7, ...news }, api_token);
+  const report = (changed: readonly object[]) => checkin({ paths: { whole: true, changed } });
+  /** Reports that it has applied the files of its registration. */
+  const applied = () => checkin({ config_version: config.config_version });
+  return { id: node.id, address: node.ip_address, checkin, report, applied };
 }
 
 /** For `WebAuthn.addVirtualAuthenticator` of the DevTools protocol: a device with passkeys that agrees at once. */

@@ -48,6 +48,7 @@ const packages: Record<string, string> = {
   "/usr/bin/secret-tool": "libsecret-tools",
   "/usr/bin/faketime": "faketime",
   "/usr/bin/chromium": "chromium",
+  "/usr/bin/pngquant": "pngquant",
   "/usr/bin/qemu-aarch64": "qemu-user",
   "/lib/ld-musl-x86_64.so.1": "musl",
 };

@@ -105,6 +105,8 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   },
   "docs/administration.md: agent admin oidc create Company https://login.example.org --client-id agent --client-secret-file secret --users create --domain example.org --role net-admins=acme:admin":
     { not: "there is no such provider; test/cli/admin-oidc.test.ts has a real one" },
+  "docs/administration.md: agent admin oidc create Company https://login.example.org --org acme --client-id agent --client-secret-file secret --role net-admins=admin --role staff=member":
+    { not: "there is no such provider; test/cli/admin-domain.test.ts has a real one" },
   "docs/administration.md: agent logout": { on: "control" },
   "docs/machines.md: agent admin token create acme --ephemeral --uses 10000 --expires 30d --group ci": {
     on: "control",
@@ -120,6 +122,10 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     on: "control",
   },
   "docs/access.md: agent admin org update acme --approval all": { on: "control" },
+  "docs/access.md: agent admin org update acme --self-enrollment members": { on: "control" },
+  "docs/access.md: agent up https://control.example.com": {
+    not: "test/e2e/browser-joining.test.ts runs it with a browser",
+  },
   "docs/access.md: agent admin registration list acme": {
     not: "test/cli/approval.test.ts runs these; no machine of this walk waits",
   },
@@ -206,7 +212,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   },
   "docs/production.md: agent admin audit verify": { on: "control" },
   "docs/production.md: agent admin backup /var/backups/move.db": {
-    not: "it needs PostgreSQL; test/e2e/postgres.test.ts moves there by the same commands",
+    not: "it needs PostgreSQL; test/e2e/postgres-replicas.test.ts moves there by the same commands",
   },
   "docs/production.md: agent admin backup /var/backups/before-upgrade.db": {
     not: "it builds from source; test/e2e/install-machine.test.ts upgrades a machine",
@@ -253,7 +259,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     not: "the run of these tests began with it",
   },
   "CONTRIBUTING.md: bun test/bench/demo-picture.ts": {
-    not: "it writes docs/demo.svg; test/e2e/demo.test.ts runs the demo",
+    not: "it writes pictures below docs/; test/e2e/demo.test.ts runs the demo, test/e2e/console*.test.ts the console",
   },
   "docs/platforms.md: sudo agent install-launchd": { not: "there is no Mac among the machines of tests" },
   "docs/platforms.md: agent install-tap": { not: "there is no Windows among the machines of tests" },

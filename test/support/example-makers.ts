@@ -1,8 +1,13 @@
 // What examples of requests need: callers, and makers of the resources that a route works on.
 
 import * as v from "valibot";
+import { wordsOfKey } from "../../src/key-words.ts";
+import { fingerprintOfHostKey } from "../../src/pki/keys.ts";
+import { NewEnrollment } from "../../src/server/nodes/enrollments.ts";
 import { DeviceSignIn } from "../../src/server/people/device-sign-in.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
+import { operator } from "../../src/server/audit/record.ts";
+import { addDomain } from "../../src/server/oidc/domains.ts";
 import { ownPage, signInBrowser } from "./browser-session.ts";
 import { startHostileProvider, type HostileProvider } from "./hostile-provider.ts";
 import { addProvider } from "./oidc-sign-in.ts";
@@ -122,6 +127,18 @@ export const aDeviceRequest = async ({ server, name }: World) => {
   const { device_code: device, user_code: code } = v.parse(DeviceSignIn, begun.json);
   return { device, code };
 };
+/** A machine that waits for a user, and the words that it shows. */
+export const anEnrollment = async ({ server, name }: World) => {
+  const keys = await makeKeys();
+  const begun = await server.send("POST", "/api/enrollments/", {
+    body: { name: name("joining"), machine: "build-3", ...keys },
+    address: `2001:db8:${name("").slice(1)}::1`,
+  });
+  const { enrollment_token, verification_uri } = v.parse(NewEnrollment, begun.json);
+  const request = new URL(verification_uri).searchParams.get("request") ?? "";
+  const words = wordsOfKey(fingerprintOfHostKey(keys.host_public_key)).join(" ");
+  return { enrollment_token, request, words };
+};
 let issuer: Promise<HostileProvider> | undefined;
 export const newProvider = async ({ name }: World) => {
   const at = await (issuer ??= startHostileProvider());
@@ -130,6 +147,18 @@ export const newProvider = async ({ name }: World) => {
 export const aProvider: Maker = async (world) => {
   const at = await (issuer ??= startHostileProvider());
   return { id: (await addProvider(world.server, at, { name: world.name("provider") })).id };
+};
+/** Of the organization; the one before is gone, because their number is limited. */
+export const ownProvider: Maker = async ({ server, acme, name }) => {
+  await server.db.write((tx) => tx.run("DELETE FROM identity_providers WHERE org_id = $1", [acme.id]));
+  const at = await (issuer ??= startHostileProvider());
+  return { id: (await addProvider(server, at, { name: name("provider") }, { orgId: acme.id })).id };
+};
+/** The server of the contract's tests finds its TXT record. */
+export const aDomain: Maker = async ({ server, acme, name }) => {
+  const domain = `${name("domain")}.example`;
+  await server.db.write((tx) => tx.run("DELETE FROM verified_domains WHERE org_id = $1", [acme.id]));
+  return { id: (await addDomain(server.app.services, acme, domain, operator)).id };
 };
 /** The answer with a body; without it, the status is 204. */
 export const withReport =

@@ -16,10 +16,12 @@ import { makeTestServer, password } from "./server.ts";
 import {
   aBrowser,
   aDeviceRequest,
+  aDomain,
   aGroup,
   aMember,
   anAlias,
   anEndedDelivery,
+  anEnrollment,
   aNode,
   anOrganization,
   aPerson,
@@ -37,6 +39,7 @@ import {
   newProvider,
   nothing,
   noWebhooks,
+  ownProvider,
   persons,
   refreshed,
   rule,
@@ -122,6 +125,20 @@ const people: Record<string, Maker> = {
     ...(await aBrowser(world, who)),
     body: { user_code: (await aDeviceRequest(world)).code, approve: true },
   }),
+  enrollments_create: async () => ({ body: { name: "web", machine: "build-3", ...(await makeKeys()) } }),
+  async enrollments_poll(world) {
+    const { enrollment_token } = await anEnrollment(world);
+    return { body: { enrollment_token } };
+  },
+  async user_enrollments_find(world, who) {
+    const { request } = await anEnrollment(world);
+    return { ...(await aBrowser(world, who)), body: { request } };
+  },
+  async enrollments_confirm(world, who) {
+    await world.server.db.write((tx) => tx.run("UPDATE organizations SET self_enrollment = 'members'"));
+    const { request, words } = await anEnrollment(world);
+    return { ...(await aBrowser(world, who)), body: { request, words } };
+  },
   session_providers_list: nothing,
   session_oidc_create: async (world, who) => ({
     body: { provider: (await aProvider(world, who)).id },
@@ -152,6 +169,16 @@ const people: Record<string, Maker> = {
   identity_providers_retrieve: aProvider,
   identity_providers_partial_update: withBody(aProvider, { creates_users: true }),
   identity_providers_destroy: aProvider,
+  org_identity_providers_list: nothing,
+  org_identity_providers_create: async (world) => ({ body: await newProvider(world) }),
+  org_identity_providers_retrieve: ownProvider,
+  org_identity_providers_partial_update: withBody(ownProvider, { creates_users: true }),
+  org_identity_providers_destroy: ownProvider,
+  domains_list: nothing,
+  domains_create: ({ name }) => ({ body: { domain: `${name("domain")}.example` } }),
+  domains_destroy: aDomain,
+  domains_check_create: aDomain,
+  domains_vouch_create: () => ({ body: { organization: "acme", domain: "example.org" } }),
   session_destroy: aBrowser,
   user_sessions_list: nothing,
   user_sessions_destroy: aBrowser,

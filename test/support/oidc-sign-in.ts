@@ -1,7 +1,8 @@
 // A browser on the sign-in page of the control plane, with a provider of identities.
 
 import { operator } from "../../src/server/audit/record.ts";
-import { createProvider, NewProvider } from "../../src/server/oidc/providers.ts";
+import { createProvider, installation } from "../../src/server/oidc/providers.ts";
+import { NewProvider } from "../../src/server/oidc/provider-settings.ts";
 import { parseAll } from "../../src/ip.ts";
 import * as v from "valibot";
 import { browserWith, cookieIn, ownPage, type Browser } from "./browser-session.ts";
@@ -25,9 +26,10 @@ export function addProvider(
   { app }: TestServer,
   { issuer, clientId, clientSecret }: Pick<IdentityProvider, "issuer" | "clientId" | "clientSecret">,
   settings: Settings = {},
+  scope = installation,
 ) {
   const given = { issuer, client_id: clientId, client_secret: clientSecret, name: "Company", ...settings };
-  return createProvider(app.services, v.parse(NewProvider, given), operator);
+  return createProvider(app.services, scope, v.parse(NewProvider, given), operator);
 }
 
 export type Begun = { url: string; cookie: string };

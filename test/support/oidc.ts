@@ -75,7 +75,12 @@ async function serve(made: IdentityProvider, { port, keys, redirectUris, signedO
     cookies: { keys: ["a key of the test"] },
     pkce: { required: () => true },
     scopes: ["openid", "email", "profile", "groups"],
-    claims: { openid: ["sub"], email: ["email", "email_verified"], groups: ["groups"] },
+    claims: {
+      openid: ["sub"],
+      email: ["email", "email_verified"],
+      groups: ["groups", "realm"],
+      profile: ["name", "preferred_username"],
+    },
     features: {
       devInteractions: { enabled: false },
       // Its own page asks another host for a font.

@@ -63,7 +63,7 @@ export type TestServerOptions = Partial<
 > & {
   open?: typeof openTemporary;
   /** Replaces the network, and real time in sleeps. */
-  network?: Partial<Pick<ServerOptions["system"], "fetch" | "lookup" | "sleep">>;
+  network?: Partial<Pick<ServerOptions["system"], "fetch" | "lookup" | "lookupTexts" | "sleep">>;
 };
 
 export async function makeTestServer(options: TestServerOptions = {}): Promise<TestServer> {

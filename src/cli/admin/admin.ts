@@ -5,6 +5,7 @@ import { lazyCommand, type CommandTable } from "../command.ts";
 const user = () => import("./user.ts");
 const session = () => import("./session.ts");
 const factor = () => import("./factor.ts");
+const domain = () => import("./domain.ts");
 const oidc = () => import("./oidc.ts");
 const org = () => import("./org.ts");
 const registration = () => import("./registration.ts");
@@ -86,6 +87,28 @@ export const adminCommands: CommandTable = {
     { description: "Delete a provider of identities" },
     async () => (await oidc()).remove,
   ),
+  "admin domain list": lazyCommand(
+    { description: "List the domains of e-mail addresses that an organization has claimed" },
+    async () => (await domain()).list,
+  ),
+  "admin domain create": lazyCommand(
+    {
+      description: "Claim a domain, so that the addresses that the organization's provider names there count",
+    },
+    async () => (await domain()).create,
+  ),
+  "admin domain check": lazyCommand(
+    { description: "Verify a claimed domain by its TXT record" },
+    async () => (await domain()).check,
+  ),
+  "admin domain vouch": lazyCommand(
+    { description: "Verify a domain of an organization by the word of staff, without a record" },
+    async () => (await domain()).vouch,
+  ),
+  "admin domain delete": lazyCommand(
+    { description: "Give a domain up: its addresses no longer count" },
+    async () => (await domain()).remove,
+  ),
   "admin org create": lazyCommand(
     { description: "Create an organization with its two CAs" },
     async () => (await org()).create,
@@ -146,7 +169,10 @@ export const adminCommands: CommandTable = {
     { description: "List the nodes of an organization" },
     async () => (await node()).list,
   ),
-  "admin node show": lazyCommand({ description: "Show one node" }, async () => (await node()).show),
+  "admin node show": lazyCommand(
+    { description: "Show one node" },
+    async () => (await import("./node-show.ts")).show,
+  ),
   "admin node create": lazyCommand(
     { description: "Create a node in advance; its machine claims it by registering" },
     async () => (await node()).create,

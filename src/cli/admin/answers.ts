@@ -46,6 +46,16 @@ export const IdentityProvider = v.looseObject({
 });
 export const IdentityProviders = v.pipe(v.array(IdentityProvider), v.maxLength(4096));
 
+export const ClaimedDomain = v.looseObject({
+  id: v.number(),
+  domain: text,
+  record_name: text,
+  record_text: text,
+  verified_at: time,
+  verified_by: v.nullable(text),
+});
+export const ClaimedDomains = v.pipe(v.array(ClaimedDomain), v.maxLength(4096));
+
 export const Organization = v.looseObject({
   id: v.number(),
   slug: text,

@@ -8,7 +8,7 @@ import type { Answer, ApiRequest, Client } from "../../node/contact/client.ts";
 import type { Step } from "../../plan.ts";
 import type { Context } from "../command.ts";
 import { readCode } from "../one-time-code.ts";
-import { chooseTarget, type Target } from "./target.ts";
+import { chooseTarget, requireLocalData, type Target } from "./target.ts";
 
 export type Schema<T> = v.GenericSchema<unknown, T>;
 
@@ -51,6 +51,7 @@ export async function write<T>(
   const { settings, output } = context;
   const target = await chooseTarget(context);
   if (settings.dryRun) return plan(context, target, prepare, begins);
+  if (target.kind === "local" && !begins) await requireLocalData(context, target.options);
   output.say(`On ${target.name}:`);
   return withSender(context, target, { begins }, async (send) => {
     const change = await prepare(apiOf(send));
@@ -132,8 +133,7 @@ export async function withSender<T>(
     };
   if (target.kind === "local") {
     const { asOperator } = await import("../../server/operator.ts");
-    const { requireData } = await import("../../server/store/data-directory.ts");
-    if (!begins) requireData(target.options);
+    if (!begins) await requireLocalData(context, target.options);
     return asOperator(target.options, { system, log }, (fetch) =>
       work(explained(makeClient({ base: "http://localhost", system: { ...system, fetch } }))),
     );

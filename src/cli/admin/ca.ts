@@ -8,8 +8,8 @@ import { inOrg, read, write } from "./api.ts";
 import { onData, onlyPlanned } from "./data.ts";
 import { targetFlags } from "./target.ts";
 import { quoteWord } from "../../plan.ts";
-import type { Implementation } from "../command.ts";
-import { renderTable } from "../table.ts";
+import type { Context, Implementation } from "../command.ts";
+import type { Cell } from "../table.ts";
 import type { Values } from "../values.ts";
 import { orgArg, readDataOptions } from "../server-flags.ts";
 
@@ -19,7 +19,7 @@ export const show: Implementation = {
   async run(context) {
     const [slug = ""] = context.words;
     const shown = await read(context, (api) => api.get(inOrg(slug, "ca/"), Authorities));
-    context.output.result(shown, text(shown));
+    print(context, shown);
   },
 };
 
@@ -47,7 +47,7 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     const request = { method: "POST", path, body: { action, now } } as const;
     const shown = await write(context, Authorities, () => request);
     if (shown === undefined) return;
-    context.output.result(shown, text(shown));
+    print(context, shown);
     if (action !== "pause") context.output.say(watch(context.words[0] ?? ""));
   },
 };
@@ -65,22 +65,23 @@ function actionOf(values: Values): "start" | (typeof actions)[number] {
   return action ?? "start";
 }
 
-function text({ cas, rotation, blocklist }: Authorities): string {
-  const rows = cas.map((ca) => [
+function print({ output }: Context, shown: Authorities): void {
+  const { cas, rotation, blocklist } = shown;
+  const rows = cas.map((ca): Cell[] => [
     ca.kind,
-    `${ca.state}${ca.trusted ? "" : ", not trusted"}`,
-    ca.not_after,
+    ca.trusted ? ca.state : { text: `${ca.state}, not trusted`, mark: "faint" },
+    Date.parse(ca.not_after) <= Date.now() ? { text: `${ca.not_after}, expired`, mark: "bad" } : ca.not_after,
     ca.fingerprint,
   ]);
-  const table = renderTable(
-    { columns: ["CA", "STATE", "VALID UNTIL", "FINGERPRINT"], rows, none: "" },
-    { width: undefined, color: false },
-  );
   const { phase, paused, auto, waiting_for_names: names, next_step_at: nextAt } = rotation;
   const nodes = names.length === 0 ? "" : `, waiting for ${names.join(", ")}`;
   const waiting = nextAt === null ? nodes : `, waiting for tunnels to follow until ${nextAt}`;
   const list = `blocklist: ${blocklist.entries} of at most ${blocklist.limit} entries\n`;
-  return `${table}\nrotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (starts only by hand)"}\n${list}`;
+  output.list(
+    shown,
+    { columns: ["CA", "STATE", "VALID UNTIL", "FINGERPRINT"], rows, none: "There are no CAs." },
+    `\nrotation: ${phase}${paused ? ", paused" : ""}${waiting}${auto ? "" : " (starts only by hand)"}\n${list}`,
+  );
 }
 
 /** After a rotation on PostgreSQL. SQLite's file is rewritten. */

@@ -9,7 +9,7 @@ import type { OrganizationAccess } from "../../server/http/route.ts";
 import type { Context } from "../command.ts";
 import { readDataOptions } from "../server-flags.ts";
 import { readNamedFile, type Flags } from "../values.ts";
-import { chooseTarget } from "./target.ts";
+import { chooseTarget, requireLocalData } from "./target.ts";
 
 /** Runs `work` on the data that the flags name, whether `serve` runs or not. `begins`: may create the data. */
 export async function onData<T>(
@@ -19,10 +19,9 @@ export async function onData<T>(
 ): Promise<T> {
   const { values, system, settings } = context;
   const { withAdmin } = await import("../../server/admin.ts");
-  const { requireData } = await import("../../server/store/data-directory.ts");
   await refuseRemote(context, begins);
   const options = await readDataOptions(values, system);
-  if (!begins || settings.dryRun) requireData(options);
+  if (!begins || settings.dryRun) await requireLocalData(context, options);
   return withAdmin(options, system, work);
 }
 
@@ -68,9 +67,9 @@ export async function onlyPlanned(
 ): Promise<boolean> {
   const { settings, values, system, output } = context;
   if (!settings.dryRun) return false;
-  const { planData, requireData } = await import("../../server/store/data-directory.ts");
+  const { planData } = await import("../../server/store/data-directory.ts");
   const options = await readDataOptions(values, system);
-  if (!begins) requireData(options);
+  if (!begins) await requireLocalData(context, options);
   if (org !== undefined) await onOrganization(context, org, async () => {});
   output.plan([...planData(options, system), ...more]);
   return true;

@@ -7,7 +7,7 @@ import { orgArg } from "../server-flags.ts";
 import { NextChanges } from "./answers.ts";
 import { inOrg, read } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
-import { nodeArg } from "./node.ts";
+import { nodeArg } from "./node-show.ts";
 import { targetFlags } from "./target.ts";
 
 export const command: Implementation = {

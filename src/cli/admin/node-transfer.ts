@@ -7,7 +7,7 @@ import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import { inOrg, write } from "./api.ts";
 import { nodeByName } from "./lookup.ts";
-import { nodeArg } from "./node.ts";
+import { nodeArg } from "./node-show.ts";
 import { targetFlags } from "./target.ts";
 
 export const transfer: Implementation = {

@@ -9,7 +9,7 @@ import { given, type Flags } from "../values.ts";
 import { inOrg, write } from "./api.ts";
 import { overridesFlag, readOverrides } from "./data.ts";
 import { checked, missingGroups, nodeByName, sayNewGroups } from "./lookup.ts";
-import { nodeArg } from "./node.ts";
+import { nodeArg } from "./node-show.ts";
 import { targetFlags } from "./target.ts";
 
 const changes: Flags = {

@@ -1,25 +1,14 @@
 // `agent admin node …`: nodes. Revoking a stolen laptop needs no HTTP client.
 
 import { brand } from "../../brand.ts";
-import { tableLine } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
 import { Node, RenewAnswer } from "../../protocol.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
-import type { Cell } from "../table.ts";
-import type { Args } from "../values.ts";
-import { inOrg, Nothing, read, write, type Api } from "./api.ts";
-import {
-  checked,
-  memberEmails,
-  missingGroups,
-  nodeByName,
-  revokedNodeByName,
-  sayNewGroups,
-} from "./lookup.ts";
+import { inOrg, Nothing, read, write } from "./api.ts";
+import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "./lookup.ts";
+import { nodeArg, ownerOf, ownersOf, roleOf, stateOf } from "./node-show.ts";
 import { targetFlags } from "./target.ts";
-
-export const nodeArg: Args = { NAME: { type: "positional", description: "The node's name" } };
 
 export const list: Implementation = {
   args: {
@@ -64,7 +53,7 @@ export const list: Implementation = {
         rows: nodes.map((node) => [
           node.name,
           node.ip_address,
-          stateOf(node),
+          stateOf(node, context.system.now()),
           roleOf(node),
           node.groups.join(", "),
           ownerOf(node, owners),
@@ -83,44 +72,6 @@ export const list: Implementation = {
 /** Nodes without a certificate come last. */
 const endOf = ({ certificate }: Node): number =>
   certificate === null ? Infinity : Date.parse(certificate.not_after);
-
-/** E-mail addresses by number. */
-async function ownersOf(api: Api, slug: string, nodes: readonly Node[]): Promise<Map<number, string>> {
-  if (nodes.every(({ owner_id: id }) => id === undefined || id === null)) return new Map();
-  return memberEmails(api, slug);
-}
-
-/** Empty: the organization's. A user who is no member any more is named by number. */
-function ownerOf({ owner_id: id }: Node, owners: ReadonlyMap<number, string>): string {
-  return id === undefined || id === null ? "" : (owners.get(id) ?? `user ${id}`);
-}
-
-function stateOf({ state, online, certificate, config_version, applied_config_version }: Node): Cell {
-  if (state === "pending") return { text: "pending", mark: "wait" };
-  if (state === "revoked") return { text: "revoked", mark: "bad" };
-  const isOver = certificate !== null && Date.parse(certificate.not_after) <= Date.now();
-  if (isOver) return { text: "certificate expired", mark: "bad" };
-  if (!online) return { text: "offline", mark: "faint" };
-  const isCurrent = applied_config_version === null || applied_config_version >= config_version;
-  return isCurrent ? { text: "online", mark: "good" } : { text: "online, updating", mark: "wait" };
-}
-
-function roleOf({ is_lighthouse, is_relay }: Node): string {
-  return [...(is_lighthouse ? ["lighthouse"] : []), ...(is_relay ? ["relay"] : [])].join(", ");
-}
-
-export const show: Implementation = {
-  args: { ...orgArg, ...nodeArg, ...targetFlags },
-  examples: [`${brand.executable} admin node show acme laptop`],
-  async run(context) {
-    const [slug = "", name = ""] = context.words;
-    const node = await read(context, (api) => nodeByName(api, slug, name));
-    const lines = Object.entries(node).map(([key, value]) =>
-      tableLine([`${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`]),
-    );
-    context.output.result(node, lines.join(""));
-  },
-};
 
 const groupFlag = { type: "string", valueHint: "G", repeatable: true } as const;
 

@@ -5,11 +5,24 @@ import { AppError } from "../../errors.ts";
 import type { Context, Implementation } from "../command.ts";
 import { given, readNamedFile, type Flags, type Values } from "../values.ts";
 import { IdentityProvider, IdentityProviders } from "./answers.ts";
-import { Nothing, read, write, type Api } from "./api.ts";
+import { inOrg, Nothing, read, write, type Api } from "./api.ts";
 import { checked, idOf } from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
-const path = "/api/identity_providers/";
+const orgFlag: Flags = {
+  org: {
+    type: "string",
+    valueHint: "ORG",
+    description: "A provider of this organization only; without it, of the installation",
+  },
+};
+/** Where the providers are: those of the installation, or of one organization. */
+const pathOf = ({ values }: Pick<Context, "values">) => {
+  const org = values.text("org");
+  return org === undefined ? "/api/identity_providers/" : inOrg(org, "identity_providers/");
+};
+const isOwn = ({ values }: Pick<Context, "values">) => values.text("org") !== undefined;
+const schemas = () => import("../../server/oidc/provider-settings.ts");
 const providerArg = {
   PROVIDER: { type: "positional", description: "The provider's number or name" },
 } as const;
@@ -47,12 +60,21 @@ const settings: Flags = {
     type: "string",
     valueHint: "GROUP=ORG:ROLE",
     repeatable: true,
-    description: "Users with the group become member or admin of the organization (repeatable)",
+    description:
+      "Users with the group become member or admin of the organization (repeatable); with --org, GROUP=ROLE",
+  },
+  "node-group": {
+    type: "string",
+    valueHint: "GROUP=ORG:NODE_GROUP",
+    repeatable: true,
+    description:
+      "The machines of users with the group get this group of nodes (repeatable); with --org, GROUP=NODE_GROUP",
   },
   users: {
     type: "string",
     valueHint: "create|link",
-    description: "create: an identity without a user gets one. link: only users that there are sign in",
+    description:
+      "create: an identity without a user gets one. link: only users that there are sign in; with --org, only groups with a role",
   },
   "api-ca": {
     type: "string",
@@ -74,7 +96,10 @@ async function settingsFrom({ values, system }: Context): Promise<Record<string,
     domains: listOf(values, "domain"),
     required_groups: listOf(values, "require-group"),
     tenant: values.text("tenant"),
-    roles: listOf(values, "role")?.map(roleOf),
+    roles: listOf(values, "role")?.map(values.text("org") === undefined ? roleOf : ownRoleOf),
+    node_groups: listOf(values, "node-group")?.map((each) =>
+      nodeGroupOf(each, values.text("org") !== undefined),
+    ),
     creates_users: users === undefined ? undefined : users === "create",
     trust: ca === undefined ? undefined : await readNamedFile("api-ca", ca, system),
   });
@@ -93,16 +118,33 @@ function roleOf(text: string) {
   return { group, organization, role };
 }
 
-const one = async (api: Api, word: string) => {
+function ownRoleOf(text: string) {
+  const [, group, role] = /^(.+)=(member|admin)$/.exec(text) ?? [];
+  if (group === undefined || role === undefined)
+    throw new AppError("usage", `--role must be GROUP=member or GROUP=admin with --org, not "${text}"`);
+  return { group, role };
+}
+
+function nodeGroupOf(text: string, isOwn: boolean) {
+  const [, group, organization, node_group] =
+    (isOwn ? /^(.+)=()([^=]+)$/ : /^(.+)=([^:=]+):([^=]+)$/).exec(text) ?? [];
+  if (group === undefined || organization === undefined || node_group === undefined) {
+    const form = isOwn ? "GROUP=NODE_GROUP with --org" : "GROUP=ORG:NODE_GROUP";
+    throw new AppError("usage", `--node-group must be ${form}, not "${text}"`);
+  }
+  return { group, node_group, ...(isOwn ? {} : { organization }) };
+}
+
+const one = async (api: Api, path: string, word: string) => {
   const list = () => api.get(path, IdentityProviders);
   return `${path}${await idOf(word, { what: "provider", list, nameOf: ({ name }) => name })}/`;
 };
 
 export const list: Implementation = {
-  args: targetFlags,
+  args: { ...orgFlag, ...targetFlags },
   examples: [`${brand.executable} admin oidc list`],
   async run(context) {
-    const providers = await read(context, (api) => api.get(path, IdentityProviders));
+    const providers = await read(context, (api) => api.get(pathOf(context), IdentityProviders));
     context.output.list(
       { providers },
       {
@@ -123,25 +165,31 @@ export const list: Implementation = {
 
 export const create: Implementation = {
   notes: `Register a client at the provider first: code flow with PKCE, and the redirect URI that this prints. Users are known by
-issuer and subject, never by their address. On the machine of the control plane this works with any address; serve reaches
+issuer and subject, never by their address. Users of a provider of an organization (--org) are valid in that organization only. On the machine of the control plane this works with any address; serve reaches
 internal ones only with --webhook-allow.`,
   args: {
     NAME: { type: "positional", description: "The name on the sign-in page" },
     ISSUER: { type: "positional", description: "The issuer's URL" },
     "client-id": { type: "string", valueHint: "ID", description: "The client that you registered" },
     ...settings,
+    ...orgFlag,
     ...targetFlags,
   },
   examples: [
     `${brand.executable} admin oidc create Company https://login.example.org --client-id agent --client-secret-file secret --users create --domain example.org`,
+    `${brand.executable} admin oidc create Company https://login.example.org --org acme --client-id agent --client-secret-file secret --role net-admins=admin`,
   ],
   async run(context) {
     const [name, issuer] = context.words;
     const body = await checked(
-      import("../../server/oidc/providers.ts").then(({ NewProvider }) => NewProvider),
+      schemas().then((all) => (isOwn(context) ? all.NewOrganizationProvider : all.NewProvider)),
       { name, issuer, client_id: context.values.required("client-id"), ...(await settingsFrom(context)) },
     );
-    const made = await write(context, IdentityProvider, () => ({ method: "POST", path, body }));
+    const made = await write(context, IdentityProvider, () => ({
+      method: "POST",
+      path: pathOf(context),
+      body,
+    }));
     if (made === undefined) return;
     const next = `Register this redirect URI at the provider:\n  ${made.redirect_uri}`;
     context.output.result(made, `Users can sign in with ${made.name} now. ${next}\n`);
@@ -149,12 +197,13 @@ internal ones only with --webhook-allow.`,
 };
 
 export const update: Implementation = {
-  notes: `Flags that are not given change nothing. --domain "", --require-group "" and --role "" empty a list.`,
+  notes: `Flags that are not given change nothing. --domain "", --require-group "", --role "" and --node-group "" empty a list.`,
   args: {
     ...providerArg,
     name: { type: "string", valueHint: "NAME", description: "Another name on the sign-in page" },
     "client-id": { type: "string", valueHint: "ID", description: "Another client" },
     ...settings,
+    ...orgFlag,
     ...targetFlags,
   },
   examples: [`${brand.executable} admin oidc update Company --role net-admins=acme:admin`],
@@ -163,12 +212,12 @@ export const update: Implementation = {
     const [word = ""] = context.words;
     const names = given({ name: values.text("name"), client_id: values.text("client-id") });
     const body = await checked(
-      import("../../server/oidc/providers.ts").then(({ ProviderPatch }) => ProviderPatch),
+      schemas().then((all) => (isOwn(context) ? all.OrganizationProviderPatch : all.ProviderPatch)),
       { ...names, ...(await settingsFrom(context)) },
     );
     const made = await write(context, IdentityProvider, async (api) => ({
       method: "PATCH",
-      path: await one(api, word),
+      path: await one(api, pathOf(context), word),
       body,
     }));
     if (made !== undefined) context.output.result(made, `Changed ${made.name}\n`);
@@ -178,13 +227,13 @@ export const update: Implementation = {
 export const remove: Implementation = {
   notes:
     "Users stay, but those without a password can no longer sign in. Roles that its groups gave stay too.",
-  args: { ...providerArg, ...targetFlags },
+  args: { ...providerArg, ...orgFlag, ...targetFlags },
   examples: [`${brand.executable} admin oidc delete Company`],
   async run(context) {
     const [word = ""] = context.words;
     const done = await write(context, Nothing, async (api) => ({
       method: "DELETE",
-      path: await one(api, word),
+      path: await one(api, pathOf(context), word),
     }));
     if (done !== undefined) context.output.result({ provider: word }, `Deleted ${word} and its identities\n`);
   },

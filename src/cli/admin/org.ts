@@ -2,10 +2,10 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { tableLine } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
+import type { Cell, Facts } from "../table.ts";
 import { given, type Args } from "../values.ts";
 import { Organization } from "./answers.ts";
 import { inOrg, Nothing, read, write } from "./api.ts";
@@ -103,6 +103,12 @@ export const update: Implementation = {
       valueHint: "rules|all",
       description: "Tell nodes the names of the nodes that firewall rules let them reach, or of all nodes",
     },
+    "name-suffix": {
+      type: "string",
+      valueHint: "DOMAIN|none",
+      description:
+        "A domain that names end in beside .internal, on machines whose root allows it (agent names allow)",
+    },
     "path-reports": {
       type: "string",
       valueHint: "on|off",
@@ -129,6 +135,11 @@ export const update: Implementation = {
       valueHint: "allow|forbid",
       description:
         "Whether members may sign the command line in by a code, typed in a browser of another machine",
+    },
+    "self-enrollment": {
+      type: "string",
+      valueHint: "off|admins|members",
+      description: `Who may add machines of their own with ${brand.executable} up URL, by confirming them in a browser`,
     },
     "alive-interval": {
       type: "string",
@@ -158,16 +169,19 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const rotation = values.choice("ca-rotation", ["auto", "manual"]);
   const interval = values.text("alive-interval");
   const names = values.choice("names", ["rules", "all"]);
+  const suffix = values.text("name-suffix");
   const reports = values.choice("path-reports", ["on", "off"]);
   const leavers = values.choice("leaver-nodes", ["keep", "revoke"]);
   const codes = values.choice("device-codes", ["allow", "forbid"]);
   const factor = values.choice("second-factor", ["required", "optional"]);
   const fields = {
     node_approval: values.choice("approval", ["none", "all", "unapproved"]),
+    self_enrollment: values.choice("self-enrollment", ["off", "admins", "members"]),
     device_codes: codes === undefined ? undefined : codes === "allow",
     second_factor_required: factor === undefined ? undefined : factor === "required",
     ca_rotation_auto: rotation === undefined ? undefined : rotation === "auto",
     names_to_all: names === undefined ? undefined : names === "all",
+    name_suffix: suffix === "none" ? null : suffix,
     path_reports: reports === undefined ? undefined : reports === "on",
     revoke_leaver_nodes: leavers === undefined ? undefined : leavers === "revoke",
     name: values.text("name"),
@@ -192,6 +206,18 @@ const approvalTexts: Record<string, string> = {
   unapproved: "new machines wait for approval, except those of tokens that are marked --approved",
 };
 
+const enrollmentTexts: Record<string, string> = {
+  off: "no user adds machines in the browser",
+  admins: "administrators may add machines of their own in the browser",
+  members: "all members may add machines of their own in the browser",
+};
+
+function suffixText({ name_suffix: suffix }: Organization): string {
+  return typeof suffix === "string"
+    ? `names also end in .${suffix}, where root allows it: sudo ${brand.executable} names allow ${suffix}`
+    : `names end in .${brand.internalDomain} alone`;
+}
+
 /** One line for each changed field, with its new value. */
 function changedText(org: Organization, body: Record<string, unknown>): string {
   const lines: Record<string, string> = {
@@ -201,11 +227,13 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     ca_rotation_auto: `CAs are replaced ${org.ca_rotation_auto ? "automatically" : "only by hand"}`,
     alive_interval: `tunnels are tested every ${org.alive_interval === null ? "while, as the engine does by itself" : `${org.alive_interval} s`}`,
     names_to_all: `nodes get the names of ${org["names_to_all"] === true ? "all nodes" : "the nodes that rules let them reach"}`,
+    name_suffix: suffixText(org),
     node_approval: approvalTexts[String(org["node_approval"])] ?? "",
     revoke_leaver_nodes: `nodes of users who leave are ${org["revoke_leaver_nodes"] === true ? "revoked" : "kept"}`,
     path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
     second_factor_required: `members ${org["second_factor_required"] === true ? "need" : "do not need"} a second factor`,
     device_codes: `members ${org["device_codes"] === true ? "may" : "may not"} sign the command line in by a code`,
+    self_enrollment: enrollmentTexts[String(org["self_enrollment"])] ?? "",
     config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
   };
   return Object.keys(body)
@@ -237,16 +265,46 @@ export const list: Implementation = {
 };
 
 export const show: Implementation = {
+  notes: `The settings have the names of their flags: see \`${brand.executable} admin org update --help\`.`,
   args: { ...slugArg, ...targetFlags },
   examples: [`${brand.executable} admin org show acme`],
   async run(context) {
     const org = await read(context, (api) => api.get(inOrg(context.words[0] ?? ""), Organization));
-    const lines = Object.entries(org).map(([key, value]) =>
-      tableLine([`${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`]),
-    );
-    context.output.result(org, lines.join(""));
+    context.output.facts(org, factsOf(org));
   },
 };
+
+/** The settings have the names of the flags of `org update`. */
+function factsOf(org: Organization): Facts {
+  const choice = (field: string, yes: string, no: string): Cell => {
+    const value = org[field];
+    // A former control plane does not know all of them.
+    return typeof value === "boolean" ? (value ? yes : no) : null;
+  };
+  return [
+    ["slug", org.slug],
+    ["name", org.name],
+    ["network", org.network],
+    ["network6", org.network6],
+    ["nodes", org.node_count],
+    ["your role", org.role],
+    ["certificate-version", org.certificate_version],
+    ["ca-rotation", org.ca_rotation_auto ? "auto" : "manual"],
+    ["names", choice("names_to_all", "all", "rules")],
+    ["path-reports", choice("path_reports", "on", "off")],
+    ["approval", typeof org["node_approval"] === "string" ? org["node_approval"] : null],
+    ["second-factor", choice("second_factor_required", "required", "optional")],
+    ["device-codes", choice("device_codes", "allow", "forbid")],
+    ["leaver-nodes", choice("revoke_leaver_nodes", "revoke", "keep")],
+    ["alive-interval", org.alive_interval === null ? "default" : `${org.alive_interval} s`],
+    ...Object.entries(org.config_overrides).map(
+      ([key, value]) => [`override ${key}`, JSON.stringify(value)] as const,
+    ),
+    ["configuration", `version ${org.config_version}`],
+    ["created", org.created_at],
+    ["number", org.id],
+  ];
+}
 
 export const remove: Implementation = {
   notes:

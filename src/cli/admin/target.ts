@@ -57,8 +57,7 @@ type TokenSource = { given: string } | { profile: string };
 /** --api-base, else the chosen profile, else the local data. Flags that name local data, and --local, mean that data. */
 export async function chooseTarget(context: Context): Promise<Target> {
   const { values, system } = context;
-  const data = ["data-dir", "database-url", "database-url-file", "secret-key-file"];
-  const named = data.find((flag) => values.text(flag) !== undefined);
+  const named = namedData(values);
   const remote = ["api-base", "profile"].find((flag) => values.text(flag) !== undefined);
   if (values.on("local")) return localTarget(context);
   if (named !== undefined && remote !== undefined) {
@@ -89,6 +88,36 @@ export async function chooseTarget(context: Context): Promise<Target> {
   throw new AppError("not_found", `There is no profile ${name}`, {
     hint: `${names === "" ? "There are no profiles yet" : `Profiles: ${names}`}. \`${brand.executable} login --api-base URL\` makes one.`,
   });
+}
+
+/** The flag that names local data. */
+const namedData = (values: Context["values"]): string | undefined =>
+  ["data-dir", "database-url", "database-url-file", "secret-key-file"].find(
+    (flag) => values.text(flag) !== undefined,
+  );
+
+/**
+ * Throws not_found where there is no local data. Unless flags name it, the user of a machine without data probably means the
+ * control plane of its organizations.
+ */
+export async function requireLocalData(
+  { values, settings }: Context,
+  options: Extract<Target, { kind: "local" }>["options"],
+): Promise<void> {
+  const { hasData, requireData } = await import("../../server/store/data-directory.ts");
+  if (hasData(options)) return;
+  if (values.on("local") || namedData(values) !== undefined) return requireData(options);
+  const { knownControlPlanes } = await import("../../node/files/control-planes.ts");
+  const [known] = knownControlPlanes(settings.configRoot);
+  const ca = known?.caFingerprint === undefined ? "" : ` --ca-fingerprint ${known.caFingerprint}`;
+  const base = known === undefined ? "URL" : quoteWord(known.apiBase);
+  throw new AppError(
+    "not_found",
+    "You are not signed in at a control plane, and none has its data on this machine",
+    {
+      hint: `Sign in: \`${brand.executable} login --api-base ${base}${ca}\`. If the data is on this machine, give --data-dir.`,
+    },
+  );
 }
 
 async function localTarget({ values, system }: Context): Promise<Target> {

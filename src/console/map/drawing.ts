@@ -18,8 +18,8 @@ export function wordsOf({ kind, pairs, relays, rttMs }: Edge): string {
 
 /** What is wrong lies above what is well, and many sound paths do not hide the dots. */
 const order: readonly Edge["kind"][] = ["direct", "relayed", "broken"];
-const opacityOf = ({ kind }: Edge, count: number) =>
-  kind === "broken" ? 1 : Math.min(1, Math.max(0.12, 300 / count));
+const leastOpacity = { direct: 0.1, relayed: 0.5, broken: 1 } as const;
+const opacityOf = ({ kind }: Edge, count: number) => Math.min(1, Math.max(leastOpacity[kind], 60 / count));
 
 type DrawingProps = { graph: Graph; places: ReadonlyMap<string, Place>; label: string };
 

@@ -77,7 +77,7 @@ function Notices({ draft, saved: { policy } }: NoticesProps) {
       ? null
       : html`<div class="notice" role="status">
           <p>
-            <bdi>${unconfirmed.by}</bdi> has applied a policy that goes back
+            <bdi>${unconfirmed.by}</bdi> has applied a policy that goes back${" "}
             <${When} at=${unconfirmed.until} /> unless it is confirmed. Until then, the rules stay as they
             are.
           </p>

@@ -89,7 +89,7 @@ function Sessions() {
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   return html`<section>
     <h2>Browsers that are signed in</h2>
-    <div class="wide">
+    <div class="wide" tabindex="0">
       <table>
         <thead>
           <tr>

@@ -5,10 +5,21 @@ import { org, send } from "../api.ts";
 import { phases, type Authorities, type Authority, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
+import { useNodes } from "../node-list.ts";
 import { refresh, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Check } from "../ui/form.ts";
-import { Confirm, Copy, Failure, FromTerminal, Loading, State, When, type StateName } from "../ui/parts.ts";
+import {
+  Confirm,
+  Copy,
+  Failure,
+  FromTerminal,
+  Loading,
+  moment,
+  State,
+  When,
+  type StateName,
+} from "../ui/parts.ts";
 
 type Action = "start" | "pause" | "resume" | "rollback";
 
@@ -33,7 +44,7 @@ export function Certificates() {
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   const { entries, limit } = data.blocklist;
   return html`<h1>Certificates</h1>
-    <div class="wide">
+    <div class="wide" tabindex="0">
       <table>
         <thead>
           <tr>
@@ -66,10 +77,37 @@ export function Certificates() {
     <p class="quiet">
       ${entries} of at most ${limit} certificates are blocked. A finished rotation empties the list.
     </p>
+    <${OfMachines} own=${own} />
     <h2>Rotation</h2>
     <${Steps} rotation=${data.rotation} />
     ${mayAdminister.value ? html`<${Steering} rotation=${data.rotation} />` : null}
     <${FromTerminal} command=${`agent admin ca show ${own}`} call=${`GET ${org(own, "ca/")}`} />`;
+}
+
+/** Machines renew by themselves, so only the first to end are of interest. */
+const maxEnding = 5;
+
+function OfMachines({ own }: { own: string }) {
+  const { data = [] } = useNodes();
+  const ending = data
+    .filter(({ state, endsAt }) => state === "active" && endsAt !== null)
+    .sort((a, b) => (a.endsAt ?? 0) - (b.endsAt ?? 0));
+  if (ending.length === 0) return null;
+  return html`<h2>Certificates of machines</h2>
+    <p>Machines renew them by themselves. These end first:</p>
+    <ul class="plain-list">
+      ${ending.slice(0, maxEnding).map(
+        ({ id, name, endsAt }) =>
+          html`<li key=${id}>
+            <a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a> <span>ends ${moment(endsAt)}</span>
+          </li>`,
+      )}
+    </ul>
+    <p>
+      <a href=${`${pathOf(own, "machines")}?columns=state,groups,ends,seen&order=ends`}
+        >All machines in this order</a
+      >
+    </p>`;
 }
 
 function Steps({

@@ -1,9 +1,11 @@
 // The columns that the list of machines can have, and which of them the address chooses.
 
+import { signal } from "@preact/signals";
 import type { Names } from "../activity.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { stateOf } from "../nodes.ts";
+import { pathRank, pathWords, type PathCounts } from "../path-counts.ts";
 import { setQuery } from "../router.ts";
 import { utc } from "../times.ts";
 import { Check } from "../ui/form.ts";
@@ -12,7 +14,16 @@ import { moment, State } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 
 const first = "name";
-const byDefault = ["state", "address", "groups", "engine", "seen"];
+const byDefault = ["state", "address", "groups", "paths", "engine", "seen"];
+/** Of a phone. */
+const byDefaultNarrow = ["state", "address"];
+const narrow = matchMedia("(max-width: 599px)");
+const isNarrow = signal(narrow.matches);
+narrow.addEventListener("change", () => {
+  isNarrow.value = narrow.matches;
+});
+
+const usual = () => (isNarrow.value ? byDefaultNarrow : byDefault);
 
 function timeColumn(key: string, title: string, of: (machine: Machine) => number | null): Column<Machine> {
   return {
@@ -29,7 +40,7 @@ function timeColumn(key: string, title: string, of: (machine: Machine) => number
 }
 
 /** Cells are made without components: a page of rows is drawn for each step of scrolling. */
-export function allColumns(names: Names): readonly Column<Machine>[] {
+export function allColumns(names: Names, paths: PathCounts): readonly Column<Machine>[] {
   const owner = ({ ownerId }: Machine) => (ownerId === null ? "" : (names.get(ownerId) ?? `user ${ownerId}`));
   const roles = ({ is_lighthouse, is_relay, subnets }: Machine) =>
     [is_lighthouse ? "lighthouse" : "", is_relay ? "relay" : "", subnets.length > 0 ? "router" : ""]
@@ -50,6 +61,20 @@ export function allColumns(names: Names): readonly Column<Machine>[] {
     textColumn<Machine>("networks", "Networks behind it", 2, ({ subnets }) => subnets.join(", ")),
     textColumn<Machine>("owner", "Owner", 2, owner),
     textColumn<Machine>("system", "System", 2, ({ platform }) => platform ?? ""),
+    {
+      key: "paths",
+      title: "Paths",
+      width: 3,
+      text: ({ id }) => pathWords(paths.get(id)),
+      cell({ id }) {
+        const counted = paths.get(id);
+        const words = pathWords(counted);
+        if (counted === undefined || words === "") return html`<span class="quiet">-</span>`;
+        const state = counted.broken > 0 ? "attention" : counted.direct === 0 ? "limited" : "online";
+        return State({ name: state, word: words });
+      },
+      compare: (a, b) => pathRank(paths.get(a.id)) - pathRank(paths.get(b.id)),
+    },
     textColumn<Machine>("engine", "Engine", 1, ({ overlay_version }) => overlay_version ?? ""),
     textColumn<Machine>("agent", "Agent", 1, ({ agent_version }) => agent_version ?? ""),
     textColumn<Machine>("configuration", "Configuration", 2, ({ isBehind }) =>
@@ -60,9 +85,12 @@ export function allColumns(names: Names): readonly Column<Machine>[] {
   ];
 }
 
+/** Whether the column is among those that `chosenColumns` gives. */
+export const isChosen = (key: string, asked: string): boolean => chosenColumns([{ key }], asked).length > 0;
+
 /** `asked`: keys of the address, separated by commas; "" means the usual ones. The name is always first. */
 export function chosenColumns<T extends { key: string }>(all: readonly T[], asked: string): readonly T[] {
-  const keys = asked === "" ? byDefault : asked.split(",");
+  const keys = asked === "" ? usual() : asked.split(",");
   return all.filter(({ key }) => key === first || keys.includes(key));
 }
 
@@ -75,7 +103,7 @@ export function ColumnChoice({ all, chosen }: ChoiceProps) {
     const ordered = all.map((each) => each.key).filter((each) => next.includes(each));
     // Only the name: a word that is no column says so, as nothing means the usual ones.
     const text = ordered.length === 0 ? first : ordered.join(",");
-    setQuery({ columns: text === byDefault.join(",") ? undefined : text });
+    setQuery({ columns: text === usual().join(",") ? undefined : text });
   };
   return html`<details class="menu">
     <summary class="button">Columns</summary>

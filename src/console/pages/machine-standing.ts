@@ -79,7 +79,7 @@ export function Firewall({ node }: { node: Node }) {
       ]}
     />
     <p class="quiet">
-      A connection needs both: the sender may send, and the receiver lets in.
+      A connection needs both: the sender may send, and the receiver lets in.${" "}
       <a href=${pathOf(own, "access")}>Access</a> tells which rule decides between two machines.
     </p>`;
 }

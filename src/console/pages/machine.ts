@@ -1,33 +1,26 @@
 // One machine: what it is, how it reaches its peers, what happened to it, and what can be done with it.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol.ts";
-import { ApiError, org, send } from "../api.ts";
+import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { useLog } from "../events.ts";
+import { onSeen } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
+import { useMemberNames } from "../member-names.ts";
 import { relayText, useRelays } from "../relays.ts";
 import { stateOf } from "../nodes.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
-import {
-  Confirm,
-  Dialog,
-  Empty,
-  Facts,
-  Failure,
-  Field,
-  FromTerminal,
-  Loading,
-  State,
-  valueOf,
-  When,
-} from "../ui/parts.ts";
+import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 import { Events } from "../ui/events.ts";
+import { Edit } from "./machine-edit.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
 
 /** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
 type Path = {
+  /** The id of its machine. */
+  peer: number | null;
   peer_name: string | null;
   peer_address: string;
   path: "direct" | "relayed" | "none" | "unknown";
@@ -38,9 +31,31 @@ type Path = {
   loss: number | null;
 };
 
+/** The control plane writes reported paths within a second after the check-in that brought them. */
+const pathsMs = 1200;
+
+/** Check-ins are no events of the audit log: the stream names the machines that were in contact. */
+function useContacts(path: string, id: string): void {
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const leave = onSeen((contacts) => {
+      if (!contacts.some(([seen]) => `${seen}` === id)) return;
+      void refresh(path);
+      clearTimeout(timer);
+      timer = setTimeout(() => void refresh(`${path}peers/`), pathsMs);
+    });
+    return () => {
+      clearTimeout(timer);
+      leave();
+    };
+  }, [path, id]);
+}
+
 export function Machine({ id }: { id: string }) {
   const own = slug.value ?? "";
-  const { data: node, error } = useResource<Node>(org(own, `nodes/${encodeURIComponent(id)}/`));
+  const path = org(own, `nodes/${encodeURIComponent(id)}/`);
+  const { data: node, error } = useResource<Node>(path);
+  useContacts(path, id);
   if (error?.status === 404)
     return html`<${Empty} text="There is no such machine. It may have been deleted.">
       <a href=${pathOf(own, "machines")}>All machines</a>
@@ -171,51 +186,6 @@ function Actions({ node }: { node: Node }) {
     }`;
 }
 
-function Edit({ node, close }: { node: Node; close: () => void }) {
-  const own = slug.value ?? "";
-  const [name, setName] = useState(node.name);
-  const [groups, setGroups] = useState(node.groups.join(", "));
-  const [error, fail] = useState<ApiError | undefined>(undefined);
-  const wanted = groups
-    .split(",")
-    .map((group) => group.trim())
-    .filter((group) => group !== "");
-  const changes = {
-    ...(name === node.name ? {} : { name }),
-    ...(wanted.join() === node.groups.join() ? {} : { groups: wanted }),
-  };
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    try {
-      await send("PATCH", org(own, `nodes/${node.id}/`), changes);
-      await refresh(org(own, ""));
-      close();
-    } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-      fail(failure);
-    }
-  };
-  return html`<${Dialog} title=${`Edit ${node.name}`} close=${close}>
-    <form onSubmit=${submit}>
-      <${Field} label="Name" errors=${error?.fields["name"]}>
-        <input value=${name} required onInput=${(event: Event) => setName(valueOf(event))} />
-      <//>
-      <${Field}
-        label="Groups"
-        help="Separated by commas. Rules name groups."
-        errors=${error?.fields["groups"]}
-      >
-        <input value=${groups} onInput=${(event: Event) => setGroups(valueOf(event))} />
-      <//>
-      ${error === undefined || Object.keys(error.fields).length > 0 ? null : html`<${Failure} error=${error} />`}
-      <div class="actions">
-        <button class="primary" disabled=${Object.keys(changes).length === 0}>Save</button>
-        <button type="button" onClick=${close}>Cancel</button>
-      </div>
-    </form>
-  <//>`;
-}
-
 function Peers({ node }: { node: Node }) {
   const { data: peers, error } = useList<Path>(
     org(slug.value ?? "", `nodes/${node.id}/peers/?page_size=1000`),
@@ -228,28 +198,39 @@ function Peers({ node }: { node: Node }) {
             It has reported none: it has no tunnel, its engine is older than 1.12, or reports are switched
             off.
           </p>`
-        : html`<table>
-            <thead>
-              <tr>
-                <th>Peer</th>
-                <th>Path</th>
-                <th>Round trip</th>
-                <th>Loss</th>
-              </tr>
-            </thead>
-            <tbody>
-              ${peers.map(
-                (peer) =>
-                  html`<tr key=${peer.peer_address}>
-                    <td><bdi>${peer.peer_name ?? peer.peer_address}</bdi></td>
-                    <td><${PathState} peer=${peer} /></td>
-                    <td>${peer.rtt_ms === null ? "-" : `${peer.rtt_ms} ms`}</td>
-                    <td>${peer.loss === null ? "-" : `${Math.round(peer.loss * 100)} %`}</td>
-                  </tr>`,
-              )}
-            </tbody>
-          </table>`
-    }`;
+        : html`<div class="wide" tabindex="0">
+            <table>
+              <thead>
+                <tr>
+                  <th>Peer</th>
+                  <th>Path</th>
+                  <th>Round trip</th>
+                  <th>Loss</th>
+                </tr>
+              </thead>
+              <tbody>
+                ${peers.map(
+                  (peer) =>
+                    html`<tr key=${peer.peer_address}>
+                      <td><${PeerName} peer=${peer} /></td>
+                      <td><${PathState} peer=${peer} /></td>
+                      <td>${peer.rtt_ms === null ? "-" : `${peer.rtt_ms} ms`}</td>
+                      <td>${peer.loss === null ? "-" : `${Math.round(peer.loss * 100)} %`}</td>
+                    </tr>`,
+                )}
+              </tbody>
+            </table>
+          </div>`
+    }
+    <${FromTerminal}
+      command=${`agent admin path list ${slug.value ?? ""} --node ${node.name}`}
+      call=${`GET ${org(slug.value ?? "", `nodes/${node.id}/peers/`)}`}
+    />`;
+}
+
+function PeerName({ peer: { peer, peer_name, peer_address } }: { peer: Path }) {
+  const name = html`<bdi>${peer_name ?? peer_address}</bdi>`;
+  return peer === null ? name : html`<a href=${pathOf(slug.value ?? "", "machines", peer)}>${name}</a>`;
 }
 
 function PathState({ peer }: { peer: Path }) {
@@ -262,7 +243,13 @@ function PathState({ peer }: { peer: Path }) {
 
 function History({ node }: { node: Node }) {
   const { events } = useLog(slug.value ?? "", 200);
+  const names = useMemberNames(slug.value ?? "");
   const own = events.filter(({ subject }) => subject === `node/${node.id}`);
   return html`<h2>What happened</h2>
-    ${own.length === 0 ? html`<p class="quiet">Nothing among the last events.</p>` : html`<${Events} events=${own} />`}`;
+    ${own.length === 0 ? html`<p class="quiet">Nothing among the last events.</p>` : html`<${Events} events=${own} names=${names} />`}
+    <p>
+      <a href=${`${pathOf(slug.value ?? "", "activity")}?subject=node/${node.id}`}
+        >Look further back in Activity</a
+      >
+    </p>`;
 }

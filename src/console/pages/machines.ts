@@ -1,59 +1,57 @@
 // All machines of the organization.
 
 import { useMemo, useState } from "preact/hooks";
+import { org } from "../api.ts";
 import { html } from "../html.ts";
+import { filtered, groupsOf, shows } from "../machine-filter.ts";
 import type { Machine } from "../machines.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
+import { usePathCounts } from "../path-counts.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { ordered } from "../ui/order.ts";
-import { Empty, Failure, Loading, valueOf } from "../ui/parts.ts";
+import { Empty, Failure, FromTerminal, Loading, valueOf } from "../ui/parts.ts";
 import { Rows } from "../ui/rows.ts";
 import { searchWords } from "../search.ts";
 import { Export, Search } from "../ui/tools.ts";
-import { allColumns, chosenColumns, ColumnChoice } from "./machine-columns.ts";
+import { allColumns, chosenColumns, ColumnChoice, isChosen } from "./machine-columns.ts";
 import { Selected } from "./selected-machines.ts";
+
+const word = (name: string) => query.value.get(name) ?? "";
 
 export function Machines() {
   const own = slug.value ?? "";
-  const isRevoked = query.value.get("show") === "revoked";
+  const isRevoked = word("show") === "revoked";
   const { data: nodes, total, error } = useNodes(isRevoked);
   const [selected, select] = useState<ReadonlySet<number | string>>(new Set());
   const order = query.value.get("order") ?? "name";
   const names = useMemberNames(own);
-  const every = useMemo(() => allColumns(names), [names]);
-  const asked = query.value.get("columns") ?? "";
-  const columns = useMemo(() => chosenColumns(every, asked), [every, asked]);
+  const asked = word("columns");
+  const paths = usePathCounts(own, isChosen("paths", asked));
+  const every = useMemo(() => allColumns(names, paths), [names, paths]);
+  const columns = chosenColumns(every, asked);
+  const keys = columns.map(({ key }) => key).join();
+  const drawn = useMemo(() => columns, [every, keys]);
   // Typing in the search filters what is in order already.
   const all = useMemo(() => ordered(nodes ?? [], every, order), [nodes, every, order]);
-  const search = query.value.get("search") ?? "";
-  const shown = useMemo(() => {
-    const words = searchWords(search);
-    return words.length === 0 ? all : all.filter((node) => words.every((word) => node.words.includes(word)));
-  }, [all, search]);
+  const [show, group, owner, search] = ["show", "group", "owner", "search"].map(word) as [
+    string,
+    string,
+    string,
+    string,
+  ];
+  const shown = useMemo(
+    () => filtered(all, { show, group, owner, words: searchWords(search) }, Date.now()),
+    [all, show, group, owner, search],
+  );
   const chosen = useMemo(() => (nodes ?? []).filter(({ id }) => selected.has(id)), [nodes, selected]);
   if (nodes === undefined)
     return html`<h1>Machines</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
-  return html`<h1>Machines</h1>
-    <div class="tools">
-      <${Search} label="Search machines" />
-      <select
-        aria-label="Which machines"
-        class="short"
-        value=${isRevoked ? "revoked" : ""}
-        onChange=${(event: Event) => {
-          select(new Set());
-          setQuery({ show: valueOf(event) });
-        }}
-      >
-        <option value="">Members</option>
-        <option value="revoked">Revoked</option>
-      </select>
-      <span class="quiet" role="status">${shown.length} of ${total}</span>
-      <${ColumnChoice} all=${every} chosen=${columns} />
-      <${Export} file=${`${own}-machines.csv`} items=${shown} columns=${columns} />
+  const clear = () => select(new Set());
+  return html`<div class="title">
+      <h1>Machines</h1>
       ${
         mayAdminister.value
           ? html`<a class="button" href=${pathOf(own, "machines", "waiting")}>Approval</a>
@@ -61,14 +59,23 @@ export function Machines() {
           : null
       }
     </div>
-    ${mayAdminister.value ? html`<${Selected} machines=${chosen} clear=${() => select(new Set())} />` : null}
+    <div class="tools">
+      <${Search} label="Search machines" />
+      <${Filters} nodes=${nodes} ownerName=${names.get(Number(owner)) ?? `user ${owner}`} clear=${clear} />
+      <span class="quiet" role="status">${shown.length} of ${total}</span>
+      <${ColumnChoice} all=${every} chosen=${drawn} />
+      <${Export} file=${`${own}-machines.csv`} items=${shown} columns=${drawn} />
+    </div>
+    ${mayAdminister.value ? html`<${Selected} machines=${chosen} clear=${clear} />` : null}
     ${
-      nodes.length === 0
-        ? html`<${Empty} text=${isRevoked ? "No machine is revoked." : "There is no machine yet."} />`
+      shown.length === 0
+        ? html`<${Empty}
+            text=${nodes.length > 0 ? "No machine is like that." : isRevoked ? "No machine is revoked." : "There is no machine yet. Adding one gives you a line to paste on it."}
+          />`
         : html`<${Rows}
             label="Machines"
             items=${shown}
-            columns=${columns}
+            columns=${drawn}
             keyOf=${({ id }: Machine) => id}
             linkOf=${({ id }: Machine) => pathOf(own, "machines", id)}
             order=${order}
@@ -76,5 +83,34 @@ export function Machines() {
             selected=${mayAdminister.value ? selected : undefined}
             select=${mayAdminister.value ? select : undefined}
           />`
+    }
+    <${FromTerminal}
+      command=${`agent admin node list ${own}${isRevoked ? " --revoked" : ""}`}
+      call=${`GET ${org(own, "nodes/")}${isRevoked ? "?revoked=true" : ""}`}
+    />`;
+}
+
+type FiltersProps = { nodes: readonly Machine[]; ownerName: string; clear(): void };
+
+function Filters({ nodes, ownerName, clear }: FiltersProps) {
+  const groups = useMemo(() => groupsOf(nodes), [nodes]);
+  const group = word("group");
+  const set = (name: string) => (event: Event) => {
+    clear();
+    setQuery({ [name]: valueOf(event) });
+  };
+  return html`<select aria-label="Which machines" class="short" value=${word("show")} onChange=${set("show")}>
+      ${shows.map(([key, title]) => html`<option key=${key} value=${key}>${title}</option>`)}
+    </select>
+    <select aria-label="Group" class="short" value=${group} onChange=${set("group")}>
+      <option value="">All groups</option>
+      ${(group === "" || groups.includes(group) ? groups : [group, ...groups]).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+    </select>
+    ${
+      word("owner") === ""
+        ? null
+        : html`<button type="button" onClick=${() => setQuery({ owner: undefined })}>
+            <bdi>${ownerName}</bdi> ✕<span class="unseen">: show machines of all owners</span>
+          </button>`
     }`;
 }

@@ -1,18 +1,13 @@
 // What needs a person now, each with the action; and how many machines are online.
 
 import type { VNode } from "preact";
-import { phases, type Authorities } from "../authorities.ts";
+import { phases, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
-import { mayAdminister, me, slug } from "../me.ts";
-import { degraded, expiring, isBackupDue, outdatedEngines, type BrokenPath, type Need } from "../needs.ts";
-import { useNodes } from "../node-list.ts";
-import { relayText, useRelays } from "../relays.ts";
-import type { Machine } from "../machines.ts";
-import { registrationsPath, type Registration } from "../registrations.ts";
-import { useList, useResource } from "../resource.ts";
-import { org } from "../api.ts";
+import { slug } from "../me.ts";
+import type { Need } from "../needs.ts";
+import { relayText, type Relay } from "../relays.ts";
 import { pathOf } from "../router.ts";
-import { now } from "../times.ts";
+import { useNeeds, type Needs } from "../use-needs.ts";
 import { OnlinePlot } from "../ui/online-plot.ts";
 import { Empty, Failure, Line, Loading, moment, When } from "../ui/parts.ts";
 
@@ -21,9 +16,10 @@ const maxShown = 20;
 
 export function Overview() {
   const own = slug.value ?? "";
-  const { data: machines, error } = useNodes();
-  const waiting = mayAdminister.value ? html`<${Waiting} own=${own} />` : null;
-  const backup = me.value?.is_staff === true ? html`<${Backup} />` : null;
+  const needs = useNeeds();
+  const { data: machines, error } = needs.nodes;
+  const waiting = html`<${Waiting} own=${own} waiting=${needs.waiting} />`;
+  const backup = needs.lastBackupAt === undefined ? null : html`<${Backup} at=${needs.lastBackupAt} />`;
   if (machines === undefined)
     return html`<h1>Overview</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
@@ -39,24 +35,19 @@ export function Overview() {
   return html`<h1>Overview</h1>
     <p>${active.filter(({ online }) => online).length} of ${active.length} machines are online.</p>
     ${waiting}
-    <${OfMachines} own=${own} machines=${machines} />
-    <${Rotation} own=${own} />
-    <${Relays} />
+    <${OfMachines} own=${own} needs=${needs} />
+    ${needs.rotation === undefined ? null : html`<${Running} own=${own} rotation=${needs.rotation} />`}
+    <${Relays} relays=${needs.relays} />
     ${backup}
     <${OnlinePlot} own=${own} />`;
 }
 
 /** What is wrong with machines. */
-function OfMachines({ own, machines }: { own: string; machines: readonly Machine[] }) {
-  const { data: broken = [] } = useResource<readonly BrokenPath[]>(
-    org(own, "paths/?probe=broken&page_size=1000"),
-  );
-  const ill = degraded(machines, broken);
-  const ending = expiring(machines, now.value);
-  const engines = outdatedEngines(machines);
+function OfMachines({ own, needs }: { own: string; needs: Needs }) {
+  const { degraded: ill, expiring: ending, engines } = needs;
   const line = ({ id, name, more }: Need) =>
     html`<a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a> <bdi>${more}</bdi>`;
-  return html`<${Needs} title="Machines that are degraded" items=${ill.map(line)} />
+  return html`<${Listed} title="Machines that are degraded" items=${ill.map(line)} />
     ${
       ill.length === 0
         ? null
@@ -66,7 +57,7 @@ function OfMachines({ own, machines }: { own: string; machines: readonly Machine
     ${
       ending.length === 0
         ? html`<p class="quiet">Every certificate is renewed in time.</p>`
-        : html`<${Needs}
+        : html`<${Listed}
               title="Certificates that are not renewed"
               items=${ending.map(
                 ({ id, name, endsAt }) =>
@@ -77,7 +68,7 @@ function OfMachines({ own, machines }: { own: string; machines: readonly Machine
             <p class="quiet">A machine renews when it checks in. On the machine, this asks at once:</p>
             <${Line} text="sudo agent checkin" />`
     }
-    <${Needs} title="Engines with known vulnerabilities" items=${engines.map(line)} />
+    <${Listed} title="Engines with known vulnerabilities" items=${engines.map(line)} />
     ${
       engines.length === 0
         ? null
@@ -87,13 +78,13 @@ function OfMachines({ own, machines }: { own: string; machines: readonly Machine
 }
 
 /** Traffic costs money: shown from the first report on. */
-function Relays() {
-  const counted = useRelays().filter(({ bytes }) => bytes !== null);
+function Relays({ relays }: { relays: readonly Relay[] }) {
+  const counted = relays.filter(({ bytes }) => bytes !== null);
   if (counted.length === 0) return null;
   const order = counted.toSorted(
     (a, b) => Number(b.paused) - Number(a.paused) || (b.bytes ?? 0) - (a.bytes ?? 0),
   );
-  return html`<${Needs}
+  return html`<${Listed}
     title="Relays"
     items=${order.map(
       (relay) =>
@@ -103,24 +94,22 @@ function Relays() {
   />`;
 }
 
-function Waiting({ own }: { own: string }) {
-  const { data = [] } = useList<Registration>(registrationsPath(own));
+function Waiting({ own, waiting: data }: { own: string; waiting: Needs["waiting"] }) {
   if (data.length === 0) return null;
-  return html`<${Needs}
+  return html`<${Listed}
       title="Machines that wait for approval"
       items=${data.map(
         (machine) =>
-          html`<bdi>${machine.name}</bdi> <span class="quiet">from ${machine.seen_from}</span>
+          html`<bdi>${machine.name}</bdi> <span class="quiet">from ${machine.seen_from}</span>${" "}
             <${When} at=${machine.created_at} />`,
       )}
     />
     <p><a class="button primary" href=${pathOf(own, "machines", "waiting")}>Approve or refuse</a></p>`;
 }
 
-function Rotation({ own }: { own: string }) {
-  const { data } = useResource<Authorities>(org(own, "ca/"));
-  if (data === undefined || data.rotation.phase === "none") return null;
-  const { phase, paused, waiting_for } = data.rotation;
+type RunningProps = { own: string; rotation: Rotation };
+
+function Running({ own, rotation: { phase, paused, waiting_for } }: RunningProps) {
   return html`<h2>Rotation of the CAs</h2>
     <p>${phases[phase]} ${paused ? html`<strong>It is paused.</strong>` : null}</p>
     ${waiting_for.length === 0 ? null : html`<p>It waits for ${waiting_for.length} machines to confirm.</p>`}
@@ -132,17 +121,13 @@ function Rotation({ own }: { own: string }) {
 }
 
 /** Of the control plane: only staff can make one. */
-function Backup() {
-  const { data } = useResource<{ last_backup_at: string | null }>("/api/servers/");
-  if (data === undefined || !isBackupDue(data.last_backup_at, now.value)) return null;
+function Backup({ at }: { at: string | null }) {
   return html`<h2>Backup</h2>
-    <p>
-      The last backup of the control plane was made <${When} at=${data.last_backup_at} />. On its machine:
-    </p>
+    <p>The last backup of the control plane was made <${When} at=${at} />. On its machine:</p>
     <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />`;
 }
 
-function Needs({ title, items }: { title: string; items: readonly VNode[] }) {
+function Listed({ title, items }: { title: string; items: readonly VNode[] }) {
   if (items.length === 0) return null;
   return html`<h2>${title}</h2>
     <ul class="plain-list">

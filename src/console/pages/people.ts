@@ -1,10 +1,12 @@
 // Members of the organization and open invitations.
 
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, me, organization, slug } from "../me.ts";
+import { useNodes } from "../node-list.ts";
 import { refresh } from "../resource.ts";
+import { pathOf } from "../router.ts";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, FromTerminal, Line, State, When } from "../ui/parts.ts";
@@ -32,6 +34,13 @@ export function People() {
   const own = slug.value ?? "";
   const [asked, ask] = useState<Asked>(undefined);
   const close = () => ask(undefined);
+  const { data: machines } = useNodes();
+  const counts = useMemo(() => {
+    const found = new Map<number | null, number>();
+    for (const { ownerId } of machines ?? [])
+      if (ownerId !== null) found.set(ownerId, (found.get(ownerId) ?? 0) + 1);
+    return found;
+  }, [machines]);
   const columns: Column<Member>[] = [
     textColumn("email", "E-mail", 4, ({ email }) => email),
     textColumn("role", "Role", 1, ({ role }) => role),
@@ -53,6 +62,21 @@ export function People() {
       text: ({ created_at }) => created_at,
       cell: ({ created_at }) => html`<${When} at=${created_at} />`,
       compare: (a, b) => a.created_at.localeCompare(b.created_at),
+    },
+    {
+      key: "machines",
+      title: "Machines",
+      width: 1,
+      text: ({ user_id }) => `${counts.get(user_id) ?? 0}`,
+      cell: ({ user_id, email }) => {
+        const count = counts.get(user_id) ?? 0;
+        return count === 0
+          ? html`<span class="quiet">0</span>`
+          : html`<a href=${`${pathOf(own, "machines")}?owner=${user_id}`}
+              >${count}<span class="unseen"> machines of ${email}</span></a
+            >`;
+      },
+      compare: (a, b) => (counts.get(a.user_id) ?? 0) - (counts.get(b.user_id) ?? 0),
     },
     ...(mayAdminister.value ? [actions(ask)] : []),
   ];

@@ -6,7 +6,8 @@ import { html } from "../html.ts";
 import { mayAdminister, organization, readMe, slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, root } from "../router.ts";
-import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
+import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
+import { OwnProviders } from "./own-providers.ts";
 import { Confirm, Facts, Failure, FromTerminal, Loading } from "../ui/parts.ts";
 
 type Switches = {
@@ -17,11 +18,14 @@ type Switches = {
   revoke_leaver_nodes: boolean;
   device_codes: boolean;
 };
+type SelfEnrollment = "off" | "admins" | "members";
 type Organization = Switches & {
+  self_enrollment: SelfEnrollment;
   slug: string;
   name: string;
   network: string;
   network6: string | null;
+  name_suffix: string | null;
   certificate_version: 1 | "both" | 2;
   node_count: number;
   config_version: number;
@@ -60,6 +64,11 @@ const switches: Readonly<Record<keyof Switches, readonly [string, string, string
     "--device-codes forbid",
   ],
 };
+const enrollmentChoices = [
+  ["off", "Nobody"],
+  ["admins", "Administrators"],
+  ["members", "All members"],
+] as const;
 const keys = [
   "second_factor_required",
   "ca_rotation_auto",
@@ -84,15 +93,20 @@ export function Settings() {
   return html`<h1>Settings</h1>
     <${Facts} facts=${facts} />
     <${Form} key=${own} present=${data} />
+    ${mayAdminister.value ? html`<${OwnProviders} key=${`providers ${own}`} />` : null}
     ${organization.value?.role === "owner" ? html`<${Deletion} present=${data} />` : null}`;
 }
 
 function Form({ present }: { present: Organization }) {
   const own = slug.value ?? "";
-  const [edits, edit] = useState<Partial<Switches & { name: string }>>({});
+  const [edits, edit] = useState<
+    Partial<Switches & { name: string; self_enrollment: string; name_suffix: string | null }>
+  >({});
   const now = { ...present, ...edits };
   const changes = Object.fromEntries(
-    (["name", ...keys] as const).filter((key) => now[key] !== present[key]).map((key) => [key, now[key]]),
+    (["name", "name_suffix", "self_enrollment", ...keys] as const)
+      .filter((key) => now[key] !== present[key])
+      .map((key) => [key, now[key]]),
   );
   const changed = keys.filter((key) => key in changes);
   const { error, isRunning, submit } = useAction(async () => {
@@ -103,6 +117,8 @@ function Form({ present }: { present: Organization }) {
   const words = [
     `agent admin org update ${own}`,
     ...("name" in changes ? [`--name '${now.name.replaceAll("'", `'\\''`)}'`] : []),
+    ...("self_enrollment" in changes ? [`--self-enrollment ${now.self_enrollment}`] : []),
+    ...("name_suffix" in changes ? [`--name-suffix ${now.name_suffix ?? "none"}`] : []),
     ...changed.map((key) => switches[key][now[key] ? 1 : 2]),
   ];
   return html`<form class="narrow" onSubmit=${submit}>
@@ -112,6 +128,13 @@ function Form({ present }: { present: Organization }) {
       value=${now.name}
       set=${(name: string) => edit({ ...edits, name })}
       control=${{ required: true, maxlength: 100, disabled: !mayAdminister.value }}
+    />
+    <${Text}
+      label="Second domain, beside .internal (root of each machine has to allow it)"
+      errors=${error?.fields["name_suffix"]}
+      value=${now.name_suffix ?? ""}
+      set=${(text: string) => edit({ ...edits, name_suffix: text === "" ? null : text })}
+      control=${{ placeholder: "corp.example", maxlength: 189, disabled: !mayAdminister.value }}
     />
     ${keys.map(
       (key) =>
@@ -124,7 +147,15 @@ function Form({ present }: { present: Organization }) {
           />
         </p>`,
     )}
-    <${FormFailure} error=${error} shown=${["name"]} />
+    <${Choice}
+      label="Who may add machines of their own by confirming them in a browser (agent up with the address of the control plane)"
+      errors=${error?.fields["self_enrollment"]}
+      value=${now.self_enrollment}
+      disabled=${!mayAdminister.value}
+      set=${(word: string) => edit({ ...edits, self_enrollment: word })}
+      choices=${enrollmentChoices}
+    />
+    <${FormFailure} error=${error} shown=${["name", "name_suffix", "self_enrollment"]} />
     ${
       mayAdminister.value
         ? html`<div class="actions">

@@ -8,7 +8,7 @@ import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
-import { Confirm, Dialog, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
+import { Confirm, Dialog, Facts, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 
 const organizationsPath = "/api/org/";
@@ -269,13 +269,19 @@ type Server = {
   last_error_at: string | null;
 };
 
+type ServersAnswer = { database: string; last_backup_at: string | null; servers: readonly Server[] };
+
 export function Servers() {
-  const { data, error } = useResource<{ database: string; servers: readonly Server[] }>(serversPath);
+  const { data, error } = useResource<ServersAnswer>(serversPath);
   if (data === undefined)
     return html`<h1>Servers</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
   return html`<h1>Servers</h1>
     <p>Database: ${data.database === "postgres" ? "PostgreSQL" : "SQLite, which one server at most uses"}.</p>
+    <p>
+      The last backup was made <${When} at=${data.last_backup_at} />. On the machine of the control plane:
+    </p>
+    <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />
     ${data.servers.map((server) => html`<${OneServer} key=${server.id} server=${server} />`)}
     <${FromTerminal} command="agent admin server list" call=${`GET ${serversPath}`} />`;
 }

@@ -6,8 +6,10 @@ import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
+import { hasWords, searchWords } from "../search.ts";
+import { Bulk } from "../ui/bulk.ts";
 import { Choice, FormFailure, useAction } from "../ui/form.ts";
-import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, When } from "../ui/parts.ts";
+import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, valueOf, When } from "../ui/parts.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 
 type Answer = { verb: "approve" | "refuse"; machine: Registration };
@@ -15,12 +17,12 @@ type Answer = { verb: "approve" | "refuse"; machine: Registration };
 export function Waiting() {
   const own = slug.value ?? "";
   if (!mayAdminister.value)
-    return html`<h1>Machines that wait</h1>
+    return html`<h1>Approval</h1>
       <${Empty} text="Administrators of the organization approve machines." />`;
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
-    <h1>Machines that wait</h1>
+    <h1>Approval of machines</h1>
     <${List} />
-    <h2>Who waits</h2>
+    <h2>Which machines wait</h2>
     <${Rule} />`;
 }
 
@@ -37,6 +39,7 @@ function List() {
               Compare the key with the one that the machine shows. A machine that asks for anything else waits
               again.
             </p>
+            ${machines.length > 1 ? html`<${Together} machines=${machines} />` : null}
             ${machines.map((machine) => html`<${One} key=${machine.id} machine=${machine} give=${give} />`)}`
     }
     <${FromTerminal}
@@ -44,6 +47,67 @@ function List() {
       call=${`GET ${registrationsPath(own)}`}
     />
     ${answer === undefined ? null : html`<${Confirmed} ...${answer} close=${() => give(undefined)} />`}`;
+}
+
+/** The same answer to all of them, or to those of which the name or the address has a word. */
+function Together({ machines }: { machines: readonly Registration[] }) {
+  const own = slug.value ?? "";
+  const [words, type] = useState("");
+  const [verb, ask] = useState<Answer["verb"] | undefined>(undefined);
+  const wanted = searchWords(words);
+  const chosen = machines.filter(({ name, seen_from, groups }) =>
+    hasWords([name, seen_from, ...groups].join(" "), wanted),
+  );
+  const count = chosen.length === 1 ? "1 machine" : `${chosen.length} machines`;
+  const title = verb === "refuse" ? `Refuse ${count}` : `Approve ${count}`;
+  return html`<div class="tools">
+      <input
+        type="search"
+        aria-label="Only those whose name, group or address has"
+        placeholder="Name, group or address"
+        value=${words}
+        onInput=${(event: Event) => type(valueOf(event))}
+      />
+      <button type="button" disabled=${chosen.length === 0} onClick=${() => ask("approve")}>
+        Approve ${count}
+      </button>
+      <button type="button" class="danger" disabled=${chosen.length === 0} onClick=${() => ask("refuse")}>
+        Refuse ${count}
+      </button>
+    </div>
+    ${
+      verb === undefined
+        ? null
+        : html`<${Bulk}
+            title=${`${title}?`}
+            action=${title}
+            items=${chosen}
+            isDanger=${verb === "refuse"}
+            asksCount=${true}
+            run=${({ id }: Registration) => send("POST", org(own, `registrations/${id}/${verb}/`))}
+            after=${() => refresh(org(own, ""))}
+            close=${() => ask(undefined)}
+          >
+            <p>
+              ${
+                verb === "approve"
+                  ? "They join within seconds. Compare their keys with those that the machines show:"
+                  : "The machines are told that they were refused. Their tokens can be used again."
+              }
+            </p>
+            ${
+              verb === "approve"
+                ? html`<ul class="plain-list">
+                    ${chosen.map((each) => html`<li key=${each.id}><bdi>${each.name}</bdi> <code>${keyOf(each)}</code></li>`)}
+                  </ul>`
+                : null
+            }
+            <${FromTerminal}
+              command=${`for id in ${chosen.map(({ id }) => id).join(" ")}; do agent admin registration ${verb} ${own} "$id"; done`}
+              call=${`POST ${org(own, `registrations/{id}/${verb}/`)}`}
+            />
+          <//>`
+    }`;
 }
 
 /** What the machine itself shows of its key. */

@@ -85,11 +85,14 @@ export function SecondFactorCode({ control = {}, ...props }: TextProps): VNode {
 }
 
 /** One of a few: `choices` are pairs of value and words. */
-type ChoiceProps = Omit<TextProps, "control"> & { choices: readonly (readonly [string, string])[] };
+type ChoiceProps = Omit<TextProps, "control"> & {
+  choices: readonly (readonly [string, string])[];
+  disabled?: boolean;
+};
 
-export function Choice({ label, help, errors, value, set, choices }: ChoiceProps): VNode {
+export function Choice({ label, help, errors, value, set, choices, disabled = false }: ChoiceProps): VNode {
   return html`<${Field} label=${label} help=${help} errors=${errors}>
-    <select value=${value} onChange=${(event: Event) => set(valueOf(event))}>
+    <select value=${value} disabled=${disabled} onChange=${(event: Event) => set(valueOf(event))}>
       ${choices.map(([key, words]) => html`<option key=${key} value=${key}>${words}</option>`)}
     </select>
   <//>`;

@@ -88,6 +88,7 @@ export function unsure(slug: string, error: unknown): AuthOutcome {
 const localFailures: readonly string[] = [
   "bad_configuration",
   "os_permission",
+  "foreign_files",
   "credentials_missing",
   "not_registered",
   "disk_full",

@@ -163,7 +163,9 @@ export function checkBase(text: string, allowPlainHttp: boolean): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || (url.protocol !== "https:" && url.protocol !== "http:")) {
     throw new AppError("usage", `"${text}" is not the URL of a control plane`, {
-      hint: "Enter a URL such as https://control.example.com.",
+      hint: /^[\w.-]+(:\d+)?$/.test(text)
+        ? `Did you mean https://${text}?`
+        : "Enter a URL such as https://control.example.com.",
     });
   }
   if (url.username !== "" || url.password !== "" || url.search !== "" || url.hash !== "") {
@@ -267,7 +269,7 @@ export const unreachableHint = "Check the URL, the network and that the control 
 const strangeCertificate =
   "This machine does not trust its certificate. If the control plane created it itself (serve --tls auto), give its --ca-fingerprint: on the control plane's machine, `agent setup` and `agent admin token create` print it.";
 
-function unreachable(base: string, why: string, cause?: unknown): AppError {
+export function unreachable(base: string, why: string, cause?: unknown): AppError {
   return new AppError("control_plane_unreachable", `Cannot reach the control plane at ${base}: ${why}`, {
     cause,
     hint: isStrangeAuthority(cause) ? strangeCertificate : (otherScheme(base, cause) ?? unreachableHint),
@@ -278,7 +280,7 @@ function unreachable(base: string, why: string, cause?: unknown): AppError {
 function otherScheme(base: string, cause: unknown): string | undefined {
   const code = systemErrorCode(cause);
   const isTls = base.startsWith("https:");
-  if (isTls && code === "EPROTO")
+  if (isTls && (code === "EPROTO" || code === "ERR_SSL_WRONG_VERSION_NUMBER"))
     return `The port may speak plain HTTP: try ${base.replace("https:", "http:")}, or another port.`;
   if (!isTls && (code === "ECONNRESET" || code === "Malformed_HTTP_Response"))
     return `The port may speak TLS: try ${base.replace("http:", "https:")}, or another port.`;

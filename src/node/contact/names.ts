@@ -31,8 +31,8 @@ export function makeNamesKeeper(
   let pausedUntil = 0;
   let isFailing = false;
   const position = (): NamesRequest => {
-    const { version, view } = readHosts(directory) ?? nothing;
-    return { version, view };
+    const { version, view, suffix = "" } = readHosts(directory) ?? nothing;
+    return { version, view, suffix };
   };
   const apply = async (answered: unknown, ask: (names: NamesRequest) => Promise<unknown>) => {
     let answer = v.parse(NamesAnswer, answered);
@@ -50,7 +50,7 @@ export function makeNamesKeeper(
       hosts = applyNames(hosts, answer);
     }
     writeHosts(directory, complete(hosts));
-    known = { version: hosts.version, view: hosts.view };
+    known = { version: hosts.version, view: hosts.view, suffix: hosts.suffix ?? "" };
   };
   return {
     asked() {
@@ -88,8 +88,9 @@ export function applyNames(before: HostsFile, answer: NamesAnswer): HostsFile {
   for (const id of answer.removed_aliases) aliases.delete(id);
   for (const each of answer.nodes) nodes.set(each.id, each);
   for (const each of answer.aliases) aliases.set(each.id, each);
-  const { version, view } = answer;
-  return { schema: 1, version, view, nodes: [...nodes.values()], aliases: [...aliases.values()] };
+  const { version, view, suffix = before.suffix ?? "" } = answer;
+  const lists = { nodes: [...nodes.values()], aliases: [...aliases.values()] };
+  return { schema: 1, version, view, ...lists, ...(suffix === "" ? {} : { suffix }) };
 }
 
 /** Sorted by id. Above the maximum, the nodes that registered last are left out. */

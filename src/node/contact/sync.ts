@@ -10,7 +10,7 @@ import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { makeSocketDirectory } from "../../platform/control-socket.ts";
 import { NodeConfig } from "../../protocol.ts";
-import type { LeftOut } from "../../left-out.ts";
+import { wholeConfiguration, type LeftOut } from "../../left-out.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { applyCertificates } from "./certificates-alone.ts";
 import type { Download } from "./client.ts";
@@ -33,7 +33,6 @@ import {
   readSyncState,
   stageGeneration,
   switchGeneration,
-  wholeConfiguration,
   writeSyncState,
   type SyncState,
 } from "../files/generations.ts";

@@ -7,7 +7,7 @@ import { refuseForeignHosts } from "../names/keep-names.ts";
 import { agrees, askSystem, readNamesState, type NamesState } from "../names/look.ts";
 import { maxHostsNames, type MachineName } from "../names/machine-names.ts";
 import { askResolver, resolverAddress } from "../names/resolver.ts";
-import { linkOf, type LinkState, type ServiceState } from "../names/service-state.ts";
+import { describeSuffix, linkOf, type LinkState, type ServiceState } from "../names/service-state.ts";
 import { fail, ok, skipped, warn, type Finding } from "./check.ts";
 
 const run = brand.executable;
@@ -27,7 +27,7 @@ export async function examineNames(
   system: Needs,
   ask = askResolver,
 ): Promise<Finding> {
-  const state = readNamesState(configRoot, path, service);
+  const state = await readNamesState(configRoot, path, service);
   if (!isOn && state.block === undefined && state.fault === undefined)
     return skipped(`off: \`${run} names --on\``);
   if (service?.serving.way !== "resolved") refuseForeignHosts(path, owner);
@@ -43,6 +43,12 @@ export async function examineNames(
   const disturbed =
     service?.serving.way === "resolved" ? disturbedLink(service.serving.links, path) : undefined;
   if (disturbed !== undefined) return disturbed;
+  const refused = state.zones.find(({ suffix }) => suffix?.isRefused === true);
+  if (refused?.suffix !== undefined)
+    return warn(
+      describeSuffix({ slug: refused.slug, ...refused.suffix }),
+      `${run} names disallow ${refused.suffix.name} --org-slug ${refused.slug}, or mend what it says`,
+    );
   const isWaiting = (slug: string) => linkOf(slug, service?.serving)?.state === "waiting";
   const shown = state.names.find(
     ({ names, slug }) => !isWaiting(slug) && names.some((name) => !state.taken.has(name)),

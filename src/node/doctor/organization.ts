@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
-import { describeLeftOut, type LeftOut } from "../../left-out.ts";
+import { describeLeftOut, wholeConfiguration, type LeftOut } from "../../left-out.ts";
 import { formatTime } from "../../duration.ts";
 import { hasMode, readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
@@ -22,8 +22,9 @@ import { readOwnYaml } from "../files/read-yaml.ts";
 import { rememberVersions, testConfig } from "../engine/engine.ts";
 import { unresolved, withoutNames } from "../files/host-names.ts";
 import { overlayNetworks } from "../files/networks.ts";
-import { generationFile, readSyncState, wholeConfiguration } from "../files/generations.ts";
+import { generationFile, readSyncState } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
+import { foreignFiles } from "../files/own-files.ts";
 import { readRevokedNote } from "../files/revoked-notes.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
@@ -104,7 +105,8 @@ const expectedModes: Record<string, number> = {
 };
 
 function files({ directory }: Organization): Finding {
-  const wrong = Object.entries(expectedModes).flatMap(([name, mode]) => {
+  const foreign = foreignFiles(directory).map(({ why, remedy }) => ({ text: why, remedy }));
+  const modes = Object.entries(expectedModes).flatMap(([name, mode]) => {
     const stat = statSync(join(directory, name), { throwIfNoEntry: false });
     if (stat === undefined) return [{ text: `${name} is missing`, remedy: sync }];
     if (hasMode(join(directory, name), mode)) return [];
@@ -112,6 +114,7 @@ function files({ directory }: Organization): Finding {
     const remedy = `chmod ${mode.toString(8)} ${quoteWord(join(directory, name))}`;
     return [{ text: `${name} has mode 0${found.toString(8)}, not 0${mode.toString(8)}`, remedy }];
   });
+  const wrong = [...foreign, ...modes];
   return wrong.length === 0
     ? ok(`all files are in ${directory}`)
     : fail(wrong.map(({ text }) => text).join("; "), wrong.map(({ remedy }) => remedy).join(" && "));
@@ -172,7 +175,11 @@ async function configuration(
     const { config, leftOut: nameless } = withoutNames(sent.config, state?.unresolved);
     const leftOut = [...sent.leftOut, ...nameless];
     const whole = state?.left_out?.find(({ key }) => key === wholeConfiguration);
-    if (whole !== undefined) return warn(describeLeftOut([whole]), sync);
+    if (whole !== undefined) {
+      const own = join(directory, "overrides.yml");
+      const isOwn = whole.reason.includes(own);
+      return warn(describeLeftOut([whole]), isOwn ? `Correct ${own}, then run: ${sync}` : sync);
+    }
     const present = text(directory, "config.yml");
     if (finishConfig(config, directory, { names, localApi: hasLocalApi(present, directory) }) !== present)
       return warn("overrides.yml or the permissions were changed but are not applied yet", sync);

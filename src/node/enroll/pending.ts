@@ -28,6 +28,7 @@ import { finishConfig } from "../files/config-file.ts";
 import { withLock } from "../files/lock.ts";
 import { resolveNames } from "../files/host-names.ts";
 import { maskedNetworks } from "../files/networks.ts";
+import { refuseForeignFile } from "../files/own-files.ts";
 import { writeAllowedRoutes } from "../files/permissions.ts";
 import { finishReplacement, putInPlace, temporarySibling } from "../files/replacement.ts";
 import { stoppedPath } from "../files/stopped.ts";
@@ -43,16 +44,22 @@ export function openPending(pending: string, directory: string): boolean {
 
 export type Keys = { host: string; node: string };
 
-/** The keys of the pending registration, else of the registration that --force replaces, else new ones. */
-export function makeKeys(pending: string, directory: string): Keys {
+/** In the pending directory: what a user confirmed in the browser, for these keys. */
+export const enrollmentFile = "enrollment.json";
+
+/**
+ * The keys of the pending registration, else of the registration that --force replaces, else new ones. `given`: these take
+ * the place of pending ones.
+ */
+export function makeKeys(pending: string, directory: string, given?: Keys): Keys {
   const one = (name: string, isKey: (pem: string) => boolean, make: () => string): string => {
     const found = (path: string) => {
       const pem = readOrNothing(join(path, name));
       return pem !== undefined && isKey(pem) ? pem : undefined;
     };
-    const present = found(pending);
+    const present = given === undefined ? found(pending) : undefined;
     if (present !== undefined) return present;
-    const content = found(directory) ?? make();
+    const content = given === undefined ? (found(directory) ?? make()) : make();
     try {
       removeTree(join(pending, name));
       writeNewFile(join(pending, name), content, 0o600);
@@ -63,8 +70,8 @@ export function makeKeys(pending: string, directory: string): Keys {
     return content;
   };
   const keys = {
-    host: one("host.key", isHostKey, () => makeHostKey().privatePem),
-    node: one("node.key", isNodeKey, () => makeNodeKey().privatePem),
+    host: one("host.key", isHostKey, () => given?.host ?? makeHostKey().privatePem),
+    node: one("node.key", isNodeKey, () => given?.node ?? makeNodeKey().privatePem),
   };
   syncDirectory(pending);
   return keys;
@@ -200,6 +207,8 @@ export function planLeftOut(directory: string, mode: Mode, steps: readonly Step[
 /** Copies the files of this machine's administrator. `allowRoutes` replaces the networks that were allowed before. */
 function copyOwnFiles(from: string, to: string, allowRoutes: readonly string[] | undefined): void {
   for (const name of ownFiles) {
+    // The copy belongs to root, whoever wrote the file.
+    refuseForeignFile(join(from, name));
     const own = readTextIfThere(join(from, name));
     if (own !== undefined) writeFileAtomic(join(to, name), own, statSync(join(from, name)).mode & 0o777);
   }

@@ -6,7 +6,7 @@ import { connect, type DetailedPeerCertificate } from "node:tls";
 import * as v from "valibot";
 import { AppError, messageOf } from "../../errors.ts";
 import { NodeName } from "../../protocol.ts";
-import { unreachableHint } from "../contact/client.ts";
+import { unreachable } from "../contact/client.ts";
 
 export function parseNodeName(text: string): string {
   const parsed = v.safeParse(NodeName, text);
@@ -30,8 +30,7 @@ export async function readApiCaByFingerprint(apiBase: string, fingerprint: strin
   if (!URL.canParse(apiBase) || new URL(apiBase).protocol !== "https:") {
     throw new AppError("usage", "--ca-fingerprint needs an --api-base that begins with https://");
   }
-  const { hostname, port } = new URL(apiBase);
-  const chain = await fetchChain(hostname.replace(/^\[|\]$/g, ""), port === "" ? 443 : Number(port));
+  const chain = await fetchChain(apiBase);
   const found = chain.find((der) => createHash("sha256").update(der).digest("hex") === wanted);
   if (found !== undefined) return new X509Certificate(found).toString();
   throw new AppError(
@@ -43,19 +42,15 @@ export async function readApiCaByFingerprint(apiBase: string, fingerprint: strin
   );
 }
 
-function fetchChain(host: string, port: number): Promise<Buffer[]> {
+function fetchChain(apiBase: string): Promise<Buffer[]> {
+  const { hostname, port } = new URL(apiBase);
+  const host = hostname.replace(/^\[|\]$/g, "");
   const { promise, resolve, reject } = Promise.withResolvers<Buffer[]>();
-  const fail = (why: string) =>
-    reject(
-      new AppError("control_plane_unreachable", `Cannot reach the control plane at ${host}:${port}: ${why}`, {
-        hint: unreachableHint,
-      }),
-    );
   // Not verified by TLS: the fingerprint decides, and only the chain is read.
   const socket = connect(
     {
       host,
-      port,
+      port: port === "" ? 443 : Number(port),
       rejectUnauthorized: false,
       timeout: timeoutMs,
       // RFC 6066 does not allow an IP address as server name.
@@ -68,9 +63,9 @@ function fetchChain(host: string, port: number): Promise<Buffer[]> {
   );
   socket.on("timeout", () => {
     socket.destroy();
-    fail("no answer in time");
+    reject(unreachable(apiBase, "no answer in time"));
   });
-  socket.on("error", (error) => fail(messageOf(error)));
+  socket.on("error", (error) => reject(unreachable(apiBase, messageOf(error), error)));
   return promise;
 }
 

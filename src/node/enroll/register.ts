@@ -56,6 +56,8 @@ export type Registration = WaitingOptions & {
   apiCa: string | undefined;
   allowPlainHttp: boolean;
   force: boolean;
+  /** A user confirmed these keys and this name in the browser. */
+  isEnrolled?: boolean;
   /** Take the place of a former node of this name. Needs the rights of an administrator. */
   replaces?: boolean;
   /** Networks that the control plane may route. Unset: unchanged. */
@@ -113,7 +115,12 @@ export async function register(
       const approved = makeApproved(registration, request, system);
       answer = await sendRequest(client, registration, request, { log, approved, now: system.now() });
     } catch (error) {
-      if (isOver(error) || (!resumed && !mayHaveArrived(error))) removeTree(pending);
+      if (
+        isOver(error) ||
+        (registration.isEnrolled === true && isSpent(error)) ||
+        (!resumed && !mayHaveArrived(error))
+      )
+        removeTree(pending);
       throw explain(error, registration, name);
     }
     if (registration.name !== undefined && answer.node.name !== name)
@@ -311,6 +318,12 @@ function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): vo
 /** A refusal is of these keys: running again asks anew, with others. Keys of a registration stay in its directory. */
 function isOver(error: unknown): boolean {
   return error instanceof AppError && error.code === "registration_refused";
+}
+
+/** What a user confirmed in the browser does not count any more, so the next run asks for another confirmation. */
+function isSpent(error: unknown): boolean {
+  const codes = ["token_not_valid", "conflict", "name_taken", "name_held"];
+  return error instanceof AppError && codes.includes(error.code);
 }
 
 /** The control plane may have registered the keys, or holds a request for them: keep them for a retry. */

@@ -8,6 +8,7 @@ import { readTextIfThere } from "../../files.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { isMap, listOf, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readLocalChanges, withLocalChanges } from "./local-changes.ts";
+import { refuseForeignFiles } from "./own-files.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
 
 /** The addresses that config.yml holds instead of DNS names (host-names.ts); an empty list for an unresolved name. */
@@ -64,8 +65,9 @@ export function hasLocalApi(configYml: string, directory: string): boolean {
   return Bun.deepEquals(readOwnYaml(configYml, "config.yml")["local_api"], localApiSection(directory));
 }
 
-/** overrides.yml; empty if the file does not exist. Throws bad_configuration. */
+/** overrides.yml; empty if the file does not exist. Throws bad_configuration, also if others than root can change files. */
 export function readOverrides(directory: string): YamlMap {
+  refuseForeignFiles(directory);
   const path = join(directory, "overrides.yml");
   const text = readTextIfThere(path);
   if (text === undefined || text.trim() === "") return {};

@@ -62,8 +62,6 @@ export const SyncState = v.object({
 });
 
 export type SyncState = v.InferOutput<typeof SyncState>;
-/** The key in `left_out` for a configuration that is refused as a whole. */
-export const wholeConfiguration = "the new configuration";
 /** Increase with every change of what sent-config.ts leaves out: the configuration in force is then checked again. */
 export const rulesVersion = 5;
 

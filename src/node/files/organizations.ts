@@ -10,6 +10,7 @@ import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import { Credentials, NodeConfig, Slug, type OrderKey } from "../../protocol.ts";
 import { quoteWord } from "../../plan.ts";
 import { listOrganizations } from "./list-organizations.ts";
+import { refuseForeignDirectory } from "./own-files.ts";
 import { finishReplacement } from "./replacement.ts";
 
 export type Organization = {
@@ -27,9 +28,13 @@ function isThere(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
-/** Throws not_registered if the organization does not exist here, bad_configuration if its file is damaged. */
+/**
+ * Throws not_registered if the organization does not exist here, bad_configuration if its file is damaged, foreign_files
+ * if others than root can change its directory.
+ */
 export function openOrganization(configRoot: string, slug: string): Organization {
   const directory = join(configRoot, slug);
+  refuseForeignDirectory(directory);
   const path = join(directory, "node-config.json");
   let config = readNodeConfig(path, slug);
   if (config === undefined && !isThere(path)) {

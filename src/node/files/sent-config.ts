@@ -230,7 +230,7 @@ function filterRoutes(
   } catch {
     leaveOut(
       "permissions.json",
-      "it is damaged, so it allows nothing; write it again with sync-config --allow-routes",
+      "it is damaged, or others than root can change it, so it allows nothing; write it again with sync-config --allow-routes",
     );
   }
   const networkOf = (route: YamlValue) =>

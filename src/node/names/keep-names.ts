@@ -121,6 +121,9 @@ function makeService(statePath: string, search: boolean, { now }: Pick<System, "
         serving,
         ...(fault === undefined ? {} : { fault }),
         ...(search ? { search } : {}),
+        suffixes: known.zones.flatMap(({ slug, suffix }) =>
+          suffix === undefined ? [] : [{ slug, ...suffix }],
+        ),
       };
       const text = JSON.stringify(state);
       if (text !== written) show(state);
@@ -169,8 +172,8 @@ function makePreparer(
 }
 
 /** Reads all names and writes them to a file that the service of names answers from. */
-export function prepareNames(path: string, configRoot: string): void {
-  writePrepared(path, readAll(configRoot));
+export async function prepareNames(path: string, configRoot: string): Promise<void> {
+  writePrepared(path, await readAll(configRoot));
 }
 
 /** The same object as long as the files do not change. */
@@ -196,10 +199,10 @@ export function makeNamesReader(configRoot: string, preparer?: Preparer): { look
   };
 }
 
-function readAll(configRoot: string): Prepared {
+async function readAll(configRoot: string): Promise<Prepared> {
   // Before the reading: a change meanwhile is seen with the next look.
   const state = stateOf(configRoot);
-  const { zones, names } = readMachineNames(configRoot);
+  const { zones, names } = await readMachineNames(configRoot);
   return { state, zones, packed: packNames(names) };
 }
 
@@ -288,7 +291,15 @@ export function refuseForeignHosts(path: string, owner = 0): void {
 
 /** What the names depend on. Changes if one of these files is replaced, added or removed. */
 function stateOf(configRoot: string): string {
-  const files = ["hosts.json", "host.crt", "config.yml", "auth-revoked.json"];
+  const files = [
+    "hosts.json",
+    "host.crt",
+    "config.yml",
+    "auth-revoked.json",
+    "permissions.json",
+    // The address of the control plane, which no suffix may hide.
+    "credentials.json",
+  ];
   const slugs = listOrganizations(configRoot);
   return slugs
     .map((slug) => [slug, ...files.map((name) => markOf(join(configRoot, slug, name)))].join(" "))

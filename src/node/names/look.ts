@@ -23,12 +23,12 @@ export type NamesState = MachineNames & {
   fault?: string;
 };
 
-export function readNamesState(
+export async function readNamesState(
   configRoot: string,
   path: string,
   service: ServiceState | undefined,
-): NamesState {
-  const known = readMachineNames(configRoot);
+): Promise<NamesState> {
+  const known = await readMachineNames(configRoot);
   const written = known.names.filter(({ slug }) => isInHostsFile(slug, service?.serving));
   try {
     const { rest, block } = splitHosts(readTextIfThere(path) ?? "");

@@ -15,6 +15,8 @@ import { networksIn } from "../files/networks.ts";
 import { revokedNotePath } from "../files/revoked-notes.ts";
 import { readTextIfThere } from "../../files.ts";
 import { domainsOf } from "./reverse-zones.ts";
+import { Suffix } from "./service-state.ts";
+import { examineSuffix } from "./suffixes.ts";
 
 export type MachineName = {
   /** Full names, the preferred one first: `n-10.acme.internal`, `10.acme.internal`. */
@@ -37,6 +39,8 @@ export const Zone = v.object({
   /** The node's addresses with the prefix length of their network. */
   addresses: texts,
   domains: texts,
+  /** The other domain of its names, which is in `domains` only if this machine answers for it. */
+  suffix: v.optional(Suffix),
 });
 export type Zone = v.InferOutput<typeof Zone>;
 
@@ -75,14 +79,13 @@ const neverBehindRouters = parseAll([
   "ff00::/8",
 ]);
 
-export function readMachineNames(configRoot: string): MachineNames {
+export async function readMachineNames(configRoot: string): Promise<MachineNames> {
   const names: MachineName[] = [];
   const zones: Zone[] = [];
   const without: { slug: string; reason: string }[] = [];
   for (const slug of listOrganizations(configRoot)) {
-    const directory = join(configRoot, slug);
     try {
-      const found = namesOf(slug, directory);
+      const found = await namesOf(configRoot, slug);
       if (typeof found === "string") without.push({ slug, reason: found });
       else {
         names.push(...found.names);
@@ -97,7 +100,11 @@ export function readMachineNames(configRoot: string): MachineNames {
 }
 
 /** Or the reason why there are none. */
-function namesOf(slug: string, directory: string): { names: MachineName[]; zone: Zone } | string {
+async function namesOf(
+  configRoot: string,
+  slug: string,
+): Promise<{ names: MachineName[]; zone: Zone } | string> {
+  const directory = join(configRoot, slug);
   if (foreignDomains.has(slug)) return `other software uses names below ${domainOf(slug)}`;
   if (existsSync(revokedNotePath(directory))) return "this node is revoked";
   const hosts = readHosts(directory);
@@ -105,23 +112,27 @@ function namesOf(slug: string, directory: string): { names: MachineName[]; zone:
   const config = readTextIfThere(join(directory, "config.yml")) ?? "{}";
   const addresses = networksIn(readTextIfThere(join(directory, "host.crt")) ?? "");
   const networks = addresses.flatMap((each) => maskNetwork(each) ?? []);
+  const suffix = await examineSuffix(configRoot, slug, hosts.suffix);
+  const served = suffix?.reason === undefined ? suffix?.name : undefined;
   return {
-    names: namesIn(hosts, slug, networks, new Set(lighthouseHosts(config))),
+    names: namesIn(hosts, slug, networks, new Set(lighthouseHosts(config)), served),
     zone: {
       slug,
       device: tunnelDevice(config),
       addresses,
-      domains: domainsOf(slug, networks),
+      domains: [...domainsOf(slug, networks), ...(served === undefined ? [] : [served])],
+      ...(suffix === undefined ? {} : { suffix }),
     },
   };
 }
 
-/** Pure. `networks`: of the node's own certificate. */
+/** Pure. `networks`: of the node's own certificate. `suffix`: a second domain of all names. */
 export function namesIn(
   hosts: Pick<HostsFile, "nodes" | "aliases">,
   slug: string,
   networks: readonly string[],
   lighthouses: ReadonlySet<string>,
+  suffix?: string,
 ): MachineName[] {
   const index = indexHosts(hosts, slug);
   const inside = parseAll(networks);
@@ -130,12 +141,14 @@ export function namesIn(
     return address !== undefined && list.some((network) => networkContains(network, address));
   };
   const isOwn = (text: string) => within(inside, text);
-  const full = (label: string) => `${label}.${domainOf(slug)}`;
+  const domains = [domainOf(slug), ...(suffix === undefined ? [] : [suffix])];
+  const full = (labels: readonly string[]) =>
+    domains.flatMap((domain) => labels.map((label) => `${label}.${domain}`));
   const ofNodes = hosts.nodes.map((node): MachineName => {
     const labels = hostLabels(node.name).filter((label) => isNode(index.byName(label), node));
     const addresses = [node.ip, node.ip6 ?? ""].filter(isOwn);
     const kind = addresses.some((each) => lighthouses.has(each)) ? "lighthouse" : "node";
-    return { names: labels.map(full), addresses, slug, node: node.name, kind };
+    return { names: full(labels), addresses, slug, node: node.name, kind };
   });
   const ofAliases = hosts.aliases.flatMap((alias): MachineName[] => {
     const found = index.byName(alias.name);
@@ -145,7 +158,7 @@ export function namesIn(
         ? isOwn(text)
         : parseAddress(text) !== undefined && !within(neverBehindRouters, text);
     const addresses = found.addresses.filter(isAllowed);
-    return [{ names: [full(alias.name)], addresses, slug, node: found.node.name, kind: "alias" }];
+    return [{ names: full([alias.name]), addresses, slug, node: found.node.name, kind: "alias" }];
   });
   return [...ofNodes, ...ofAliases].filter((each) => each.names.length > 0 && each.addresses.length > 0);
 }

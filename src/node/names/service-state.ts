@@ -26,6 +26,15 @@ export const Way = v.variant("way", [
 ]);
 export type Way = v.InferOutput<typeof Way>;
 
+/** The domain, beside `.internal`, that the control plane sends. `reason`: why this machine does not answer for it. */
+export const Suffix = v.object({
+  name: v.pipe(v.string(), v.maxLength(255)),
+  reason: v.optional(text),
+  /** Root has allowed it, but it is refused. */
+  isRefused: v.optional(v.boolean()),
+});
+export type Suffix = v.InferOutput<typeof Suffix>;
+
 export const ServiceState = v.object({
   schema: v.literal(1),
   serving: Way,
@@ -33,6 +42,7 @@ export const ServiceState = v.object({
   fault: v.optional(text),
   /** Short names are found too. */
   search: v.optional(v.boolean()),
+  suffixes: v.optional(v.pipe(v.array(v.object({ slug: text, ...Suffix.entries })), v.maxLength(1000)), []),
 });
 export type ServiceState = v.InferOutput<typeof ServiceState>;
 
@@ -60,12 +70,21 @@ export function writeServiceState(state: ServiceState, path: string): void {
 }
 
 /** For people: how programs find names, and the organizations whose names they do not find. */
-export function describeServing({ serving, fault }: ServiceState): string[] {
-  if (serving.way === "hosts") return [`Programs find names in /etc/hosts: ${fault ?? serving.reason}`];
+export function describeServing({ serving, fault, suffixes }: ServiceState): string[] {
+  const others = suffixes.map(describeSuffix);
+  if (serving.way === "hosts")
+    return [`Programs find names in /etc/hosts: ${fault ?? serving.reason}`, ...others];
   return [
     "Programs find names by systemd-resolved",
     ...serving.links.flatMap(({ slug, state, reason }) =>
       state === "served" ? [] : [`Names of ${slug}: ${state}, ${reason ?? ""}`],
     ),
+    ...others,
   ];
+}
+
+export function describeSuffix({ slug, name, reason }: Suffix & { slug: string }): string {
+  return reason === undefined
+    ? `Names of ${slug} also end in .${name}`
+    : `Names of ${slug} do not end in .${name} here: ${reason}`;
 }

@@ -18,6 +18,18 @@ export function nameOf(stem: string, extension: "js" | "css"): string {
   return name;
 }
 
+const imports = new Map<string, readonly string[]>();
+
+/** The files that a script needs before it runs. */
+export function importsOf(name: string): readonly string[] {
+  const known = imports.get(name);
+  if (known !== undefined) return known;
+  const script = new TextDecoder().decode(Bun.gunzipSync(Buffer.from(packed[name] ?? "", "base64")));
+  const found = [...script.matchAll(/\bfrom"\.\/([a-z0-9.-]+)"/g)].flatMap(([, file]) => file ?? []);
+  imports.set(name, found);
+  return found;
+}
+
 /** The file, compressed with gzip; undefined if there is none of this name. */
 export function readFile(name: string): { gzip: Uint8Array<ArrayBuffer>; type: string } | undefined {
   const text = Object.hasOwn(packed, name) ? packed[name] : undefined;

@@ -52,7 +52,9 @@ export const limits = {
   },
   /** Sign-ins of the command line that begin, from one network. */
   devices: { limits: [{ times: 20, withinMs: minute }], reason: "Too many sign-ins begin." },
-  /** Codes of machines that one user types wrong. */
+  /** Machines that begin to wait for a user, from one network. */
+  enrollments: { limits: [{ times: 20, withinMs: minute }], reason: "Too many machines ask to join." },
+  /** Codes and words of machines that one user types wrong. */
   codes: {
     limits: [
       { times: 5, withinMs: 10 * minute },

@@ -14,7 +14,8 @@ import { NotUnique, type Reader, type Row, type Transaction } from "../store/dat
 import { findNode } from "../store/nodes.ts";
 import { computed, joined, queryNumber, queryOne, text } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
-import { hasNode, raiseNamesVersion } from "./publish.ts";
+import { hasNode } from "./publish.ts";
+import { raiseNamesVersion } from "../store/versions.ts";
 import { keptVersions } from "../store/names.ts";
 
 /** A host label of RFC 1035: it begins with a letter. */

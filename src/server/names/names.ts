@@ -24,7 +24,15 @@ export type Names = {
   news(orgId: number, nodeId: number, asked: NamesRequest): Promise<NamesNews | undefined>;
 };
 
-type Kept = { book: Book; rulesDigest: string; toAll: boolean; isOutdated: boolean; hasNewRules: boolean };
+type Kept = {
+  book: Book;
+  rulesDigest: string;
+  toAll: boolean;
+  /** "" for none. */
+  suffix: string;
+  isOutdated: boolean;
+  hasNewRules: boolean;
+};
 
 /** Nodes and aliases in all books. With more, all organizations are read again when they are asked for. */
 const maxEntries = 400_000;
@@ -86,6 +94,7 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
       const known = kept.get(orgId);
       if (known === undefined || known.isOutdated) return false;
       const { book } = known;
+      if (!knowsSuffix(asked, known)) return false;
       return positionOf(book, nodeId, asked)?.isWhole === false && asked.version === book.version;
     },
     async news(orgId, nodeId, asked) {
@@ -96,12 +105,30 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
         found.isOutdated = found.hasNewRules = true;
         found = await current(orgId);
       }
-      return newsFor(found.book, nodeId, asked);
+      return withSuffix(newsFor(found.book, nodeId, asked), found, nodeId, asked);
     },
   };
 }
 
-const orgPick = organizations.pick("namesVersion", "namesSince", "namesToAll");
+/** An older node does not ask for it. */
+function knowsSuffix({ suffix }: NamesRequest, known: Kept): boolean {
+  return suffix === undefined || suffix === known.suffix;
+}
+
+function withSuffix(
+  news: NamesNews | undefined,
+  known: Kept,
+  nodeId: number,
+  asked: NamesRequest,
+): NamesNews | undefined {
+  if (knowsSuffix(asked, known)) return news;
+  const position = positionOf(known.book, nodeId, asked);
+  // Without news, the node's list is complete.
+  const base = news ?? (position && { version: known.book.version, view: position.view });
+  return base && { ...base, suffix: known.suffix };
+}
+
+const orgPick = organizations.pick("namesVersion", "namesSince", "namesToAll", "nameSuffix");
 const nodePick = nodes.pick("id", "name", "ip", "ip6", "groups", "ownerId", "state", "namesVersion");
 const aliasPick = nameAliases.pick(
   "id",
@@ -121,6 +148,7 @@ async function read(reader: Reader, orgId: number, known: Kept | undefined): Pro
     namesVersion: 0,
     namesSince: 0,
     namesToAll: false,
+    nameSuffix: null,
   };
   const rules = await rulesOf(reader, orgId, org.namesToAll, known);
   const isUsable =
@@ -164,7 +192,8 @@ async function read(reader: Reader, orgId: number, known: Kept | undefined): Pro
       version: row.namesVersion,
     })),
   );
-  return { ...rules, toAll: org.namesToAll, book, isOutdated: false, hasNewRules: false };
+  const suffix = org.nameSuffix ?? "";
+  return { ...rules, toAll: org.namesToAll, suffix, book, isOutdated: false, hasNewRules: false };
 }
 
 async function rulesOf(

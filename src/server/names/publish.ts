@@ -5,7 +5,8 @@
 import { hostLabels, nodesWithLabel } from "../../host-labels.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireLockOf, type Reader, type Transaction } from "../store/database.ts";
-import { computed, integer, queryAll, queryNumber, text, truth } from "../store/table.ts";
+import { raiseNamesVersion } from "../store/versions.ts";
+import { computed, integer, queryAll, text, truth } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
 import { isUnpublished, named, nodes } from "../store/tables/nodes.ts";
 
@@ -45,16 +46,6 @@ async function publishTogether(tx: Transaction, orgId: number, ids: readonly num
   const former = changed.flatMap(({ namedAs }) => namedAs.split(" ", 1));
   const names = new Set([...changed.map(({ name }) => name), ...former]);
   await shadowAliases(tx, orgId, { aliases, names, version });
-}
-
-/** A new version for the changes of this transaction. */
-export async function raiseNamesVersion(tx: Transaction, orgId: number): Promise<number> {
-  requireLockOf(tx, orgId);
-  const raise = `UPDATE organizations SET names_version = names_version + 1 WHERE id = $1
-    RETURNING names_version AS n`;
-  const version = await queryNumber(tx, raise, [orgId]);
-  await tx.notify("names", String(orgId));
-  return version;
 }
 
 /** Aliases give way to nodes, and return when the node has gone. */

@@ -16,6 +16,7 @@ import {
   withSecondAddress,
   type IssuingOrg,
 } from "../certificates/issue.ts";
+import { requireConfirmed } from "./enrollments.ts";
 import { bringBack } from "./ephemeral.ts";
 import { findDue } from "./renewal.ts";
 import { limitCertificates } from "../certificates/blocklist.ts";
@@ -152,6 +153,7 @@ async function reserve(
   if ("unknownToken" in grant) return grant;
   if (same !== undefined)
     throw new AppError("conflict", "This host key is registered already with another certificate request.");
+  if (grant.boundDigest !== null) await requireConfirmed(tx, org, request, { keys, grant });
   checkRights(request, grant);
   checkPublicAddress(org, request.public_ip);
   const claimed = await findClaimed(tx, org, request, grant, now);

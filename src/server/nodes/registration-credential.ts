@@ -9,6 +9,7 @@ import type { Reader, Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { registrants } from "../store/tables/registrants.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
+import { requireEnrolling } from "./self-enrollment.ts";
 
 /** What a credential permits. `tokenId` null: an administrator. */
 export type Grant = {
@@ -22,6 +23,8 @@ export type Grant = {
   isNamed: boolean;
   /** The token is marked as approved. */
   isApproved: boolean;
+  /** What a user confirmed in the browser, see digestOf. Null: the token is not bound to a machine. */
+  boundDigest: string | null;
 };
 
 /** `hash`: of the registration token; null if none was sent. */
@@ -40,6 +43,7 @@ export function adminGrant({ kind, id }: Actor): Grant {
     ephemeralSilenceS: null,
     isNamed: true,
     isApproved: false,
+    boundDigest: null,
   };
 }
 
@@ -63,6 +67,7 @@ export async function requireCredential(
   if (hash === null) return requireRole(tx, orgId, actor);
   const token = await registrationTokens.find(tx, { orgId, tokenHash: hash, revokedAt: null });
   if (token === undefined) throw new AppError("token_not_valid", "The registration token was revoked.");
+  if (token.boundDigest !== null) await requireEnrolling(tx, orgId, token.createdBy);
 }
 
 const grantPick = registrationTokens.pick(
@@ -73,6 +78,8 @@ const grantPick = registrationTokens.pick(
   "ephemeralSilenceS",
   "isNamed",
   "isApproved",
+  "createdBy",
+  "boundDigest",
 );
 
 /** Checks and consumes a token in one statement: two requests cannot both get the last use. */
@@ -95,8 +102,10 @@ export async function consume(
 }
 
 function grantOf(token: ReturnType<typeof grantPick.parse>): Grant {
-  const { id: tokenId, isLighthouse: mayBeHub, nodeId: boundTo, ...rest } = token;
-  return { ...rest, tokenId, mayBeHub, boundTo, ownerId: null };
+  const { id: tokenId, isLighthouse: mayBeHub, nodeId: boundTo, createdBy, ...rest } = token;
+  // A machine that a user confirmed is the user's; one with an administrator's token is the organization's.
+  const ownerId = rest.boundDigest === null ? null : createdBy;
+  return { ...rest, tokenId, mayBeHub, boundTo, ownerId };
 }
 
 /** The grant of a token of which a use is held for this registration already, also after the token's expiry. */

@@ -32,6 +32,8 @@ type Asking = {
   now: number;
 };
 type Request = RegisterRequest & { seenFrom: string };
+type Wishes = Pick<RegisterRequest, "name" | "is_lighthouse" | "is_relay" | "public_ip" | "ip_address">;
+type Covered = Pick<Grant, "groups" | "ownerId" | "boundTo" | "ephemeralSilenceS">;
 
 /** A request that is not answered, and an answer that is not used, end after this time. */
 const lifetimeMs = 7 * 86_400_000;
@@ -137,13 +139,12 @@ export async function holdForApproval(
   return { waiting: waiting(asked, now), isNew: true };
 }
 
-/** Everything that an administrator's decision depends on. */
-function digestOf(
-  request: Request,
+/** Everything that the decision of an administrator, or of the user who confirms a machine, depends on. */
+export function digestOf(
+  { name, is_lighthouse, is_relay, public_ip, ip_address }: Wishes,
   keys: Keys,
-  { groups, ownerId, boundTo, ephemeralSilenceS }: Grant,
+  { groups, ownerId, boundTo, ephemeralSilenceS }: Covered,
 ): string {
-  const { name, is_lighthouse, is_relay, public_ip, ip_address } = request;
   const covered = [
     [keys.hostPublicKey, keys.csrKeySha256, name, groups.toSorted(), ownerId, boundTo],
     [

@@ -9,7 +9,7 @@ import { record, type Actor } from "../audit/record.ts";
 import { requireRole } from "../people/late-rights.ts";
 import type { Transaction } from "../store/database.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
-import { raiseNamesVersion } from "../names/publish.ts";
+import { raiseNamesVersion } from "../store/versions.ts";
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import { queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";

@@ -1,5 +1,6 @@
 // Changes the role of a member, or removes the member. The access that ends with it ends in the same transaction.
 
+import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { Role } from "../http/route.ts";
 import { settle } from "../nodes/upkeep.ts";
@@ -18,9 +19,11 @@ import {
   type Member,
 } from "../people/members.ts";
 import type { OwnerConfirmation } from "../people/ownership.ts";
+import type { Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
-import { memberships } from "../store/tables/memberships.ts";
+import { memberships, type MembershipRow } from "../store/tables/memberships.ts";
+import { users } from "../store/tables/users.ts";
 import {
   accessForEvent,
   endAccess,
@@ -49,6 +52,7 @@ export async function changeRole(
     const before = await findMembership(tx, org, memberId);
     const { userId } = before;
     requireMayChange(by.role, before.role, role);
+    if (role === "owner") await requireUnbound(tx, before);
     if (role === "owner" && before.role !== "owner") await requireProvenAddress(tx, before, by);
     const changed = await queryOne(
       tx,
@@ -76,6 +80,15 @@ export async function changeRole(
     });
     await tx.notify("auth", `member ${before.email}`);
     return { member: showMember(changed), access };
+  });
+}
+
+/** An owner must get in while the organization's provider is away, and whoever runs the provider must not become one. */
+async function requireUnbound(tx: Transaction, { userId, email }: MembershipRow): Promise<void> {
+  const user = userId === null ? undefined : await users.find(tx, { id: userId });
+  if (user === undefined || user.boundOrgId === null) return;
+  throw new AppError("conflict", `${email} signs in by the organization's provider, so cannot be an owner.`, {
+    hint: "Invite an e-mail address as owner: owners sign in with a password or a passkey.",
   });
 }
 

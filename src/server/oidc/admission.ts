@@ -12,6 +12,8 @@ export type Admitted = {
   email: string | undefined;
   /** The provider vouches for the address. */
   isVerified: boolean;
+  /** What the provider calls the person; it proves nothing. */
+  called: string;
   groups: readonly string[];
 };
 
@@ -35,7 +37,10 @@ export function admit(rules: Rules, claims: Claims): Admitted {
   const isVerified = claims["email_verified"] === true;
   if (domains.length > 0 && !(isVerified && domains.includes(email?.split("@").at(-1) ?? "")))
     throw refused(`Only verified addresses of ${domains.join(", ")} may sign in by ${rules.name}.`);
-  return { subject: subject.output, email, isVerified, groups };
+  const called = ["preferred_username", "name"]
+    .map((name) => claims[name])
+    .find((each) => typeof each === "string");
+  return { subject: subject.output, email, isVerified, called: called ?? "", groups };
 }
 
 function isOfTenant(tenant: string, claims: Claims): boolean {

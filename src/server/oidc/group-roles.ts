@@ -15,20 +15,31 @@ type Role = "member" | "admin";
 
 const by = { role: "admin", actor: ourselves } as const;
 
+type Provider = Pick<IdentityProviderRow, "id" | "roles" | "orgId" | "createsUsers">;
+
+/** The role in each organization. A provider of an organization gives roles there only. */
+export function rolesFor({ roles, orgId, createsUsers }: Provider, groups: readonly string[]) {
+  const given = new Map<number, Role>();
+  if (orgId !== null && createsUsers) given.set(orgId, "member");
+  for (const each of roles) {
+    if (orgId !== null && each.orgId !== orgId) continue;
+    if (groups.includes(each.group) && given.get(each.orgId) !== "admin")
+      given.set(each.orgId, each.role === "admin" ? "admin" : "member");
+  }
+  return given;
+}
+
 /** Joins, promotes, demotes and removes. What ends with a role ends as if an administrator had changed it. */
 export async function applyGroups(
   store: Store,
-  provider: Pick<IdentityProviderRow, "id" | "roles">,
+  provider: Provider,
   user: User,
   groups: readonly string[],
 ): Promise<void> {
-  const given = new Map<number, Role>();
-  for (const { group, orgId, role } of provider.roles) {
-    if (groups.includes(group) && given.get(orgId) !== "admin")
-      given.set(orgId, role === "admin" ? role : "member");
-  }
+  const given = rolesFor(provider, groups);
   const present = await memberships.all(store.db, { userId: user.id });
   for (const org of await allOrganizations(store.db)) {
+    if (provider.orgId !== null && provider.orgId !== org.id) continue;
     const role = given.get(org.id);
     const membership = present.find(({ orgId }) => orgId === org.id);
     if (membership === undefined) {

@@ -122,6 +122,8 @@ export async function linkIdentity(
 ): Promise<void> {
   const { issuer, name } = provider;
   const linked = db.write(async (tx) => {
+    if ((await users.find(tx, { id: userId }))?.boundOrgId !== null)
+      throw new AppError("conflict", "You sign in by the provider of an organization only.");
     const known = await identities.find(tx, { issuer, subject: admitted.subject });
     if (known?.userId === userId) return;
     if (known !== undefined) throw taken(name);

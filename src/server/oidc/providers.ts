@@ -1,128 +1,74 @@
-// The settings of providers of identities. Staff manage them; the secret is never shown again.
+// Providers of identities: of the installation, which staff manage, and of an organization, which its administrators manage.
+// The secret is never shown again.
 
-import * as v from "valibot";
+import type * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
-import { requireStaff } from "../people/late-rights.ts";
+import { requireRole, requireStaff } from "../people/late-rights.ts";
+import { endSessions } from "../people/sessions.ts";
 import { allOrganizations } from "../policy/organizations.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
 import {
   identities,
   identityProviders,
+  nameOfProvider,
+  organizationIdentities,
   type IdentityProviderRow,
-  type RoleOfGroup,
 } from "../store/tables/identity-providers.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
+import { verifiedDomains } from "../store/tables/verified-domains.ts";
 import { providerContext, type Exchange } from "./exchange.ts";
+import {
+  invalid,
+  requireOneTenant,
+  type NewProvider,
+  type Provider,
+  type ProviderPatch,
+} from "./provider-settings.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl"> & {
   exchange: Pick<Exchange, "discover">;
 };
+type Shown = Pick<Services, "db" | "publicUrl">;
+/** Whose providers: those of one organization, or of the installation. Every look-up of a setting names it. */
+export type Scope = { orgId: number | null };
+export const installation: Scope = { orgId: null };
 
-const text = (max: number) => v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(max));
-const list = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100));
-const Domain = v.pipe(
-  text(253),
-  v.toLowerCase(),
-  v.regex(/^[a-z0-9-]+(\.[a-z0-9-]+)+$/, "Enter a domain such as example.org."),
-);
-const GroupRole = v.strictObject({
-  group: text(200),
-  organization: text(63),
-  role: v.picklist(["member", "admin"]),
-});
-const settings = {
-  name: text(60),
-  client_id: text(200),
-  client_secret: text(1000),
-  scopes: v.pipe(
-    text(500),
-    v.check((words) => words.split(" ").includes("openid"), "The scopes must have openid."),
-  ),
-  groups_claim: text(200),
-  domains: list(Domain),
-  required_groups: list(text(200)),
-  tenant: v.nullable(v.pipe(text(300), v.regex(/^[^=]+=.+$/, "Enter CLAIM=VALUE, such as hd=example.org."))),
-  roles: list(GroupRole),
-  creates_users: v.boolean(),
-  trust: v.nullable(
-    v.pipe(text(60_000), v.regex(/^-----BEGIN CERTIFICATE-----/, "Enter certificates in PEM.")),
-  ),
-};
-const Issuer = v.pipe(
-  text(500),
-  v.check((given) => {
-    if (!URL.canParse(given)) return false;
-    const { protocol, search, hash, username } = new URL(given);
-    return /^https?:$/.test(protocol) && search + hash + username === "";
-  }, "Enter the issuer, a URL such as https://login.example.org."),
-);
-export const NewProvider = v.strictObject({
-  issuer: Issuer,
-  ...settings,
-  client_secret: v.optional(settings.client_secret),
-  scopes: v.optional(settings.scopes, "openid email profile"),
-  groups_claim: v.optional(settings.groups_claim, "groups"),
-  domains: v.optional(settings.domains, []),
-  required_groups: v.optional(settings.required_groups, []),
-  tenant: v.optional(settings.tenant, null),
-  roles: v.optional(settings.roles, []),
-  creates_users: v.optional(settings.creates_users, false),
-  trust: v.optional(settings.trust, null),
-});
-export const ProviderPatch = v.partial(v.strictObject(settings));
-export const Provider = v.object({
-  id: v.number(),
-  name: v.string(),
-  issuer: v.string(),
-  client_id: v.string(),
-  has_secret: v.boolean(),
-  scopes: v.string(),
-  groups_claim: v.string(),
-  domains: v.array(v.string()),
-  required_groups: v.array(v.string()),
-  tenant: v.nullable(v.string()),
-  roles: v.array(v.object(GroupRole.entries)),
-  creates_users: v.boolean(),
-  trust: v.nullable(v.string()),
-  /** To be registered at the provider. */
-  redirect_uri: v.string(),
-  created_at: v.string(),
-});
-type Provider = v.InferOutput<typeof Provider>;
+type Mappings = Pick<v.InferOutput<typeof ProviderPatch>, "roles" | "node_groups">;
+type StoredMappings = Partial<Pick<IdentityProviderRow, "roles" | "nodeGroups">>;
+
+const maxOfOrganization = 10;
 
 /** Each provider has its own: an answer of one is never taken for that of another. */
 export const redirectUri = (publicUrl: string, id: number) => `${publicUrl}/api/session/oidc/${id}/callback/`;
 
-export async function listProviders(services: Pick<Services, "db" | "publicUrl">): Promise<Provider[]> {
-  const slugs = await slugsById(services.db);
-  const rows = await identityProviders.all(services.db, {});
-  return rows.map((row) => show(row, slugs, services.publicUrl));
+export async function listProviders({ db, publicUrl }: Shown, { orgId }: Scope): Promise<Provider[]> {
+  const slugs = await slugsById(db);
+  return (await identityProviders.all(db, { orgId })).map((row) => show(row, slugs, publicUrl));
 }
 
-/** Throws not_found. */
-export async function findProvider(reader: Pick<Reader, "get">, id: number): Promise<IdentityProviderRow> {
-  const found = await identityProviders.find(reader, { id });
+/** Throws not_found. Without a scope: a provider of anybody, for the sign-in itself. */
+export async function findProvider(
+  reader: Pick<Reader, "get">,
+  where: { id: number } & Partial<Scope>,
+): Promise<IdentityProviderRow> {
+  const found = await identityProviders.find(reader, where);
   if (found === undefined) throw new AppError("not_found", "There is no such provider of identities.");
   return found;
 }
 
-export async function showProvider(services: Pick<Services, "db" | "publicUrl">, id: number) {
-  return show(await findProvider(services.db, id), await slugsById(services.db), services.publicUrl);
+export async function showProvider({ db, publicUrl }: Shown, { orgId }: Scope, id: number) {
+  return show(await findProvider(db, { id, orgId }), await slugsById(db), publicUrl);
 }
 
 /** Where a browser signs out of the provider; undefined if there is no such page, or no answer. */
 export async function signOutPage(
-  {
-    db,
-    publicUrl,
-    exchange,
-  }: Pick<Services, "db" | "publicUrl"> & { exchange: Pick<Exchange, "signOutUrl"> },
+  { db, publicUrl, exchange }: Shown & { exchange: Pick<Exchange, "signOutUrl"> },
   id: number,
 ): Promise<string | undefined> {
   const provider = await identityProviders.find(db, { id });
@@ -133,6 +79,7 @@ export async function signOutPage(
 /** Asks the provider for its configuration first. Throws provider_unavailable, untrusted_answer or conflict. */
 export async function createProvider(
   services: Services,
+  { orgId }: Scope,
   { client_secret = "", ...given }: v.InferOutput<typeof NewProvider>,
   actor: Actor,
 ): Promise<Provider> {
@@ -142,33 +89,31 @@ export async function createProvider(
   const { client_id: clientId, groups_claim: groupsClaim, required_groups: requiredGroups, ...rest } = given;
   const { creates_users: createsUsers, name, issuer, scopes, domains, tenant, trust } = rest;
   const made = db.write(async (tx) => {
-    await requireStaff(tx, actor);
-    const values = { name, issuer, scopes, domains, tenant, trust, clientId, groupsClaim, requiredGroups };
-    const row = { ...values, createsUsers, createdAt: system.now(), secretSealed: "" };
+    await requireRight(tx, { orgId }, actor);
+    await requireOwnDomains(tx, { orgId }, domains);
+    if (orgId !== null && (await identityProviders.all(tx, { orgId })).length >= maxOfOrganization)
+      throw new AppError("conflict", `An organization has at most ${maxOfOrganization} providers.`);
+    const values = { issuer, scopes, domains, tenant, trust, clientId, groupsClaim, requiredGroups };
+    const row = { ...values, createsUsers, createdAt: system.now(), secretSealed: "", orgId };
     const created = await identityProviders.insertReturning(tx, {
+      roles: [],
       ...row,
-      roles: await storedRoles(tx, given.roles),
+      ...storedName({ orgId }, name),
+      ...(await stored(tx, { orgId }, given)),
     });
     if (client_secret !== "") await storeSecret(tx, secretKey, created.id, client_secret);
     await record(tx, {
-      ...event(system, actor, name),
+      ...event(system, { orgId }, actor, name),
       type: "provider.created",
       after: auditOf({ ...created, secretSealed: "" }),
     });
     return created.id;
   });
-  return showProvider(services, await made.catch((error: unknown) => nameTaken(error, name)));
+  return showProvider(services, { orgId }, await made.catch((error: unknown) => nameTaken(error, name)));
 }
 
-export async function changeProvider(
-  services: Services,
-  id: number,
-  { client_secret, roles, ...given }: v.InferOutput<typeof ProviderPatch>,
-  actor: Actor,
-): Promise<Provider> {
-  const { db, system, secretKey } = services;
-  const columns: readonly (readonly [keyof typeof given, keyof IdentityProviderRow])[] = [
-    ["name", "name"],
+const columns: readonly (readonly [keyof v.InferOutput<typeof ProviderPatch>, keyof IdentityProviderRow])[] =
+  [
     ["client_id", "clientId"],
     ["scopes", "scopes"],
     ["groups_claim", "groupsClaim"],
@@ -178,64 +123,85 @@ export async function changeProvider(
     ["creates_users", "createsUsers"],
     ["trust", "trust"],
   ];
-  const changes: Partial<IdentityProviderRow> = Object.fromEntries(
-    columns.flatMap(([from, to]) => (given[from] === undefined ? [] : [[to, given[from]]])),
-  );
+
+export async function changeProvider(
+  services: Services,
+  { orgId }: Scope,
+  id: number,
+  given: v.InferOutput<typeof ProviderPatch>,
+  actor: Actor,
+): Promise<Provider> {
+  const { db, system, secretKey } = services;
+  const { client_secret, name } = given;
+  const changes: Partial<IdentityProviderRow> = {
+    ...Object.fromEntries(
+      columns.flatMap(([from, to]) => (given[from] === undefined ? [] : [[to, given[from]]])),
+    ),
+    ...(name === undefined ? {} : storedName({ orgId }, name)),
+  };
   const changed = db.write(async (tx) => {
-    await requireStaff(tx, actor);
-    const before = await findProvider(tx, id);
-    const change = { ...changes, ...(roles === undefined ? {} : { roles: await storedRoles(tx, roles) }) };
+    await requireRight(tx, { orgId }, actor);
+    await requireOwnDomains(tx, { orgId }, given.domains ?? []);
+    const before = await findProvider(tx, { id, orgId });
+    const change = { ...changes, ...(await stored(tx, { orgId }, given)) };
     const after = { ...before, ...change };
     requireOneTenant({ ...after, required_groups: after.requiredGroups });
-    if (Object.keys(change).length > 0) await identityProviders.update(tx, { id }, change);
+    if (Object.keys(change).length > 0) await identityProviders.update(tx, { id, orgId }, change);
     if (client_secret !== undefined) await storeSecret(tx, secretKey, id, client_secret);
     await record(tx, {
-      ...event(system, actor, before.name),
+      ...event(system, { orgId }, actor, nameOfProvider(before)),
       type: "provider.updated",
       before: auditOf(before),
       after: { ...auditOf(after), ...(client_secret === undefined ? {} : { client_secret: "changed" }) },
     });
   });
-  await changed.catch((error: unknown) => nameTaken(error, given.name ?? ""));
-  return showProvider(services, id);
+  await changed.catch((error: unknown) => nameTaken(error, name ?? ""));
+  return showProvider(services, { orgId }, id);
 }
 
-/** Its identities and the sessions that began with it end. Roles that its groups gave stay. */
+/**
+ * Its identities and the sessions that began with it end. Roles that its groups gave stay; users of an organization's provider
+ * cannot sign in any more.
+ */
 export async function deleteProvider(
   { db, system }: Pick<Services, "db" | "system">,
+  { orgId }: Scope,
   id: number,
   actor: Actor,
 ): Promise<void> {
   await db.write(async (tx) => {
-    await requireStaff(tx, actor);
-    const { name } = await findProvider(tx, id);
+    await requireRight(tx, { orgId }, actor);
+    const provider = await findProvider(tx, { id, orgId });
     await browserSessions.delete(tx, { providerId: id });
     await refreshTokens.update(tx, { providerId: id, revokedAt: null }, { revokedAt: system.now() });
+    for (const { userId } of await organizationIdentities.all(tx, { providerId: id }))
+      await endSessions(tx, userId, system.now());
+    await organizationIdentities.delete(tx, { providerId: id });
     await identities.delete(tx, { providerId: id });
     await memberships.update(tx, { providerId: id }, { providerId: null });
-    await identityProviders.delete(tx, { id });
-    await record(tx, { ...event(system, actor, name), type: "provider.deleted" });
+    await identityProviders.delete(tx, { id, orgId });
+    const deleted = event(system, { orgId }, actor, nameOfProvider(provider));
+    await record(tx, { ...deleted, type: "provider.deleted" });
   });
 }
 
-/** Issuers that serve everybody: without a tenant, any of their customers could sign in. */
-function requireOneTenant(given: {
-  issuer: string;
-  tenant: string | null;
-  required_groups: readonly string[];
-}) {
-  const { hostname, pathname } = new URL(given.issuer);
-  if (/^\/(common|organizations|consumers)(\/|$)/.test(pathname))
-    throw invalid("issuer", "This issuer stands for all tenants. Enter that of your own tenant.");
-  if (hostname === "accounts.google.com" && given.tenant?.startsWith("hd=") !== true)
-    throw invalid("tenant", "Everybody can have an identity there. Enter hd=DOMAIN of your organization.");
-  const isOpen = given.tenant === null && given.required_groups.length === 0;
-  if (hostname === "gitlab.com" && isOpen)
-    throw invalid("required_groups", "Everybody can have an identity there. Enter a group of yours.");
+function requireRight(tx: Transaction, { orgId }: Scope, actor: Actor): Promise<void> {
+  return orgId === null ? requireStaff(tx, actor) : requireRole(tx, orgId, actor);
 }
 
-function invalid(field: string, sentence: string): AppError {
-  return new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
+/** Names of organizations' providers are their own: another organization must not learn of them by a conflict. */
+function storedName({ orgId }: Scope, name: string): Pick<IdentityProviderRow, "name" | "label"> {
+  return orgId === null ? { name, label: null } : { name: `organization ${orgId}/${name}`, label: name };
+}
+
+/** The addresses of an organization's provider count only in domains that the organization has verified. */
+async function requireOwnDomains(tx: Transaction, { orgId }: Scope, domains: readonly string[]) {
+  if (orgId === null) return;
+  const own = (await verifiedDomains.all(tx, { orgId })).filter(({ verifiedAt }) => verifiedAt !== null);
+  for (const domain of domains) {
+    if (!own.some((each) => each.domain === domain))
+      throw invalid("domains", `The organization has not verified the domain ${domain}.`);
+  }
 }
 
 async function storeSecret(tx: Transaction, secretKey: Services["secretKey"], id: number, secret: string) {
@@ -243,16 +209,39 @@ async function storeSecret(tx: Transaction, secretKey: Services["secretKey"], id
   await identityProviders.update(tx, { id }, { secretSealed });
 }
 
-async function storedRoles(
+/** With the organization's number in place of its slug. */
+async function stored(
   tx: Transaction,
-  given: readonly v.InferOutput<typeof GroupRole>[],
-): Promise<RoleOfGroup[]> {
+  scope: Scope,
+  { roles, node_groups }: Mappings,
+): Promise<StoredMappings> {
   const known = new Map((await allOrganizations(tx)).map(({ id, slug }) => [slug, id]));
-  return given.map(({ group, organization, role }) => {
+  const idOf = (organization: string, field: string) => {
     const orgId = known.get(organization);
-    if (orgId === undefined) throw invalid("roles", `There is no organization ${organization}.`);
-    return { group, orgId, role };
-  });
+    if (orgId === undefined || orgId !== (scope.orgId ?? orgId))
+      throw invalid(field, `There is no organization ${organization}.`);
+    return orgId;
+  };
+  return {
+    ...(roles === undefined
+      ? {}
+      : {
+          roles: roles.map(({ group, organization, role }) => ({
+            group,
+            role,
+            orgId: idOf(organization, "roles"),
+          })),
+        }),
+    ...(node_groups === undefined
+      ? {}
+      : {
+          nodeGroups: node_groups.map(({ group, organization, node_group }) => ({
+            group,
+            nodeGroup: node_group,
+            orgId: idOf(organization, "node_groups"),
+          })),
+        }),
+  };
 }
 
 async function slugsById(reader: Pick<Reader, "all">): Promise<Map<number, string>> {
@@ -260,10 +249,11 @@ async function slugsById(reader: Pick<Reader, "all">): Promise<Map<number, strin
 }
 
 function show(row: IdentityProviderRow, slugs: ReadonlyMap<number, string>, publicUrl: string): Provider {
-  const { id, name, issuer, scopes, domains, tenant, trust, createdAt } = row;
+  const { id, issuer, scopes, domains, tenant, trust, createdAt, orgId } = row;
+  const own = orgId === null ? undefined : slugs.get(orgId);
   return {
     id,
-    name,
+    name: nameOfProvider(row),
     issuer,
     scopes,
     domains,
@@ -274,12 +264,17 @@ function show(row: IdentityProviderRow, slugs: ReadonlyMap<number, string>, publ
     groups_claim: row.groupsClaim,
     required_groups: row.requiredGroups,
     creates_users: row.createsUsers,
-    roles: row.roles.flatMap(({ group, orgId, role }) => {
-      const organization = slugs.get(orgId);
+    roles: row.roles.flatMap(({ group, orgId: at, role }) => {
+      const organization = slugs.get(at);
       return organization === undefined ? [] : [{ group, organization, role }];
+    }),
+    node_groups: row.nodeGroups.flatMap(({ group, orgId: at, nodeGroup }) => {
+      const organization = slugs.get(at);
+      return organization === undefined ? [] : [{ group, organization, node_group: nodeGroup }];
     }),
     redirect_uri: redirectUri(publicUrl, id),
     created_at: formatTime(createdAt),
+    ...(own === undefined ? {} : { organization: own }),
   };
 }
 
@@ -288,8 +283,8 @@ function auditOf(row: IdentityProviderRow) {
   return Object.fromEntries(Object.entries(row).filter(([name]) => name !== "secretSealed"));
 }
 
-function event({ now }: Services["system"], actor: Actor, name: string) {
-  return { orgId: null, at: now(), actor, subject: `provider/${name}` };
+function event({ now }: Services["system"], { orgId }: Scope, actor: Actor, name: string) {
+  return { orgId, at: now(), actor, subject: `provider/${name}` };
 }
 
 function nameTaken(error: unknown, name: string): never {

@@ -5,17 +5,19 @@ import { AppError, messageOf } from "../../errors.ts";
 import { networkOf } from "../http/edge.ts";
 import type { Meters } from "../http/meters.ts";
 import type { Throttle } from "../http/throttle.ts";
-import type { ServerOptions } from "../options.ts";
 import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import type { UserRow } from "../store/tables/users.ts";
 import { admit } from "./admission.ts";
 import type { Exchange } from "./exchange.ts";
 import { takeFlow, type Flow } from "./flow.ts";
+import { boundUserOf } from "./bound-users.ts";
 import { applyGroups } from "./group-roles.ts";
 import { linkIdentity, userOf } from "./identities.ts";
+import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
 import { findProvider, redirectUri } from "./providers.ts";
 
-type Services = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl" | "log"> & {
+type Services = NodeGroupServices & {
+  publicUrl: string;
   exchange: Pick<Exchange, "claims">;
   throttle: Throttle;
   meters: Meters;
@@ -57,14 +59,17 @@ export async function finishSignIn(
 
 async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Promise<UserRow | undefined> {
   const { db, publicUrl } = services;
-  const provider = await findProvider(db, flow.provider);
+  const provider = await findProvider(db, { id: flow.provider });
   const claims = await verified(services, answer.address, () =>
     services.exchange.claims(provider, redirectUri(publicUrl, provider.id), flow, answer.parameters),
   );
   const admitted = admit(provider, claims);
+  // Before anything else: an organization's provider finds no user of the installation, and is linked to none.
+  if (provider.orgId !== null) return boundUserOf(services, { ...provider, orgId: provider.orgId }, admitted);
   if (flow.link === null) {
     const user = await userOf(services, provider, admitted);
     await applyGroups(services, provider, user, admitted.groups);
+    await applyNodeGroups(services, provider, user.id, admitted.groups);
     return user;
   }
   const { signedIn } = answer;

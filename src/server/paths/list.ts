@@ -96,6 +96,42 @@ export async function listPaths(
   return { items, total, query };
 }
 
+export const PathCounts = v.object({
+  node: v.number(),
+  direct: v.number(),
+  relayed: v.number(),
+  /** The peer does not answer, whatever the path. */
+  broken: v.number(),
+});
+export type PathCounts = v.InferOutput<typeof PathCounts>;
+
+const countedRow = computed({ node: integer(), direct: integer(), relayed: integer(), broken: integer() });
+const countIf = (condition: string) => `sum(CASE WHEN ${condition} THEN 1 ELSE 0 END)`;
+
+/** How many paths each node has of each kind, sorted by node. Nodes that reported none are left out. */
+export async function countPathsByNode(
+  reader: Reader,
+  orgId: number,
+  query: ListQuery,
+  { ownerId }: Pick<Shown, "ownerId">,
+): Promise<Page<PathCounts>> {
+  const params = [orgId, ...(ownerId === undefined ? [] : [ownerId])];
+  const where = `${from}${ownerId === undefined ? "" : " AND n.owner_id = $2"}`;
+  const total = await queryNumber(reader, `SELECT count(DISTINCT x.node_id) AS n ${where}`, params);
+  const { limit, offset } = pageOf(query);
+  const items = await queryAll(
+    reader,
+    countedRow,
+    `SELECT x.node_id AS node,
+       ${countIf("x.probe <> 'broken' AND x.path = 'direct'")} AS direct,
+       ${countIf("x.probe <> 'broken' AND x.path = 'relayed'")} AS relayed,
+       ${countIf("x.probe = 'broken'")} AS broken
+     ${where} GROUP BY x.node_id ORDER BY x.node_id LIMIT ${limit} OFFSET ${offset}`,
+    params,
+  );
+  return { items, total, query };
+}
+
 const peerPick = nodes.pick("id", "name", "ip", "ip6");
 
 /** The active nodes with these overlay addresses. */

@@ -168,6 +168,7 @@ async function findOrganization(
     organizationWithRole,
     `SELECT o.id, o.slug, o.second_factor, m.role FROM organizations o
      LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $2
+       AND EXISTS (SELECT 1 FROM users u WHERE u.id = $2 AND coalesce(u.bound_org_id, o.id) = o.id)
      WHERE o.slug = $1 AND o.deleted_at IS NULL`,
     [slug, userId],
   );

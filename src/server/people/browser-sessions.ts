@@ -14,7 +14,7 @@ import type { Database } from "../store/database.ts";
 import { joined, queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { browserSessions, byProviderMs, idleMs, longestMs } from "../store/tables/browser-sessions.ts";
 import { rememberNetwork } from "../store/tables/known-networks.ts";
-import { users } from "../store/tables/users.ts";
+import { isStaff, users } from "../store/tables/users.ts";
 import { admit, type ByProvider } from "./sessions.ts";
 
 export const BrowserSession = v.object({
@@ -63,7 +63,7 @@ export async function startSession(
   const device = clean(request.headers.get("user-agent") ?? "").slice(0, maxDeviceLength);
   const endsAt = await db.writeFor({ user: userId }, async (tx) => {
     const now = system.now();
-    const at = await admit(tx, userId, passwordHash ?? null, now);
+    const at = await admit(tx, { userId, passwordHash, providerId }, now);
     await rememberNetwork(tx, { userId, network: networkOf(address), now });
     if (former !== undefined) await browserSessions.delete(tx, { tokenHash: hashToken(former) });
     const longest = providerId === null ? longestMs : byProviderMs;
@@ -84,7 +84,7 @@ const isLive = `s.ends_at > $2 AND s.last_used_at > $2 - ${idleMs} AND u.is_acti
 const from = "FROM browser_sessions s JOIN users u ON u.id = s.user_id";
 const found = joined(
   "u",
-  users.pick("email", "isStaff"),
+  users.pick("email", "isStaff", "boundOrgId"),
   "s",
   browserSessions.pick("id", "userId", "lastUsedAt", "factorAt"),
 );
@@ -98,13 +98,13 @@ export async function findSession(
 ): Promise<PersonCaller | undefined> {
   const session = await queryOne(db, found, findLive, [hashToken(token), now]);
   if (session === undefined) return undefined;
-  const { id, userId, email, isStaff, lastUsedAt, factorAt } = session;
+  const { id, userId, email, lastUsedAt, factorAt } = session;
   if (lastUsedAt <= now - usedEveryMs) {
     await db.writeFor({ user: userId }, (tx) =>
       browserSessions.update(tx, { id }, { lastUsedAt: now, address }),
     );
   }
-  return { kind: "person", userId, email, isStaff, signIn: { session: id, factorAt } };
+  return { kind: "person", userId, email, isStaff: isStaff(session), signIn: { session: id, factorAt } };
 }
 
 /** Undefined if the caller has a token. */

@@ -11,7 +11,7 @@ import { joined, queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { serviceTokens } from "../store/tables/service-tokens.ts";
-import { users } from "../store/tables/users.ts";
+import { isStaff, users } from "../store/tables/users.ts";
 import type { Sessions } from "./sessions.ts";
 
 type Deps = {
@@ -64,8 +64,8 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       const before = generation;
       const user = await users.find(db, { id: userId });
       if (user === undefined) return undefined;
-      const { email, isStaff, isActive, sessionsFrom } = user;
-      known = { caller: { kind: "person", userId, email, isStaff }, isActive, sessionsFrom };
+      const { email, isActive, sessionsFrom } = user;
+      known = { caller: { kind: "person", userId, email, isStaff: isStaff(user) }, isActive, sessionsFrom };
       if (before === generation) people.set(userId, known);
     }
     return known.isActive && issuedAt > known.sessionsFrom ? known.caller : undefined;

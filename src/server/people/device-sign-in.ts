@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { maskNetwork } from "../../ip.ts";
+import { oneLine } from "../../log.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { TokenPair } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
@@ -32,13 +33,14 @@ const intervalS = 5;
 const maxWaiting = 1000;
 /** From one site. One attacker has a whole IPv6 /48, and must not keep everybody else from signing in. */
 const maxOfSite = 50;
-const addresses = deviceRequests.pick("address");
+const addresses = computed({ address: text() });
 /** No vowels, so that no words come up, and no letters that look alike. */
 const letters = "BCDFGHJKLMNPQRSTVWXZ";
 /** 43 bits. */
 const codeLength = 10;
 
-export const Machine = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(200));
+/** Shown to the user who approves: no character may change how the line is read. */
+export const Machine = v.pipe(v.string(), v.maxLength(200), v.transform(oneLine), v.trim(), v.minLength(1));
 export const UserCode = v.pipe(v.string(), v.maxLength(40));
 export const DeviceSignIn = v.object({
   device_code: v.string(),
@@ -71,13 +73,7 @@ export async function beginDeviceSignIn(
   const now = system.now();
   await db.write(async (tx) => {
     await tx.run("DELETE FROM device_requests WHERE expires_at <= $1", [now]);
-    const waits = await queryAll(tx, addresses, `SELECT ${addresses.select()} FROM device_requests`);
-    const isFull = waits.length >= maxWaiting;
-    if (isFull || waits.filter((each) => siteOf(each.address) === siteOf(address)).length >= maxOfSite) {
-      throw new AppError("throttled", "Too many sign-ins wait at the moment. Try again in a minute.", {
-        retryAfter: 60,
-      });
-    }
+    await refuseCrowd(tx, "device_requests", address);
     const hashes = { deviceHash: hashToken(deviceCode), userHash: hashOfTyped(userCode) };
     const times = { createdAt: now, expiresAt: now + lifetimeMs };
     await deviceRequests.insert(tx, { ...hashes, machine, address, ...times });
@@ -91,12 +87,26 @@ export async function beginDeviceSignIn(
   };
 }
 
+/** Throws throttled if too many requests wait: all together, or of one site. */
+export async function refuseCrowd(
+  tx: Pick<Reader, "all">,
+  table: "device_requests" | "enrollments",
+  address: string,
+): Promise<void> {
+  const waits = await queryAll(tx, addresses, `SELECT address FROM ${table}`);
+  const ofSite = waits.filter((each) => siteOf(each.address) === siteOf(address));
+  if (waits.length < maxWaiting && ofSite.length < maxOfSite) return;
+  throw new AppError("throttled", "Too many requests wait at the moment. Try again in a minute.", {
+    retryAfter: 60,
+  });
+}
+
 /** One IPv4 address, or an IPv6 /48: what a provider gives to one customer at most. */
 function siteOf(address: string): string {
   return (address.includes(":") ? maskNetwork(`${address}/48`) : undefined) ?? address;
 }
 
-function makeUserCode({ random }: Pick<ServerOptions["system"], "random">): string {
+export function makeUserCode({ random }: Pick<ServerOptions["system"], "random">): string {
   let code = "";
   while (code.length < codeLength) {
     const [byte = 255] = random(1);
@@ -166,7 +176,7 @@ export async function decideDeviceRequest(
 
 /**
  * The session of the user who approved; without a proof of a second factor. Throws sign_in_waiting, throttled with the time
- * to wait, sign_in_refused or sign_in_expired.
+ * to wait, sign_in_refused, sign_in_expired or permission_denied.
  */
 export async function pollDeviceSignIn(
   { db, system, sessions }: Services,
@@ -191,6 +201,8 @@ export async function pollDeviceSignIn(
   const user = await users.find(db, { id: userId, isActive: true });
   // Sessions that ended since the approval end this one, too: a new password, or a disabled user.
   if (user === undefined || user.sessionsFrom >= (decidedAt ?? 0)) throw expired();
+  // An organization may have forbidden it since the approval.
+  await requirePermitted(db, userId);
   const by = providerId === null ? undefined : { providerId, endsAt: providerUntil ?? 0 };
   return sessions.start(userId, user.passwordHash, networkOf(address), { by });
 }

@@ -15,6 +15,7 @@ export async function requireRole(
   if (kind === "operator" || kind === "server") return;
   const row = await reader.get(
     `SELECT m.id FROM memberships m JOIN users u ON u.id = m.user_id AND u.is_active = 1
+         AND coalesce(u.bound_org_id, m.org_id) = m.org_id
        WHERE $1 = 'person' AND m.org_id = $2 AND m.user_id = $3 AND m.role IN ('owner', $4)
      UNION ALL SELECT s.id FROM service_tokens s
        WHERE $1 = 'service' AND s.org_id = $2 AND s.id = $3 AND s.role = $4 AND s.revoked_at IS NULL`,
@@ -31,7 +32,8 @@ export async function requireStaff(
   { kind, id }: Pick<Actor, "kind" | "id">,
 ): Promise<void> {
   if (kind === "operator") return;
-  const sql = "SELECT id FROM users WHERE $1 = 'person' AND id = $2 AND is_staff = 1 AND is_active = 1";
+  const sql =
+    "SELECT id FROM users WHERE $1 = 'person' AND id = $2 AND is_staff = 1 AND is_active = 1 AND bound_org_id IS NULL";
   if ((await reader.get(sql, [kind, id])) !== undefined) return;
   throw new AppError("permission_denied", "You do not have permission to perform this action.");
 }

@@ -139,7 +139,10 @@ export async function removeTotp(
 export async function requireRemainingFactor(tx: Transaction, userId: number): Promise<void> {
   if ((await methodsOf(tx, userId)).length > 0) return;
   const user = await users.find(tx, { id: userId });
-  const isOnlyWay = user?.passwordHash === "" && (await identities.find(tx, { userId })) === undefined;
+  const isOnlyWay =
+    user?.passwordHash === "" &&
+    user.boundOrgId === null &&
+    (await identities.find(tx, { userId })) === undefined;
   if (isOnlyWay || (await isRequired(tx, userId))) throw lastFactor();
   await recoveryCodes.delete(tx, { userId });
 }

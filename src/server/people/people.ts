@@ -150,6 +150,9 @@ export async function setPassword(
 ): Promise<void> {
   const hashed = await passwords.hash(password, proven?.turn);
   await db.write(async (tx) => {
+    const user = await users.find(tx, { id: userId });
+    if (user?.boundOrgId != null)
+      throw new AppError("conflict", `${user.email} signs in by the provider of an organization only.`);
     const unchanged = proven === undefined ? {} : { passwordHash: proven.passwordHash, isActive: true };
     const changed = await users.update(tx, { id: userId, ...unchanged }, { passwordHash: hashed });
     if (changed === 0) throw wrongCredentials();

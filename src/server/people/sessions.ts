@@ -11,7 +11,7 @@ import type { Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, joined, queryOne } from "../store/table.ts";
 import { sharedSecret } from "../store/shared-secret.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
-import { identities } from "../store/tables/identity-providers.ts";
+import { hasIdentity } from "../store/tables/identity-providers.ts";
 import { knownForMs, rememberNetwork } from "../store/tables/known-networks.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users } from "../store/tables/users.ts";
@@ -97,7 +97,7 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
       const jti = newId();
       const { at, chain } = await db.writeFor({ user: userId }, async (tx) => {
         const now = system.now();
-        const startedAt = await admit(tx, userId, passwordHash ?? null, now);
+        const startedAt = await admit(tx, { userId, passwordHash, providerId: by?.providerId }, now);
         if (network !== undefined) await rememberNetwork(tx, { userId, network, now });
         const { providerId, endsAt } = by ?? { providerId: null, endsAt: Infinity };
         if (providerId !== null) await requireIdentity(tx, { userId, providerId });
@@ -133,7 +133,7 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
       const at = await db.writeFor({ user: userId }, async (tx) => {
         const now = system.now();
         await rememberNetwork(tx, { userId, network, now });
-        return admit(tx, userId, passwordHash, now);
+        return admit(tx, { userId, passwordHash }, now);
       });
       return tokens.sign("docs", userId, docsSessionS, at, newId());
     },
@@ -148,7 +148,7 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
 
 /** Throws sign_in_expired. */
 async function requireIdentity(tx: Transaction, at: { userId: number; providerId: number }): Promise<void> {
-  if ((await identities.all(tx, at)).length > 0) return;
+  if (await hasIdentity(tx, at)) return;
   throw new AppError("sign_in_expired", "The identity by which this sign-in began is gone.", {
     hint: "Sign in again.",
   });
@@ -206,15 +206,25 @@ export function wrongCredentials(): AppError {
 
 const sessionsEnd = users.pick("sessionsFrom");
 
-/** Records the sign-in, unless the user is disabled or the password has changed. Returns its time, see `sessionTime`. */
-export async function admit(tx: Transaction, userId: number, passwordHash: string | null, now: number) {
+type SigningIn = {
+  userId: number;
+  passwordHash?: string | undefined;
+  providerId?: number | null | undefined;
+};
+
+/**
+ * Records the sign-in, unless the user is disabled, the password has changed, or the user is bound to an organization and
+ * this is not by its provider. Every session begins here. Returns its time, see `sessionTime`.
+ */
+export async function admit(tx: Transaction, { userId, passwordHash, providerId }: SigningIn, now: number) {
   const user = await queryOne(
     tx,
     sessionsEnd,
     `UPDATE users SET last_login_at = $2
      WHERE id = $1 AND is_active = 1 AND password_hash = coalesce($3, password_hash)
+     AND (bound_org_id IS NULL OR bound_org_id = (SELECT org_id FROM identity_providers WHERE id = $4))
      RETURNING ${sessionsEnd.select()}`,
-    [userId, now, passwordHash],
+    [userId, now, passwordHash ?? null, providerId ?? null],
   );
   if (user === undefined) throw wrongCredentials();
   return sessionTime(user, now);

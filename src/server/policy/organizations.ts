@@ -7,15 +7,16 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { sealSecret } from "../../pki/secrets.ts";
-import { Slug } from "../../protocol.ts";
+import { NameSuffix, Slug } from "../../protocol.ts";
 import { insertAuthority, makeAuthorities, type Authority } from "../certificates/make-authorities.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { firstRules } from "./firewall.ts";
+import { checkNameSuffix } from "./name-suffix.ts";
 import { checkRoom, overlayNetwork } from "./networks.ts";
 import { ConfigOverrides } from "../../engine-config.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { raiseConfigVersion } from "../store/versions.ts";
+import { raiseConfigVersion, raiseNamesVersion } from "../store/versions.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
@@ -27,6 +28,7 @@ import { registrationTokens } from "../store/tables/registration-tokens.ts";
 const Name = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100));
 export const CertificateVersion = v.union([v.literal(1), v.literal("both"), v.literal(2)]);
 
+const SelfEnrollment = v.picklist(["off", "admins", "members"]);
 const NodeApproval = v.picklist(["none", "all", "unapproved"]);
 
 export const OrganizationRequest = v.strictObject({
@@ -50,6 +52,8 @@ export const OrganizationPatch = v.strictObject({
   ca_rotation_auto: v.optional(v.boolean()),
   /** Whether nodes get the names of all nodes, also of those that no firewall rule lets them reach. */
   names_to_all: v.optional(v.boolean()),
+  /** A domain, beside `.internal`, that names end in on machines whose root allows it; null: none. */
+  name_suffix: v.optional(v.nullable(NameSuffix)),
   /** Whether nodes may report their paths. False: the stored ones are deleted. */
   path_reports: v.optional(v.boolean()),
   /** Whether members need a second factor. */
@@ -58,6 +62,8 @@ export const OrganizationPatch = v.strictObject({
   revoke_leaver_nodes: v.optional(v.boolean()),
   /** Whether members may sign the command line in by a code that they type in a browser. */
   device_codes: v.optional(v.boolean()),
+  /** Who may add machines of their own by confirming them in a browser: nobody, administrators, all members. */
+  self_enrollment: v.optional(SelfEnrollment),
   /** Which new nodes an administrator has to approve; `unapproved`: all but those of tokens that are marked as approved. */
   node_approval: v.optional(NodeApproval),
 });
@@ -78,11 +84,13 @@ export const Organization = v.object({
   config_overrides: v.record(v.string(), v.unknown()),
   ca_rotation_auto: v.boolean(),
   names_to_all: v.boolean(),
+  name_suffix: v.nullable(v.string()),
   path_reports: v.boolean(),
   second_factor_required: v.boolean(),
   revoke_leaver_nodes: v.boolean(),
   node_approval: NodeApproval,
   device_codes: v.boolean(),
+  self_enrollment: SelfEnrollment,
   created_at: v.string(),
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -118,11 +126,13 @@ const shown = organizations.pick(
   "configOverrides",
   "rotationAuto",
   "namesToAll",
+  "nameSuffix",
   "pathReports",
   "secondFactor",
   "revokeLeaverNodes",
   "nodeApproval",
   "deviceCodes",
+  "selfEnrollment",
   "createdAt",
 );
 const counted = computed({ nodeCount: integer() });
@@ -145,11 +155,13 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     config_overrides: org.configOverrides,
     ca_rotation_auto: org.rotationAuto,
     names_to_all: org.namesToAll,
+    name_suffix: org.nameSuffix,
     path_reports: org.pathReports,
     second_factor_required: org.secondFactor,
     revoke_leaver_nodes: org.revokeLeaverNodes,
     node_approval: org.nodeApproval,
     device_codes: org.deviceCodes,
+    self_enrollment: org.selfEnrollment,
     created_at: formatTime(org.createdAt),
   };
 }
@@ -243,7 +255,7 @@ export async function organizationBySlug(reader: Pick<Transaction, "get">, slug:
 }
 
 export async function patchOrganization(
-  { db, system }: Pick<ServerOptions, "db" | "system">,
+  { db, system, publicUrl }: Pick<ServerOptions, "db" | "system" | "publicUrl">,
   org: Org & { role: Organization["role"] },
   patch: OrganizationPatch,
   actor: Actor,
@@ -255,6 +267,9 @@ export async function patchOrganization(
     const after = changed(before, patch);
     const present = { id: org.id, network: shown.network, ...versionsOf(before) };
     await migrate(tx, present, versionsOf(after), system.now());
+    const isNewSuffix = after.name_suffix !== before.name_suffix;
+    if (isNewSuffix && after.name_suffix !== null)
+      await checkNameSuffix(tx, org.id, after.name_suffix, { publicUrl });
     await organizations.update(
       tx,
       { id: org.id },
@@ -264,11 +279,13 @@ export async function patchOrganization(
         configOverrides: v.parse(v.record(v.string(), v.any()), after.config_overrides),
         rotationAuto: after.ca_rotation_auto,
         namesToAll: after.names_to_all,
+        nameSuffix: after.name_suffix,
         pathReports: after.path_reports,
         secondFactor: after.second_factor_required,
         revokeLeaverNodes: after.revoke_leaver_nodes,
         nodeApproval: after.node_approval,
         deviceCodes: after.device_codes,
+        selfEnrollment: after.self_enrollment,
         ...versionsOf(after),
       },
     );
@@ -276,7 +293,9 @@ export async function patchOrganization(
     const inConfig = ({ alive_interval, config_overrides }: typeof before) =>
       JSON.stringify([alive_interval, config_overrides]);
     if (inConfig(after) !== inConfig(before)) await raiseConfigVersion(tx, org.id);
-    if (after.names_to_all !== before.names_to_all) await tx.notify("names", String(org.id));
+    // The version: a replica that has not heard of it yet must not tell a node the former suffix again.
+    if (isNewSuffix) await raiseNamesVersion(tx, org.id);
+    else if (after.names_to_all !== before.names_to_all) await tx.notify("names", String(org.id));
     if (after.path_reports !== before.path_reports) await tx.notify("organization", String(org.id));
     if (!after.path_reports) await paths.delete(tx, { orgId: org.id });
     const subject = `organization/${org.slug}`;
@@ -289,8 +308,8 @@ export async function patchOrganization(
 /** The fields that a request may change. */
 function changeable(org: Organization) {
   const { name, certificate_version, network6, alive_interval, config_overrides } = org;
-  const { ca_rotation_auto, names_to_all, path_reports, second_factor_required } = org;
-  const { revoke_leaver_nodes, node_approval, device_codes } = org;
+  const { ca_rotation_auto, names_to_all, name_suffix, path_reports, second_factor_required } = org;
+  const { revoke_leaver_nodes, node_approval, device_codes, self_enrollment } = org;
   return {
     name,
     certificate_version,
@@ -299,11 +318,13 @@ function changeable(org: Organization) {
     config_overrides,
     ca_rotation_auto,
     names_to_all,
+    name_suffix,
     path_reports,
     second_factor_required,
     revoke_leaver_nodes,
     node_approval,
     device_codes,
+    self_enrollment,
   };
 }
 
@@ -316,11 +337,13 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     config_overrides: patch.config_overrides ?? before.config_overrides,
     ca_rotation_auto: patch.ca_rotation_auto ?? before.ca_rotation_auto,
     names_to_all: patch.names_to_all ?? before.names_to_all,
+    name_suffix: patch.name_suffix === undefined ? before.name_suffix : patch.name_suffix,
     path_reports: patch.path_reports ?? before.path_reports,
     second_factor_required: patch.second_factor_required ?? before.second_factor_required,
     revoke_leaver_nodes: patch.revoke_leaver_nodes ?? before.revoke_leaver_nodes,
     node_approval: patch.node_approval ?? before.node_approval,
     device_codes: patch.device_codes ?? before.device_codes,
+    self_enrollment: patch.self_enrollment ?? before.self_enrollment,
   };
 }
 

@@ -126,6 +126,11 @@ const storedRows = `SELECT ${[
   sum("registration_requests", "octet_length(groups)"),
   sum("service_tokens", "octet_length(name)"),
   sum("memberships", "octet_length(email)"),
+  sum("verified_domains", "octet_length(domain)"),
+  sum(
+    "identity_providers",
+    "octet_length(issuer) + octet_length(roles) + octet_length(node_groups) + octet_length(required_groups) + coalesce(octet_length(trust), 0)",
+  ),
   sum("webhooks", "octet_length(url) + octet_length(events)"),
 ].join(" + ")} AS n`;
 

@@ -26,6 +26,7 @@ export async function deleteEnded(deps: Deps, keptMs: number, isEnding: () => bo
   await deleteWhere(deps, "wrong_codes", "id", "at < $1", [now - wrongCodesKeptMs], isEnding);
   await deleteWhere(deps, "used_challenges", "challenge_hash", "expires_at <= $1", [now], isEnding);
   await deleteWhere(deps, "device_requests", "id", "expires_at <= $1", [now], isEnding);
+  await deleteWhere(deps, "enrollments", "id", "expires_at <= $1", [now], isEnding);
   await deleteWhere(deps, "password_resets", "secret_hash", "expires_at <= $1", [now], isEnding);
   const settled = "next_at IS NULL AND created_at < $1";
   await deleteWhere(deps, "deliveries", "id", settled, [now - deliveriesMs], isEnding);

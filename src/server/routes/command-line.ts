@@ -50,7 +50,14 @@ function tokenRoutes(services: Services): Route[] {
       summary: "Ask whether the sign-in was approved, every `interval` seconds. The code works once",
       takes: body(v.strictObject({ device_code: secret })),
       answers: pair,
-      errors: ["sign_in_waiting", "sign_in_refused", "sign_in_expired", "invalid_credentials", "throttled"],
+      errors: [
+        "sign_in_waiting",
+        "sign_in_refused",
+        "sign_in_expired",
+        "permission_denied",
+        "invalid_credentials",
+        "throttled",
+      ],
       handle: async (_call, { device_code }) => ({ body: await pollDeviceSignIn(services, device_code) }),
     }),
     route({

@@ -1,8 +1,9 @@
 // The console: one page for all addresses below /console/, and its files.
 
 import { AppError } from "../../errors.ts";
+import { cookiesOf, readCookie, sessionCookie } from "../http/cookies.ts";
 import { acceptsHtml } from "../http/edge.ts";
-import { nothing, route, type Reply, type Route } from "../http/route.ts";
+import { nothing, route, type Call, type Reply, type Route } from "../http/route.ts";
 
 /** A year: the name of a file changes with its content. */
 const forEver = "public, max-age=31536000, immutable";
@@ -11,8 +12,9 @@ const forEver = "public, max-age=31536000, immutable";
  * The page of the console, which knows what to show at each address. Loaded on demand, here and below: a server
  * whose console is not used never loads it.
  */
-export async function shellPage(): Promise<Reply> {
-  return (await import("../console/shell.ts")).consolePage();
+export async function shellPage(call?: Pick<Call, "request">): Promise<Reply> {
+  const hasSession = call !== undefined && readCookie(cookiesOf(call.request), sessionCookie) !== undefined;
+  return (await import("../console/shell.ts")).consolePage({ hasSession });
 }
 
 export function consoleRoutes(): Route[] {

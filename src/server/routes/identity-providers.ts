@@ -8,12 +8,11 @@ import {
   changeProvider,
   createProvider,
   deleteProvider,
+  installation,
   listProviders,
-  NewProvider,
-  Provider,
-  ProviderPatch,
   showProvider,
 } from "../oidc/providers.ts";
+import { NewProvider, Provider, ProviderPatch } from "../oidc/provider-settings.ts";
 import type { Services } from "../services.ts";
 
 const path = "/api/identity_providers/";
@@ -31,7 +30,7 @@ export function identityProviderRoutes(services: Services): Route[] {
       summary: "Providers of identities (OpenID Connect)",
       takes: nothing,
       answers: { 200: { description: "Providers", schema: v.array(Provider) } },
-      handle: async () => ({ body: await listProviders(services) }),
+      handle: async () => ({ body: await listProviders(services, installation) }),
     }),
     route({
       method: "POST",
@@ -46,7 +45,8 @@ export function identityProviderRoutes(services: Services): Route[] {
         201: { description: "The provider; register its redirect_uri there", schema: Provider },
       },
       errors: ["conflict", "provider_unavailable", "untrusted_answer"],
-      handle: async (call, input) => created(await createProvider(services, input, actorOf(call))),
+      handle: async (call, input) =>
+        created(await createProvider(services, installation, input, actorOf(call))),
     }),
     route({
       method: "GET",
@@ -57,7 +57,7 @@ export function identityProviderRoutes(services: Services): Route[] {
       takes: nothing,
       answers: { 200: { description: "The provider", schema: Provider } },
       errors: ["not_found"],
-      handle: async (call) => ({ body: await showProvider(services, call.id()) }),
+      handle: async (call) => ({ body: await showProvider(services, installation, call.id()) }),
     }),
     route({
       method: "PATCH",
@@ -71,7 +71,7 @@ export function identityProviderRoutes(services: Services): Route[] {
       answers: { 200: { description: "The provider", schema: Provider } },
       errors: ["not_found", "conflict"],
       handle: async (call, input) => ({
-        body: await changeProvider(services, call.id(), input, actorOf(call)),
+        body: await changeProvider(services, installation, call.id(), input, actorOf(call)),
       }),
     }),
     route({
@@ -85,7 +85,7 @@ export function identityProviderRoutes(services: Services): Route[] {
       answers: { 204: { description: "Deleted" } },
       errors: ["not_found"],
       async handle(call) {
-        await deleteProvider(services, call.id(), actorOf(call));
+        await deleteProvider(services, installation, call.id(), actorOf(call));
         return noContent;
       },
     }),

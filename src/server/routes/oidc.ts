@@ -6,14 +6,15 @@ import { actorOf } from "../audit/record.ts";
 import { cookiesOf, flowCookie, hostCookie, readCookie, sessionCookie } from "../http/cookies.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
 import { noContent } from "../http/reply.ts";
-import { body, id, nothing, route, type Call, type Reply, type Route } from "../http/route.ts";
+import { body, id, nothing, query, route, type Call, type Reply, type Route } from "../http/route.ts";
 import { beginFlow, flowMs, type Flow } from "../oidc/flow.ts";
 import { Identity, listIdentities, unlinkIdentity } from "../oidc/identities.ts";
-import { findProvider, redirectUri } from "../oidc/providers.ts";
+import { findProvider, installation, redirectUri, type Scope } from "../oidc/providers.ts";
+import { choices } from "../oidc/choices.ts";
 import { finishSignIn } from "../oidc/sign-in.ts";
 import { findSession, sessionIdOf } from "../people/browser-sessions.ts";
 import type { Services } from "../services.ts";
-import { identityProviders } from "../store/tables/identity-providers.ts";
+import { isStaff } from "../store/tables/users.ts";
 import { startedReply } from "./browser-sessions.ts";
 import { FirstFactor, requirePasswordForFirst } from "./factors.ts";
 import { personOf } from "./people.ts";
@@ -31,6 +32,10 @@ const begun = {
   headers: { "Set-Cookie": "The secrets of this sign-in, sealed: only this browser can finish it" },
 };
 const Choice = v.object({ id: v.number(), name: v.string() });
+const Choosing = v.strictObject({
+  organization: v.optional(v.pipe(v.string(), v.maxLength(63))),
+  domain: v.optional(v.pipe(v.string(), v.maxLength(253), v.toLowerCase())),
+});
 const own = "/api/user/identities/";
 
 export function oidcRoutes(services: Services): Route[] {
@@ -45,13 +50,11 @@ function signInRoutes(services: Services): Route[] {
       path: "/api/session/providers/",
       access: "public",
       name: "session_providers_list",
-      summary: "The providers of identities by which users sign in",
-      takes: nothing,
+      summary:
+        "The providers of identities by which users sign in; with `organization` or `domain` also those of that organization, or of organizations that verified the domain",
+      takes: query(Choosing),
       answers: { 200: { description: "Providers", schema: v.array(Choice) } },
-      async handle() {
-        const all = await identityProviders.all(db, {});
-        return { body: all.map(({ id: number, name }) => ({ id: number, name })) };
-      },
+      handle: async (_call, asked) => ({ body: await choices(db, asked) }),
     }),
     route({
       method: "POST",
@@ -72,7 +75,7 @@ function signInRoutes(services: Services): Route[] {
       ],
       handle: ({ request }, { provider, return_to }) => {
         requireOwnPage(request, publicUrl);
-        return begin(services, request, { provider, returnTo: return_to, link: null });
+        return begin(services, request, { provider: { id: provider }, returnTo: return_to, link: null });
       },
     }),
     route({
@@ -98,7 +101,7 @@ function signInRoutes(services: Services): Route[] {
 async function begin(
   services: Services,
   request: Request,
-  wanted: Pick<Flow, "provider" | "returnTo" | "link">,
+  wanted: Pick<Flow, "returnTo" | "link"> & { provider: { id: number } & Partial<Scope> },
 ): Promise<Reply> {
   const { db, publicUrl, exchange } = services;
   requireSecurePage(request);
@@ -108,7 +111,11 @@ async function begin(
       hint: `Open ${origin}${root}.`,
     });
   const provider = await findProvider(db, wanted.provider);
-  const { flow, cookie } = beginFlow(services, { ...wanted, returnTo: consolePath(wanted.returnTo, origin) });
+  const { flow, cookie } = beginFlow(services, {
+    ...wanted,
+    provider: provider.id,
+    returnTo: consolePath(wanted.returnTo, origin),
+  });
   const url = await exchange.authorizationUrl(provider, redirectUri(publicUrl, provider.id), flow);
   return { body: { url }, cookies: [hostCookie(flowCookie, cookie, flowMs / 1000)] };
 }
@@ -153,8 +160,9 @@ async function comeBack(services: Services, call: Call): Promise<Reply> {
   try {
     const { returnTo, user } = await finishSignIn(services, answer);
     if (user === undefined) return to(returnTo);
-    const { id: userId, email, isStaff } = user;
-    const person = { userId, email, isStaff, factorAt: null, providerId: answer.provider };
+    const { id: userId, email } = user;
+    const proven = { factorAt: null, providerId: answer.provider };
+    const person = { userId, email, isStaff: isStaff(user), ...proven };
     return to(returnTo, (await startedReply(services, call, person)).cookies);
   } catch (error) {
     if (!(error instanceof AppError) || !shown.has(error.code)) throw error;
@@ -184,7 +192,14 @@ function identityRoutes(services: Services): Route[] {
       summary: "Begin to link an identity: the browser goes to the provider, and comes back with it",
       takes: body(v.strictObject({ ...Begin.entries, ...FirstFactor.entries })),
       answers: { 200: begun },
-      errors: ["conflict", "invalid_credentials", "provider_unavailable", "tls_required", "untrusted_answer"],
+      errors: [
+        "conflict",
+        "invalid_credentials",
+        "not_found",
+        "provider_unavailable",
+        "tls_required",
+        "untrusted_answer",
+      ],
       async handle(call, { provider, return_to, current_password }) {
         const caller = personOf(call);
         const session = sessionIdOf(caller);
@@ -192,7 +207,9 @@ function identityRoutes(services: Services): Route[] {
           throw new AppError("permission_denied", "Identities are linked in a browser that is signed in.");
         await requirePasswordForFirst(services, call, current_password);
         const link = { userId: caller.userId, session };
-        return begin(services, call.request, { provider, returnTo: return_to, link });
+        // Whoever runs an organization's provider could sign in as the user, everywhere.
+        const linkable = { id: provider, ...installation };
+        return begin(services, call.request, { provider: linkable, returnTo: return_to, link });
       },
     }),
     route({

@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
-import { listReply } from "../http/lists.ts";
+import { ListQuery, listReply } from "../http/lists.ts";
 import {
   body,
   id,
@@ -13,7 +13,7 @@ import {
   type OrganizationCall,
   type Route,
 } from "../http/route.ts";
-import { listPaths, Path, PathQuery } from "../paths/list.ts";
+import { countPathsByNode, listPaths, Path, PathCounts, PathQuery } from "../paths/list.ts";
 import { limitRelay, listRelays, Relay, RelayPatch } from "../paths/relayed.ts";
 import type { Services } from "../services.ts";
 import { findNode } from "../store/nodes.ts";
@@ -34,6 +34,25 @@ export function pathRoutes({ db, system, publicUrl }: Services): Route[] {
       async handle(call, input) {
         const ownerId = ownerOf(call);
         return listReply(call, publicUrl, await listPaths(db, call.org.id, input, { ownerId }));
+      },
+    }),
+    organizationRoute({
+      method: "GET",
+      path: "paths/counts/",
+      access: "member",
+      scope: "nodes",
+      name: "paths_counts",
+      summary:
+        "How many paths each node has: direct, relayed, and broken, whose peer does not answer. Members see those of their own nodes",
+      takes: query(v.omit(ListQuery, ["search"])),
+      answers: { 200: { description: "Counts", schema: v.array(PathCounts) } },
+      async handle(call, input) {
+        const asked = { ...input, search: "" };
+        return listReply(
+          call,
+          publicUrl,
+          await countPathsByNode(db, call.org.id, asked, { ownerId: ownerOf(call) }),
+        );
       },
     }),
     organizationRoute({

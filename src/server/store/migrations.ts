@@ -11,9 +11,10 @@ import { browserSessions } from "./tables/browser-sessions.ts";
 import { certificates } from "./tables/certificates.ts";
 import { deliveries } from "./tables/deliveries.ts";
 import { deviceRequests } from "./tables/device-requests.ts";
+import { enrollments } from "./tables/enrollments.ts";
 import { events } from "./tables/events.ts";
 import { webhooks } from "./tables/webhooks.ts";
-import { identities, identityProviders } from "./tables/identity-providers.ts";
+import { identities, identityProviders, organizationIdentities } from "./tables/identity-providers.ts";
 import { leases } from "./tables/leases.ts";
 import { memberships } from "./tables/memberships.ts";
 import { addresses } from "./tables/addresses.ts";
@@ -44,6 +45,7 @@ import { sentConfigs, sentFiles } from "./tables/sent-files.ts";
 import { serviceTokens } from "./tables/service-tokens.ts";
 import { users } from "./tables/users.ts";
 import { usedChallenges } from "./tables/used-challenges.ts";
+import { verifiedDomains } from "./tables/verified-domains.ts";
 
 /**
  * Step n brings version n - 1 to n. A step only adds; what is no longer used is removed one release later. Never edit a
@@ -171,6 +173,16 @@ const steps: readonly (readonly string[])[] = [
   [organizations.add("deviceCodes")],
   [refreshTokens.add("providerId"), deviceRequests.add("providerId"), deviceRequests.add("providerUntil")],
   [...onlineCounts.create, "CREATE INDEX online_counts_at ON online_counts (at)"],
+  [
+    users.add("boundOrgId"),
+    identityProviders.add("orgId"),
+    identityProviders.add("label"),
+    ...organizationIdentities.create,
+    ...verifiedDomains.create,
+  ],
+  [organizations.add("selfEnrollment"), registrationTokens.add("boundDigest"), ...enrollments.create],
+  [organizations.add("nameSuffix")],
+  [identityProviders.add("nodeGroups")],
 ];
 
 /**

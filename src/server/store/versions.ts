@@ -59,3 +59,13 @@ export async function raiseOwnVersion(tx: Transaction, orgId: number, nodeId: nu
 export async function notifyNode(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
   await tx.notify("node", `${orgId}/${nodeId}`);
 }
+
+/** A new version of the names, for the changes of this transaction. The commit wakes waiting nodes. */
+export async function raiseNamesVersion(tx: Transaction, orgId: number): Promise<number> {
+  requireLockOf(tx, orgId);
+  const raise = `UPDATE organizations SET names_version = names_version + 1 WHERE id = $1
+    RETURNING names_version AS n`;
+  const version = await queryNumber(tx, raise, [orgId]);
+  await tx.notify("names", String(orgId));
+  return version;
+}

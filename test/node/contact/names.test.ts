@@ -34,9 +34,9 @@ beforeEach(() => {
 afterEach(() => directory[Symbol.dispose]());
 
 test("without a file, everything is asked for; then what the file has", () => {
-  expect(keeper.asked()).toEqual({ version: 0, view: "" });
+  expect(keeper.asked()).toEqual({ version: 0, view: "", suffix: "" });
   writeHosts(directory.path, hosts);
-  expect(make().asked()).toEqual({ version: 5, view: "all" });
+  expect(make().asked()).toEqual({ version: 5, view: "all", suffix: "" });
 });
 
 test("a whole list in several answers is written once, sorted, when it is complete", async () => {
@@ -59,7 +59,7 @@ test("a whole list in several answers is written once, sorted, when it is comple
     nodes: [beta, gamma],
     aliases: [db],
   });
-  expect(keeper.asked()).toEqual({ version: 9, view: "all" });
+  expect(keeper.asked()).toEqual({ version: 9, view: "all", suffix: "" });
 });
 
 test("a list that breaks off in the middle leaves the file as it was", async () => {
@@ -75,7 +75,7 @@ test("an answer without names, or with none that changed, does not touch the fil
   const before = statSync(hostsPath(directory.path)).mtimeMs;
   await keeper.take(undefined, never);
   expect(statSync(hostsPath(directory.path)).mtimeMs).toBe(before);
-  expect(keeper.asked()).toEqual({ version: 5, view: "all" });
+  expect(keeper.asked()).toEqual({ version: 5, view: "all", suffix: "" });
 });
 
 test.each([
@@ -93,7 +93,7 @@ test.each([
   const before = readHosts(directory.path);
   await keeper.take({ version: 6, view: "all", nodes: [gamma] }, never);
   expect(readHosts(directory.path)).toEqual(before);
-  expect(keeper.asked()).toEqual({ version: before?.version ?? 0, view: before?.view ?? "" });
+  expect(keeper.asked()).toEqual({ version: before?.version ?? 0, view: before?.view ?? "", suffix: "" });
   expect(warnings).toEqual([]);
 });
 
@@ -110,7 +110,7 @@ test.each([
   expect(warnings).toEqual([expect.stringContaining("trying again in a minute")]);
   expect(keeper.asked()).toBeUndefined();
   now += 60_000;
-  expect(keeper.asked()).toEqual({ version: 5, view: "all" });
+  expect(keeper.asked()).toEqual({ version: 5, view: "all", suffix: "" });
   await keeper.take(answer, never);
   expect(warnings).toHaveLength(1);
 });
@@ -144,4 +144,17 @@ test("a removed node takes its aliases with it; a removed and an added one may h
     nodes: [alpha, renamed],
     version: 6,
   });
+});
+
+test("the other domain of names is kept until the control plane sends another one, also in a whole list", async () => {
+  writeHosts(directory.path, hosts);
+  keeper.asked();
+  await keeper.take({ version: 6, view: "all", suffix: "corp.example" }, never);
+  expect(readHosts(directory.path)).toEqual({ ...hosts, version: 6, suffix: "corp.example" });
+  expect(keeper.asked()).toEqual({ version: 6, view: "all", suffix: "corp.example" });
+  expect(make().asked()).toEqual({ version: 6, view: "all", suffix: "corp.example" });
+  await keeper.take({ version: 7, view: "all", whole: true, nodes: [alpha] }, never);
+  expect(readHosts(directory.path)?.suffix).toBe("corp.example");
+  await keeper.take({ version: 8, view: "all", suffix: "" }, never);
+  expect(readHosts(directory.path)).not.toHaveProperty("suffix");
 });

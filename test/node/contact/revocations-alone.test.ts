@@ -1,13 +1,14 @@
 // A configuration that this machine cannot apply as a whole: its revocations are in force all the same.
 
 import { expect, test } from "bun:test";
-import { appendFileSync, rmSync, writeFileSync } from "node:fs";
+import { appendFileSync, chownSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../../src/errors.ts";
 import { finishSwitch, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { isMap, type YamlMap } from "../../../src/yaml.ts";
 import { rejection } from "../../pki/thrown.ts";
+import { asRoot } from "../../support/engines.ts";
 import { engine, hasEngine, makeControl, nodePath, syncNow } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 
@@ -68,6 +69,19 @@ test("a revocation is applied although overrides.yml sets a forbidden key", asyn
   expect(error.exitStatus).toBe(78);
   expect(blocklist()).toEqual([first]);
   expect(control.asked).toEqual(["reload"]);
+});
+
+asRoot("owners", () => {
+  test("a revocation is applied although another user can change overrides.yml", async () => {
+    const overrides = join(here.organization.directory, "overrides.yml");
+    writeFileSync(overrides, "tun:\n  mtu: 1400\n");
+    chownSync(overrides, 12_345, 0);
+    send([first]);
+    const error = await rejection(here.sync(makeControl()));
+    expect([error.exitStatus, error.message]).toEqual([78, expect.stringContaining("user 12345")]);
+    expect(blocklist()).toEqual([first]);
+    expect(here.section("tun")["mtu"]).not.toBe(1400);
+  });
 });
 
 /** An engine that refuses all configurations that need a restart. */

@@ -90,3 +90,15 @@ test("a closed port is reported as unreachable", async () => {
   const error = await rejection(readApiCaByFingerprint("https://127.0.0.1:1", `sha256:${"0".repeat(64)}`));
   expect(error.code).toBe("control_plane_unreachable");
 });
+
+test("a port of plain HTTP is named as such", async () => {
+  const server = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response("plain") });
+  const { port } = server;
+  const base = `https://127.0.0.1:${port}`;
+  const error = await rejection(readApiCaByFingerprint(base, `sha256:${"0".repeat(64)}`));
+  await server.stop(true);
+  expect(error.message).toBe(`Cannot reach the control plane at ${base}: the TLS handshake failed`);
+  expect(error.details.hint).toBe(
+    `The port may speak plain HTTP: try http://127.0.0.1:${port}, or another port.`,
+  );
+});

@@ -137,16 +137,16 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     service.close();
   });
 
-  test("of one damaged organization are missing alone, with the reason", () => {
+  test("of one damaged organization are missing alone, with the reason", async () => {
     writeFileSync(join(organization.directory, "host.crt"), "no certificate");
-    const { names, without } = readMachineNames(configRoot);
+    const { names, without } = await readMachineNames(configRoot);
     expect(names).toEqual([]);
     expect(without).toHaveLength(1);
   });
 
-  test("of an organization whose domain clouds or container engines use are left out, with the reason", () => {
+  test("of an organization whose domain clouds or container engines use are left out, with the reason", async () => {
     cpSync(organization.directory, join(configRoot, "google"), { recursive: true });
-    const { names, without } = readMachineNames(configRoot);
+    const { names, without } = await readMachineNames(configRoot);
     expect(names.map(({ slug }) => slug)).toEqual([organization.slug]);
     expect(without).toEqual([{ slug: "google", reason: "other software uses names below google.internal" }]);
   });
@@ -163,8 +163,8 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
 
   test("are shown with the source of a program's answer", async () => {
     const full = `beta.${organization.slug}.internal`;
-    const asked = (answers: readonly string[]) =>
-      askSystem({ name: full, slug: organization.slug }, readNamesState(configRoot, path, undefined), {
+    const asked = async (answers: readonly string[]) =>
+      askSystem({ name: full, slug: organization.slug }, await readNamesState(configRoot, path, undefined), {
         ...realSystem(),
         lookup: async () => answers,
       });
@@ -175,7 +175,7 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     service.close();
     const answer = await asked([ip]);
     expect(answer.source).toBe("block");
-    const [entry] = findNames(readNamesState(configRoot, path, undefined).names, "BETA");
+    const [entry] = findNames((await readNamesState(configRoot, path, undefined)).names, "BETA");
     if (entry === undefined) throw new Error("beta is not found");
     expect(findNames([entry], ip)).toEqual([entry]);
     expect(findNames([entry], full)).toEqual([entry]);
@@ -209,6 +209,7 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     const full = `beta.${organization.slug}.internal`;
     const link = (state: LinkState["state"], reason?: string): ServiceState => ({
       schema: 1,
+      suffixes: [],
       serving: {
         way: "resolved",
         links: [

@@ -60,7 +60,7 @@ function manyNames() {
     read: () => readPrepared(path),
     async run() {
       runs++;
-      if (!disk.isFull) prepareNames(path, root);
+      if (!disk.isFull) await prepareNames(path, root);
       return !disk.isFull;
     },
   };

@@ -1,6 +1,8 @@
 // How names reach nodes: with the answers to check-ins, as differences, only to nodes that ask for them.
 
 import { describe, expect, test } from "bun:test";
+import * as v from "valibot";
+import { NamesAnswer } from "../../../src/protocol.ts";
 import { makeBook, newsFor, take } from "../../../src/server/names/book.ts";
 import { publishLateNames } from "../../../src/server/names/publish.ts";
 import { keptVersions } from "../../../src/server/store/names.ts";
@@ -153,6 +155,33 @@ describe("a node", () => {
     } finally {
       await server.db.write((tx) => tx.run("ALTER TABLE gone RENAME TO name_aliases"));
     }
+  });
+
+  test("is told of the other domain of names when it changes; one that does not ask is not", async () => {
+    const alpha = await registerNode(server, org, "alpha");
+    const { hosts } = await fetchNames(alpha);
+    const position = { version: hosts.version, view: hosts.view };
+    const ask = async (more: object = {}, wait = 0) => {
+      const fields = { names: { ...position, ...more }, config_version: await configVersion() };
+      return v.parse(v.optional(NamesAnswer), checkinOf(await alpha.checkin(fields, { wait })).names);
+    };
+    expect(await ask({ suffix: "" })).toBeUndefined();
+    const before = await configVersion();
+    const poll = ask({ suffix: "" }, 55);
+    await parked(alpha);
+    expect((await call("PATCH", "", { name_suffix: "corp.example" })).status).toBe(200);
+    const told = await poll;
+    expect(told).toMatchObject({ view: hosts.view, whole: false, nodes: [], suffix: "corp.example" });
+    expect(await configVersion()).toBe(before);
+    expect(await ask()).toBeUndefined();
+    expect(await ask({ version: told?.version, suffix: "corp.example" })).toBeUndefined();
+    // With a whole list, too.
+    expect(await ask({ version: 0, view: "", suffix: "" })).toMatchObject({
+      whole: true,
+      suffix: "corp.example",
+    });
+    await call("PATCH", "", { name_suffix: null });
+    expect((await ask({ version: told?.version, suffix: "corp.example" }))?.suffix).toBe("");
   });
 
   test.each([[{ version: -1, view: "" }], [{ version: 1, view: "x".repeat(65) }], ["all"]])(

@@ -151,6 +151,31 @@ describe("a code", () => {
     expect((await decide(user_code, false)).status).toBe(204);
   });
 
+  test("that was approved before an organization forbade it gives no session any more", async () => {
+    const { device_code, user_code } = await begin();
+    expect((await decide(user_code)).status).toBe(204);
+    const forbid = (device_codes: boolean) =>
+      server.send("PATCH", "/api/org/acme/", { token: owner, body: { device_codes } });
+    await forbid(false);
+    const answer = await poll(device_code);
+    expect([...codeOf(answer), answer.text]).toEqual([
+      403,
+      "permission_denied",
+      expect.stringContaining("acme"),
+    ]);
+    // Nor later, when it is permitted again.
+    await forbid(true);
+    expect(codeOf(await poll(device_code))).toEqual([403, "sign_in_expired"]);
+  });
+
+  test("shows the machine's name without characters that change how it is read", async () => {
+    const { user_code } = await begin("build-3\u202egro.elpmaxe\u2066\u001b[2J\nfrom the office\u2069 ");
+    expect((await find(user_code)).json).toMatchObject({
+      machine: "build-3 gro.elpmaxe [2J from the office",
+    });
+    expect((await post("/api/device/", { machine: "\u202e\u2066" })).status).toBe(400);
+  });
+
   test("is one of at most 20 a minute from one network", async () => {
     for (let times = 0; times < 20; times++) await begin();
     expect(codeOf(await post("/api/device/", { machine: "x" }, "203.0.113.9"))).toEqual([429, "throttled"]);

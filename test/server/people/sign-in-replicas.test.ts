@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, setDefaultTimeout, 
 import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { DeviceSignIn } from "../../../src/server/people/device-sign-in.ts";
-import { deleteProvider } from "../../../src/server/oidc/providers.ts";
+import { deleteProvider, installation } from "../../../src/server/oidc/providers.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { openPostgres } from "../../../src/server/store/postgres.ts";
 import { browserWith, cookieIn, signInBrowser } from "../../support/browser-session.ts";
@@ -100,7 +100,7 @@ describePostgres("a sign-in on three servers", () => {
     const { id } = await addProvider(first, provider, { creates_users: true });
     const { url, cookie } = await begin(second);
     const back = await signInAt(url);
-    await deleteProvider(first.app.services, id, operator);
+    await deleteProvider(first.app.services, installation, id, operator);
     const late = await comeBack(third, back, { "__Host-oidc": cookie });
     expect([late.status, cookieIn(late, "__Host-session")]).toEqual([303, undefined]);
     expect(whereTo(late)[1]).toStartWith("/console/?refused=");

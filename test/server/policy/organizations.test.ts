@@ -130,6 +130,28 @@ test("changes for nodes raise config_version and wake polls; a new name does not
   expect((await patch({})).json).toMatchObject({ config_version: 2 });
 });
 
+test("names cannot end in a public suffix, a single label, or a domain of hosts that nodes need", async () => {
+  const set = async (name_suffix: unknown) => {
+    const answer = await server.send("PATCH", "/api/org/acme/", { token: owner, body: { name_suffix } });
+    return [answer.status, JSON.stringify(answer.json)].join(" ");
+  };
+  expect(await set("corp.example")).toStartWith("200");
+  for (const wrong of ["corp", "Corp.example", "co.uk", "github.io", "x.internal", "10.77.0.1", "a..b", ""])
+    expect(`${wrong}: ${await set(wrong)}`).toContain('400 {"error":');
+  // The public address of this control plane, and of a lighthouse.
+  expect(await set("control.example")).toContain("control.example, which is below it");
+  await server.db.write((tx) =>
+    tx.run(
+      `INSERT INTO nodes (org_id, name, ip, state, mode, public_ip, created_at)
+       VALUES (1, 'hub', '10.77.0.9', 'active', 'server', 'hub.nodes.example', 0)`,
+    ),
+  );
+  expect(await set("nodes.example")).toContain("hub.nodes.example, which is below it");
+  const shown = await server.send("GET", "/api/org/acme/", { token: owner });
+  expect(shown.json).toMatchObject({ name_suffix: "corp.example" });
+  expect(await set(null)).toStartWith("200");
+});
+
 test("settings that make the engine refuse its configuration are refused", async () => {
   const overrides = async (config_overrides: unknown) =>
     (await server.send("PATCH", "/api/org/acme/", { token: owner, body: { config_overrides } })).status;

@@ -1,12 +1,15 @@
-// Providers of identities (OpenID Connect), and the identities that users have there.
+// Providers of identities (OpenID Connect), and the identities that users have there. A provider belongs to the installation,
+// or to one organization, where alone its users are valid.
 
 import * as v from "valibot";
+import type { Reader } from "../database.ts";
 import {
   integer,
   integerOrNull,
   json,
   jsonWithDefault,
   serial,
+  since,
   table,
   text,
   textOrNull,
@@ -22,11 +25,13 @@ const RoleOfGroup = v.object({
   orgId: v.number(),
   role: v.picklist(memberRoles.filter((role) => role !== "owner")),
 });
-export type RoleOfGroup = v.InferOutput<typeof RoleOfGroup>;
+
+/** The nodes of users with the group at the provider get the group of nodes in the organization. */
+const NodeGroupOfGroup = v.object({ group: v.string(), orgId: v.number(), nodeGroup: v.string() });
 
 export const identityProviders = table("identity_providers", {
   id: serial,
-  /** On the button of the sign-in page. */
+  /** On the button of the sign-in page. Of an organization's provider it is only the unique key, see `label`. */
   name: text("UNIQUE"),
   /** Never changes: identities are stored under it. */
   issuer: text(),
@@ -49,8 +54,16 @@ export const identityProviders = table("identity_providers", {
   /** PEM of CAs for the connection; null: those of the system. */
   trust: textOrNull(),
   createdAt: integer(),
+  /** The organization that the provider belongs to; null: the installation. */
+  orgId: since(34, integerOrNull("REFERENCES organizations (id)")),
+  /** The name of an organization's provider: each organization chooses its own. */
+  label: since(34, textOrNull()),
+  nodeGroups: since(37, jsonWithDefault(v.array(NodeGroupOfGroup), "[]")),
 });
 export type IdentityProviderRow = TableRow<typeof identityProviders>;
+
+/** What people see; `name` is unique in the installation. */
+export const nameOfProvider = ({ name, label }: Pick<IdentityProviderRow, "name" | "label">) => label ?? name;
 
 export const identities = table(
   "identities",
@@ -74,3 +87,33 @@ export const identities = table(
     ],
   },
 );
+
+/**
+ * The identities of an organization's provider. They are apart from the others, so that no issuer of an organization ever
+ * finds a user of the installation, or of another organization.
+ */
+export const organizationIdentities = table(
+  "organization_identities",
+  {
+    id: serial,
+    userId: integer("REFERENCES users (id)"),
+    providerId: integer("REFERENCES identity_providers (id)"),
+    subject: text(),
+    groups: jsonWithDefault(Words, "[]"),
+    createdAt: integer(),
+    lastUsedAt: integerOrNull(),
+  },
+  {
+    constraints: ["UNIQUE (provider_id, subject)"],
+    indexes: ["CREATE INDEX organization_identities_user ON organization_identities (user_id)"],
+  },
+);
+
+/** Whether the user has an identity at the provider. */
+export async function hasIdentity(
+  reader: Pick<Reader, "get">,
+  at: { userId: number; providerId: number },
+): Promise<boolean> {
+  const found = (await identities.find(reader, at)) ?? (await organizationIdentities.find(reader, at));
+  return found !== undefined;
+}

@@ -37,6 +37,8 @@ export const registrationTokens = table(
     isNamed: since(25, truth(1)),
     /** Its nodes need no approval where the organization asks for that of all but these. */
     isApproved: since(26, truth(0)),
+    /** A machine that a user confirmed in the browser: its keys and name. Its node is the user's. Null: any machine. */
+    boundDigest: since(35, textOrNull()),
   },
   {
     constraints: ["CHECK (used <= uses)"],

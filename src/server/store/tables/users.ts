@@ -6,6 +6,7 @@ import {
   integerOrNull,
   integerWithDefault,
   serial,
+  since,
   table,
   text,
   truth,
@@ -25,5 +26,14 @@ export const users = table("users", {
   sessionsFrom: integerWithDefault("DEFAULT 0"),
   createdAt: integer(),
   lastLoginAt: integerOrNull(),
+  /**
+   * The organization whose provider made the user: the user is valid there only, is never staff or an owner, and signs in by
+   * that provider only. `email` is then a name that is no address.
+   */
+  boundOrgId: since(34, integerOrNull("REFERENCES organizations (id)")),
 });
 export type UserRow = TableRow<typeof users>;
+
+/** A user who is bound to an organization never is staff. */
+export const isStaff = (user: Pick<UserRow, "isStaff" | "boundOrgId">) =>
+  user.isStaff && user.boundOrgId === null;

@@ -1,0 +1,102 @@
+// `agent admin node show`, and how lists name the state, role and owner of a node.
+
+import { brand } from "../../brand.ts";
+import { joinHostPort } from "../../ip.ts";
+import type { Node } from "../../protocol.ts";
+import type { Implementation } from "../command.ts";
+import { orgArg } from "../server-flags.ts";
+import type { Cell, Facts } from "../table.ts";
+import type { Args } from "../values.ts";
+import { read, type Api } from "./api.ts";
+import { memberEmails, nodeByName } from "./lookup.ts";
+import { targetFlags } from "./target.ts";
+
+export const nodeArg: Args = { NAME: { type: "positional", description: "The node's name" } };
+
+export const show: Implementation = {
+  args: { ...orgArg, ...nodeArg, ...targetFlags },
+  examples: [`${brand.executable} admin node show acme laptop`],
+  async run(context) {
+    const [slug = "", name = ""] = context.words;
+    const { node, owners } = await read(context, async (api) => {
+      const found = await nodeByName(api, slug, name);
+      return { node: found, owners: context.output.json ? new Map() : await ownersOf(api, slug, [found]) };
+    });
+    context.output.facts(node, await factsOf(node, ownerOf(node, owners), context.system.now()));
+  },
+};
+
+async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
+  const { daysLeft, roughly } = await import("../../daemon/text-table.ts");
+  const { public_ip: ip, external_port: port, certificate, config_overrides: overrides } = node;
+  const seenS = node.last_checkin_at === null ? 0 : (now - Date.parse(node.last_checkin_at)) / 1000;
+  const own: Facts = [
+    ["name", node.name],
+    ["state", stateOf(node, now)],
+    ...(node.revoked_at === null ? [] : [["revoked", node.revoked_at] as const]),
+    ["address", [node.ip_address, ...(node.ip_address6 === null ? [] : [node.ip_address6])].join(", ")],
+    ["role", roleOf(node) || "node"],
+    ...(ip === null ? [] : [["public address", port === null ? ip : joinHostPort(ip, port)] as const]),
+    ["groups", node.groups.join(", ")],
+    ["subnets", node.subnets.join(", ")],
+    ["owner", owner || "the organization"],
+    ...Object.entries(overrides).map(([key, value]) => [`override ${key}`, JSON.stringify(value)] as const),
+  ];
+  return [
+    ...own,
+    ["certificate", certificateOf(certificate, daysLeft(certificate?.not_after ?? "", now))],
+    ["fingerprint", certificate?.fingerprint ?? null],
+    ["configuration", configurationOf(node)],
+    [
+      "last check-in",
+      node.last_checkin_at === null ? "never" : `${node.last_checkin_at}, ${roughly(seenS)} ago`,
+    ],
+    ["mode", node.ephemeral === true ? `${node.mode ?? "-"}, ephemeral` : node.mode],
+    ["engine", node.overlay_version],
+    ["agent", node.agent_version],
+    ["platform", node.platform],
+    ["created", node.created_at],
+    ["number", node.id],
+  ];
+}
+
+function certificateOf(certificate: Node["certificate"], left: string): Cell {
+  if (certificate === null) return null;
+  const { not_after: end, version } = certificate;
+  const text = `until ${end} (${left}), version ${version}`;
+  return left === "expired" ? { text, mark: "bad" } : text;
+}
+
+function configurationOf({ config_version: newest, applied_config_version: applied }: Node): Cell {
+  if (applied === null) return `version ${newest}; the node has not reported one`;
+  if (applied >= newest) return `version ${newest}, applied`;
+  return { text: `version ${newest}; the node has version ${applied}`, mark: "wait" };
+}
+
+/** E-mail addresses by number. */
+export async function ownersOf(api: Api, slug: string, nodes: readonly Node[]): Promise<Map<number, string>> {
+  if (nodes.every(({ owner_id: id }) => id === undefined || id === null)) return new Map();
+  return memberEmails(api, slug);
+}
+
+/** Empty: the organization's. A user who is no member any more is named by number. */
+export function ownerOf({ owner_id: id }: Node, owners: ReadonlyMap<number, string>): string {
+  return id === undefined || id === null ? "" : (owners.get(id) ?? `user ${id}`);
+}
+
+export function stateOf(
+  { state, online, certificate, config_version, applied_config_version }: Node,
+  now: number,
+): Cell {
+  if (state === "pending") return { text: "pending", mark: "wait" };
+  if (state === "revoked") return { text: "revoked", mark: "bad" };
+  const isOver = certificate !== null && Date.parse(certificate.not_after) <= now;
+  if (isOver) return { text: "certificate expired", mark: "bad" };
+  if (!online) return { text: "offline", mark: "faint" };
+  const isCurrent = applied_config_version === null || applied_config_version >= config_version;
+  return isCurrent ? { text: "online", mark: "good" } : { text: "online, updating", mark: "wait" };
+}
+
+export function roleOf({ is_lighthouse, is_relay }: Node): string {
+  return [...(is_lighthouse ? ["lighthouse"] : []), ...(is_relay ? ["relay"] : [])].join(", ");
+}

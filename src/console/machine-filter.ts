@@ -1,0 +1,49 @@
+// Which machines a list shows: by state, by group, by owner, and by words. The address has all of it. Pure.
+
+import type { Machine } from "./machines.ts";
+
+const weekMs = 7 * 86_400_000;
+
+/** By the word of the address. "revoked" is another list of the control plane. */
+export const shows = [
+  ["", "All machines"],
+  ["online", "Online"],
+  ["away", "Away"],
+  ["week", "Away for a week"],
+  ["behind", "Not up to date"],
+  ["pending", "Not registered"],
+  ["revoked", "Revoked"],
+] as const;
+
+const isShown: Readonly<Record<string, (machine: Machine, now: number) => boolean>> = {
+  online: ({ state, online }) => state === "active" && online,
+  away: ({ state, online }) => state === "active" && !online,
+  week: ({ state, online, seenAt }, now) => state === "active" && !online && (seenAt ?? 0) <= now - weekMs,
+  behind: ({ isBehind }) => isBehind,
+  pending: ({ state }) => state === "pending",
+};
+
+/** `words` in lower case. `owner`: the number of a user, or "". */
+export type MachineFilter = { show: string; group: string; owner: string; words: readonly string[] };
+
+export function filtered(
+  machines: readonly Machine[],
+  { show, group, owner, words }: MachineFilter,
+  now: number,
+): readonly Machine[] {
+  const fits = Object.hasOwn(isShown, show) ? isShown[show] : undefined;
+  if (fits === undefined && group === "" && owner === "" && words.length === 0) return machines;
+  return machines.filter(
+    (machine) =>
+      (fits === undefined || fits(machine, now)) &&
+      (group === "" || machine.groups.includes(group)) &&
+      (owner === "" || `${machine.ownerId}` === owner) &&
+      words.every((word) => machine.words.includes(word)),
+  );
+}
+
+/** Sorted. Lists of groups are shared between machines, so each is looked at once. */
+export function groupsOf(machines: readonly Machine[]): readonly string[] {
+  const lists = new Set(machines.map(({ groups }) => groups));
+  return [...new Set([...lists].flat())].sort();
+}

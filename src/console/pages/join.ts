@@ -1,0 +1,126 @@
+// Lets a machine join that waits in a terminal (`agent up URL`). The page shows which machine asks. The words are typed:
+// they are in no link, and the control plane tells nobody.
+
+import { useEffect, useState } from "preact/hooks";
+import { ApiError, org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { me } from "../me.ts";
+import { query } from "../router.ts";
+import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
+import { Empty, Failure, Loading, When } from "../ui/parts.ts";
+
+type Asking = {
+  name: string;
+  machine: string;
+  platform: string | null;
+  address: string;
+  is_known_network: boolean;
+  created_at: string;
+  organizations: readonly { slug: string; name: string }[];
+};
+
+export function Join() {
+  const request = query.value.get("request") ?? "";
+  const [found, setFound] = useState<Asking | undefined>(undefined);
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const [joined, setJoined] = useState<string | undefined>(undefined);
+  useEffect(() => {
+    if (request === "") return;
+    send<Asking>("POST", "/api/user/enrollments/find/", { request }).then(setFound, (failure: unknown) => {
+      if (!(failure instanceof ApiError)) throw failure;
+      fail(failure);
+    });
+  }, [request]);
+  return html`<h1>Let a machine join</h1>
+    ${content()}`;
+
+  function content() {
+    if (request === "")
+      return html`<${Empty}
+        text="Run agent up with the address of this control plane on the new machine, and open the address that it shows."
+      />`;
+    if (joined !== undefined)
+      return html`<p role="status">
+        <bdi>${found?.name}</bdi> joins <bdi>${joined}</bdi> now and goes on by itself: look at its terminal.
+        You can close this page.
+      </p>`;
+    if (error !== undefined) return html`<${Failure} error=${error} />`;
+    if (found === undefined) return html`<${Loading} />`;
+    return html`<${Machine} found=${found} /> ${
+        found.organizations.length === 0
+          ? html`<p role="alert">
+              None of your organizations lets you add machines this way. An administrator can allow it in the
+              settings of the organization.
+            </p>`
+          : html`<${Words} ...${{ request, found, setJoined }} />`
+      }`;
+  }
+}
+
+function Machine({ found }: { found: Asking }) {
+  return html`<dl class="facts">
+    <div>
+      <dt>Machine, as it calls itself</dt>
+      <dd><bdi>${found.machine}</bdi></dd>
+    </div>
+    <div>
+      <dt>System</dt>
+      <dd><bdi>${found.platform ?? "unknown"}</bdi></dd>
+    </div>
+    <div>
+      <dt>Name in the network</dt>
+      <dd><bdi>${found.name}</bdi></dd>
+    </div>
+    <div>
+      <dt>Network address</dt>
+      <dd>
+        <bdi class="mono">${found.address}</bdi>
+        ${found.is_known_network ? " (you signed in from this network before)" : " (you never signed in from this network)"}
+      </dd>
+    </div>
+    <div>
+      <dt>Asked</dt>
+      <dd><${When} at=${found.created_at} /></dd>
+    </div>
+  </dl>`;
+}
+
+type WordsProps = { request: string; found: Asking; setJoined(slug: string): void };
+
+function Words({ request, found, setJoined }: WordsProps) {
+  const [words, setWords] = useState("");
+  const [slug, setSlug] = useState(found.organizations[0]?.slug ?? "");
+  const { error, isRunning, submit } = useAction(async () => {
+    await send("POST", org(slug, "enrollments/confirm/"), { request, words });
+    setJoined(slug);
+  });
+  const choices = found.organizations.map((each) => [each.slug, `${each.name} (${each.slug})`] as const);
+  return html`<p>
+      The machine becomes a node of <bdi>${me.value?.email}</bdi>. Type the four words from the terminal of
+      that machine only if it is before you. Never type words that you were sent: their sender's machine would
+      join.
+    </p>
+    <form class="narrow" onSubmit=${submit}>
+      ${
+        choices.length > 1
+          ? html`<${Choice} label="Organization" value=${slug} set=${setSlug} choices=${choices} />`
+          : html`<p>Organization: <bdi>${choices[0]?.[1]}</bdi></p>`
+      }
+      <${Text}
+        label="The four words that the machine shows"
+        errors=${error?.fields["words"]}
+        value=${words}
+        set=${setWords}
+        control=${{
+          name: "words",
+          autocomplete: "off",
+          autocapitalize: "none",
+          spellcheck: false,
+          required: true,
+          maxlength: 200,
+        }}
+      />
+      <${FormFailure} error=${error} shown=${["words"]} />
+      <button class="primary" disabled=${isRunning}>Let it join</button>
+    </form>`;
+}

@@ -1,0 +1,144 @@
+// The dialog that changes a machine: name, groups, the networks behind it, and its roles.
+
+import { useState } from "preact/hooks";
+import type { Node } from "../../protocol.ts";
+import { quoted } from "../access/rules.ts";
+import { org, send, type ApiError } from "../api.ts";
+import { html } from "../html.ts";
+import { slug } from "../me.ts";
+import { refresh } from "../resource.ts";
+import { Check, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
+import { Dialog, FromTerminal } from "../ui/parts.ts";
+
+type Wish = {
+  name: string;
+  groups: readonly string[];
+  subnets: readonly string[];
+  public_ip: string | null;
+  is_lighthouse: boolean;
+  is_relay: boolean;
+};
+const keys = ["name", "groups", "subnets", "public_ip", "is_lighthouse", "is_relay"] as const;
+
+/** What differs, as PATCH takes it. */
+function changesOf(node: Node, wish: Wish): Partial<Wish> {
+  return Object.fromEntries(
+    keys.filter((key) => String(node[key]) !== String(wish[key])).map((key) => [key, wish[key]]),
+  );
+}
+
+function flagsOf(node: Node, changes: Partial<Wish>): string {
+  const list = (flag: string, before: readonly string[], after: readonly string[] | undefined) => [
+    ...(after ?? before)
+      .filter((each) => !before.includes(each))
+      .map((each) => `--add-${flag} ${quoted(each)}`),
+    ...before
+      .filter((each) => !(after ?? before).includes(each))
+      .map((each) => `--remove-${flag} ${quoted(each)}`),
+  ];
+  const role = (flag: string, isOn: boolean | undefined) =>
+    isOn === undefined ? [] : [isOn ? `--${flag}` : `--no-${flag}`];
+  return [
+    ...(changes.name === undefined ? [] : [`--name ${quoted(changes.name)}`]),
+    ...list("group", node.groups, changes.groups),
+    ...list("subnet", node.subnets, changes.subnets),
+    ...(changes.public_ip === undefined ? [] : [`--public-ip ${quoted(changes.public_ip ?? "none")}`]),
+    ...role("lighthouse", changes.is_lighthouse),
+    ...role("relay", changes.is_relay),
+  ]
+    .map((flag) => ` ${flag}`)
+    .join("");
+}
+
+export function Edit({ node, close }: { node: Node; close(): void }) {
+  const own = slug.value ?? "";
+  const path = org(own, `nodes/${node.id}/`);
+  const [typed, type] = useState<Typed>({
+    name: node.name,
+    groups: node.groups.join(", "),
+    subnets: node.subnets.join(", "),
+    public_ip: node.public_ip ?? "",
+    is_lighthouse: node.is_lighthouse,
+    is_relay: node.is_relay,
+  });
+  const publicIp = typed.public_ip.trim();
+  const changes = changesOf(node, {
+    ...typed,
+    groups: partsOf(typed.groups),
+    subnets: partsOf(typed.subnets),
+    public_ip: publicIp === "" ? null : publicIp,
+  });
+  const { error, isRunning, submit } = useAction(async () => {
+    await send("PATCH", path, changes);
+    await refresh(org(own, ""));
+    close();
+  });
+  return html`<${Dialog} title=${`Edit ${node.name}`} close=${close}>
+    <form onSubmit=${submit}>
+      <${Fields} typed=${typed} type=${type} error=${error} />
+      <${FormFailure} error=${error} shown=${texts.map(([key]) => key)} />
+      <div class="actions">
+        <button class="primary" disabled=${isRunning || Object.keys(changes).length === 0}>Save</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+      <${FromTerminal}
+        command=${`agent admin node update ${own} ${node.name}${flagsOf(node, changes)}`}
+        call=${`PATCH ${path} ${JSON.stringify(changes)}`}
+      />
+    </form>
+  <//>`;
+}
+
+/** What the fields hold: lists are texts. */
+type Typed = Omit<Wish, "groups" | "subnets" | "public_ip"> & {
+  groups: string;
+  subnets: string;
+  public_ip: string;
+};
+
+const texts = [
+  ["name", "Name", undefined],
+  ["groups", "Groups", "Separated by commas. Rules name groups."],
+  [
+    "subnets",
+    "Networks behind it",
+    "Separated by commas, such as 192.168.7.0/24. The machine routes them for the others.",
+  ],
+  ["public_ip", "Public address", "IP address or DNS name, by which the others reach it first. Empty: none."],
+] as const;
+const roles = [
+  ["is_lighthouse", "Lighthouse: machines find each other by it. It needs a public address"],
+  ["is_relay", "Relay: it forwards for machines that do not reach each other directly"],
+] as const;
+
+type FieldsProps = { typed: Typed; type(typed: Typed): void; error: ApiError | undefined };
+
+function Fields({ typed, type, error }: FieldsProps) {
+  /** The sentences about a list name its parts, too: `groups.0`. */
+  const about = (field: string) =>
+    Object.entries(error?.fields ?? {}).flatMap(([key, sentences]) =>
+      key === field || key.startsWith(`${field}.`) ? sentences : [],
+    );
+  return html`${texts.map(
+    ([key, label, help]) =>
+      html`<${Text}
+        key=${key}
+        label=${label}
+        help=${help}
+        errors=${about(key)}
+        value=${typed[key]}
+        set=${(text: string) => type({ ...typed, [key]: text })}
+        control=${{ required: key === "name" }}
+      />`,
+  )}
+  ${roles.map(
+    ([key, label]) =>
+      html`<p key=${key}>
+        <${Check}
+          label=${label}
+          checked=${typed[key]}
+          set=${(isOn: boolean) => type({ ...typed, [key]: isOn })}
+        />
+      </p>`,
+  )}`;
+}

@@ -1,0 +1,192 @@
+// How members of the organization sign in by a provider of its own, and the domains whose addresses count there.
+
+import { useState } from "preact/hooks";
+import { org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { slug } from "../me.ts";
+import { refresh, useResource } from "../resource.ts";
+import { Check, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
+import { Confirm, Dialog, Empty, Failure, FromTerminal, Line } from "../ui/parts.ts";
+
+type Provider = {
+  id: number;
+  name: string;
+  issuer: string;
+  creates_users: boolean;
+  roles: readonly { group: string; role: string }[];
+  redirect_uri: string;
+};
+type Domain = {
+  id: number;
+  domain: string;
+  record_name: string;
+  record_text: string;
+  verified_by: "dns" | "staff" | null;
+};
+
+export function OwnProviders() {
+  const own = slug.value ?? "";
+  const path = org(own, "identity_providers/");
+  const { data = [], error } = useResource<Provider[]>(path);
+  const [isAdding, add] = useState(false);
+  const [removing, remove] = useState<Provider | undefined>(undefined);
+  return html`<section>
+    <h2>Sign-in by a provider of your own</h2>
+    <p>Its users are valid in this organization only. Owners sign in without it.</p>
+    ${error === undefined ? null : html`<${Failure} error=${error} />`}
+    ${data.length === 0 ? html`<${Empty} text="None. Any provider of OpenID Connect works." />` : null}
+    <ul class="plain-list">
+      ${data.map(
+        (each) =>
+          html`<li key=${each.id}>
+            <strong><bdi>${each.name}</bdi></strong> <bdi>${each.issuer}</bdi>
+            <span class="quiet">${rolesOf(each)}</span>
+            <button type="button" class="small" onClick=${() => remove(each)}>
+              Remove<span class="unseen"> ${each.name}</span>
+            </button>
+            <p>Register this redirect URI there:</p>
+            <${Line} text=${each.redirect_uri} />
+          </li>`,
+      )}
+    </ul>
+    <button type="button" onClick=${() => add(true)}>Add a provider</button>
+    ${isAdding ? html`<${Adding} path=${path} close=${() => add(false)} />` : null}
+    ${
+      removing === undefined
+        ? null
+        : html`<${Confirm}
+            title=${`Remove ${removing.name}?`}
+            action="Remove it"
+            effect=${html`<p>Its users are signed out, and cannot sign in any more.</p>
+              <${FromTerminal}
+                command=${`agent admin oidc delete ${removing.id} --org ${own}`}
+                call=${`DELETE ${path}${removing.id}/`}
+              />`}
+            run=${async () => {
+              await send("DELETE", `${path}${removing.id}/`);
+              await refresh(path);
+            }}
+            close=${() => remove(undefined)}
+          />`
+    }
+    <${Domains} />
+  </section>`;
+}
+
+function rolesOf({ roles, creates_users }: Provider): string {
+  const given = roles.map(({ group, role }) => `${group}: ${role}`);
+  return [...given, ...(creates_users ? ["all others: member"] : [])].join(", ");
+}
+
+/** `net-admins=admin`: the role is what follows the last sign. */
+function rolesIn(text: string) {
+  return partsOf(text).map((part) => {
+    const at = part.lastIndexOf("=");
+    return {
+      group: part.slice(0, at === -1 ? undefined : at),
+      role: at === -1 ? "member" : part.slice(at + 1),
+    };
+  });
+}
+
+function Adding({ path, close }: { path: string; close(): void }) {
+  const [fields, edit] = useState({ name: "", issuer: "", client_id: "", client_secret: "", roles: "" });
+  const [creates_users, joins] = useState(false);
+  const { error, isRunning, submit } = useAction(async () => {
+    const { client_secret, roles, ...rest } = fields;
+    const secret = client_secret === "" ? {} : { client_secret };
+    const scopes = "openid email profile";
+    await send("POST", path, { ...rest, ...secret, scopes, creates_users, roles: rolesIn(roles) });
+    await refresh(path);
+    close();
+  });
+  const field = (
+    key: keyof typeof fields,
+    label: string,
+    help: string,
+    control: object = { required: true },
+  ) =>
+    html`<${Text}
+      label=${label}
+      help=${help}
+      errors=${Object.entries(error?.fields ?? {}).flatMap(([at, texts]) => (at.startsWith(key) ? texts : []))}
+      value=${fields[key]}
+      set=${(text: string) => edit({ ...fields, [key]: text })}
+      control=${control}
+    />`;
+  return html`<${Dialog} title="Add a provider" close=${close}>
+    <form onSubmit=${submit}>
+      ${field("name", "Name", "On the button of the sign-in page.")}
+      ${field("issuer", "Issuer", "Such as https://login.example.org. It is asked for its configuration now.")}
+      ${field("client_id", "Client", "As you registered it there.")}
+      ${field("client_secret", "Secret of the client", "Empty for a public client.", { type: "password", autocomplete: "off" })}
+      ${field("roles", "Roles of groups", "Separated by commas, such as net-admins=admin, staff=member.", {})}
+      <${Check} label="All others become members" checked=${creates_users} set=${joins} />
+      <${FormFailure} error=${error} shown=${Object.keys(fields)} />
+      <div class="actions">
+        <button class="primary" disabled=${isRunning}>Add the provider</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+    </form>
+  <//>`;
+}
+
+function Domains() {
+  const own = slug.value ?? "";
+  const path = org(own, "domains/");
+  const { data = [], error } = useResource<Domain[]>(path);
+  const [domain, edit] = useState("");
+  const claim = useAction(async () => {
+    await send("POST", path, { domain });
+    await refresh(path);
+    edit("");
+  });
+  return html`<h3>Domains</h3>
+    <p>Addresses of your provider count in domains that a TXT record proves.</p>
+    ${error === undefined ? null : html`<${Failure} error=${error} />`}
+    <ul class="plain-list">
+      ${data.map((each) => html`<${OneDomain} key=${each.id} path=${path} domain=${each} />`)}
+    </ul>
+    <form class="narrow" onSubmit=${claim.submit}>
+      <${Text}
+        label="Domain"
+        errors=${claim.error?.fields["domain"]}
+        value=${domain}
+        set=${edit}
+        control=${{ required: true, placeholder: "example.org" }}
+      />
+      <${FormFailure} error=${claim.error} shown=${["domain"]} />
+      <button disabled=${claim.isRunning}>Claim the domain</button>
+    </form>`;
+}
+
+function OneDomain({ path, domain }: { path: string; domain: Domain }) {
+  const check = useAction(async () => {
+    await send("POST", `${path}${domain.id}/check/`);
+    await refresh(path);
+  });
+  const give = useAction(async () => {
+    await send("DELETE", `${path}${domain.id}/`);
+    await refresh(path);
+  });
+  const error = check.error ?? give.error;
+  return html`<li>
+    <bdi>${domain.domain}</bdi>
+    ${
+      domain.verified_by === null
+        ? html`<span class="quiet">not verified</span>
+            <p>Publish this text as TXT record of <bdi>${domain.record_name}</bdi>:</p>
+            <${Line} text=${domain.record_text} />
+            <button type="button" class="small" disabled=${check.isRunning} onClick=${check.run}>
+              Check<span class="unseen"> ${domain.domain}</span>
+            </button>`
+        : html`<span class="quiet"
+            >verified by ${domain.verified_by === "dns" ? "its record" : "staff"}</span
+          >`
+    }
+    <button type="button" class="small" disabled=${give.isRunning} onClick=${give.run}>
+      Give up<span class="unseen"> ${domain.domain}</span>
+    </button>
+    ${error === undefined ? null : html`<${Failure} error=${error} />`}
+  </li>`;
+}

@@ -1,0 +1,166 @@
+// Joins an organization without a key: makes the keys, and waits until a user has typed the four words of the key in a
+// browser. Until then everything is in memory, so an interrupted wait leaves nothing behind. After the confirmation, keys and
+// token are in the pending directory of the registration, where the next run finds them.
+
+import { existsSync } from "node:fs";
+import { hostname } from "node:os";
+import { join } from "node:path";
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { readTextIfThere, writeFileAtomic } from "../../files.ts";
+import { wordsOfKey } from "../../key-words.ts";
+import { fingerprintOfHostKey, makeHostKey, makeNodeKey, publicPemOfHostKey } from "../../pki/keys.ts";
+import { NodeName, Slug } from "../../protocol.ts";
+import type { System } from "../../system.ts";
+import type { Client } from "../contact/client.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
+import { withLock } from "../files/lock.ts";
+import { readRemains } from "../files/remains.ts";
+import { temporarySibling } from "../files/replacement.ts";
+import { enrollmentFile, makeKeys, openPending, type Keys } from "./pending.ts";
+
+const text = (max: number) => v.pipe(v.string(), v.minLength(1), v.maxLength(max));
+const Begun = v.object({
+  enrollment_token: text(128),
+  // Printed: nothing that a terminal would interpret.
+  verification_uri: v.pipe(text(2048), v.regex(/^https?:\/\/[\x21-\x7e]+$/)),
+  expires_in: v.pipe(v.number(), v.minValue(1), v.maxValue(3600)),
+  interval: v.pipe(v.number(), v.minValue(1), v.maxValue(60)),
+});
+const State = v.object({ state: text(64), organization: v.nullable(Slug) });
+
+/** enrollment.json in the pending directory: what a user confirmed. */
+const Saved = v.object({
+  api_base: text(2048),
+  slug: Slug,
+  name: NodeName,
+  registration_token: text(128),
+});
+export type Enrolled = { slug: string; name: string; registrationToken: string };
+
+export type Shown = { address: string; words: readonly string[]; endsInS: number };
+type Asked = { name: string; slug: string | undefined };
+type Edge = { system: Pick<System, "sleep" | "now" | "platform" | "arch"> };
+
+/** Waits for the user. Throws enrollment_ended, or not_found for a control plane that is too old. */
+export async function awaitConfirmation(
+  client: Client,
+  { name, slug }: Asked,
+  { system }: Edge,
+  show: (shown: Shown) => void,
+): Promise<Enrolled & { keys: Keys }> {
+  const { makeCsr } = await import("../../pki/x509.ts");
+  const keys = { host: makeHostKey().privatePem, node: makeNodeKey().privatePem };
+  const host_public_key = publicPemOfHostKey(keys.host);
+  const body = {
+    name,
+    host_public_key,
+    node_csr: await makeCsr({ privateKeyPem: keys.node, name }),
+    machine: hostname().slice(0, 200) || "unnamed",
+    platform: `${system.platform}-${system.arch}`,
+    ...(slug === undefined ? {} : { organization: slug }),
+  };
+  const begun = await begin(client, body);
+  const endsInS = begun.expires_in;
+  show({
+    address: begun.verification_uri,
+    words: wordsOfKey(fingerprintOfHostKey(host_public_key)),
+    endsInS,
+  });
+  const chosen = await poll(client, begun, system);
+  if (slug !== undefined && chosen !== slug) {
+    throw new AppError("untrusted_answer", `The control plane confirmed "${chosen}" instead of "${slug}"`);
+  }
+  return { slug: chosen, name, keys, registrationToken: begun.enrollment_token };
+}
+
+async function begin(client: Client, body: object): Promise<v.InferOutput<typeof Begun>> {
+  try {
+    const answer = await client.request({ method: "POST", path: "/api/enrollments/", body, schema: Begun });
+    if (answer.body !== undefined) return answer.body;
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "not_found") throw error;
+    throw new AppError("not_found", "This control plane is too old: it lets no machine join in the browser", {
+      cause: error,
+      hint: "Ask an administrator for a join key.",
+    });
+  }
+  throw new AppError("untrusted_answer", "The control plane gave no address to open");
+}
+
+/** The control plane restarts, or the network is away for a moment. */
+const passing: ReadonlySet<string> = new Set([
+  "control_plane_unreachable",
+  "throttled",
+  "storage_unavailable",
+]);
+
+async function poll(
+  client: Client,
+  { enrollment_token, interval, expires_in }: v.InferOutput<typeof Begun>,
+  system: Edge["system"],
+): Promise<string> {
+  const path = "/api/enrollments/poll/";
+  const end = system.now() + expires_in * 1000;
+  while (system.now() < end) {
+    await system.sleep(interval * 1000);
+    try {
+      const { body } = await client.request({
+        method: "POST",
+        path,
+        body: { enrollment_token },
+        schema: State,
+      });
+      if (body?.state === "confirmed" && body.organization !== null) return body.organization;
+    } catch (error) {
+      if (!(error instanceof AppError) || !passing.has(error.code)) throw error;
+    }
+  }
+  throw new AppError("enrollment_ended", `No user confirmed this machine within ${expires_in / 60} minutes`, {
+    hint: "Run the command again: it shows another address and other words.",
+  });
+}
+
+/** Keeps what was confirmed, for the registration that follows and for a run after a kill. */
+export async function saveEnrollment(
+  configRoot: string,
+  apiBase: string,
+  { slug, name, registrationToken, keys }: Enrolled & { keys: Keys },
+  system: Parameters<typeof withLock>[2],
+): Promise<void> {
+  const pending = temporarySibling(configRoot, slug, "pending");
+  openPending(pending, join(configRoot, slug));
+  await withLock(pending, "up", system, async () => {
+    makeKeys(pending, join(configRoot, slug), keys);
+    const saved = { api_base: apiBase, slug, name, registration_token: registrationToken };
+    writeFileAtomic(join(pending, enrollmentFile), `${JSON.stringify(saved)}\n`, 0o600);
+  });
+}
+
+/** What a user confirmed before, and no registration has completed. Without `slug`: for any organization there. */
+export function findEnrollment(
+  configRoot: string,
+  apiBase: string,
+  slug: string | undefined,
+): Enrolled | undefined {
+  if (!existsSync(configRoot)) return undefined;
+  const files = [...new Bun.Glob(`.*.pending/${enrollmentFile}`).scanSync({ cwd: configRoot, dot: true })];
+  const all = files.toSorted().map((file) => {
+    const read = v.safeParse(
+      v.pipe(v.string(), v.parseJson(), Saved),
+      readTextIfThere(join(configRoot, file)),
+    );
+    return read.success ? read.output : undefined;
+  });
+  const found = all.find((each) => each?.api_base === apiBase && (slug === undefined || each.slug === slug));
+  if (found === undefined) return undefined;
+  return { slug: found.slug, name: found.name, registrationToken: found.registration_token };
+}
+
+/** The organizations of a control plane that this machine is registered with. */
+export function organizationsAt(configRoot: string, isSame: (apiBase: string) => boolean): string[] {
+  return listOrganizations(configRoot).filter((slug) => {
+    const { apiBase } = readRemains(configRoot, slug);
+    return apiBase !== undefined && isSame(apiBase);
+  });
+}

@@ -1,0 +1,60 @@
+// Root's programs obey the files of an organization's directory. Another user who can change them could open this machine:
+// a shell of the engine in overrides.yml, or other keys of the control plane. Other users than root are not protected from
+// themselves: what they run has only their own rights.
+
+import { dirname, join } from "node:path";
+import { AppError } from "../../errors.ts";
+import { foreignFile, foreignPlace, type Foreign } from "../../platform/program-safety.ts";
+
+/** Not all that may be in the directory: an unknown file there is obeyed by nothing. */
+const obeyed = [
+  "overrides.yml",
+  "permissions.json",
+  "node-config.json",
+  "config.yml",
+  "ca.crt",
+  "host.crt",
+  "host.key",
+  "node.crt",
+  "node.key",
+  "credentials.json",
+  "api-ca.crt",
+  "orders.json",
+  "hosts.json",
+];
+
+/** What other users than root can change, and root obeys. For doctor. */
+export function foreignFiles(directory: string): Foreign[] {
+  const files = obeyed.map((name) => foreignFile(join(directory, name)));
+  const found = [...places(directory), ...files].filter((each) => each !== undefined);
+  // The links lead to one generation.
+  return [...new Map(found.map((each) => [each.path, each])).values()];
+}
+
+function places(directory: string): (Foreign | undefined)[] {
+  return [dirname(directory), directory, join(directory, "generations")].map(foreignPlace);
+}
+
+/** In such a directory root must not even write: links in it would lead elsewhere. Throws foreign_files. */
+export function refuseForeignDirectory(directory: string): void {
+  const found = places(directory).find((each) => each !== undefined);
+  if (found !== undefined) throw refusal("foreign_files", found);
+}
+
+/** Throws bad_configuration, so that revocations are applied all the same. */
+export function refuseForeignFiles(directory: string): void {
+  const [found] = foreignFiles(directory);
+  if (found !== undefined) throw refusal("bad_configuration", found);
+}
+
+/** Like refuseForeignFiles, for one file. */
+export function refuseForeignFile(path: string): void {
+  const found = foreignFile(path);
+  if (found !== undefined) throw refusal("bad_configuration", found);
+}
+
+function refusal(code: "bad_configuration" | "foreign_files", { why, remedy }: Foreign): AppError {
+  return new AppError(code, `Only root may be able to change the files of an organization: ${why}`, {
+    hint: `Check the content, then run: ${remedy}`,
+  });
+}

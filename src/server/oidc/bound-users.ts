@@ -1,0 +1,122 @@
+// The users of an organization's provider. They are bound to that organization: found by provider and subject, never by
+// issuer or address, valid nowhere else, never staff and never owners. Whoever runs the provider chooses every claim.
+
+import { AppError } from "../../errors.ts";
+import { makeOpaqueToken } from "../../pki/opaque.ts";
+import { ourselves, record } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Transaction } from "../store/database.ts";
+import {
+  nameOfProvider,
+  organizationIdentities,
+  type IdentityProviderRow,
+} from "../store/tables/identity-providers.ts";
+import { memberships } from "../store/tables/memberships.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { users, type UserRow } from "../store/tables/users.ts";
+import { verifiedDomains } from "../store/tables/verified-domains.ts";
+import type { Admitted } from "./admission.ts";
+import { applyGroups, rolesFor } from "./group-roles.ts";
+import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
+
+type Provider = IdentityProviderRow & { orgId: number };
+
+/** The active user of the identity, with the role of its groups. Throws sign_in_refused. */
+export async function boundUserOf(
+  services: NodeGroupServices,
+  provider: Provider,
+  admitted: Admitted,
+): Promise<UserRow> {
+  const { db, system } = services;
+  const { subject, groups } = admitted;
+  const hasRole = rolesFor(provider, groups).has(provider.orgId);
+  const user = await db.write(async (tx) => {
+    const now = system.now();
+    const org = await organizations.find(tx, { id: provider.orgId, deletedAt: null });
+    if (org === undefined) throw refused("The organization of this provider was deleted.");
+    const at = { providerId: provider.id, subject };
+    const known = await organizationIdentities.find(tx, at);
+    if (known === undefined && !hasRole) throw withoutRole(provider);
+    const userId = known?.userId ?? (await insertUser(tx, provider, system));
+    if (known === undefined) await organizationIdentities.insert(tx, { ...at, userId, createdAt: now });
+    await organizationIdentities.update(tx, at, { groups: [...groups], lastUsedAt: now });
+    const found = await users.find(tx, { id: userId, isActive: true, boundOrgId: provider.orgId });
+    if (found === undefined) throw refused("This user is disabled.");
+    const email = await nameFor(tx, { orgId: org.id, slug: org.slug, userId }, admitted);
+    if (email !== found.email) await rename(tx, { userId, orgId: org.id, email });
+    if (known === undefined) {
+      const event = { orgId: org.id, at: now, actor: ourselves, subject: `user/${email}` };
+      await record(tx, {
+        ...event,
+        type: "user.created",
+        after: { email, provider: nameOfProvider(provider) },
+      });
+    }
+    return { ...found, email };
+  });
+  await applyGroups(services, provider, user, groups);
+  await applyNodeGroups(services, provider, user.id, groups);
+  if (!hasRole) throw withoutRole(provider);
+  return user;
+}
+
+async function insertUser(
+  tx: Transaction,
+  { orgId }: Provider,
+  { now, random }: ServerOptions["system"],
+): Promise<number> {
+  const times = { sessionsFrom: now(), createdAt: now() };
+  // The name is replaced as soon as the id is known.
+  const row = {
+    email: makeOpaqueToken(random),
+    passwordHash: "",
+    boundOrgId: orgId,
+    homeOrgId: orgId,
+    ...times,
+  };
+  return (await users.insertReturning(tx, row)).id;
+}
+
+async function rename(
+  tx: Transaction,
+  { userId, orgId, email }: { userId: number; orgId: number; email: string },
+) {
+  await users.update(tx, { id: userId }, { email });
+  await memberships.update(tx, { userId, orgId }, { email });
+  await tx.notify("auth", `user ${userId}`);
+}
+
+const maxName = 254;
+
+/**
+ * What people see in place of an address, `ada@example.org;17`. The semicolon keeps it from being one, so nothing that asks for
+ * an address finds this user, and no address is taken. The part before it is the address only if the provider vouches for it and
+ * the organization has verified its domain; else it is what the provider calls the person.
+ */
+async function nameFor(
+  tx: Transaction,
+  { orgId, slug, userId }: { orgId: number; slug: string; userId: number },
+  { email, isVerified, called }: Admitted,
+): Promise<string> {
+  const domain = email?.split("@").at(-1) ?? "";
+  const own = isVerified ? await verifiedDomains.find(tx, { orgId, domain }) : undefined;
+  const address = own?.verifiedAt == null ? undefined : `${email};${userId}`;
+  if (address !== undefined && address.length <= maxName) return address;
+  const word = called
+    .normalize("NFC")
+    .toLowerCase()
+    .replaceAll(/[^\p{L}\p{N}._]+/gu, "-")
+    .slice(0, 60)
+    .replaceAll(/^[-.]+|[-.]+$/g, "");
+  return `${word === "" ? "user" : word}@${slug};${userId}`;
+}
+
+function withoutRole(provider: Provider): AppError {
+  return refused(
+    `The groups of this identity give no role, and ${nameOfProvider(provider)} creates no members.`,
+  );
+}
+
+function refused(message: string): AppError {
+  return new AppError("sign_in_refused", message);
+}

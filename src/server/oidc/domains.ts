@@ -1,0 +1,165 @@
+// The domains whose addresses count when an organization's provider names them. A domain is proven by a TXT record, which only
+// its owner can publish, or by the word of staff.
+
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { AppError } from "../../errors.ts";
+import { formatTime } from "../../duration.ts";
+import { makeOpaqueToken } from "../../pki/opaque.ts";
+import { record, type Actor } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import { requireRole, requireStaff } from "../people/late-rights.ts";
+import { organizationBySlug } from "../policy/organizations.ts";
+import { Slug } from "../../protocol.ts";
+import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
+import { verifiedDomains, type VerifiedDomainRow } from "../store/tables/verified-domains.ts";
+import { Domain } from "./provider-settings.ts";
+
+type Store = Pick<ServerOptions, "db" | "system">;
+type Org = { id: number };
+
+export const NewDomain = v.strictObject({ domain: Domain });
+export const VouchedDomain = v.strictObject({ organization: Slug, domain: Domain });
+export const ClaimedDomain = v.object({
+  id: v.number(),
+  domain: v.string(),
+  /** The TXT record that proves the domain. */
+  record_name: v.string(),
+  record_text: v.string(),
+  verified_at: v.nullable(v.string()),
+  /** By the record in DNS, or by the word of staff. */
+  verified_by: v.nullable(v.picklist(["dns", "staff"])),
+});
+type ClaimedDomain = v.InferOutput<typeof ClaimedDomain>;
+
+const maxOfOrganization = 50;
+const lookupMs = 5000;
+
+function show({ id, domain, proof, verifiedAt, verifiedBy }: VerifiedDomainRow): ClaimedDomain {
+  return {
+    id,
+    domain,
+    record_name: recordName(domain),
+    record_text: recordText(proof),
+    verified_at: verifiedAt === null ? null : formatTime(verifiedAt),
+    verified_by: verifiedBy,
+  };
+}
+
+const recordName = (domain: string) => `_${brand.id}.${domain}`;
+const recordText = (proof: string) => `${brand.id}-domain=${proof}`;
+
+export async function listDomains(reader: Pick<Reader, "all">, org: Org): Promise<ClaimedDomain[]> {
+  return (await verifiedDomains.all(reader, { orgId: org.id })).map(show);
+}
+
+async function findDomain(reader: Pick<Reader, "get">, org: Org, id: number): Promise<VerifiedDomainRow> {
+  const found = await verifiedDomains.find(reader, { id, orgId: org.id });
+  if (found === undefined) throw new AppError("not_found", "The organization has claimed no such domain.");
+  return found;
+}
+
+/** Claims a domain. It counts once it is verified. Other organizations may claim it too, and must prove it too. */
+export async function addDomain(
+  { db, system }: Store,
+  org: Org,
+  domain: string,
+  actor: Actor,
+): Promise<ClaimedDomain> {
+  const made = db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
+    return show(await insertDomain(tx, system, org, { domain, actor }));
+  });
+  return made.catch((error: unknown) => {
+    if (!(error instanceof NotUnique)) throw error;
+    throw new AppError("conflict", `The organization has claimed ${domain} already.`, { cause: error });
+  });
+}
+
+async function insertDomain(
+  tx: Transaction,
+  system: Store["system"],
+  org: Org,
+  { domain, actor }: { domain: string; actor: Actor },
+): Promise<VerifiedDomainRow> {
+  if ((await verifiedDomains.all(tx, { orgId: org.id })).length >= maxOfOrganization)
+    throw new AppError("conflict", `An organization claims at most ${maxOfOrganization} domains.`);
+  const row = { orgId: org.id, domain, proof: makeOpaqueToken(system.random), createdAt: system.now() };
+  const created = await verifiedDomains.insertReturning(tx, row);
+  await record(tx, { ...event(system, org, actor, domain), type: "domain.created" });
+  return created;
+}
+
+/** Looks for the TXT record. Throws domain_unverified. */
+export async function checkDomain(
+  { db, system }: Store,
+  org: Org,
+  id: number,
+  actor: Actor,
+): Promise<ClaimedDomain> {
+  const { domain, proof } = await findDomain(db, org, id);
+  const name = recordName(domain);
+  if (!(await textsOf(system, name)).includes(recordText(proof)))
+    throw new AppError("domain_unverified", `There is no TXT record of ${name} with the expected text.`, {
+      hint: `\`${brand.executable} admin domain list ORG\` prints the text to publish. Try again some minutes after that.`,
+    });
+  return db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
+    return verify(tx, system, await findDomain(tx, org, id), { actor, by: "dns" });
+  });
+}
+
+/** Staff know by other means that the domain is the organization's, which need not have claimed it. Throws not_found. */
+export async function vouchForDomain(
+  { db, system }: Store,
+  { organization, domain }: v.InferOutput<typeof VouchedDomain>,
+  actor: Actor,
+): Promise<ClaimedDomain> {
+  const org = await organizationBySlug(db, organization);
+  return db.writeFor({ org: org.id }, async (tx) => {
+    await requireStaff(tx, actor);
+    const claimed =
+      (await verifiedDomains.find(tx, { orgId: org.id, domain })) ??
+      (await insertDomain(tx, system, org, { domain, actor }));
+    return verify(tx, system, claimed, { actor, by: "staff" });
+  });
+}
+
+async function verify(
+  tx: Transaction,
+  system: Store["system"],
+  { id, orgId, domain }: VerifiedDomainRow,
+  { actor, by }: { actor: Actor; by: "dns" | "staff" },
+): Promise<ClaimedDomain> {
+  await verifiedDomains.update(tx, { id }, { verifiedAt: system.now(), verifiedBy: by });
+  const verified = { ...event(system, { id: orgId }, actor, domain), after: { verified_by: by } };
+  await record(tx, { ...verified, type: "domain.verified" });
+  return show(await findDomain(tx, { id: orgId }, id));
+}
+
+/** Its addresses no longer count: users lose theirs at the next sign-in. */
+export async function removeDomain({ db, system }: Store, org: Org, id: number, actor: Actor): Promise<void> {
+  await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
+    const { domain } = await findDomain(tx, org, id);
+    await verifiedDomains.delete(tx, { id });
+    await record(tx, { ...event(system, org, actor, domain), type: "domain.deleted" });
+  });
+}
+
+async function textsOf({ lookupTexts, sleep }: Store["system"], name: string): Promise<readonly string[]> {
+  const done = new AbortController();
+  const late = sleep(lookupMs, done.signal).then(
+    () => [],
+    () => [],
+  );
+  try {
+    return await Promise.race([lookupTexts(name), late]);
+  } finally {
+    done.abort();
+  }
+}
+
+function event({ now }: Store["system"], { id }: Org, actor: Actor, domain: string) {
+  return { orgId: id, at: now(), actor, subject: `domain/${domain}` };
+}

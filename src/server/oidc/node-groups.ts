@@ -1,0 +1,67 @@
+// The groups of nodes that the groups of an identity give to the user's own nodes, at each sign-in. A group of nodes that the
+// provider may give is decided by it alone, for these nodes; nodes of the organization keep what administrators gave.
+
+import type { Authorities } from "../certificates/authorities.ts";
+import { messageOf } from "../../errors.ts";
+import { ourselves, record } from "../audit/record.ts";
+import { changeNode } from "../nodes/nodes.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Transaction } from "../store/database.ts";
+import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import { memberships } from "../store/tables/memberships.ts";
+import { nodes } from "../store/tables/nodes.ts";
+
+export type NodeGroupServices = Pick<ServerOptions, "db" | "system" | "secretKey" | "log"> & {
+  authorities: Authorities;
+};
+type Provider = Pick<IdentityProviderRow, "nodeGroups" | "orgId">;
+
+/** A failure in one organization is logged, and keeps nobody from signing in. The next sign-in tries again. */
+export async function applyNodeGroups(
+  services: NodeGroupServices,
+  provider: Provider,
+  userId: number,
+  groups: readonly string[],
+): Promise<void> {
+  const own = provider.nodeGroups.filter(({ orgId }) => orgId === (provider.orgId ?? orgId));
+  for (const [orgId, mappings] of Map.groupBy(own, (each) => each.orgId)) {
+    const decided = new Set(mappings.map(({ nodeGroup }) => nodeGroup));
+    const given = new Set(
+      mappings.filter(({ group }) => groups.includes(group)).map(({ nodeGroup }) => nodeGroup),
+    );
+    const change = services.db.writeFor({ org: orgId }, (tx) =>
+      regroup(tx, services, { orgId, userId, decided, given }),
+    );
+    await change.catch((error: unknown) => {
+      services.log.warn("Cannot give the groups of a provider to a user's nodes", {
+        organization: orgId,
+        user: userId,
+        reason: messageOf(error),
+      });
+    });
+  }
+}
+
+type Regrouping = {
+  orgId: number;
+  userId: number;
+  decided: ReadonlySet<string>;
+  given: ReadonlySet<string>;
+};
+
+async function regroup(
+  tx: Transaction,
+  services: NodeGroupServices,
+  { orgId, userId, decided, given }: Regrouping,
+): Promise<void> {
+  const isMember = (await memberships.find(tx, { orgId, userId })) !== undefined;
+  for (const node of await nodes.all(tx, { orgId, ownerId: userId })) {
+    if (node.state === "revoked") continue;
+    const others = node.groups.filter((group) => !decided.has(group));
+    const next = isMember ? [...others, ...given] : others;
+    if (new Set(next).symmetricDifference(new Set(node.groups)).size === 0) continue;
+    const org = { id: orgId };
+    const { updated, issued } = await changeNode(tx, services, org, node.id, { groups: next }, ourselves);
+    await record(tx, [updated, ...issued]);
+  }
+}

@@ -1,0 +1,101 @@
+// Routes by which a machine joins without a key (`agent up URL`): it waits, and a signed-in user confirms it in a browser.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { actorOf } from "../audit/record.ts";
+import { created, noContent } from "../http/reply.ts";
+import { always, body, organizationRoute, route, type Call, type Route } from "../http/route.ts";
+import {
+  beginEnrollment,
+  confirmEnrollment,
+  Enrollment,
+  EnrollmentCode,
+  EnrollmentRequest,
+  EnrollmentState,
+  findEnrollment,
+  NewEnrollment,
+  pollEnrollment,
+  Words,
+} from "../nodes/enrollments.ts";
+import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
+import type { Services } from "../services.ts";
+import { personOf } from "./people.ts";
+
+const secret = v.pipe(v.string(), v.minLength(1), v.maxLength(128));
+
+export function enrollmentRoutes(services: Services): Route[] {
+  return [...machineRoutes(services), ...userRoutes(services)];
+}
+
+function machineRoutes(services: Services): Route[] {
+  return [
+    route({
+      method: "POST",
+      path: "/api/enrollments/",
+      access: "public",
+      name: "enrollments_create",
+      summary:
+        "A machine without a key begins to wait for a user, who opens `verification_uri` and types four words that the machine derives from its key",
+      takes: body(EnrollmentRequest),
+      answers: { 201: { description: "Where the user confirms it", schema: NewEnrollment } },
+      errors: ["throttled"],
+      handle: async (call, input) => created(await beginEnrollment(services, input, call.address)),
+    }),
+    route({
+      method: "POST",
+      path: "/api/enrollments/poll/",
+      access: "public",
+      name: "enrollments_poll",
+      summary:
+        "Ask whether a user confirmed the machine, every `interval` seconds. Then `enrollment_token` is a registration token of `organization`, for the same keys and name, for ten minutes",
+      takes: body(v.strictObject({ enrollment_token: secret })),
+      answers: { 200: { description: "The state", schema: EnrollmentState } },
+      errors: ["enrollment_ended"],
+      handle: async (_call, { enrollment_token }) => ({
+        body: await pollEnrollment(services, enrollment_token),
+      }),
+    }),
+  ];
+}
+
+function userRoutes(services: Services): Route[] {
+  return [
+    route({
+      method: "POST",
+      path: "/api/user/enrollments/find/",
+      access: "person",
+      name: "user_enrollments_find",
+      summary: "The machine that shows this address, and the organizations that it can join",
+      takes: body(v.strictObject({ request: EnrollmentCode })),
+      answers: { 200: { description: "The machine", schema: Enrollment } },
+      errors: ["not_found", "throttled"],
+      handle: async (call, { request }) => ({
+        body: await findEnrollment(services, browserOf(call), request),
+      }),
+    }),
+    organizationRoute({
+      method: "POST",
+      path: "enrollments/confirm/",
+      access: "own",
+      people: true,
+      fresh: true,
+      name: "enrollments_confirm",
+      summary: "Let a machine join as a node of the own user, by the four words that it shows",
+      takes: body(v.strictObject({ request: EnrollmentCode, words: Words })),
+      answers: { 204: { description: "Confirmed: the machine goes on by itself" } },
+      errors: ["not_found", "throttled", "invalid_code", "name_taken", "name_held"],
+      grows: always,
+      async handle(call, { request: code, words }) {
+        await confirmEnrollment(services, call.org, browserOf(call), { code, words }, actorOf(call));
+        return noContent;
+      },
+    }),
+  ];
+}
+
+/** A stolen token must not add machines. */
+function browserOf(call: Call): PersonCaller {
+  const caller = personOf(call);
+  if (sessionIdOf(caller) !== undefined) return caller;
+  throw new AppError("permission_denied", "Only a signed-in browser confirms machines.");
+}

@@ -1,0 +1,90 @@
+// `bun test/bench/console-pictures.ts`: draws the pages of the console for README.md and docs/console.md, from an organization
+// of 300 machines that it makes, into docs/console/. Needs root, for Debian's chromium and pngquant.
+
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { chromium, type Page } from "playwright-core";
+import { buildAgent, root } from "../support/agent.ts";
+import { chromiumPath, signIn } from "../support/console.ts";
+import { askToJoin, idOf, liveScene, owner, password, seedScene } from "../support/console-scene.ts";
+import { installMissing } from "../support/debian.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { print, startServer } from "./measure.ts";
+
+const pngquant = "/usr/bin/pngquant";
+const maxBytes = 100_000;
+
+/** Each picture: its file, its page, and what is done there first. */
+const pictures: readonly [name: string, path: string, prepare: (page: Page) => Promise<void>][] = [
+  ["overview", "", (page) => page.locator(".plot canvas").waitFor()],
+  ["machines", "machines/", (page) => page.getByText("1 broken, 3 direct").waitFor()],
+  [
+    "machine",
+    `machines/${idOf("web-5")}/`,
+    (page) => page.getByRole("row").filter({ hasText: "broken" }).waitFor(),
+  ],
+  [
+    "map",
+    "map/?group=web",
+    async (page) => {
+      await page.getByRole("img", { name: /^Map:/ }).waitFor();
+      await page.waitForTimeout(1500);
+    },
+  ],
+  ["access", "access/", addRule],
+  ["activity", "activity/", (page) => page.getByText("node.revoked").waitFor()],
+];
+
+/** A rule that is not saved yet, with what it would change. */
+async function addRule(page: Page): Promise<void> {
+  await page.getByRole("button", { name: "Add a rule" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("From", { exact: true }).fill("group:ci");
+  await dialog.getByLabel("To", { exact: true }).fill("group:db");
+  await dialog.getByRole("combobox", { name: "on" }).selectOption("tcp");
+  await dialog.getByLabel("Ports").fill("5432");
+  await dialog.getByRole("button", { name: "Add to the draft" }).click();
+  await page.getByText("gains").first().waitFor();
+}
+
+const missing = installMissing([chromiumPath, pngquant]);
+if (missing !== undefined) throw new Error(missing);
+buildAgent();
+using directory = temporaryDirectory();
+await seedScene(directory.path);
+await using server = await startServer(["--data-dir", directory.path, "--webhook-allow", "127.0.0.0/8"]);
+const browser = await chromium.launch({
+  executablePath: chromiumPath,
+  args: ["--no-sandbox", "--disable-gpu"],
+});
+try {
+  const page = await browser.newPage({ viewport: { width: 1280, height: 800 }, colorScheme: "light" });
+  const url = (path: string) => `${server.url}/console/acme/${path}`;
+  await page.goto(url(""));
+  await signIn(page, owner, password);
+  await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
+  await liveScene(page, server.url);
+  for (const [name, groups] of [
+    ["ci-71", ["ci"]],
+    ["laptop-noor", ["staff"]],
+  ] as const)
+    await askToJoin(page, server.url, name, groups);
+  const target = join(root, "docs/console");
+  mkdirSync(target, { recursive: true });
+  for (const [name, path, prepare] of pictures) {
+    await page.goto(url(path));
+    await prepare(page);
+    // The count beside Overview comes a moment after the page.
+    await page.locator(".count").waitFor();
+    const file = join(target, `${name}.png`);
+    await page.screenshot({ path: file });
+    const argv = [pngquant, "--force", "--strip", "--speed=1", "--quality=50-90", "--output", file, file];
+    const { exitCode, stderr } = Bun.spawnSync(argv);
+    if (exitCode !== 0) throw new Error(`pngquant ${name}: ${stderr.toString()}`);
+    const { size } = Bun.file(file);
+    if (size > maxBytes) throw new Error(`${file} has ${size} bytes, at most ${maxBytes} are wanted`);
+    print(`${file} ${size} bytes`);
+  }
+} finally {
+  await browser.close();
+}

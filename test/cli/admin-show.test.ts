@@ -1,0 +1,106 @@
+// `agent admin node show`, `org show` and `ca show` on a terminal: names instead of numbers, and marks for what needs a look.
+// `--json` is the API's answer.
+
+import { afterEach, beforeEach, expect, test } from "bun:test";
+import { run } from "../../src/cli/run.ts";
+import { makeNodeWorld, registerByCommand, type NodeWorld } from "../support/node.ts";
+
+let world: NodeWorld;
+beforeEach(async () => {
+  world = await makeNodeWorld();
+  await registerByCommand(world);
+});
+afterEach(() => world[Symbol.asyncDispose]());
+
+/** On a terminal with colors. */
+async function shown(line: string, laterMs = 0): Promise<string> {
+  let out = "";
+  const stream = { write: (text: string) => void (out += text), isTerminal: true, columns: 80 };
+  const words = [
+    "admin",
+    ...line.split(" "),
+    "--api-base",
+    "https://control.example",
+    "--access-token-file",
+    "-",
+  ];
+  const env = { HOME: world.root, TERM: "xterm" };
+  const now = () => world.server.clock.ms + laterMs;
+  const own = { ...world.system, env, now, stdout: stream, stderr: { ...stream, write: () => {} } };
+  const status = await run(words, { ...own, readStdin: () => Promise.resolve(world.owner) });
+  expect([line, status]).toEqual([line, 0]);
+  return out;
+}
+
+test("a node is shown with its owner's address, its state, and what it has applied", async () => {
+  const text = await shown("node show acme alpha");
+  expect(
+    Bun.stripANSI(text)
+      .split("\n")
+      .map((line) => line.slice(0, 15).trim()),
+  ).toEqual([
+    "name",
+    "state",
+    "address",
+    "role",
+    "groups",
+    "subnets",
+    "owner",
+    "certificate",
+    "fingerprint",
+    "configuration",
+    "last check-in",
+    "mode",
+    "engine",
+    "agent",
+    "platform",
+    "created",
+    "number",
+    "",
+  ]);
+  expect(text).toContain("state          \u001b[2moffline\u001b[0m\n");
+  expect(text).toContain("owner          the organization\n");
+  expect(text).toMatch(/certificate {4}until \S+Z \(\d+ days left\), version 1\n/);
+  for (const line of Bun.stripANSI(text).split("\n")) expect(line.length).toBeLessThanOrEqual(80);
+});
+
+test("an owner and an expired certificate are said", async () => {
+  await world.api("POST", "/api/org/acme/nodes/1/transfer/", { owner: "owner@company.example" });
+  const text = await shown("node show acme alpha", 100 * 86_400_000);
+  expect(text).toContain("state          \u001b[31mcertificate expired\u001b[0m\n");
+  expect(text).toContain("owner          owner@company.example\n");
+  expect(text).toContain("certificate    \u001b[31muntil ");
+  expect(text).toContain(" (expired), version 1\u001b[0m\n");
+});
+
+test("an organization is shown with the names of the flags that change it", async () => {
+  await world.api("PATCH", "/api/org/acme/", { node_approval: "all", device_codes: false });
+  const text = await shown("org show acme");
+  for (const line of [
+    "approval             all",
+    "device-codes         forbid",
+    "your role            owner",
+  ])
+    expect(text).toContain(`${line}\n`);
+  const { flags } = { flags: Object.keys((await import("../../src/cli/admin/org.ts")).update.args ?? {}) };
+  for (const name of [
+    "certificate-version",
+    "ca-rotation",
+    "names",
+    "path-reports",
+    "approval",
+    "second-factor",
+    "device-codes",
+    "leaver-nodes",
+    "alive-interval",
+  ]) {
+    expect(flags).toContain(name);
+    expect(text).toContain(`\n${name} `);
+  }
+});
+
+test("the list of CAs fits the terminal", async () => {
+  const text = await shown("ca show acme");
+  for (const line of text.split("\n")) expect(Bun.stringWidth(line)).toBeLessThanOrEqual(80);
+  expect(text).toContain("rotation: none");
+});

@@ -1,0 +1,47 @@
+// The files that browsers load.
+
+import { expect, test } from "bun:test";
+import { bundleConsole } from "../../src/server/console/bundle.ts";
+
+const files = new Map(
+  Object.entries(bundleConsole())
+    .filter(([name]) => name.endsWith(".js"))
+    .map(([name, base64]) => {
+      const packed = Buffer.from(base64, "base64");
+      return [name, { bytes: packed.length, text: Buffer.from(Bun.gunzipSync(packed)).toString() }] as const;
+    }),
+);
+const named = (stem: string) => [...files.keys()].filter((name) => name.startsWith(`${stem}-`));
+const found = (name: string, pattern: RegExp) =>
+  [...(files.get(name)?.text ?? "").matchAll(pattern)].map(([, file = ""]) => file);
+/** What a script loads when it is needed. */
+const later = (name: string) => found(name, /\bimport\("\.\/([^"]+)"\)/g);
+
+/** The scripts, and those that they need at once. */
+function withImports(names: readonly string[], all = new Set<string>()): Set<string> {
+  for (const name of names.filter((each) => !all.has(each))) {
+    all.add(name);
+    withImports(found(name, /\bfrom"\.\/([^"]+)"/g), all);
+  }
+  return all;
+}
+const bytesOf = (names: Iterable<string>) =>
+  [...names].reduce((sum, name) => sum + (files.get(name)?.bytes ?? 0), 0);
+
+test("all scripts of the console are at most 140 KB, compressed", () => {
+  expect(bytesOf(files.keys())).toBeGreaterThan(50_000);
+  expect(bytesOf(files.keys())).toBeLessThanOrEqual(140_000);
+});
+
+test("whichever page is shown first, a browser loads at most 60 KB, compressed", () => {
+  const start = [...named("main"), ...named("worker")];
+  const pages = [...new Set(named("main").flatMap(later))];
+  expect(start).toHaveLength(2);
+  expect(pages.length).toBeGreaterThan(10);
+  for (const page of pages) {
+    // With what the page loads when it is shown, such as its plot.
+    const needed = withImports([...start, page]);
+    const shown = withImports([...withImports([page])].flatMap(later), needed);
+    expect([page, bytesOf(shown) <= 60_000, bytesOf(shown) > 15_000]).toEqual([page, true, true]);
+  }
+});

@@ -1,0 +1,166 @@
+// How machines stand, in the console: live on their pages, filtered and with their paths in the list, changed, approved
+// together, and counted where they need a person.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { Page } from "playwright-core";
+import { makeKeys } from "../support/nodes.ts";
+import {
+  overflowOf,
+  signIn,
+  speakingMachine,
+  startConsole,
+  violationsIn,
+  type Console,
+} from "../support/console.ts";
+
+const limitMs = 120_000;
+
+describe("how machines stand in the console", () => {
+  let scene: Console;
+  let page: Page;
+  let hub: Awaited<ReturnType<typeof speakingMachine>>;
+  let web: Awaited<ReturnType<typeof speakingMachine>>;
+
+  const button = (name: string) => page.getByRole("button", { name, exact: true });
+  const row = (name: string) => page.getByRole("row").filter({ hasText: name });
+  const open = async (path: string) => {
+    await page.goto(`${scene.url()}/console/acme/${path}`);
+    await page.getByRole("heading", { level: 1 }).waitFor();
+  };
+
+  beforeAll(async () => {
+    scene = await startConsole();
+    ({ page } = scene);
+    hub = await speakingMachine(scene, "hub", ["infra"]);
+    web = await speakingMachine(scene, "web", ["web"]);
+    await page.goto(`${scene.url()}/console/acme/`);
+    await signIn(page);
+    await page.getByRole("heading", { name: "Overview" }).waitFor();
+  }, limitMs);
+  afterAll(() => scene[Symbol.asyncDispose]());
+
+  test(
+    "a machine's page follows its check-ins and its paths",
+    async () => {
+      await open(`machines/${web.id}/`);
+      await page.getByText("It has reported none").waitFor();
+      await web.report([
+        { peer: hub.address, path: "direct", probe: "answers", rtt_ms: 12.5 },
+        { peer: "10.77.9.9", path: "none", probe: "broken" },
+      ]);
+      // The page reads by itself only every 20 s.
+      await page.getByText("online").first().waitFor({ timeout: 6000 });
+      await row("hub").getByText("12.5 ms").waitFor({ timeout: 6000 });
+      await row("hub").getByRole("link", { name: "hub" }).click();
+      await page.getByRole("heading", { level: 1, name: "hub" }).waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "the list shows how many paths are sound, and is filtered by the address",
+    async () => {
+      await open("machines/");
+      await row("web").getByText("1 broken, 1 direct").waitFor();
+      await page.getByLabel("Which machines").selectOption("away");
+      await row("web").waitFor({ state: "detached" });
+      await page.getByLabel("Which machines").selectOption("");
+      await page.getByLabel("Group", { exact: true }).selectOption("web");
+      await row("hub").waitFor({ state: "detached" });
+      expect(new URL(page.url()).search).toBe("?group=web");
+      await page.reload();
+      await row("web").waitFor();
+      await page.getByText("1 of 2").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "networks, roles and the public address of a machine are changed; a wrong one is told at its field",
+    async () => {
+      await open(`machines/${hub.id}/`);
+      await button("Edit").click();
+      await page.getByLabel("Networks behind it").fill("192.168.7.0/24, nonsense");
+      await button("Save").click();
+      await page.getByRole("dialog").getByRole("alert").first().waitFor();
+      await page.getByLabel("Networks behind it").fill("192.168.7.0/24");
+      await page.getByRole("textbox", { name: "Public address" }).fill("192.0.2.1");
+      await page.getByLabel("Relay:").check();
+      await page.getByRole("dialog").getByText("From the terminal").click();
+      await page
+        .getByText(
+          "agent admin node update acme hub --add-subnet 192.168.7.0/24 --public-ip 192.0.2.1 --relay",
+        )
+        .waitFor();
+      expect(await violationsIn(page)).toEqual([]);
+      await button("Save").click();
+      await page.getByText("relay, reached at 192.0.2.1").waitFor();
+      await page.getByText("192.168.7.0/24").first().waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "the navigation counts all that needs a person, on every page",
+    async () => {
+      await open("activity/");
+      // A relay that is away, and a machine that does not reach a peer.
+      await page.getByRole("link", { name: "2 waiting for you" }).waitFor();
+      await hub.checkin({});
+      await page.getByRole("link", { name: "1 waiting for you" }).click();
+      await page.getByRole("listitem").filter({ hasText: "does not reach 10.77.9.9" }).waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "machines that wait are approved together after their number was typed",
+    async () => {
+      await scene.admin(["org", "update", "acme", "--approval", "all"]);
+      const { token } = await scene.adminJson(["token", "create", "acme", "--uses", "3", "--group", "ci"]);
+      for (const name of ["ci-1", "ci-2", "other"]) {
+        const body = { name, ...(await makeKeys(name)), registration_token: token };
+        await fetch(`${scene.url()}/api/org/acme/nodes/register/`, {
+          method: "POST",
+          headers: { "Content-Type": "application/json" },
+          body: JSON.stringify(body),
+        });
+      }
+      await open("machines/waiting/");
+      await button("Approve 3 machines").waitFor();
+      await page.getByLabel("Only those whose name").fill("ci-");
+      await button("Approve 2 machines").click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByLabel("Type 2, the number of machines").fill("2");
+      expect(await violationsIn(page)).toEqual([]);
+      await dialog.getByRole("button", { name: "Approve 2 machines" }).click();
+      await page.getByRole("heading", { name: "ci-1" }).waitFor({ state: "detached" });
+      await page.getByRole("heading", { name: "other" }).waitFor();
+      expect(await page.getByRole("heading", { name: "ci-2" }).count()).toBe(0);
+      expect(await page.getByRole("alert").count()).toBe(0);
+    },
+    limitMs,
+  );
+
+  test(
+    "on a phone, the pages are behind a button, and no page is wider than the window",
+    async () => {
+      await page.setViewportSize({ width: 360, height: 740 });
+      await open("machines/");
+      expect(await page.getByRole("link", { name: "Activity" }).count()).toBe(0);
+      await button("Menu").click();
+      await page.getByRole("link", { name: "Activity" }).click();
+      await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
+      expect(await page.getByRole("link", { name: "Machines", exact: true }).count()).toBe(0);
+      for (const path of ["", "machines/", `machines/${web.id}/`, "activity/", "../-/account/"]) {
+        await open(path);
+        expect([path, await violationsIn(page), await overflowOf(page)]).toEqual([path, [], 0]);
+      }
+    },
+    limitMs,
+  );
+
+  test("no page complained", () => {
+    scene.expectQuiet();
+  });
+});
