@@ -220,8 +220,8 @@ export async function patchNode(
   const { db, system, testing } = services;
   const change = async (tx: Transaction) => {
     const { updated, issued } = await changeNode(tx, services, org, id, patch, actor);
-    await record(tx, [updated, ...issued]);
-    return findNode(tx, org.id, id);
+    const [node] = await Promise.all([findNode(tx, org.id, id), record(tx, [updated, ...issued])]);
+    return node;
   };
   const now = system.now();
   const changing =
@@ -264,10 +264,12 @@ export async function changeNode(
   };
   const after = { ...before, ...change };
   await ensureGroups(tx, org.id, patch.groups ?? [], now);
-  await nodes.update(tx, { id }, change);
+  await Promise.all([
+    nodes.update(tx, { id }, change),
+    before.name === after.name ? undefined : releaseOwnName(tx, after),
+  ]);
   const isMoved = [patch.public_ip, patch.is_lighthouse, patch.is_relay].some((each) => each !== undefined);
   if (isMoved) await checkHub(tx, org.id, after);
-  if (before.name !== after.name) await releaseOwnName(tx, after);
   let fingerprint: string | undefined;
   if (before.state === "active") fingerprint = await publishChange(tx, services, issuing, before, after);
   else if (before.name !== after.name) await holdPendingName(tx, before);
@@ -332,17 +334,16 @@ export async function publishChange(
   after: NodeRecord,
 ): Promise<string | undefined> {
   const isRenamed = before.name !== after.name;
-  const [isNamedInRules] = await Promise.all([
+  // Removing rights is a revocation, which is never refused.
+  const isBounded = granted(after, before);
+  const [isNamedInRules, , issued] = await Promise.all([
     isRenamed && isPeerOfRule(tx, { id: org.id }, after.id),
     // node.crt holds name and address. It is signed when the node, woken below, fetches its configuration.
     (isRenamed || before.ip !== after.ip) && makeX509Due(tx, after.id),
-  ]);
-  // Removing rights is a revocation, which is never refused.
-  const isBounded = granted(after, before);
-  const issued =
     certified(before) === certified(after)
       ? undefined
-      : await issueOverlay(tx, org, after, services, { isBounded });
+      : issueOverlay(tx, org, after, services, { isBounded }),
+  ]);
   const isForAll = isNamedInRules || affectsOthers(before, after);
   const version = isForAll
     ? await raiseConfigVersion(tx, org.id)
