@@ -299,6 +299,7 @@ function factsOf(org: Organization): Facts {
     // A former control plane does not know all of them.
     return typeof value === "boolean" ? (value ? yes : no) : null;
   };
+  const days = org["reauthenticate_days"];
   const word = (field: string): Cell => (typeof org[field] === "string" ? org[field] : null);
   return [
     ["slug", org.slug],
@@ -317,6 +318,7 @@ function factsOf(org: Organization): Facts {
     ["second-factor", choice("second_factor_required", "required", "optional")],
     ["device-codes", choice("device_codes", "allow", "forbid")],
     ["leaver-nodes", choice("revoke_leaver_nodes", "revoke", "keep")],
+    ["reauthenticate", typeof days === "number" ? `${days} days` : days === null ? "off" : null],
     ["alive-interval", org.alive_interval === null ? "default" : `${org.alive_interval} s`],
     ...Object.entries(org.config_overrides).map(
       ([key, value]) => [`override ${key}`, JSON.stringify(value)] as const,
