@@ -4,7 +4,6 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
 import { totpCode, totpStep } from "../../src/pki/totp.ts";
 import {
-  owner,
   password,
   signIn,
   startConsole,
