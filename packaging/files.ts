@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../src/brand.ts";
 import { run } from "../src/cli/run.ts";
-import { commands } from "../src/cli/commands.ts";
+import { allCommands } from "../src/cli/commands.ts";
 import {
   authService,
   authTimer,
@@ -78,7 +78,7 @@ function units(): PackageFile[] {
 
 async function pages({ version, timeS }: Edition): Promise<PackageFile[]> {
   const helps = await Promise.all(
-    Object.entries(commands).map(async ([name, { meta }]) => {
+    Object.entries(await allCommands()).map(async ([name, { meta }]) => {
       return { name, summary: meta.description, help: await printed(...name.split(" "), "--help") };
     }),
   );

@@ -1,14 +1,15 @@
 // Arithmetic of overlay networks and addresses, IPv4 and IPv6. A node has one host number in its organization: address =
 // network + host, in both families. No database here: the server records which node has which host number.
 
-import ipaddr from "ipaddr.js";
-
 export type Address = { family: 4 | 6; value: bigint };
 /**
  * An address and the prefix length of its network. In a certificate the address has host bits: `10.77.0.5/16`; elsewhere
  * it has none. `text` is its canonical form.
  */
 export type Network = Address & { prefix: number; text: string };
+
+/** Loaded late: commands that run every minute meet only the usual spellings. */
+const ipaddr = (): typeof import("ipaddr.js") => require("ipaddr.js");
 
 /** Host numbers stay below this in wide IPv6 networks, so that they are exact as JavaScript numbers. */
 const widestHost = 2 ** 48;
@@ -17,10 +18,10 @@ const widestHost = 2 ** 48;
 export function parseAddress(text: string): Address | undefined {
   const usual = parseUsual(text);
   if (usual !== undefined) return usual;
-  if (ipaddr.IPv4.isValidFourPartDecimal(text))
-    return addressFromBytes(ipaddr.IPv4.parse(text).toByteArray());
-  if (!text.includes(":") || text.includes("%") || !ipaddr.IPv6.isValid(text)) return undefined;
-  const parsed = ipaddr.IPv6.parse(text);
+  if (ipaddr().IPv4.isValidFourPartDecimal(text))
+    return addressFromBytes(ipaddr().IPv4.parse(text).toByteArray());
+  if (!text.includes(":") || text.includes("%") || !ipaddr().IPv6.isValid(text)) return undefined;
+  const parsed = ipaddr().IPv6.parse(text);
   return parsed.isIPv4MappedAddress() ? undefined : addressFromBytes(parsed.toByteArray());
 }
 
@@ -62,7 +63,7 @@ export function addressBytes({ family, value }: Address): number[] {
 /** The canonical text (RFC 5952 for IPv6). */
 export function formatAddress(address: Address): string {
   const bytes = addressBytes(address);
-  return address.family === 4 ? bytes.join(".") : new ipaddr.IPv6(bytes).toRFC5952String();
+  return address.family === 4 ? bytes.join(".") : new (ipaddr().IPv6)(bytes).toRFC5952String();
 }
 
 /** One spelling for each address; the text itself if it is none. */

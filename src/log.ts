@@ -107,7 +107,8 @@ export function writeOnceATurn(write: (text: string) => void): (text: string) =>
 function appendLine(path: string, line: string): void {
   try {
     // Loaded late: node:fs costs a third of an empty start, and most commands write no file.
-    process.getBuiltinModule("node:fs").appendFileSync(path, line, { mode: 0o640 });
+    const { appendFileSync }: typeof import("node:fs") = require("node:fs");
+    appendFileSync(path, line, { mode: 0o640 });
   } catch (error) {
     throw fromSystemError(`write the log file ${path}`, error);
   }

@@ -8,7 +8,7 @@ const units = [`${brand.id}-auth.service`, `${brand.id}.service`];
 /** The --overlay-binary of the installed units; undefined if they name none, or on a machine without systemd. */
 export function pinnedEngine(directory = "/etc/systemd/system"): string | undefined {
   // Loaded late: most commands never ask for the engine.
-  const { readFileSync } = process.getBuiltinModule("node:fs");
+  const { readFileSync }: typeof import("node:fs") = require("node:fs");
   for (const name of units) {
     try {
       const found = engineOf(readFileSync(`${directory}/${name}`, "utf8"));

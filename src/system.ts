@@ -179,7 +179,7 @@ function ignoreClosedPipe(error: unknown): void {
 }
 
 function writeError(text: string): void {
-  const { writeSync } = process.getBuiltinModule("node:fs");
+  const { writeSync }: typeof import("node:fs") = require("node:fs");
   const bytes = Buffer.from(text);
   for (let at = 0; at < bytes.length;) {
     try {
@@ -195,10 +195,10 @@ function writeError(text: string): void {
 /** Loads node:tty only for a character device, to start fast with pipes and files. */
 function isTerminal(fd: number): boolean {
   try {
-    return (
-      process.getBuiltinModule("node:fs").fstatSync(fd).isCharacterDevice() &&
-      process.getBuiltinModule("node:tty").isatty(fd)
-    );
+    const { fstatSync }: typeof import("node:fs") = require("node:fs");
+    if (!fstatSync(fd).isCharacterDevice()) return false;
+    const { isatty }: typeof import("node:tty") = require("node:tty");
+    return isatty(fd);
   } catch (error) {
     if (systemErrorCode(error) === "EBADF") return false;
     throw error;

@@ -287,6 +287,7 @@ describe("the way to a command", () => {
     "bun:sqlite",
     "redoc",
     // Each costs a millisecond or more, of eight.
+    "ipaddr.js",
     "node:http",
     "node:https",
     "node:net",
@@ -304,6 +305,29 @@ describe("the way to a command", () => {
     // The core costs 0.1 to 0.5 ms, consola/basic 2.5, all of consola 7.
     const imported = readFileSync(join(sourceRoot, "log.ts"), "utf8").match(/"consola[^"]*"/g);
     expect(imported).toEqual(['"consola/core"']);
+  });
+
+  test("every command starts without the table of the admin commands", () => {
+    const ways = reached("main.ts", (each) => each.kind === "static");
+    expect(ways.has("cli/commands.ts")).toBe(true);
+    // A tenth of the processor time of `version`.
+    expect(ways.get("cli/admin/admin.ts")).toBeUndefined();
+  });
+
+  test("status loads no module of Node.js if the daemon answers for all organizations", () => {
+    for (const file of ["cli/status.ts", "daemon/status-report.ts"]) {
+      const ways = reached(file, (each) => each.kind === "static");
+      // node:fs alone is a fifth of the command.
+      expect([...ways.keys()].filter((to) => to.startsWith("node:"))).toEqual([]);
+    }
+  });
+
+  test("modules that are needed late are loaded by require", () => {
+    // process.getBuiltinModule makes a table of all modules first: 2 ms.
+    const users = sourceFiles().filter((file) =>
+      withoutComments(readFileSync(join(sourceRoot, file), "utf8")).includes("getBuiltinModule"),
+    );
+    expect(users).toEqual([]);
   });
 
   for (const command of ["version", "status", "checkin", "check-auth"]) {

@@ -41,7 +41,7 @@ export type Command = ReturnType<typeof lazyCommand>;
 export type CommandTable = Record<string, Command>;
 
 export type Context = {
-  commands: CommandTable;
+  allCommands: () => Promise<CommandTable>;
   system: System;
   settings: Settings;
   values: Values;

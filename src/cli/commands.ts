@@ -1,6 +1,6 @@
-// The table of commands, in the order of the help. A command's file is loaded only when the command is called.
+// The table of commands, in the order of the help. A command's file is loaded only when the command is called, and the
+// admin commands, two thirds of all, only when they may be meant: each node runs `checkin` every minute.
 
-import { adminCommands } from "./admin/admin.ts";
 import { lazyCommand, type CommandTable } from "./command.ts";
 
 export type Section = {
@@ -8,11 +8,13 @@ export type Section = {
   /** The global flags that the help of these commands shows. */
   flags: readonly string[];
   commands: CommandTable;
+  /** Further commands of the section; the first word of each is "admin". */
+  admin?: () => Promise<CommandTable>;
 };
 
 const teamCommands = () => import("./team-command.ts");
 
-export const sections: readonly Section[] = [
+const sections: readonly Section[] = [
   {
     title: "NODE",
     flags: ["json", "dry-run", "verbose", "config-root", "overlay-binary"],
@@ -159,8 +161,8 @@ export const sections: readonly Section[] = [
         { description: "Show the target of the admin commands, and as which user they work there" },
         async () => (await import("./login.ts")).whoami,
       ),
-      ...adminCommands,
     },
+    admin: async () => (await import("./admin/admin.ts")).adminCommands,
   },
   {
     title: "ABOUT",
@@ -186,4 +188,22 @@ export const sections: readonly Section[] = [
   },
 ];
 
-export const commands: CommandTable = Object.assign({}, ...sections.map((section) => section.commands));
+/** All but the admin commands. */
+export const commands: CommandTable = merged(sections);
+
+/** The sections with all their commands. */
+export function allSections(): Promise<Section[]> {
+  return Promise.all(
+    sections.map(async ({ admin, ...section }) =>
+      admin === undefined ? section : { ...section, commands: { ...section.commands, ...(await admin()) } },
+    ),
+  );
+}
+
+export async function allCommands(): Promise<CommandTable> {
+  return merged(await allSections());
+}
+
+function merged(sections: readonly Section[]): CommandTable {
+  return Object.assign({}, ...sections.map((section) => section.commands));
+}

@@ -15,7 +15,7 @@ export const command: Implementation = {
     `${brand.executable} completion zsh > "\${fpath[1]}/_${brand.executable}"`,
     `${brand.executable} completion fish > ~/.config/fish/completions/${brand.executable}.fish`,
   ],
-  async run({ commands, system, words, output }) {
+  async run({ allCommands, system, words, output }) {
     const shell = shells.find((each) => each === words[0]);
     if (shell === undefined) {
       throw new AppError("usage", `There is no completion script for "${words[0] ?? ""}"`, {
@@ -23,7 +23,7 @@ export const command: Implementation = {
       });
     }
     const loaded = await Promise.all(
-      Object.entries(commands).map(async ([name, { meta, args }]): Promise<Entry> => {
+      Object.entries(await allCommands()).map(async ([name, { meta, args }]): Promise<Entry> => {
         return { name, summary: meta.description, flags: typed(await args()) };
       }),
     );

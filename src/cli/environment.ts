@@ -11,14 +11,14 @@ import { flagsOf, variableOf, type Args } from "./values.ts";
 export async function refuseUnknownVariables(
   env: System["env"],
   own: Args,
-  commands: CommandTable,
+  allCommands: () => Promise<CommandTable>,
 ): Promise<void> {
   const given = Object.keys(env).filter((name) => name.startsWith(brand.envPrefix));
   const known = new Set(variablesOf(own));
   const unknown = () => given.find((name) => !known.has(name));
   if (unknown() === undefined) return;
   // A variable of another command is fine. Loading all commands is slow, but this is rare.
-  for (const command of Object.values(commands)) {
+  for (const command of Object.values(await allCommands())) {
     for (const name of variablesOf(await command.args())) known.add(name);
   }
   const variable = unknown();

@@ -3,7 +3,7 @@
 
 import { renderUsage } from "citty";
 import { brand } from "../brand.ts";
-import { commands, sections } from "./commands.ts";
+import { allSections } from "./commands.ts";
 import { daemonFlags } from "./settings.ts";
 import type { Flags } from "./values.ts";
 
@@ -11,8 +11,8 @@ const allFlags = `See all global flags with \`${brand.executable} help flags\`.\
 
 /** Help of a command: its own flags first, then the global flags that matter to it. Help of a group: its commands. */
 export async function commandHelp(name: string, globals: Flags): Promise<string> {
-  const command = commands[name];
-  const section = sections.find((each) => Object.hasOwn(each.commands, name));
+  const section = (await allSections()).find((each) => Object.hasOwn(each.commands, name));
+  const command = section?.commands[name];
   if (command === undefined || section === undefined) return listCommands(name, globals);
   const { notes, examples } = await command.load();
   const meta = { ...command.meta, name };
@@ -28,10 +28,12 @@ export async function commandHelp(name: string, globals: Flags): Promise<string>
 
 /** The list of all commands, or of those that begin with `prefix`. */
 export async function listCommands(prefix: string, globals: Flags): Promise<string> {
-  const shown = Object.keys(commands).filter((name) => prefix === "" || name.startsWith(`${prefix} `));
-  const width = Math.max(20, ...shown.map((name) => name.length + 1));
-  const lists = sections.flatMap(({ title, commands }) => {
-    const rows = Object.entries(commands).filter(([name]) => prefix === "" || name.startsWith(`${prefix} `));
+  const shown = (await allSections()).map(({ title, commands }) => ({
+    title,
+    rows: Object.entries(commands).filter(([name]) => prefix === "" || name.startsWith(`${prefix} `)),
+  }));
+  const width = Math.max(20, ...shown.flatMap(({ rows }) => rows.map(([name]) => name.length + 1)));
+  const lists = shown.flatMap(({ title, rows }) => {
     const lines = rows.map(([name, { meta }]) => `  ${name.padEnd(width)} ${meta.description}\n`);
     return rows.length === 0 ? [] : [`${title}\n\n${lines.join("")}`];
   });

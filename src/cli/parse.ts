@@ -15,8 +15,8 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
   let name = "";
   for (let at = 0; at < argv.length; at++) {
     const token = argv[at] ?? "";
-    const complete = names.includes(name) && !names.some((each) => each.startsWith(`${name} `));
-    if (token === "--" || complete) {
+    const isComplete = names.includes(name) && !beginSome(names, name);
+    if (token === "--" || isComplete) {
       rest.push(...argv.slice(at));
       break;
     }
@@ -34,11 +34,17 @@ export function findCommand(argv: readonly string[], names: readonly string[], g
       continue;
     }
     const longer = name === "" ? token : `${name} ${token}`;
-    if (names.some((each) => each === longer || each.startsWith(`${longer} `))) name = longer;
+    if (names.includes(longer) || beginSome(names, longer)) name = longer;
     else if (names.includes(name)) rest.push(token);
     else throw unknownCommand(longer, name, names, argv.slice(at));
   }
   return { name, rest };
+}
+
+/** Whether these words begin a longer command. */
+function beginSome(names: readonly string[], words: string): boolean {
+  const begin = `${words} `;
+  return names.some((each) => each.startsWith(begin));
 }
 
 /** `rest`: the words from the unknown one on. */
@@ -110,7 +116,10 @@ export function parseFlags(
     values.set(name, [...(values.get(name) ?? []), value]);
   }
   fromEnvironment(values, flags, env);
-  if (!values.has("help")) checkWords(words, args);
+  if (!values.has("help")) {
+    checkWords(words, args);
+    checkRequired(values, flags);
+  }
   return { values, words };
 }
 
@@ -157,6 +166,13 @@ function fromEnvironment(
   }
 }
 
+function checkRequired(values: ReadonlyMap<string, unknown>, flags: Flags): void {
+  for (const [name, { required, valueHint, description }] of Object.entries(flags)) {
+    if (required !== true || values.has(name)) continue;
+    throw new AppError("usage", `Missing --${name} ${valueHint ?? ""}: ${description ?? ""}`);
+  }
+}
+
 /** Adds what the words of a command that refused them may mean: `peers add`. */
 export function withMeaning(error: unknown, words: readonly string[], names: readonly string[]): unknown {
   const isWord = error instanceof AppError && ["usage", "not_registered"].includes(error.code);
@@ -178,12 +194,24 @@ function checkWords(given: readonly string[], args: Args): void {
     throw new AppError("usage", `Missing ${missing.name}: ${missing.description ?? ""}`);
 }
 
+/** Flags of other commands and tools that mean one of ours. */
+const sameFlags: Record<string, string> = {
+  machines: "uses",
+  limit: "lines",
+  last: "lines",
+  tail: "lines",
+  port: "ports",
+  tag: "group",
+  tags: "group",
+};
+
 function unknownFlag(label: string, flags: Flags): AppError {
   const names = Object.keys(flags);
   const word = label.replace(/^-+/, "");
   // `--group` of a command that has --add-group and --remove-group.
   const longer = names.find((name) => word.length > 1 && name.split("-").includes(word));
-  const meantFlag = longer ?? nearest(word, names);
+  const meantFlag =
+    [sameFlags[word] ?? ""].find((name) => names.includes(name)) ?? longer ?? nearest(word, names);
   const hint = meantFlag === undefined ? "" : `Did you mean "--${meantFlag}"? `;
   return new AppError("usage", `Unknown flag ${label}`, { hint: `${hint}See --help.` });
 }

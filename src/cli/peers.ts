@@ -41,9 +41,10 @@ async function look({ system, settings, words, output }: Context) {
     each.status === "fulfilled" ? [{ team: chosen[at] ?? "", ...each.value }] : [],
   );
   const now = system.now();
+  const width = system.stdout.isTerminal ? system.stdout.columns : undefined;
   return {
     report: { teams: seen },
-    text: seen.map(({ team, ...peers }) => renderPeers(team, peers, now)).join("\n"),
+    text: seen.map(({ team, ...peers }) => renderPeers(team, peers, now, width)).join("\n"),
     status,
   };
 }

@@ -5,11 +5,11 @@ import { brand, keyringWord } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
 import { cut, makeLog, maxTextLength, printable, redact } from "../log.ts";
 import type { System } from "../system.ts";
-import type { Command, Context } from "./command.ts";
-import { commands } from "./commands.ts";
+import type { Command, CommandTable, Context } from "./command.ts";
+import { allCommands, commands } from "./commands.ts";
 import { errorBody } from "./error-body.ts";
 import { makeOutput } from "./output.ts";
-import { findCommand, parseFlags, withMeaning } from "./parse.ts";
+import { findCommand, parseFlags, withMeaning, type Found } from "./parse.ts";
 import { globalFlags, logOptions, readSettings } from "./settings.ts";
 import { Values, variableOf } from "./values.ts";
 
@@ -36,13 +36,31 @@ async function dispatch(argv: readonly string[], system: System): Promise<number
       : first === "--version"
         ? ["version", "--no-check", ...others]
         : argv;
-  const { name, rest } = findCommand(line, Object.keys(commands), globalFlags(system));
-  if (commands[name] === undefined) return withoutCommand(name, rest, system);
+  const { command, name, rest } = await find(line, system);
+  if (command === undefined) return withoutCommand(name, rest, system);
   if (rest.some((token) => token === "--help" || token === "-h")) return printHelp(name, system);
   try {
-    return await execute(commands[name], rest, system);
+    return await execute(command, rest, system);
   } catch (error) {
-    throw withMeaning(error, [...name.split(" "), ...rest], Object.keys(commands));
+    throw withMeaning(error, [...name.split(" "), ...rest], Object.keys(await allCommands()));
+  }
+}
+
+/** The command that a line names; with the admin commands only if it may be one of them. */
+async function find(
+  line: readonly string[],
+  system: System,
+): Promise<Found & { command: Command | undefined }> {
+  const among = (table: CommandTable) => {
+    const found = findCommand(line, Object.keys(table), globalFlags(system));
+    return { ...found, command: table[found.name] };
+  };
+  if (line.includes("admin")) return among(await allCommands());
+  try {
+    return among(commands);
+  } catch {
+    // An unknown command: the sentence names what was meant, which may be an admin command.
+    return among(await allCommands());
   }
 }
 
@@ -71,13 +89,13 @@ async function execute(command: Command, rest: readonly string[], system: System
   const parsed = parseFlags(rest, args, system.env);
   if (command.meta.isService === true) {
     const { refuseUnknownVariables } = await import("./environment.ts");
-    await refuseUnknownVariables(system.env, args, commands);
+    await refuseUnknownVariables(system.env, args, allCommands);
   }
   const values = new Values(parsed.values, system);
   const settings = readSettings(values, system);
   const log = makeLog(logOptions(settings, system));
   const output = makeOutput(settings, system);
-  const data: Context = { commands, system, settings, values, words: parsed.words, log, output };
+  const data: Context = { allCommands, system, settings, values, words: parsed.words, log, output };
   return (await command.run({ data })) ?? 0;
 }
 

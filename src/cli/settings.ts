@@ -142,5 +142,7 @@ export function logOptions(
 /** Absolute: the path is written into files and units, which are read from other directories. */
 function absolute(path: string): string {
   // Loaded late: node:path costs a tenth of an empty start, and most paths are absolute.
-  return path.startsWith("/") ? path : process.getBuiltinModule("node:path").resolve(path);
+  if (path.startsWith("/")) return path;
+  const { resolve }: typeof import("node:path") = require("node:path");
+  return resolve(path);
 }

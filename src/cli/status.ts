@@ -48,7 +48,12 @@ async function look({ system, settings, words, values }: Context) {
     });
   }
   const failed = probe && !areHealthy(report, team) ? 1 : 0;
-  return { report, text: renderStatus(report, system.now()), status: isDaemonMissed(report) ? 3 : failed };
+  const width = system.stdout.isTerminal ? system.stdout.columns : undefined;
+  return {
+    report,
+    text: renderStatus(report, system.now(), width),
+    status: isDaemonMissed(report) ? 3 : failed,
+  };
 }
 
 const lookEveryMs = 1000;

@@ -1,6 +1,7 @@
 // Lists and single things for people: a header, columns of equal width, at most as wide as the terminal. Text from servers
 // and nodes loses its control characters here, before the colors are added.
 
+import { cutTo, fit, gap, narrowest } from "../columns.ts";
 import { oneLine } from "../log.ts";
 
 /** How a cell stands out: `good` is as it should be, `bad` needs work, `wait` needs a next step, `faint` is of no use now. */
@@ -15,9 +16,6 @@ export type Table = {
 };
 
 const escapes: Record<Mark, string> = { good: "32", bad: "31", wait: "33", faint: "2" };
-const gap = "  ";
-/** A column is not made narrower, but for its last character, which says that text is missing. */
-const narrowest = 8;
 
 /** `width`: of the terminal; undefined: as wide as the text. */
 export type Look = { width: number | undefined; color: boolean };
@@ -73,28 +71,4 @@ function textOf(cell: Cell): string {
 function colored(text: string, cell: Cell | undefined, color: boolean): string {
   if (!color || typeof cell !== "object" || cell === null) return text;
   return `\u001b[${escapes[cell.mark]}m${text}\u001b[0m`;
-}
-
-/** Takes from the widest column until the table fits. */
-function fit(natural: readonly number[], width: number | undefined): number[] {
-  const widths = [...natural];
-  if (width === undefined) return widths;
-  const room = width - gap.length * (widths.length - 1);
-  for (let over = widths.reduce((sum, each) => sum + each, 0) - room; over > 0; over--) {
-    const widest = widths.indexOf(Math.max(...widths));
-    if ((widths[widest] ?? 0) <= narrowest) return widths;
-    widths[widest] = (widths[widest] ?? 0) - 1;
-  }
-  return widths;
-}
-
-/** Cuts at characters, so that none is halved. */
-function cutTo(text: string, width: number): string {
-  if (Bun.stringWidth(text) <= width) return text;
-  let shown = "";
-  for (const { segment } of new Intl.Segmenter().segment(text)) {
-    if (Bun.stringWidth(shown + segment) > width - 1) break;
-    shown += segment;
-  }
-  return `${shown}…`;
 }

@@ -109,6 +109,10 @@ async function requireUnits(
 async function throughSystemd(verb: UnitVerb, organization: Organization, context: Context): Promise<Done> {
   const { slug, directory } = organization;
   const { settings, system, log } = context;
+  if (verb !== "stop") {
+    const { refuseForeignFiles } = await import("../node/files/own-files.ts");
+    refuseForeignFiles(directory);
+  }
   await requireUnits(verb, slug, settings, system);
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const { withLock } = await import("../node/files/lock.ts");

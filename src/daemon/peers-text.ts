@@ -8,10 +8,11 @@ import { daysLeft, roughly, textTable } from "./text-table.ts";
 
 const head = ["NAME", "ADDRESS", "PATH", "ROUND TRIP", "LOSS", "TUNNEL", "CERTIFICATE"];
 
-export function renderPeers(slug: string, seen: OrganizationPeers, now: number): string {
+/** `width`: of the terminal. */
+export function renderPeers(slug: string, seen: OrganizationPeers, now: number, width?: number): string {
   const { peers } = seen;
   const lines = [`${slug}: ${summary(seen)}`];
-  if (peers.length > 0) lines.push("", ...textTable([head, ...peers.map((peer) => row(peer, now))]));
+  if (peers.length > 0) lines.push("", ...textTable([head, ...peers.map((peer) => row(peer, now))], width));
   if (!seen.reports_tunnels && seen.engine_version !== undefined)
     lines.push("", `Other peers are unknown: ${notReported(seen.engine_version)}`);
   return `${lines.join("\n")}\n`;

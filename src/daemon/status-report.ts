@@ -1,7 +1,6 @@
 // The report of `agent status`: the daemon's answer, completed from systemd and the process table for organizations that
 // the daemon does not run. It must start fast, so it loads the readers of files and units only when they are needed.
 
-import { existsSync } from "node:fs";
 import { brand, namesStatePath } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
@@ -34,7 +33,7 @@ export async function readStatus(
   // List the directories while the daemon prepares its answer.
   const [answer, slugs] = await Promise.all([
     statusOfDaemon(address, probe, system),
-    Promise.try(listOrganizations, configRoot),
+    (async () => listOrganizations(configRoot))(),
   ]);
   const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
   const others = slugs.filter((each) => !ofDaemon.some(({ team }) => team === each));
@@ -46,7 +45,7 @@ export async function readStatus(
     .filter(({ team }) => slug === undefined || team === slug)
     .sort((a, b) => (a.team < b.team ? -1 : 1));
   const { version, pid } = answer ?? {};
-  const names = existsSync(namesStatePath) ? await readNames() : undefined;
+  const names = (await Bun.file(namesStatePath).exists()) ? await readNames() : undefined;
   return {
     daemon: {
       running: answer !== undefined,
@@ -106,8 +105,8 @@ async function readOthers(
     .map(({ status }) => status);
 }
 
-/** The report as text. The first line is the summary. */
-export function renderStatus(report: StatusReport, now: number): string {
+/** The report as text. The first line is the summary. `width`: of the terminal. */
+export function renderStatus(report: StatusReport, now: number, width?: number): string {
   const { teams } = report;
   const lines = [headline(report)];
   if (teams.length > 0) {
@@ -118,7 +117,7 @@ export function renderStatus(report: StatusReport, now: number): string {
       ["ORGANIZATION", "STATE", "ADDRESS", "PROCESS", "UPTIME", ...peers, "CERTIFICATE", "LAST CHECK-IN"],
       ...rows,
     ];
-    lines.push("", ...textTable(table));
+    lines.push("", ...textTable(table, width));
     const notes = teams.flatMap((team) =>
       [...healthNotes(team, now), ...relayNotes(team), ...notesOn(team)].map(
         (note) => `${team.team}: ${note}`,

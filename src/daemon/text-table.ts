@@ -1,14 +1,21 @@
-// Tables and times as text, for `status` and `peers`. Loads nothing: the commands must start fast.
+// Tables and times as text, for `status` and `peers`. Loads next to nothing: the commands must start fast.
 
-/** Lines with aligned columns; the first row is the head. */
-export function textTable(rows: readonly (readonly string[])[]): string[] {
-  const widths =
-    rows[0]?.map((_, at) => rows.reduce((width, cells) => Math.max(width, (cells[at] ?? "").length), 0)) ??
-    [];
+import { cutTo, fit, gap } from "../columns.ts";
+
+/** Lines with aligned columns; the first row is the head. `width`: of the terminal; undefined: as wide as the text. */
+export function textTable(rows: readonly (readonly string[])[], width?: number): string[] {
+  const natural =
+    rows[0]?.map((_, at) =>
+      rows.reduce((widest, cells) => Math.max(widest, Bun.stringWidth(cells[at] ?? "")), 0),
+    ) ?? [];
+  const widths = fit(natural, width);
   return rows.map((cells) =>
     cells
-      .map((cell, at) => cell.padEnd(widths[at] ?? 0))
-      .join("  ")
+      .map((cell, at) => {
+        const cut = cutTo(cell, widths[at] ?? 0);
+        return cut + " ".repeat((widths[at] ?? 0) - Bun.stringWidth(cut));
+      })
+      .join(gap)
       .trimEnd(),
   );
 }

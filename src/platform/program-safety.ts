@@ -1,8 +1,9 @@
 // Whether root may run a program, or obey a file: only root must be able to replace it, and a service must see its program.
 // Write access to any directory above the program is enough to replace it.
 
-import { lstatSync, readlinkSync, realpathSync, statSync } from "node:fs";
+import { lstatSync, readlinkSync, realpathSync, statSync, type Stats } from "node:fs";
 import { dirname, resolve, win32 } from "node:path";
+import { systemErrorCode } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import { quoteWord } from "../plan.ts";
 import { hasModes } from "./file-system.ts";
@@ -47,7 +48,7 @@ export type Foreign = { path: string; why: string; remedy: string };
 
 /** Why root must not obey a file, or undefined. Of a link counts what it leads to, and the directory of that. */
 export function foreignFile(path: string): Foreign | undefined {
-  if (lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() !== true) return foreignPlace(path);
+  if (statIfThere(path, lstatSync)?.isSymbolicLink() !== true) return foreignPlace(path);
   const targets = linksFrom(path).slice(1);
   return targets
     .flatMap((each) => [each, dirname(each)])
@@ -57,7 +58,7 @@ export function foreignFile(path: string): Foreign | undefined {
 
 /** Like foreignFile, for one file or directory as it is. In a sticky directory users can change only what they own. */
 export function foreignPlace(path: string): Foreign | undefined {
-  const stat = isPrivileged() && hasModes ? statSync(path, { throwIfNoEntry: false }) : undefined;
+  const stat = isPrivileged() && hasModes ? statIfThere(path) : undefined;
   if (stat === undefined) return undefined;
   const why = whyReplaceable(path);
   if (why === undefined || (stat.uid === 0 && stat.isDirectory() && (stat.mode & 0o1000) !== 0))
@@ -76,11 +77,21 @@ export function copyCommand(path: string, usual: string, { platform }: Pick<Mach
 function linksFrom(path: string): string[] {
   const paths = [resolve(path)];
   for (let at = resolve(path); paths.length <= maxLinks; paths.push(at)) {
-    if (lstatSync(at, { throwIfNoEntry: false })?.isSymbolicLink() !== true) break;
+    if (statIfThere(at, lstatSync)?.isSymbolicLink() !== true) break;
     at = resolve(dirname(at), readlinkSync(at));
   }
-  const there = statSync(path, { throwIfNoEntry: false }) !== undefined;
+  const there = statIfThere(path) !== undefined;
   return there ? [...paths, realpathSync(path)] : paths;
+}
+
+/** Undefined also where a part of the path is no directory, or a link leads to itself. */
+function statIfThere(path: string, read: typeof lstatSync | typeof statSync = statSync): Stats | undefined {
+  try {
+    return read(path, { throwIfNoEntry: false });
+  } catch (error) {
+    if (["ENOTDIR", "ELOOP"].includes(systemErrorCode(error) ?? "")) return undefined;
+    throw error;
+  }
 }
 
 function isHidden(path: string): boolean {
@@ -92,7 +103,7 @@ function topOf(path: string): string {
 }
 
 function whyReplaceable(path: string): string | undefined {
-  const stat = statSync(path, { throwIfNoEntry: false });
+  const stat = statIfThere(path);
   if (stat === undefined) return undefined;
   if (stat.uid !== 0) return `${path} belongs to user ${stat.uid}, not to root`;
   if ((stat.mode & 0o002) !== 0) return `every user can write to ${path}`;

@@ -28,7 +28,9 @@ const known: Readonly<Record<string, Known>> = {
 
 /** Whether systemd runs this machine (sd_booted(3)). */
 export function hasSystemd({ platform }: Edge = process): boolean {
-  return platform === "linux" && process.getBuiltinModule("node:fs").existsSync("/run/systemd/system");
+  if (platform !== "linux") return false;
+  const { existsSync }: typeof import("node:fs") = require("node:fs");
+  return existsSync("/run/systemd/system");
 }
 
 /** Undefined without a supported service manager: in a container, or with another init. */
@@ -40,7 +42,7 @@ export function serviceManager(system: Edge): ServiceManager | undefined {
 /** The mode of a machine that states none: `server` where systemd runs without a graphical session. */
 export function usualMode(system: Edge): "server" | "desktop" {
   if (serviceManager(system) !== "systemd") return "desktop";
-  const { existsSync } = process.getBuiltinModule("node:fs");
+  const { existsSync }: typeof import("node:fs") = require("node:fs");
   // Every distribution gives its display manager this alias (systemd.special(7)).
   const places = ["/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system"];
   return places.some((each) => existsSync(`${each}/display-manager.service`)) ? "desktop" : "server";

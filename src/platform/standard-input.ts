@@ -2,5 +2,6 @@
 
 export async function readStandardInput(): Promise<string> {
   if (process.platform !== "win32") return Bun.stdin.text();
-  return process.getBuiltinModule("node:fs").readFileSync(0, "utf8");
+  const { readFileSync }: typeof import("node:fs") = require("node:fs");
+  return readFileSync(0, "utf8");
 }

@@ -6,8 +6,10 @@ import { buildInfo } from "../build-info.ts";
 import { messageOf } from "../errors.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
 import { endRequests } from "./nodes/registration-requests.ts";
+import { reauthenticate } from "./nodes/reauthentication.ts";
 import { endSilentNodes } from "./nodes/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
+import { checkLeavers } from "./oidc/leaving.ts";
 import { deleteEndedPaths } from "./paths/ended.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
@@ -28,10 +30,14 @@ const upkeepMs = 5000;
 const policiesMs = 1000;
 /** How late an ephemeral node ends. */
 const silenceMs = 2000;
+/** How late users are told that their nodes end, and how late these end. */
+const ownersMs = 30_000;
 /** No phase of a CA rotation is shorter. */
 const rotationMs = 1000;
 /** Paths of revoked nodes are not shown in the meantime. */
 const pathsMs = 60_000;
+/** How late a provider is asked whether a person is still there; that is due once an hour. */
+const leaversMs = 60_000;
 /** How late the nodes that are online are counted. */
 const onlineCountsMs = 20_000;
 /** How often a server asks whether retention is due: once an hour, one server does it. */
@@ -108,6 +114,9 @@ function partsOf(services: Services, leases: Leases): Part[] {
     leased("ephemeral nodes", (own, lease) =>
       repeated("ephemeral nodes", silenceMs, () => endSilentNodes(own), { ...own, lease }),
     ),
+    leased("confirmations of nodes", (own, lease) =>
+      repeated("confirmations of nodes", ownersMs, () => reauthenticate(own), { ...own, lease }),
+    ),
     leased("policies", (own, lease) => {
       const work = async () => {
         await revertUnconfirmed(own);
@@ -121,6 +130,12 @@ function partsOf(services: Services, leases: Leases): Part[] {
     ...acmeOf(services, leased),
     leased("upkeep of paths", (own, lease) =>
       repeated("upkeep of paths", pathsMs, () => deleteEndedPaths(own), { ...own, lease }),
+    ),
+    leased("people at their providers", (own, lease) =>
+      repeated("people at their providers", leaversMs, (signal) => checkLeavers(own, signal), {
+        ...own,
+        lease,
+      }),
     ),
     leased("online counts", (own, lease) =>
       repeated("online counts", onlineCountsMs, () => countOnline(own), { ...own, lease }),

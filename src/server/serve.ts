@@ -20,6 +20,7 @@ import { acmeOf, openDoors, type DoorOptions } from "./tls/doors.ts";
 import { listenForMetrics } from "./tls/listeners.ts";
 import { writeMetrics } from "./metrics/metrics.ts";
 import { rememberPublicUrl } from "./store/meta.ts";
+import { rehearseWrite } from "./nodes/rehearsal.ts";
 import { checkReplica } from "./store/replicas.ts";
 
 export type ServeOptions = DataOptions &
@@ -126,6 +127,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
       ...(acme === undefined ? {} : { acme: acme.acme, movesNodes: acme.movesNodes === true }),
     });
     await warnOfLostPasskeys(db, url, log);
+    await rehearseWrite({ ...app.services, log });
     doors.answerWith(app);
     if (options.isSuccessor === true) doors.bind();
     const metricsUrl = serveMetrics(options, app, log, ends);

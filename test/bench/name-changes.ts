@@ -2,7 +2,7 @@
 // real node that holds its check-in, among NODES simulated ones (1,000) that hold theirs (bar: p99 under 2 s). Beside it,
 // the floor: how soon the answer of the same rename is there. The names are in a hosts file, the slower of both ways.
 
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { NamesAnswer, paths } from "../../src/protocol.ts";
@@ -38,6 +38,14 @@ async function holdCheckins(url: string, nodes: number): Promise<void> {
   await Promise.all(Array.from({ length: nodes }, (_, at) => hold(at + 1)));
 }
 
+/** Processor time of a process so far, of user and system, proc_pid_stat(5). */
+function busyMs(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8")
+    .replace(/^.*\) /, "")
+    .split(" ");
+  return (Number(fields[11]) + Number(fields[12])) * 10;
+}
+
 async function measure(nodes: number, changes: number): Promise<void> {
   buildAgent();
   await using stack = new AsyncDisposableStack();
@@ -49,7 +57,7 @@ async function measure(nodes: number, changes: number): Promise<void> {
     if (status !== 0) throw new Error(stderr);
   };
   await must(["admin", "org", "update", slug, "--names", "all", "--data-dir", data]);
-  const { url } = stack.use(await startServer(["--data-dir", data]));
+  const { url, pid } = stack.use(await startServer(["--data-dir", data]));
   const start = (argv: string[], env: Record<string, string> = {}) => {
     const child = Bun.spawn(argv, {
       env: { ...cleanEnvironment(), ...env },
@@ -105,19 +113,30 @@ async function measure(nodes: number, changes: number): Promise<void> {
   await found("first");
   // All simulated nodes hold a check-in by now.
   await Bun.sleep(10_000);
-  const [times, floor]: number[][] = [[], []];
+  const [times, floor, files]: number[][] = [[], [], []];
+  const hostsFile = join(root, slug, "hosts.json");
+  const fileAt = async (name: string) => {
+    while (!readFileSync(hostsFile, "utf8").includes(`"${name}"`)) await Bun.sleep(5);
+    return performance.now();
+  };
+  const busyBefore = busyMs(pid);
   for (let at = 1; at <= changes; at++) {
     await Bun.sleep(betweenMs);
     const from = performance.now();
     await change(paths.node(slug, at), { name: `changed-${at}` });
     floor?.push(performance.now() - from);
+    const written = fileAt(`changed-${at}`);
     await found(`changed-${at}`);
+    files?.push((await written) - from);
     times?.push(performance.now() - from);
   }
   const p99 = (all: readonly number[] = []) =>
     all.toSorted((a, b) => a - b)[Math.ceil(all.length * 0.99) - 1] ?? Number.NaN;
   print(
     `rename to getent, ${nodes} nodes, ${changes} changes: ${median(times ?? []).toFixed(0)} ms, p99 ${p99(times).toFixed(0)} ms, bar 2000 (the rename itself ${median(floor ?? []).toFixed(0)} ms, p99 ${p99(floor).toFixed(0)} ms)`,
+  );
+  print(
+    `hosts.json ${median(files ?? []).toFixed(0)} ms, p99 ${p99(files).toFixed(0)} ms after the rename; control plane ${((busyMs(pid) - busyBefore) / changes).toFixed(0)} ms of processor for each change with its ${nodes} answers and check-ins`,
   );
   await machine.stdin.end();
   await machine.exited;

@@ -27,7 +27,10 @@ test("signed in, every command works over the network, and each change names its
   });
   expect(await must("whoami")).toMatchObject({ target: "remote", email: "ada@example.org", is_staff: true });
   const made = await agent("admin org create acme --network 10.77.0.0/16");
-  expect(made).toMatchObject({ status: 0, err: `On ${serving.url} as ada@example.org:\n` });
+  expect(made).toMatchObject({
+    status: 0,
+    err: `On ${serving.url} as ada@example.org:\nTo add a machine: \`agent admin token create acme\`\n`,
+  });
   await must("admin group create acme web");
   await must("admin node create acme alpha --group web");
   await must("admin node update acme alpha --add-group db --relay");

@@ -7,7 +7,7 @@ import { chmodSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../src/brand.ts";
-import { commands } from "../../src/cli/commands.ts";
+import { allCommands } from "../../src/cli/commands.ts";
 import { run } from "../../src/cli/run.ts";
 import { AppError, errorTable } from "../../src/errors.ts";
 import { realSystem, type System } from "../../src/system.ts";
@@ -34,6 +34,7 @@ async function help(words: readonly string[]): Promise<string> {
 }
 
 test("help texts of the program, each group and each command", async () => {
+  const commands = await allCommands();
   const groups = new Set(Object.keys(commands).flatMap((name) => prefixes(name)));
   // Shown once: commands of one section have the same global flags.
   const global = /\nGLOBAL OPTIONS\n[^]*$/;

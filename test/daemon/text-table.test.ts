@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { renderPeers } from "../../src/daemon/peers-text.ts";
-import { daysLeft } from "../../src/daemon/text-table.ts";
+import { daysLeft, textTable } from "../../src/daemon/text-table.ts";
 
 test.each([
   [90 * 1440, "90 days left"],
@@ -21,4 +21,14 @@ test("only an engine that cannot report its tunnels is to be updated", () => {
   expect(text("1.11.2")).toContain("engine 1.11.2 does not report its tunnels; `agent overlay update`");
   expect(text("1.12.0")).toContain("the engine has not reported its tunnels yet");
   expect(text("1.12.0")).not.toContain("overlay update");
+});
+
+test("a table fits the terminal, and is whole in a pipe", () => {
+  const rows = [
+    ["NAME", "PATH", "LOSS"],
+    ["a".repeat(40), "direct 203.0.113.7:4242", "0 %"],
+  ];
+  for (const line of textTable(rows, 40)) expect(line.length).toBeLessThanOrEqual(40);
+  expect(textTable(rows, 40)[1]).toMatch(/^a+… +direct .*… +0 %$/);
+  expect(textTable(rows)[1]).toBe(`${"a".repeat(40)}  direct 203.0.113.7:4242  0 %`);
 });

@@ -2,6 +2,7 @@
 // its own and real engines.
 
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
+import { Database } from "bun:sqlite";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { runAgent } from "../support/agent.ts";
@@ -71,5 +72,22 @@ asRoot("a machine without a key", () => {
     const again = scene.up(box, "box", scene.here);
     await pings(box);
     expect(again.said()).not.toContain("waiting");
+  });
+
+  withBrowser("is confirmed again by its user in the browser, without a lost ping", async () => {
+    const { page, admin } = scene;
+    await admin("org update acme --reauthenticate 8");
+    // Two days pass.
+    using database = new Database(join(scene.data, "control.db"));
+    database.run("UPDATE organizations SET reauthenticate_from = reauthenticate_from - 172800000");
+    database.run("UPDATE nodes SET registered_at = registered_at - 172800000");
+    const ping = ["ping", "-q", "-i", "0.2", "-c", "25", "-W", "1", "10.77.0.1"];
+    const pinging = Bun.spawn(scene.host("box").inside(ping), { stdout: "pipe" });
+    await page.goto(`${scene.url}/console/acme/`);
+    await page.getByText("Machines of yours to confirm").waitFor();
+    expect(await violationsIn(page)).toEqual([]);
+    await page.getByRole("button", { name: "It is still mine" }).click();
+    await page.getByText("Machines of yours to confirm").waitFor({ state: "detached" });
+    expect(await new Response(pinging.stdout).text()).toContain("25 packets transmitted, 25 received");
   });
 });

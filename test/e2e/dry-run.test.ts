@@ -6,14 +6,14 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
-import { commands } from "../../src/cli/commands.ts";
+import { allCommands } from "../../src/cli/commands.ts";
 import { findCommand } from "../../src/cli/parse.ts";
 import { globalFlags } from "../../src/cli/settings.ts";
 import type { Serving } from "../../src/server/serve.ts";
 import { planAndRun } from "../support/dry-run.ts";
 import { agentHere, serveHere } from "../support/in-process.ts";
 import { describeMachine } from "../support/nspawn.ts";
-import { buildVersion, makeRelease, makeReleaseKey } from "../support/releases.ts";
+import { buildVersion, makeRelease, releaseKey } from "../support/releases.ts";
 import { observedTree, type ObservedTree } from "../support/observed-tree.ts";
 import { password } from "../support/server.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -282,7 +282,8 @@ const elsewhere: Record<string, string> = {
 };
 
 describe("table", () => {
-  test("names every command of the program", () => {
+  test("names every command of the program", async () => {
+    const commands = await allCommands();
     const flags = globalFlags({ platform: "linux", env: {} });
     const names = Object.values(groups).flatMap((cases) =>
       cases.map(({ line }) => findCommand(line.split(" "), Object.keys(commands), flags).name),
@@ -303,9 +304,9 @@ describeMachine("plan and deed", () => {
   let place: Omit<Place, "root" | "requests">;
 
   beforeAll(async () => {
-    const key = makeReleaseKey();
-    await buildVersion(work.path, "0.1.0", key);
-    const next = readFileSync(await buildVersion(work.path, "0.2.0", key));
+    const key = releaseKey;
+    buildVersion(work.path, "0.1.0");
+    const next = readFileSync(buildVersion(work.path, "0.2.0"));
     await makeRelease(
       releases,
       { version: "0.2.0", sequence: 5, executables: { [hostTarget()]: next } },

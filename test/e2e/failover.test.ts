@@ -139,10 +139,10 @@ describePostgres("several servers as documented", () => {
         ? `${host.address}:8420`
         : word.replace("/var/lib/overlay-agent/server", data).replace("/etc", directory.path),
     );
-    let isWanted = true;
+    const ended = new AbortController();
     let child: Bun.Subprocess | undefined;
     const keep = async () => {
-      while (isWanted) {
+      while (!ended.signal.aborted) {
         child = host.spawn([agent, ...own], { stdout: log(name) });
         await child.exited;
         await Bun.sleep(1000);
@@ -151,7 +151,7 @@ describePostgres("several servers as documented", () => {
     void keep();
     return {
       kill() {
-        isWanted = false;
+        ended.abort();
         child?.kill("SIGKILL");
       },
     };

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { hostTarget } from "../../build.ts";
 import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
 import { describeMachine, type Machine } from "../support/nspawn.ts";
-import { buildVersion, makeRelease, makeReleaseKey } from "../support/releases.ts";
+import { buildVersion, makeRelease, releaseKey } from "../support/releases.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const modes = ["desktop", "server"] as const;
@@ -33,11 +33,11 @@ describeMachine("install", () => {
   let site: Site;
   beforeAll(async () => {
     using work = temporaryDirectory();
-    const key = makeReleaseKey();
+    const key = releaseKey;
     site = await makeSite(modes, {
       async prepare(root) {
         for (const version of ["0.1.0", "0.2.0"]) {
-          const executables = { [hostTarget()]: readFileSync(await buildVersion(work.path, version, key)) };
+          const executables = { [hostTarget()]: readFileSync(buildVersion(work.path, version)) };
           await makeRelease(join(root, "srv", version), { version, executables }, key);
         }
       },

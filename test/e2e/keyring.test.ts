@@ -15,6 +15,7 @@ import {
 import { inCi, installMissing } from "../support/debian.ts";
 import { makeOrganization, registerArguments } from "../support/overlay.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/until.ts";
 
 const missing = installMissing();
 if (missing !== undefined && inCi) throw new Error(missing);
@@ -26,6 +27,14 @@ let plane: ControlPlane;
 let bus: Bun.Subprocess<"ignore", "pipe", "ignore">;
 let environment: Record<string, string>;
 let daemon: Bun.Subprocess;
+
+/** Whether a keyring answers on the bus. */
+function isThere(): boolean {
+  const owner = ["org.freedesktop.DBus.NameHasOwner", "string:org.freedesktop.secrets"];
+  const argv = ["/usr/bin/dbus-send", "--print-reply", "--dest=org.freedesktop.DBus", "/", ...owner];
+  const { stdout } = Bun.spawnSync(argv, { env: cleanEnvironment(environment), stderr: "ignore" });
+  return stdout.toString().includes("boolean true");
+}
 
 /** The keyring's daemon; a password on its standard input unlocks it. */
 async function startKeyring(unlock: boolean): Promise<Bun.Subprocess> {
@@ -43,13 +52,14 @@ async function startKeyring(unlock: boolean): Promise<Bun.Subprocess> {
       stderr: "ignore",
     },
   );
-  await Bun.sleep(1000);
+  await until(isThere, { everyMs: 50 });
   return child;
 }
 
 async function endKeyring(): Promise<void> {
   daemon.kill("SIGKILL");
   await daemon.exited;
+  await until(() => !isThere(), { everyMs: 50 });
 }
 
 async function firstLine(stream: ReadableStream<Uint8Array>): Promise<string> {

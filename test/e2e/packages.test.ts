@@ -11,7 +11,7 @@ import { makePackages } from "../../packaging/packages.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
 import { describeMachine, type Machine } from "../support/nspawn.ts";
-import { buildVersion, makeReleaseKey } from "../support/releases.ts";
+import { buildVersion } from "../support/releases.ts";
 import { startFlood } from "../support/request-flood.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -41,12 +41,11 @@ describeMachine("packages", () => {
   beforeAll(async () => {
     const missing = installMissing(["/usr/bin/lintian", "/usr/bin/rpm", "/usr/bin/man"]);
     if (missing !== undefined) throw new Error(missing);
-    const key = makeReleaseKey();
     site = await makeSite([...modes, ...names, "client"], {
       async prepare(root) {
         mkdirSync(join(root, "srv"), { recursive: true });
         for (const version of ["0.1.0", "0.2.0"]) {
-          const executable = await buildVersion(work.path, version, key);
+          const executable = buildVersion(work.path, version);
           // The second is as releases are; compressing the first would bring nothing but more time.
           const fast = version === "0.1.0";
           await makePackages(join(root, "srv"), executable, hostTarget(), { version, timeS, fast });

@@ -11,7 +11,7 @@ import { overlayTree } from "../support/debian-tree.ts";
 import { freePort } from "../support/free-port.ts";
 import { describeMachine, machineTree } from "../support/nspawn.ts";
 import { makeOrganization } from "../support/overlay.ts";
-import { buildVersion, makeRelease, makeReleaseKey } from "../support/releases.ts";
+import { buildVersion, makeRelease, releaseKey } from "../support/releases.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
@@ -49,8 +49,8 @@ describeMachine("the workflows of the documentation", () => {
     const releases = join(directory, "releases");
     const port = freePort();
     const releaseUrl = `http://127.0.0.1:${port}/releases`;
-    const key = makeReleaseKey();
-    const executables = { [hostTarget()]: readFileSync(await buildVersion(directory, "0.2.0", key)) };
+    const key = releaseKey;
+    const executables = { [hostTarget()]: readFileSync(buildVersion(directory, "0.2.0")) };
     await makeRelease(releases, { version: "0.2.0", executables, releaseUrl }, key);
     const plane = stack.use(
       await startControlPlane(join(directory, "server"), ["--releases", releases], port),

@@ -23,6 +23,7 @@ const loops = [
   "CA rotations",
   "ephemeral nodes",
   "online counts",
+  "people at their providers",
   "policies",
   "retention",
   "upkeep of nodes",

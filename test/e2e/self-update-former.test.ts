@@ -6,8 +6,8 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
 import { cleanEnvironment } from "../support/agent.ts";
-import { formerAgent, formerKey } from "../support/former-agent.ts";
-import { buildVersion, makeRelease, standIn } from "../support/releases.ts";
+import { formerAgent } from "../support/former-agent.ts";
+import { buildVersion, makeRelease, releaseKey, standIn } from "../support/releases.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const work = temporaryDirectory();
@@ -35,15 +35,15 @@ function keepOnly(release: string, suffix: string): void {
 beforeAll(async () => {
   mkdirSync(at("bin"));
   copyFileSync(formerAgent(), agent);
-  const next = readFileSync(await buildVersion(work.path, "0.2.0", formerKey));
+  const next = readFileSync(buildVersion(work.path, "0.2.0"));
   const target = hostTarget();
   await makeRelease(
     at("next"),
     { version: "0.2.0", sequence: 2, executables: { [target]: next } },
-    formerKey,
+    releaseKey,
   );
   const later = { version: "0.3.0", sequence: 3, executables: { [target]: standIn("0.3.0", "exit 0") } };
-  await makeRelease(at("later"), later, formerKey);
+  await makeRelease(at("later"), later, releaseKey);
   keepOnly("next", ".gz");
   keepOnly("later", ".zst");
 }, 600_000);

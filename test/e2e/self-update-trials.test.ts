@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { hostTarget } from "../../build.ts";
 import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
 import { describeMachine, type Machine } from "../support/nspawn.ts";
-import { buildVersion, makeRelease, makeReleaseKey, standIn } from "../support/releases.ts";
+import { buildVersion, makeRelease, releaseKey, standIn } from "../support/releases.ts";
 import { inFull, instants } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -54,9 +54,9 @@ const unitOf = (mode: Mode) => (mode === "desktop" ? "overlay-agent" : "overlay-
 /** 0.1.0 for the machines, and what it may be updated to below /srv. */
 async function prepareSite(): Promise<Site> {
   using work = temporaryDirectory();
-  const key = makeReleaseKey();
-  const executable = await buildVersion(work.path, "0.1.0", key);
-  const good = readFileSync(await buildVersion(work.path, "0.2.0", key));
+  const key = releaseKey;
+  const executable = buildVersion(work.path, "0.1.0");
+  const good = readFileSync(buildVersion(work.path, "0.2.0"));
   return makeSite(hosts, {
     executable,
     async prepare(root) {

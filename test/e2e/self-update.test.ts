@@ -20,13 +20,20 @@ import { withLock } from "../../src/node/files/lock.ts";
 import { realSystem } from "../../src/system.ts";
 import { buildAgent, cleanEnvironment, startControlPlane } from "../support/agent.ts";
 import { inCi, installMissing } from "../support/debian.ts";
-import { buildVersion, makeRelease, makeReleaseKey, standIn, type TestRelease } from "../support/releases.ts";
+import {
+  type TestRelease,
+  buildVersion,
+  makeRelease,
+  makeReleaseKey,
+  releaseKey,
+  standIn,
+} from "../support/releases.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 const work = temporaryDirectory();
 afterAll(() => work[Symbol.dispose]());
 const at = (...names: string[]) => join(work.path, ...names);
-const key = makeReleaseKey();
+const key = releaseKey;
 let executable: string;
 
 type Installed = { bin: string; agent: string; stateDb: string };
@@ -73,7 +80,7 @@ const release = (
 
 beforeAll(async () => {
   buildAgent();
-  executable = await buildVersion(work.path, "0.1.0", key);
+  executable = buildVersion(work.path, "0.1.0");
   await release("new", { version: "0.2.0", sequence: 5 });
 }, 240_000);
 

@@ -18,6 +18,8 @@ describe("single sign-on", () => {
   let provider: IdentityProvider;
   let here: string;
   let page: Page;
+  /** The command line's; open to the end, because the browser asks it for an icon later. */
+  let listening: Bun.Server<undefined> | undefined;
 
   const button = (name: string | RegExp, on: Page = page) => on.getByRole("button", { name });
 
@@ -33,6 +35,7 @@ describe("single sign-on", () => {
     ({ page } = scene);
   }, limitMs);
   afterAll(async () => {
+    await listening?.stop(true);
     await scene[Symbol.asyncDispose]();
     await provider[Symbol.asyncDispose]();
     directory[Symbol.dispose]();
@@ -118,7 +121,7 @@ describe("single sign-on", () => {
     "the command line of this machine gets its code by loopback",
     async () => {
       const got = Promise.withResolvers<URL>();
-      using listening = Bun.serve({
+      listening = Bun.serve({
         hostname: "127.0.0.1",
         port: 0,
         fetch(request) {
@@ -141,7 +144,10 @@ describe("single sign-on", () => {
   test(
     "an administrator adds a provider of the organization, whose users are its members only",
     async () => {
+      // The former page is still on its way to the program that listened.
+      ({ page } = await scene.open());
       await page.goto(`${here}/console/acme/settings/`);
+      await signIn(page);
       await button("Add a provider").click();
       await page.getByLabel("Name").last().fill("Acme login");
       await page.getByLabel("Issuer").fill(provider.issuer);

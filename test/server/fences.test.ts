@@ -107,6 +107,17 @@ const cases: Readonly<Record<string, Case>> = {
     due: ["INSERT INTO online_counts (org_id, at, online, active) VALUES (1, 1, 0, 1)"],
     left: "SELECT count(*) AS n FROM online_counts WHERE at = 1",
   },
+  "a provider is asked about a person": {
+    loop: "people at their providers",
+    due: [
+      `INSERT INTO identity_providers (name, issuer, client_id, secret_sealed, scopes, groups_claim, domains,
+         required_groups, roles, created_at)
+       VALUES ('x', 'https://8.8.8.8', 'a', '', 'openid', 'groups', '[]', '[]', '[]', 1)`,
+      `INSERT INTO provider_grants (provider_id, user_id, subject, token_sealed, next_at)
+       SELECT id, 1, 'ada', 'unreadable', 1 FROM identity_providers`,
+    ],
+    left: "SELECT count(*) AS n FROM provider_grants WHERE next_at = 1",
+  },
 };
 
 describePostgres("a replica without its leases", () => {

@@ -15,6 +15,7 @@ import { setActive } from "../../src/server/offboarding/user-status.ts";
 import { addMember } from "../../src/server/people/members.ts";
 import { createUser } from "../../src/server/people/people.ts";
 import { NewEnrollment } from "../../src/server/nodes/enrollments.ts";
+import { reauthenticate } from "../../src/server/nodes/reauthentication.ts";
 import { startRotation } from "../../src/server/rollout/rotation-commands.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
@@ -143,6 +144,28 @@ describePostgres("two replicas with conflicting requests", () => {
     const [, second = first] = replicas;
     const registered = await sendRegistration(second, "acme", { name, ...keys, registration_token });
     expect(registered.status).toBe(201);
+  });
+
+  test("a user is told once that a node has to be confirmed, and a confirmation counts on all replicas", async () => {
+    const { id } = await registerNode(first, acme, "confirmed-again");
+    const overdue = 300 * 86_400_000;
+    await first.db.write(async (tx) => {
+      await tx.run("UPDATE organizations SET reauthenticate_days = 30 WHERE id = $1", [acme.id]);
+      await tx.run("UPDATE nodes SET owner_id = 1, registered_at = registered_at - $2 WHERE id = $1", [
+        id,
+        overdue,
+      ]);
+    });
+    const told = "events WHERE type = 'node.reauthentication_due'";
+    await everywhere((on) => reauthenticate(on.app.services));
+    expect(await count(told)).toBe(1);
+    const { cookie } = await signInBrowser(first);
+    const path = `/api/org/acme/nodes/${id}/reauthenticate/`;
+    const answers = await everywhere((on) => browserWith(on, cookie).send("POST", path));
+    expect(statuses(answers)).toEqual({ 204: 12 });
+    await everywhere((on) => reauthenticate(on.app.services));
+    expect(await count(told)).toBe(1);
+    await first.db.write((tx) => tx.run("UPDATE organizations SET reauthenticate_days = NULL"));
   });
 
   test("an address is given once, requested or chosen", async () => {

@@ -10,9 +10,7 @@ export const agent = join(root, "dist/agent");
 
 /** Builds dist/agent if it is older than a source. Returns its path. */
 export function buildAgent(): string {
-  const sources = ["src", "build.ts", "package.json", "bun.lock"].map((name) => join(root, name));
-  const built = statSync(agent, { throwIfNoEntry: false })?.mtimeMs ?? 0;
-  if (Math.max(...sources.map(newest)) > built) {
+  if (isOlderThanSources(agent)) {
     // Build elsewhere and rename, so that a concurrent test never starts an incomplete file.
     const beside = join(root, `dist/.agent-${process.pid}`);
     mkdirSync(join(root, "dist"), { recursive: true });
@@ -22,7 +20,14 @@ export function buildAgent(): string {
   return agent;
 }
 
-export function newest(path: string): number {
+/** Whether this executable must be built again, or is not there. */
+export function isOlderThanSources(executable: string): boolean {
+  const sources = ["src", "build.ts", "package.json", "bun.lock"].map((name) => join(root, name));
+  const built = statSync(executable, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  return Math.max(...sources.map(newest)) > built;
+}
+
+function newest(path: string): number {
   const stat = statSync(path);
   if (!stat.isDirectory()) return stat.mtimeMs;
   return Math.max(stat.mtimeMs, ...readdirSync(path).map((name) => newest(join(path, name))));

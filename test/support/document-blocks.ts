@@ -123,6 +123,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   },
   "docs/access.md: agent admin org update acme --approval all": { on: "control" },
   "docs/access.md: agent admin org update acme --self-enrollment members": { on: "control" },
+  "docs/access.md: agent admin org update acme --reauthenticate 90": { on: "control" },
   "docs/access.md: agent up https://control.example.com": {
     not: "test/e2e/browser-joining.test.ts runs it with a browser",
   },

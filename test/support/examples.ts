@@ -139,6 +139,12 @@ const people: Record<string, Maker> = {
     const { request, words } = await anEnrollment(world);
     return { ...(await aBrowser(world, who)), body: { request, words } };
   },
+  reauthentications_list: nothing,
+  async nodes_reauthenticate(world, who) {
+    const { id } = await aNode(world, who);
+    await transferTo(world, Number(id), `${who}@example.org`);
+    return { ...(await aBrowser(world, who)), id: Number(id) };
+  },
   session_providers_list: nothing,
   session_oidc_create: async (world, who) => ({
     body: { provider: (await aProvider(world, who)).id },
@@ -265,6 +271,7 @@ const organizations: Record<string, Maker> = {
   groups_partial_update: withBody(aGroup, { description: "for the web" }),
   groups_destroy: aGroup,
   paths_list: nothing,
+  paths_counts: nothing,
   nodes_peers: ({ node }) => ({ id: node.id }),
   relays_list: nothing,
   relays_partial_update: aRelay,

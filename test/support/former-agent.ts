@@ -5,19 +5,13 @@ import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from "node:fs"
 import { join } from "node:path";
 import { hostTarget } from "../../build.ts";
 import { runSync } from "./debian.ts";
-import { makeReleaseKey } from "./releases.ts";
-
-/** The earliest commit whose agents and servers must work with those of today, and update themselves to them. */
-const formerCommit = "559ec55";
-
-/** Fixed, because the former agent is built once and trusts this key. */
-export const formerKey = makeReleaseKey(Buffer.alloc(32, formerCommit));
+import { formerCommit, releaseKey } from "./releases.ts";
 
 const root = join(import.meta.dir, "../..");
 const directory = join(root, ".cache/former-agents", formerCommit);
 
 /**
- * Returns the path of the former agent, version 0.1.0, which trusts releases signed by `formerKey`. Builds it once, in a
+ * Returns the path of the former agent, version 0.1.0, which trusts releases signed by `releaseKey`. Builds it once, in a
  * private directory: test files run side by side.
  */
 export function formerAgent(): string {
@@ -28,7 +22,7 @@ export function formerAgent(): string {
   try {
     runSync(["/bin/sh", "-euc", `git archive ${formerCommit} | tar -x -C "$0"`, work], { cwd: root });
     runSync([process.execPath, "install", "--frozen-lockfile", "--production"], { cwd: work });
-    const options = { version: "0.1.0", releaseKeys: [formerKey.text] };
+    const options = { version: "0.1.0", releaseKeys: [releaseKey.text] };
     const call = [hostTarget(), join(work, "agent"), options].map((each) => JSON.stringify(each));
     const script = `const { build } = await import("./build.ts"); await build(${call.join(", ")});`;
     runSync([process.execPath, "-e", script], { cwd: work });

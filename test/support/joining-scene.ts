@@ -56,6 +56,7 @@ export async function startJoiningScene(names: readonly string[]) {
     /** The arguments of `agent up` for this control plane. */
     here: [url, "--ca-fingerprint", parseJoinKey(key).caFingerprint ?? ""],
     directory: directory.path,
+    data,
     host: lan.host,
     admin,
     up,

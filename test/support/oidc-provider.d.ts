@@ -5,6 +5,7 @@ declare module "oidc-provider" {
 
   export type Context = {
     path: string;
+    status: number;
     req: IncomingMessage;
     res: ServerResponse;
     oidc: { client: { clientId: string }; account: { accountId: string } };

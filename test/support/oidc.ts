@@ -14,6 +14,12 @@ export type IdentityProvider = AsyncDisposable & {
   person: Person | undefined;
   /** New signing keys: those of before are gone. */
   rotateKeys(): Promise<void>;
+  /** Every request gets this status. */
+  failsWith: number | undefined;
+  /** What it says about a person from now on. */
+  change(person: Person): void;
+  /** The person has left: codes and tokens of before are refused. */
+  remove(sub: string): void;
   stop(): Promise<void>;
   start(): Promise<void>;
 };
@@ -35,11 +41,14 @@ export async function startIdentityProvider(
     clientId: "agent",
     clientSecret,
     person: undefined,
+    failsWith: undefined,
     async rotateKeys() {
       keys = [await signingKey()];
       await made.stop();
       await made.start();
     },
+    change: (person) => void known.set(person.sub, person),
+    remove: (sub) => void known.delete(sub),
     async stop() {
       await close?.();
       close = undefined;
@@ -68,13 +77,14 @@ async function serve(made: IdentityProvider, { port, keys, redirectUris, signedO
         client_id: made.clientId,
         client_secret: made.clientSecret,
         redirect_uris: redirectUris,
+        grant_types: ["authorization_code", "refresh_token"],
         post_logout_redirect_uris: [signedOut],
       },
     ],
     jwks: { keys },
     cookies: { keys: ["a key of the test"] },
     pkce: { required: () => true },
-    scopes: ["openid", "email", "profile", "groups"],
+    scopes: ["openid", "email", "profile", "groups", "offline_access"],
     claims: {
       openid: ["sub"],
       email: ["email", "email_verified"],
@@ -89,19 +99,22 @@ async function serve(made: IdentityProvider, { port, keys, redirectUris, signedO
       },
     },
     interactions: { url: () => "/interaction" },
-    findAccount: (_: unknown, sub: string) => ({ accountId: sub, claims: () => known.get(sub) }),
+    findAccount: (_: unknown, sub: string) =>
+      known.has(sub) ? { accountId: sub, claims: () => known.get(sub) } : undefined,
     loadExistingGrant: async ({ oidc }: import("oidc-provider").Context) => {
       const grant = new provider.Grant({ clientId: oidc.client.clientId, accountId: oidc.account.accountId });
-      grant.addOIDCScope("openid email profile groups");
+      grant.addOIDCScope("openid email profile groups offline_access");
       await grant.save();
       return grant;
     },
   });
   provider.use(async (context, next) => {
+    if (made.failsWith !== undefined) return void (context.status = made.failsWith);
     if (!context.path.startsWith("/interaction")) return next();
     const { person } = made;
     if (person !== undefined) known.set(person.sub, person);
-    const result = person === undefined ? { error: "access_denied" } : { login: { accountId: person.sub } };
+    const result =
+      person === undefined ? { error: "access_denied" } : { login: { accountId: person.sub }, consent: {} };
     return provider.interactionFinished(context.req, context.res, result);
   });
   const server = await new Promise<import("node:http").Server>((ready) => {

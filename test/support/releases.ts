@@ -1,12 +1,16 @@
 // Releases for tests. Packs, lists and signs any given executable as the build does.
 
 import { createPrivateKey, createPublicKey, randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { build, hostTarget } from "../../build.ts";
+import { isOlderThanSources, root } from "./agent.ts";
 import { runSync } from "./debian.ts";
 import { writePublicKey, type SecretKey } from "../../src/release/minisign.ts";
 import { packExecutable, writeRelease } from "../../src/release/publish.ts";
+
+/** The earliest commit whose agents and servers must work with those of today, and update themselves to them. */
+export const formerCommit = "559ec55";
 
 const template = readFileSync(join(import.meta.dir, "../../install"), "utf8");
 
@@ -48,10 +52,30 @@ export async function makeRelease(directory: string, release: TestRelease, key: 
   writeRelease(directory, head, key, { template, releaseUrl: release.releaseUrl ?? directory });
 }
 
-/** Builds an agent of this version that trusts releases signed by `key`. */
-export function buildVersion(directory: string, version: string, key: { text: string }): Promise<string> {
-  return build(hostTarget(), join(directory, `agent-${version}`), { version, releaseKeys: [key.text] });
+/** What the agents of `buildVersion` and the former one trust. Fixed, because they are built once for several test files. */
+export const releaseKey = makeReleaseKey(Buffer.alloc(32, formerCommit));
+
+/** An agent of this version that trusts releases signed by `releaseKey`, in the directory. Several test files share its build. */
+export function buildVersion(directory: string, version: string): string {
+  // One builds it, and the others wait for that.
+  mkdirSync(join(root, "dist"), { recursive: true });
+  const lock = join(root, `dist/.agent-${version}.lock`);
+  const [place = ""] = runSync(["flock", lock, process.execPath, import.meta.path, version]).split("\n");
+  const path = join(directory, `agent-${version}`);
+  copyFileSync(place, path);
+  return path;
 }
+
+async function buildShared(version: string): Promise<string> {
+  const path = join(root, `dist/agent-${version}`);
+  if (isOlderThanSources(path)) {
+    const beside = join(root, `dist/.agent-${version}-${process.pid}`);
+    renameSync(await build(hostTarget(), beside, { version, releaseKeys: [releaseKey.text] }), path);
+  }
+  return path;
+}
+
+if (import.meta.main) process.stdout.write(`${await buildShared(process.argv[2] ?? "")}\n`);
 
 /** A shell script in place of an agent: prints its version, and runs `rest` for every other command. */
 export function standIn(version: string, rest: string): Buffer {
@@ -76,7 +100,6 @@ export function makeSignedRelease(options: {
   const how = ["--secret-key", secret, "--release-url", outdir, "--outdir", outdir];
   if (fast) how.push("--fast");
   const when = ["--issued-at", "2026-01-01T00:00:00Z", "--expires-in", "36500d"];
-  const root = join(import.meta.dir, "../..");
   runSync([process.execPath, "build.ts", "--release", "--no-packages", ...what, ...how, ...when], {
     cwd: root,
   });

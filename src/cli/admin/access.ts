@@ -15,7 +15,11 @@ import { targetFlags } from "./target.ts";
 
 const emailArg: Args = { EMAIL: { type: "positional", description: "The member's e-mail address" } };
 const roles = ["member", "admin", "owner"] as const;
-const roleFlag = { type: "string", valueHint: roles.join("|"), description: "The role" } as const;
+const roleFlag = {
+  type: "string",
+  valueHint: roles.join("|"),
+  description: "member reads, admin changes nodes, groups, rules and tokens, owner does everything",
+} as const;
 const groupArg: Args = { NAME: { type: "positional", description: "The group's name" } };
 
 export const memberList: Implementation = {

@@ -42,6 +42,8 @@ export const IdentityProvider = v.looseObject({
   issuer: text,
   client_id: text,
   creates_users: v.boolean(),
+  /** Missing: a control plane that does not know. */
+  leaving: v.optional(v.nullable(text)),
   redirect_uri: text,
 });
 export const IdentityProviders = v.pipe(v.array(IdentityProvider), v.maxLength(4096));

@@ -6,7 +6,7 @@ import { planReplaced } from "../../plan-file.ts";
 import { onData, onlyPlanned, refuseRemote } from "./data.ts";
 import type { Implementation } from "../command.ts";
 import { readDataOptions } from "../server-flags.ts";
-import { targetFlags } from "./target.ts";
+import { nameOfLocal, targetFlags } from "./target.ts";
 import type { Args } from "../values.ts";
 
 const fileArg: Args = { FILE: { type: "positional", description: "The backup file" } };
@@ -24,10 +24,12 @@ export const backup: Implementation = {
     refuseOverwriting(path);
     if (await onlyPlanned(context, { more: [planReplaced(resolve(path), 0o600)] })) return;
     const made = await onData(context, (admin) => makeBackup(admin, path));
+    const { secretKeyPath } = await import("../../server/store/secret-keys.ts");
+    const key = secretKeyPath(await readDataOptions(context.values, context.system), context.system);
     output.result(
       { ...made },
       `Wrote and verified ${made.file}: ${made.organizations} organizations, ${made.nodes} nodes, ${made.bytes} bytes\n` +
-        "The backup does not hold the secret key. Keep a copy of it in another place.\n",
+        `The backup does not hold the secret key, without which it is useless. Keep a copy of ${key} in another place.\n`,
     );
   },
 };
@@ -57,6 +59,7 @@ export const restore: Implementation = {
     const [file = ""] = words;
     const permitted = { replace: values.on("replace"), unauthenticated: values.on("unauthenticated") };
     if (settings.dryRun) return output.plan(planRestore(options, file, permitted.replace, system));
+    output.say(`On ${nameOfLocal(options)}:`);
     const restored = await restoreBackup(options, file, permitted, system);
     const {
       organizations,

@@ -103,7 +103,7 @@ again, and copy the file once more.`,
     const path = secretKeyPath(options, context.system);
     const more = [path, formerKeyPath(path)].map((each) => planReplaced(each, 0o600));
     if (await onlyPlanned(context, { more })) return;
-    const done = await onData(context, (admin) => rotateSecretKey(admin, path));
+    const done = await onData(context, (admin) => rotateSecretKey(admin, path), { writes: true });
     context.output.result(
       done,
       done.finished

@@ -9,19 +9,20 @@ import type { OrganizationAccess } from "../../server/http/route.ts";
 import type { Context } from "../command.ts";
 import { readDataOptions } from "../server-flags.ts";
 import { readNamedFile, type Flags } from "../values.ts";
-import { chooseTarget, requireLocalData } from "./target.ts";
+import { chooseTarget, nameOfLocal, requireLocalData } from "./target.ts";
 
-/** Runs `work` on the data that the flags name, whether `serve` runs or not. `begins`: may create the data. */
+/** Runs `work` on the data that the flags name, whether `serve` runs or not. `begins`: may create the data. `writes`: names the target. */
 export async function onData<T>(
   context: Context,
   work: (admin: Admin) => Promise<T>,
-  { begins = false } = {},
+  { begins = false, writes = false } = {},
 ): Promise<T> {
-  const { values, system, settings } = context;
+  const { values, system, settings, output } = context;
   const { withAdmin } = await import("../../server/admin.ts");
   await refuseRemote(context, begins);
   const options = await readDataOptions(values, system);
   if (!begins || settings.dryRun) await requireLocalData(context, options);
+  if ((begins || writes) && !settings.dryRun) output.say(`On ${nameOfLocal(options)}:`);
   return withAdmin(options, system, work);
 }
 

@@ -58,11 +58,12 @@ event. The actor of a change on the machine of the control plane is the operator
       const names = await namesOf(api, slug);
       const newest = await newestEvents(api, slug, { most, since, isWanted });
       if (!values.on("follow")) {
-        if (newest.events.length === 0) output.say(`${slug} has no such events.`);
-        return output.result(
-          { events: newest.events },
-          newest.events.map((each) => lineOf(each, names)).join(""),
-        );
+        const rows = newest.events.map((each) => {
+          const { by, changes } = textsOf(each, names);
+          return [each.at, each.type, names.get(each.subject) ?? each.subject, by, changes];
+        });
+        const columns = ["TIME", "TYPE", "SUBJECT", "BY", "CHANGES"];
+        return output.list({ events: newest.events }, { columns, rows, none: `${slug} has no such events.` });
       }
       const show = (event: Event) => output.raw(output.json ? jsonLine(event) : lineOf(event, names));
       newest.events.forEach(show);
@@ -106,7 +107,7 @@ async function newestEvents(
 function ofTypes(types: readonly string[]): (event: Event) => boolean {
   if (types.length === 0 || types.includes("*")) return () => true;
   return ({ type }) =>
-    types.some((each) => (each.endsWith(".*") ? type.startsWith(each.slice(0, -1)) : type === each));
+    types.some((each) => type === each || type.startsWith(`${each.replace(/\.\*$/, "")}.`));
 }
 
 /** Milliseconds. A duration counts back from now. */
@@ -144,20 +145,19 @@ async function namesOf(api: Api, slug: string): Promise<Names> {
   ]);
 }
 
-function lineOf(event: Event, names: Names): string {
-  const { at, type, actor, subject, before, after } = event;
-  const by = actorOf(actor, names);
+function textsOf({ actor, before, after }: Event, names: Names): { by: string; changes: string } {
   const changes = [
-    before === null ? "" : `- ${JSON.stringify(before)}`,
-    after === null ? "" : `+ ${JSON.stringify(after)}`,
+    ...(before === null ? [] : [`- ${JSON.stringify(before)}`]),
+    ...(after === null ? [] : [`+ ${JSON.stringify(after)}`]),
   ];
-  const fields = [
-    at,
-    type,
-    names.get(subject) ?? subject,
-    `by ${by}`,
-    ...changes.filter((each) => each !== ""),
-  ];
+  return { by: actorOf(actor, names), changes: changes.join("  ") };
+}
+
+/** With --follow the widths of later events are unknown, so there are no columns. */
+function lineOf(event: Event, names: Names): string {
+  const { at, type, subject } = event;
+  const { by, changes } = textsOf(event, names);
+  const fields = [at, type, names.get(subject) ?? subject, `by ${by}`, ...(changes === "" ? [] : [changes])];
   return `${fields.map(oneLine).join("  ")}\n`;
 }
 

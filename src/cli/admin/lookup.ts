@@ -19,7 +19,12 @@ export async function nodeByName(api: Api, slug: string, name: string): Promise<
   const found = await api.list(inOrg(slug, "nodes/"), Node, searchFor(name));
   const node = found.find((each) => each.name === name);
   if (node !== undefined) return node;
-  throw noNode(slug, name, "");
+  const revoked = await revokedNodeByName(api, slug, name).catch(() => undefined);
+  if (revoked === undefined) throw noNode(slug, name, "");
+  const line = `${admin} node restore ${quoteWord(slug)} ${quoteWord(name)}`;
+  throw new AppError("not_found", `${name} was revoked at ${revoked.revoked_at ?? "an unknown time"}`, {
+    hint: `To restore it: \`${line}\`.`,
+  });
 }
 
 /** The last one that was revoked: several may have had the name. */

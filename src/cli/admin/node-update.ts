@@ -4,6 +4,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { Node } from "../../protocol.ts";
 import type { Context, Implementation } from "../command.ts";
+import { quoteWord } from "../../plan.ts";
 import { orgArg } from "../server-flags.ts";
 import { given, type Flags } from "../values.ts";
 import { inOrg, write } from "./api.ts";
@@ -76,6 +77,11 @@ export const update: Implementation = {
     if (node === undefined) return;
     sayNewGroups(output, new_groups);
     output.result(node, `Updated node ${node.name}\n`);
+    if (node.is_lighthouse && node.public_ip === null)
+      output.say(
+        `${node.name} has no public address, so other nodes cannot find this lighthouse: ` +
+          `\`${brand.executable} admin node update ${quoteWord(slug)} ${quoteWord(node.name)} --public-ip ADDRESS\`. Its UDP port must be open.`,
+      );
     if (context.values.list("add-subnet").length > 0)
       output.say(
         `On ${node.name}, permit forwarding (sysctl -w net.ipv4.ip_forward=1), then check with \`${brand.executable} doctor\` there. ` +

@@ -5,6 +5,7 @@ import { quoteWord } from "../../plan.ts";
 import { Node, RenewAnswer } from "../../protocol.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
+import type { Cell } from "../table.ts";
 import { inOrg, Nothing, read, write } from "./api.ts";
 import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "./lookup.ts";
 import { nodeArg, ownerOf, ownersOf, roleOf, stateOf } from "./node-show.ts";
@@ -15,6 +16,9 @@ export const list: Implementation = {
     ...orgArg,
     revoked: { type: "boolean", description: "List revoked nodes, and when they were revoked" },
     mine: { type: "boolean", description: "List only your own nodes" },
+    offline: { type: "boolean", description: "List only active nodes that are not in contact" },
+    group: { type: "string", valueHint: "G", description: "List only the nodes of this group" },
+    versions: { type: "boolean", description: "List the versions of engine and agent, and the platform" },
     certificates: {
       type: "boolean",
       description: "List the end of each certificate; the one that ends first is on top",
@@ -23,6 +27,7 @@ export const list: Implementation = {
   },
   examples: [
     `${brand.executable} admin node list acme`,
+    `${brand.executable} admin node list acme --offline`,
     `${brand.executable} admin node list acme --certificates`,
   ],
   async run(context) {
@@ -33,41 +38,55 @@ export const list: Implementation = {
       ...(revoked ? { revoked: "true" } : {}),
       ...(context.values.on("mine") ? { owner: "me" } : {}),
     };
+    const [offline, group] = [context.values.on("offline"), context.values.text("group")];
+    const isWanted = (node: Node) =>
+      (!offline || (node.state === "active" && !node.online)) &&
+      (group === undefined || node.groups.includes(group));
     const { nodes, owners } = await read(context, async (api) => {
-      const found = await api.list(inOrg(slug, "nodes/"), Node, query);
+      const found = (await api.list(inOrg(slug, "nodes/"), Node, query)).filter(isWanted);
       if (certificates) found.sort((a, b) => endOf(a) - endOf(b));
       return { nodes: found, owners: await ownersOf(api, slug, found) };
     });
+    const last = certificates
+      ? lastColumns.certificates
+      : context.values.on("versions")
+        ? lastColumns.versions
+        : revoked
+          ? lastColumns.revoked
+          : lastColumns.seen;
+    const now = context.system.now();
+    const kinds = [...(revoked ? ["revoked"] : []), ...(offline ? ["offline"] : [])].map(
+      (kind) => `${kind} `,
+    );
     context.output.list(
       { nodes },
       {
-        columns: [
-          "NAME",
-          "ADDRESS",
-          "STATE",
-          "ROLE",
-          "GROUPS",
-          "OWNER",
-          certificates ? "CERTIFICATE ENDS" : revoked ? "REVOKED" : "LAST CHECK-IN",
-        ],
+        columns: ["NAME", "ADDRESS", "STATE", "ROLE", "GROUPS", "OWNER", ...last.columns],
         rows: nodes.map((node) => [
           node.name,
           node.ip_address,
-          stateOf(node, context.system.now()),
+          stateOf(node, now),
           roleOf(node),
           node.groups.join(", "),
           ownerOf(node, owners),
-          certificates
-            ? (node.certificate?.not_after ?? null)
-            : revoked
-              ? node.revoked_at
-              : node.last_checkin_at,
+          ...last.of(node),
         ]),
-        none: `${slug} has no ${revoked ? "revoked " : ""}nodes.`,
+        none: `${slug} has no ${kinds.join("")}nodes${group === undefined ? "" : ` in the group ${group}`}.`,
       },
     );
   },
 };
+
+type Last = { columns: string[]; of(node: Node): Cell[] };
+const lastColumns = {
+  seen: { columns: ["LAST CHECK-IN"], of: (node) => [node.last_checkin_at] },
+  revoked: { columns: ["REVOKED"], of: (node) => [node.revoked_at] },
+  certificates: { columns: ["CERTIFICATE ENDS"], of: (node) => [node.certificate?.not_after ?? null] },
+  versions: {
+    columns: ["ENGINE", "AGENT", "PLATFORM"],
+    of: (node) => [node.overlay_version, node.agent_version, node.platform],
+  },
+} satisfies Record<string, Last>;
 
 /** Nodes without a certificate come last. */
 const endOf = ({ certificate }: Node): number =>

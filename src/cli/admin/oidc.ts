@@ -148,13 +148,14 @@ export const list: Implementation = {
     context.output.list(
       { providers },
       {
-        columns: ["ID", "NAME", "ISSUER", "CLIENT", "NEW USERS", "REDIRECT URI"],
+        columns: ["ID", "NAME", "ISSUER", "CLIENT", "NEW USERS", "LEAVERS END", "REDIRECT URI"],
         rows: providers.map((each) => [
           each.id,
           each.name,
           each.issuer,
           each.client_id,
           each.creates_users ? "created" : "refused",
+          each.leaving ?? "not known yet",
           each.redirect_uri,
         ]),
         none: "There are no providers.",

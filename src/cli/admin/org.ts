@@ -51,7 +51,13 @@ export const create: Implementation = {
     const org = await confirmable(values, words, flags, () =>
       write(context, Organization, () => ({ method: "POST", path: "/api/org/", body }), { begins: true }),
     );
-    if (org !== undefined) output.result(org, `Created organization ${org.slug} (${org.network})\n`);
+    if (org === undefined) return;
+    output.result(org, `Created organization ${org.slug} (${org.network})\n`);
+    const command = `${brand.executable} admin`;
+    // Over the network its creator is the owner.
+    if (org.role === null && body.owner === undefined)
+      output.say(`It has no owner yet: \`${command} member create ${org.slug} EMAIL --role owner\``);
+    output.say(`To add a machine: \`${command} token create ${org.slug}\``);
   },
 };
 
@@ -141,6 +147,12 @@ export const update: Implementation = {
       valueHint: "off|admins|members",
       description: `Who may add machines of their own with ${brand.executable} up URL, by confirming them in a browser`,
     },
+    reauthenticate: {
+      type: "string",
+      valueHint: "DAYS|off",
+      description:
+        "Every how many days users confirm in the console that their nodes are still theirs, 8 to 3650. Others are revoked",
+    },
     "alive-interval": {
       type: "string",
       valueHint: "S",
@@ -176,6 +188,8 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const factor = values.choice("second-factor", ["required", "optional"]);
   const fields = {
     node_approval: values.choice("approval", ["none", "all", "unapproved"]),
+    reauthenticate_days:
+      values.text("reauthenticate") === "off" ? null : values.integer("reauthenticate", 8, 3650),
     self_enrollment: values.choice("self-enrollment", ["off", "admins", "members"]),
     device_codes: codes === undefined ? undefined : codes === "allow",
     second_factor_required: factor === undefined ? undefined : factor === "required",
@@ -233,6 +247,10 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
     second_factor_required: `members ${org["second_factor_required"] === true ? "need" : "do not need"} a second factor`,
     device_codes: `members ${org["device_codes"] === true ? "may" : "may not"} sign the command line in by a code`,
+    reauthenticate_days:
+      org["reauthenticate_days"] === null
+        ? "users need not confirm their nodes again"
+        : `users confirm their nodes every ${JSON.stringify(org["reauthenticate_days"])} days`,
     self_enrollment: enrollmentTexts[String(org["self_enrollment"])] ?? "",
     config_overrides: `overrides: ${Object.keys(org.config_overrides).join(", ") || "none"}`,
   };
@@ -281,6 +299,7 @@ function factsOf(org: Organization): Facts {
     // A former control plane does not know all of them.
     return typeof value === "boolean" ? (value ? yes : no) : null;
   };
+  const word = (field: string): Cell => (typeof org[field] === "string" ? org[field] : null);
   return [
     ["slug", org.slug],
     ["name", org.name],
@@ -292,7 +311,9 @@ function factsOf(org: Organization): Facts {
     ["ca-rotation", org.ca_rotation_auto ? "auto" : "manual"],
     ["names", choice("names_to_all", "all", "rules")],
     ["path-reports", choice("path_reports", "on", "off")],
-    ["approval", typeof org["node_approval"] === "string" ? org["node_approval"] : null],
+    ["name-suffix", word("name_suffix")],
+    ["approval", word("node_approval")],
+    ["self-enrollment", word("self_enrollment")],
     ["second-factor", choice("second_factor_required", "required", "optional")],
     ["device-codes", choice("device_codes", "allow", "forbid")],
     ["leaver-nodes", choice("revoke_leaver_nodes", "revoke", "keep")],

@@ -122,10 +122,12 @@ export async function requireLocalData(
 
 async function localTarget({ values, system }: Context): Promise<Target> {
   const options = await readDataOptions(values, system);
-  const { databaseUrl, dataDirectory } = options;
-  // Never the user and password of the database.
-  const place = databaseUrl === undefined ? dataDirectory : placeOf(databaseUrl);
-  return { kind: "local", options, name: `the local data in ${place}` };
+  return { kind: "local", options, name: nameOfLocal(options) };
+}
+
+/** Never with the user and password of the database. */
+export function nameOfLocal({ databaseUrl, dataDirectory }: DataOptions): string {
+  return `the local data in ${databaseUrl === undefined ? dataDirectory : placeOf(databaseUrl)}`;
 }
 
 function placeOf(databaseUrl: string): string {

@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { Node } from "../../protocol.ts";
+import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { reportOf, revokedLines, revokeNodesFlag, sayAccessLeft } from "../left-access.ts";
 import { orgArg } from "../server-flags.ts";
@@ -250,7 +251,15 @@ rights over people, tokens, CAs and settings. It is printed once.`,
     );
     const path = inOrg(slug, "service_tokens/");
     const made = await write(context, NewServiceToken, () => ({ method: "POST", path, body }));
-    if (made !== undefined) output.result(made, `${made.token}\n`);
+    if (made === undefined) return;
+    output.result(made, `${made.token}\n`);
+    const rights = made.scopes?.join(", ") ?? "all of its role";
+    output.say(
+      `It is a ${made.role} with the scopes ${rights}. Save it in a file that only the program can read, then:`,
+    );
+    output.say(
+      `  ${brand.executable} admin node list ${quoteWord(slug)} --api-base URL --access-token-file FILE`,
+    );
   },
 };
 

@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import type { Admin } from "../../server/admin.ts";
 import type { Context, Implementation } from "../command.ts";
 import { leaverEnds, leaverFlags, reportOf, revokedLines, sayAccessLeft, tokensOf } from "../left-access.ts";
 import { readNamedFile, type Args } from "../values.ts";
@@ -134,11 +135,11 @@ the own one, and proves the current one: with the passwords of others, staff cou
     const { operator } = await import("../../server/audit/record.ts");
     const login = await readLogin(context);
     if (await onlyPlanned(context)) return;
-    context.output.say(`On ${target.name}:`);
-    await onData(context, async (admin) => {
+    const work = async (admin: Admin) => {
       const user = await findUser(admin.db, login.email);
       await setPassword(admin, user.id, login.password, operator);
-    });
+    };
+    await onData(context, work, { writes: true });
     context.output.result({ email: login.email }, `User ${login.email} has a new password\n`);
   },
 };
@@ -154,10 +155,11 @@ export const resetFactors: Implementation = {
     const { operator } = await import("../../server/audit/record.ts");
     const [address = ""] = context.words;
     if (await onlyPlanned(context)) return;
-    await onData(context, async (admin) => {
+    const work = async (admin: Admin) => {
       const { id, email } = await findUser(admin.db, address);
       await reset(admin, { userId: id, email }, operator);
-    });
+    };
+    await onData(context, work, { writes: true });
     context.output.result({ email: address }, `User ${address} has no second factor any more\n`);
   },
 };

@@ -5,6 +5,7 @@ import { phases, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import type { Need } from "../needs.ts";
+import { OwnMachines } from "../own-machines.ts";
 import { relayText, type Relay } from "../relays.ts";
 import { pathOf } from "../router.ts";
 import { useNeeds, type Needs } from "../use-needs.ts";
@@ -18,7 +19,7 @@ export function Overview() {
   const own = slug.value ?? "";
   const needs = useNeeds();
   const { data: machines, error } = needs.nodes;
-  const waiting = html`<${Waiting} own=${own} waiting=${needs.waiting} />`;
+  const waiting = html`<${OwnMachines} own=${own} /> <${Waiting} own=${own} waiting=${needs.waiting} />`;
   const backup = needs.lastBackupAt === undefined ? null : html`<${Backup} at=${needs.lastBackupAt} />`;
   if (machines === undefined)
     return html`<h1>Overview</h1>

@@ -13,6 +13,7 @@ type Provider = {
   name: string;
   issuer: string;
   creates_users: boolean;
+  leaving: "hourly" | "daily" | null;
   roles: readonly { group: string; role: string }[];
   redirect_uri: string;
 };
@@ -44,6 +45,7 @@ export function OwnProviders() {
             <button type="button" class="small" onClick=${() => remove(each)}>
               Remove<span class="unseen"> ${each.name}</span>
             </button>
+            <p>${leavingOf(each)}</p>
             <p>Register this redirect URI there:</p>
             <${Line} text=${each.redirect_uri} />
           </li>`,
@@ -71,6 +73,13 @@ export function OwnProviders() {
     }
     <${Domains} />
   </section>`;
+}
+
+function leavingOf({ leaving }: Provider): string {
+  if (leaving === null) return "The first sign-in shows when people who leave there are signed out here.";
+  return leaving === "hourly"
+    ? "It is asked every hour whether people are still there: who left is signed out within an hour."
+    : "It gives no token to ask by: who left there is signed out within a day. The scope offline_access may change that.";
 }
 
 function rolesOf({ roles, creates_users }: Provider): string {

@@ -1,7 +1,7 @@
 // The settings of the organization.
 
 import { useState } from "preact/hooks";
-import { org, send } from "../api.ts";
+import { org, send, type ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, organization, readMe, slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
@@ -19,17 +19,18 @@ type Switches = {
   device_codes: boolean;
 };
 type SelfEnrollment = "off" | "admins" | "members";
-type Organization = Switches & {
-  self_enrollment: SelfEnrollment;
-  slug: string;
-  name: string;
-  network: string;
-  network6: string | null;
-  name_suffix: string | null;
-  certificate_version: 1 | "both" | 2;
-  node_count: number;
-  config_version: number;
-};
+type OfUsers = { self_enrollment: SelfEnrollment; reauthenticate_days: number | null };
+type Organization = Switches &
+  OfUsers & {
+    slug: string;
+    name: string;
+    network: string;
+    network6: string | null;
+    name_suffix: string | null;
+    certificate_version: 1 | "both" | 2;
+    node_count: number;
+    config_version: number;
+  };
 
 /** Each switch: what it means, and its flag of `agent admin org update`, on and off. */
 const switches: Readonly<Record<keyof Switches, readonly [string, string, string]>> = {
@@ -69,6 +70,13 @@ const enrollmentChoices = [
   ["admins", "Administrators"],
   ["members", "All members"],
 ] as const;
+/** `present`: the command line and the API take any number of days. */
+const periodChoices = (present: number | null) => [
+  ["", "Never"],
+  ...[...new Set([30, 90, 180, 365, present ?? 30])].map(
+    (days) => [`${days}`, `Every ${days} days`] as const,
+  ),
+];
 const keys = [
   "second_factor_required",
   "ca_rotation_auto",
@@ -97,14 +105,14 @@ export function Settings() {
     ${organization.value?.role === "owner" ? html`<${Deletion} present=${data} />` : null}`;
 }
 
+type Edits = Partial<Switches & OfUsers & { name: string; name_suffix: string | null }>;
+
 function Form({ present }: { present: Organization }) {
   const own = slug.value ?? "";
-  const [edits, edit] = useState<
-    Partial<Switches & { name: string; self_enrollment: string; name_suffix: string | null }>
-  >({});
+  const [edits, edit] = useState<Edits>({});
   const now = { ...present, ...edits };
   const changes = Object.fromEntries(
-    (["name", "name_suffix", "self_enrollment", ...keys] as const)
+    (["name", "name_suffix", "self_enrollment", "reauthenticate_days", ...keys] as const)
       .filter((key) => now[key] !== present[key])
       .map((key) => [key, now[key]]),
   );
@@ -119,6 +127,7 @@ function Form({ present }: { present: Organization }) {
     ...("name" in changes ? [`--name '${now.name.replaceAll("'", `'\\''`)}'`] : []),
     ...("self_enrollment" in changes ? [`--self-enrollment ${now.self_enrollment}`] : []),
     ...("name_suffix" in changes ? [`--name-suffix ${now.name_suffix ?? "none"}`] : []),
+    ...("reauthenticate_days" in changes ? [`--reauthenticate ${now.reauthenticate_days ?? "off"}`] : []),
     ...changed.map((key) => switches[key][now[key] ? 1 : 2]),
   ];
   return html`<form class="narrow" onSubmit=${submit}>
@@ -147,15 +156,13 @@ function Form({ present }: { present: Organization }) {
           />
         </p>`,
     )}
-    <${Choice}
-      label="Who may add machines of their own by confirming them in a browser (agent up with the address of the control plane)"
-      errors=${error?.fields["self_enrollment"]}
-      value=${now.self_enrollment}
-      disabled=${!mayAdminister.value}
-      set=${(word: string) => edit({ ...edits, self_enrollment: word })}
-      choices=${enrollmentChoices}
+    <${OwnMachines}
+      ...${{ present, now, error, set: (more: Partial<OfUsers>) => edit({ ...edits, ...more }) }}
     />
-    <${FormFailure} error=${error} shown=${["name", "name_suffix", "self_enrollment"]} />
+    <${FormFailure}
+      error=${error}
+      shown=${["name", "name_suffix", "self_enrollment", "reauthenticate_days"]}
+    />
     ${
       mayAdminister.value
         ? html`<div class="actions">
@@ -171,6 +178,33 @@ function Form({ present }: { present: Organization }) {
         : html`<p class="quiet">Administrators change these.</p>`
     }
   </form>`;
+}
+
+type OwnProps = {
+  present: OfUsers;
+  now: OfUsers;
+  error: ApiError | undefined;
+  set(more: Partial<OfUsers>): void;
+};
+
+/** What users may do with machines of their own, and have to do. */
+function OwnMachines({ present, now, error, set }: OwnProps) {
+  return html`<${Choice}
+      label="Who may add machines of their own by confirming them in a browser (agent up with the address of the control plane)"
+      errors=${error?.fields["self_enrollment"]}
+      value=${now.self_enrollment}
+      disabled=${!mayAdminister.value}
+      set=${(word: SelfEnrollment) => set({ self_enrollment: word })}
+      choices=${enrollmentChoices}
+    />
+    <${Choice}
+      label="How often users confirm that their machines are still theirs. Others are cut off; users are told 7 days before"
+      errors=${error?.fields["reauthenticate_days"]}
+      value=${String(now.reauthenticate_days ?? "")}
+      disabled=${!mayAdminister.value}
+      set=${(word: string) => set({ reauthenticate_days: word === "" ? null : Number(word) })}
+      choices=${periodChoices(present.reauthenticate_days)}
+    />`;
 }
 
 function Deletion({ present }: { present: Organization }) {

@@ -95,7 +95,7 @@ async function open(path: string, system: Pick<System, "sleep">): Promise<IpcCli
     return lines.shift();
   };
   const ask = async (request: Request): Promise<Answer> => {
-    const bytes = Buffer.from(`${JSON.stringify(request)}\n`);
+    const bytes = new TextEncoder().encode(`${JSON.stringify(request)}\n`);
     unsent = bytes.subarray(Math.max(0, socket.write(bytes)));
     for (let line = await next(); line !== undefined; line = await next()) {
       if ("ok" in line) return checked(line);

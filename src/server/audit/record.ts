@@ -36,6 +36,8 @@ export const eventTypes = [
   "node.ended",
   "node.engine_refused",
   "node.healing",
+  "node.reauthenticated",
+  "node.reauthentication_due",
   "node.registered",
   "node.relay_limited",
   "node.relay_paused",
@@ -79,6 +81,7 @@ export const eventTypes = [
   "user.factor_removed",
   "user.identity_linked",
   "user.identity_unlinked",
+  "user.left_provider",
   "user.password_changed",
   "webhook.created",
   "webhook.deleted",
@@ -161,12 +164,14 @@ export async function record(tx: Transaction, event: AuditEvent | readonly Audit
   // Two writers at the end of one chain would fork it.
   requireLockOf(tx, orgId);
   let { hash, bytes } = await chainEnd(tx, orgId);
+  const inserted: Promise<void>[] = [];
   for (const { at, type, actor, subject, ...details } of all) {
     const hashed = { at, type, actor: JSON.stringify(actor), subject, ...jsonOf(details) };
     hash = eventHash(hash, eventText(hashed));
     bytes += sizeOfEvent(hashed);
-    await insertEvent(tx, { orgId, ...hashed, hash, chainBytes: bytes });
+    inserted.push(insertEvent(tx, { orgId, ...hashed, hash, chainBytes: bytes }));
   }
+  await Promise.all(inserted);
 }
 
 function jsonOf({ before, after }: Pick<AuditEvent, "before" | "after">): Pick<EventRow, "before" | "after"> {

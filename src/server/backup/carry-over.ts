@@ -17,6 +17,7 @@ import { webhooks } from "../store/tables/webhooks.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { addresses } from "../store/tables/addresses.ts";
+import { carryProviders } from "./carry-providers.ts";
 import { heldNames } from "../store/tables/held-names.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
@@ -67,6 +68,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     await carryWebhooks(old, tx, id);
   }
   await carryUsers(old, tx);
+  await carryProviders(old, tx);
   for (const row of await retiredTokens.all(old, {})) await retiredTokens.upsert(tx, row, keepPresent);
   return carried;
 }

@@ -16,6 +16,7 @@ import type { Database, Reader, Row, Transaction } from "../store/database.ts";
 import { computed, text, type Picked } from "../store/table.ts";
 import { authorities } from "../store/tables/authorities.ts";
 import { identityProviders } from "../store/tables/identity-providers.ts";
+import { grantContext, providerGrants } from "../store/tables/provider-grants.ts";
 import { totpSecrets } from "../store/tables/second-factors.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { organizations } from "../store/tables/organizations.ts";
@@ -51,6 +52,13 @@ export const sealedColumns = [
     "order_key_sealed",
     organizations.pick("orderPublic"),
     ({ orderPublic }) => orderKeyContext(orderPublic.kid),
+  ),
+  sealedColumn(
+    "provider_grants",
+    "id",
+    "token_sealed",
+    providerGrants.pick("providerId", "subject"),
+    ({ providerId, subject }) => grantContext(providerId, subject),
   ),
   sealedColumn("totp_secrets", "id", "secret_sealed", totpSecrets.pick("userId"), ({ userId }) =>
     totpContext(userId),

@@ -3,6 +3,7 @@
 
 import { accessSync, constants, existsSync, lchownSync, linkSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import { syncDirectory, type FileOwner } from "../../files.ts";
@@ -223,6 +224,8 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
     await tx.run("DELETE FROM refresh_tokens");
     await tx.run("DELETE FROM browser_sessions");
     await tx.run("DELETE FROM password_resets");
+    // A provider that gets a token again that it has replaced takes it for stolen, and people for gone.
+    await tx.run("DELETE FROM provider_grants");
     // Nodes have received other files since.
     await tx.run("DELETE FROM sent_files");
     await tx.run("DELETE FROM sent_configs");
@@ -249,7 +252,7 @@ function asidePath(path: string, { now }: Edge): string {
 
 function serverIsRunning(): AppError {
   return new AppError("busy", "A server is running on this database", {
-    hint: "Stop the server and restore again; nothing was changed.",
+    hint: `Nothing was changed. Stop the server (\`systemctl stop ${brand.id}-control\`, or end \`${brand.executable} serve\`), restore again, and start it.`,
   });
 }
 

@@ -75,19 +75,17 @@ export async function issueOverlay(
     authorities.overlay(tx, org.id),
     isBounded ? limitCertificates(tx, org, asked, system.now()) : undefined,
   ]);
-  await retire(tx, asked.id, "overlay");
   const node = withSecondAddress(org, asked);
   if (node.ip6 !== asked.ip6) {
     await nodes.update(tx, { id: node.id }, { ip6: node.ip6 });
     await makeX509Due(tx, node.id);
   }
-  let last = "";
-  for (const version of versionsOf(org)) {
-    const issued = await signFresh(tx, org, node, { version, authority, now: system.now() });
-    await insert(tx, node, system, issued);
-    last = issued.fingerprint;
-  }
-  return last;
+  const signing = versionsOf(org).map((version) =>
+    signFresh(tx, org, node, { version, authority, now: system.now() }),
+  );
+  const [, ...issued] = await Promise.all([retire(tx, asked.id, "overlay"), ...signing]);
+  await Promise.all(issued.map((each) => insert(tx, node, system, each)));
+  return issued.at(-1)?.fingerprint ?? "";
 }
 
 /**
@@ -251,8 +249,8 @@ async function insert(
   const createdAt = now();
   // An hour is its whole life: nothing to announce.
   const told = ephemeralSilenceS === null ? {} : { expiringToldAt: createdAt };
-  await certificates.insert(tx, { ...issued, ...told, orgId, nodeId, renewAt, state: "current", createdAt });
-  await setRenewal(tx, nodeId);
+  const row = { ...issued, ...told, orgId, nodeId, renewAt, state: "current", createdAt } as const;
+  await Promise.all([certificates.insert(tx, row), setRenewal(tx, nodeId)]);
 }
 
 /** Two thirds of the lifetime, plus or minus a fortieth: nodes created together are not renewed together. */

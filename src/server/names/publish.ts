@@ -6,7 +6,7 @@ import { hostLabels, nodesWithLabel } from "../../host-labels.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireLockOf, type Reader, type Transaction } from "../store/database.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
-import { queryAll } from "../store/table.ts";
+import { computed, integer, queryAll, text, truth } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
 import { isUnpublished, named, nodes } from "../store/tables/nodes.ts";
 
@@ -14,6 +14,7 @@ import { isUnpublished, named, nodes } from "../store/tables/nodes.ts";
 export const publishedTogether = 1000;
 
 const pick = nodes.pick("id", "name", "namedAs");
+const latePick = computed({ id: integer(), name: text(), namedAs: text(), isLate: truth(0) });
 
 /**
  * Publishes the changes of these nodes. The commit wakes waiting nodes. Only they are read: PostgreSQL cannot know that few
@@ -26,32 +27,42 @@ export async function publishNames(tx: Transaction, orgId: number, ids: readonly
 
 async function publishTogether(tx: Transaction, orgId: number, ids: readonly number[]): Promise<void> {
   requireLockOf(tx, orgId);
-  const places = (first: number) => ids.map((_, at) => `$${first + at}`).join(", ");
-  const changes = `SELECT ${pick.select()} FROM nodes
-    WHERE org_id = $1 AND id IN (${places(2)}) AND ${isUnpublished} ORDER BY id`;
-  const changed = await queryAll(tx, pick, changes, [orgId, ...ids]);
+  const places = (count: number) => Array.from({ length: count }, (_, at) => `$${2 + at}`).join(", ");
+  // Not a condition: PostgreSQL would read the index of unpublished nodes, with all that were unpublished a while ago.
+  const rows = `SELECT id, name, named_as, CASE WHEN ${isUnpublished} THEN 1 ELSE 0 END AS is_late
+    FROM nodes WHERE org_id = $1 AND id IN (${places(ids.length)}) ORDER BY id`;
+  const [found, aliases] = await Promise.all([
+    queryAll(tx, latePick, rows, [orgId, ...ids]),
+    nameAliases.all(tx, { orgId, deletedAt: null }),
+  ]);
+  const changed = found.filter(({ isLate }) => isLate);
   if (changed.length === 0) return;
-  const version = await raiseNamesVersion(tx, orgId);
-  await tx.run(
-    `UPDATE nodes SET names_version = $2, named_as = ${named}
-     WHERE org_id = $1 AND id IN (${places(3)}) AND ${isUnpublished}`,
-    [orgId, version, ...ids],
-  );
+  const publish = `UPDATE nodes SET names_version = (SELECT names_version FROM organizations WHERE id = $1),
+     named_as = ${named} WHERE org_id = $1 AND id IN (${places(changed.length)})`;
+  const [version] = await Promise.all([
+    raiseNamesVersion(tx, orgId),
+    tx.run(publish, [orgId, ...changed.map(({ id }) => id)]),
+  ]);
   const former = changed.flatMap(({ namedAs }) => namedAs.split(" ", 1));
   const names = new Set([...changed.map(({ name }) => name), ...former]);
-  await shadowAliases(tx, orgId, names, version);
+  await shadowAliases(tx, orgId, { aliases, names, version });
 }
 
 /** Aliases give way to nodes, and return when the node has gone. */
 async function shadowAliases(
   tx: Transaction,
   orgId: number,
-  nodeNames: ReadonlySet<string>,
-  version: number,
+  {
+    aliases,
+    names,
+    version,
+  }: {
+    aliases: Awaited<ReturnType<typeof nameAliases.all>>;
+    names: ReadonlySet<string>;
+    version: number;
+  },
 ): Promise<void> {
-  const aliases = await nameAliases.all(tx, { orgId, deletedAt: null });
-  if (aliases.length === 0) return;
-  const labels = new Set([...nodeNames].flatMap(hostLabels));
+  const labels = new Set([...names].flatMap(hostLabels));
   for (const { id, name, isShadowed } of aliases) {
     if (!labels.has(name)) continue;
     const isTaken = await hasNode(tx, orgId, name, ["active"]);

@@ -15,7 +15,7 @@ import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import type { Renewals } from "./renewal.ts";
 import type { Reports } from "./reports.ts";
 import type { ServerOptions } from "../options.ts";
-import { settle } from "./upkeep.ts";
+import { makeSettler } from "./upkeep.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { raiseOwnVersion, notifyNode, readLastVersion } from "../store/versions.ts";
 
@@ -29,6 +29,8 @@ type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
   heavyWork: InTurn;
   /** Brings an ephemeral node back that has ended. */
   bringBack(orgId: number, nodeId: number): Promise<void>;
+  /** Does what is due when a node has confirmed a version. */
+  settle(orgId: number): Promise<void>;
   /** Continues work that waits until nodes of the organization confirm a version. */
   afterConfirmation(orgId: number): Promise<void>;
 };
@@ -53,7 +55,8 @@ export type Checkins = {
 /** A node and the version that it should have. */
 type Current = { node: LiveNode; version: number };
 
-export function makeCheckins(deps: Deps): Checkins {
+export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
+  const deps: Deps = { ...given, settle: makeSettler(given) };
   const { system, changes, live, reports } = deps;
   const time = makeClock(system.now);
   const read = async (org: Org, nodeId: number): Promise<Current> => {
@@ -269,7 +272,7 @@ async function takeConfirmation(deps: Deps, org: Org, node: LiveNode, version: n
     await nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version });
     await notifyNode(tx, org.id, node.id);
   });
-  await settle(deps, org.id);
+  await deps.settle(org.id);
   await deps.afterConfirmation(org.id);
 }
 

@@ -110,10 +110,22 @@ export function makeLive(db: Database): Live {
     nodes.set(nodeId, fresh);
     return fresh;
   };
-  const readVersion = async (orgId: number): Promise<number> => {
+  /** Reads under way: a change of names wakes a thousand polls at once, which share one. */
+  const reading = new Map<number, { since: number; version: Promise<number> }>();
+  const readVersion = (orgId: number): Promise<number> => {
     const before = generation;
-    const version = await readConfigVersion(db, orgId);
-    versions.set(orgId, { version, isOutdated: before !== generation });
+    const present = reading.get(orgId);
+    // One that began before a notification may have missed its change.
+    if (present?.since === before) return present.version;
+    const version = readConfigVersion(db, orgId)
+      .then((read) => {
+        versions.set(orgId, { version: read, isOutdated: before !== generation });
+        return read;
+      })
+      .finally(() => {
+        if (reading.get(orgId)?.since === before) reading.delete(orgId);
+      });
+    reading.set(orgId, { since: before, version });
     return version;
   };
   const knownVersion = (orgId: number) => {

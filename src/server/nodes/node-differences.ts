@@ -19,10 +19,11 @@ function gains(from: NodeRecord, to: NodeRecord): boolean {
   return more(certifiedGroups(from), certifiedGroups(to)) || more(from.subnets, to.subnets);
 }
 
+/** Whether configurations of other nodes change. Rules that name the node are not looked at. */
 export function affectsOthers(before: NodeRecord, after: NodeRecord): boolean {
-  const shown = ({ ip, name, isLighthouse, isRelay, publicIp, externalPort, subnets }: NodeRecord) =>
-    JSON.stringify([ip, name, isLighthouse, isRelay, publicIp, externalPort, subnets]);
-  return (isHub(before) || isHub(after) || before.name !== after.name) && shown(before) !== shown(after);
+  const shown = ({ ip, isLighthouse, isRelay, publicIp, externalPort, subnets }: NodeRecord) =>
+    JSON.stringify([ip, isLighthouse, isRelay, publicIp, externalPort, subnets]);
+  return (isHub(before) || isHub(after)) && shown(before) !== shown(after);
 }
 
 export function audited(node: NodeRow): Record<string, unknown> {

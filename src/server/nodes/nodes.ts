@@ -40,9 +40,9 @@ import { queryAll, queryNumber } from "../store/table.ts";
 import { certificates, lastCertificateEnd } from "../store/tables/certificates.ts";
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
 import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
-import { blockFormerLater } from "./upkeep.ts";
+import { atLeisure, blockFormerLater } from "./upkeep.ts";
 import { publishNames } from "../names/publish.ts";
-import { notifyNode, raiseConfigVersion, raiseForNode, readConfigVersion } from "../store/versions.ts";
+import { notifyNode, raiseConfigVersion, raiseOwnVersion, readConfigVersion } from "../store/versions.ts";
 import { currentCertificate } from "../config/views.ts";
 
 /** Of one node: its certificate holds them. */
@@ -220,8 +220,8 @@ export async function patchNode(
   const { db, system, testing } = services;
   const change = async (tx: Transaction) => {
     const { updated, issued } = await changeNode(tx, services, org, id, patch, actor);
-    await record(tx, [updated, ...issued]);
-    return findNode(tx, org.id, id);
+    const [node] = await Promise.all([findNode(tx, org.id, id), record(tx, [updated, ...issued])]);
+    return node;
   };
   const now = system.now();
   const changing =
@@ -264,10 +264,12 @@ export async function changeNode(
   };
   const after = { ...before, ...change };
   await ensureGroups(tx, org.id, patch.groups ?? [], now);
-  await nodes.update(tx, { id }, change);
+  await Promise.all([
+    nodes.update(tx, { id }, change),
+    before.name === after.name ? undefined : releaseOwnName(tx, after),
+  ]);
   const isMoved = [patch.public_ip, patch.is_lighthouse, patch.is_relay].some((each) => each !== undefined);
   if (isMoved) await checkHub(tx, org.id, after);
-  if (before.name !== after.name) await releaseOwnName(tx, after);
   let fingerprint: string | undefined;
   if (before.state === "active") fingerprint = await publishChange(tx, services, issuing, before, after);
   else if (before.name !== after.name) await holdPendingName(tx, before);
@@ -331,22 +333,32 @@ export async function publishChange(
   before: NodeRecord,
   after: NodeRecord,
 ): Promise<string | undefined> {
-  // node.crt holds name and address. It is signed when the node, woken below, fetches its configuration.
-  if (before.name !== after.name || before.ip !== after.ip) await makeX509Due(tx, after.id);
+  const isRenamed = before.name !== after.name;
   // Removing rights is a revocation, which is never refused.
   const isBounded = granted(after, before);
-  const issued =
+  const [isNamedInRules, , issued] = await Promise.all([
+    isRenamed && isPeerOfRule(tx, { id: org.id }, after.id),
+    // node.crt holds name and address. It is signed when the node, woken below, fetches its configuration.
+    (isRenamed || before.ip !== after.ip) && makeX509Due(tx, after.id),
     certified(before) === certified(after)
       ? undefined
-      : await issueOverlay(tx, org, after, services, { isBounded });
-  const isForAll = affectsOthers(before, after);
-  const version = isForAll ? await raiseConfigVersion(tx, org.id) : await raiseForNode(tx, org.id, after.id);
+      : issueOverlay(tx, org, after, services, { isBounded }),
+  ]);
+  const isForAll = isNamedInRules || affectsOthers(before, after);
+  const version = isForAll
+    ? await raiseConfigVersion(tx, org.id)
+    : await raiseOwnVersion(tx, org.id, after.id);
   if (isForAll) await notifyNode(tx, org.id, after.id);
+  // No rule names the former name while it is held: a rename alone must not change all configurations at once.
+  const isUrgent = isNamedInRules || granted({ ...before, name: after.name }, after);
   const blocked = granted(before, after)
-    ? await blockFormerLater(tx, after.id, version, services.system.now())
+    ? await blockFormerLater(tx, after.id, isUrgent ? version : atLeisure, services.system.now())
     : 0;
-  // If former certificates are to be blocked, the name is held until the version that blocks them.
-  if (before.name !== after.name) await holdName(tx, before, blocked > 0 ? null : version);
+  if (isRenamed) {
+    // If former certificates are to be blocked, the name is held until the version that blocks them. Nodes that have the
+    // present version have no rule that names this node, or have the rule with its new name.
+    await holdName(tx, before, blocked > 0 ? null : await readConfigVersion(tx, org.id));
+  }
   return issued;
 }
 

@@ -8,6 +8,7 @@ import { issueOverlay, makeX509Due, readIssuingOrg } from "../certificates/issue
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { requireOwner } from "./node-owner.ts";
+import { beginPeriod } from "./owner-period.ts";
 import { makeOrder, type SignedOrder } from "./orders.ts";
 import { checkHub, checkSubnets } from "./subnets.ts";
 import { renewCertificates } from "./renewal.ts";
@@ -189,6 +190,7 @@ export async function restoreNode(
       : { state: "pending" as const, ...claimable(node) };
     const restored = await nodes.update(tx, { id, state: "revoked" }, { ...state, ...live });
     if (restored === 0) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
+    await beginPeriod(tx, id, system.now());
     await releaseOwnName(tx, node);
     await makeX509Due(tx, id);
     const fingerprint = wasRegistered

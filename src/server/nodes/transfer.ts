@@ -15,6 +15,7 @@ import { queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
+import { beginPeriod } from "./owner-period.ts";
 import { publishChange, showOne } from "./nodes.ts";
 
 export const Transfer = v.strictObject({
@@ -42,6 +43,7 @@ export async function transferNode(
     if (ownerId === node.ownerId && node.ownerKnown) return node;
     const after = { ...node, ownerId, ownerKnown: true };
     await nodes.update(tx, { id }, { ownerId, ownerKnown: true });
+    await beginPeriod(tx, id, system.now());
     const fingerprint = node.state === "active" ? await publish(tx, services, node, after) : undefined;
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
     await record(tx, [

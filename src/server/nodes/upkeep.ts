@@ -18,9 +18,12 @@ type Store = Pick<ServerOptions, "db" | "system">;
 /** A former certificate that granted more is blocked after this time at the latest, confirmed or not. */
 export const blockAfterMs = 10 * 60_000;
 
+/** For a certificate whose block is not urgent: it waits for the time, whatever the node confirms. */
+export const atLeisure = Number.MAX_SAFE_INTEGER;
+
 /**
  * Marks the former certificates of a node that granted more than the current ones of `version`. Returns their number. One
- * that is marked keeps its time and version: further changes must not postpone its block.
+ * that is marked keeps its time and the lower version: further changes must not postpone its block.
  */
 export async function blockFormerLater(
   tx: Transaction,
@@ -29,7 +32,7 @@ export async function blockFormerLater(
   now: number,
 ): Promise<number> {
   return tx.run(
-    `UPDATE certificates SET block_after = coalesce(block_after, $2), block_version = coalesce(block_version, $3)
+    `UPDATE certificates SET block_after = coalesce(block_after, $2), block_version = CASE WHEN block_version < $3 THEN block_version ELSE $3 END
      WHERE node_id = $1 AND state = 'former' AND kind = 'overlay' AND not_after > $4`,
     [nodeId, now + blockAfterMs, version, now],
   );
@@ -45,6 +48,33 @@ export async function settle({ db, system }: Store, orgId?: number): Promise<voi
     // Check by reads first: usually nothing is due, and nothing is written.
     if (await mayRelease(db, each, now)) await db.writeFor({ org: each }, (tx) => releaseDue(tx, each, now));
   }
+}
+
+/**
+ * Settles one organization. Callers at the same time share one run, which begins after their own writes: when a thousand
+ * nodes confirm a version, two or three runs find what that makes due.
+ */
+export function makeSettler(store: Store): (orgId: number) => Promise<void> {
+  const running = new Map<number, Promise<void>>();
+  const waiting = new Map<number, Promise<void>>();
+  const run = (orgId: number) => {
+    waiting.delete(orgId);
+    const done = settle(store, orgId).finally(() => running.delete(orgId));
+    running.set(orgId, done);
+    return done;
+  };
+  return (orgId) => {
+    const present = running.get(orgId);
+    if (present === undefined) return run(orgId);
+    const next =
+      waiting.get(orgId) ??
+      present.then(
+        () => run(orgId),
+        () => run(orgId),
+      );
+    waiting.set(orgId, next);
+    return next;
+  };
 }
 
 /** Frees the held names and addresses that are due. */

@@ -56,7 +56,7 @@ function groupsIn(claims: Claims, path: string): string[] {
 }
 
 /** The claim of this very name, else along the names between the dots: `realm_access.roles`. */
-function valueAt(claims: Claims, path: string): unknown {
+export function valueAt(claims: Claims, path: string): unknown {
   if (Object.hasOwn(claims, path)) return claims[path];
   let value: unknown = claims;
   for (const name of path.split(".")) {

@@ -33,8 +33,20 @@ export type Exchange = {
    * The claims of the identity, verified. `answer`: the parameters of the callback. Throws sign_in_refused if the provider
    * refused, provider_unavailable, or untrusted_answer for anything that does not verify.
    */
-  claims(provider: Provider, redirectUri: string, secrets: Secrets, answer: URLSearchParams): Promise<Claims>;
+  claims(
+    provider: Provider,
+    redirectUri: string,
+    secrets: Secrets,
+    answer: URLSearchParams,
+  ): Promise<Exchanged>;
+  /** Asks whether the person is still there. Throws provider_unavailable or untrusted_answer, which prove nothing. */
+  refresh(provider: Provider, subject: string, refreshToken: string): Promise<Refreshed>;
 };
+/** `refreshToken`: undefined where the provider gives none. */
+export type Exchanged = { claims: Claims; refreshToken: string | undefined };
+/** `isWhole`: the claims are those that a sign-in would bring. Else they may lack groups that the person has. */
+export type Refreshed =
+  { isThere: false } | { isThere: true; claims: Claims; isWhole: boolean; refreshToken: string | undefined };
 
 export const providerContext = (id: number) => `identity provider ${id}`;
 
@@ -58,6 +70,8 @@ export function makeExchange(deps: Deps): Exchange {
         nonce,
         code_challenge: await calculatePKCECodeChallenge(verifier),
         code_challenge_method: "S256",
+        // OpenID Connect Core, section 11: without it, no token for later is given.
+        ...(provider.scopes.split(" ").includes("offline_access") ? { prompt: "consent" } : {}),
       });
     },
     async signOutUrl(provider, returnTo) {
@@ -75,6 +89,8 @@ export function makeExchange(deps: Deps): Exchange {
         throw new AppError("sign_in_refused", message, { cause: error });
       }
     },
+    refresh: (provider, subject, refreshToken) =>
+      refreshed({ ...deps, configurations }, provider, subject, refreshToken).catch(untrusted),
   };
 }
 
@@ -95,7 +111,7 @@ async function claimsFor(
   redirectUri: string,
   { state, nonce, verifier }: Secrets,
   answer: URLSearchParams,
-): Promise<Claims> {
+): Promise<Exchanged> {
   const oauth = await loadOauth();
   const server = await deps.configurations.find(provider);
   const client = await clientOf(deps, provider);
@@ -109,9 +125,41 @@ async function claimsFor(
   await verifySignature(deps, provider, server, response);
   const own = oauth.getValidatedIdTokenClaims(tokens);
   if (own === undefined) throw notVerified("The provider gave no identity.");
-  if (server.userinfo_endpoint === undefined) return { ...own };
+  const refreshToken = tokens.refresh_token;
+  if (server.userinfo_endpoint === undefined) return { claims: { ...own }, refreshToken };
   const asked = await oauth.userInfoRequest(server, client, tokens.access_token, by);
-  return joined(await oauth.processUserInfoResponse(server, client, own.sub, asked), own);
+  const information = await oauth.processUserInfoResponse(server, client, own.sub, asked);
+  return { claims: joined(information, own), refreshToken };
+}
+
+async function refreshed(
+  deps: Asking,
+  provider: Provider,
+  subject: string,
+  refreshToken: string,
+): Promise<Refreshed> {
+  const oauth = await loadOauth();
+  const server = await deps.configurations.find(provider);
+  const client = await clientOf(deps, provider);
+  const by = await deps.configurations.options(provider);
+  const auth = await authentication(deps, provider, server);
+  const response = await oauth.refreshTokenGrantRequest(server, client, auth, refreshToken, by);
+  const given = oauth.processRefreshTokenResponse(server, client, response);
+  const tokens = await given.catch((error: unknown) => {
+    // Nothing else says that the person is gone: `invalid_client` is about us.
+    if (error instanceof oauth.ResponseBodyError && error.error === "invalid_grant") return undefined;
+    throw error;
+  });
+  if (tokens === undefined) return { isThere: false };
+  const own = oauth.getValidatedIdTokenClaims(tokens);
+  if (own !== undefined) await verifySignature(deps, provider, server, response);
+  if (own !== undefined && own.sub !== subject) throw notVerified("The provider named another identity.");
+  const claims = own ?? { sub: subject };
+  const next = { isThere: true, isWhole: own !== undefined, refreshToken: tokens.refresh_token } as const;
+  if (server.userinfo_endpoint === undefined) return { ...next, claims: { ...claims } };
+  const asked = await oauth.userInfoRequest(server, client, tokens.access_token, by);
+  const information = await oauth.processUserInfoResponse(server, client, subject, asked);
+  return { ...next, claims: joined(information, claims) };
 }
 
 async function clientOf({ system }: Deps, { clientId }: Provider): Promise<Client> {

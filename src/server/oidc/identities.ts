@@ -11,6 +11,7 @@ import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { computed, queryAll, queryNumber, text } from "../store/table.ts";
 import { identities, type IdentityProviderRow } from "../store/tables/identity-providers.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
+import { providerGrants } from "../store/tables/provider-grants.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import type { Admitted } from "./admission.ts";
@@ -159,6 +160,7 @@ export async function unlinkIdentity(
     await identities.delete(tx, { id });
     await requireWayIn(tx, userId);
     const by = { userId, providerId: found.providerId };
+    await providerGrants.delete(tx, by);
     await browserSessions.delete(tx, by);
     await refreshTokens.update(tx, { ...by, revokedAt: null }, { revokedAt: system.now() });
     const before = { provider: found.issuer };

@@ -2,7 +2,7 @@
 // provider may give is decided by it alone, for these nodes; nodes of the organization keep what administrators gave.
 
 import type { Authorities } from "../certificates/authorities.ts";
-import { messageOf } from "../../errors.ts";
+import { AppError, messageOf } from "../../errors.ts";
 import { ourselves, record } from "../audit/record.ts";
 import { changeNode } from "../nodes/nodes.ts";
 import type { ServerOptions } from "../options.ts";
@@ -33,6 +33,7 @@ export async function applyNodeGroups(
       regroup(tx, services, { orgId, userId, decided, given }),
     );
     await change.catch((error: unknown) => {
+      if (!(error instanceof AppError)) throw error;
       services.log.warn("Cannot give the groups of a provider to a user's nodes", {
         organization: orgId,
         user: userId,

@@ -96,6 +96,11 @@ export const Provider = v.object({
   /** To be registered at the provider. */
   redirect_uri: v.string(),
   created_at: v.string(),
+  /**
+   * When a person who left there is signed out here: `hourly`, because the provider gives a token by which it is asked, or
+   * `daily`, at the end of the session. Null: nobody has signed in yet.
+   */
+  leaving: v.nullable(v.picklist(["hourly", "daily"])),
   /** Undefined: the provider belongs to the installation. */
   organization: v.optional(v.string()),
 });

@@ -20,6 +20,7 @@ import {
   type IdentityProviderRow,
 } from "../store/tables/identity-providers.ts";
 import { memberships } from "../store/tables/memberships.ts";
+import { providerGrants } from "../store/tables/provider-grants.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { verifiedDomains } from "../store/tables/verified-domains.ts";
 import { providerContext, type Exchange } from "./exchange.ts";
@@ -178,6 +179,7 @@ export async function deleteProvider(
       await endSessions(tx, userId, system.now());
     await organizationIdentities.delete(tx, { providerId: id });
     await identities.delete(tx, { providerId: id });
+    await providerGrants.delete(tx, { providerId: id });
     await memberships.update(tx, { providerId: id }, { providerId: null });
     await identityProviders.delete(tx, { id, orgId });
     const deleted = event(system, { orgId }, actor, nameOfProvider(provider));
@@ -274,6 +276,7 @@ function show(row: IdentityProviderRow, slugs: ReadonlyMap<number, string>, publ
     }),
     redirect_uri: redirectUri(publicUrl, id),
     created_at: formatTime(createdAt),
+    leaving: row.proof === null ? null : row.proof === "refresh" ? "hourly" : "daily",
     ...(own === undefined ? {} : { organization: own }),
   };
 }

@@ -9,6 +9,7 @@ import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import type { UserRow } from "../store/tables/users.ts";
 import { admit } from "./admission.ts";
 import type { Exchange } from "./exchange.ts";
+import { keepGrant } from "./leaving.ts";
 import { takeFlow, type Flow } from "./flow.ts";
 import { boundUserOf } from "./bound-users.ts";
 import { applyGroups } from "./group-roles.ts";
@@ -60,16 +61,21 @@ export async function finishSignIn(
 async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Promise<UserRow | undefined> {
   const { db, publicUrl } = services;
   const provider = await findProvider(db, { id: flow.provider });
-  const claims = await verified(services, answer.address, () =>
+  const { claims, refreshToken } = await verified(services, answer.address, () =>
     services.exchange.claims(provider, redirectUri(publicUrl, provider.id), flow, answer.parameters),
   );
   const admitted = admit(provider, claims);
   // Before anything else: an organization's provider finds no user of the installation, and is linked to none.
-  if (provider.orgId !== null) return boundUserOf(services, { ...provider, orgId: provider.orgId }, admitted);
+  if (provider.orgId !== null) {
+    const user = await boundUserOf(services, { ...provider, orgId: provider.orgId }, admitted);
+    await keepGrant(services, provider, { userId: user.id, subject: admitted.subject, refreshToken });
+    return user;
+  }
   if (flow.link === null) {
     const user = await userOf(services, provider, admitted);
     await applyGroups(services, provider, user, admitted.groups);
     await applyNodeGroups(services, provider, user.id, admitted.groups);
+    await keepGrant(services, provider, { userId: user.id, subject: admitted.subject, refreshToken });
     return user;
   }
   const { signedIn } = answer;

@@ -21,7 +21,9 @@ export async function checkNameSuffix(
   const { hostWithin, whyNoSuffix } = await import("../../name-suffix.ts");
   const why = whyNoSuffix(suffix);
   if (why !== undefined) throw refused(`Names cannot end in .${suffix}: ${why}.`);
-  const providers = await queryAll(reader, issuers, `SELECT ${issuers.select()} FROM identity_providers`, []);
+  // A provider of another organization is its own matter, and must not be found out by trying suffixes.
+  const own = `SELECT ${issuers.select()} FROM identity_providers WHERE org_id IS NULL OR org_id = $1`;
+  const providers = await queryAll(reader, issuers, own, [orgId]);
   const hubs = `SELECT ${places.select()} FROM nodes
     WHERE org_id = $1 AND public_ip IS NOT NULL AND state <> 'revoked'`;
   const needed = [

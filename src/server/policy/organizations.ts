@@ -64,6 +64,10 @@ export const OrganizationPatch = v.strictObject({
   device_codes: v.optional(v.boolean()),
   /** Who may add machines of their own by confirming them in a browser: nobody, administrators, all members. */
   self_enrollment: v.optional(SelfEnrollment),
+  /** Every how many days users confirm that their nodes are still theirs, or the nodes are revoked; null: never. */
+  reauthenticate_days: v.optional(
+    v.nullable(v.pipe(v.number(), v.integer(), v.minValue(8), v.maxValue(3650))),
+  ),
   /** Which new nodes an administrator has to approve; `unapproved`: all but those of tokens that are marked as approved. */
   node_approval: v.optional(NodeApproval),
 });
@@ -91,6 +95,7 @@ export const Organization = v.object({
   node_approval: NodeApproval,
   device_codes: v.boolean(),
   self_enrollment: SelfEnrollment,
+  reauthenticate_days: v.nullable(v.number()),
   created_at: v.string(),
 });
 export type Organization = v.InferOutput<typeof Organization>;
@@ -133,6 +138,7 @@ const shown = organizations.pick(
   "nodeApproval",
   "deviceCodes",
   "selfEnrollment",
+  "reauthenticateDays",
   "createdAt",
 );
 const counted = computed({ nodeCount: integer() });
@@ -162,6 +168,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     node_approval: org.nodeApproval,
     device_codes: org.deviceCodes,
     self_enrollment: org.selfEnrollment,
+    reauthenticate_days: org.reauthenticateDays,
     created_at: formatTime(org.createdAt),
   };
 }
@@ -286,6 +293,11 @@ export async function patchOrganization(
         nodeApproval: after.node_approval,
         deviceCodes: after.device_codes,
         selfEnrollment: after.self_enrollment,
+        reauthenticateDays: after.reauthenticate_days,
+        // A new time counts from now: it cuts off no node at once.
+        ...(after.reauthenticate_days === before.reauthenticate_days
+          ? {}
+          : { reauthenticateFrom: system.now() }),
         ...versionsOf(after),
       },
     );
@@ -309,7 +321,7 @@ export async function patchOrganization(
 function changeable(org: Organization) {
   const { name, certificate_version, network6, alive_interval, config_overrides } = org;
   const { ca_rotation_auto, names_to_all, name_suffix, path_reports, second_factor_required } = org;
-  const { revoke_leaver_nodes, node_approval, device_codes, self_enrollment } = org;
+  const { revoke_leaver_nodes, node_approval, device_codes, self_enrollment, reauthenticate_days } = org;
   return {
     name,
     certificate_version,
@@ -325,6 +337,7 @@ function changeable(org: Organization) {
     node_approval,
     device_codes,
     self_enrollment,
+    reauthenticate_days,
   };
 }
 
@@ -344,6 +357,8 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     node_approval: patch.node_approval ?? before.node_approval,
     device_codes: patch.device_codes ?? before.device_codes,
     self_enrollment: patch.self_enrollment ?? before.self_enrollment,
+    reauthenticate_days:
+      patch.reauthenticate_days === undefined ? before.reauthenticate_days : patch.reauthenticate_days,
   };
 }
 

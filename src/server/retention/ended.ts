@@ -51,7 +51,15 @@ const goneNodes = `SELECT n.id FROM nodes n WHERE n.ended_at < $1
   AND NOT EXISTS (SELECT 1 FROM registration_tokens t WHERE t.node_id = n.id)
   ORDER BY n.id LIMIT`;
 /** Everything that refers to a node. */
-const ofNodes = ["certificates", "registrants", "paths", "sightings", "sent_files", "relay_traffic"];
+const ofNodes = [
+  "certificates",
+  "registrants",
+  "paths",
+  "sightings",
+  "sent_files",
+  "relay_traffic",
+  "owner_proofs",
+];
 
 async function deleteEphemeral({ db }: Deps, before: number, isEnding: () => boolean): Promise<void> {
   while (!isEnding() && (await db.get(`${goneNodes} 1`, [before])) !== undefined) {

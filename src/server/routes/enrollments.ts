@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { actorOf } from "../audit/record.ts";
 import { created, noContent } from "../http/reply.ts";
-import { always, body, organizationRoute, route, type Call, type Route } from "../http/route.ts";
+import { always, body, id, nothing, organizationRoute, route, type Call, type Route } from "../http/route.ts";
 import {
   beginEnrollment,
   confirmEnrollment,
@@ -17,6 +17,8 @@ import {
   pollEnrollment,
   Words,
 } from "../nodes/enrollments.ts";
+import { mustOwn } from "../nodes/node-owner.ts";
+import { listDue, OwnNodeDue, proveOwner } from "../nodes/reauthentication.ts";
 import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import type { Services } from "../services.ts";
 import { personOf } from "./people.ts";
@@ -24,7 +26,7 @@ import { personOf } from "./people.ts";
 const secret = v.pipe(v.string(), v.minLength(1), v.maxLength(128));
 
 export function enrollmentRoutes(services: Services): Route[] {
-  return [...machineRoutes(services), ...userRoutes(services)];
+  return [...machineRoutes(services), ...userRoutes(services), ...ownerRoutes(services)];
 }
 
 function machineRoutes(services: Services): Route[] {
@@ -87,6 +89,41 @@ function userRoutes(services: Services): Route[] {
       grows: always,
       async handle(call, { request: code, words }) {
         await confirmEnrollment(services, call.org, browserOf(call), { code, words }, actorOf(call));
+        return noContent;
+      },
+    }),
+  ];
+}
+
+/** Users who confirm again that their nodes are theirs. */
+function ownerRoutes(services: Services): Route[] {
+  return [
+    organizationRoute({
+      method: "GET",
+      path: "reauthentications/",
+      access: "own",
+      scope: "nodes",
+      name: "reauthentications_list",
+      summary:
+        "Nodes whose user has to confirm them by `until`, the first 1000: for administrators of all users, for members their own",
+      takes: nothing,
+      answers: { 200: { description: "Nodes", schema: v.array(OwnNodeDue) } },
+      handle: async (call) => ({ body: await listDue(services, call.org, mustOwn(call)) }),
+    }),
+    organizationRoute({
+      method: "POST",
+      path: `nodes/${id}/reauthenticate/`,
+      access: "own",
+      people: true,
+      fresh: true,
+      name: "nodes_reauthenticate",
+      summary:
+        "Confirm that an own node is still one's own. Changes neither its certificate nor its configuration",
+      takes: nothing,
+      answers: { 204: { description: "Confirmed" } },
+      errors: ["not_found"],
+      async handle(call) {
+        await proveOwner(services, call.org, call.id(), browserOf(call).userId, actorOf(call));
         return noContent;
       },
     }),

@@ -25,6 +25,7 @@ import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
 import { onlineCounts } from "./tables/online-counts.ts";
 import { organizations } from "./tables/organizations.ts";
+import { ownerProofs } from "./tables/owner-proofs.ts";
 import { passkeys } from "./tables/passkeys.ts";
 import { passwordResets } from "./tables/password-resets.ts";
 import { policies } from "./tables/policies.ts";
@@ -33,6 +34,7 @@ import { paths as pathTable } from "./tables/paths.ts";
 import { nodeGroups } from "./tables/node-groups.ts";
 import { meta } from "./tables/meta.ts";
 import { nameAliases } from "./tables/name-aliases.ts";
+import { providerGrants } from "./tables/provider-grants.ts";
 import { notices } from "./tables/notices.ts";
 import { refreshTokens } from "./tables/refresh-tokens.ts";
 import { registrationRequests } from "./tables/registration-requests.ts";
@@ -183,6 +185,8 @@ const steps: readonly (readonly string[])[] = [
   [organizations.add("selfEnrollment"), registrationTokens.add("boundDigest"), ...enrollments.create],
   [organizations.add("nameSuffix")],
   [identityProviders.add("nodeGroups")],
+  [identityProviders.add("proof"), ...providerGrants.create],
+  [organizations.add("reauthenticateDays"), organizations.add("reauthenticateFrom"), ...ownerProofs.create],
 ];
 
 /**

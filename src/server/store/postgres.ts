@@ -177,8 +177,8 @@ async function commitTogether(
   { lock, now, keepOwn }: { lock: string; now: () => number; keepOwn: KeepOwn | undefined },
 ): Promise<Committed> {
   let isCommitting = false;
-  return attempt(() =>
-    sql.begin(async (inside) => {
+  return attempt(async () => {
+    const { settle, notices, left } = await sql.begin(async (inside) => {
       const settle: (() => void)[] = [];
       const notices = new Map<string, Notice>();
       let told: Notice[] = [];
@@ -202,11 +202,18 @@ async function commitTogether(
           settle.push(() => work.failed(error));
         }
       }
-      if (notices.size > 0) await leaveNotices(tx, [...notices.values()], now(), keepOwn);
       isCommitting = true;
-      return { settle, notices: [...notices.values()] };
-    }),
-  ).catch((error: unknown) => {
+      // COMMIT follows without waiting for the answer, and stores nothing if this fails.
+      const left = leaveNotices(tx, [...notices.values()], now(), keepOwn);
+      left.catch(() => undefined);
+      return { settle, notices: [...notices.values()], left: () => left };
+    });
+    if ((await left()).some((id) => id % tidyEvery === 0))
+      await sql
+        .unsafe("DELETE FROM notices WHERE created_at < $1", [BigInt(now() - keptMs)])
+        .catch(() => undefined);
+    return { settle, notices };
+  }).catch((error: unknown) => {
     // If the connection ended during COMMIT, the outcome is unknown: do not retry. Before COMMIT, nothing was stored.
     throw error instanceof Lost && isCommitting ? unavailable(error.cause) : error;
   });
@@ -218,7 +225,8 @@ async function leaveNotices(
   notices: readonly Notice[],
   now: number,
   keepOwn: KeepOwn | undefined,
-): Promise<void> {
+): Promise<readonly number[]> {
+  if (notices.length === 0) return [];
   const rows = notices.map((_, at) => `($${2 * at + 2}, $${2 * at + 3}, $1)`).join(", ");
   const left = await tx.all(
     `INSERT INTO notices (channel, payload, created_at) VALUES ${rows} RETURNING id`,
@@ -226,8 +234,7 @@ async function leaveNotices(
   );
   const ids = left.map((row) => Number(row["id"]));
   for (const id of ids) keepOwn?.(id);
-  if (ids.some((id) => id % tidyEvery === 0))
-    await tx.run("DELETE FROM notices WHERE created_at < $1", [now - keptMs]);
+  return ids;
 }
 
 /** Retries when the database is known to have stored nothing. */

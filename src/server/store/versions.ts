@@ -4,7 +4,6 @@
 import { AppError } from "../../errors.ts";
 import { requireLockOf, type Reader, type Transaction } from "./database.ts";
 import { queryNumber, queryOne } from "./table.ts";
-import { nodes } from "./tables/nodes.ts";
 import { organizations } from "./tables/organizations.ts";
 
 const versionPick = organizations.pick("configVersion");
@@ -33,24 +32,14 @@ export async function readLastVersion(reader: Pick<Reader, "get">, orgId: number
   return queryNumber(reader, "SELECT last_version AS n FROM organizations WHERE id = $1", [orgId]);
 }
 
-/**
- * Raises the organization's version for a change that only one node has to apply. The long polls of the other nodes
- * continue: they learn the number at their next check-in. Returns the new version.
- */
-export async function raiseForNode(tx: Transaction, orgId: number, nodeId: number): Promise<number> {
-  requireLockOf(tx, orgId);
-  const version = await queryNumber(tx, raiseShared, [orgId]);
-  await notifyNode(tx, orgId, nodeId);
-  return version;
-}
-
-/** Raises the version of one node and wakes only this node, for example after a renewal. Returns the new version. */
+/** Raises the version of one node and wakes only this node: other nodes fetch and confirm nothing. Returns the new version. */
 export async function raiseOwnVersion(tx: Transaction, orgId: number, nodeId: number): Promise<number> {
   requireLockOf(tx, orgId);
   const raise =
     "UPDATE organizations SET last_version = last_version + 1 WHERE id = $1 RETURNING last_version AS n";
-  const ownVersion = await queryNumber(tx, raise, [orgId]);
-  await nodes.update(tx, { id: nodeId }, { ownVersion });
+  const take = `UPDATE nodes SET own_version = (SELECT last_version FROM organizations WHERE id = $1) WHERE id = $2`;
+  // Sent together: one connection executes them in this order.
+  const [ownVersion] = await Promise.all([queryNumber(tx, raise, [orgId]), tx.run(take, [orgId, nodeId])]);
   await notifyNode(tx, orgId, nodeId);
   return ownVersion;
 }

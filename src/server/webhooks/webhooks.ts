@@ -34,7 +34,10 @@ const Subscribed = v.pipe(
   v.array(
     v.pipe(
       v.string(),
-      v.check((name) => subscribable.includes(name), "This event type does not exist."),
+      v.check(
+        (name) => subscribable.includes(name),
+        `This event type does not exist. There are * and ${families.join(", ")}, and types such as node.revoked.`,
+      ),
     ),
   ),
   v.minLength(1, "Enter at least one event type; * means all."),

@@ -118,6 +118,17 @@ asRoot("files of an organization", () => {
     expect(error.message).toContain("host.key belongs to user");
   });
 
+  test("in server mode no command starts the engine with such files", async () => {
+    writeFileSync(of("overrides.yml"), sshd);
+    chownSync(of("overrides.yml"), stranger, 0);
+    for (const verb of ["start", "restart"]) {
+      const { status, stderr } = await world.agent([verb, "acme"]);
+      expect([verb, status]).toEqual([verb, 78]);
+      expect(stderr).toContain(`chown root: ${of("overrides.yml")}`);
+    }
+    expect((await world.agent(["stop", "acme"])).stderr).not.toContain("chown");
+  });
+
   test("unknown files in the directory, and a sticky directory above it, do not matter", async () => {
     writeFileSync(of("notes.txt"), "mine");
     chownSync(of("notes.txt"), stranger, 0);

@@ -24,7 +24,7 @@ import type { TestServer } from "../../support/server.ts";
 
 let server: TestServer;
 let org: Organization;
-const { call, configVersion, parked } = useNumbered((made) => ({ server, org } = made));
+const { call, configVersion, parked, showNode } = useNumbered((made) => ({ server, org } = made));
 
 /** Only ICMP from the group ops, and only out of it. */
 async function closeRules() {
@@ -88,7 +88,7 @@ describe("a node", () => {
     const poll = fetchNames(
       {
         checkin: async (fields, how) =>
-          alpha.checkin({ ...fields, config_version: await configVersion() }, how),
+          alpha.checkin({ ...fields, config_version: (await showNode(alpha)).config_version }, how),
       },
       hosts,
       { wait: 55 },
@@ -98,6 +98,29 @@ describe("a node", () => {
     expect((await change(beta.id)).status).toBeLessThan(300);
     expect(shownNames((await poll).hosts)).toEqual(await expectedNames(server, org.id, alpha.id));
     if (what === "an alias") expect(await configVersion()).toBe(version);
+  });
+
+  test("is told of a rename without another configuration, unless a rule names the renamed node", async () => {
+    const alpha = await registerNode(server, org, "alpha");
+    const beta = await registerNode(server, org, "beta");
+    const { hosts } = await fetchNames(alpha);
+    const versions = async () => [
+      await configVersion(),
+      ...(await Promise.all([alpha, beta].map(async (node) => (await showNode(node)).config_version))),
+    ];
+    const [shared = 0, ofAlpha = 0, ofBeta = 0] = await versions();
+    expect((await call("PATCH", `nodes/${beta.id}/`, { name: "renamed" })).status).toBe(200);
+    // The renamed node itself gets certificates of its new name.
+    expect(await versions()).toEqual([shared, ofAlpha, expect.any(Number)]);
+    expect((await showNode(beta)).config_version).toBeGreaterThan(ofBeta);
+    expect(shownNames((await fetchNames(alpha, hosts)).hosts)).toEqual(
+      await expectedNames(server, org.id, alpha.id),
+    );
+    const rule = { direction: "inbound", protocol: "tcp", ports: "443", target: { any: true } };
+    await call("POST", "firewall_rules/", { ...rule, peer: { node: beta.id } });
+    const before = (await showNode(alpha)).config_version;
+    await call("PATCH", `nodes/${beta.id}/`, { name: "again" });
+    expect((await showNode(alpha)).config_version).toBeGreaterThan(before);
   });
 
   test("learns of a restored node with its aliases", async () => {

@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol.ts";
 import { flowTimes, longestFlowMs } from "../../../src/server/config/flow-timeout.ts";
-import { settle } from "../../../src/server/nodes/upkeep.ts";
+import { blockAfterMs, settle } from "../../../src/server/nodes/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { Answer, TestServer } from "../../support/server.ts";
@@ -141,11 +141,44 @@ describe("a name that becomes free", () => {
     expect((await call("PATCH", `nodes/${node.id}/`, { name: "old-db" })).status).toBe(200);
     await confirm(peer);
     expect(detailOf(await tryName("db"))).toEndWith("is blocked within 10 minutes.");
+    // No rule names the node: its confirmation must not change all configurations at once.
+    const version = await confirm(peer);
     await confirm(node);
+    expect(await confirm(peer)).toBe(version);
+    server.clock.ms += blockAfterMs;
+    await settle(server.app.services);
     expect(detailOf(await tryName("db"))).toContain("peer");
     await confirm(peer);
     await confirm(node);
     expect((await tryName("db")).status).toBe(201);
+  });
+
+  test("by a rename of a node that a rule names, waits until the node has confirmed it, not longer", async () => {
+    const [node, peer] = [await register("db"), await register("peer")];
+    await allow(node.id);
+    await confirm(peer);
+    const version = await confirm(node);
+    expect((await call("PATCH", `nodes/${node.id}/`, { name: "old-db" })).status).toBe(200);
+    expect(await confirm(node)).toBeGreaterThan(version);
+    expect(detailOf(await tryName("db"))).toContain("peer");
+    await confirm(peer);
+    await confirm(node);
+    expect((await tryName("db")).status).toBe(201);
+  });
+
+  test("and rights that are removed after a rename are blocked as soon as the node confirms", async () => {
+    const [node, peer] = [await register("db"), await register("peer")];
+    await call("PATCH", `nodes/${node.id}/`, { groups: ["staff"] });
+    await call("PATCH", `nodes/${node.id}/`, { name: "old-db" });
+    const before = await confirm(peer);
+    await call("PATCH", `nodes/${node.id}/`, { groups: [] });
+    await confirm(node);
+    expect(await confirm(peer)).toBeGreaterThan(before);
+    const blocked = await server.db.all(
+      "SELECT id FROM certificates WHERE node_id = $1 AND kind = 'overlay' AND state <> 'current' AND state <> 'blocked'",
+      [node.id],
+    );
+    expect(blocked).toEqual([]);
   });
 
   test("of a pending node without a rule, is free at once", async () => {

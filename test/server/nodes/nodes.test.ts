@@ -61,17 +61,27 @@ describe("download_config", () => {
     const first = await get(path, api_token);
     const etag = first.headers.get("ETag") ?? "";
     expect((await get(path, api_token, { "If-None-Match": etag })).status).toBe(304);
-    // A lighthouse affects every node; groups of a node affect that node alone.
+    // A lighthouse affects every node; a rule affects those that it is for; groups of a node affect that node alone.
+    const change = (method: string, where: string, body: object) =>
+      acme.server.send(method, `/api/org/acme/${where}`, { token: acme.admin, body });
+    const version = async () => {
+      const unconcerned = await get(path, api_token, { "If-None-Match": etag });
+      expect(unconcerned.status).toBe(304);
+      return Number(unconcerned.headers.get("X-Config-Version"));
+    };
     const { node: beta } = await register("beta");
-    await acme.server.send("PATCH", `/api/org/acme/nodes/${beta.id}/`, {
-      token: acme.admin,
-      body: { groups: ["x"] },
-    });
-    const unconcerned = await get(path, api_token, { "If-None-Match": etag });
-    expect(unconcerned.status).toBe(304);
-    expect(Number(unconcerned.headers.get("X-Config-Version"))).toBeGreaterThan(
-      Number(first.headers.get("X-Config-Version")),
-    );
+    await change("PATCH", `nodes/${beta.id}/`, { groups: ["x"] });
+    const before = await version();
+    expect(before).toBe(Number(first.headers.get("X-Config-Version")));
+    const rule = {
+      direction: "inbound",
+      protocol: "tcp",
+      ports: "22",
+      peer: { any: true },
+      target: { group: "x" },
+    };
+    expect((await change("POST", "firewall_rules/", rule)).status).toBe(201);
+    expect(await version()).toBeGreaterThan(before);
     await register("hub", { is_lighthouse: true, public_ip: "192.0.2.7" });
     const concerned = await get(path, api_token, { "If-None-Match": etag });
     expect(concerned.status).toBe(200);

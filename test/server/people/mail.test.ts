@@ -1,6 +1,8 @@
 // Invitations and new passwords by e-mail, over Debian's exim.
 
 import { afterAll, beforeAll, beforeEach, afterEach, describe, expect, test } from "bun:test";
+import { reauthenticate } from "../../../src/server/nodes/reauthentication.ts";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { inCi } from "../../support/debian.ts";
 import {
   noExim,
@@ -10,6 +12,7 @@ import {
   type Exim,
 } from "../../support/exim.ts";
 import { addApp } from "../../support/factors.ts";
+import { registerNode } from "../../support/nodes.ts";
 import { makeAcme, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type TestServer } from "../../support/server.ts";
 import { until } from "../../support/until.ts";
@@ -24,6 +27,7 @@ describe.skipIf(noExim !== undefined)("with an SMTP server", () => {
   let exim: Exim;
   let server: TestServer;
   let owner: string;
+  let acme: Organization;
   const mailOptions = () => ({
     url: `smtp://localhost:${exim.port}`,
     from: "vpn@example.org",
@@ -38,7 +42,7 @@ describe.skipIf(noExim !== undefined)("with an SMTP server", () => {
   afterAll(() => exim[Symbol.asyncDispose]());
   beforeEach(async () => {
     server = await makeTestServer({ mail: mailOptions(), accessLifetimeS: 86_400 });
-    ({ owner } = await makeAcme(server));
+    ({ acme, owner } = await makeAcme(server));
   });
   afterEach(() => server[Symbol.asyncDispose]());
 
@@ -60,6 +64,28 @@ describe.skipIf(noExim !== undefined)("with an SMTP server", () => {
     const joined = await post("/api/join/", { secret: linkIn(message, "join"), password });
     expect(joined.json).toEqual({ email: "joan@example.org", org_slug: "acme" });
     expect(server.log.join("\n")).not.toContain(linkIn(message, "join"));
+  });
+
+  test("a user is told in one e-mail which nodes to confirm again; a server that is away stops nothing", async () => {
+    for (const name of ["laptop", "phone"]) await registerNode(server, acme, name);
+    const user = "keeper@example.org";
+    await server.person(user);
+    const late = async () =>
+      server.db.write(async (tx) => {
+        await tx.run("UPDATE organizations SET reauthenticate_days = 30");
+        await tx.run("UPDATE nodes SET owner_id = (SELECT max(id) FROM users), registered_at = 1");
+        await tx.run("DELETE FROM owner_proofs");
+      });
+    await late();
+    await reauthenticate(server.app.services);
+    const message = await messageTo(user);
+    expect(message).toContain("laptop: until ");
+    expect(message).toContain("phone: until ");
+    expect(message).toContain("https://control.example/console/acme/");
+    server.app.services.mail = { ...mailOptions(), url: "smtp://localhost:1" };
+    await late();
+    await reauthenticate(server.app.services);
+    expect(server.log.join("\n")).toContain("Cannot tell a user that machines have to be confirmed");
   });
 
   const ask = async (address: string) => (await post("/api/password_reset/", { email: address })).status;

@@ -7,6 +7,7 @@ import { openSecret } from "../../../src/pki/secrets.ts";
 import { authorityContext } from "../../../src/server/certificates/make-authorities.ts";
 import { NewRegistrationToken } from "../../../src/server/nodes/registration-tokens.ts";
 import { NewServiceToken } from "../../../src/server/people/service-tokens.ts";
+import { identityProviders } from "../../../src/server/store/tables/identity-providers.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
@@ -147,6 +148,19 @@ test("names cannot end in a public suffix, a single label, or a domain of hosts 
     ),
   );
   expect(await set("nodes.example")).toContain("hub.nodes.example, which is below it");
+  // A provider of identities that users need; one of another organization is not told of.
+  const provider = { clientId: "x", secretSealed: "", scopes: "openid", groupsClaim: "groups", createdAt: 0 };
+  const rules = { domains: [], requiredGroups: [], roles: [] };
+  const other = await server.organization("other");
+  await server.db.write(async (tx) => {
+    const issuer = "https://login.shared.example/realm";
+    await identityProviders.insert(tx, { ...provider, ...rules, name: "all", issuer });
+    const own = { name: "theirs", issuer: "https://login.theirs.example/", orgId: other.id };
+    await identityProviders.insert(tx, { ...provider, ...rules, ...own });
+  });
+  expect(await set("shared.example")).toContain("login.shared.example, which is below it");
+  expect(await set("theirs.example")).toStartWith("200");
+  expect(await set("corp.example")).toStartWith("200");
   const shown = await server.send("GET", "/api/org/acme/", { token: owner });
   expect(shown.json).toMatchObject({ name_suffix: "corp.example" });
   expect(await set(null)).toStartWith("200");

@@ -219,6 +219,7 @@ test("every request that changes an organization is refused at the maximum, or n
     firewall_rules_test: "stores nothing",
     members_partial_update: "takes rights away too; the row has a fixed size",
     nodes_checkin: "nodes go on",
+    nodes_reauthenticate: "one time; the row has a fixed size",
     nodes_register: "checks after the credential, see above",
     nodes_renew_cert: "nodes go on",
     nodes_restore: "ends a revocation that was a mistake",

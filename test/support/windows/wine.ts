@@ -1,11 +1,11 @@
 // Runs Windows programs under Wine, with one prefix (a separate Windows) for each test file. Wine 8 lacks a library that
 // Bun needs for a single function. Another library has this function under another name.
 
-import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { build } from "../../../build.ts";
-import { cleanEnvironment, newest, root, type AgentResult } from "../agent.ts";
+import { cleanEnvironment, isOlderThanSources, root, type AgentResult } from "../agent.ts";
 import { installMissing, runSync } from "../debian.ts";
 
 const wine = "/usr/lib/wine/wine64";
@@ -98,8 +98,7 @@ export async function buildForWindows(): Promise<{
   const directory = join(root, "dist/windows");
   mkdirSync(directory, { recursive: true });
   const agent = join(directory, "agent.exe");
-  const sources = ["src", "build.ts", "package.json", "bun.lock"].map((name) => join(root, name));
-  if (!existsSync(agent) || Math.max(...sources.map(newest)) > newest(agent)) {
+  if (isOlderThanSources(agent)) {
     const beside = join(directory, `.agent-${process.pid}.exe`);
     await build(target, beside);
     renameSync(beside, agent);

@@ -14,6 +14,7 @@ import {
   text,
   textOrNull,
   truth,
+  wordOrNull,
   type TableRow,
 } from "../table.ts";
 import { memberRoles } from "./memberships.ts";
@@ -58,6 +59,8 @@ export const identityProviders = table("identity_providers", {
   orgId: since(34, integerOrNull("REFERENCES organizations (id)")),
   /** The name of an organization's provider: each organization chooses its own. */
   label: since(34, textOrNull()),
+  /** Whether the last sign-in gave a refresh token, by which the server asks whether people are still there; null: not known. */
+  proof: since(38, wordOrNull(["refresh", "none"])),
   nodeGroups: since(37, jsonWithDefault(v.array(NodeGroupOfGroup), "[]")),
 });
 export type IdentityProviderRow = TableRow<typeof identityProviders>;

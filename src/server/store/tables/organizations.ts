@@ -100,6 +100,10 @@ export const organizations = table(
     selfEnrollment: since(35, wordWithDefault(["off", "admins", "members"], "admins")),
     /** A domain, beside `.internal`, that names end in on machines whose root allows it. */
     nameSuffix: since(36, textOrNull()),
+    /** Users confirm every so many days that their nodes are still theirs; null: never. */
+    reauthenticateDays: since(39, integerOrNull()),
+    /** Since when that counts, ms: a setting cuts off no node at once. */
+    reauthenticateFrom: since(39, integerWithDefault("DEFAULT 0")),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );

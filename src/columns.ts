@@ -1,0 +1,29 @@
+// Widths of the columns of tables, for the command line and for `status`. Keep this file light: `status` loads it.
+
+export const gap = "  ";
+/** A column is not made narrower, but for its last character, which says that text is missing. */
+export const narrowest = 8;
+
+/** Takes from the widest column until the table fits. */
+export function fit(natural: readonly number[], width: number | undefined): number[] {
+  const widths = [...natural];
+  if (width === undefined) return widths;
+  const room = width - gap.length * (widths.length - 1);
+  for (let over = widths.reduce((sum, each) => sum + each, 0) - room; over > 0; over--) {
+    const widest = widths.indexOf(Math.max(...widths));
+    if ((widths[widest] ?? 0) <= narrowest) return widths;
+    widths[widest] = (widths[widest] ?? 0) - 1;
+  }
+  return widths;
+}
+
+/** Cuts at characters, so that none is halved. */
+export function cutTo(text: string, width: number): string {
+  if (Bun.stringWidth(text) <= width) return text;
+  let shown = "";
+  for (const { segment } of new Intl.Segmenter().segment(text)) {
+    if (Bun.stringWidth(shown + segment) > width - 1) break;
+    shown += segment;
+  }
+  return `${shown}…`;
+}

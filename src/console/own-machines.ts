@@ -1,0 +1,43 @@
+// The person's own machines that have to be confirmed again, where the organization asks for that.
+
+import { org, send } from "./api.ts";
+import { html } from "./html.ts";
+import { me, organization } from "./me.ts";
+import { refresh, useResource } from "./resource.ts";
+import { pathOf } from "./router.ts";
+import { FormFailure, useAction } from "./ui/form.ts";
+import { When } from "./ui/parts.ts";
+
+type DueNode = { node_id: number; name: string; owner_id: number; until: string };
+const listPath = (own: string) => org(own, "reauthentications/");
+
+/** Staff who are no members have no machines here. */
+export function OwnMachines({ own }: { own: string }) {
+  return organization.value?.role == null ? null : html`<${Due} key=${own} own=${own} />`;
+}
+
+function Due({ own }: { own: string }) {
+  const { data = [] } = useResource<readonly DueNode[]>(listPath(own));
+  const mine = data.filter(({ owner_id }) => owner_id === me.value?.id);
+  const { error, isRunning, run } = useAction(async () => {
+    for (const { node_id: id } of mine) await send("POST", org(own, `nodes/${id}/reauthenticate/`));
+    await refresh(listPath(own));
+  });
+  if (mine.length === 0) return null;
+  return html`<h2>Machines of yours to confirm</h2>
+    <p>Each is cut off from the network at its time, unless you confirm that it is still yours.</p>
+    <ul class="plain-list">
+      ${mine.map(
+        ({ node_id: id, name, until }) =>
+          html`<li key=${id}>
+            <a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a> <${When} at=${until} />
+          </li>`,
+      )}
+    </ul>
+    <${FormFailure} error=${error} />
+    <p>
+      <button type="button" class="primary" disabled=${isRunning} onClick=${run}>
+        ${mine.length === 1 ? "It is still mine" : `These ${mine.length} are still mine`}
+      </button>
+    </p>`;
+}

@@ -1,0 +1,156 @@
+// Whether people are still at their provider. Where it gave a refresh token, it is asked every hour: `invalid_grant` ends what
+// began there, a failure of the provider ends nothing. Where it gave none, sessions end after a day in any case.
+
+import { AppError, messageOf } from "../../errors.ts";
+import { openSecret, sealSecret } from "../../pki/secrets.ts";
+import { ourselves, record } from "../audit/record.ts";
+import { settle } from "../nodes/upkeep.ts";
+import { endAccess, type Access } from "../offboarding/left-access.ts";
+import type { ServerOptions } from "../options.ts";
+import { endSessions } from "../people/sessions.ts";
+import type { Transaction } from "../store/database.ts";
+import { queryAll, queryNumber } from "../store/table.ts";
+import { browserSessions } from "../store/tables/browser-sessions.ts";
+import {
+  identityProviders,
+  nameOfProvider,
+  type IdentityProviderRow,
+} from "../store/tables/identity-providers.ts";
+import { grantContext, providerGrants, type ProviderGrantRow } from "../store/tables/provider-grants.ts";
+import { refreshTokens } from "../store/tables/refresh-tokens.ts";
+import { users, type UserRow } from "../store/tables/users.ts";
+import { admit, valueAt } from "./admission.ts";
+import type { Exchange, Refreshed } from "./exchange.ts";
+import { applyGroups } from "./group-roles.ts";
+import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
+
+type Services = NodeGroupServices & { exchange: Pick<Exchange, "refresh"> };
+
+/** With the loop's turns and retries, a person who left is noticed within an hour. */
+const askedEveryMs = 50 * 60_000;
+const againMs = 5 * 60_000;
+/** In one turn; the others follow in the next. */
+const maxAtOnce = 100;
+const sideBySide = 10;
+
+/** After a sign-in: what the provider gave, and what that means for people who leave. */
+export async function keepGrant(
+  { db, system, secretKey }: Pick<ServerOptions, "db" | "system" | "secretKey">,
+  { id: providerId, proof }: Pick<IdentityProviderRow, "id" | "proof">,
+  given: { userId: number; subject: string; refreshToken: string | undefined },
+): Promise<void> {
+  const { userId, subject, refreshToken } = given;
+  const found = refreshToken === undefined ? "none" : "refresh";
+  if (refreshToken === undefined && proof === "none") return;
+  await db.write(async (tx) => {
+    if (proof !== found) await identityProviders.update(tx, { id: providerId }, { proof: found });
+    await providerGrants.delete(tx, { providerId, subject });
+    if (refreshToken === undefined) return;
+    const tokenSealed = sealSecret(secretKey, refreshToken, grantContext(providerId, subject));
+    const nextAt = system.now() + askedEveryMs;
+    await providerGrants.insert(tx, { providerId, userId, subject, tokenSealed, nextAt });
+  });
+}
+
+/** Asks the providers about people who are due. */
+export async function checkLeavers(services: Services, closing?: AbortSignal): Promise<void> {
+  const sql = `SELECT ${providerGrants.select()} FROM provider_grants WHERE next_at <= $1
+    ORDER BY next_at, id LIMIT ${maxAtOnce}`;
+  const due = await queryAll(services.db, providerGrants, sql, [services.system.now()]);
+  for (let at = 0; at < due.length; at += sideBySide) {
+    if (closing?.aborted === true) return;
+    await Promise.all(due.slice(at, at + sideBySide).map((grant) => check(services, grant)));
+  }
+}
+
+async function check(services: Services, grant: ProviderGrantRow): Promise<void> {
+  const { db, system, secretKey, exchange, log } = services;
+  const { id, providerId, userId, subject, nextAt } = grant;
+  // Claimed first: a token that is used twice looks stolen to the provider, which then refuses both.
+  const claimed = await db.writeFor("rows", (tx) =>
+    providerGrants.update(tx, { id, nextAt }, { nextAt: system.now() + againMs }),
+  );
+  const provider = await identityProviders.find(db, { id: providerId });
+  const user = await users.find(db, { id: userId, isActive: true });
+  if (claimed === 0 || provider === undefined || user === undefined) return;
+  try {
+    const token = openSecret(secretKey, grant.tokenSealed, grantContext(providerId, subject));
+    const answer = await exchange.refresh(provider, subject, token);
+    if (!answer.isThere) return await leave(services, provider, user, grant);
+    await db.writeFor("rows", async (tx) => {
+      const tokenSealed = sealSecret(
+        secretKey,
+        answer.refreshToken ?? token,
+        grantContext(providerId, subject),
+      );
+      await providerGrants.update(tx, { id }, { tokenSealed, nextAt: system.now() + askedEveryMs });
+    });
+    await applyClaims(services, provider, user, grant, answer);
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    log.info("A provider did not say whether a person is still there; asking again", {
+      provider: providerId,
+      user: userId,
+      reason: messageOf(error),
+    });
+  }
+}
+
+/** The groups that the person has now. One who may not sign in any more has left, too. */
+async function applyClaims(
+  services: Services,
+  provider: IdentityProviderRow,
+  user: UserRow,
+  grant: ProviderGrantRow,
+  { claims, isWhole }: Extract<Refreshed, { isThere: true }>,
+): Promise<void> {
+  // Some providers name groups at a sign-in only.
+  if (!isWhole && valueAt(claims, provider.groupsClaim) === undefined) return;
+  let groups: readonly string[];
+  try {
+    // Addresses and tenants do not change, and are named at a sign-in only by some.
+    ({ groups } = admit({ ...provider, domains: [], tenant: null }, claims));
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "sign_in_refused") throw error;
+    return leave(services, provider, user, grant);
+  }
+  await applyGroups(services, provider, user, groups);
+  await applyNodeGroups(services, provider, user.id, groups);
+}
+
+/**
+ * Ends what began at the provider. For a user without another way in, everything ends as for one who is disabled: also the
+ * nodes, where the organization is so set.
+ */
+async function leave(
+  { db, system, log }: Services,
+  provider: IdentityProviderRow,
+  { id: userId, email }: UserRow,
+  { id }: ProviderGrantRow,
+): Promise<void> {
+  const name = nameOfProvider(provider);
+  const access = await db.write(async (tx): Promise<Access | undefined> => {
+    const now = system.now();
+    // A sign-in in the meantime replaced the grant: the person is there.
+    if ((await providerGrants.delete(tx, { id })) === 0) return undefined;
+    const by = { userId, providerId: provider.id };
+    await browserSessions.delete(tx, by);
+    await refreshTokens.update(tx, { ...by, revokedAt: null }, { revokedAt: now });
+    const event = { orgId: provider.orgId, at: now, actor: ourselves, subject: `user/${email}` };
+    await record(tx, { ...event, type: "user.left_provider", after: { provider: name } });
+    if (await hasOtherWay(tx, by)) return undefined;
+    await endSessions(tx, userId, now);
+    const ending = { isLeaving: true, actor: ourselves, now, reason: `${email} left ${name}` };
+    return endAccess(tx, { kind: "person", id: userId }, ending);
+  });
+  log.info("A person left a provider", { provider: provider.id, user: userId });
+  if (access !== undefined && access.revoked.length > 0) await settle({ db, system });
+}
+
+function hasOtherWay(tx: Transaction, { userId, providerId }: { userId: number; providerId: number }) {
+  const ways = `SELECT (SELECT count(*) FROM identities WHERE user_id = $1 AND provider_id <> $2) +
+    (SELECT count(*) FROM passkeys p JOIN users u ON u.id = p.user_id
+       WHERE p.user_id = $1 AND u.bound_org_id IS NULL) +
+    (SELECT count(*) FROM users WHERE id = $1 AND password_hash <> '') AS n`;
+  return queryNumber(tx, ways, [userId, providerId]).then((n) => n > 0);
+}

@@ -1,0 +1,107 @@
+// What commands of an administrator say where somebody took a wrong turn, and what comes next.
+
+import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
+import { cpSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { runAdmin } from "../support/admin.ts";
+import { makeRemoteAgent } from "../support/remote-agent.ts";
+
+setDefaultTimeout(60_000);
+const { path: directory, data, agent, must, signIn, stop } = await makeRemoteAgent();
+afterAll(stop);
+await signIn();
+await must("admin org create acme --network 10.77.0.0/16");
+for (const name of ["web", "db"]) await must(`admin node create acme ${name} --group ${name}s`);
+
+test("a node that was revoked is not called unknown", async () => {
+  await must("admin node create acme gone");
+  await must("admin node revoke acme gone");
+  for (const line of ["show acme gone", "revoke acme gone", "rename acme gone went"]) {
+    const { status, err } = await agent(`admin node ${line}`);
+    expect([line, status]).toEqual([line, 1]);
+    expect(err).toMatch(/gone was revoked at 2\S+Z\nTo restore it: `agent admin node restore acme gone`\./);
+  }
+  expect((await agent("admin node show acme never")).err).toContain("There is no node named never");
+});
+
+test("nodes are listed by group and by contact, with their versions", async () => {
+  const names = async (flags: string) =>
+    ((await must(`admin node list acme ${flags}`)) as { nodes: { name: string }[] }).nodes.map(
+      ({ name }) => name,
+    );
+  expect(await names("--group webs")).toEqual(["web"]);
+  // Both are pending: they were never in contact, and nothing is wrong.
+  expect(await names("--offline")).toEqual([]);
+  expect((await agent("admin node list acme --offline --group webs")).err).toBe(
+    "acme has no offline nodes in the group webs.\n",
+  );
+  const { out } = await agent("admin node list acme --versions");
+  expect(out.split("\n")[0]).toMatch(/OWNER +ENGINE +AGENT +PLATFORM$/);
+});
+
+test("a lighthouse without a public address is said", async () => {
+  const { err } = await agent("admin node update acme db --lighthouse");
+  expect(err).toContain("`agent admin node update acme db --public-ip ADDRESS`");
+  const { err: given } = await agent("admin node update acme db --public-ip 203.0.113.5");
+  expect(given).not.toContain("no public address");
+});
+
+test("a service token says what it may and how it is used; its output is the token alone", async () => {
+  const { out, err } = await agent("admin service-token create acme ci");
+  expect(out).toMatch(/^\S{43}\n$/);
+  expect(err).toContain("It is a member with the scopes read.");
+  expect(err).toContain("agent admin node list acme --api-base URL --access-token-file FILE");
+  expect(err).not.toContain(out.trim());
+});
+
+test.each([
+  ["admin name create acme www", "Missing --to NODE: The node that the alias names"],
+  ["admin token create acme --machines 10", 'Did you mean "--uses"?'],
+  ["admin events acme --limit 3", 'Did you mean "--lines"?'],
+  ["admin webhook create acme https://example.org/x --event nodes.gone", "node.*"],
+  ["admin rule create acme --protocol tcp --port 22", 'Did you mean "--ports"?'],
+] as const)("agent %s: %s", async (line, sentence) => {
+  const { status, err } = await agent(line);
+  expect(status).not.toBe(0);
+  expect(err).toContain(sentence);
+});
+
+test("events of a family are found by its name alone", async () => {
+  const { out } = await agent("admin events acme --type node");
+  expect(out).toContain("node.created");
+  expect(out).not.toContain("group.created");
+});
+
+test("an organization that was made on the data says that it has no owner", async () => {
+  const { err } = await runAdmin(data, ["org", "create", "lone", "--network", "10.78.0.0/16"]);
+  expect(err).toContain("It has no owner yet: `agent admin member create lone EMAIL --role owner`");
+  const owned = ["org", "create", "owned", "--network", "10.79.0.0/16", "--owner", "ada@example.org"];
+  expect((await runAdmin(data, owned)).err).not.toContain("no owner");
+});
+
+test("a backup names the key that it needs", async () => {
+  const { out } = await runAdmin(data, ["backup", join(directory, "backup.db")]);
+  expect(out).toContain(`Keep a copy of ${join(data, "secret.key")} in another place.`);
+});
+
+test("what works only on the data names it, too, before it changes something", async () => {
+  const file = join(directory, "other.db");
+  await runAdmin(data, ["backup", file]);
+  const elsewhere = join(directory, "elsewhere");
+  mkdirSync(elsewhere, { mode: 0o700 });
+  cpSync(join(data, "secret.key"), join(elsewhere, "secret.key"));
+  for (const [place, words, input] of [
+    [elsewhere, ["restore", file]],
+    [elsewhere, ["key", "rotate"]],
+    [data, ["user", "password", "bob@example.org", "--password-file", "-"], "correct horse battery"],
+    [data, ["user", "reset-factors", "bob@example.org"]],
+  ] as const) {
+    const { status, err } = await runAdmin(place, [...words], input);
+    expect([words.join(" "), status, err.split("\n")[0]]).toEqual([
+      words.join(" "),
+      0,
+      `On the local data in ${place}:`,
+    ]);
+    expect((await runAdmin(place, [...words, "--dry-run"], input)).err).not.toContain("On the local data");
+  }
+});
