@@ -36,25 +36,7 @@ export function pathRoutes({ db, system, publicUrl }: Services): Route[] {
         return listReply(call, publicUrl, await listPaths(db, call.org.id, input, { ownerId }));
       },
     }),
-    organizationRoute({
-      method: "GET",
-      path: "paths/counts/",
-      access: "member",
-      scope: "nodes",
-      name: "paths_counts",
-      summary:
-        "How many paths each node has: direct, relayed, and broken, whose peer does not answer. Members see those of their own nodes",
-      takes: query(v.omit(ListQuery, ["search"])),
-      answers: { 200: { description: "Counts", schema: v.array(PathCounts) } },
-      async handle(call, input) {
-        const asked = { ...input, search: "" };
-        return listReply(
-          call,
-          publicUrl,
-          await countPathsByNode(db, call.org.id, asked, { ownerId: ownerOf(call) }),
-        );
-      },
-    }),
+    countsRoute({ db, publicUrl }),
     organizationRoute({
       method: "GET",
       path: `nodes/${id}/peers/`,
@@ -106,6 +88,28 @@ export function pathRoutes({ db, system, publicUrl }: Services): Route[] {
       },
     }),
   ];
+}
+
+function countsRoute({ db, publicUrl }: Pick<Services, "db" | "publicUrl">): Route {
+  return organizationRoute({
+    method: "GET",
+    path: "paths/counts/",
+    access: "member",
+    scope: "nodes",
+    name: "paths_counts",
+    summary:
+      "How many paths each node has: direct, relayed, and broken, whose peer does not answer. Members see those of their own nodes",
+    takes: query(v.omit(ListQuery, ["search"])),
+    answers: { 200: { description: "Counts", schema: v.array(PathCounts) } },
+    async handle(call, input) {
+      const asked = { ...input, search: "" };
+      return listReply(
+        call,
+        publicUrl,
+        await countPathsByNode(db, call.org.id, asked, { ownerId: ownerOf(call) }),
+      );
+    },
+  });
 }
 
 /** The user whose nodes alone the caller sees; undefined for administrators. Visitors and programs own none. */
