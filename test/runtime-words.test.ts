@@ -201,7 +201,7 @@ describe("command line", () => {
         `sha256:${"0".repeat(64)}`,
       ]);
       expect(status).toBe(6);
-      expect(stderr).toMatch(/^agent: Cannot reach the control plane at 127\.0\.0\.1:\d+: \S+/);
+      expect(stderr).toMatch(/^agent: Cannot reach the control plane at https:\/\/127\.0\.0\.1:\d+: \S+/);
       expect(stderr).not.toMatch(runtimeWords);
     });
   }
