@@ -13,6 +13,8 @@ export type Organization = {
   network: string;
   /** Null: staff who are not members, and may only read. */
   role: "member" | "admin" | "owner" | null;
+  /** Who may add machines of their own by confirming them in a browser. */
+  self_enrollment: "off" | "admins" | "members";
 };
 
 /** The person's second factors. */
@@ -48,6 +50,13 @@ export const mayAdminister = computed(() => isAdmin(organization.value));
 
 export const isAdmin = (shown: Organization | undefined): boolean =>
   shown?.role === "admin" || shown?.role === "owner";
+
+/** Whether the person may add machines of their own by confirming them here. */
+export const mayAddOwn = computed(() => {
+  const shown = organization.value;
+  if (shown === undefined || shown.role === null) return false;
+  return shown.self_enrollment === "members" || (shown.self_enrollment === "admins" && isAdmin(shown));
+});
 
 /** Reads who is signed in. Without a session, `isSignedOut` is true afterwards. */
 export async function readMe(): Promise<void> {

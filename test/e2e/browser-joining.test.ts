@@ -63,6 +63,10 @@ asRoot("a machine without a key", () => {
     await button.click();
     await page.getByText("goes on by itself").waitFor();
     expect(await violationsIn(page)).toEqual([]);
+    await page.goto(`${scene.url}/console/acme/machines/`);
+    await page.getByRole("link", { name: "Add a machine" }).click();
+    await page.getByText(`sudo agent up ${scene.url} --org acme`).waitFor();
+    expect(await violationsIn(page)).toEqual([]);
     await pings(box);
     expect(machine.said()).toContain('{"state":"confirmed","org_slug":"acme"}\n');
     const nodes = JSON.stringify(await admin("node list acme"));

@@ -21,6 +21,7 @@ const Servers = v.object({
 });
 const loops = [
   "CA rotations",
+  "confirmations of nodes",
   "ephemeral nodes",
   "online counts",
   "people at their providers",

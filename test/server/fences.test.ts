@@ -118,6 +118,15 @@ const cases: Readonly<Record<string, Case>> = {
     ],
     left: "SELECT count(*) AS n FROM provider_grants WHERE next_at = 1",
   },
+  "a user is asked to confirm a node": {
+    loop: "confirmations of nodes",
+    due: [
+      "UPDATE organizations SET reauthenticate_days = 1 WHERE id = 1",
+      "UPDATE nodes SET owner_id = 1 WHERE id = $node",
+    ],
+    left: `SELECT count(*) AS n FROM nodes WHERE id = $node
+      AND NOT EXISTS (SELECT 1 FROM owner_proofs WHERE node_id = $node AND told_at IS NOT NULL)`,
+  },
 };
 
 describePostgres("a replica without its leases", () => {

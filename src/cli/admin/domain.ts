@@ -1,6 +1,7 @@
 // `agent admin domain …`: the domains of e-mail addresses of an organization.
 
 import { brand } from "../../brand.ts";
+import { quoteWord } from "../../plan.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import { ClaimedDomain, ClaimedDomains } from "./answers.ts";
@@ -51,7 +52,7 @@ export const create: Implementation = {
     const path = inOrg(slug, "domains/");
     const made = await write(context, ClaimedDomain, () => ({ method: "POST", path, body }));
     if (made === undefined) return;
-    const next = `Publish this TXT record, then run \`${brand.executable} admin domain check ${slug} ${made.domain}\`:`;
+    const next = `Publish this TXT record, then run \`${brand.executable} admin domain check ${slug} ${quoteWord(made.domain)}\`:`;
     context.output.result(made, `${next}\n  ${made.record_name}  ${made.record_text}\n`);
   },
 };

@@ -109,13 +109,13 @@ export async function requireLocalData(
   if (values.on("local") || namedData(values) !== undefined) return requireData(options);
   const { knownControlPlanes } = await import("../../node/files/control-planes.ts");
   const [known] = knownControlPlanes(settings.configRoot);
-  const ca = known?.caFingerprint === undefined ? "" : ` --ca-fingerprint ${known.caFingerprint}`;
-  const base = known === undefined ? "URL" : quoteWord(known.apiBase);
+  const there = known === undefined ? ["URL"] : [known.apiBase];
+  if (known?.caFingerprint !== undefined) there.push("--ca-fingerprint", known.caFingerprint);
   throw new AppError(
     "not_found",
     "You are not signed in at a control plane, and none has its data on this machine",
     {
-      hint: `Sign in: \`${brand.executable} login --api-base ${base}${ca}\`. If the data is on this machine, give --data-dir.`,
+      hint: `Sign in: \`${brand.executable} login --api-base ${there.map(quoteWord).join(" ")}\`. If the data is on this machine, give --data-dir.`,
     },
   );
 }

@@ -6,7 +6,7 @@ import { html } from "../html.ts";
 import { subjectOf } from "../activity.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { onEvent } from "../live.ts";
-import { mayAdminister, slug } from "../me.ts";
+import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { pathOf } from "../router.ts";
 import { Check, Choice, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
 import { Empty, FromTerminal, Line, State, When } from "../ui/parts.ts";
@@ -24,12 +24,23 @@ const validities = [
 export function AddMachine() {
   const own = slug.value ?? "";
   const [token, setToken] = useState<Token | undefined>(undefined);
-  if (!mayAdminister.value)
+  if (!mayAdminister.value && !mayAddOwn.value)
     return html`<h1>Add a machine</h1>
       <${Empty} text="Administrators of the organization add machines." />`;
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
     <h1>Add a machine</h1>
-    ${token === undefined ? html`<${Choices} made=${setToken} />` : html`<${Waiting} token=${token} />`}`;
+    ${mayAdminister.value && (token === undefined ? html`<${Choices} made=${setToken} />` : html`<${Waiting} token=${token} />`)}
+    ${mayAddOwn.value && token === undefined && html`<${OwnMachine} />`}`;
+}
+
+/** Without a key: the person confirms the machine on the page `join`. */
+function OwnMachine() {
+  return html`<h2>A machine of your own</h2>
+    <p>
+      It needs no key: type this there, open the address that it shows, and sign in. The machine will be
+      yours.
+    </p>
+    <${Line} text=${`sudo agent up ${location.origin} --org ${slug.value ?? ""}`} />`;
 }
 
 function Choices({ made }: { made: (token: Token) => void }) {

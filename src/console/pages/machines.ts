@@ -5,7 +5,7 @@ import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { filtered, groupsOf, shows } from "../machine-filter.ts";
 import type { Machine } from "../machines.ts";
-import { mayAdminister, slug } from "../me.ts";
+import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
 import { usePathCounts } from "../path-counts.ts";
@@ -53,10 +53,11 @@ export function Machines() {
   return html`<div class="title">
       <h1>Machines</h1>
       ${
-        mayAdminister.value
-          ? html`<a class="button" href=${pathOf(own, "machines", "waiting")}>Approval</a>
-              <a class="button primary" href=${pathOf(own, "machines", "add")}>Add a machine</a>`
-          : null
+        mayAdminister.value && html`<a class="button" href=${pathOf(own, "machines", "waiting")}>Approval</a>`
+      }
+      ${
+        (mayAdminister.value || mayAddOwn.value) &&
+        html`<a class="button primary" href=${pathOf(own, "machines", "add")}>Add a machine</a>`
       }
     </div>
     <div class="tools">
