@@ -70,12 +70,14 @@ export async function changeOrganization(
 export async function planOnOrganization(
   verb: Verb,
   organization: Organization,
-  { settings, system }: Context,
+  context: Context,
 ): Promise<Step[]> {
+  const { settings, system } = context;
   const { slug, config } = organization;
   if (config.mode === "desktop")
     return [await planRequest(`${verb} ${slug}`, settings, system, { patient: true })];
   const unit = unitVerb(verb, slug);
+  if (unit !== "stop") await refuseStart(organization, context);
   await requireUnits(unit, slug, settings, system);
   return planUnit(unit, organization);
 }
@@ -106,13 +108,18 @@ async function requireUnits(
   );
 }
 
+/** systemd would start an engine that takes over the route of another one. */
+async function refuseStart(organization: Organization, { settings, log }: Context): Promise<void> {
+  const { refuseForeignFiles } = await import("../node/files/own-files.ts");
+  const { refuseBesideRunning } = await import("../daemon/running-claims.ts");
+  refuseForeignFiles(organization.directory);
+  refuseBesideRunning(organization, settings.configRoot, log);
+}
+
 async function throughSystemd(verb: UnitVerb, organization: Organization, context: Context): Promise<Done> {
   const { slug, directory } = organization;
   const { settings, system, log } = context;
-  if (verb !== "stop") {
-    const { refuseForeignFiles } = await import("../node/files/own-files.ts");
-    refuseForeignFiles(directory);
-  }
+  if (verb !== "stop") await refuseStart(organization, context);
   await requireUnits(verb, slug, settings, system);
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const { withLock } = await import("../node/files/lock.ts");
