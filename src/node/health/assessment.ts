@@ -97,7 +97,7 @@ export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] 
   const { inventory, prober, healing, now } = basis;
   const { present, reportsTunnels, tunnels } = inventory;
   if (present === undefined) return [];
-  const { lighthouses } = present.facts;
+  const { lighthouses, own } = present.facts;
   const probed = prober.records().filter(([, record]) => isProbed(record, now));
   const addresses = new Set([
     ...lighthouses,
@@ -110,6 +110,7 @@ export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] 
       address,
       name: inventory.nameOf(address),
       isLighthouse: lighthouses.includes(address),
+      isOwn: own.includes(address),
       tunnel: tunnels.get(address),
       reportsTunnels,
       record: prober.record(address),
