@@ -15,7 +15,16 @@ type Place = Pick<Organization, "slug" | "directory">;
 function teamCommand(verb: Verb, notes: string): Implementation {
   return {
     notes,
-    args: { ORG: { type: "positional", description: "The organization's slug" } },
+    args: {
+      ORG:
+        verb === "switch"
+          ? { type: "positional", description: "The organization's slug" }
+          : {
+              type: "positional",
+              description: "The organization's slug (default: the only one)",
+              required: false,
+            },
+    },
     examples: [`${brand.executable} ${verb} acme`],
     run: (context) => runOnTeam(verb, context),
   };
@@ -40,8 +49,9 @@ export const switchTeam = teamCommand(
 );
 
 async function runOnTeam(verb: Verb, context: Context): Promise<void> {
-  const [team = ""] = context.words;
   const { settings, output } = context;
+  const { chooseOne } = await import("../daemon/choose-slugs.ts");
+  const team = chooseOne(settings.configRoot, context.words[0]);
   const { openOrganization } = await import("../node/files/organizations.ts");
   const organization = openOrganization(settings.configRoot, team);
   if (settings.dryRun) return output.plan(await planOnOrganization(verb, organization, context));

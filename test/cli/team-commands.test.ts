@@ -1,7 +1,7 @@
 // start, stop, restart and switch of an organization in server mode: their plans, and what they say where they cannot work.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { planUnit } from "../../src/cli/team-command.ts";
 import { isStopped, setStopped } from "../../src/node/files/stopped.ts";
@@ -97,4 +97,20 @@ test("a database of the daemon that cannot be read does not keep an organization
   const { status, stderr } = await world.agent(["unregister", "--org-slug", "acme"]);
   expect(status).toBe(0);
   expect(stderr).toContain("The daemon's state of the organization could not be removed");
+});
+
+test("the only organization need not be named, and a mistyped one is answered with those that are there", async () => {
+  const plan = async (...words: string[]) => (await world.agent([...words, "--dry-run"])).stdout;
+  const mistyped = await world.agent(["unregister", "--org-slug", "acmee"]);
+  expect([mistyped.status, mistyped.stderr]).toEqual([4, expect.stringContaining("Registered here: acme. ")]);
+  expect(await plan("unregister")).toContain(organization.directory);
+  for (const verb of ["start", "stop", "restart"])
+    expect(await world.agent([verb])).toEqual(await world.agent([verb, "acme"]));
+  mkdirSync(join(world.root, "beta"));
+  writeFileSync(join(world.root, "beta/node-config.json"), "{}");
+  for (const verb of ["start", "stop", "restart", "unregister"]) {
+    const { status, stderr } = await world.agent([verb]);
+    expect([verb, status]).toEqual([verb, 2]);
+    expect(stderr).toContain("Name one of them: acme, beta");
+  }
 });
