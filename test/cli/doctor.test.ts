@@ -132,6 +132,14 @@ const cases: Case[] = [
     damage: () => put("host.key", makeHostKey().privatePem),
   },
   {
+    what: "an empty host.key",
+    id: "keys",
+    verdict: "fail",
+    evidence: /^host\.key is empty$/,
+    remedy: /register --force/,
+    damage: () => put("host.key", ""),
+  },
+  {
     what: "another node.key",
     id: "node-certificate",
     verdict: "fail",
@@ -273,6 +281,14 @@ test("a port that another program holds fails, with the name of the program", as
   expect(found?.evidence).toContain(`UDP ${port} (ipv4): `);
   expect(found?.evidence).toContain(`process ${process.pid}`);
   socket.close();
+});
+
+test("overrides.yml is blamed only where it exists, and never for a damaged key", async () => {
+  const found = async () => (await examine()).find(({ id }) => id === "configuration");
+  fakeEngine("1.11.0", 1);
+  expect(await found()).toMatchObject({ verdict: "fail", remedy: "agent sync-config" });
+  put("host.key", "");
+  expect(await found()).toMatchObject({ verdict: "skipped", evidence: "not tested: host.key is damaged" });
 });
 
 test("two organizations that cannot run at the same time fail", async () => {

@@ -1,7 +1,7 @@
 // Examines one organization: files and their modes, keys and certificates, configuration, port, route, and whether the
 // control plane answers and its time agrees with this machine's.
 
-import { accessSync, constants, readFileSync, statSync } from "node:fs";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -12,7 +12,7 @@ import { hasMode, readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import { isLinux } from "../../platform/privilege.ts";
 import { nftProgram } from "../../platform/relay-counter.ts";
-import { publicOfHostKey } from "../../pki/keys.ts";
+import { isHostKey, publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
 import { blocklistLimit, blocklistWarning } from "../../protocol.ts";
@@ -74,12 +74,7 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
       () => nodeCertificate(organization, edge.system.now()),
       `${sync}, else ${registerAgain}`,
     ),
-    runCheck(
-      "configuration",
-      slug,
-      () => configuration(organization, edge),
-      `Correct overrides.yml if it exists, then run: ${sync}`,
-    ),
+    runCheck("configuration", slug, () => configuration(organization, edge), remedyOfRefusal(organization)),
     runCheck("engine", slug, () => engineOf(organization, edge)),
     runCheck("blocklist", slug, () => blocklist(organization)),
     runCheck("port", slug, () => port(organization, edge)),
@@ -131,7 +126,9 @@ function access({ directory }: Organization): Finding {
 }
 
 function keys({ directory }: Organization): Finding {
-  const key = publicOfHostKey(readFileSync(join(directory, "host.key"), "utf8"));
+  const pem = text(directory, "host.key");
+  if (pem.trim() === "") return fail("host.key is empty", registerAgain);
+  const key = publicOfHostKey(pem);
   const matches = decodeBundle(text(directory, "host.crt")).every(({ publicKey }) =>
     Buffer.from(publicKey).equals(key),
   );
@@ -192,9 +189,15 @@ async function configuration(
   }
   const engine = findEngine(settings, system);
   if (engine === undefined) return skipped("no engine is installed to test it");
-  accessSync(join(directory, "host.key"), constants.R_OK);
+  // The engine would refuse it for the key, which has a check of its own.
+  if (!isHostKey(text(directory, "host.key"))) return skipped("not tested: host.key is damaged");
   await testConfig(engine.path, path, system);
   return ok(`the engine accepts ${path}`);
+}
+
+function remedyOfRefusal({ directory }: Organization): string {
+  const own = join(directory, "overrides.yml");
+  return existsSync(own) ? `Correct ${own}, then run: ${sync}` : sync;
 }
 
 /** After an update, a rollback or a package's upgrade an organization runs the former engine until it is restarted. */
