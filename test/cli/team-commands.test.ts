@@ -6,9 +6,10 @@ import { join } from "node:path";
 import { planUnit } from "../../src/cli/team-command.ts";
 import { isStopped, setStopped } from "../../src/node/files/stopped.ts";
 import { renderPlan } from "../../src/plan.ts";
-import { writeRevokedNote } from "../../src/node/files/revoked-notes.ts";
+import { refuseRevoked, startsWhenRestored, writeRevokedNote } from "../../src/node/files/revoked-notes.ts";
 import { openState } from "../../src/daemon/state.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
+import { thrown } from "../pki/thrown.ts";
 import { makeNodeWorld, type NodeWorld } from "../support/node.ts";
 
 let world: NodeWorld;
@@ -50,6 +51,23 @@ test("plans name the file that stores a stop, and what systemd is asked", async 
   revoke();
   expect(await plan("start")).toEqual(["stopped (0644) removed", `enable ${unit}`]);
   expect(isStopped(organization.directory)).toBe(true);
+});
+
+test("a start in a deleted organization says to leave it: no restore will follow", async () => {
+  await world.api("DELETE", "/api/org/acme/");
+  await world.agent(["check-auth"]);
+  const leave = "agent unregister --org-slug acme";
+  expect((await world.agent(["doctor"])).stdout).toContain(leave);
+  const refusal = (hint?: string) => {
+    const error = thrown(() => refuseRevoked(organization, hint));
+    return [error.message, error.details.hint];
+  };
+  expect(refusal(startsWhenRestored)).toEqual([
+    "The access of acme was revoked: the organization was deleted",
+    expect.stringContaining(leave),
+  ]);
+  revoke();
+  expect(refusal(startsWhenRestored)[1]).toBe(startsWhenRestored);
 });
 
 test("switch is refused in server mode, as a plan too", async () => {

@@ -15,7 +15,7 @@ import { nftProgram } from "../../platform/relay-counter.ts";
 import { isHostKey, publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
-import { blocklistLimit, blocklistWarning } from "../../protocol.ts";
+import { blocklistLimit, blocklistWarning, organizationDeleted } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { finishConfig, hasLocalApi } from "../files/config-file.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
@@ -25,7 +25,7 @@ import { overlayNetworks } from "../files/networks.ts";
 import { generationFile, readSyncState } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { foreignFiles } from "../files/own-files.ts";
-import { readRevokedNote } from "../files/revoked-notes.ts";
+import { leaveDeleted, readRevokedNote } from "../files/revoked-notes.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
 import { readSent } from "../files/sent-config.ts";
@@ -115,13 +115,15 @@ function files({ directory }: Organization): Finding {
     : fail(wrong.map(({ text }) => text).join("; "), wrong.map(({ remedy }) => remedy).join(" && "));
 }
 
-function access({ directory }: Organization): Finding {
+function access({ directory, slug }: Organization): Finding {
   const note = readRevokedNote(directory);
   return note === undefined
     ? ok("access was not revoked")
     : fail(
         `revoked at ${note.revoked_at}: ${note.reason}`,
-        "Ask the organization's administrator to restore this node",
+        note.reason === organizationDeleted
+          ? leaveDeleted(slug)
+          : "Ask the organization's administrator to restore this node",
       );
 }
 
