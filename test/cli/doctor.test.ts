@@ -320,7 +320,14 @@ test.skipIf(!hasEngine)("the evidence for a bad configuration is the error of th
 test("without read permission, no remedy changes keys or files", async () => {
   const denied = Object.assign(new Error("EACCES: permission denied, open 'host.key'"), { code: "EACCES" });
   for (const error of [denied, fromSystemError("read host.key", denied)]) {
-    const check = await runCheck("keys", "acme", () => Promise.reject(error), "agent register --force");
-    expect(check).toMatchObject({ verdict: "fail", remedy: "sudo agent doctor" });
+    const check = (isRoot: boolean) =>
+      runCheck("keys", "acme", () => Promise.reject(error), "agent register --force", isRoot);
+    expect(await check(true)).toMatchObject({ verdict: "fail", remedy: "sudo agent doctor" });
+    // An ordinary user sees nothing there: not a fault of the machine.
+    expect(await check(false)).toMatchObject({
+      verdict: "skipped",
+      evidence: expect.stringContaining("not seen: "),
+      remedy: "sudo agent doctor",
+    });
   }
 });
