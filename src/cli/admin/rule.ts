@@ -22,12 +22,17 @@ export const list: Implementation = {
       const found = await api.list(inOrg(slug, "firewall_rules/"), Rule);
       const isNamed = found.some(({ peer, target }) => "node" in peer || "node" in target);
       const nodes = isNamed ? await api.list(inOrg(slug, "nodes/"), Node) : [];
+      const nodeNames = new Map(nodes.map(({ id, name }) => [id, name]));
       const sides = found.flatMap(({ peer, target }) => [peer, target]);
+      const gone = sides.some((side) => typeof side["node"] === "number" && !nodeNames.has(side["node"]))
+        ? await api.list(inOrg(slug, "nodes/"), Node, { revoked: "true" })
+        : [];
+      for (const { id, name } of gone) nodeNames.set(id, `${name} (deleted)`);
       const isOwned = sides.some(
         (side) => typeof side["group"] === "string" && ownerOf(side["group"]) !== undefined,
       );
       const owners = isOwned ? await memberEmails(api, slug) : new Map<number, string>();
-      return { rules: found, names: new Map(nodes.map(({ id, name }) => [id, name])), owners };
+      return { rules: found, names: nodeNames, owners };
     });
     context.output.list(
       { rules },
@@ -58,7 +63,7 @@ function sideOf(side: Rule["peer"], names: Names, owners: Names): string {
   if (of === selfGroup) return "self";
   const owner = kind === "group" ? ownerOf(String(of)) : undefined;
   if (owner !== undefined) return `user:${owners.get(owner) ?? `#${owner}`}`;
-  return `${kind}:${kind === "node" ? (names.get(Number(of)) ?? of) : of}`;
+  return `${kind}:${kind === "node" ? (names.get(Number(of)) ?? `#${String(of)} (deleted)`) : of}`;
 }
 
 export const create: Implementation = {
