@@ -105,3 +105,21 @@ test("what works only on the data names it, too, before it changes something", a
     expect((await runAdmin(place, [...words, "--dry-run"], input)).err).not.toContain("On the local data");
   }
 });
+
+test("a webhook to an address that is not public is warned of on local data, and refused by a server", async () => {
+  const warning =
+    "Unless serve was started with --webhook-allow, deliveries fail: The address must be public.";
+  for (const words of [
+    ["create", "acme", "http://192.0.2.5/hook"],
+    ["update", "acme", "1", "--url", "https://10.0.0.7/hook"],
+  ]) {
+    const { status, err } = await runAdmin(data, ["webhook", ...words]);
+    expect([words.join(" "), status, err]).toEqual([words.join(" "), 0, expect.stringContaining(warning)]);
+  }
+  const plain = await runAdmin(data, ["webhook", "create", "acme", "http://9.9.9.9/hook"]);
+  expect(plain.err).toContain("deliveries fail: The URL must begin with https://.");
+  const { err } = await runAdmin(data, ["webhook", "create", "acme", "https://9.9.9.9/hook"]);
+  expect(err).not.toContain("deliveries fail");
+  const refused = await agent("admin webhook create acme http://192.0.2.5/hook");
+  expect([refused.status, refused.err]).toEqual([1, expect.stringContaining("The address must be public.")]);
+});
