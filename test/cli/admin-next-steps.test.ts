@@ -106,6 +106,22 @@ test("what works only on the data names it, too, before it changes something", a
   }
 });
 
+test("--dry-run says what would be revoked or changed, on local data and at a server", async () => {
+  for (const [words, sentence] of [
+    ["node revoke acme web", /^Would revoke node web \(10\.77\.0\.\d+\) and block its certificates$/m],
+    ["rule delete acme 1", /^Would delete rule 1$/m],
+    ["org delete acme", /^Would delete organization acme and revoke all its nodes$/m],
+    ["group create acme more", /^Would carry out POST \/api\/org\/acme\/groups\/$/m],
+  ] as const) {
+    const dry = [...words.split(" "), "--dry-run"];
+    const here = await runAdmin(data, dry);
+    expect([words, here.status, here.err]).toEqual([words, 0, expect.stringMatching(sentence)]);
+    expect((await agent(`admin ${dry.join(" ")}`)).err).toMatch(sentence);
+    expect((await runAdmin(data, [...dry, "--json"])).err).toBe("");
+  }
+  expect((await agent("admin node show acme web")).out).toContain("pending");
+});
+
 test("a webhook to an address that is not public is warned of on local data, and refused by a server", async () => {
   const warning =
     "Unless serve was started with --webhook-allow, deliveries fail: The address must be public.";

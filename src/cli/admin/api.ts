@@ -18,7 +18,13 @@ export type Api = {
   list<T>(path: string, item: Schema<T>, query?: Record<string, string>): Promise<T[]>;
 };
 
-export type Change = { method: "POST" | "PATCH" | "DELETE"; path: string; body?: object };
+export type Change = {
+  method: "POST" | "PATCH" | "DELETE";
+  path: string;
+  body?: object;
+  /** For --dry-run, after "Would": what the change does, where the request alone does not tell. */
+  effect?: string;
+};
 
 /** The path of an organization. A word that cannot be a slug must not become another path. */
 export const inOrg = (slug: string, rest = "") => `/api/org/${encodeURIComponent(slug)}/${rest}`;
@@ -54,7 +60,7 @@ export async function write<T>(
   if (target.kind === "local" && !begins) await requireLocalData(context, target.options);
   output.say(`On ${target.name}:`);
   return withSender(context, target, { begins }, async (send) => {
-    const change = await prepare(apiOf(send));
+    const { effect: _, ...change } = await prepare(apiOf(send));
     const { body } = await send({ ...change, schema });
     // A deletion answers nothing.
     return v.parse(schema, body ?? {});
@@ -77,7 +83,8 @@ async function plan(
       const change = await prepare(api);
       const [, slug] = /^\/api\/org\/([^/]+)\//.exec(change.path) ?? [];
       if (slug !== undefined) await api.get(`/api/org/${slug}/`, v.unknown());
-      const { method, path } = change;
+      const { method, path, effect = `carry out ${method} ${path}` } = change;
+      if (!context.output.json) context.output.say(`Would ${effect}`);
       if (!isLocal) steps.push({ step: "request", method, url: target.profile.api_base + path });
     });
   }

@@ -79,7 +79,7 @@ export const remove: Implementation = {
     const gone = await write(context, Nothing, async (api) => {
       const all = () => api.list(inOrg(slug, "names/"), Alias, { search: name.slice(0, 100) });
       id = await idOf(name, { what: "alias", list: all, nameOf: (alias) => alias.name });
-      return { method: "DELETE", path: inOrg(slug, `names/${id}/`) };
+      return { method: "DELETE", path: inOrg(slug, `names/${id}/`), effect: `delete the alias ${name}` };
     });
     if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted the alias ${name}\n`);
   },

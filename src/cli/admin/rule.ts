@@ -169,7 +169,8 @@ export const remove: Implementation = {
     const [slug = "", word = ""] = context.words;
     const id = readId(word);
     const path = inOrg(slug, `firewall_rules/${id}/`);
-    const gone = await write(context, Nothing, () => ({ method: "DELETE", path }));
+    const effect = `delete rule ${id}`;
+    const gone = await write(context, Nothing, () => ({ method: "DELETE", path, effect }));
     if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted rule ${id}\n`);
   },
 };

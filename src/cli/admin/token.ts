@@ -179,7 +179,12 @@ async function revokeToken(context: Context, isService: boolean): Promise<void> 
           nameOf: (each) => each.name,
         })
       : await idOf(word, { what: "token", list: () => tokensOf(api, slug), nameOf: (each) => each.name });
-    return { method: "DELETE", path: inOrg(slug, `${kind}/${id}/?${query}`) };
+    const more = context.values.on("revoke-nodes") ? " and the nodes that registered with it" : "";
+    return {
+      method: "DELETE",
+      path: inOrg(slug, `${kind}/${id}/?${query}`),
+      effect: `revoke token ${id}${more}`,
+    };
   });
   if (report === undefined) return;
   context.output.result(

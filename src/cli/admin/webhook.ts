@@ -120,7 +120,7 @@ export const remove: Implementation = {
     const gone = await write(context, Nothing, async (api) => {
       const found = await pathOf(api, slug, word);
       id = found.id;
-      return { method: "DELETE", path: found.path };
+      return { method: "DELETE", path: found.path, effect: `delete webhook ${id}` };
     });
     if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted webhook ${id}\n`);
   },
