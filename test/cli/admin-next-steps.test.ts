@@ -122,6 +122,23 @@ test("--dry-run says what would be revoked or changed, on local data and at a se
   expect((await agent("admin node show acme web")).out).toContain("pending");
 });
 
+test("a rule that is there already, and a group that a node is not in, are said", async () => {
+  const words = "admin rule create acme --protocol tcp --ports 443 --target group:webs";
+  expect((await agent(words)).err).not.toContain("permits the same");
+  const { status, out, err } = await agent(`${words} --description again`);
+  const [, id] = /^Created rule (\d+)$/m.exec(out) ?? [];
+  expect(status).toBe(0);
+  expect(err).toContain(`Rule ${Number(id) - 1} permits the same already`);
+  expect(err).toContain(`\`agent admin rule delete acme ${id}\``);
+  const other = await agent(words.replace("443", "444"));
+  expect(other.err).not.toContain("permits the same");
+  const removed = await agent("admin node update acme web --remove-group wbe --remove-subnet 192.0.2.0/24");
+  expect(removed.err).toContain("web was not in the group wbe\nweb had no subnet 192.0.2.0/24\n");
+  const fine = await agent("admin node update acme web --add-group more --remove-group webs");
+  expect([fine.status, fine.err]).toEqual([0, expect.not.stringContaining("was not in")]);
+  await must("admin node update acme web --add-group webs");
+});
+
 test("a webhook to an address that is not public is warned of on local data, and refused by a server", async () => {
   const warning =
     "Unless serve was started with --webhook-allow, deliveries fail: The address must be public.";

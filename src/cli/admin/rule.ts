@@ -121,6 +121,7 @@ export const create: Implementation = {
     const schema = import("../../server/policy/firewall.ts").then(({ RuleRequest }) => RuleRequest);
     await checked(schema, await request({ node: async () => 1, user: async () => 1 }));
     let new_groups: string[] = [];
+    let present: Rule[] = [];
     const rule = await write(context, Rule, async (api) => {
       const body = await request({
         node: async (name) => (await nodeByName(api, slug, name)).id,
@@ -132,11 +133,19 @@ export const create: Implementation = {
         slug,
         groups.filter((group) => group !== selfGroup && ownerOf(group) === undefined),
       );
-      return { method: "POST", path: inOrg(slug, "firewall_rules/"), body };
+      const path = inOrg(slug, "firewall_rules/");
+      // Only for the warning below: the right to write rules may come without the right to read them.
+      present = await api.list(path, Rule).catch(() => []);
+      return { method: "POST", path, body };
     });
     if (rule === undefined) return;
     sayNewGroups(output, new_groups);
     output.result({ ...rule, new_groups }, `Created rule ${rule.id}\n`);
+    const twin = present.find((each) => meaningOf(each) === meaningOf(rule));
+    if (twin !== undefined)
+      output.say(
+        `Rule ${twin.id} permits the same already, so both have to be deleted to end it. To delete the new one: \`${brand.executable} admin rule delete ${quoteWord(slug)} ${rule.id}\``,
+      );
     const [group] = new_groups;
     if (group !== undefined && !output.json)
       output.say(
@@ -144,6 +153,10 @@ export const create: Implementation = {
       );
   },
 };
+
+/** Equal for rules that permit the same: all but number and description. */
+const meaningOf = ({ direction, protocol, ports, peer, target }: Rule) =>
+  JSON.stringify([direction, protocol, ports, peer, target]);
 
 type IdOf = Record<"node" | "user", (name: string) => Promise<number>>;
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
