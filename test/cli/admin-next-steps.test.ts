@@ -139,6 +139,27 @@ test("a rule that is there already, and a group that a node is not in, are said"
   await must("admin node update acme web --add-group webs");
 });
 
+test.each([
+  ["rule delete acme 999", "There is no such rule.\n`agent admin rule list acme` lists"],
+  ["token revoke acme 999", "There is no such token.\n`agent admin token list acme` lists"],
+  ["token revoke acme lost", "There is no token lost\n`agent admin token list acme` lists"],
+  ["service-token revoke acme 999", "`agent admin service-token list acme` lists"],
+  ["webhook delete acme 999", "There is no such webhook.\n`agent admin webhook list acme` lists"],
+  ["name delete acme lost", "There is no alias lost\n`agent admin name list acme` lists"],
+  ["domain delete acme lost.example", "`agent admin domain list acme` lists"],
+  ["oidc delete lost", "`agent admin oidc list` lists"],
+] as const)("agent admin %s names the command that lists them", async (line, sentence) => {
+  const { status, err } = await agent(`admin ${line}`);
+  expect([status, err]).toEqual([1, expect.stringContaining(sentence)]);
+});
+
+test("a forgotten first word is seen by how the others were taken", async () => {
+  const { status, err } = await agent("admin policy plan p2.yaml");
+  expect(status).toBe(2);
+  expect(err).toContain("Missing FILE: The policy: YAML or JSON, - for standard input\n");
+  expect(err).toContain('Taken as ORG "p2.yaml". The words are ORG FILE.');
+});
+
 test("a webhook to an address that is not public is warned of on local data, and refused by a server", async () => {
   const warning =
     "Unless serve was started with --webhook-allow, deliveries fail: The address must be public.";

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Answer, ApiRequest, Client } from "../../node/contact/client.ts";
-import type { Step } from "../../plan.ts";
+import { quoteWord, type Step } from "../../plan.ts";
 import type { Context } from "../command.ts";
 import { readCode } from "../one-time-code.ts";
 import { chooseTarget, requireLocalData, type Target } from "./target.ts";
@@ -176,6 +176,16 @@ async function stepUp(context: Context, client: Client, refusal: AppError): Prom
   await client.request({ method: "POST", path, body: { otp: code }, schema: v.unknown() });
 }
 
+/** The command that lists what a number in the path of a request names. */
+const listings: Record<string, string> = {
+  firewall_rules: "rule list",
+  registration_tokens: "token list",
+  service_tokens: "service-token list",
+  webhooks: "webhook list",
+  names: "name list",
+  domains: "domain list",
+};
+
 /** Adds what to do next, which only the command line knows. */
 function explain(error: unknown, path: string, target: Target): unknown {
   if (!(error instanceof AppError)) return error;
@@ -187,6 +197,12 @@ function explain(error: unknown, path: string, target: Target): unknown {
       ...details,
       hint: `\`${brand.executable} admin org list\` lists the organizations.`,
     });
+  }
+  const [, collection = ""] = /^\/api\/org\/[^/]+\/(\w+)\/\d+\//.exec(path) ?? [];
+  const listing = Object.hasOwn(listings, collection) ? listings[collection] : undefined;
+  if (code === "not_found" && slug !== undefined && listing !== undefined && details.hint === undefined) {
+    const line = `${brand.executable} admin ${listing} ${quoteWord(decodeURIComponent(slug))}`;
+    return new AppError(code, error.message, { ...details, hint: `\`${line}\` lists what there is.` });
   }
   if (target.kind === "local") return error;
   if (code === "permission_denied") {

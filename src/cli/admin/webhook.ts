@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Args } from "../values.ts";
@@ -22,6 +23,7 @@ const webhooksOf = (api: Api, slug: string) => api.list(inOrg(slug, "webhooks/")
 const pathOf = async (api: Api, slug: string, word: string, rest = "") => {
   const id = await idOf(word, {
     what: "webhook",
+    listing: `webhook list ${quoteWord(slug)}`,
     list: () => webhooksOf(api, slug),
     nameOf: ({ url }) => url,
   });
