@@ -198,7 +198,7 @@ function explain(error: unknown, path: string, target: Target): unknown {
       hint: `\`${brand.executable} admin org list\` lists the organizations.`,
     });
   }
-  const [, collection = ""] = /^\/api\/org\/[^/]+\/(\w+)\/\d+\//.exec(path) ?? [];
+  const [, collection = ""] = /^\/api\/org\/[^/]+\/(\w+)\/\d+\/(?:\?|$)/.exec(path) ?? [];
   const listing = Object.hasOwn(listings, collection) ? listings[collection] : undefined;
   if (code === "not_found" && slug !== undefined && listing !== undefined && details.hint === undefined) {
     const line = `${brand.executable} admin ${listing} ${quoteWord(decodeURIComponent(slug))}`;
