@@ -122,8 +122,11 @@ export async function startEnrolled(
 async function holdBack(slug: string, { settings, log }: Context): Promise<AppError | undefined> {
   const { refuseBesideRunning } = await import("../daemon/running-claims.ts");
   const { isStopped, setStopped } = await import("../node/files/stopped.ts");
+  const { findEngineProcess } = await import("../node/engine/engine-process.ts");
   const directory = join(settings.configRoot, slug);
-  if (isStopped(directory)) return undefined;
+  // One that runs is no new one: to keep it is for its user to decide, also after a reboot.
+  if (isStopped(directory) || findEngineProcess(join(directory, "config.yml")) !== undefined)
+    return undefined;
   try {
     refuseBesideRunning({ slug, directory }, settings.configRoot, log);
     return undefined;

@@ -92,6 +92,13 @@ test.if(hasEngine)("a registration beside such an organization stays valid, and 
   );
   expect(error.code).toBe("collision");
   expect(isStopped(beta.directory)).toBe(true);
-  await start("acme");
-  expect(isStopped(acme.directory)).toBe(false);
+  // One that runs already is not stopped by a second registration.
+  setStopped(beta.directory, false);
+  {
+    await using _ = await runEngine(beta);
+    for (const { slug, directory } of [acme, beta]) {
+      await start(slug);
+      expect([slug, isStopped(directory)]).toEqual([slug, false]);
+    }
+  }
 });
