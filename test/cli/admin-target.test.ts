@@ -80,8 +80,8 @@ describe("the target", () => {
         { ...context, system: { ...context.system, isRoot } },
         { dataDirectory: join(directory, "none") },
         rootData,
-      );
-    await expect(ask(false, data)).rejects.toMatchObject({
+      ).catch((error: unknown) => error);
+    expect(await ask(false, data)).toMatchObject({
       code: "os_permission",
       message: expect.stringContaining(data),
       details: { hint: expect.stringContaining("`sudo agent admin") },
@@ -90,7 +90,7 @@ describe("the target", () => {
       [true, data],
       [false, join(directory, "none")],
     ] as const)
-      await expect(ask(isRoot, rootData)).rejects.toMatchObject({ code: "not_found" });
+      expect(await ask(isRoot, rootData)).toMatchObject({ code: "not_found" });
   });
 
   test("of a backup is only the machine of the control plane, and the refusal says so", async () => {
