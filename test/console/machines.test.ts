@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { namedIn, standingOf } from "../../src/console/access/standing.ts";
 import type { StoredRule } from "../../src/console/access/rules.ts";
 import { ownerGroup, selfGroup } from "../../src/owner-group.ts";
-import { filtered, groupsOf } from "../../src/console/machine-filter.ts";
+import { filtered, groupsOf, selectedIn } from "../../src/console/machine-filter.ts";
 import { afterContacts, machineOf, withoutSilent, type Machine } from "../../src/console/machines.ts";
 import type { Node } from "../../src/protocol.ts";
 
@@ -142,4 +142,7 @@ test("a list of machines is filtered by state, group, owner and words", () => {
   expect(ids({ owner: "4" })).toEqual([2]);
   expect(ids({ show: "away", words: ["m-2"] })).toEqual([2]);
   expect(groupsOf(all)).toEqual(["db", "eu", "web"]);
+  // Nothing that is hidden stays selected.
+  const away = filtered(all, { ...none, show: "away" }, at);
+  expect(selectedIn(new Set([1, 3, 9]), away).map(({ id }) => id)).toEqual([3]);
 });

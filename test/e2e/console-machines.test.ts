@@ -247,6 +247,20 @@ describe("machines in the console", () => {
       await page.goto(`${scene.url()}/console/acme/machines/?search=bulk`);
       const row = (name: string) => page.getByRole("row").filter({ hasText: name });
       await row("bulk-3").waitFor();
+      const top = async () => (await row("bulk-3").boundingBox())?.y;
+      const before = await top();
+      await row("bulk-1").getByRole("checkbox").click();
+      await page.getByText("1 selected", { exact: true }).waitFor();
+      expect(await top()).toBe(before);
+      await page.getByLabel("Search machines").fill("bulk-3");
+      await page.getByText("0 selected. 1 is not shown: it was unticked.").waitFor();
+      expect(await button("Revoke").count()).toBe(0);
+      await page.getByLabel("Search machines").fill("bulk");
+      const all = page.getByLabel("Select all that are shown");
+      await all.click();
+      await page.getByText("3 selected").waitFor();
+      await all.click();
+      await page.getByText("Tick machines").waitFor();
       await row("bulk-1").getByRole("checkbox").click();
       await row("bulk-3")
         .getByRole("checkbox")

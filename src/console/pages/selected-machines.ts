@@ -28,15 +28,29 @@ const fitting: Readonly<Record<Verb, (machine: Machine) => boolean>> = {
   restore: ({ state }) => state === "revoked",
 };
 
-type Props = { machines: readonly Machine[]; clear(): void };
+type Props = {
+  machines: readonly Machine[];
+  /** So many were selected, until a filter hid them. */
+  dropped: number;
+  clear(): void;
+};
 
-export function Selected({ machines, clear }: Props) {
+function wordsOf(count: number, dropped: number): string {
+  if (count === 0 && dropped === 0) return "Tick machines to change several at once.";
+  const hidden =
+    dropped === 1 ? "1 is not shown: it was unticked." : `${dropped} are not shown: they were unticked.`;
+  return `${count} selected${dropped === 0 ? "" : `. ${hidden}`}`;
+}
+
+/** It stands there while nothing is selected, too: the table below must not move under the pointer. */
+export function Selected({ machines, dropped, clear }: Props) {
   const [asked, ask] = useState<Verb | undefined>(undefined);
-  if (machines.length === 0 && asked === undefined) return null;
   const close = () => ask(undefined);
   const items = machines.filter((each) => asked !== undefined && fitting[asked](each));
-  return html`<div class="tools" role="group" aria-label="Selected machines">
-    <span role="status">${machines.length} selected</span>
+  return html`<div class="tools steady" role="group" aria-label="Selected machines">
+    <span role="status" class=${machines.length === 0 ? "quiet" : ""}
+      >${wordsOf(machines.length, dropped)}</span
+    >
     ${verbs.map(([verb, words]) =>
       machines.some(fitting[verb])
         ? html`<button
@@ -49,7 +63,7 @@ export function Selected({ machines, clear }: Props) {
           </button>`
         : null,
     )}
-    <button type="button" onClick=${clear}>Clear the selection</button>
+    ${machines.length === 0 ? null : html`<button type="button" onClick=${clear}>Clear the selection</button>`}
     ${asked === undefined ? null : html`<${dialogs[asked]} machines=${items} close=${close} />`}
   </div>`;
 }

@@ -54,6 +54,13 @@ export function Rows<T>(props: RowsProps<T>) {
     }),
     [columns, canSelect],
   );
+  const isSelected = (item: T) => selected?.has(keyOf(item)) === true;
+  const isAll = useMemo(() => items.every(isSelected), [items, selected]);
+  const isSome = useMemo(() => !isAll && items.some(isSelected), [items, selected]);
+  const pickAll = () => {
+    const keys = new Set(items.map(keyOf));
+    select?.(new Set([...(selected ?? [])].filter((key) => !keys.has(key)).concat(isAll ? [] : [...keys])));
+  };
   // Relative times in cells follow it.
   const at = now.value;
   const drawn = useRef<Drawn<T>>({ columns, at, rows: new Map() });
@@ -96,7 +103,19 @@ export function Rows<T>(props: RowsProps<T>) {
     aria-rowcount=${items.length + 1}
   >
     <div role="row" class="row head">
-      ${select === undefined ? null : html`<div role="columnheader"><span class="unseen">Selected</span></div>`}
+      ${
+        select === undefined
+          ? null
+          : html`<div role="columnheader">
+              <input
+                type="checkbox"
+                aria-label="Select all that are shown"
+                checked=${isAll}
+                indeterminate=${isSome}
+                onClick=${pickAll}
+              />
+            </div>`
+      }
       ${columns.map((column) => html`<${Head} key=${column.key} column=${column} order=${order} setOrder=${setOrder} />`)}
     </div>
     <div role="rowgroup" ref=${body} class="body" style=${{ height: `${items.length * rowHeight}px` }}>
