@@ -145,6 +145,7 @@ describe("the account in the console", () => {
       await change.click();
       await page.getByText("Your session has ended").waitFor();
       const dialog = page.getByRole("dialog");
+      await dialog.locator(":focus[name=password]").waitFor();
       await dialog.getByLabel("Password").fill(second);
       await dialog.getByRole("button", { name: "Sign in", exact: true }).click();
       await dialog.getByLabel("Code of your authenticator app").fill(recoveryCodes[1] ?? "");

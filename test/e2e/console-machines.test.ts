@@ -30,6 +30,7 @@ describe("machines in the console", () => {
     scene = await startConsole();
     ({ page } = scene);
     await page.goto(`${scene.url()}/console/acme/`);
+    await page.locator(":focus[name=email]").waitFor();
     await signIn(page);
     await page.getByRole("heading", { name: "Overview" }).waitFor();
   }, limitMs);
@@ -53,6 +54,7 @@ describe("machines in the console", () => {
       await page.getByRole("link", { name: "Approve or refuse" }).click();
       await button("Approve web-1").click();
       await page.getByRole("dialog").getByRole("button", { name: "Approve web-1" }).click();
+      await page.getByText("web-1 is approved.").waitFor();
       await admitted;
       await count.waitFor({ state: "detached" });
       const refused = scene.register("web-2", await token()).then(

@@ -9,6 +9,7 @@ import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
 import { Check, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
 import { Dialog, FromTerminal } from "../ui/parts.ts";
+import { tell } from "../ui/told.ts";
 
 type Wish = {
   name: string;
@@ -72,6 +73,9 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     await send("PATCH", path, changes);
     await refresh(org(own, ""));
     close();
+    tell(
+      changes.name === undefined ? `${node.name} is saved.` : `${node.name} is called ${changes.name} now.`,
+    );
   });
   return html`<${Dialog} title=${`Edit ${node.name}`} close=${close}>
     <form onSubmit=${submit}>

@@ -14,6 +14,7 @@ import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 import { Events } from "../ui/events.ts";
+import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
@@ -120,10 +121,11 @@ function Actions({ node }: { node: Node }) {
   const path = org(own, `nodes/${node.id}/`);
   const close = () => ask(undefined);
   const act =
-    (method: "POST" | "DELETE", rest = "") =>
+    (done: string, method: "POST" | "DELETE", rest = "") =>
     async () => {
       await send(method, path + rest);
       await refresh(org(own, ""));
+      tell(`${node.name} ${done}.`);
     };
   const isRevoked = node.state === "revoked";
   return html`<div class="actions">
@@ -150,7 +152,7 @@ function Actions({ node }: { node: Node }) {
                 command=${`agent admin node revoke ${own} ${node.name}`}
                 call=${`DELETE ${path}`}
               />`}
-            run=${act("DELETE")}
+            run=${act("is revoked", "DELETE")}
             close=${close}
           />`
         : null
@@ -165,7 +167,7 @@ function Actions({ node }: { node: Node }) {
                 command=${`agent admin node restore ${own} ${node.name}`}
                 call=${`POST ${path}restore/`}
               />`}
-            run=${act("POST", "restore/")}
+            run=${act("is restored", "POST", "restore/")}
             close=${close}
           />`
         : null
@@ -180,7 +182,7 @@ function Actions({ node }: { node: Node }) {
                 command=${`agent admin node renew ${own} ${node.name}`}
                 call=${`POST ${path}renew_cert/`}
               />`}
-            run=${act("POST", "renew_cert/")}
+            run=${act("gets a new certificate with its next check-in", "POST", "renew_cert/")}
             close=${close}
           />`
         : null

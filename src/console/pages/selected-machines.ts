@@ -70,8 +70,9 @@ export function Selected({ machines, dropped, clear }: Props) {
 
 type DialogProps = { machines: readonly Machine[]; close(): void };
 
-const countOf = (machines: readonly Machine[]) =>
-  machines.length === 1 ? "1 machine" : `${machines.length} machines`;
+/** One machine by its name. */
+const namedOf = (machines: readonly Machine[]) =>
+  machines.length === 1 && machines[0] !== undefined ? machines[0].name : `${machines.length} machines`;
 const changed = () => refresh(org(slug.value ?? "", ""));
 /** One command for each machine. */
 const each = (machines: readonly Machine[], command: string) =>
@@ -94,9 +95,10 @@ function Groups({ machines, close }: DialogProps) {
     if (groups.join("\n") !== present.join("\n")) await send("PATCH", path, { groups });
   };
   return html`<${Bulk}
-    title=${`Groups of ${countOf(machines)}`}
-    action=${`Change the groups of ${countOf(machines)}`}
+    title=${`Groups of ${namedOf(machines)}`}
+    action=${`Change the groups of ${namedOf(machines)}`}
     items=${machines}
+    hasNames=${machines.length > 1}
     run=${run}
     after=${changed}
     close=${close}
@@ -113,14 +115,15 @@ function Groups({ machines, close }: DialogProps) {
 function Renew({ machines, close }: DialogProps) {
   const own = slug.value ?? "";
   return html`<${Bulk}
-    title=${`Renew the certificates of ${countOf(machines)}?`}
-    action=${`Renew ${countOf(machines)}`}
+    title=${`Renew the certificates of ${namedOf(machines)}?`}
+    action=${`Renew ${namedOf(machines)}`}
     items=${machines}
+    hasNames=${machines.length > 1}
     run=${({ id }: Machine) => send("POST", org(own, `nodes/${id}/renew_cert/`))}
     after=${changed}
     close=${close}
   >
-    <p>Each gets a new certificate with its next check-in. No connection is lost.</p>
+    <p>A new certificate comes with the next check-in. No connection is lost.</p>
     <${FromTerminal}
       command=${each(machines, `agent admin node renew ${own} "$node"`)}
       call=${`POST ${org(own, "nodes/{id}/renew_cert/")}`}
@@ -131,16 +134,23 @@ function Renew({ machines, close }: DialogProps) {
 function Revoke({ machines, close }: DialogProps) {
   const own = slug.value ?? "";
   return html`<${Bulk}
-    title=${`Revoke ${countOf(machines)}?`}
-    action=${`Revoke ${countOf(machines)}`}
+    title=${`Revoke ${namedOf(machines)}?`}
+    action=${`Revoke ${namedOf(machines)}`}
     items=${machines}
+    hasNames=${machines.length > 1}
     isDanger=${true}
     asksCount=${true}
     run=${({ id }: Machine) => send("DELETE", org(own, `nodes/${id}/`))}
     after=${changed}
     close=${close}
   >
-    <p>All other machines drop them within seconds, and their overlay stops. They can be restored.</p>
+    <p>
+      ${
+        machines.length === 1
+          ? "All other machines drop it within seconds, and its overlay stops. It can be restored."
+          : "All other machines drop them within seconds, and their overlay stops. They can be restored."
+      }
+    </p>
     <${FromTerminal}
       command=${each(machines, `agent admin node revoke ${own} "$node"`)}
       call=${`DELETE ${org(own, "nodes/{id}/")}`}
@@ -151,14 +161,21 @@ function Revoke({ machines, close }: DialogProps) {
 function Restore({ machines, close }: DialogProps) {
   const own = slug.value ?? "";
   return html`<${Bulk}
-    title=${`Restore ${countOf(machines)}?`}
-    action=${`Restore ${countOf(machines)}`}
+    title=${`Restore ${namedOf(machines)}?`}
+    action=${`Restore ${namedOf(machines)}`}
     items=${machines}
+    hasNames=${machines.length > 1}
     run=${({ id }: Machine) => send("POST", org(own, `nodes/${id}/restore/`))}
     after=${changed}
     close=${close}
   >
-    <p>The other machines accept them again as soon as they have new certificates.</p>
+    <p>
+      ${
+        machines.length === 1
+          ? "The other machines accept it again as soon as it has a new certificate."
+          : "The other machines accept them again as soon as they have new certificates."
+      }
+    </p>
     <${FromTerminal}
       command=${each(machines, `agent admin node restore ${own} "$node"`)}
       call=${`POST ${org(own, "nodes/{id}/restore/")}`}

@@ -47,8 +47,10 @@ type BulkProps<T extends Item> = {
   action: string;
   items: readonly T[];
   isDanger?: boolean;
-  /** The number of machines is typed first. */
+  /** The number of machines is typed first, if there are several. */
   asksCount?: boolean;
+  /** False: `title` or `children` name the items. */
+  hasNames?: boolean;
   run(item: T): Promise<unknown>;
   /** After all of them. */
   after(): Promise<void>;
@@ -58,9 +60,10 @@ type BulkProps<T extends Item> = {
 };
 
 export function Bulk<T extends Item>(props: BulkProps<T>) {
-  const { title, action, items, isDanger = false, asksCount = false, run, after, close, children } = props;
+  const { isDanger = false, hasNames = true, run, after, close, children } = props;
   // What was asked stays the question, although the list changes meanwhile.
-  const [asked] = useState(items);
+  const [{ title, action, items: asked }] = useState(props);
+  const asksCount = props.asksCount === true && asked.length > 1;
   const [typed, type] = useState("");
   const [done, tell] = useState<number | undefined>(undefined);
   const [failed, fail] = useState<readonly Failed[]>([]);
@@ -78,10 +81,14 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
   const isOver = done !== undefined && !isRunning;
   return html`<${Dialog} title=${title} close=${close}>
     <form onSubmit=${submit}>
-      <p>
-        ${asked.slice(0, maxNamed).map(({ id, name }) => html`<bdi key=${id} class="word">${name}</bdi> `)}
-        ${asked.length > maxNamed ? `and ${asked.length - maxNamed} more` : ""}
-      </p>
+      ${
+        hasNames
+          ? html`<p>
+              ${asked.slice(0, maxNamed).map(({ id, name }) => html`<bdi key=${id} class="word">${name}</bdi> `)}
+              ${asked.length > maxNamed ? `and ${asked.length - maxNamed} more` : ""}
+            </p>`
+          : null
+      }
       ${children}
       ${
         asksCount && !isOver
@@ -90,6 +97,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
                 value=${typed}
                 autocomplete="off"
                 inputmode="numeric"
+                autofocus
                 onInput=${(event: Event) => type(valueOf(event))}
               />
             <//>`
