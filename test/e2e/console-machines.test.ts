@@ -154,7 +154,7 @@ describe("machines in the console", () => {
       await hub.getByRole("link", { name: "hub" }).waitFor();
       await page.getByRole("listitem").filter({ hasText: "does not reach hub" }).waitFor();
       // Only staff can make a backup.
-      expect(await page.getByText("The last backup").count()).toBe(0);
+      expect(await page.getByRole("heading", { name: "Backup" }).count()).toBe(0);
       await scene.admin(["ca", "rotate", "acme"]);
       await page.getByText("Step 1 of 3").waitFor();
       await page.getByRole("link", { name: "Look at it" }).click();
@@ -183,12 +183,12 @@ describe("machines in the console", () => {
       await scene.admin(["member", "create", "acme", "staff@example.org", "--role", "member"]);
       await other.goto(`${scene.url()}/console/acme/`);
       await signIn(other, "staff@example.org");
-      await other.getByText("The last backup of the control plane was made").waitFor();
+      await other.getByText("There is no backup of the control plane yet.").waitFor();
       await scene.admin(["backup", join(directory.path, "backup.db")]);
       await other.reload();
       await other.getByText("Every certificate is renewed in time.").waitFor();
       await other.getByRole("heading", { name: "Online over time" }).waitFor();
-      await other.getByText("The last backup").waitFor({ state: "detached" });
+      await other.getByText("There is no backup").waitFor({ state: "detached" });
       await context.close();
     },
     limitMs,

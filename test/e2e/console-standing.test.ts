@@ -43,7 +43,7 @@ describe("how machines stand in the console", () => {
     "a machine's page follows its check-ins and its paths",
     async () => {
       await open(`machines/${web.id}/`);
-      await page.getByText("It has reported none").waitFor();
+      await page.getByText("had reported none before").waitFor();
       await web.report([
         { peer: hub.address, path: "direct", probe: "answers", rtt_ms: 12.5 },
         { peer: "10.77.9.9", path: "none", probe: "broken" },

@@ -13,6 +13,8 @@ export type Column<T> = {
   cell(item: T): VNode | string;
   /** Compares two rows. */
   compare?(a: T, b: T): number;
+  /** With `compare`: it has nothing to compare, and comes last either way. */
+  isEmpty?(item: T): boolean;
   /** Orders by `text`, numbers by their value: node-2 before node-10. Without it and `compare`, the column cannot order. */
   isNatural?: true;
   /** The key that orders naturally, where items keep it; otherwise it is made of `text`. */
