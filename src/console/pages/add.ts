@@ -11,6 +11,7 @@ import { pathOf } from "../router.ts";
 import { Check, Choice, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
 import { Empty, FromTerminal, Line, State, When } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";
+import { GroupsField } from "./groups-field.ts";
 
 /** The answer to POST registration_tokens/. The secret is shown once. */
 type Token = { id: number; command: string; join_key: string; expires_at: string; uses: number };
@@ -63,13 +64,7 @@ function Choices({ made }: { made: (token: Token) => void }) {
     ...(isLighthouse ? ["--lighthouse"] : []),
   ];
   return html`<form onSubmit=${submit} class="narrow">
-    <${Text}
-      label="Groups"
-      help="Separated by commas. Rules name groups."
-      errors=${error?.fields["groups"]}
-      value=${groups}
-      set=${setGroups}
-    />
+    <${GroupsField} label="Groups" errors=${error?.fields["groups"]} value=${groups} set=${setGroups} />
     <${Text}
       label="How many machines"
       errors=${error?.fields["uses"]}

@@ -10,6 +10,8 @@ import { refresh } from "../resource.ts";
 import { Check, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
 import { Dialog, FromTerminal } from "../ui/parts.ts";
 import { tell } from "../ui/told.ts";
+import { GroupsField } from "./groups-field.ts";
+import { Effects } from "./machine-standing.ts";
 
 type Wish = {
   name: string;
@@ -63,10 +65,11 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     is_relay: node.is_relay,
   });
   const publicIp = typed.public_ip.trim();
+  const [groups, subnets] = [partsOf(typed.groups), partsOf(typed.subnets)];
   const changes = changesOf(node, {
     ...typed,
-    groups: partsOf(typed.groups),
-    subnets: partsOf(typed.subnets),
+    groups,
+    subnets,
     public_ip: publicIp === "" ? null : publicIp,
   });
   const { error, isRunning, submit } = useAction(async () => {
@@ -80,6 +83,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
   return html`<${Dialog} title=${`Edit ${node.name}`} close=${close}>
     <form onSubmit=${submit}>
       <${Fields} typed=${typed} type=${type} error=${error} />
+      <${Effects} node=${node} groups=${groups} subnets=${subnets} />
       <${FormFailure} error=${error} shown=${texts.map(([key]) => key)} />
       <div class="actions">
         <button class="primary" disabled=${isRunning || Object.keys(changes).length === 0}>Save</button>
@@ -102,7 +106,7 @@ type Typed = Omit<Wish, "groups" | "subnets" | "public_ip"> & {
 
 const texts = [
   ["name", "Name", undefined],
-  ["groups", "Groups", "Separated by commas. Rules name groups."],
+  ["groups", "Groups", undefined],
   [
     "subnets",
     "Networks behind it",
@@ -125,7 +129,7 @@ function Fields({ typed, type, error }: FieldsProps) {
     );
   return html`${texts.map(
     ([key, label, help]) =>
-      html`<${Text}
+      html`<${key === "groups" ? GroupsField : Text}
         key=${key}
         label=${label}
         help=${help}

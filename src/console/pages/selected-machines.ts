@@ -9,8 +9,9 @@ import type { Machine } from "../machines.ts";
 import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
 import { Bulk } from "../ui/bulk.ts";
-import { partsOf, Text } from "../ui/form.ts";
+import { partsOf } from "../ui/form.ts";
 import { FromTerminal } from "../ui/parts.ts";
+import { GroupsField } from "./groups-field.ts";
 
 type Verb = "groups" | "renew" | "revoke" | "restore";
 const verbs: readonly (readonly [Verb, string])[] = [
@@ -103,8 +104,13 @@ function Groups({ machines, close }: DialogProps) {
     after=${changed}
     close=${close}
   >
-    <${Text} label="Add to groups" help="Separated by commas." value=${adds} set=${setAdds} />
-    <${Text} label="Remove from groups" help="Separated by commas." value=${removes} set=${setRemoves} />
+    <${GroupsField} label="Add to groups" help="Separated by commas." value=${adds} set=${setAdds} />
+    <${GroupsField}
+      label="Remove from groups"
+      help="Separated by commas."
+      value=${removes}
+      set=${setRemoves}
+    />
     <${FromTerminal}
       command=${each(machines, `agent admin node update ${own} "$node"${flags}`)}
       call=${`PATCH ${org(own, "nodes/{id}/")} {"groups": […]}`}
