@@ -77,6 +77,7 @@ describe("machines in the console", () => {
     async () => {
       await page.goto(`${scene.url()}/console/acme/machines/add/`);
       await button("Make the line").click();
+      await page.getByText("1 machine, in no group").waitFor();
       const key = await page.getByText(/^oaj1/).innerText();
       await page.getByText("As a QR code").click();
       const drawn = await page
