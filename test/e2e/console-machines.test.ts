@@ -116,6 +116,8 @@ describe("machines in the console", () => {
       await page.getByText("paths: 1 direct, 1 relayed, 1 broken").waitFor();
       const map = page.getByRole("img", { name: /^Map:/ });
       await map.waitFor();
+      const broken = page.getByRole("list", { name: "Broken paths" }).getByRole("listitem");
+      expect(await broken.allInnerTexts()).toEqual([expect.stringMatching(/hub – db|db – hub/)]);
       for (const kind of ["direct", "relayed", "broken"])
         expect(await map.locator(`line.${kind}`).count()).toBe(1);
       await page.getByRole("row").filter({ hasText: "relayed by hub" }).getByText("12.5 ms").waitFor();

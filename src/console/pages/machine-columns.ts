@@ -56,7 +56,7 @@ export function allColumns(names: Names, paths: PathCounts): readonly Column<Mac
         return State({ name, word });
       },
     },
-    textColumn<Machine>("address", "Address", 2, ({ ip_address }) => ip_address),
+    textColumn<Machine>("address", "Address", 3, ({ ip_address }) => ip_address),
     textColumn<Machine>("groups", "Groups", 3, ({ groups }) => groups.join(", ")),
     textColumn<Machine>("roles", "Roles", 2, roles),
     textColumn<Machine>("networks", "Networks behind it", 2, ({ subnets }) => subnets.join(", ")),

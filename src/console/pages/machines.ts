@@ -9,6 +9,8 @@ import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
 import { usePathCounts } from "../path-counts.ts";
+import { registrationsPath, type Registration } from "../registrations.ts";
+import { useList } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { ordered } from "../ui/order.ts";
 import { Empty, Failure, FromTerminal, Loading, valueOf } from "../ui/parts.ts";
@@ -55,9 +57,7 @@ export function Machines() {
   const clear = () => select(new Set());
   return html`<div class="title">
       <h1>Machines</h1>
-      ${
-        mayAdminister.value && html`<a class="button" href=${pathOf(own, "machines", "waiting")}>Approval</a>`
-      }
+      ${mayAdminister.value && html`<${Approval} own=${own} />`}
       ${
         (mayAdminister.value || mayAddOwn.value) &&
         html`<a class="button primary" href=${pathOf(own, "machines", "add")}>Add a machine</a>`
@@ -92,6 +92,14 @@ export function Machines() {
       command=${`agent admin node list ${own}${isRevoked ? " --revoked" : ""}`}
       call=${`GET ${org(own, "nodes/")}${isRevoked ? "?revoked=true" : ""}`}
     />`;
+}
+
+/** With how many machines wait. */
+function Approval({ own }: { own: string }) {
+  const count = useList<Registration>(registrationsPath(own)).data?.length ?? 0;
+  return html`<a class="button" href=${pathOf(own, "machines", "waiting")}
+    >Approval${count === 0 ? "" : ` (${count})`}</a
+  >`;
 }
 
 const none: readonly Machine[] = [];
