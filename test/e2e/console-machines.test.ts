@@ -67,7 +67,7 @@ describe("machines in the console", () => {
       await page.getByText("No machine waits for approval.").waitFor();
       await page.getByRole("link", { name: "Machines" }).first().click();
       await page.getByRole("link", { name: "web-1" }).waitFor();
-      expect(await page.getByText("web-2").count()).toBe(0);
+      expect(await page.getByRole("link", { name: "web-2" }).count()).toBe(0);
     },
     limitMs,
   );

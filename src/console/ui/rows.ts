@@ -109,6 +109,7 @@ export function Rows<T>(props: RowsProps<T>) {
         select === undefined
           ? null
           : html`<div role="columnheader">
+              <span class="unseen">Selected</span>
               <input
                 type="checkbox"
                 aria-label="Select all that are shown"
