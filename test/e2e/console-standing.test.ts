@@ -139,6 +139,7 @@ describe("how machines stand in the console", () => {
       await dialog.getByLabel("Type 2, the number of machines").fill("2");
       expect(await violationsIn(page)).toEqual([]);
       await dialog.getByRole("button", { name: "Approve 2 machines" }).click();
+      await page.getByText("Approve 2 machines: done.").waitFor();
       await page.getByRole("heading", { name: "ci-1" }).waitFor({ state: "detached" });
       await page.getByRole("heading", { name: "other" }).waitFor();
       expect(await page.getByRole("heading", { name: "ci-2" }).count()).toBe(0);

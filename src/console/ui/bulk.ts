@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { Dialog, Field, valueOf } from "./parts.ts";
+import { tell as confirm } from "./told.ts";
 
 export type Item = { id: number; name: string };
 type Failed = { name: string; why: string };
@@ -74,8 +75,11 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
     tell(0);
     const refused = await runEach(asked, run, tell, over.current.signal);
     await after();
-    if (refused.length === 0) close();
-    else fail(refused);
+    // Cancelled meanwhile: not all of it is done.
+    if (over.current.signal.aborted) return;
+    if (refused.length > 0) return fail(refused);
+    close();
+    confirm(`${action}: done.`);
   };
   const isRunning = done !== undefined && done < asked.length;
   const isOver = done !== undefined && !isRunning;
