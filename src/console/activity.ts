@@ -42,6 +42,20 @@ export const firstMoment = ({ from }: Filter): number | undefined => dayOf(from)
 const searchedIn = ({ type, actor, subject, before, after }: AuditEvent) =>
   JSON.stringify([type, actor, subject, before, after]);
 
+/** Whether the event is about this one thing. A policy that is applied changes many rules and nodes in one event. */
+function isAbout({ type, subject, after }: AuditEvent, wanted: string): boolean {
+  if (subject === wanted) return true;
+  if (type !== "policy.applied" && type !== "policy.reverted") return false;
+  const [kind, id] = [wanted.slice(0, wanted.indexOf("/")), Number(wanted.slice(wanted.indexOf("/") + 1))];
+  const keys = kind === "rule" ? ["rule_ids", ...ruleLists] : kind === "node" ? ["nodes"] : [];
+  return keys.some((key) => {
+    const list = after?.[key];
+    return Array.isArray(list) && list.some((each) => (isRecord(each) ? each["id"] : each) === id);
+  });
+}
+/** Events of former versions have these lists without `rule_ids`. */
+const ruleLists = ["rules_created", "rules_deleted", "rules_described"];
+
 /** Whether an event passes. A type may end with an asterisk, as in webhooks. */
 export function makeMatch(filter: Filter, names: Names): (event: AuditEvent) => boolean {
   const [search, actor] = [searchWords(filter.search), searchWords(filter.actor)];
@@ -56,7 +70,7 @@ export function makeMatch(filter: Filter, names: Names): (event: AuditEvent) => 
     if ((first !== undefined && at < first) || (last !== undefined && at >= last)) return false;
     if (type !== "" && !isType(event.type)) return false;
     if (!hasWords(actorOf(event, names), actor)) return false;
-    if (isWhole ? event.subject !== filter.subject : !hasWords(subjectOf(event), subject)) return false;
+    if (isWhole ? !isAbout(event, filter.subject) : !hasWords(subjectOf(event), subject)) return false;
     return search.length === 0 || hasWords(searchedIn(event), search);
   };
 }

@@ -61,6 +61,28 @@ test("filters combine: actor by e-mail, type with an asterisk, subject by name, 
   expect(found({ from: "yesterday" })).toEqual([1, 2, 3, 40]);
 });
 
+test("the history of a rule has the applied policies that made, described or removed it", () => {
+  const none: Filter = { search: "", actor: "", type: "", subject: "", from: "", to: "" };
+  const policy = (id: number, after: AuditEvent["after"], type = "policy.applied") =>
+    event(id, { type, subject: "policy", before: null, after });
+  const events = [
+    event(1, { type: "rule.created", subject: "rule/8" }),
+    policy(2, { rule_ids: [8, 9], nodes: [{ id: 3 }] }),
+    policy(3, { rule_ids: [80], version: 8 }),
+    // As former versions recorded it.
+    policy(4, { rules_created: [{ ports: "8" }], rules_deleted: [{ id: 8, ports: "22" }] }),
+    policy(5, { rule_ids: [8] }, "policy.reverted"),
+    event(6, { type: "node.updated", subject: "node/3" }),
+    event(7, { type: "token.created", subject: "token/1", after: { rule_ids: [8] } }),
+    policy(8, { rule_ids: "8", rules_deleted: null }),
+  ];
+  const found = (subject: string) =>
+    events.filter(makeMatch({ ...none, subject }, new Map())).map(({ id }) => id);
+  expect(found("rule/8")).toEqual([1, 2, 4, 5]);
+  expect(found("node/3")).toEqual([2, 6]);
+  expect(found("token/8")).toEqual([]);
+});
+
 test("of lists only what came and went is shown, of records only the fields that differ", () => {
   const before = { groups: ["web", "eu"], tun: { mtu: 1300, drop: true }, owner_id: null, same: [1] };
   const after = { groups: ["eu", "db"], tun: { mtu: 1400, drop: true }, owner_id: 3, same: [1] };
