@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
+import { exampleEvents } from "../event-examples.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
@@ -98,7 +99,7 @@ function Edit({ webhook, close }: { webhook?: Webhook; close(): void }) {
       />
       <${Text}
         label="Events"
-        help="Separated by commas, such as node.*, firewall_rule.created. * means all."
+        help=${`Separated by commas, such as ${exampleEvents.join(", ")}. * means all.`}
         errors=${Object.entries(error?.fields ?? {}).flatMap(([field, texts]) => (field.startsWith("events") ? texts : []))}
         value=${events}
         set=${setEvents}
