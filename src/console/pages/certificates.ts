@@ -220,6 +220,7 @@ function Steer({ action, close }: { action: Action; close(): void }) {
   return html`<${Confirm}
     title=${question.title}
     action=${question.action}
+    isDanger=${false}
     effect=${html`<p>${question.effect}</p>
       ${
         action === "start"

@@ -199,7 +199,7 @@ export function Confirm({ title, action, effect, typeName, isDanger = true, run,
           class=${isDanger ? "danger" : "primary"}
           disabled=${isRunning || (typeName !== undefined && typed !== typeName)}
         >
-          ${action}
+          ${isRunning ? "Working…" : action}
         </button>
         <button type="button" onClick=${close}>Cancel</button>
       </div>
