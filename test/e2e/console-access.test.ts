@@ -68,9 +68,24 @@ describe("the page Access", () => {
       await page.getByRole("heading", { name: "Machines" }).waitFor();
       await page.goBack();
       await row("machines in web may reach machines in db on tcp 5432").getByText("new").waitFor();
+      await page.getByRole("link", { name: "Access (draft)" }).waitFor();
+      const question = page.waitForEvent("dialog");
+      // The browser asks; staying keeps the edits.
+      void page.evaluate("location.reload()");
+      const leaving = await question;
+      expect(leaving.type()).toBe("beforeunload");
+      await leaving.dismiss();
       await saving().click();
-      await saving().waitFor({ state: "detached" });
+      await page.getByRole("status").getByText("Saved.").waitFor();
+      expect(await saving().count()).toBe(0);
+      // The new list was there before the draft went: the rule has its number.
+      await row("machines in web may reach machines in db on tcp 5432").getByRole("link").waitFor();
+      expect(await page.getByText("(draft)").count()).toBe(0);
       expect(await scene.admin(["rule", "list", "acme"])).toContain("5432");
+      await row("machines in web may reach machines in db on tcp 5432").getByRole("link").click();
+      await page.locator(".events li").filter({ hasText: "policy.applied" }).waitFor();
+      await page.goBack();
+      await page.getByRole("heading", { name: "Access", level: 1 }).waitFor();
       expect(await page.title()).not.toContain("ran");
     },
     limitMs,
@@ -187,6 +202,7 @@ describe("the page Access", () => {
       await dialog.getByRole("button", { name: "Cancel" }).click();
       await page.getByRole("alert").getByText("fresh proof").waitFor();
       await page.getByRole("button", { name: "Discard the changes" }).click();
+      await page.getByRole("button", { name: "Discard them" }).click();
       await add("web", "db", "6432");
       await page.getByText("web-1 → db-1 gains tcp/6432").first().waitFor();
       await saving().click();

@@ -1,17 +1,26 @@
 // Before saving: the machines that gain and lose access, the tests, and what another user saved meanwhile.
 
+import { useState } from "preact/hooks";
 import { html } from "../html.ts";
-import { Failure } from "../ui/parts.ts";
+import { Confirm, Failure } from "../ui/parts.ts";
 import { discard, maySave, rebase, save, takeTheirs, type Draft, type Plan, type Saved } from "./draft.ts";
 import { editsOf, type Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
-export function Preview({ draft, saved }: { draft: Draft; saved: Saved }) {
-  const { rules, plan, theirs, error, isSaving } = draft;
-  if (rules.value === undefined) {
-    // A save that failed has kept its edits; without edits, only reading can have failed.
-    return error.value === undefined ? null : html`<${Failure} error=${error.value} />`;
-  }
+type PreviewProps = { draft: Draft; saved: Saved };
+
+export function Preview({ draft, saved }: PreviewProps) {
+  const { rules, error, isSaved } = draft;
+  // A save that failed has kept its edits; without edits, only reading can have failed.
+  const isFailed = rules.value === undefined && error.value !== undefined;
+  return html`<div role="status" class=${isSaved.value ? "saved" : ""}>${isSaved.value ? "Saved." : ""}</div>
+    ${isFailed ? html`<${Failure} error=${error.value} />` : null}
+    ${rules.value === undefined ? null : html`<${Unsaved} draft=${draft} saved=${saved} />`}`;
+}
+
+function Unsaved({ draft, saved }: PreviewProps) {
+  const { plan, theirs, error, isSaving } = draft;
+  const [isDiscarding, askToDiscard] = useState(false);
   return html`<section class="preview" aria-labelledby="preview">
     <h2 id="preview">Before you save</h2>
     <div aria-live="polite">
@@ -27,12 +36,23 @@ export function Preview({ draft, saved }: { draft: Draft; saved: Saved }) {
     </div>
     <div class="actions">
       <button type="button" class="primary" disabled=${!maySave(draft)} onClick=${() => void save(draft)}>
-        ${isSaving.value ? "Saving" : "Save the rules"}
+        ${isSaving.value ? "Saving…" : "Save the rules"}
       </button>
-      <button type="button" disabled=${isSaving.value} onClick=${() => discard(draft)}>
+      <button type="button" disabled=${isSaving.value} onClick=${() => askToDiscard(true)}>
         Discard the changes
       </button>
     </div>
+    ${
+      isDiscarding
+        ? html`<${Confirm}
+            title="Discard the changes?"
+            action="Discard them"
+            effect=${html`<p>The rules stay as they are saved. What you edited since cannot be brought back.</p>`}
+            run=${async () => discard(draft)}
+            close=${() => askToDiscard(false)}
+          />`
+        : null
+    }
   </section>`;
 }
 

@@ -25,6 +25,7 @@ export function Access() {
     return () => {
       clearTimeout(timer);
       leave();
+      draft.isSaved.value = false;
     };
   }, [draft]);
   const saved = draft.saved.value;
