@@ -53,9 +53,7 @@ function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
           href=${segment === "" ? pathOf(own) : pathOf(own, segment)}
           aria-current=${isHere ? "page" : undefined}
           >${title}${hasCount ? html`<${Count} key=${own} />` : null}${
-            segment === "access" && unsaved.value.includes(own)
-              ? html` <span class="limited">(draft)</span>`
-              : null
+            segment === "access" && unsaved.value.includes(own) ? " (draft)" : null
           }</a
         >
       </li>`;

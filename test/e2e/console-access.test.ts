@@ -136,9 +136,16 @@ describe("the page Access", () => {
       await row("machines in db may reach").getByRole("button", { name: /^Edit/ }).click();
       await page.getByRole("dialog").getByLabel("Ports").fill("70000");
       await page.getByRole("button", { name: "Change in the draft" }).click();
-      await row("machines in db may reach").getByText("Enter ports from 1 to 65535").waitFor();
+      await page.getByRole("dialog").getByRole("alert").getByText("Enter ports from 1 to 65535").waitFor();
+      await page.getByRole("dialog").getByLabel("Ports").fill("70");
+      await page.getByRole("dialog").getByLabel("From").fill("nowhere");
+      await page.getByRole("dialog").getByText("There is no group nowhere.").waitFor();
+      await page.getByRole("dialog").getByLabel("From").fill("user:x");
+      await page.getByRole("button", { name: "Change in the draft" }).click();
+      await row("machines of x may reach").getByText("Enter a member as user:EMAIL").waitFor();
+      await page.getByRole("alert").getByText("New rule, machines of x may reach").waitFor();
       expect(await saving().isDisabled()).toBe(true);
-      await row("machines in db may reach")
+      await row("machines of x may reach")
         .getByRole("button", { name: /^Delete/ })
         .click();
       await saving().waitFor({ state: "detached" });

@@ -1,10 +1,11 @@
 // Before saving: the machines that gain and lose access, the tests, and what another user saved meanwhile.
 
 import { useState } from "preact/hooks";
+import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { Confirm, Failure } from "../ui/parts.ts";
 import { discard, maySave, rebase, save, takeTheirs, type Draft, type Plan, type Saved } from "./draft.ts";
-import { editsOf, type Rule } from "./rules.ts";
+import { editsOf, faultLines, type Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
 type PreviewProps = { draft: Draft; saved: Saved };
@@ -25,7 +26,7 @@ function Unsaved({ draft, saved }: PreviewProps) {
     <h2 id="preview">Before you save</h2>
     <div aria-live="polite">
       ${theirs.value === undefined ? null : html`<${Conflict} draft=${draft} saved=${saved} theirs=${theirs.value} />`}
-      ${error.value === undefined ? null : html`<${Failure} error=${error.value} />`}
+      ${error.value === undefined ? null : html`<${Refusal} rules=${draft.rules.value ?? []} error=${error.value} />`}
       ${
         plan.value === undefined
           ? error.value === undefined
@@ -54,6 +55,18 @@ function Unsaved({ draft, saved }: PreviewProps) {
         : null
     }
   </section>`;
+}
+
+/** The control plane counts lines of a file that it was sent, and nobody has seen that: the page names the rules. */
+function Refusal({ rules, error }: { rules: readonly Rule[]; error: ApiError }) {
+  const sentences = error.fields["policy"] ?? [];
+  if (sentences.length === 0) return html`<${Failure} error=${error} />`;
+  return html`<div class="failure" role="alert">
+    <p>The rules cannot be saved:</p>
+    <ul>
+      ${faultLines(rules, sentences).map((line) => html`<li key=${line}><bdi>${line}</bdi></li>`)}
+    </ul>
+  </div>`;
 }
 
 function Effects({ plan: { access } }: { plan: Plan }) {
