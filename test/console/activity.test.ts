@@ -6,6 +6,8 @@ import {
   changesOf,
   emptyChain,
   makeMatch,
+  subjectOf,
+  thingsOf,
   verifyEnd,
   verifyNext,
   type Filter,
@@ -101,6 +103,33 @@ test("of lists only what came and went is shown, of records only the fields that
     "toString",
   ]);
   expect(changesOf({ before: null, after: null })).toEqual([]);
+});
+
+test("sides of rules are words, and counts of nothing are left out", () => {
+  const after = {
+    counts: { rules_created: 1, nodes: 0 },
+    peer: { group: "web" },
+    target: { any: true },
+    rules_created: [{ ports: "22", peer: { group: "web" }, target: { node: 7 }, description: "" }],
+  };
+  expect(changesOf({ before: { peer: { cidr: "10.0.0.0/8" }, target: { any: true } }, after })).toEqual([
+    { field: "peer", removed: ["cidr 10.0.0.0/8"], added: ["group web"] },
+    { field: "counts rules created", removed: [], added: ["1"] },
+    { field: "rules created", removed: [], added: ["ports 22, peer group web, target node 7"] },
+  ]);
+  expect(changesOf({ before: null, after: { target: { any: true } } })).toEqual([
+    { field: "target", removed: [], added: ["any"] },
+  ]);
+});
+
+test("an event without the name of its machine shows the name that the newest other event gives", () => {
+  const nameless = event(9, { subject: "node/1", before: null, after: { reason: "lost" } });
+  const things = thingsOf([nameless, event(2, { subject: "node/1", after: { name: "new" } }), event(1)]);
+  expect(subjectOf(nameless, things)).toBe("new (node/1)");
+  expect(subjectOf(event(1), things)).toBe("web-1 (node/1)");
+  expect(subjectOf(event(3, { subject: "node/3", after: null, before: null }), things)).toBe("node/3");
+  const filter: Filter = { search: "", actor: "", type: "", subject: "new", from: "", to: "" };
+  expect(makeMatch(filter, new Map(), things)(nameless)).toBe(true);
 });
 
 describe("the chain of hashes", () => {
