@@ -3,9 +3,10 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { ago } from "../ago.ts";
 import { ApiError } from "../api.ts";
 import { html } from "../html.ts";
-import { ago, exact, now, utc } from "../times.ts";
+import { exact, now, utc } from "../times.ts";
 
 type View = VNode | readonly VNode[] | string | null | undefined;
 
