@@ -14,7 +14,7 @@ import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, Empty, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 
-type Webhook = { id: number; url: string; events: readonly string[]; created_at: string };
+type Webhook = { id: number; url: string; events: readonly string[]; created_at: string; failing?: boolean };
 type Delivery = {
   id: number;
   event_id: number;
@@ -42,6 +42,16 @@ function All() {
         textColumn("url", "URL", 4, ({ url }: Webhook) => url),
         textColumn("events", "Events", 3, ({ events }: Webhook) => eventsOf(events)),
         {
+          key: "state",
+          title: "State",
+          width: 1,
+          text: stateOf,
+          cell: (webhook: Webhook) =>
+            webhook.failing === true
+              ? html`<${State} name="attention" word=${stateOf(webhook)} />`
+              : stateOf(webhook),
+        },
+        {
           key: "created",
           title: "Created",
           width: 1,
@@ -58,6 +68,8 @@ function All() {
     <//>
     ${isMaking ? html`<${Edit} close=${() => make(false)} />` : null}`;
 }
+
+const stateOf = ({ failing }: Webhook) => (failing === true ? "failing" : "");
 
 const eventsOf = (events: readonly string[]) => (events.includes("*") ? "all" : events.join(", "));
 
