@@ -237,6 +237,7 @@ export async function examineJoined(organization: Organization, context: Context
     });
   }
   const port = config.is_lighthouse ? await probeLighthouse(organization, context) : undefined;
+  const unknown = answer.result === "silent" ? await unknownToControlPlane(organization, context) : "";
   const isReached = answer.result !== "silent" || config.is_lighthouse;
   return {
     object: {
@@ -252,10 +253,42 @@ export async function examineJoined(organization: Organization, context: Context
     },
     text:
       `${config.name} is in ${slug} as ${config.ip_address}${config.is_lighthouse ? `, a lighthouse${config.is_relay ? " and relay" : ""}` : ""}\n` +
-      answerLine(answer, config.is_lighthouse, slug) +
+      unknown +
+      (unknown === "" ? answerLine(answer, config.is_lighthouse, slug) : "") +
       portLine(port),
     status: isReached && port?.reachable !== false ? 0 : 1,
   };
+}
+
+const askMs = 5000;
+
+/** Why no lighthouse answers, if the control plane has lost this node; else "". Nothing that the lighthouses could mend. */
+export async function unknownToControlPlane(
+  organization: Organization,
+  { system, log }: Pick<Context, "system" | "log">,
+): Promise<string> {
+  const { connectOrganization } = await import("../node/contact/connection.ts");
+  const { checkIn } = await import("../node/contact/checkin.ts");
+  const { slug, config } = organization;
+  const nothingNew = { overlayVersion: undefined, overlayState: undefined };
+  const signal = AbortSignal.timeout(askMs);
+  try {
+    await connectOrganization(
+      organization,
+      system,
+      log,
+    )((client) => checkIn(organization, client, nothingNew, { signal, repeatable: false }));
+    return "";
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "token_not_valid") return "";
+    const run = brand.executable;
+    return (
+      "No lighthouse answers, and the control plane does not know this node any more: perhaps it was restored from an " +
+      `older backup, or another machine registered as ${config.name}\n` +
+      `Register it again: \`${run} unregister --org-slug ${quoteWord(slug)}\`, then \`${run} up\` with a new key, which an ` +
+      `administrator makes: \`${run} admin token create ${quoteWord(slug)} --node ${quoteWord(config.name)}\`\n`
+    );
+  }
 }
 
 function answerLine(answer: LighthouseAnswer, isLighthouse: boolean, slug: string): string {

@@ -6,7 +6,15 @@ import { AppError, messageOf } from "../errors.ts";
 import type { Step } from "../plan.ts";
 import { Me } from "./admin/answers.ts";
 import { withSender } from "./admin/api.ts";
-import { chooseTarget, readBase, readCa, remoteFlags, targetFlags, type Target } from "./admin/target.ts";
+import {
+  chooseTarget,
+  readBase,
+  readCa,
+  remoteFlags,
+  requireLocalData,
+  targetFlags,
+  type Target,
+} from "./admin/target.ts";
 import { readPassword } from "./admin/user.ts";
 import type { Context, Implementation } from "./command.ts";
 import { signInWithCode } from "./one-time-code.ts";
@@ -205,13 +213,25 @@ export const whoami: Implementation = {
       return output.plan(isAsked ? [{ step: "request", method: "GET", url }] : []);
     }
     const who = await identity(context, target);
+    const missing = target.kind === "local" ? await missingData(context, target) : undefined;
     const other = names.length === 0 ? "" : `Profiles: ${names.join(", ")}\n`;
     output.result(
       { target: target.kind, ...who, profiles: names },
-      `Admin commands work on ${target.name}${who.is_staff === true ? " (staff)" : ""}\n${other}`,
+      `${missing ?? `Admin commands work on ${target.name}${who.is_staff === true ? " (staff)" : ""}`}\n${other}`,
     );
   },
 };
+
+/** What an admin command would say; undefined if there is data. */
+async function missingData(context: Context, { options }: Extract<Target, { kind: "local" }>) {
+  try {
+    await requireLocalData(context, options);
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    return [error.message, ...(error.details.hint === undefined ? [] : [error.details.hint])].join("\n");
+  }
+}
 
 async function identity(context: Context, target: Target) {
   if (target.kind === "local") {

@@ -18,13 +18,15 @@ export const command: Implementation = {
     const { openEchoSocket: open } = await import("../platform/echo-socket.ts");
     const { controlPlane } = await import("../node/doctor/control-plane.ts");
     const { netcheck } = await import("../node/doctor/netcheck.ts");
+    const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
     const { renderChecks } = await import("../node/doctor/check.ts");
     const slugs = chooseSlugs(settings.configRoot, words[0]);
     const all = await Promise.all(
       slugs.map((slug) => {
         const organization = openOrganization(settings.configRoot, slug);
-        const edge = { system, open, controlPlane: () => controlPlane(organization, { system, log }) };
-        return netcheck(organization, edge);
+        const { engine } = makeOrganizationEdge(organization, settings, { system, log, command: "" });
+        const contact = () => controlPlane(organization, { system, log });
+        return netcheck(organization, { system, open, engine, controlPlane: contact });
       }),
     );
     const checks = all.flat();

@@ -1,5 +1,6 @@
 // `agent overlay install`: installs an overlay engine.
 
+import { lstatSync, readlinkSync } from "node:fs";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { EngineRequest } from "../node/engine/overlay-install.ts";
@@ -75,21 +76,37 @@ export async function engineRequest(values: Context["values"]): Promise<EngineRe
   };
 }
 
-/** The same version is no update: the package of the system can have what was there before. */
+/**
+ * The same version is no update: the package of the system can have what was there before. `isFirst`: `path` had no file,
+ * and an engine of the system was in use. `link`: what `path` leads to.
+ */
 export function outcomeText({
   path,
   from,
   to,
   changed,
+  isFirst = false,
+  link,
 }: {
   path: string;
   from: string | null;
   to: string;
   changed: boolean;
+  isFirst?: boolean;
+  link?: string | undefined;
 }): string {
   if (!changed) return `${path} is already ${to}`;
-  if (from === to) return `${path} was replaced; its version is still ${to}`;
-  return `${path} is now ${to}${from === null ? "" : ` (was ${from})`}`;
+  const what = link === undefined ? "" : `, a link to ${link}`;
+  if (from === to)
+    return `${path} was ${isFirst ? "made" : "replaced"}${what}; ${isFirst ? "the version in use" : "its version"} is still ${to}`;
+  return `${path} is now ${to}${what}${from === null ? "" : ` (was ${from})`}`;
+}
+
+/** Undefined for a file of its own. */
+function linkAt(path: string): string | undefined {
+  return lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() === true
+    ? readlinkSync(path)
+    : undefined;
 }
 
 /** For install and update: `restarts` restarts the engines that run, and fails if one does not run the new engine. */
@@ -110,6 +127,7 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
     output.plan(await plan(request, restarts ? members : [], context));
     return 0;
   }
+  const isFirst = lstatSync(settings.overlayBinary, { throwIfNoEntry: false }) === undefined;
   const restore = rememberEngine(settings, system);
   const outcome = values.on("rollback")
     ? await rollBackEngine(settings, { system, log })
@@ -129,7 +147,7 @@ export async function runInstall(context: Context, restarts: boolean): Promise<n
   if (restarts) await switchEngines(members, engine, undo, { isNew: outcome.changed, versionOf, log });
   const organizations = await examineMembers(members, engine, versionOf);
   const behind = organizations.filter(({ current }) => !current).map((each) => describeMember(each, engine));
-  const said = outcomeText(outcome);
+  const said = outcomeText({ ...outcome, isFirst, link: linkAt(outcome.path) });
   if (restarts && behind.length > 0) {
     throw new AppError("engine_failed", `${said}, but ${behind.map(({ what }) => what).join("; ")}`, {
       hint: `Run: ${behind.map(({ next }) => next).join("; ")}`,

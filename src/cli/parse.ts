@@ -190,8 +190,16 @@ function checkWords(given: readonly string[], args: Args): void {
   if (extra !== undefined && words.at(-1)?.many !== true)
     throw new AppError("usage", `Unexpected word "${extra}"`, { hint: "See --help." });
   const missing = words.find(({ required }, at) => required !== false && given[at] === undefined);
-  if (missing !== undefined)
-    throw new AppError("usage", `Missing ${missing.name}: ${missing.description ?? ""}`);
+  if (missing === undefined) return;
+  // The word that was forgotten may be one before it.
+  const taken = words.flatMap(({ name }, at) => (given[at] === undefined ? [] : [`${name} "${given[at]}"`]));
+  const all = words.map(({ name, required }) => (required === false ? `[${name}]` : name)).join(" ");
+  const hint = `Taken as ${taken.join(", ")}. The words are ${all}.`;
+  throw new AppError(
+    "usage",
+    `Missing ${missing.name}: ${missing.description ?? ""}`,
+    taken.length === 0 ? {} : { hint },
+  );
 }
 
 /** Flags of other commands and tools that mean one of ours. */

@@ -14,6 +14,7 @@ import { SignIn } from "./sign-in.ts";
 import { StepUp } from "./step-up.ts";
 import { exact } from "./times.ts";
 import { Empty, Foreign, Loading } from "./ui/parts.ts";
+import { Told } from "./ui/told.ts";
 
 export function App() {
   if (me.value === undefined)
@@ -26,6 +27,7 @@ export function App() {
     </div>
     <${Palette} />
     <${StepUp} />
+    <${Told} />
     ${isSignedOut.value ? html`<${SignIn} isAgain=${true} />` : null}`;
 }
 

@@ -42,6 +42,13 @@ export function filtered(
   );
 }
 
+export type Selection = ReadonlySet<number | string>;
+
+/** What is selected and shown: actions concern nothing that the user does not see. */
+export function selectedIn(selected: Selection, shown: readonly Machine[]): readonly Machine[] {
+  return selected.size === 0 ? [] : shown.filter(({ id }) => selected.has(id));
+}
+
 /** Sorted. Lists of groups are shared between machines, so each is looked at once. */
 export function groupsOf(machines: readonly Machine[]): readonly string[] {
   const lists = new Set(machines.map(({ groups }) => groups));

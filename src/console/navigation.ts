@@ -37,6 +37,7 @@ export function Navigation() {
         <bdi class="quiet">${me.value?.email}</bdi>
         <a href=${pathOf("-", "account")}>Account</a>
         <button type="button" class="plain" onClick=${() => void signOut()}>Sign out</button>
+        <small class="hint"><kbd>Ctrl K</kbd> go to, <kbd>/</kbd> search, <kbd>?</kbd> all keys</small>
       </div>
     </div>
   </nav>`;

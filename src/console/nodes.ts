@@ -9,3 +9,42 @@ export function stateOf({ state, online }: Pick<Node, "state" | "online">): [Sta
   if (state === "pending") return ["limited", "not registered"];
   return online ? ["online", "online"] : ["away", "away"];
 }
+
+type Standing = Pick<Node, "state" | "online">;
+
+/** Whether what it reports is current. */
+export const isPresent = ({ state, online }: Standing): boolean => state === "active" && online;
+
+/** The configuration that a machine has; `isBehind`: not the newest. */
+export function configurationOf({
+  applied_config_version: applied,
+  config_version: newest,
+  ...node
+}: Standing & Pick<Node, "applied_config_version" | "config_version">): { words: string; isBehind: boolean } {
+  if (node.state === "revoked") return { words: "none: it is revoked", isBehind: false };
+  if (node.state === "pending") return { words: "none: it is not registered", isBehind: false };
+  const since = node.online ? "" : " when it was last here";
+  if (applied === newest) return { words: `${newest}, applied${since}`, isBehind: false };
+  return { words: `has applied ${applied ?? "none"} of ${newest}${since}`, isBehind: true };
+}
+
+/** Why a machine has no paths to show. */
+export function noPathsOf(node: Standing): string {
+  if (node.state === "revoked") return "It has none: it is revoked.";
+  if (node.state === "pending") return "It has none: it is not registered.";
+  if (!node.online) return "It is away, and had reported none before.";
+  return "It has reported none: it has no tunnel, its engine is older than 1.12, or reports are switched off.";
+}
+
+/** How many machines are online: a state if that is less than half of them. */
+export function onlineOf(machines: readonly Standing[]): { words: string; isBad: boolean } {
+  const active = machines.filter(({ state }) => state === "active").length;
+  const online = machines.filter(isPresent).length;
+  if (active === 0) return { words: "No machine is registered.", isBad: false };
+  if (online === 0) return { words: `None of ${active} machines is online.`, isBad: true };
+  const isBad = online * 2 < active;
+  return {
+    words: `${isBad ? "Only " : ""}${online} of ${active} machines ${online === 1 ? "is" : "are"} online.`,
+    isBad,
+  };
+}

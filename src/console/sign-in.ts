@@ -50,6 +50,10 @@ type PasswordProps = {
 
 function PasswordForm({ credentials, setCredentials, setMethods, signedIn }: PasswordProps) {
   const { email, password } = credentials;
+  const form = useRef<HTMLFormElement>(null);
+  // A dialog opens with the field that has `autofocus`; a page needs a hand.
+  useEffect(() => form.current?.querySelector<HTMLInputElement>("[autofocus]")?.focus(), []);
+  const [isKnown] = useState(email !== "");
   const { error, isRunning, submit } = useAction(async () => {
     try {
       await signIn(email, password);
@@ -59,20 +63,26 @@ function PasswordForm({ credentials, setCredentials, setMethods, signedIn }: Pas
     }
     return signedIn();
   });
-  return html`<form onSubmit=${submit}>
+  return html`<form ref=${form} onSubmit=${submit}>
       <${Text}
         label="E-mail"
         errors=${error?.fields["email"]}
         value=${email}
         set=${(text: string) => setCredentials({ email: text, password })}
-        control=${{ type: "email", name: "email", autocomplete: "username", required: true }}
+        control=${{ type: "email", name: "email", autocomplete: "username", required: true, autofocus: !isKnown }}
       />
       <${Text}
         label="Password"
         errors=${error?.fields["password"]}
         value=${password}
         set=${(text: string) => setCredentials({ email, password: text })}
-        control=${{ type: "password", name: "password", autocomplete: "current-password", required: true }}
+        control=${{
+          type: "password",
+          name: "password",
+          autocomplete: "current-password",
+          required: true,
+          autofocus: isKnown,
+        }}
       />
       <${FormFailure} error=${error} shown=${["email", "password"]} />
       <button class="primary" disabled=${isRunning}>Sign in</button>

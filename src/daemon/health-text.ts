@@ -24,7 +24,7 @@ export function healthNotes(team: TeamStatus, now: number): string[] {
   const parts = [
     ...(version === undefined ? [] : [`engine ${version}`]),
     // Before the first probe nothing is known of them.
-    ...(health.verdict === "not_probed" ? [] : [lighthouseText(lighthouses)]),
+    ...(health.verdict === "not_probed" ? [] : [lighthouseText(lighthouses, health.is_lighthouse === true)]),
     ...(tunnels === undefined
       ? []
       : [`tunnels: ${tunnels.direct} direct, ${tunnels.relayed} relayed, ${broken.length} broken`]),
@@ -40,7 +40,8 @@ export function healthNotes(team: TeamStatus, now: number): string[] {
   ];
 }
 
-function lighthouseText({ answering, of }: { answering: number; of: number }): string {
+function lighthouseText({ answering, of }: { answering: number; of: number }, isLighthouse: boolean): string {
+  if (isLighthouse) return "it is a lighthouse, and asks no other";
   if (of === 0) return "no lighthouse to ask";
   if (of === 1) return answering === 1 ? "the lighthouse answers" : "the lighthouse does not answer";
   return `${answering} of ${of} lighthouses answer`;

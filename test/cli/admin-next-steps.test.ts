@@ -105,3 +105,75 @@ test("what works only on the data names it, too, before it changes something", a
     expect((await runAdmin(place, [...words, "--dry-run"], input)).err).not.toContain("On the local data");
   }
 });
+
+test("--dry-run says what would be revoked or changed, on local data and at a server", async () => {
+  for (const [words, sentence] of [
+    ["node revoke acme web", /^Would revoke node web \(10\.77\.0\.\d+\) and block its certificates$/m],
+    ["rule delete acme 1", /^Would delete rule 1$/m],
+    ["org delete acme", /^Would delete organization acme and revoke all its nodes$/m],
+    ["group create acme more", /^Would carry out POST \/api\/org\/acme\/groups\/$/m],
+  ] as const) {
+    const dry = [...words.split(" "), "--dry-run"];
+    const here = await runAdmin(data, dry);
+    expect([words, here.status, here.err]).toEqual([words, 0, expect.stringMatching(sentence)]);
+    expect((await agent(`admin ${dry.join(" ")}`)).err).toMatch(sentence);
+    expect((await runAdmin(data, [...dry, "--json"])).err).toBe("");
+  }
+  expect((await agent("admin node show acme web")).out).toContain("pending");
+});
+
+test("a rule that is there already, and a group that a node is not in, are said", async () => {
+  const words = "admin rule create acme --protocol tcp --ports 443 --target group:webs";
+  expect((await agent(words)).err).not.toContain("permits the same");
+  const { status, out, err } = await agent(`${words} --description again`);
+  const [, id] = /^Created rule (\d+)$/m.exec(out) ?? [];
+  expect(status).toBe(0);
+  expect(err).toContain(`Rule ${Number(id) - 1} permits the same already`);
+  expect(err).toContain(`\`agent admin rule delete acme ${id}\``);
+  const other = await agent(words.replace("443", "444"));
+  expect(other.err).not.toContain("permits the same");
+  const removed = await agent("admin node update acme web --remove-group wbe --remove-subnet 192.0.2.0/24");
+  expect(removed.err).toContain("web was not in the group wbe\nweb had no subnet 192.0.2.0/24\n");
+  const fine = await agent("admin node update acme web --add-group more --remove-group webs");
+  expect([fine.status, fine.err]).toEqual([0, expect.not.stringContaining("was not in")]);
+  await must("admin node update acme web --add-group webs");
+});
+
+test.each([
+  ["rule delete acme 999", "There is no such rule.\n`agent admin rule list acme` lists"],
+  ["token revoke acme 999", "There is no such token.\n`agent admin token list acme` lists"],
+  ["token revoke acme lost", "There is no token lost\n`agent admin token list acme` lists"],
+  ["service-token revoke acme 999", "`agent admin service-token list acme` lists"],
+  ["webhook delete acme 999", "There is no such webhook.\n`agent admin webhook list acme` lists"],
+  ["name delete acme lost", "There is no alias lost\n`agent admin name list acme` lists"],
+  ["domain delete acme lost.example", "`agent admin domain list acme` lists"],
+  ["oidc delete lost", "`agent admin oidc list` lists"],
+] as const)("agent admin %s names the command that lists them", async (line, sentence) => {
+  const { status, err } = await agent(`admin ${line}`);
+  expect([status, err]).toEqual([1, expect.stringContaining(sentence)]);
+});
+
+test("a forgotten first word is seen by how the others were taken", async () => {
+  const { status, err } = await agent("admin policy plan p2.yaml");
+  expect(status).toBe(2);
+  expect(err).toContain("Missing FILE: The policy: YAML or JSON, - for standard input\n");
+  expect(err).toContain('Taken as ORG "p2.yaml". The words are ORG FILE.');
+});
+
+test("a webhook to an address that is not public is warned of on local data, and refused by a server", async () => {
+  const warning =
+    "Unless serve was started with --webhook-allow, deliveries fail: The address must be public.";
+  for (const words of [
+    ["create", "acme", "http://192.0.2.5/hook"],
+    ["update", "acme", "1", "--url", "https://10.0.0.7/hook"],
+  ]) {
+    const { status, err } = await runAdmin(data, ["webhook", ...words]);
+    expect([words.join(" "), status, err]).toEqual([words.join(" "), 0, expect.stringContaining(warning)]);
+  }
+  const plain = await runAdmin(data, ["webhook", "create", "acme", "http://9.9.9.9/hook"]);
+  expect(plain.err).toContain("deliveries fail: The URL must begin with https://.");
+  const { err } = await runAdmin(data, ["webhook", "create", "acme", "https://9.9.9.9/hook"]);
+  expect(err).not.toContain("deliveries fail");
+  const refused = await agent("admin webhook create acme http://192.0.2.5/hook");
+  expect([refused.status, refused.err]).toEqual([1, expect.stringContaining("The address must be public.")]);
+});

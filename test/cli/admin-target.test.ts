@@ -4,6 +4,9 @@ import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { requireLocalData } from "../../src/cli/admin/target.ts";
+import { Values } from "../../src/cli/values.ts";
+import { realSystem } from "../../src/system.ts";
 import { runAdmin } from "../support/admin.ts";
 import { agentHere, serveHere } from "../support/in-process.ts";
 import { apiBase, makeNodeWorld, registerByCommand } from "../support/node.ts";
@@ -27,7 +30,11 @@ describe("the target", () => {
     expect(await must(`whoami --data-dir ${data}`)).toMatchObject({ target: "local" });
     expect((await agent(`whoami --data-dir ${data} --api-base ${serving.url}`)).err).toContain("give one");
     const nobody = await agent("whoami", "", { XDG_CONFIG_HOME: join(directory, "nobody") });
-    expect(nobody.out).toStartWith("Admin commands work on the local data in ");
+    expect([nobody.status, nobody.out]).toEqual([0, expect.stringContaining("You are not signed in")]);
+    expect(nobody.out).not.toContain("work on the local data");
+    expect((await agent(`whoami --data-dir ${data}`)).out).toBe(
+      `Admin commands work on the local data in ${data}\nProfiles: plane\n`,
+    );
     const unknown = await agent("admin org list --profile nope");
     expect(unknown).toMatchObject({ status: 1, err: expect.stringContaining("Profiles: plane") });
   });
@@ -63,6 +70,27 @@ describe("the target", () => {
     writeFileSync(caFile, "damaged");
     const { stderr } = await world.agent(["admin", "node", "list", "acme"], { env });
     expect(stderr).toContain(`agent login --api-base ${apiBase}\``);
+  });
+
+  test("without a session, beside data of root, is refused with the line that reads it", async () => {
+    const values = new Values(new Map(), realSystem());
+    const context = { values, settings: { configRoot: directory }, system: realSystem() };
+    const ask = (isRoot: boolean, rootData: string) =>
+      requireLocalData(
+        { ...context, system: { ...context.system, isRoot } },
+        { dataDirectory: join(directory, "none") },
+        rootData,
+      ).catch((error: unknown) => error);
+    expect(await ask(false, data)).toMatchObject({
+      code: "os_permission",
+      message: expect.stringContaining(data),
+      details: { hint: expect.stringContaining("`sudo agent admin") },
+    });
+    for (const [isRoot, rootData] of [
+      [true, data],
+      [false, join(directory, "none")],
+    ] as const)
+      expect(await ask(isRoot, rootData)).toMatchObject({ code: "not_found" });
   });
 
   test("of a backup is only the machine of the control plane, and the refusal says so", async () => {

@@ -114,3 +114,29 @@ test("one fault of a file is said once, several each on a line of their own", as
     /^ {2}policy: Line 1, column 1: rulez: .*\n {2}policy: Line 2, column 1: routez: .*$/m,
   );
 });
+
+test("what names a deleted node is said in comments of the file, and by name in the list of rules", async () => {
+  await admin("node", "create", "acme", "old");
+  writeFileSync(
+    `${file}.old`,
+    `${text}  - deny: {from: node:old, to: group:db, protocol: udp, port: 53}\n`.replace(
+      "tests:",
+      "  - {protocol: tcp, ports: 22, peer: node:old, target: group:web}\ntests:",
+    ),
+  );
+  expect((await policy("apply", "acme", `${file}.old`, "--prune")).status).toBe(0);
+  expect((await policy("get", "acme")).out).not.toContain("Left out");
+  await admin("node", "revoke", "acme", "old");
+  const { out } = await policy("get", "acme");
+  const why = "# Left out, because a node or member that it names is gone: ";
+  expect(out).toMatch(
+    new RegExp(`^${why}rule \\d+, inbound tcp/22 from node:old \\(deleted, id \\d+\\) to group:web$`, "m"),
+  );
+  expect(out).toMatch(
+    new RegExp(`^${why}the test deny udp/53 from node:old \\(deleted, id \\d+\\) to group:db$`, "m"),
+  );
+  expect((await admin("rule", "list", "acme")).out).toContain("node:old (deleted)");
+  // The file is still one that can be applied.
+  writeFileSync(`${file}.state`, out);
+  expect((await policy("plan", "acme", `${file}.state`)).status).toBe(0);
+});

@@ -1,10 +1,10 @@
 // Machines in the console: compact records, columns, actions on several, and what the rules say about one.
 
 import { expect, test } from "bun:test";
-import { namedIn, standingOf } from "../../src/console/access/standing.ts";
+import { namedIn, standingChange, standingOf } from "../../src/console/access/standing.ts";
 import type { StoredRule } from "../../src/console/access/rules.ts";
 import { ownerGroup, selfGroup } from "../../src/owner-group.ts";
-import { filtered, groupsOf } from "../../src/console/machine-filter.ts";
+import { filtered, groupsOf, selectedIn } from "../../src/console/machine-filter.ts";
 import { afterContacts, machineOf, withoutSilent, type Machine } from "../../src/console/machines.ts";
 import type { Node } from "../../src/protocol.ts";
 
@@ -85,6 +85,10 @@ test("the rules about a machine: what it lets in, what lets it in, what it lets 
   expect([ids(letsIn), ids(letIn), ids(letsOut)]).toEqual([[1, 7, 8], [2, 3, 6, 9], [4]]);
   expect(ids(standingOf(rules, { ...node, owner_id: null }).letIn)).not.toContain(9);
   expect(namedIn(rules)).toEqual([7, 8, 9]);
+  const member = { ...node, groups: ["web"], owner_id: null };
+  const { gains, loses } = standingChange(rules, member, { ...member, groups: ["db"] });
+  expect([ids(gains), ids(loses)]).toEqual([[2, 9, 7, 4], [1]]);
+  expect(standingChange(rules, member, member)).toEqual({ gains: [], loses: [] });
 });
 
 test("a contact makes a machine online, an older one or one of a pending machine changes nothing", () => {
@@ -142,4 +146,7 @@ test("a list of machines is filtered by state, group, owner and words", () => {
   expect(ids({ owner: "4" })).toEqual([2]);
   expect(ids({ show: "away", words: ["m-2"] })).toEqual([2]);
   expect(groupsOf(all)).toEqual(["db", "eu", "web"]);
+  // Nothing that is hidden stays selected.
+  const away = filtered(all, { ...none, show: "away" }, at);
+  expect(selectedIn(new Set([1, 3, 9]), away).map(({ id }) => id)).toEqual([3]);
 });

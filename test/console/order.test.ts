@@ -12,3 +12,17 @@ test("numbers in names are ordered by their value, upper and lower case alike, a
   expect(ordered(names, columns, "-name")).toEqual(up.toReversed());
   expect(ordered(names, columns, "other")).toEqual(names);
 });
+
+test("what has no time comes last in both directions", () => {
+  const times = [{ at: null }, { at: 2 }, { at: 1 }, { at: null }, { at: 3 }];
+  const compare = (a: { at: number | null }, b: { at: number | null }) => (a.at ?? 0) - (b.at ?? 0);
+  const column = {
+    key: "at",
+    text: () => "",
+    compare,
+    isEmpty: ({ at }: { at: number | null }) => at === null,
+  };
+  const at = (order: string) => ordered(times, [column], order).map((each) => each.at);
+  expect(at("at")).toEqual([1, 2, 3, null, null]);
+  expect(at("-at")).toEqual([3, 2, 1, null, null]);
+});

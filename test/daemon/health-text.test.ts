@@ -21,6 +21,13 @@ test("before the first probe, no lighthouse is said to be silent", () => {
   ]);
 });
 
+test("a lighthouse asks no other, and a node may have none to ask", () => {
+  const none = { verdict: "running", lighthouses: { answering: 0, of: 0 } };
+  const [own] = healthNotes(team({ ...none, is_lighthouse: true }), now);
+  expect(own).toContain("it is a lighthouse, and asks no other");
+  expect(healthNotes(team(none), now)[0]).toContain("no lighthouse to ask");
+});
+
 test("a silent lighthouse is named after probes", () => {
   const [, line] = healthNotes(team({ verdict: "degraded", reason: "The lighthouse does not answer" }), now);
   expect(line).toContain("the lighthouse does not answer");

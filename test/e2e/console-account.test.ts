@@ -108,6 +108,11 @@ describe("the account in the console", () => {
       await page.reload();
       await page.getByText("9 of them are left").waitFor();
       await button("Sign out").nth(0).waitFor();
+      await page
+        .locator("tr")
+        .filter({ hasText: "this browser" })
+        .getByText("Chrome or Chromium on Linux")
+        .waitFor();
       await page.locator("td").getByRole("button", { name: "Sign out" }).click();
       await button("Sign it out").click();
       await other.getByText("Your session has ended").waitFor();
@@ -145,6 +150,7 @@ describe("the account in the console", () => {
       await change.click();
       await page.getByText("Your session has ended").waitFor();
       const dialog = page.getByRole("dialog");
+      await dialog.locator(":focus[name=password]").waitFor();
       await dialog.getByLabel("Password").fill(second);
       await dialog.getByRole("button", { name: "Sign in", exact: true }).click();
       await dialog.getByLabel("Code of your authenticator app").fill(recoveryCodes[1] ?? "");

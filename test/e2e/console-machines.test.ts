@@ -30,6 +30,7 @@ describe("machines in the console", () => {
     scene = await startConsole();
     ({ page } = scene);
     await page.goto(`${scene.url()}/console/acme/`);
+    await page.locator(":focus[name=email]").waitFor();
     await signIn(page);
     await page.getByRole("heading", { name: "Overview" }).waitFor();
   }, limitMs);
@@ -53,6 +54,7 @@ describe("machines in the console", () => {
       await page.getByRole("link", { name: "Approve or refuse" }).click();
       await button("Approve web-1").click();
       await page.getByRole("dialog").getByRole("button", { name: "Approve web-1" }).click();
+      await page.getByText("web-1 is approved.").waitFor();
       await admitted;
       await count.waitFor({ state: "detached" });
       const refused = scene.register("web-2", await token()).then(
@@ -65,7 +67,7 @@ describe("machines in the console", () => {
       await page.getByText("No machine waits for approval.").waitFor();
       await page.getByRole("link", { name: "Machines" }).first().click();
       await page.getByRole("link", { name: "web-1" }).waitFor();
-      expect(await page.getByText("web-2").count()).toBe(0);
+      expect(await page.getByRole("link", { name: "web-2" }).count()).toBe(0);
     },
     limitMs,
   );
@@ -75,6 +77,7 @@ describe("machines in the console", () => {
     async () => {
       await page.goto(`${scene.url()}/console/acme/machines/add/`);
       await button("Make the line").click();
+      await page.getByText("1 machine, in no group").waitFor();
       const key = await page.getByText(/^oaj1/).innerText();
       await page.getByText("As a QR code").click();
       const drawn = await page
@@ -113,6 +116,8 @@ describe("machines in the console", () => {
       await page.getByText("paths: 1 direct, 1 relayed, 1 broken").waitFor();
       const map = page.getByRole("img", { name: /^Map:/ });
       await map.waitFor();
+      const broken = page.getByRole("list", { name: "Broken paths" }).getByRole("listitem");
+      expect(await broken.allInnerTexts()).toEqual([expect.stringMatching(/hub – db|db – hub/)]);
       for (const kind of ["direct", "relayed", "broken"])
         expect(await map.locator(`line.${kind}`).count()).toBe(1);
       await page.getByRole("row").filter({ hasText: "relayed by hub" }).getByText("12.5 ms").waitFor();
@@ -152,7 +157,7 @@ describe("machines in the console", () => {
       await hub.getByRole("link", { name: "hub" }).waitFor();
       await page.getByRole("listitem").filter({ hasText: "does not reach hub" }).waitFor();
       // Only staff can make a backup.
-      expect(await page.getByText("The last backup").count()).toBe(0);
+      expect(await page.getByRole("heading", { name: "Backup" }).count()).toBe(0);
       await scene.admin(["ca", "rotate", "acme"]);
       await page.getByText("Step 1 of 3").waitFor();
       await page.getByRole("link", { name: "Look at it" }).click();
@@ -181,12 +186,12 @@ describe("machines in the console", () => {
       await scene.admin(["member", "create", "acme", "staff@example.org", "--role", "member"]);
       await other.goto(`${scene.url()}/console/acme/`);
       await signIn(other, "staff@example.org");
-      await other.getByText("The last backup of the control plane was made").waitFor();
+      await other.getByText("There is no backup of the control plane yet.").waitFor();
       await scene.admin(["backup", join(directory.path, "backup.db")]);
       await other.reload();
       await other.getByText("Every certificate is renewed in time.").waitFor();
       await other.getByRole("heading", { name: "Online over time" }).waitFor();
-      await other.getByText("The last backup").waitFor({ state: "detached" });
+      await other.getByText("There is no backup").waitFor({ state: "detached" });
       await context.close();
     },
     limitMs,
@@ -247,6 +252,20 @@ describe("machines in the console", () => {
       await page.goto(`${scene.url()}/console/acme/machines/?search=bulk`);
       const row = (name: string) => page.getByRole("row").filter({ hasText: name });
       await row("bulk-3").waitFor();
+      const top = async () => (await row("bulk-3").boundingBox())?.y;
+      const before = await top();
+      await row("bulk-1").getByRole("checkbox").click();
+      await page.getByText("1 selected", { exact: true }).waitFor();
+      expect(await top()).toBe(before);
+      await page.getByLabel("Search machines").fill("bulk-3");
+      await page.getByText("0 selected. 1 is not shown: it was unticked.").waitFor();
+      expect(await button("Revoke").count()).toBe(0);
+      await page.getByLabel("Search machines").fill("bulk");
+      const all = page.getByLabel("Select all that are shown");
+      await all.click();
+      await page.getByText("3 selected").waitFor();
+      await all.click();
+      await page.getByText("Tick machines").waitFor();
       await row("bulk-1").getByRole("checkbox").click();
       await row("bulk-3")
         .getByRole("checkbox")

@@ -43,7 +43,7 @@ describe("how machines stand in the console", () => {
     "a machine's page follows its check-ins and its paths",
     async () => {
       await open(`machines/${web.id}/`);
-      await page.getByText("It has reported none").waitFor();
+      await page.getByText("had reported none before").waitFor();
       await web.report([
         { peer: hub.address, path: "direct", probe: "answers", rtt_ms: 12.5 },
         { peer: "10.77.9.9", path: "none", probe: "broken" },
@@ -80,6 +80,9 @@ describe("how machines stand in the console", () => {
     async () => {
       await open(`machines/${hub.id}/`);
       await button("Edit").click();
+      await page.getByLabel("Groups").fill("infra, web");
+      await page.getByText("No rule begins or ceases to be about it.").waitFor();
+      await page.getByLabel("Groups").fill("infra");
       await page.getByLabel("Networks behind it").fill("192.168.7.0/24, nonsense");
       await button("Save").click();
       await page.getByRole("dialog").getByRole("alert").first().waitFor();
@@ -131,9 +134,12 @@ describe("how machines stand in the console", () => {
       await page.getByLabel("Only those whose name").fill("ci-");
       await button("Approve 2 machines").click();
       const dialog = page.getByRole("dialog");
+      await dialog.locator(":focus[inputmode=numeric]").waitFor();
+      expect(await dialog.getByText("ci-1").count()).toBe(1);
       await dialog.getByLabel("Type 2, the number of machines").fill("2");
       expect(await violationsIn(page)).toEqual([]);
       await dialog.getByRole("button", { name: "Approve 2 machines" }).click();
+      await page.getByText("Approve 2 machines: done.").waitFor();
       await page.getByRole("heading", { name: "ci-1" }).waitFor({ state: "detached" });
       await page.getByRole("heading", { name: "other" }).waitFor();
       expect(await page.getByRole("heading", { name: "ci-2" }).count()).toBe(0);

@@ -122,7 +122,8 @@ export const memberDelete: Implementation = {
     const report = await write(context, AccessReport, async (api) => {
       const member = await memberByEmail(api, slug, address);
       email = member.email;
-      return { method: "DELETE", path: inOrg(slug, `members/${member.id}/?${query}`) };
+      const effect = `remove ${email} from ${slug}`;
+      return { method: "DELETE", path: inOrg(slug, `members/${member.id}/?${query}`), effect };
     });
     if (report === undefined) return;
     context.output.result(
@@ -168,7 +169,8 @@ export const invitationDelete: Implementation = {
     const [slug = "", address = ""] = context.words;
     const gone = await write(context, Nothing, async (api) => {
       const { id, email, state } = await memberByEmail(api, slug, address);
-      if (state === "invited") return { method: "DELETE", path: inOrg(slug, `members/${id}/`) };
+      const effect = `end the invitation of ${email}`;
+      if (state === "invited") return { method: "DELETE", path: inOrg(slug, `members/${id}/`), effect };
       throw new AppError("conflict", `${email} is a member of ${slug}, not invited`, {
         hint: `To remove a member: \`${brand.executable} admin member delete ${slug} EMAIL\`.`,
       });
@@ -230,7 +232,8 @@ export const groupDelete: Implementation = {
   async run(context) {
     const [slug = "", name = ""] = context.words;
     const path = inOrg(slug, `groups/${encodeURIComponent(name)}/`);
-    const gone = await write(context, Nothing, () => ({ method: "DELETE", path }));
+    const effect = `delete group ${name}`;
+    const gone = await write(context, Nothing, () => ({ method: "DELETE", path, effect }));
     if (gone !== undefined) context.output.result({ name, deleted: true }, `Deleted group ${name}\n`);
   },
 };

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Answer, ApiRequest, Client } from "../../node/contact/client.ts";
-import type { Step } from "../../plan.ts";
+import { quoteWord, type Step } from "../../plan.ts";
 import type { Context } from "../command.ts";
 import { readCode } from "../one-time-code.ts";
 import { chooseTarget, requireLocalData, type Target } from "./target.ts";
@@ -18,7 +18,13 @@ export type Api = {
   list<T>(path: string, item: Schema<T>, query?: Record<string, string>): Promise<T[]>;
 };
 
-export type Change = { method: "POST" | "PATCH" | "DELETE"; path: string; body?: object };
+export type Change = {
+  method: "POST" | "PATCH" | "DELETE";
+  path: string;
+  body?: object;
+  /** For --dry-run, after "Would": what the change does, where the request alone does not tell. */
+  effect?: string;
+};
 
 /** The path of an organization. A word that cannot be a slug must not become another path. */
 export const inOrg = (slug: string, rest = "") => `/api/org/${encodeURIComponent(slug)}/${rest}`;
@@ -54,7 +60,7 @@ export async function write<T>(
   if (target.kind === "local" && !begins) await requireLocalData(context, target.options);
   output.say(`On ${target.name}:`);
   return withSender(context, target, { begins }, async (send) => {
-    const change = await prepare(apiOf(send));
+    const { effect: _, ...change } = await prepare(apiOf(send));
     const { body } = await send({ ...change, schema });
     // A deletion answers nothing.
     return v.parse(schema, body ?? {});
@@ -77,7 +83,8 @@ async function plan(
       const change = await prepare(api);
       const [, slug] = /^\/api\/org\/([^/]+)\//.exec(change.path) ?? [];
       if (slug !== undefined) await api.get(`/api/org/${slug}/`, v.unknown());
-      const { method, path } = change;
+      const { method, path, effect = `carry out ${method} ${path}` } = change;
+      if (!context.output.json) context.output.say(`Would ${effect}`);
       if (!isLocal) steps.push({ step: "request", method, url: target.profile.api_base + path });
     });
   }
@@ -169,6 +176,16 @@ async function stepUp(context: Context, client: Client, refusal: AppError): Prom
   await client.request({ method: "POST", path, body: { otp: code }, schema: v.unknown() });
 }
 
+/** The command that lists what a number in the path of a request names. */
+const listings: Record<string, string> = {
+  firewall_rules: "rule list",
+  registration_tokens: "token list",
+  service_tokens: "service-token list",
+  webhooks: "webhook list",
+  names: "name list",
+  domains: "domain list",
+};
+
 /** Adds what to do next, which only the command line knows. */
 function explain(error: unknown, path: string, target: Target): unknown {
   if (!(error instanceof AppError)) return error;
@@ -180,6 +197,12 @@ function explain(error: unknown, path: string, target: Target): unknown {
       ...details,
       hint: `\`${brand.executable} admin org list\` lists the organizations.`,
     });
+  }
+  const [, collection = ""] = /^\/api\/org\/[^/]+\/(\w+)\/\d+\/(?:\?|$)/.exec(path) ?? [];
+  const listing = Object.hasOwn(listings, collection) ? listings[collection] : undefined;
+  if (code === "not_found" && slug !== undefined && listing !== undefined && details.hint === undefined) {
+    const line = `${brand.executable} admin ${listing} ${quoteWord(decodeURIComponent(slug))}`;
+    return new AppError(code, error.message, { ...details, hint: `\`${line}\` lists what there is.` });
   }
   if (target.kind === "local") return error;
   if (code === "permission_denied") {

@@ -13,7 +13,8 @@ const domainArg = { DOMAIN: { type: "positional", description: "A domain such as
 
 const pathOf = async (api: Api, slug: string, word: string, rest = "") => {
   const list = () => api.get(inOrg(slug, "domains/"), ClaimedDomains);
-  const id = await idOf(word, { what: "domain", list, nameOf: ({ domain }) => domain });
+  const listing = `domain list ${quoteWord(slug)}`;
+  const id = await idOf(word, { what: "domain", listing, list, nameOf: ({ domain }) => domain });
   return inOrg(slug, `domains/${id}/${rest}`);
 };
 

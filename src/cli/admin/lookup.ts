@@ -92,11 +92,25 @@ export async function memberEmails(api: Api, slug: string): Promise<Map<number, 
  */
 export async function idOf<T extends { id: number }>(
   word: string,
-  { what, list, nameOf }: { what: string; list: () => Promise<T[]>; nameOf: (item: T) => string | null },
+  {
+    what,
+    listing,
+    list,
+    nameOf,
+  }: {
+    what: string;
+    /** The command below `agent admin` that lists them. */
+    listing: string;
+    list: () => Promise<T[]>;
+    nameOf: (item: T) => string | null;
+  },
 ): Promise<number> {
   if (/^\d{1,15}$/.test(word)) return Number(word);
   const [first, ...more] = (await list()).filter((item) => nameOf(item) === word);
-  if (first === undefined) throw new AppError("not_found", `There is no ${what} ${word}`);
+  if (first === undefined)
+    throw new AppError("not_found", `There is no ${what} ${word}`, {
+      hint: `\`${admin} ${listing}\` lists what there is.`,
+    });
   if (more.length === 0) return first.id;
   const ids = [first, ...more].map(({ id }) => id).join(", ");
   throw new AppError("conflict", `Several have the name ${word}`, { hint: `Give a number: ${ids}.` });

@@ -1,6 +1,7 @@
 // `agent admin name …`: aliases of nodes.
 
 import { brand } from "../../brand.ts";
+import { quoteWord } from "../../plan.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import { Alias } from "./answers.ts";
@@ -78,8 +79,9 @@ export const remove: Implementation = {
     let id = 0;
     const gone = await write(context, Nothing, async (api) => {
       const all = () => api.list(inOrg(slug, "names/"), Alias, { search: name.slice(0, 100) });
-      id = await idOf(name, { what: "alias", list: all, nameOf: (alias) => alias.name });
-      return { method: "DELETE", path: inOrg(slug, `names/${id}/`) };
+      const listing = `name list ${quoteWord(slug)}`;
+      id = await idOf(name, { what: "alias", listing, list: all, nameOf: (alias) => alias.name });
+      return { method: "DELETE", path: inOrg(slug, `names/${id}/`), effect: `delete the alias ${name}` };
     });
     if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted the alias ${name}\n`);
   },

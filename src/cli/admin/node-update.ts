@@ -68,15 +68,18 @@ export const update: Implementation = {
     // Check the flags before anything is asked. Only then are the node's own groups known.
     await checked(schema, { ...fixed, ...listsOf(context, { groups: [], subnets: [] }) });
     let new_groups: string[] = [];
+    let absent: string[] = [];
     const node = await write(context, Node, async (api) => {
       const present = await nodeByName(api, slug, name);
       const body = { ...fixed, ...listsOf(context, present) };
+      absent = notThere(context, present);
       new_groups = await missingGroups(api, slug, body.groups ?? []);
       return { method: "PATCH", path: inOrg(slug, `nodes/${present.id}/`), body };
     });
     if (node === undefined) return;
     sayNewGroups(output, new_groups);
     output.result(node, `Updated node ${node.name}\n`);
+    for (const sentence of absent) output.say(sentence);
     if (node.is_lighthouse && node.public_ip === null)
       output.say(
         `${node.name} has no public address, so other nodes cannot find this lighthouse: ` +
@@ -103,6 +106,16 @@ async function fixedPart(context: Context) {
     external_port: values.integer("external-port", 1, 65_535),
     config_overrides: await readOverrides(context),
   });
+}
+
+/** What was to be removed, but the node does not have: often a typing error, so that something stays unintentionally. */
+function notThere({ values }: Context, { name, groups, subnets }: Node): string[] {
+  const beyond = (kind: string, own: readonly string[]) =>
+    values.list(`remove-${kind}`).filter((each) => !own.includes(each));
+  return [
+    ...beyond("group", groups).map((group) => `${name} was not in the group ${group}`),
+    ...beyond("subnet", subnets).map((network) => `${name} had no subnet ${network}`),
+  ];
 }
 
 function listsOf({ values }: Context, present: Pick<Node, "groups" | "subnets">) {

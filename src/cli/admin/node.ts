@@ -167,8 +167,10 @@ export const revoke: Implementation = {
     const query = reason === undefined ? "" : `?${new URLSearchParams({ reason }).toString()}`;
     let id = 0;
     const gone = await write(context, Nothing, async (api) => {
-      id = (await nodeByName(api, slug, name)).id;
-      return { method: "DELETE", path: inOrg(slug, `nodes/${id}/${query}`) };
+      const node = await nodeByName(api, slug, name);
+      id = node.id;
+      const effect = `revoke node ${name} (${node.ip_address}) and block its certificates`;
+      return { method: "DELETE", path: inOrg(slug, `nodes/${id}/${query}`), effect };
     });
     if (gone === undefined) return;
     output.result({ id, name, state: "revoked" }, `Revoked node ${name}\n`);

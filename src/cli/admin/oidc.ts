@@ -137,7 +137,7 @@ function nodeGroupOf(text: string, isOwn: boolean) {
 
 const one = async (api: Api, path: string, word: string) => {
   const list = () => api.get(path, IdentityProviders);
-  return `${path}${await idOf(word, { what: "provider", list, nameOf: ({ name }) => name })}/`;
+  return `${path}${await idOf(word, { what: "provider", listing: "oidc list", list, nameOf: ({ name }) => name })}/`;
 };
 
 export const list: Implementation = {

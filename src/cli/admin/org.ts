@@ -347,7 +347,11 @@ export const remove: Implementation = {
         hint: `If you are sure: \`${line}\`.`,
       });
     }
-    const gone = await write(context, Nothing, () => ({ method: "DELETE", path: inOrg(slug) }));
+    const gone = await write(context, Nothing, () => ({
+      method: "DELETE",
+      path: inOrg(slug),
+      effect: `delete organization ${slug} and revoke all its nodes`,
+    }));
     if (gone !== undefined) output.result({ slug, deleted: true }, `Deleted organization ${slug}\n`);
   },
 };

@@ -22,12 +22,17 @@ export const list: Implementation = {
       const found = await api.list(inOrg(slug, "firewall_rules/"), Rule);
       const isNamed = found.some(({ peer, target }) => "node" in peer || "node" in target);
       const nodes = isNamed ? await api.list(inOrg(slug, "nodes/"), Node) : [];
+      const nodeNames = new Map(nodes.map(({ id, name }) => [id, name]));
       const sides = found.flatMap(({ peer, target }) => [peer, target]);
+      const gone = sides.some((side) => typeof side["node"] === "number" && !nodeNames.has(side["node"]))
+        ? await api.list(inOrg(slug, "nodes/"), Node, { revoked: "true" })
+        : [];
+      for (const { id, name } of gone) nodeNames.set(id, `${name} (deleted)`);
       const isOwned = sides.some(
         (side) => typeof side["group"] === "string" && ownerOf(side["group"]) !== undefined,
       );
       const owners = isOwned ? await memberEmails(api, slug) : new Map<number, string>();
-      return { rules: found, names: new Map(nodes.map(({ id, name }) => [id, name])), owners };
+      return { rules: found, names: nodeNames, owners };
     });
     context.output.list(
       { rules },
@@ -58,7 +63,7 @@ function sideOf(side: Rule["peer"], names: Names, owners: Names): string {
   if (of === selfGroup) return "self";
   const owner = kind === "group" ? ownerOf(String(of)) : undefined;
   if (owner !== undefined) return `user:${owners.get(owner) ?? `#${owner}`}`;
-  return `${kind}:${kind === "node" ? (names.get(Number(of)) ?? of) : of}`;
+  return `${kind}:${kind === "node" ? (names.get(Number(of)) ?? `#${String(of)} (deleted)`) : of}`;
 }
 
 export const create: Implementation = {
@@ -116,6 +121,7 @@ export const create: Implementation = {
     const schema = import("../../server/policy/firewall.ts").then(({ RuleRequest }) => RuleRequest);
     await checked(schema, await request({ node: async () => 1, user: async () => 1 }));
     let new_groups: string[] = [];
+    let present: Rule[] = [];
     const rule = await write(context, Rule, async (api) => {
       const body = await request({
         node: async (name) => (await nodeByName(api, slug, name)).id,
@@ -127,11 +133,19 @@ export const create: Implementation = {
         slug,
         groups.filter((group) => group !== selfGroup && ownerOf(group) === undefined),
       );
-      return { method: "POST", path: inOrg(slug, "firewall_rules/"), body };
+      const path = inOrg(slug, "firewall_rules/");
+      // Only for the warning below: the right to write rules may come without the right to read them.
+      present = await api.list(path, Rule).catch(() => []);
+      return { method: "POST", path, body };
     });
     if (rule === undefined) return;
     sayNewGroups(output, new_groups);
     output.result({ ...rule, new_groups }, `Created rule ${rule.id}\n`);
+    const twin = present.find((each) => meaningOf(each) === meaningOf(rule));
+    if (twin !== undefined)
+      output.say(
+        `Rule ${twin.id} permits the same already, so both have to be deleted to end it. To delete the new one: \`${brand.executable} admin rule delete ${quoteWord(slug)} ${rule.id}\``,
+      );
     const [group] = new_groups;
     if (group !== undefined && !output.json)
       output.say(
@@ -139,6 +153,10 @@ export const create: Implementation = {
       );
   },
 };
+
+/** Equal for rules that permit the same: all but number and description. */
+const meaningOf = ({ direction, protocol, ports, peer, target }: Rule) =>
+  JSON.stringify([direction, protocol, ports, peer, target]);
 
 type IdOf = Record<"node" | "user", (name: string) => Promise<number>>;
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
@@ -164,7 +182,8 @@ export const remove: Implementation = {
     const [slug = "", word = ""] = context.words;
     const id = readId(word);
     const path = inOrg(slug, `firewall_rules/${id}/`);
-    const gone = await write(context, Nothing, () => ({ method: "DELETE", path }));
+    const effect = `delete rule ${id}`;
+    const gone = await write(context, Nothing, () => ({ method: "DELETE", path, effect }));
     if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted rule ${id}\n`);
   },
 };

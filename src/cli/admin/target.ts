@@ -1,8 +1,9 @@
 // Where an admin command works: on a control plane over the network, or on the data directory of this machine. Both answer
 // the same API, so each command is written once.
 
-import { brand } from "../../brand.ts";
-import { AppError } from "../../errors.ts";
+import { lstatSync } from "node:fs";
+import { brand, rootServerDirectory } from "../../brand.ts";
+import { AppError, systemErrorCode } from "../../errors.ts";
 import type { Profile } from "../../node/files/profiles.ts";
 import { quoteWord } from "../../plan.ts";
 import type { DataOptions } from "../../server/store/data-directory.ts";
@@ -98,15 +99,33 @@ const namedData = (values: Context["values"]): string | undefined =>
 
 /**
  * Throws not_found where there is no local data. Unless flags name it, the user of a machine without data probably means the
- * control plane of its organizations.
+ * control plane of its organizations, and on the machine of a control plane the data that only root may read.
  */
 export async function requireLocalData(
-  { values, settings }: Context,
+  {
+    values,
+    settings,
+    system,
+  }: Pick<Context, "values" | "system"> & {
+    settings: Pick<Context["settings"], "configRoot">;
+  },
   options: Extract<Target, { kind: "local" }>["options"],
+  rootData = rootServerDirectory,
 ): Promise<void> {
   const { hasData, requireData } = await import("../../server/store/data-directory.ts");
   if (hasData(options)) return;
   if (values.on("local") || namedData(values) !== undefined) return requireData(options);
+  if (!system.isRoot && isPresent(rootData)) {
+    throw new AppError(
+      "os_permission",
+      `You are not signed in at a control plane, and only root can read the data on this machine, in ${rootData}`,
+      {
+        hint:
+          `Run the command as root: \`sudo ${brand.executable} admin …\`. ` +
+          `Or sign in: \`${brand.executable} login --api-base URL\`.`,
+      },
+    );
+  }
   const { knownControlPlanes } = await import("../../node/files/control-planes.ts");
   const [known] = knownControlPlanes(settings.configRoot);
   const there = known === undefined ? ["URL"] : [known.apiBase];
@@ -118,6 +137,15 @@ export async function requireLocalData(
       hint: `Sign in: \`${brand.executable} login --api-base ${there.map(quoteWord).join(" ")}\`. If the data is on this machine, give --data-dir.`,
     },
   );
+}
+
+/** Also what this user may not look at. */
+function isPresent(path: string): boolean {
+  try {
+    return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+  } catch (error) {
+    return systemErrorCode(error) === "EACCES";
+  }
 }
 
 async function localTarget({ values, system }: Context): Promise<Target> {

@@ -175,11 +175,22 @@ async function revokeToken(context: Context, isService: boolean): Promise<void> 
     id = isService
       ? await idOf(word, {
           what: "service token",
+          listing: `service-token list ${quoteWord(slug)}`,
           list: () => servicesOf(api, slug),
           nameOf: (each) => each.name,
         })
-      : await idOf(word, { what: "token", list: () => tokensOf(api, slug), nameOf: (each) => each.name });
-    return { method: "DELETE", path: inOrg(slug, `${kind}/${id}/?${query}`) };
+      : await idOf(word, {
+          what: "token",
+          listing: `token list ${quoteWord(slug)}`,
+          list: () => tokensOf(api, slug),
+          nameOf: (each) => each.name,
+        });
+    const more = context.values.on("revoke-nodes") ? " and the nodes that registered with it" : "";
+    return {
+      method: "DELETE",
+      path: inOrg(slug, `${kind}/${id}/?${query}`),
+      effect: `revoke token ${id}${more}`,
+    };
   });
   if (report === undefined) return;
   context.output.result(

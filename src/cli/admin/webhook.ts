@@ -2,13 +2,14 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import type { Implementation } from "../command.ts";
+import { quoteWord } from "../../plan.ts";
+import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Args } from "../values.ts";
 import { Delivery, NewWebhook, Webhook } from "./answers.ts";
 import { inOrg, Nothing, read, write, type Api } from "./api.ts";
 import { checked, idOf } from "./lookup.ts";
-import { targetFlags } from "./target.ts";
+import { chooseTarget, targetFlags } from "./target.ts";
 
 const webhookArg: Args = { ID: { type: "positional", description: "The webhook's number or URL" } };
 const eventFlag = {
@@ -22,6 +23,7 @@ const webhooksOf = (api: Api, slug: string) => api.list(inOrg(slug, "webhooks/")
 const pathOf = async (api: Api, slug: string, word: string, rest = "") => {
   const id = await idOf(word, {
     what: "webhook",
+    listing: `webhook list ${quoteWord(slug)}`,
     list: () => webhooksOf(api, slug),
     nameOf: ({ url }) => url,
   });
@@ -63,10 +65,23 @@ export const create: Implementation = {
     );
     const path = inOrg(slug, "webhooks/");
     const made = await write(context, NewWebhook, () => ({ method: "POST", path, body }));
-    if (made !== undefined)
-      context.output.result(made, `Created webhook ${made.id}. Secret:\n${made.secret}\n`);
+    if (made === undefined) return;
+    context.output.result(made, `Created webhook ${made.id}. Secret:\n${made.secret}\n`);
+    await sayIfNotPublic(context, url);
   },
 };
+
+/** On local data every address is accepted: only `serve` knows the networks of its --webhook-allow. */
+async function sayIfNotPublic(context: Context, url: string): Promise<void> {
+  if ((await chooseTarget(context)).kind !== "local") return;
+  const { resolveTarget } = await import("../../server/webhooks/webhook-target.ts");
+  try {
+    await resolveTarget(new URL(url), { system: context.system });
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    context.output.say(`Unless serve was started with --webhook-allow, deliveries fail: ${error.message}`);
+  }
+}
 
 export const update: Implementation = {
   args: {
@@ -92,7 +107,9 @@ export const update: Implementation = {
       path: (await pathOf(api, slug, word)).path,
       body,
     }));
-    if (changed !== undefined) context.output.result(changed, `Updated webhook ${changed.id}\n`);
+    if (changed === undefined) return;
+    context.output.result(changed, `Updated webhook ${changed.id}\n`);
+    if (url !== undefined) await sayIfNotPublic(context, url);
   },
 };
 
@@ -105,7 +122,7 @@ export const remove: Implementation = {
     const gone = await write(context, Nothing, async (api) => {
       const found = await pathOf(api, slug, word);
       id = found.id;
-      return { method: "DELETE", path: found.path };
+      return { method: "DELETE", path: found.path, effect: `delete webhook ${id}` };
     });
     if (gone !== undefined) context.output.result({ id, deleted: true }, `Deleted webhook ${id}\n`);
   },

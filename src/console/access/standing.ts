@@ -36,6 +36,20 @@ export function standingOf(rules: readonly StoredRule[], machine: Machine): Stan
   };
 }
 
+/** What a change of the machine's groups or networks adds to what rules say about it, and what it takes away. */
+export function standingChange(rules: readonly StoredRule[], before: Machine, after: Machine) {
+  const partsOf = (machine: Machine) => [
+    ...Object.values(standingOf(rules, machine)),
+    // Others may send to it.
+    rules.filter(({ direction, peer }) => direction === "outbound" && isAbout(peer, machine)),
+  ];
+  const [old, next] = [partsOf(before), partsOf(after)];
+  const beyond = (one: typeof old, other: typeof old) => [
+    ...new Set(one.flatMap((part, at) => part.filter((rule) => other[at]?.includes(rule) !== true))),
+  ];
+  return { gains: beyond(next, old), loses: beyond(old, next) };
+}
+
 /** Machines that the rules name. */
 export function namedIn(rules: readonly StoredRule[]): number[] {
   const ids = rules.flatMap(({ peer, target }) =>

@@ -9,6 +9,7 @@ import { chooseDateLanguage, dateLanguage, dateLanguages, exact, now } from "../
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, Failure, FromTerminal, Loading, When } from "../ui/parts.ts";
 import { Export } from "../ui/tools.ts";
+import { browserWords } from "../user-agent.ts";
 import { Identities } from "./identities.ts";
 import { SecondFactors } from "./second-factors.ts";
 
@@ -124,6 +125,7 @@ function Sessions() {
           <tr>
             <th>Browser</th>
             <th>Address</th>
+            <th>Signed in</th>
             <th>Last used</th>
             <th>Ends</th>
             <th><span class="unseen">Actions</span></th>
@@ -133,14 +135,15 @@ function Sessions() {
           ${data.map(
             (session) =>
               html`<tr key=${session.id}>
-                <td><bdi>${session.device}</bdi></td>
+                <td><bdi title=${session.device}>${browserWords(session.device)}</bdi></td>
                 <td><bdi class="mono">${session.address}</bdi></td>
+                <td><${When} at=${session.created_at} /></td>
                 <td><${When} at=${session.last_used_at} /></td>
                 <td><${When} at=${session.expires_at} /></td>
                 <td>
                   ${
                     session.is_current
-                      ? html`<span class="quiet">this browser</span>`
+                      ? html`<strong>this browser</strong>`
                       : html`<button type="button" class="small" onClick=${() => end(session)}>
                           Sign out
                         </button>`
@@ -158,7 +161,7 @@ function Sessions() {
         : html`<${Confirm}
             title="Sign that browser out?"
             action="Sign it out"
-            effect=${html`<p><bdi>${ending.device}</bdi> at <bdi>${ending.address}</bdi> must sign in again.</p>`}
+            effect=${html`<p><bdi>${browserWords(ending.device)}</bdi> at <bdi>${ending.address}</bdi>, signed in${" "}<${When} at=${ending.created_at} />, must sign in again.</p>`}
             run=${async () => {
               await send("DELETE", `${sessionsPath}${ending.id}/`);
               await refresh(sessionsPath);

@@ -11,9 +11,18 @@ import { pathOf } from "../router.ts";
 import { Check, Choice, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
 import { Empty, FromTerminal, Line, State, When } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";
+import { GroupsField } from "./groups-field.ts";
 
 /** The answer to POST registration_tokens/. The secret is shown once. */
-type Token = { id: number; command: string; join_key: string; expires_at: string; uses: number };
+type Token = {
+  id: number;
+  command: string;
+  join_key: string;
+  expires_at: string;
+  uses: number;
+  groups: readonly string[];
+  is_lighthouse: boolean;
+};
 
 const validities = [
   ["1h", "an hour"],
@@ -29,7 +38,7 @@ export function AddMachine() {
       <${Empty} text="Administrators of the organization add machines." />`;
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
     <h1>Add a machine</h1>
-    ${mayAdminister.value && (token === undefined ? html`<${Choices} made=${setToken} />` : html`<${Waiting} token=${token} />`)}
+    ${mayAdminister.value && (token === undefined ? html`<${Choices} made=${setToken} />` : html`<${Waiting} token=${token} again=${() => setToken(undefined)} />`)}
     ${mayAddOwn.value && token === undefined && html`<${OwnMachine} />`}`;
 }
 
@@ -63,13 +72,7 @@ function Choices({ made }: { made: (token: Token) => void }) {
     ...(isLighthouse ? ["--lighthouse"] : []),
   ];
   return html`<form onSubmit=${submit} class="narrow">
-    <${Text}
-      label="Groups"
-      help="Separated by commas. Rules name groups."
-      errors=${error?.fields["groups"]}
-      value=${groups}
-      set=${setGroups}
-    />
+    <${GroupsField} label="Groups" errors=${error?.fields["groups"]} value=${groups} set=${setGroups} />
     <${Text}
       label="How many machines"
       errors=${error?.fields["uses"]}
@@ -98,7 +101,14 @@ function Choices({ made }: { made: (token: Token) => void }) {
   </form>`;
 }
 
-function Waiting({ token }: { token: Token }) {
+/** What the line makes of a machine. */
+function madeBy({ uses, groups, is_lighthouse }: Token): string {
+  const count = uses === 1 ? "1 machine" : `${uses} machines`;
+  const into = groups.length === 0 ? "in no group" : `in ${groups.join(", ")}`;
+  return `${count}, ${into}${is_lighthouse ? ", as a lighthouse" : ""}`;
+}
+
+function Waiting({ token, again }: { token: Token; again(): void }) {
   const own = slug.value ?? "";
   const [arrived, setArrived] = useState<readonly AuditEvent[]>([]);
   useEffect(
@@ -109,7 +119,8 @@ function Waiting({ token }: { token: Token }) {
     [],
   );
   return html`<p>
-      Paste this on the machine. The key is shown only now, and ends <${When} at=${token.expires_at} />.
+      For <strong><bdi>${madeBy(token)}</bdi></strong
+      >. Paste this on the machine. The key is shown only now, and ends <${When} at=${token.expires_at} />.
     </p>
     <${Line} text=${`sudo agent up`} />
     <p>It asks for this key:</p>
@@ -139,5 +150,6 @@ function Waiting({ token }: { token: Token }) {
               )}
             </ul>`
       }
-    </div>`;
+    </div>
+    <p><button type="button" onClick=${again}>Make another line</button></p>`;
 }

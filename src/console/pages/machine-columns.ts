@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import type { Names } from "../activity.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
-import { stateOf } from "../nodes.ts";
+import { isPresent, stateOf } from "../nodes.ts";
 import { pathRank, pathWords, type PathCounts } from "../path-counts.ts";
 import { setQuery } from "../router.ts";
 import { utc } from "../times.ts";
@@ -36,6 +36,7 @@ function timeColumn(key: string, title: string, of: (machine: Machine) => number
     },
     cell: (machine) => moment(of(machine)),
     compare: (a, b) => (of(a) ?? 0) - (of(b) ?? 0),
+    isEmpty: (machine) => of(machine) === null,
   };
 }
 
@@ -55,7 +56,7 @@ export function allColumns(names: Names, paths: PathCounts): readonly Column<Mac
         return State({ name, word });
       },
     },
-    textColumn<Machine>("address", "Address", 2, ({ ip_address }) => ip_address),
+    textColumn<Machine>("address", "Address", 3, ({ ip_address }) => ip_address),
     textColumn<Machine>("groups", "Groups", 3, ({ groups }) => groups.join(", ")),
     textColumn<Machine>("roles", "Roles", 2, roles),
     textColumn<Machine>("networks", "Networks behind it", 2, ({ subnets }) => subnets.join(", ")),
@@ -66,14 +67,16 @@ export function allColumns(names: Names, paths: PathCounts): readonly Column<Mac
       title: "Paths",
       width: 3,
       text: ({ id }) => pathWords(paths.get(id)),
-      cell({ id }) {
-        const counted = paths.get(id);
+      cell(machine) {
+        const counted = paths.get(machine.id);
         const words = pathWords(counted);
         if (counted === undefined || words === "") return html`<span class="quiet">-</span>`;
+        if (!isPresent(machine)) return html`<span class="quiet">${words}, ${moment(machine.seenAt)}</span>`;
         const state = counted.broken > 0 ? "attention" : counted.direct === 0 ? "limited" : "online";
         return State({ name: state, word: words });
       },
       compare: (a, b) => pathRank(paths.get(a.id)) - pathRank(paths.get(b.id)),
+      isEmpty: (machine) => !isPresent(machine),
     },
     textColumn<Machine>("engine", "Engine", 1, ({ overlay_version }) => overlay_version ?? ""),
     textColumn<Machine>("agent", "Agent", 1, ({ agent_version }) => agent_version ?? ""),

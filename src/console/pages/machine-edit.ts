@@ -9,6 +9,9 @@ import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
 import { Check, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
 import { Dialog, FromTerminal } from "../ui/parts.ts";
+import { tell } from "../ui/told.ts";
+import { GroupsField } from "./groups-field.ts";
+import { Effects } from "./machine-standing.ts";
 
 type Wish = {
   name: string;
@@ -62,20 +65,25 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     is_relay: node.is_relay,
   });
   const publicIp = typed.public_ip.trim();
+  const [groups, subnets] = [partsOf(typed.groups), partsOf(typed.subnets)];
   const changes = changesOf(node, {
     ...typed,
-    groups: partsOf(typed.groups),
-    subnets: partsOf(typed.subnets),
+    groups,
+    subnets,
     public_ip: publicIp === "" ? null : publicIp,
   });
   const { error, isRunning, submit } = useAction(async () => {
     await send("PATCH", path, changes);
     await refresh(org(own, ""));
     close();
+    tell(
+      changes.name === undefined ? `${node.name} is saved.` : `${node.name} is called ${changes.name} now.`,
+    );
   });
   return html`<${Dialog} title=${`Edit ${node.name}`} close=${close}>
     <form onSubmit=${submit}>
       <${Fields} typed=${typed} type=${type} error=${error} />
+      <${Effects} node=${node} groups=${groups} subnets=${subnets} />
       <${FormFailure} error=${error} shown=${texts.map(([key]) => key)} />
       <div class="actions">
         <button class="primary" disabled=${isRunning || Object.keys(changes).length === 0}>Save</button>
@@ -98,7 +106,7 @@ type Typed = Omit<Wish, "groups" | "subnets" | "public_ip"> & {
 
 const texts = [
   ["name", "Name", undefined],
-  ["groups", "Groups", "Separated by commas. Rules name groups."],
+  ["groups", "Groups", undefined],
   [
     "subnets",
     "Networks behind it",
@@ -121,7 +129,7 @@ function Fields({ typed, type, error }: FieldsProps) {
     );
   return html`${texts.map(
     ([key, label, help]) =>
-      html`<${Text}
+      html`<${key === "groups" ? GroupsField : Text}
         key=${key}
         label=${label}
         help=${help}

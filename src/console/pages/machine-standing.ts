@@ -2,8 +2,8 @@
 
 import type { Node } from "../../protocol.ts";
 import { Sentence } from "../access/rule-table.ts";
-import { namesOf, toRule, type StoredRule } from "../access/rules.ts";
-import { namedIn, standingOf } from "../access/standing.ts";
+import { namesOf, toRule, type Rule, type StoredRule } from "../access/rules.ts";
+import { namedIn, standingChange, standingOf } from "../access/standing.ts";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
@@ -97,12 +97,18 @@ type NamedProps = {
   parts: readonly (readonly [title: string, rules: readonly StoredRule[], empty: string])[];
 };
 
-function Named({ own, node, ids, parts }: NamedProps) {
+/** Words for rules: `ids` are other machines that they name. */
+function useWords(own: string, node: Node, ids: readonly number[]): (rule: StoredRule) => Rule {
   // Without other machines, it asks for this one, which is known.
   const asked = ids.length === 0 ? [node.id] : ids.slice(0, maxNamed);
   const { data = [] } = useList<Node>(org(own, `nodes/?page_size=1000&ids=${asked.join(",")}`));
   const names = namesOf([...data, node]);
   const members = useMemberNames(own);
+  return (rule) => toRule(rule, names, members);
+}
+
+function Named({ own, node, ids, parts }: NamedProps) {
+  const words = useWords(own, node, ids);
   return html`${parts.map(
     ([title, rules, empty]) =>
       html`<section key=${title}>
@@ -111,9 +117,40 @@ function Named({ own, node, ids, parts }: NamedProps) {
           rules.length === 0
             ? html`<p class="quiet">${empty}</p>`
             : html`<ul class="plain-list">
-                ${rules.map((rule) => html`<li key=${rule.id}><${Sentence} rule=${toRule(rule, names, members)} /></li>`)}
+                ${rules.map((rule) => html`<li key=${rule.id}><${Sentence} rule=${words(rule)} /></li>`)}
               </ul>`
         }
       </section>`,
   )}`;
+}
+
+type EffectsProps = { node: Node; groups: readonly string[]; subnets: readonly string[] };
+
+/** Before a machine's groups and networks are saved: the rules that begin and cease to be about it. */
+export function Effects({ node, groups, subnets }: EffectsProps) {
+  const own = slug.value ?? "";
+  const { data: rules, error } = useList<StoredRule>(org(own, "firewall_rules/?page_size=1000"));
+  const after = { ...node, groups: [...groups], subnets: [...subnets] };
+  const { gains, loses } = standingChange(rules ?? [], node, after);
+  const named = namedIn([...gains, ...loses]).filter((id) => id !== node.id);
+  const words = useWords(own, node, named);
+  const isChanged = [groups.join(), subnets.join()].join(" ") !== [node.groups, node.subnets].join(" ");
+  if (error !== undefined) return html`<${Failure} error=${error} />`;
+  const listed = (title: string, found: readonly StoredRule[], as: "ins" | "del") =>
+    found.length === 0
+      ? null
+      : html`<p>${title}</p>
+          <ul class="plain-list effects">
+            ${found.map(
+              (rule) =>
+                html`<li key=${rule.id}>
+                  <${as}>${as === "ins" ? "+" : "−"} <${Sentence} rule=${words(rule)} /><//>
+                </li>`,
+            )}
+          </ul>`;
+  return html`<div aria-live="polite">
+    ${isChanged && rules !== undefined && gains.length + loses.length === 0 ? html`<p class="quiet">No rule begins or ceases to be about it.</p>` : null}
+    ${listed("These rules will be about it, too:", gains, "ins")}
+    ${listed("These will no longer be about it:", loses, "del")}
+  </div>`;
 }

@@ -9,11 +9,12 @@ import { onSeen } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { relayText, useRelays } from "../relays.ts";
-import { stateOf } from "../nodes.ts";
+import { configurationOf, isPresent, noPathsOf, stateOf } from "../nodes.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 import { Events } from "../ui/events.ts";
+import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
@@ -77,7 +78,7 @@ export function Machine({ id }: { id: string }) {
 
 function NodeFacts({ node }: { node: Node }) {
   const { certificate } = node;
-  const isBehind = node.state === "active" && node.applied_config_version !== node.config_version;
+  const { words, isBehind } = configurationOf(node);
   const facts = [
     ["Address", [node.ip_address, node.ip_address6].filter((each) => each !== null).join(", ")],
     ["Groups", node.groups.length === 0 ? "none" : node.groups.join(", ")],
@@ -87,14 +88,7 @@ function NodeFacts({ node }: { node: Node }) {
     ["Agent", [node.agent_version, node.platform].filter((each) => each !== null).join(", ") || "unknown"],
     ["Last check-in", html`<${When} at=${node.last_checkin_at} />`],
     ["Certificate ends", certificate === null ? "none" : html`<${When} at=${certificate.not_after} />`],
-    [
-      "Configuration",
-      isBehind
-        ? html`<span class="limited"
-            >has applied ${node.applied_config_version ?? "none"} of ${node.config_version}</span
-          >`
-        : `${node.config_version}, applied`,
-    ],
+    ["Configuration", isBehind ? html`<span class="limited">${words}</span>` : words],
     ["Created", html`<${When} at=${node.created_at} />`],
   ];
   return html`<${Facts} facts=${facts} />`;
@@ -120,10 +114,11 @@ function Actions({ node }: { node: Node }) {
   const path = org(own, `nodes/${node.id}/`);
   const close = () => ask(undefined);
   const act =
-    (method: "POST" | "DELETE", rest = "") =>
+    (done: string, method: "POST" | "DELETE", rest = "") =>
     async () => {
       await send(method, path + rest);
       await refresh(org(own, ""));
+      tell(`${node.name} ${done}.`);
     };
   const isRevoked = node.state === "revoked";
   return html`<div class="actions">
@@ -150,7 +145,7 @@ function Actions({ node }: { node: Node }) {
                 command=${`agent admin node revoke ${own} ${node.name}`}
                 call=${`DELETE ${path}`}
               />`}
-            run=${act("DELETE")}
+            run=${act("is revoked", "DELETE")}
             close=${close}
           />`
         : null
@@ -166,7 +161,7 @@ function Actions({ node }: { node: Node }) {
                 command=${`agent admin node restore ${own} ${node.name}`}
                 call=${`POST ${path}restore/`}
               />`}
-            run=${act("POST", "restore/")}
+            run=${act("is restored", "POST", "restore/")}
             close=${close}
           />`
         : null
@@ -182,7 +177,7 @@ function Actions({ node }: { node: Node }) {
                 command=${`agent admin node renew ${own} ${node.name}`}
                 call=${`POST ${path}renew_cert/`}
               />`}
-            run=${act("POST", "renew_cert/")}
+            run=${act("gets a new certificate with its next check-in", "POST", "renew_cert/")}
             close=${close}
           />`
         : null
@@ -210,33 +205,38 @@ function Peers({ node }: { node: Node }) {
     </div>
     ${
       peers.length === 0
-        ? html`<p class="quiet">
-            It has reported none: it has no tunnel, its engine is older than 1.12, or reports are switched
-            off.
-          </p>`
-        : html`<div class="wide" tabindex="0">
-            <table>
-              <thead>
-                <tr>
-                  <th>Peer</th>
-                  <th>Path</th>
-                  <th>Round trip</th>
-                  <th>Loss</th>
-                </tr>
-              </thead>
-              <tbody>
-                ${peers.map(
-                  (peer) =>
-                    html`<tr key=${peer.peer_address}>
-                      <td><${PeerName} peer=${peer} /></td>
-                      <td><${PathState} peer=${peer} /></td>
-                      <td>${peer.rtt_ms === null ? "-" : `${peer.rtt_ms} ms`}</td>
-                      <td>${peer.loss === null ? "-" : `${Math.round(peer.loss * 100)} %`}</td>
-                    </tr>`,
-                )}
-              </tbody>
-            </table>
-          </div>`
+        ? html`<p class="quiet">${noPathsOf(node)}</p>`
+        : html`${
+              isPresent(node)
+                ? null
+                : html`<p class="quiet">
+                    It is ${node.state === "active" ? "away" : stateOf(node)[1]}: it reported these before,
+                    its last check-in was${" "}<${When} at=${node.last_checkin_at} />.
+                  </p>`
+            }
+            <div class="wide" tabindex="0">
+              <table>
+                <thead>
+                  <tr>
+                    <th>Peer</th>
+                    <th>Path</th>
+                    <th>Round trip</th>
+                    <th>Loss</th>
+                  </tr>
+                </thead>
+                <tbody>
+                  ${peers.map(
+                    (peer) =>
+                      html`<tr key=${peer.peer_address}>
+                        <td><${PeerName} peer=${peer} /></td>
+                        <td><${PathState} peer=${peer} isPresent=${isPresent(node)} /></td>
+                        <td>${peer.rtt_ms === null ? "-" : `${peer.rtt_ms} ms`}</td>
+                        <td>${peer.loss === null ? "-" : `${Math.round(peer.loss * 100)} %`}</td>
+                      </tr>`,
+                  )}
+                </tbody>
+              </table>
+            </div>`
     }
     <${FromTerminal}
       command=${`agent admin path list ${slug.value ?? ""} --node ${node.name}`}
@@ -249,7 +249,9 @@ function PeerName({ peer: { peer, peer_name, peer_address } }: { peer: Path }) {
   return peer === null ? name : html`<a href=${pathOf(slug.value ?? "", "machines", peer)}>${name}</a>`;
 }
 
-function PathState({ peer }: { peer: Path }) {
+/** What a machine that is away reported has no colour. */
+function PathState({ peer, isPresent }: { peer: Path; isPresent: boolean }) {
+  if (!isPresent) return html`<span class="quiet">${peer.probe === "broken" ? "broken" : peer.path}</span>`;
   if (peer.probe === "broken") return html`<${State} name="attention" word="broken" />`;
   if (peer.path === "relayed")
     return html`<${State} name="limited" word=${`relayed by ${peer.relays.join(", ")}`} />`;

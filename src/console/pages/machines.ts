@@ -1,14 +1,16 @@
 // All machines of the organization.
 
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
-import { filtered, groupsOf, shows } from "../machine-filter.ts";
+import { filtered, groupsOf, selectedIn, shows, type Selection } from "../machine-filter.ts";
 import type { Machine } from "../machines.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
 import { usePathCounts } from "../path-counts.ts";
+import { registrationsPath, type Registration } from "../registrations.ts";
+import { useList } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { ordered } from "../ui/order.ts";
 import { Empty, Failure, FromTerminal, Loading, valueOf } from "../ui/parts.ts";
@@ -24,7 +26,6 @@ export function Machines() {
   const own = slug.value ?? "";
   const isRevoked = word("show") === "revoked";
   const { data: nodes, total, error } = useNodes(isRevoked);
-  const [selected, select] = useState<ReadonlySet<number | string>>(new Set());
   const order = query.value.get("order") ?? "name";
   const names = useMemberNames(own);
   const asked = word("columns");
@@ -45,16 +46,18 @@ export function Machines() {
     () => filtered(all, { show, group, owner, words: searchWords(search) }, Date.now()),
     [all, show, group, owner, search],
   );
-  const chosen = useMemo(() => (nodes ?? []).filter(({ id }) => selected.has(id)), [nodes, selected]);
+  const { selected, chosen, dropped, select } = useSelection(
+    nodes ?? none,
+    shown,
+    [show, group, owner, search].join("\n"),
+  );
   if (nodes === undefined)
     return html`<h1>Machines</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
   const clear = () => select(new Set());
   return html`<div class="title">
       <h1>Machines</h1>
-      ${
-        mayAdminister.value && html`<a class="button" href=${pathOf(own, "machines", "waiting")}>Approval</a>`
-      }
+      ${mayAdminister.value && html`<${Approval} own=${own} />`}
       ${
         (mayAdminister.value || mayAddOwn.value) &&
         html`<a class="button primary" href=${pathOf(own, "machines", "add")}>Add a machine</a>`
@@ -67,7 +70,7 @@ export function Machines() {
       <${ColumnChoice} all=${every} chosen=${drawn} />
       <${Export} file=${`${own}-machines.csv`} items=${shown} columns=${drawn} />
     </div>
-    ${mayAdminister.value ? html`<${Selected} machines=${chosen} clear=${clear} />` : null}
+    ${mayAdminister.value ? html`<${Selected} machines=${chosen} dropped=${dropped} clear=${clear} />` : null}
     ${
       shown.length === 0
         ? html`<${Empty}
@@ -89,6 +92,30 @@ export function Machines() {
       command=${`agent admin node list ${own}${isRevoked ? " --revoked" : ""}`}
       call=${`GET ${org(own, "nodes/")}${isRevoked ? "?revoked=true" : ""}`}
     />`;
+}
+
+/** With how many machines wait. */
+function Approval({ own }: { own: string }) {
+  const count = useList<Registration>(registrationsPath(own)).data?.length ?? 0;
+  return html`<a class="button" href=${pathOf(own, "machines", "waiting")}
+    >Approval${count === 0 ? "" : ` (${count})`}</a
+  >`;
+}
+
+const none: readonly Machine[] = [];
+
+/** What another filter hides is no longer selected; `dropped` of the machines were so since the last choice. */
+function useSelection(nodes: readonly Machine[], shown: readonly Machine[], filter: string) {
+  const [{ selected, dropped }, set] = useState<{ selected: Selection; dropped: number }>({
+    selected: new Set(),
+    dropped: 0,
+  });
+  const chosen = useMemo(() => selectedIn(selected, shown), [selected, shown]);
+  useEffect(() => {
+    const hidden = selectedIn(selected, nodes).length - chosen.length;
+    if (hidden > 0) set({ selected: new Set(chosen.map(({ id }) => id)), dropped: dropped + hidden });
+  }, [filter]);
+  return { selected, chosen, dropped, select: (next: Selection) => set({ selected: next, dropped: 0 }) };
 }
 
 type FiltersProps = { nodes: readonly Machine[]; ownerName: string; clear(): void };

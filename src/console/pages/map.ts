@@ -8,7 +8,7 @@ import { Drawing, wordsOf } from "../map/drawing.ts";
 import { placesOf, type Place } from "../map/layout.ts";
 import { slug } from "../me.ts";
 import { useNodes } from "../node-list.ts";
-import { query, setQuery } from "../router.ts";
+import { pathOf, query, setQuery } from "../router.ts";
 import { Empty, Failure, FromTerminal, Loading, State, valueOf } from "../ui/parts.ts";
 import { ordered } from "../ui/order.ts";
 import { Rows, type Column } from "../ui/rows.ts";
@@ -118,9 +118,44 @@ export function MapPage() {
       Diamonds are lighthouses, squares have networks behind them. Lines: solid is direct, dashed is relayed,
       dotted red is broken.
     </p>
+    <${Broken} graph=${graph} />
     ${places === undefined ? html`<${Loading} rows=${12} />` : html`<${Drawing} graph=${graph} places=${places} label=${`Map: ${summary}`} />`}
     <${Table} graph=${graph} />
     <${FromTerminal} command=${`agent admin path list ${own}`} call=${`GET ${org(own, "paths/")}`} />`;
+}
+
+const maxBroken = 10;
+
+/** What is wrong, above the picture. */
+function Broken({ graph: { dots, edges } }: { graph: Graph }) {
+  const broken = edges.filter(({ kind }) => kind === "broken");
+  if (broken.length === 0) return null;
+  const byKey = new Map(dots.map((dot) => [dot.key, dot]));
+  const end = (key: string) => {
+    const { id, label } = byKey.get(key) ?? { id: undefined, label: key };
+    const name = html`<bdi>${label}</bdi>`;
+    return id === undefined ? name : html`<a href=${pathOf(slug.value ?? "", "machines", id)}>${name}</a>`;
+  };
+  return html`<ul class="plain-list" aria-label="Broken paths">
+    ${broken
+      .slice(0, maxBroken)
+      .map(
+        (edge) =>
+          html`<li key=${`${edge.from} ${edge.to}`}>
+            ${end(edge.from)} – ${end(edge.to)}${" "}<${State} name="attention" word=${wordsOf(edge)} />
+          </li>`,
+      )}
+    ${
+      broken.length > maxBroken
+        ? html`<li>
+            and ${broken.length - maxBroken} more:${" "}
+            <button type="button" class="small" onClick=${() => setQuery({ search: "broken" })}>
+              Only broken ones in the table
+            </button>
+          </li>`
+        : null
+    }
+  </ul>`;
 }
 
 const kinds = { direct: "online", relayed: "limited", broken: "attention" } as const;

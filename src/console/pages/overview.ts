@@ -4,13 +4,14 @@ import type { VNode } from "preact";
 import { stepOf, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
+import { onlineOf } from "../nodes.ts";
 import type { Need } from "../needs.ts";
 import { OwnMachines } from "../own-machines.ts";
 import { relayText, type Relay } from "../relays.ts";
 import { pathOf } from "../router.ts";
 import { useNeeds, type Needs } from "../use-needs.ts";
 import { OnlinePlot } from "../ui/online-plot.ts";
-import { Empty, Failure, Line, Loading, moment, When } from "../ui/parts.ts";
+import { Empty, Failure, Line, Loading, moment, State, When } from "../ui/parts.ts";
 
 /** Of each kind; the rest is counted. */
 const maxShown = 20;
@@ -32,9 +33,16 @@ export function Overview() {
       >
         <a class="button primary" href=${pathOf(own, "machines", "add")}>Add a machine</a>
       <//>`;
-  const active = machines.filter(({ state }) => state === "active");
+  const { words, isBad } = onlineOf(machines);
   return html`<h1>Overview</h1>
-    <p>${active.filter(({ online }) => online).length} of ${active.length} machines are online.</p>
+    <p>
+      ${
+        isBad
+          ? html`<${State} name="attention" word=${words} />${" "}
+              <a href=${`${pathOf(own, "machines")}?show=away&order=-seen`}>Which are away?</a>`
+          : words
+      }
+    </p>
     ${waiting}
     <${OfMachines} own=${own} needs=${needs} />
     ${needs.rotation === undefined ? null : html`<${Running} own=${own} rotation=${needs.rotation} />`}
@@ -125,7 +133,14 @@ function Running({ own, rotation }: RunningProps) {
 /** Of the control plane: only staff can make one. */
 function Backup({ at }: { at: string | null }) {
   return html`<h2>Backup</h2>
-    <p>The last backup of the control plane was made <${When} at=${at} />. On its machine:</p>
+    <p>
+      ${
+        at === null
+          ? "There is no backup of the control plane yet."
+          : html`The last backup of the control plane was made <${When} at=${at} />.`
+      }${" "}On
+      its machine:
+    </p>
     <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />`;
 }
 

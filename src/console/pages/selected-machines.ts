@@ -9,8 +9,9 @@ import type { Machine } from "../machines.ts";
 import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
 import { Bulk } from "../ui/bulk.ts";
-import { partsOf, Text } from "../ui/form.ts";
+import { partsOf } from "../ui/form.ts";
 import { FromTerminal } from "../ui/parts.ts";
+import { GroupsField } from "./groups-field.ts";
 
 type Verb = "groups" | "renew" | "revoke" | "restore";
 const verbs: readonly (readonly [Verb, string])[] = [
@@ -28,15 +29,29 @@ const fitting: Readonly<Record<Verb, (machine: Machine) => boolean>> = {
   restore: ({ state }) => state === "revoked",
 };
 
-type Props = { machines: readonly Machine[]; clear(): void };
+type Props = {
+  machines: readonly Machine[];
+  /** So many were selected, until a filter hid them. */
+  dropped: number;
+  clear(): void;
+};
 
-export function Selected({ machines, clear }: Props) {
+function wordsOf(count: number, dropped: number): string {
+  if (count === 0 && dropped === 0) return "Tick machines to change several at once.";
+  const hidden =
+    dropped === 1 ? "1 is not shown: it was unticked." : `${dropped} are not shown: they were unticked.`;
+  return `${count} selected${dropped === 0 ? "" : `. ${hidden}`}`;
+}
+
+/** It stands there while nothing is selected, too: the table below must not move under the pointer. */
+export function Selected({ machines, dropped, clear }: Props) {
   const [asked, ask] = useState<Verb | undefined>(undefined);
-  if (machines.length === 0 && asked === undefined) return null;
   const close = () => ask(undefined);
   const items = machines.filter((each) => asked !== undefined && fitting[asked](each));
-  return html`<div class="tools" role="group" aria-label="Selected machines">
-    <span role="status">${machines.length} selected</span>
+  return html`<div class="tools steady" role="group" aria-label="Selected machines">
+    <span role="status" class=${machines.length === 0 ? "quiet" : ""}
+      >${wordsOf(machines.length, dropped)}</span
+    >
     ${verbs.map(([verb, words]) =>
       machines.some(fitting[verb])
         ? html`<button
@@ -49,15 +64,16 @@ export function Selected({ machines, clear }: Props) {
           </button>`
         : null,
     )}
-    <button type="button" onClick=${clear}>Clear the selection</button>
+    ${machines.length === 0 ? null : html`<button type="button" onClick=${clear}>Clear the selection</button>`}
     ${asked === undefined ? null : html`<${dialogs[asked]} machines=${items} close=${close} />`}
   </div>`;
 }
 
 type DialogProps = { machines: readonly Machine[]; close(): void };
 
-const countOf = (machines: readonly Machine[]) =>
-  machines.length === 1 ? "1 machine" : `${machines.length} machines`;
+/** One machine by its name. */
+const namedOf = (machines: readonly Machine[]) =>
+  machines.length === 1 && machines[0] !== undefined ? machines[0].name : `${machines.length} machines`;
 const changed = () => refresh(org(slug.value ?? "", ""));
 /** One command for each machine. */
 const each = (machines: readonly Machine[], command: string) =>
@@ -80,15 +96,21 @@ function Groups({ machines, close }: DialogProps) {
     if (groups.join("\n") !== present.join("\n")) await send("PATCH", path, { groups });
   };
   return html`<${Bulk}
-    title=${`Groups of ${countOf(machines)}`}
-    action=${`Change the groups of ${countOf(machines)}`}
+    title=${`Groups of ${namedOf(machines)}`}
+    action=${`Change the groups of ${namedOf(machines)}`}
     items=${machines}
+    hasNames=${machines.length > 1}
     run=${run}
     after=${changed}
     close=${close}
   >
-    <${Text} label="Add to groups" help="Separated by commas." value=${adds} set=${setAdds} />
-    <${Text} label="Remove from groups" help="Separated by commas." value=${removes} set=${setRemoves} />
+    <${GroupsField} label="Add to groups" help="Separated by commas." value=${adds} set=${setAdds} />
+    <${GroupsField}
+      label="Remove from groups"
+      help="Separated by commas."
+      value=${removes}
+      set=${setRemoves}
+    />
     <${FromTerminal}
       command=${each(machines, `agent admin node update ${own} "$node"${flags}`)}
       call=${`PATCH ${org(own, "nodes/{id}/")} {"groups": […]}`}
@@ -99,14 +121,15 @@ function Groups({ machines, close }: DialogProps) {
 function Renew({ machines, close }: DialogProps) {
   const own = slug.value ?? "";
   return html`<${Bulk}
-    title=${`Renew the certificates of ${countOf(machines)}?`}
-    action=${`Renew ${countOf(machines)}`}
+    title=${`Renew the certificates of ${namedOf(machines)}?`}
+    action=${`Renew ${namedOf(machines)}`}
     items=${machines}
+    hasNames=${machines.length > 1}
     run=${({ id }: Machine) => send("POST", org(own, `nodes/${id}/renew_cert/`))}
     after=${changed}
     close=${close}
   >
-    <p>Each gets a new certificate with its next check-in. No connection is lost.</p>
+    <p>A new certificate comes with the next check-in. No connection is lost.</p>
     <${FromTerminal}
       command=${each(machines, `agent admin node renew ${own} "$node"`)}
       call=${`POST ${org(own, "nodes/{id}/renew_cert/")}`}
@@ -117,16 +140,23 @@ function Renew({ machines, close }: DialogProps) {
 function Revoke({ machines, close }: DialogProps) {
   const own = slug.value ?? "";
   return html`<${Bulk}
-    title=${`Revoke ${countOf(machines)}?`}
-    action=${`Revoke ${countOf(machines)}`}
+    title=${`Revoke ${namedOf(machines)}?`}
+    action=${`Revoke ${namedOf(machines)}`}
     items=${machines}
+    hasNames=${machines.length > 1}
     isDanger=${true}
     asksCount=${true}
     run=${({ id }: Machine) => send("DELETE", org(own, `nodes/${id}/`))}
     after=${changed}
     close=${close}
   >
-    <p>All other machines drop them within seconds, and their overlay stops. They can be restored.</p>
+    <p>
+      ${
+        machines.length === 1
+          ? "All other machines drop it within seconds, and its overlay stops. It can be restored."
+          : "All other machines drop them within seconds, and their overlay stops. They can be restored."
+      }
+    </p>
     <${FromTerminal}
       command=${each(machines, `agent admin node revoke ${own} "$node"`)}
       call=${`DELETE ${org(own, "nodes/{id}/")}`}
@@ -137,14 +167,21 @@ function Revoke({ machines, close }: DialogProps) {
 function Restore({ machines, close }: DialogProps) {
   const own = slug.value ?? "";
   return html`<${Bulk}
-    title=${`Restore ${countOf(machines)}?`}
-    action=${`Restore ${countOf(machines)}`}
+    title=${`Restore ${namedOf(machines)}?`}
+    action=${`Restore ${namedOf(machines)}`}
     items=${machines}
+    hasNames=${machines.length > 1}
     run=${({ id }: Machine) => send("POST", org(own, `nodes/${id}/restore/`))}
     after=${changed}
     close=${close}
   >
-    <p>The other machines accept them again as soon as they have new certificates.</p>
+    <p>
+      ${
+        machines.length === 1
+          ? "The other machines accept it again as soon as it has a new certificate."
+          : "The other machines accept them again as soon as they have new certificates."
+      }
+    </p>
     <${FromTerminal}
       command=${each(machines, `agent admin node restore ${own} "$node"`)}
       call=${`POST ${org(own, "nodes/{id}/restore/")}`}

@@ -8,6 +8,7 @@ import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { hasWords, searchWords } from "../search.ts";
 import { Bulk } from "../ui/bulk.ts";
+import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
 import { Choice, FormFailure, useAction } from "../ui/form.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, valueOf, When } from "../ui/parts.ts";
@@ -95,6 +96,7 @@ function Together({ machines }: { machines: readonly Registration[] }) {
             items=${chosen}
             isDanger=${verb === "refuse"}
             asksCount=${true}
+            hasNames=${verb === "refuse"}
             run=${({ id }: Registration) => send("POST", org(own, `registrations/${id}/${verb}/`))}
             after=${() => refresh(org(own, ""))}
             close=${() => ask(undefined)}
@@ -183,6 +185,7 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
     run=${async () => {
       await send("POST", path);
       await refresh(org(own, ""));
+      tell(`${machine.name} is ${isApproval ? "approved" : "refused"}.`);
     }}
     close=${close}
   />`;

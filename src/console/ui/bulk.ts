@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { Dialog, Field, valueOf } from "./parts.ts";
+import { tell as confirm } from "./told.ts";
 
 export type Item = { id: number; name: string };
 type Failed = { name: string; why: string };
@@ -47,8 +48,10 @@ type BulkProps<T extends Item> = {
   action: string;
   items: readonly T[];
   isDanger?: boolean;
-  /** The number of machines is typed first. */
+  /** The number of machines is typed first, if there are several. */
   asksCount?: boolean;
+  /** False: `title` or `children` name the items. */
+  hasNames?: boolean;
   run(item: T): Promise<unknown>;
   /** After all of them. */
   after(): Promise<void>;
@@ -58,9 +61,10 @@ type BulkProps<T extends Item> = {
 };
 
 export function Bulk<T extends Item>(props: BulkProps<T>) {
-  const { title, action, items, isDanger = false, asksCount = false, run, after, close, children } = props;
+  const { isDanger = false, hasNames = true, run, after, close, children } = props;
   // What was asked stays the question, although the list changes meanwhile.
-  const [asked] = useState(items);
+  const [{ title, action, items: asked }] = useState(props);
+  const asksCount = props.asksCount === true && asked.length > 1;
   const [typed, type] = useState("");
   const [done, tell] = useState<number | undefined>(undefined);
   const [failed, fail] = useState<readonly Failed[]>([]);
@@ -71,17 +75,24 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
     tell(0);
     const refused = await runEach(asked, run, tell, over.current.signal);
     await after();
-    if (refused.length === 0) close();
-    else fail(refused);
+    // Cancelled meanwhile: not all of it is done.
+    if (over.current.signal.aborted) return;
+    if (refused.length > 0) return fail(refused);
+    close();
+    confirm(`${action}: done.`);
   };
   const isRunning = done !== undefined && done < asked.length;
   const isOver = done !== undefined && !isRunning;
   return html`<${Dialog} title=${title} close=${close}>
     <form onSubmit=${submit}>
-      <p>
-        ${asked.slice(0, maxNamed).map(({ id, name }) => html`<bdi key=${id} class="word">${name}</bdi> `)}
-        ${asked.length > maxNamed ? `and ${asked.length - maxNamed} more` : ""}
-      </p>
+      ${
+        hasNames
+          ? html`<p>
+              ${asked.slice(0, maxNamed).map(({ id, name }) => html`<bdi key=${id} class="word">${name}</bdi> `)}
+              ${asked.length > maxNamed ? `and ${asked.length - maxNamed} more` : ""}
+            </p>`
+          : null
+      }
       ${children}
       ${
         asksCount && !isOver
@@ -90,6 +101,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
                 value=${typed}
                 autocomplete="off"
                 inputmode="numeric"
+                autofocus
                 onInput=${(event: Event) => type(valueOf(event))}
               />
             <//>`

@@ -4,6 +4,8 @@ type Ordering<T> = {
   key: string;
   text(item: T): string;
   compare?(a: T, b: T): number;
+  /** Comes last either way. */
+  isEmpty?(item: T): boolean;
   isNatural?: true;
   /** Instead of the key of `text`, where items keep theirs. */
   sortKey?(item: T): string;
@@ -26,7 +28,8 @@ export function ordered<T>(
   }
   const compare = column?.compare;
   if (compare === undefined) return items;
-  return items.toSorted(isDown ? (a, b) => compare(b, a) : compare);
+  const isEmpty = (item: T) => Number(column?.isEmpty?.(item) === true);
+  return items.toSorted((a, b) => isEmpty(a) - isEmpty(b) || (isDown ? compare(b, a) : compare(a, b)));
 }
 
 /** Comparing ten thousand names by the rules of a language takes a second, comparing these a few milliseconds. */

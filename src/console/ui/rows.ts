@@ -13,6 +13,8 @@ export type Column<T> = {
   cell(item: T): VNode | string;
   /** Compares two rows. */
   compare?(a: T, b: T): number;
+  /** With `compare`: it has nothing to compare, and comes last either way. */
+  isEmpty?(item: T): boolean;
   /** Orders by `text`, numbers by their value: node-2 before node-10. Without it and `compare`, the column cannot order. */
   isNatural?: true;
   /** The key that orders naturally, where items keep it; otherwise it is made of `text`. */
@@ -54,6 +56,13 @@ export function Rows<T>(props: RowsProps<T>) {
     }),
     [columns, canSelect],
   );
+  const isSelected = (item: T) => selected?.has(keyOf(item)) === true;
+  const isAll = useMemo(() => items.every(isSelected), [items, selected]);
+  const isSome = useMemo(() => !isAll && items.some(isSelected), [items, selected]);
+  const pickAll = () => {
+    const keys = new Set(items.map(keyOf));
+    select?.(new Set([...(selected ?? [])].filter((key) => !keys.has(key)).concat(isAll ? [] : [...keys])));
+  };
   // Relative times in cells follow it.
   const at = now.value;
   const drawn = useRef<Drawn<T>>({ columns, at, rows: new Map() });
@@ -96,7 +105,20 @@ export function Rows<T>(props: RowsProps<T>) {
     aria-rowcount=${items.length + 1}
   >
     <div role="row" class="row head">
-      ${select === undefined ? null : html`<div role="columnheader"><span class="unseen">Selected</span></div>`}
+      ${
+        select === undefined
+          ? null
+          : html`<div role="columnheader">
+              <span class="unseen">Selected</span>
+              <input
+                type="checkbox"
+                aria-label="Select all that are shown"
+                checked=${isAll}
+                indeterminate=${isSome}
+                onClick=${pickAll}
+              />
+            </div>`
+      }
       ${columns.map((column) => html`<${Head} key=${column.key} column=${column} order=${order} setOrder=${setOrder} />`)}
     </div>
     <div role="rowgroup" ref=${body} class="body" style=${{ height: `${items.length * rowHeight}px` }}>

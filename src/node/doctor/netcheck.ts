@@ -4,12 +4,16 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
+import { can } from "../../engine-features.ts";
+import { AppError } from "../../errors.ts";
 import { joinHostPort, parseAddress, withoutPort } from "../../ip.ts";
+import { quoteWord } from "../../plan.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import type { OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
 import { askEngine } from "../engine/ask-engine.ts";
-import { localApi, type KnownAddresses, type LocalApi } from "../engine/local-api.ts";
+import type { EngineInUse } from "../engine/engine-in-use.ts";
+import { isAbsent, localApi, type KnownAddresses, type LocalApi } from "../engine/local-api.ts";
 import { mostHubs, roles, type Hub } from "./hubs.ts";
 import type { Organization } from "../files/organizations.ts";
 import { fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
@@ -22,6 +26,7 @@ type Edge = {
   open: OpenEcho;
   /** The check of control plane and clock (organization.ts). */
   controlPlane(): Promise<Finding>;
+  engine(): Promise<Pick<EngineInUse, "isRunning" | "running">>;
 };
 
 type Asked = Hub & { is: "answers" | "closed" | "no route" | "silent" | "unknown name"; rttMs?: number };
@@ -35,13 +40,34 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
   const api = localApi(controlSocket(directory), edge.system);
   const own = organization.config.ip_address;
   const lighthouses = hubs.filter((hub) => hub.isLighthouse).map(({ overlay }) => overlay);
+  // A lighthouse's configuration names the others without their roles.
+  const targets = isLighthouse ? hubs.map(({ overlay }) => overlay) : lighthouses;
   return Promise.all([
     runCheck("udp", slug, () => udp(asked, isLighthouse)),
-    runCheck("mapping", slug, () => mapping(own, lighthouses, api, edge)),
+    runCheck("mapping", slug, () =>
+      isLighthouse
+        ? skipped("A lighthouse reports to no other, so none says where it sees this node")
+        : mapping(own, lighthouses, api, edge).catch((error: unknown) => withoutReport(slug, error, edge)),
+    ),
     runCheck("round_trips", slug, () => roundTrips(asked)),
-    runCheck("mtu", slug, () => mtu(own, lighthouses, edge)),
+    runCheck("mtu", slug, () => mtu(slug, own, targets, edge)),
     runCheck("control_plane", slug, edge.controlPlane),
   ]);
+}
+
+const stopped = (slug: string): Finding => ({
+  ...skipped("The overlay is stopped"),
+  remedy: `${run} up ${quoteWord(slug)}`,
+});
+
+/** Where nothing listens for questions: none runs, or one that is too old for them. */
+async function withoutReport(slug: string, error: unknown, { engine }: Edge): Promise<Finding> {
+  if (!(error instanceof AppError) || !isAbsent(error)) throw error;
+  const { isRunning, running } = await engine();
+  if (!isRunning) return stopped(slug);
+  if (running === undefined || can(running, "local_api")) throw error;
+  const evidence = `Engine ${running} does not report where lighthouses see this node`;
+  return { ...skipped(evidence), remedy: `${run} overlay update` };
 }
 
 async function ask(hub: Hub, { system }: Edge): Promise<Asked> {
@@ -80,7 +106,7 @@ async function mapping(
   api: Pick<LocalApi, "queryLighthouse">,
   { system }: Edge,
 ): Promise<Finding> {
-  if (lighthouses.length === 0) return skipped("No other lighthouse sees this node");
+  if (lighthouses.length === 0) return skipped("There is no lighthouse that could see this node");
   let known: KnownAddresses = {};
   for (let tries = 0; tries < 5; tries++) {
     known = await api.queryLighthouse(own);
@@ -116,19 +142,23 @@ function roundTrips(asked: readonly Asked[]): Finding {
     .toSorted((a, b) => a.rttMs - b.rttMs)
     .map(({ overlay, isLighthouse, isRelay, rttMs }) => {
       const role = [...(isLighthouse ? ["lighthouse"] : []), ...(isRelay ? ["relay"] : [])].join(" and ");
-      return `${role === "" ? "node" : role} ${overlay} ${milliseconds(rttMs)}`;
+      return `${role === "" ? "lighthouse or relay" : role} ${overlay} ${milliseconds(rttMs)}`;
     });
   const more = asked.length === mostHubs ? "; more were not asked" : "";
   return ok(`Round trips: ${texts.join(", ")}${more}`);
 }
 
-async function mtu(own: string, lighthouses: readonly string[], { open, system }: Edge): Promise<Finding> {
-  const [target] = lighthouses;
+async function mtu(
+  slug: string,
+  own: string,
+  [target]: readonly string[],
+  { open, system }: Edge,
+): Promise<Finding> {
   if (target === undefined) return skipped("There is no other lighthouse to send to");
   const found = await largestThrough(own, target, open, system);
+  if (found === "absent") return stopped(slug);
   if (found === "denied") return skipped("This process may not send ICMP: run it as root");
-  if (found === "silent")
-    return skipped(`The lighthouse ${target} answers no ICMP, so the size of packets is unknown`);
+  if (found === "silent") return skipped(`${target} answers no ICMP, so the size of packets is unknown`);
   if (found.isFull) return ok(`Packets of the overlay's full size (${found.bytes} bytes) pass`);
   return warn(
     `Packets above ${found.bytes} bytes are lost on the way to ${target}: large transfers hang`,

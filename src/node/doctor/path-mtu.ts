@@ -1,6 +1,6 @@
 // Measures the largest packet that passes through the overlay to a peer and back.
 
-import type { OpenEcho } from "../../platform/echo-socket.ts";
+import type { NoEcho, OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
 
 /** As the control plane renders it. */
@@ -11,7 +11,7 @@ const tries = 2;
 /** Headers of IPv4 and ICMP. */
 const headerBytes = 28;
 
-export type Through = { bytes: number; isFull: boolean } | "denied" | "silent";
+export type Through = { bytes: number; isFull: boolean } | NoEcho | "silent";
 
 /** Asks with the full size first, and only if that fails for smaller ones. */
 export async function largestThrough(
@@ -22,7 +22,7 @@ export async function largestThrough(
 ): Promise<Through> {
   const answered = new Set<number>();
   const socket = await open(from, ({ sequence }) => void answered.add(sequence));
-  if (typeof socket === "string") return "denied";
+  if (typeof socket === "string") return socket;
   let sequence = Math.floor(performance.now()) % 30_000;
   const passes = async (bytes: number) => {
     for (let attempt = 0; attempt < tries; attempt++) {

@@ -37,7 +37,7 @@ export async function readApiCaByFingerprint(apiBase: string, fingerprint: strin
     "untrusted_answer",
     `The server at ${apiBase} has no certificate with the fingerprint ${fingerprint}`,
     {
-      hint: "Compare it with the one that `agent serve` printed at its start. If they are equal, the connection is intercepted.",
+      hint: "Compare it with the one that `agent setup`, or `agent serve` at its start, printed on the control plane's machine. If they are equal, the connection is intercepted.",
     },
   );
 }

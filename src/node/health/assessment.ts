@@ -68,6 +68,7 @@ export function assessHealth(basis: Basis): Health | undefined {
     ...(reportsTunnels ? { tunnels: { direct, relayed: tunnels.all.length - direct } } : {}),
     broken: silent.map(({ name }) => name).slice(0, mostBroken),
     ...(engine.version === undefined ? {} : { engine_version: engine.version }),
+    ...(facts.isLighthouse ? { is_lighthouse: true as const } : {}),
     checked_at: formatTime(lookedAt),
   };
 }
@@ -92,15 +93,18 @@ function stuckPeers({ healing, inventory, prober, now }: Basis): string[] {
   });
 }
 
-/** Lighthouses, peers with a tunnel, those that answered in the last ten minutes, and `named` ones. */
+/**
+ * Lighthouses, peers with a tunnel (of a lighthouse whose engine does not report them: other hubs), those that answered in the last ten minutes, and `named` ones.
+ */
 export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] {
   const { inventory, prober, healing, now } = basis;
   const { present, reportsTunnels, tunnels } = inventory;
   if (present === undefined) return [];
-  const { lighthouses } = present.facts;
+  const { lighthouses, otherHubs } = present.facts;
   const probed = prober.records().filter(([, record]) => isProbed(record, now));
   const addresses = new Set([
     ...lighthouses,
+    ...(reportsTunnels ? [] : otherHubs),
     ...tunnels.all.map(({ address }) => address),
     ...named,
     ...probed.map(([address]) => address),

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
 import { generationFile } from "../files/generations.ts";
 import { certificateEnd } from "../files/certificate-end.ts";
-import { overlayRoles } from "../files/read-config.ts";
+import { overlayRoles, staticHosts } from "../files/read-config.ts";
 import { isWithin, overlayNetworks } from "../files/networks.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 
@@ -18,6 +18,8 @@ export type Facts = {
   /** Underlay addresses and names of lighthouses and relays. */
   underlays: readonly string[];
   isLighthouse: boolean;
+  /** Of a lighthouse, which asks none: the other lighthouses and relays that its configuration places. */
+  otherHubs: readonly string[];
   /** ms since 1970. */
   certificateEnd: number;
   /** Whether an address is in the overlay. A configuration must not make a node send packets to other networks. */
@@ -25,6 +27,8 @@ export type Facts = {
 };
 
 const maxLighthouses = 8;
+
+const hubsOf = (configYml: string) => [...new Set(staticHosts(configYml).map(({ overlay }) => overlay))];
 
 export function readFacts({ slug, directory }: Pick<Organization, "slug" | "directory">): Facts {
   const { config } = openOrganization(join(directory, ".."), slug);
@@ -40,6 +44,7 @@ export function readFacts({ slug, directory }: Pick<Organization, "slug" | "dire
     relays: relays.filter(isInside),
     underlays,
     isLighthouse,
+    otherHubs: isLighthouse ? hubsOf(text).filter(isInside).slice(0, maxLighthouses) : [],
     certificateEnd: Date.parse(certificateEnd(directory)),
     isInside,
   };

@@ -111,14 +111,14 @@ export class Inventory {
     return this.#facts;
   }
 
-  /** Keeps only the names of lighthouses: the list may be long. */
-  #readHosts({ own, lighthouses }: Facts): void {
+  /** Keeps only the names of lighthouses and relays: the list may be long. */
+  #readHosts({ own, lighthouses, otherHubs }: Facts): void {
     const { slug, directory } = this.#place;
     const changedAt = statSync(hostsPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
     if (changedAt === this.#hosts.changedAt) return;
     const hosts = readHosts(directory);
     const index = hosts === undefined ? undefined : indexHosts(hosts, slug);
-    for (const address of lighthouses) {
+    for (const address of [...lighthouses, ...otherHubs]) {
       const name = index?.byAddress(address)?.node.name;
       if (name !== undefined) this.#names.remember(address, name);
     }

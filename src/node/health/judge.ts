@@ -17,6 +17,7 @@ export type Health = {
   /** Names of peers that answered in the last ten minutes and have stopped. */
   broken: string[];
   engine_version?: string;
+  is_lighthouse?: true;
   /** RFC 3339: when it was looked at. */
   checked_at: string;
 };

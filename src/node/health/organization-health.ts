@@ -119,10 +119,10 @@ export class OrganizationHealth {
     const lookedAt = this.#inventory.present?.lookedAt ?? Number.NEGATIVE_INFINITY;
     if (!all || system.now() - lookedAt > lookedForMs) await this.#refresh();
     if (this.#inventory.present === undefined) return;
-    const { lighthouses, isLighthouse } = this.#inventory.present.facts;
+    const { lighthouses, isLighthouse, otherHubs } = this.#inventory.present.facts;
     const from = monotonic();
     const tunnels = this.#inventory.tunnels.all.map(({ address }) => address);
-    if (all) this.#named.add(tunnels, from);
+    if (all) this.#named.add(this.#inventory.reportsTunnels ? tunnels : otherHubs, from);
     this.#chooseTargets();
     const whole = all || isLighthouse ? this.prober.targets() : lighthouses;
     const peers = only === undefined ? whole : [only];

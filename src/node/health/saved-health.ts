@@ -27,6 +27,7 @@ const SavedHealth = v.object({
       tunnels: v.exactOptional(v.object({ direct: count, relayed: count })),
       broken: v.pipe(v.array(text(1024)), v.maxLength(100)),
       engine_version: v.exactOptional(text(64)),
+      is_lighthouse: v.exactOptional(v.literal(true)),
       checked_at: text(64),
     }),
   ),

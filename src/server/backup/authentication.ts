@@ -9,11 +9,19 @@ import { AppError } from "../../errors.ts";
 
 const purpose = "backup 1";
 const trailerPattern = /^\ncontrol-plane-backup 1 ([0-9a-f]{16}) ([0-9a-f]{64})\n$/;
+const trailerStart = "\ncontrol-plane-backup 1 ";
 const trailerBytes = trailer("0".repeat(16), "0".repeat(64)).length;
 const chunkBytes = 1_048_576;
 
 function trailer(keyId: string, mac: string): string {
-  return `\ncontrol-plane-backup 1 ${keyId} ${mac}\n`;
+  return `${trailerStart}${keyId} ${mac}\n`;
+}
+
+/** Whether a trailer that was cut off can begin so. */
+export function beginsTrailer(text: string): boolean {
+  return (
+    text !== "" && text.length < trailerBytes && trailerStart.startsWith(text.slice(0, trailerStart.length))
+  );
 }
 
 /** Appends the authentication to a complete database that no process uses. */

@@ -12,6 +12,7 @@ import { planReplaced } from "../../plan-file.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { authenticate, copyBackup, type Origin } from "./authentication.ts";
 import { makeBackup, removeDatabase, verifyBackup } from "./backup.ts";
+import { damageOf } from "./damage.ts";
 import { carryOver, type Carried } from "./carry-over.ts";
 import { databasePath, planPrivate, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
 import { operator, record } from "../audit/record.ts";
@@ -67,6 +68,8 @@ export async function restoreBackup(
     const secretKey = openSecretKeys(options, true, system);
     removeDatabase(copy);
     const origin = copyBackup(file, copy, secretKey, placeOf(options));
+    const damage = origin.isAuthentic ? undefined : damageOf(copy);
+    if (damage !== undefined) throw damaged(file, damage, unauthenticated);
     if (!origin.isAuthentic && !unauthenticated) throw notAuthentic(file, origin);
     const counted = await verifyBackup(copy, { secretKey, ...origin }, system);
     const fresh = await openSqlite({ path: copy, now: system.now, role: "visitor", isCopy: true });
@@ -94,12 +97,29 @@ function notAuthentic(file: string, { isSigned, missingKey }: Origin): AppError 
       hint: "Give the key file of this backup. After `admin key rotate`, append the former key to the present key file.",
     });
   }
-  const why = isSigned ? "it was changed after it was made" : "it does not say which control plane made it";
+  if (isSigned) {
+    return new AppError(
+      "backup_unauthenticated",
+      `Cannot restore ${file}: it was changed after it was made`,
+      {
+        hint: `${takeAnother} Only if you know who changed it, and why: --unauthenticated.`,
+      },
+    );
+  }
+  const why = "it does not say which control plane made it";
   return new AppError("backup_unauthenticated", `Cannot restore ${file}: ${why}`, {
     hint:
       "Backups of 0.1.0 and plain copies of a database need --unauthenticated. Use it only if you know where the file " +
       "comes from: its users and tokens get every right that the file gives them.",
   });
+}
+
+const takeAnother = "Copy the backup again from where it was made, or take an older one.";
+
+/** `vouched`: the user has given --unauthenticated, which does not help. */
+function damaged(file: string, damage: string, vouched: boolean): AppError {
+  const code = vouched ? "failed" : "backup_unauthenticated";
+  return new AppError(code, `Cannot restore ${file}: ${damage}`, { hint: takeAnother });
 }
 
 async function staffOf(reader: Database): Promise<string[]> {

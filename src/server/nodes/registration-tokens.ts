@@ -188,7 +188,7 @@ export function joinText({ join_key }: Pick<NewRegistrationToken, "join_key">): 
     : `Run this on the new machine:\n  ${line}\nand paste this join key when it asks:\n  ${join_key}`;
 }
 
-const nodePick = nodes.pick("id", "state", "registeredAt");
+const nodePick = nodes.pick("id", "name", "state", "registeredAt");
 
 /** The node that the token is bound to, if any. */
 async function boundNode(
@@ -206,9 +206,18 @@ async function boundNode(
   if (node === undefined && node_name !== undefined)
     return (await insertPending(tx, org, { name: node_name }, actor, now)).id;
   if (node?.state === "pending" || (node !== undefined && isHandRun(node))) return node.id;
-  const [field, what] = node_id === undefined ? ["node_name", "name"] : ["node_id", "id"];
+  if (node !== undefined) throw registeredAlready(node_id === undefined ? "node_name" : "node_id", node.name);
   throw new AppError("validation_failed", "The request does not hold what it should.", {
-    errors: { [field]: [`There is no pending node with this ${what}.`] },
+    errors: { node_id: ["There is no node with this id, or it was revoked."] },
+  });
+}
+
+/** A machine takes the place of another one only if an administrator revokes that one, or says so with --replace. */
+function registeredAlready(field: "node_name" | "node_id", name: string): AppError {
+  const sentence = `The node ${name} is registered already, so no token can be made for it.`;
+  return new AppError("validation_failed", sentence, {
+    errors: { [field]: [sentence] },
+    hint: `If its machine was reinstalled, revoke the node, then make the token; or run \`${brand.executable} register --replace\` on the machine, as an administrator. For another machine, choose another name.`,
   });
 }
 

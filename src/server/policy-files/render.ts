@@ -69,11 +69,27 @@ export function showRule(
 
 const head = "# Written by the control plane from the present state.\n";
 
-/** Rules and tests about nodes that are gone have no line: they permit nothing. Nor have those about former members. */
-export function renderPolicy({ rules, nodes: present, users, groups, aliases, tests }: Snapshot): string {
+/**
+ * Rules and tests about nodes that are gone, or about former members, are named in comments only: they permit nothing, and
+ * a file with their names could not be applied.
+ */
+export async function renderPolicy(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  snapshot: Snapshot,
+): Promise<string> {
+  const { rules, tests, nodes: present, users, groups, aliases } = snapshot;
   const side = sideNames(present, users);
   const names = new Map(present.map(({ id, name }) => [id, name]));
-  const isGone = (words: object) => Object.values(words).some((word) => /^(node|user):#/.test(String(word)));
+  const isGone = (each: Peer) => /^(node|user):#/.test(side(each));
+  const isGoneRule = ({ peer, target }: Rule) => isGone(peer) || isGone(target);
+  const isGoneTest = ({ from, to }: PolicyTest) => isGone(from) || isGone(to);
+  const old = { rules: rules.filter(isGoneRule), tests: tests.filter(isGoneTest) };
+  const sides = [
+    ...old.rules.flatMap(({ peer, target }) => [peer, target]),
+    ...old.tests.flatMap(({ from, to }) => [from, to]),
+  ];
+  const comments = leftOut(old, await sideWriter(reader, orgId, snapshot, sides));
   const byGroup = new Map(groups.map(({ name }) => [name, [] as string[]]));
   for (const { name, groups: own } of present)
     for (const group of own) byGroup.get(group)?.push(`node:${name}`);
@@ -87,7 +103,7 @@ export function renderPolicy({ rules, nodes: present, users, groups, aliases, te
         ];
       }),
     ),
-    rules: rules.map((rule) => shortRule(showRule(rule, side))).filter((rule) => !isGone(rule)),
+    rules: rules.filter((rule) => !isGoneRule(rule)).map((rule) => shortRule(showRule(rule, side))),
     routes: present.flatMap(({ name, subnets }) =>
       subnets.map((network) => ({ network, via: `node:${name}` })),
     ),
@@ -97,11 +113,24 @@ export function renderPolicy({ rules, nodes: present, users, groups, aliases, te
       if (node === undefined) return [];
       return [{ name, node: `node:${node}`, ...(address === null ? {} : { address }) }];
     }),
-    tests: tests
-      .map((test) => showTest(test, side))
-      .filter((test) => !isGone(Object(Object.values(test)[0]))),
+    tests: tests.filter((test) => !isGoneTest(test)).map((test) => showTest(test, side)),
   };
-  return head + stringify(shown, { lineWidth: 0 });
+  return head + comments + stringify(shown, { lineWidth: 0 });
+}
+
+/** One comment for each rule and test that the file cannot hold. */
+function leftOut(old: { rules: readonly Rule[]; tests: readonly PolicyTest[] }, side: SideWriter): string {
+  const line = (what: string, from: string, to: string) =>
+    `# Left out, because a node or member that it names is gone: ${what} from ${from} to ${to}\n`;
+  const rules = old.rules.map(({ id, direction, protocol, ports, peer, target }) => {
+    const ends = direction === "inbound" ? [peer, target] : [target, peer];
+    const [from = "", to = ""] = ends.map(side);
+    return line(`rule ${id}, ${direction} ${protocol}/${ports}`, from, to);
+  });
+  const tests = old.tests.map(({ expect, from, to, protocol, ports }) =>
+    line(`the test ${expect} ${protocol}/${ports}`, side(from), side(to)),
+  );
+  return [...rules, ...tests].join("");
 }
 
 function shortRule({ description, ports, ...rule }: ReturnType<typeof showRule>) {

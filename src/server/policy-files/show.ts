@@ -22,7 +22,7 @@ export async function showPolicy(reader: Reader, orgId: number, now: number): Pr
   return {
     version,
     source: isFile ? "file" : "state",
-    policy: isFile ? file : renderPolicy(snapshot),
+    policy: isFile ? file : await renderPolicy(reader, orgId, snapshot),
     by_file: row?.byFile ?? false,
     applied_at: time(row?.appliedAt),
     applied_by: row?.appliedBy ?? null,

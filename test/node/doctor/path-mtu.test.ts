@@ -30,4 +30,5 @@ test("the largest packet is found to within eight bytes, and one lost packet doe
 test("a peer without answers and a process without permission are told apart", async () => {
   expect(await through(pathOf(0))).toBe("silent");
   expect(await through(async () => "denied")).toBe("denied");
+  expect(await through(async () => "absent")).toBe("absent");
 });

@@ -38,3 +38,31 @@ test("a check returns at once when the engine has stopped", async () => {
   expect(health.look()).toBeUndefined();
   expect(health.peers()).toEqual([]);
 });
+
+test("a lighthouse whose engine reports no tunnels lists the other lighthouse, and probes it only when asked", async () => {
+  await using world = await makeNodeWorld();
+  const place = await world.register();
+  const other = "10.77.0.9";
+  const config = {
+    lighthouse: { am_lighthouse: true, hosts: [] },
+    static_host_map: { [other]: ["192.0.2.9:4242"], "192.168.1.1": ["192.0.2.8:4242"] },
+  };
+  writeFileSync(join(place.directory, "config.yml"), JSON.stringify(config));
+  const make = (tunnels: [] | undefined) =>
+    new OrganizationHealth(place, {
+      system: world.system,
+      monotonic: () => 1000,
+      open: async () => ({ send: () => true, close() {} }),
+      engine: async () => ({ pid: 1, version: "1.6.1" }),
+      tunnels: async () => tunnels,
+      recentLog: async () => [],
+    });
+  const old = make(undefined);
+  await old.check(0, { all: false });
+  expect(old.prober.targets()).toEqual([]);
+  const { peers } = await old.lookAtPeers(0);
+  expect(peers.map(({ address, path }) => [address, path])).toEqual([[other, "unknown"]]);
+  expect(old.prober.targets()).toEqual([other]);
+  expect(old.look()).toMatchObject({ verdict: "running", is_lighthouse: true });
+  expect((await make([]).lookAtPeers(0)).peers).toEqual([]);
+});

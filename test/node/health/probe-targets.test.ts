@@ -9,6 +9,7 @@ const facts = {
   lighthouses: ["10.77.0.9"],
   relays: ["10.77.0.21", "10.77.0.22"],
   underlays: [],
+  otherHubs: [],
   isLighthouse: false,
   certificateEnd: 0,
   isInside: (address: string) => address.startsWith("10.77."),

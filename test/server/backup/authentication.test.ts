@@ -74,6 +74,35 @@ test("an added staff user, another byte and a missing proof are refused; --unaut
   expect(v.parse(Restored, await json(`restore ${place.backup} --replace`)).staff).toBeUndefined();
 }, 120_000);
 
+test("a damaged backup is called what it is, and --unauthenticated does not restore it", async () => {
+  await makeBackup();
+  const bytes = readFileSync(place.backup);
+  const body = bytes.subarray(0, -106);
+  const other = join(place.path, "other.db");
+  for (const [content, damage] of [
+    [Buffer.alloc(0), "it is empty"],
+    [Buffer.from("a list of machines\n"), "it is no backup"],
+    [bytes.subarray(0, 50), "it is truncated: its header"],
+    [bytes.subarray(0, 5000), `it is truncated: 5000 of ${body.length} bytes are there`],
+    [bytes.subarray(0, body.length - 4096), "it is truncated"],
+    [bytes.subarray(0, -1), "it is truncated: the proof at its end"],
+    [bytes.subarray(0, body.length + 1), "it is truncated: the proof at its end"],
+    [Buffer.concat([bytes, Buffer.from("x")]), "it is damaged: 107 bytes follow its last page"],
+    [Buffer.concat([bytes, bytes.subarray(-106)]), "it is damaged: 106 bytes follow its last page"],
+  ] as const) {
+    writeFileSync(other, content);
+    for (const flag of ["", "--unauthenticated"]) {
+      const { status, out, err } = await restore(other, flag);
+      expect([status, out + err]).toEqual([1, expect.stringContaining(`Cannot restore ${other}: ${damage}`)]);
+      expect(out + err).not.toContain("need --unauthenticated");
+    }
+  }
+  // Whole, without the proof: only this one is advised to be vouched for.
+  writeFileSync(other, body);
+  expect((await restore(other)).out).toContain("need --unauthenticated");
+  expect((await restore(other, "--unauthenticated")).status).toBe(0);
+}, 120_000);
+
 test("a schema that is not ours is refused, also with --unauthenticated", async () => {
   await makeBackup();
   const before = readFileSync(join(place.data, "control.db"));

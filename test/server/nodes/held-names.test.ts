@@ -230,7 +230,17 @@ describe("a held name is assigned at once", () => {
     expect(taken.status).toBe(201);
     expect(taken.json).toMatchObject({ node: { id: ids[0], name: "db" } });
     const refused = await call("POST", "registration_tokens/", { node_name: "db" });
-    expect([refused.status, refused.text]).toEqual([400, expect.stringContaining("no pending node")]);
+    expect(refused).toMatchObject({
+      status: 400,
+      json: {
+        detail: expect.stringContaining("The node db is registered already"),
+        hint: expect.stringMatching(/revoke the node.*`agent register --replace`/),
+      },
+    });
+    const byId = await call("POST", "registration_tokens/", { node_id: ids[0] });
+    expect([byId.status, byId.text]).toEqual([400, expect.stringContaining("db is registered already")]);
+    const unknown = await call("POST", "registration_tokens/", { node_id: 999_999 });
+    expect([unknown.status, unknown.text]).toEqual([400, expect.stringContaining("no node with this id")]);
     const both = await call("POST", "registration_tokens/", { node_name: "db", node_id: ids[0] });
     expect(both.status).toBe(400);
   });

@@ -12,9 +12,11 @@ test("a thousand polls that are woken together read the version once, and never 
   const { db } = server;
   let reads = 0;
   let late: Promise<void> | undefined;
+  let answered = Promise.withResolvers<void>();
   const get: Database["get"] = async (sql, params) => {
     reads++;
     const found = await db.get(sql, params);
+    answered.resolve();
     await late;
     return found;
   };
@@ -25,8 +27,10 @@ test("a thousand polls that are woken together read the version once, and never 
   await db.writeFor({ org: org.id }, (tx) => raiseConfigVersion(tx, org.id));
   const slow = Promise.withResolvers<void>();
   late = slow.promise;
+  answered = Promise.withResolvers<void>();
   const before = ask();
   expect(reads).toBe(2);
+  await answered.promise;
   await db.writeFor({ org: org.id }, (tx) => raiseConfigVersion(tx, org.id));
   const after = ask();
   expect(reads).toBe(3);

@@ -1,0 +1,73 @@
+// The findings of `agent netcheck` that do not need a running overlay.
+
+import { expect, test } from "bun:test";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { netcheck } from "../../../src/node/doctor/netcheck.ts";
+import { ok } from "../../../src/node/doctor/check.ts";
+import type { OpenEcho } from "../../../src/platform/echo-socket.ts";
+import { makeNodeWorld } from "../../support/node.ts";
+
+const lighthouse = "10.77.0.9";
+
+async function check({
+  isLighthouse = false,
+  running,
+  open = async () => "absent" as const,
+}: {
+  isLighthouse?: boolean;
+  running?: string;
+  open?: OpenEcho;
+}) {
+  await using world = await makeNodeWorld();
+  const organization = await world.register();
+  const config = {
+    static_host_map: { [lighthouse]: ["127.0.0.1:9"] },
+    lighthouse: { am_lighthouse: isLighthouse, hosts: isLighthouse ? [] : [lighthouse] },
+  };
+  mkdirSync(join(organization.directory, "run"), { recursive: true });
+  writeFileSync(join(organization.directory, "config.yml"), JSON.stringify(config));
+  const { lookup, sleep } = world.system;
+  const checks = await netcheck(organization, {
+    system: { lookup, sleep, attachedNetworks: async () => [] },
+    open,
+    controlPlane: async () => ok("fine"),
+    engine: async () => ({ isRunning: running !== undefined, running }),
+  });
+  return Object.fromEntries(
+    checks.map(({ id, verdict, evidence, remedy }) => [id, [verdict, evidence, remedy]]),
+  );
+}
+
+test("a stopped overlay is called stopped, and is no failure of this process's rights", async () => {
+  const found = ["skipped", "The overlay is stopped", "agent up acme"];
+  expect(await check({})).toMatchObject({ mapping: found, mtu: found });
+});
+
+test("an engine that is too old to report the mapping is skipped; a newer one without its socket fails", async () => {
+  const { mapping } = await check({ running: "1.6.1" });
+  expect(mapping).toEqual([
+    "skipped",
+    "Engine 1.6.1 does not report where lighthouses see this node",
+    "agent overlay update",
+  ]);
+  expect((await check({ running: "1.12.0" })).mapping?.[0]).toBe("fail");
+});
+
+test("a lighthouse measures the way to another lighthouse, and does not call it a mere node", async () => {
+  const sent: string[] = [];
+  const open: OpenEcho = async (_, onReply) => ({
+    send(to, sequence, payload) {
+      sent.push(to);
+      onReply({ sequence, payload });
+      return true;
+    },
+    close() {},
+  });
+  const { mapping, mtu } = await check({ isLighthouse: true, running: "1.6.1", open });
+  expect(mapping?.slice(0, 2)).toEqual([
+    "skipped",
+    "A lighthouse reports to no other, so none says where it sees this node",
+  ]);
+  expect([mtu?.[0], sent]).toEqual(["ok", [lighthouse]]);
+});
