@@ -59,6 +59,8 @@ export function looksLikeJoinKey(text: string): boolean {
 
 /** Spaces and line breaks inside, as a terminal or a mail program adds them, are dropped. Errors never repeat the text. */
 export function parseJoinKey(text: string): JoinKey {
+  if (text.trim() === "")
+    throw refused("The join key is empty", "Look at the file or variable that should hold it.");
   if (text.length > maxLength || !looksLikeJoinKey(text)) {
     throw refused("This is not a join key", `A join key begins with ${brand.joinKeyPrefix}${formatVersion}.`);
   }

@@ -387,3 +387,6 @@ export const Credentials = v.object({
   moved: v.optional(v.number()), // A Move of this `seq` ended the trust in api-ca.crt.
 });
 export type Credentials = v.InferOutput<typeof Credentials>;
+
+/** The reason of the revocations with which an organization ends. Nodes know by it that no restore will follow. */
+export const organizationDeleted = "the organization was deleted";

@@ -41,6 +41,10 @@ async function ping({ system, settings, words, values, output }: Context): Promi
     const { peer } = found;
     ({ slug } = found);
     name = `${peer.name} (${peer.address})`;
+    if (peer.this_machine === true) {
+      output.result({ node: name, team: slug, ok: true, probes }, `${name} is this machine\n`);
+      return 0;
+    }
     const path = pathText(peer);
     const before = probes.at(-1)?.path;
     isDirect = peer.path === "direct";

@@ -96,7 +96,9 @@ export async function startEnrolled(
   const { settings, system, log } = context;
   const { startOverlay } = await import("../node/enroll/provision-services.ts");
   try {
+    const refusal = mode === "server" ? await holdBack(slug, context) : undefined;
     const { started, left } = await startOverlay(mode, slug, settings, { system, log });
+    if (refusal !== undefined) throw refusal;
     const wanted = await wantedState({ slug, mode }, context);
     if (wanted === "down") {
       const line = `${brand.executable} start ${quoteWord(slug)}`;
@@ -113,6 +115,22 @@ export async function startEnrolled(
         hint: known.details.hint ?? `After the repair, run: ${await installCommand(context)}`,
       },
     );
+  }
+}
+
+/** Services start all that is not stopped, so an organization that cannot run beside another one is stopped first. */
+async function holdBack(slug: string, { settings, log }: Context): Promise<AppError | undefined> {
+  const { refuseBesideRunning } = await import("../daemon/running-claims.ts");
+  const { isStopped, setStopped } = await import("../node/files/stopped.ts");
+  const directory = join(settings.configRoot, slug);
+  if (isStopped(directory)) return undefined;
+  try {
+    refuseBesideRunning({ slug, directory }, settings.configRoot, log);
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== "collision") throw error;
+    setStopped(directory, true);
+    return error;
   }
 }
 

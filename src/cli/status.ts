@@ -13,7 +13,8 @@ import { daemonAddress } from "./daemon-address.ts";
 export const command: Implementation = {
   notes:
     "Running: the engine runs, and a lighthouse answered within 15 seconds. Degraded: it runs, and traffic does not pass.\n" +
-    "With --check, exit status 1: an organization is degraded, or does not run although it should.\n" +
+    "With --check, exit status 1: an organization is degraded, or does not run although it should; or none runs. One that\n" +
+    "a user has stopped does not count while others run, unless it is ORG.\n" +
     "Exit status 3: an organization is in desktop mode, and the daemon is not reachable.",
   args: {
     ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },

@@ -15,7 +15,16 @@ type Place = Pick<Organization, "slug" | "directory">;
 function teamCommand(verb: Verb, notes: string): Implementation {
   return {
     notes,
-    args: { ORG: { type: "positional", description: "The organization's slug" } },
+    args: {
+      ORG:
+        verb === "switch"
+          ? { type: "positional", description: "The organization's slug" }
+          : {
+              type: "positional",
+              description: "The organization's slug (default: the only one)",
+              required: false,
+            },
+    },
     examples: [`${brand.executable} ${verb} acme`],
     run: (context) => runOnTeam(verb, context),
   };
@@ -40,8 +49,9 @@ export const switchTeam = teamCommand(
 );
 
 async function runOnTeam(verb: Verb, context: Context): Promise<void> {
-  const [team = ""] = context.words;
   const { settings, output } = context;
+  const { chooseOne } = await import("../daemon/choose-slugs.ts");
+  const team = chooseOne(settings.configRoot, context.words[0]);
   const { openOrganization } = await import("../node/files/organizations.ts");
   const organization = openOrganization(settings.configRoot, team);
   if (settings.dryRun) return output.plan(await planOnOrganization(verb, organization, context));
@@ -70,12 +80,14 @@ export async function changeOrganization(
 export async function planOnOrganization(
   verb: Verb,
   organization: Organization,
-  { settings, system }: Context,
+  context: Context,
 ): Promise<Step[]> {
+  const { settings, system } = context;
   const { slug, config } = organization;
   if (config.mode === "desktop")
     return [await planRequest(`${verb} ${slug}`, settings, system, { patient: true })];
   const unit = unitVerb(verb, slug);
+  if (unit !== "stop") await refuseStart(organization, context);
   await requireUnits(unit, slug, settings, system);
   return planUnit(unit, organization);
 }
@@ -106,13 +118,18 @@ async function requireUnits(
   );
 }
 
+/** systemd would start an engine that takes over the route of another one. */
+async function refuseStart(organization: Organization, { settings, log }: Context): Promise<void> {
+  const { refuseForeignFiles } = await import("../node/files/own-files.ts");
+  const { refuseBesideRunning } = await import("../daemon/running-claims.ts");
+  refuseForeignFiles(organization.directory);
+  refuseBesideRunning(organization, settings.configRoot, log);
+}
+
 async function throughSystemd(verb: UnitVerb, organization: Organization, context: Context): Promise<Done> {
   const { slug, directory } = organization;
   const { settings, system, log } = context;
-  if (verb !== "stop") {
-    const { refuseForeignFiles } = await import("../node/files/own-files.ts");
-    refuseForeignFiles(directory);
-  }
+  if (verb !== "stop") await refuseStart(organization, context);
   await requireUnits(verb, slug, settings, system);
   const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const { withLock } = await import("../node/files/lock.ts");

@@ -14,7 +14,11 @@ export const command: Implementation = {
     "the control plane cannot be told, the output says how an administrator deletes the node. With --access-token, the\n" +
     "node is deleted with an administrator's rights. Exit status 1 if something could not be removed: the output names it.",
   args: {
-    "org-slug": { type: "string", valueHint: "SLUG", description: "The organization's slug", required: true },
+    "org-slug": {
+      type: "string",
+      valueHint: "SLUG",
+      description: "The organization's slug (default: the only one)",
+    },
     ...accessTokenFlag,
   },
   examples: [
@@ -30,7 +34,8 @@ async function run(context: Context): Promise<number> {
   const { openOrganization, parseSlug } = await import("../node/files/organizations.ts");
   const { readRemains } = await import("../node/files/remains.ts");
   const { findUnfinished, removeTemporarySiblings } = await import("../node/enroll/pending.ts");
-  const slug = parseSlug(values.required("org-slug"));
+  const { chooseOne } = await import("../daemon/choose-slugs.ts");
+  const slug = parseSlug(chooseOne(settings.configRoot, values.text("org-slug")));
   if (!settings.dryRun) removeTemporarySiblings(settings.configRoot, slug);
   // Damage of its files is no reason to keep it: only one that is not there is refused.
   if (!listOrganizations(settings.configRoot).includes(slug)) {

@@ -1,6 +1,9 @@
 // `agent whois ADDRESS|NAME`: which node it is, from the names that this node may see and from its tunnel's certificate.
 
 import { brand } from "../brand.ts";
+import { AppError } from "../errors.ts";
+import type { PeerReport } from "../node/health/peer-report.ts";
+import { quoteWord } from "../plan.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import type { Implementation } from "./command.ts";
 
@@ -18,12 +21,17 @@ export const command: Implementation = {
     const edge = { address: daemonAddress(settings), settings };
     const found = await findPeer(node, values.text("org-slug"), edge, system);
     const { slug, peer } = found;
+    if (isUnknown(peer)) {
+      throw new AppError("not_found", `No node of ${slug} is known at ${peer.address}`, {
+        hint: `Nodes that no rule connects with this one are not shown. All nodes: \`${brand.executable} admin node list ${quoteWord(slug)}\`.`,
+      });
+    }
     const facts: [string, string | undefined][] = [
       ["node", peer.name],
       ["organization", slug],
       ["address", peer.address],
       ["role", peer.lighthouse === true ? "lighthouse" : undefined],
-      ["path", pathText(peer)],
+      ["path", peer.this_machine === true ? "this machine" : pathText(peer)],
       ["groups", peer.groups === undefined ? undefined : peer.groups.join(", ") || "none"],
       [
         "certificate",
@@ -37,3 +45,16 @@ export const command: Implementation = {
     );
   },
 };
+
+/** Every address inside the network can be asked for. It is a node's if it has a name, a tunnel or an answer. */
+export function isUnknown({
+  name,
+  address,
+  path,
+  probe,
+  lighthouse,
+  this_machine: isOwn,
+}: PeerReport): boolean {
+  const isSeen = probe !== "not_probed" || path === "direct" || path === "relayed";
+  return name === address && !isSeen && lighthouse !== true && isOwn !== true;
+}

@@ -1,7 +1,9 @@
 // What pages say about machines.
 
 import type { Node } from "../protocol.ts";
-import type { StateName } from "./ui/parts.ts";
+
+/** The states that are drawn, see `State` in ui/parts.ts. */
+export type StateName = "online" | "limited" | "attention" | "away" | "revoked";
 
 /** The state of a machine: its shape and its word. */
 export function stateOf({ state, online }: Pick<Node, "state" | "online">): [StateName, string] {

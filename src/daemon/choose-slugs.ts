@@ -5,6 +5,15 @@ import { AppError } from "../errors.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
 import { quoteWord } from "../plan.ts";
 
+/** For commands that change one: the named organization, else the only one. Throws usage if there are several. */
+export function chooseOne(configRoot: string, slug: string | undefined): string {
+  if (slug !== undefined) return slug;
+  const slugs = chooseSlugs(configRoot, undefined);
+  const [only = ""] = slugs;
+  if (slugs.length === 1) return only;
+  throw new AppError("usage", `Several organizations are registered. Name one of them: ${slugs.join(", ")}`);
+}
+
 /** Throws not_registered. */
 export function chooseSlugs(configRoot: string, slug: string | undefined): string[] {
   const slugs = listOrganizations(configRoot);

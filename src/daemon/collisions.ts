@@ -67,7 +67,9 @@ export function refuseCollision(claim: Claim, others: readonly Claim[]): void {
     const reason = collision(claim, other);
     if (reason === undefined) continue;
     throw new AppError("collision", `${claim.slug} cannot run beside ${other.slug}: ${reason}`, {
-      hint: `Stop ${other.slug} first. If the daemon runs it, \`${brand.executable} switch ${claim.slug}\` does that.`,
+      hint:
+        `Stop ${other.slug} first (\`${brand.executable} stop ${other.slug}\`), then run \`${brand.executable} start ${claim.slug}\`. ` +
+        `If the daemon runs both, \`${brand.executable} switch ${claim.slug}\` does that.`,
     });
   }
 }

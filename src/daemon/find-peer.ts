@@ -2,20 +2,24 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { quoteWord } from "../plan.ts";
 import type { OrganizationSettings } from "../node/contact/organization-edge.ts";
 import { chooseSlugs } from "./choose-slugs.ts";
 import type { PeerReport } from "../node/health/peer-report.ts";
 import type { System } from "../system.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
 import { readPeers } from "./read-peers.ts";
+import { readStatus } from "./status-report.ts";
 
 export type FoundPeer = { slug: string; peer: PeerReport; reportsTunnels: boolean };
 
-/** Throws not_found. `only`: this organization alone. */
+type Edge = { address: LocalAddress; settings: OrganizationSettings & { stateDb: string } };
+
+/** Throws not_found, with the organizations that were not asked because they do not run. `only`: this organization alone. */
 export async function findPeer(
   node: string,
   only: string | undefined,
-  edge: { address: LocalAddress; settings: OrganizationSettings },
+  edge: Edge,
   system: System,
 ): Promise<FoundPeer> {
   const failures: unknown[] = [];
@@ -31,6 +35,26 @@ export async function findPeer(
   }
   if (failures.length > 0) throw failures[0];
   throw new AppError("not_found", `No organization of this machine has a node "${node}" that it knows`, {
-    hint: `Names that this node may see are those of \`${brand.executable} peers\`; an overlay address works without a name.`,
+    hint:
+      (await notAsked(only, edge, system)) ??
+      `Names that this node may see are those of \`${brand.executable} peers\`; an overlay address works without a name.`,
   });
+}
+
+/** Without its engine an organization knows no peer. Undefined if all run. */
+async function notAsked(
+  only: string | undefined,
+  { address, settings: { configRoot, stateDb } }: Edge,
+  system: System,
+): Promise<string | undefined> {
+  const question = { slug: only, probe: false };
+  const { teams } = await readStatus({ address, configRoot, stateDb }, question, system);
+  const idle = teams.filter(({ state }) => state !== "running");
+  if (idle.length === 0) return undefined;
+  const lines = idle.map(({ team, state }) =>
+    state === "stopped"
+      ? `${team} is stopped, so it was not asked. Start it: \`${brand.executable} start ${quoteWord(team)}\`.`
+      : `${team} was not asked, its state is ${state}: \`${brand.executable} status ${quoteWord(team)}\`.`,
+  );
+  return lines.join(" ");
 }

@@ -2,19 +2,15 @@
 // configuration, and no other organization uses the same device, port or network. It must not start anything.
 
 import { join } from "node:path";
-import { AppError, messageOf } from "../errors.ts";
-import { readTextIfThere } from "../files.ts";
 import type { Log } from "../log.ts";
 import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engine/engine.ts";
-import { findEngineProcess } from "../node/engine/engine-process.ts";
-import { overlayNetworks } from "../node/files/networks.ts";
-import { listOrganizations } from "../node/files/list-organizations.ts";
-import { openOrganization, type Organization } from "../node/files/organizations.ts";
+import type { Organization } from "../node/files/organizations.ts";
 import { refuseForeignFiles } from "../node/files/own-files.ts";
 import { readRevokedNote, refuseRevoked } from "../node/files/revoked-notes.ts";
 import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
-import { readClaim, refuseCollision, type Claim } from "./collisions.ts";
+import { refuseCollision, type Claim } from "./collisions.ts";
+import { claimOf, runningClaims } from "./running-claims.ts";
 import type { Launch } from "./supervisor.ts";
 
 export type GateSettings = EngineSettings & { configRoot: string };
@@ -37,29 +33,9 @@ export function makeGate(
   }
 
   /** Claims of the engines that systemd runs. */
-  function foreignClaims(): Claim[] {
-    return listOrganizations(settings.configRoot).flatMap((slug) => {
-      try {
-        const organization = openOrganization(settings.configRoot, slug);
-        const runs =
-          organization.config.mode === "server" &&
-          findEngineProcess(configPathOf(organization)) !== undefined;
-        return runs ? [claimOf(organization)] : [];
-      } catch (error) {
-        log.debug("Cannot read the claim of an organization", { team: slug, reason: messageOf(error) });
-        return [];
-      }
-    });
-  }
-
+  const foreignClaims = () =>
+    runningClaims(settings.configRoot, log, ({ config }) => config.mode === "server");
   const allClaims = () => [...claims.values(), ...foreignClaims()];
-
-  function claimOf(organization: Organization): Claim {
-    const path = configPathOf(organization);
-    const text = readTextIfThere(path);
-    if (text === undefined) throw new AppError("bad_configuration", `There is no ${path}`);
-    return readClaim(organization.slug, text, overlayNetworks(organization.directory));
-  }
 
   /** Simultaneous calls share one test run of the engine. */
   function testOnce(organization: Organization): Promise<string> {

@@ -68,9 +68,13 @@ export function isDaemonMissed({ daemon, teams }: StatusReport): boolean {
   return !daemon.running && teams.some(({ mode }) => mode === "desktop");
 }
 
-/** Each organization carries traffic. One that the user has stopped counts only if it is the one that was asked for. */
+/**
+ * Traffic passes: at least one organization carries it, and no other one fails to. One that the user has stopped counts only
+ * if nothing else runs, or if it is the one that was asked for.
+ */
 export function areHealthy({ teams }: StatusReport, asked: string | undefined): boolean {
-  return teams.every((team) => isHealthy(team) || (asked === undefined && isLeftDown(team)));
+  const isRight = (team: TeamStatus) => isHealthy(team) || (asked === undefined && isLeftDown(team));
+  return teams.some(isHealthy) && teams.every(isRight);
 }
 
 function isLeftDown({ state, wanted }: TeamStatus): boolean {

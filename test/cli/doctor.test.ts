@@ -132,6 +132,14 @@ const cases: Case[] = [
     damage: () => put("host.key", makeHostKey().privatePem),
   },
   {
+    what: "an empty host.key",
+    id: "keys",
+    verdict: "fail",
+    evidence: /^host\.key is empty$/,
+    remedy: /register --force/,
+    damage: () => put("host.key", ""),
+  },
+  {
     what: "another node.key",
     id: "node-certificate",
     verdict: "fail",
@@ -275,6 +283,14 @@ test("a port that another program holds fails, with the name of the program", as
   socket.close();
 });
 
+test("overrides.yml is blamed only where it exists, and never for a damaged key", async () => {
+  const found = async () => (await examine()).find(({ id }) => id === "configuration");
+  fakeEngine("1.11.0", 1);
+  expect(await found()).toMatchObject({ verdict: "fail", remedy: "agent sync-config" });
+  put("host.key", "");
+  expect(await found()).toMatchObject({ verdict: "skipped", evidence: "not tested: host.key is damaged" });
+});
+
 test("two organizations that cannot run at the same time fail", async () => {
   cpSync(join(world.root, "acme"), join(world.root, "beta"), { recursive: true, verbatimSymlinks: true });
   const config = readFileSync(of("node-config.json"), "utf8").replace('"acme"', '"beta"');
@@ -304,7 +320,14 @@ test.skipIf(!hasEngine)("the evidence for a bad configuration is the error of th
 test("without read permission, no remedy changes keys or files", async () => {
   const denied = Object.assign(new Error("EACCES: permission denied, open 'host.key'"), { code: "EACCES" });
   for (const error of [denied, fromSystemError("read host.key", denied)]) {
-    const check = await runCheck("keys", "acme", () => Promise.reject(error), "agent register --force");
-    expect(check).toMatchObject({ verdict: "fail", remedy: "sudo agent doctor" });
+    const check = (isRoot: boolean) =>
+      runCheck("keys", "acme", () => Promise.reject(error), "agent register --force", isRoot);
+    expect(await check(true)).toMatchObject({ verdict: "fail", remedy: "sudo agent doctor" });
+    // An ordinary user sees nothing there: not a fault of the machine.
+    expect(await check(false)).toMatchObject({
+      verdict: "skipped",
+      evidence: expect.stringContaining("not seen: "),
+      remedy: "sudo agent doctor",
+    });
   }
 });

@@ -1,14 +1,15 @@
 // start, stop, restart and switch of an organization in server mode: their plans, and what they say where they cannot work.
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { planUnit } from "../../src/cli/team-command.ts";
 import { isStopped, setStopped } from "../../src/node/files/stopped.ts";
 import { renderPlan } from "../../src/plan.ts";
-import { writeRevokedNote } from "../../src/node/files/revoked-notes.ts";
+import { refuseRevoked, startsWhenRestored, writeRevokedNote } from "../../src/node/files/revoked-notes.ts";
 import { openState } from "../../src/daemon/state.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
+import { thrown } from "../pki/thrown.ts";
 import { makeNodeWorld, type NodeWorld } from "../support/node.ts";
 
 let world: NodeWorld;
@@ -50,6 +51,23 @@ test("plans name the file that stores a stop, and what systemd is asked", async 
   revoke();
   expect(await plan("start")).toEqual(["stopped (0644) removed", `enable ${unit}`]);
   expect(isStopped(organization.directory)).toBe(true);
+});
+
+test("a start in a deleted organization says to leave it: no restore will follow", async () => {
+  await world.api("DELETE", "/api/org/acme/");
+  await world.agent(["check-auth"]);
+  const leave = "agent unregister --org-slug acme";
+  expect((await world.agent(["doctor"])).stdout).toContain(leave);
+  const refusal = (hint?: string) => {
+    const error = thrown(() => refuseRevoked(organization, hint));
+    return [error.message, error.details.hint];
+  };
+  expect(refusal(startsWhenRestored)).toEqual([
+    "The access of acme was revoked: the organization was deleted",
+    expect.stringContaining(leave),
+  ]);
+  revoke();
+  expect(refusal(startsWhenRestored)[1]).toBe(startsWhenRestored);
 });
 
 test("switch is refused in server mode, as a plan too", async () => {
@@ -97,4 +115,20 @@ test("a database of the daemon that cannot be read does not keep an organization
   const { status, stderr } = await world.agent(["unregister", "--org-slug", "acme"]);
   expect(status).toBe(0);
   expect(stderr).toContain("The daemon's state of the organization could not be removed");
+});
+
+test("the only organization need not be named, and a mistyped one is answered with those that are there", async () => {
+  const plan = async (...words: string[]) => (await world.agent([...words, "--dry-run"])).stdout;
+  const mistyped = await world.agent(["unregister", "--org-slug", "acmee"]);
+  expect([mistyped.status, mistyped.stderr]).toEqual([4, expect.stringContaining("Registered here: acme. ")]);
+  expect(await plan("unregister")).toContain(organization.directory);
+  for (const verb of ["start", "stop", "restart"])
+    expect(await world.agent([verb])).toEqual(await world.agent([verb, "acme"]));
+  mkdirSync(join(world.root, "beta"));
+  writeFileSync(join(world.root, "beta/node-config.json"), "{}");
+  for (const verb of ["start", "stop", "restart", "unregister"]) {
+    const { status, stderr } = await world.agent([verb]);
+    expect([verb, status]).toEqual([verb, 2]);
+    expect(stderr).toContain("Name one of them: acme, beta");
+  }
 });

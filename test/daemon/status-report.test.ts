@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TeamStatus } from "../../src/daemon/ipc/messages.ts";
-import { isDaemonMissed, readStatus, renderStatus } from "../../src/daemon/status-report.ts";
+import { areHealthy, isDaemonMissed, readStatus, renderStatus } from "../../src/daemon/status-report.ts";
 import { realSystem } from "../../src/system.ts";
 
 const now = Date.UTC(2026, 10, 20, 12);
@@ -125,4 +125,23 @@ test("how programs find names stands below the organizations, where names are on
     `\n\n${notes.join("\n")}\n`,
   );
   expect(renderStatus(report, now)).not.toContain("names");
+});
+
+test("--check is content only while traffic passes", () => {
+  const health = (verdict: string) => ({ health: { verdict } });
+  const team = (name: string, change: object) =>
+    ({ team: name, mode: "server", state: "running", wanted: "up", ...change }) as unknown as TeamStatus;
+  const well = team("acme", health("running"));
+  const ill = team("beta", health("degraded"));
+  const stopped = team("gamma", { state: "stopped", wanted: "down" });
+  const ended = team("delta", { state: "stopped" });
+  const check = (teams: TeamStatus[], asked?: string) =>
+    areHealthy({ daemon: { running: false }, teams }, asked);
+  expect([[well], [well, stopped]].map((each) => check(each))).toEqual([true, true]);
+  expect(
+    [[], [stopped], [stopped, stopped], [ended], [ill], [well, ill], [well, ended]].map((each) =>
+      check(each),
+    ),
+  ).not.toContain(true);
+  expect(check([stopped], "gamma")).toBe(false);
 });

@@ -5,22 +5,13 @@ import { org, send } from "../api.ts";
 import { stepOf, trustOf, type Authorities, type Authority, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
+import type { StateName } from "../nodes.ts";
 import { useNodes } from "../node-list.ts";
 import { refresh, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Check } from "../ui/form.ts";
 import { Export } from "../ui/tools.ts";
-import {
-  Confirm,
-  Copy,
-  Failure,
-  FromTerminal,
-  Loading,
-  moment,
-  State,
-  When,
-  type StateName,
-} from "../ui/parts.ts";
+import { Confirm, Copy, Failure, FromTerminal, Loading, moment, State, When } from "../ui/parts.ts";
 
 type Action = "start" | "pause" | "resume" | "rollback";
 

@@ -7,6 +7,7 @@ import { ago } from "../ago.ts";
 import { ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { exact, now, utc } from "../times.ts";
+import type { StateName } from "../nodes.ts";
 
 type View = VNode | readonly VNode[] | string | null | undefined;
 
@@ -16,14 +17,13 @@ export function Foreign({ text }: { text: string }) {
 }
 
 /** State is shape, word and colour. */
-const states = {
+const states: Readonly<Record<StateName, readonly [shape: string, colour: string]>> = {
   online: ["●", "good"],
   limited: ["◐", "limited"],
   attention: ["▲", "bad"],
   away: ["○", "quiet"],
   revoked: ["✕", "quiet"],
-} as const;
-export type StateName = keyof typeof states;
+};
 
 export function State({ name, word }: { name: StateName; word: string }) {
   const [shape, colour] = states[name];

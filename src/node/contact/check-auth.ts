@@ -4,7 +4,7 @@
 import { AppError, messageOf } from "../../errors.ts";
 import { followOnce, followOrganization, type FollowEdge, type Turn } from "./follow.ts";
 import type { Organization } from "../files/organizations.ts";
-import { canNote, readRevokedNote, startsWhenRestored } from "../files/revoked-notes.ts";
+import { canNote, readRevokedNote, revoked, startsWhenRestored } from "../files/revoked-notes.ts";
 
 export type AuthReport = {
   org_slug: string;
@@ -67,13 +67,7 @@ export async function refuseUnnotedRevocation(organization: Organization, edge: 
   const signal = AbortSignal.timeout(askMs);
   const turn = await followOnce(organization, edge, { waitS: 0, signal }).catch(() => undefined);
   if (turn?.result !== "revoked") return;
-  throw new AppError(
-    "access_revoked",
-    `The access of ${organization.slug} was revoked: ${turn.reason ?? ""}`,
-    {
-      hint: startsWhenRestored,
-    },
-  );
+  throw revoked(organization.slug, turn.reason ?? "", startsWhenRestored);
 }
 
 export function unsure(slug: string, error: unknown): AuthOutcome {

@@ -1,6 +1,7 @@
 // The form of the doctor's checks. A check never changes anything and never throws; the user applies the remedy.
 
 import { brand } from "../../brand.ts";
+import { isPrivileged } from "../../platform/privilege.ts";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 
 export type Verdict = "ok" | "warn" | "fail" | "skipped";
@@ -23,22 +24,26 @@ export const skipped = (evidence: string): Finding => ({ verdict: "skipped", evi
 export const warn = (evidence: string, remedy: string): Finding => ({ verdict: "warn", evidence, remedy });
 export const fail = (evidence: string, remedy: string): Finding => ({ verdict: "fail", evidence, remedy });
 
-/** Runs a check. What it throws becomes a failure with that message; `remedy` is used if the error has no hint. */
+/**
+ * Runs a check. What it throws becomes a failure with that message; `remedy` is used if the error has no hint. What an
+ * ordinary user may not see is no failure.
+ */
 export async function runCheck(
   id: string,
   slug: string | undefined,
   work: () => Finding | Promise<Finding>,
   remedy?: string,
+  isRoot = isPrivileged(),
 ): Promise<Check> {
   const where = slug === undefined ? {} : { org_slug: slug };
   try {
     return { id, ...where, ...(await work()) };
   } catch (error) {
     // Without permission the cause is unknown, so never advise to change keys or files.
-    const hint = isDenied(error)
-      ? asRoot
-      : ((error instanceof AppError ? error.details.hint : undefined) ?? remedy);
+    const denied = isDenied(error);
+    const hint = denied ? asRoot : ((error instanceof AppError ? error.details.hint : undefined) ?? remedy);
     const evidence = messageOf(error);
+    if (denied && !isRoot) return { id, ...where, ...skipped(`not seen: ${evidence}`), remedy: asRoot };
     return { id, ...where, verdict: "fail", evidence, ...(hint === undefined ? {} : { remedy: hint }) };
   }
 }

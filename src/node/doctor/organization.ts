@@ -1,7 +1,7 @@
 // Examines one organization: files and their modes, keys and certificates, configuration, port, route, and whether the
 // control plane answers and its time agrees with this machine's.
 
-import { accessSync, constants, readFileSync, statSync } from "node:fs";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -12,10 +12,10 @@ import { hasMode, readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
 import { isLinux } from "../../platform/privilege.ts";
 import { nftProgram } from "../../platform/relay-counter.ts";
-import { publicOfHostKey } from "../../pki/keys.ts";
+import { isHostKey, publicOfHostKey } from "../../pki/keys.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate } from "../../pki/nebula.ts";
-import { blocklistLimit, blocklistWarning } from "../../protocol.ts";
+import { blocklistLimit, blocklistWarning, organizationDeleted } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { finishConfig, hasLocalApi } from "../files/config-file.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
@@ -25,7 +25,7 @@ import { overlayNetworks } from "../files/networks.ts";
 import { generationFile, readSyncState } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 import { foreignFiles } from "../files/own-files.ts";
-import { readRevokedNote } from "../files/revoked-notes.ts";
+import { leaveDeleted, readRevokedNote } from "../files/revoked-notes.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
 import { readSent } from "../files/sent-config.ts";
@@ -74,12 +74,7 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
       () => nodeCertificate(organization, edge.system.now()),
       `${sync}, else ${registerAgain}`,
     ),
-    runCheck(
-      "configuration",
-      slug,
-      () => configuration(organization, edge),
-      `Correct overrides.yml if it exists, then run: ${sync}`,
-    ),
+    runCheck("configuration", slug, () => configuration(organization, edge), remedyOfRefusal(organization)),
     runCheck("engine", slug, () => engineOf(organization, edge)),
     runCheck("blocklist", slug, () => blocklist(organization)),
     runCheck("port", slug, () => port(organization, edge)),
@@ -120,18 +115,22 @@ function files({ directory }: Organization): Finding {
     : fail(wrong.map(({ text }) => text).join("; "), wrong.map(({ remedy }) => remedy).join(" && "));
 }
 
-function access({ directory }: Organization): Finding {
+function access({ directory, slug }: Organization): Finding {
   const note = readRevokedNote(directory);
   return note === undefined
     ? ok("access was not revoked")
     : fail(
         `revoked at ${note.revoked_at}: ${note.reason}`,
-        "Ask the organization's administrator to restore this node",
+        note.reason === organizationDeleted
+          ? leaveDeleted(slug)
+          : "Ask the organization's administrator to restore this node",
       );
 }
 
 function keys({ directory }: Organization): Finding {
-  const key = publicOfHostKey(readFileSync(join(directory, "host.key"), "utf8"));
+  const pem = text(directory, "host.key");
+  if (pem.trim() === "") return fail("host.key is empty", registerAgain);
+  const key = publicOfHostKey(pem);
   const matches = decodeBundle(text(directory, "host.crt")).every(({ publicKey }) =>
     Buffer.from(publicKey).equals(key),
   );
@@ -192,9 +191,15 @@ async function configuration(
   }
   const engine = findEngine(settings, system);
   if (engine === undefined) return skipped("no engine is installed to test it");
-  accessSync(join(directory, "host.key"), constants.R_OK);
+  // The engine would refuse it for the key, which has a check of its own.
+  if (!isHostKey(text(directory, "host.key"))) return skipped("not tested: host.key is damaged");
   await testConfig(engine.path, path, system);
   return ok(`the engine accepts ${path}`);
+}
+
+function remedyOfRefusal({ directory }: Organization): string {
+  const own = join(directory, "overrides.yml");
+  return existsSync(own) ? `Correct ${own}, then run: ${sync}` : sync;
 }
 
 /** After an update, a rollback or a package's upgrade an organization runs the former engine until it is restarted. */

@@ -9,6 +9,7 @@ import {
   oldestEngine,
   parseEngineVersion,
 } from "../../engine-features.ts";
+import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { clean } from "../../log.ts";
 import { takesHangUp } from "../../platform/processes.ts";
@@ -237,7 +238,9 @@ export async function waitUntilReady(
         lastError = clean(describe(line), maxReasonLength);
     }
     if (!alive())
-      throw new AppError("engine_failed", `The overlay engine ended: ${lastError || "no reason given"}`);
+      throw new AppError("engine_failed", `The overlay engine ended: ${lastError || "no reason given"}`, {
+        hint: `Find out why: ${brand.executable} doctor`,
+      });
     await system.sleep(lookEveryMs);
   }
   if (!options.silent)

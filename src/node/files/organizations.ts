@@ -44,10 +44,16 @@ export function openOrganization(configRoot: string, slug: string): Organization
   if (config === undefined && isThere(path)) throw damaged(slug, `${path} is a dangling link`);
   if (config === undefined) {
     throw new AppError("not_registered", `This machine is not registered with the organization "${slug}"`, {
-      hint: `Register it with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
+      hint: `${present(configRoot)}Register it with \`${brand.executable} register --org-slug ${quoteWord(slug)} …\`.`,
     });
   }
   return { slug, directory, config };
+}
+
+/** Beside them, a mistyped slug is noticed. */
+function present(configRoot: string): string {
+  const slugs = listOrganizations(configRoot);
+  return slugs.length === 0 ? "" : `Registered here: ${slugs.join(", ")}. `;
 }
 
 function readNodeConfig(path: string, slug: string): NodeConfig | undefined {

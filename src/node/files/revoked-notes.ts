@@ -7,6 +7,8 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import { removeTree, syncDirectory, writeFileAtomic } from "../../files.ts";
+import { quoteWord } from "../../plan.ts";
+import { organizationDeleted } from "../../protocol.ts";
 import { rename } from "../../platform/file-system.ts";
 import { readJsonFile } from "./organizations.ts";
 
@@ -46,13 +48,24 @@ export function readRevokedNote(directory: string): RevokedNote | undefined {
 export function refuseRevoked({ slug, directory }: { slug: string; directory: string }, hint?: string): void {
   const note = readRevokedNote(directory);
   if (note === undefined) return;
-  const message = `The access of ${slug} was revoked: ${note.reason}`;
-  throw new AppError("access_revoked", message, hint === undefined ? {} : { hint });
+  throw revoked(slug, note.reason, hint);
+}
+
+/** An organization that is deleted restores no node, so `hint` is not for it. */
+export function revoked(slug: string, reason: string, hint?: string): AppError {
+  const known = reason === organizationDeleted ? leaveDeleted(slug) : hint;
+  const message = `The access of ${slug} was revoked: ${reason}`;
+  return new AppError("access_revoked", message, known === undefined ? {} : { hint: known });
 }
 
 /** For start and restart, which are remembered. */
 export const startsWhenRestored =
   "The start is remembered: the overlay starts when the control plane restores the node.";
+
+/** What to do with the files of an organization that is deleted. */
+export function leaveDeleted(slug: string): string {
+  return `Its nodes never start again. Remove it from this machine: \`${brand.executable} unregister --org-slug ${quoteWord(slug)}\`.`;
+}
 
 function readNote(path: string): RevokedNote | undefined {
   try {

@@ -100,7 +100,7 @@ export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] 
   const { inventory, prober, healing, now } = basis;
   const { present, reportsTunnels, tunnels } = inventory;
   if (present === undefined) return [];
-  const { lighthouses, otherHubs } = present.facts;
+  const { lighthouses, otherHubs, own } = present.facts;
   const probed = prober.records().filter(([, record]) => isProbed(record, now));
   const addresses = new Set([
     ...lighthouses,
@@ -114,6 +114,7 @@ export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] 
       address,
       name: inventory.nameOf(address),
       isLighthouse: lighthouses.includes(address),
+      isOwn: own.includes(address),
       tunnel: tunnels.get(address),
       reportsTunnels,
       record: prober.record(address),

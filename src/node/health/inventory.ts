@@ -86,13 +86,15 @@ export class Inventory {
 
   /** `peer`: a name, or an address in the overlay. */
   addressOf(peer: string): string | undefined {
-    if (this.#facts?.isInside(peer) === true) return peer;
+    const isAddress = this.#facts?.isInside(peer) === true;
+    if (isAddress && this.nameOf(peer) !== peer) return peer;
     const known = this.#names.addressOf(peer);
     if (known !== undefined) return known;
     const { slug, directory } = this.#place;
     const hosts = readHosts(directory);
-    const found = hosts === undefined ? undefined : indexHosts(hosts, slug).byName(peer);
-    const address = found?.addresses[0];
+    const index = hosts === undefined ? undefined : indexHosts(hosts, slug);
+    const found = isAddress ? index?.byAddress(peer) : index?.byName(peer);
+    const address = isAddress ? peer : found?.addresses[0];
     if (found !== undefined && address !== undefined) this.#names.remember(address, found.node.name);
     return address;
   }

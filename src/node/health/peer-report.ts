@@ -16,6 +16,8 @@ export type PeerReport = {
   /** What healing did about its path. */
   note?: string;
   lighthouse?: true;
+  /** This node itself: there is no tunnel to it. */
+  this_machine?: true;
   /** broken: it answered in the last ten minutes and has stopped. not_probed: it never answered, or was not asked. */
   probe: "answers" | "broken" | "not_probed";
   rtt_ms?: number;
@@ -40,6 +42,7 @@ export type PeerSeen = {
   address: string;
   name: string;
   isLighthouse: boolean;
+  isOwn: boolean;
   tunnel: SeenTunnel | undefined;
   reportsTunnels: boolean;
   record: ProbeRecord | undefined;
@@ -56,6 +59,7 @@ export function describePeer(seen: PeerSeen): PeerReport {
     address,
     ...pathOf(seen),
     ...(seen.isLighthouse ? { lighthouse: true as const } : {}),
+    ...(seen.isOwn ? { this_machine: true as const } : {}),
     ...(seen.note === undefined ? {} : { note: seen.note }),
     ...probeOf(record, now),
     ...(tunnel === undefined ? {} : { age_s: Math.floor((now - tunnel.since) / 1000) }),

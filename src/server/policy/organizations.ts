@@ -7,7 +7,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { sealSecret } from "../../pki/secrets.ts";
-import { NameSuffix, Slug } from "../../protocol.ts";
+import { NameSuffix, Slug, organizationDeleted } from "../../protocol.ts";
 import { insertAuthority, makeAuthorities, type Authority } from "../certificates/make-authorities.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { firstRules } from "./firewall.ts";
@@ -380,9 +380,9 @@ export async function deleteOrganization(
     const deleted = await organizations.update(tx, { id: org.id, deletedAt: null }, { deletedAt: now });
     if (deleted === 0) throw new AppError("not_found", "There is no such organization.");
     await tx.run(
-      `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = 'the organization was deleted'
+      `UPDATE nodes SET state = 'revoked', revoked_at = $2, revoke_reason = $3
        WHERE org_id = $1 AND state <> 'revoked'`,
-      [org.id, now],
+      [org.id, now, organizationDeleted],
     );
     await registrationTokens.update(tx, { orgId: org.id, revokedAt: null }, { revokedAt: now });
     await memberships.delete(tx, { orgId: org.id });

@@ -1,7 +1,7 @@
 // Routes for organizations.
 
 import * as v from "valibot";
-import { paths } from "../../protocol.ts";
+import { paths, organizationDeleted } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { fitPage, ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
 import { Email, findOwner } from "../people/people.ts";
@@ -117,7 +117,7 @@ export function organizationRoutes(services: Services): Route[] {
       answers: { 204: { description: "Deleted" } },
       async handle(call) {
         const { org } = call;
-        await revokeAllNodes(services, org, actorOf(call), "the organization was deleted");
+        await revokeAllNodes(services, org, actorOf(call), organizationDeleted);
         await deleteOrganization(services, call.org, actorOf(call));
         return noContent;
       },

@@ -1,0 +1,52 @@
+// What `agent ping` and `agent whois` say of nodes that are not peers: unknown ones, this machine, and those of stopped
+// organizations.
+
+import { expect, test } from "bun:test";
+import { join } from "node:path";
+import { isUnknown } from "../../src/cli/whois.ts";
+import { findPeer } from "../../src/daemon/find-peer.ts";
+import { writeHosts } from "../../src/node/files/hosts.ts";
+import { OrganizationHealth } from "../../src/node/health/organization-health.ts";
+import { rejection } from "../pki/thrown.ts";
+import { makeNodeWorld } from "../support/node.ts";
+
+test("a node of a stopped organization is not called unknown without saying what is stopped", async () => {
+  await using world = await makeNodeWorld();
+  await world.register();
+  const settings = { ...world.settings, stateDb: join(world.root, "../state.db") };
+  const edge = { address: { kind: "socket" as const, path: join(world.root, "../no.sock") }, settings };
+  const system = { ...world.system, isRoot: true };
+  for (const only of [undefined, "acme"]) {
+    const { code, details } = await rejection(findPeer("web", only, edge, system));
+    expect(code).toBe("not_found");
+    expect(details.hint).toBe("acme is stopped, so it was not asked. Start it: `agent start acme`.");
+  }
+});
+
+test("this machine and addresses without a node are told from peers", async () => {
+  await using world = await makeNodeWorld();
+  const place = await world.register();
+  const { config } = place;
+  const named = { id: 7, name: "web", ip: "10.77.0.7" };
+  const own = { id: config.node_id, name: config.name, ip: config.ip_address };
+  writeHosts(place.directory, { schema: 1, version: 1, view: "all", nodes: [own, named], aliases: [] });
+  const health = new OrganizationHealth(place, {
+    system: { ...world.system, sleep: () => new Promise<void>(() => {}) },
+    monotonic: () => 1000,
+    open: async () => ({ send: () => true, close() {} }),
+    engine: async () => ({ pid: 1, version: "1.12.0" }),
+    tunnels: async () => [],
+    recentLog: async () => [],
+  });
+  const look = async (peer: string) => (await health.lookAtPeers(0, peer)).peers;
+  for (const asked of [config.name, config.ip_address]) {
+    const [self] = await look(asked);
+    expect(self).toMatchObject({ name: config.name, address: config.ip_address, this_machine: true });
+  }
+  // Without a tunnel, an address has the name that hosts.json knows.
+  const [web] = await look("10.77.0.7");
+  expect(web).toMatchObject({ name: "web", path: "none" });
+  const [unused] = await look("10.77.9.9");
+  expect(unused).toMatchObject({ name: "10.77.9.9", path: "none" });
+  expect([web, unused].map((each) => each !== undefined && isUnknown(each))).toEqual([false, true]);
+});
