@@ -24,9 +24,23 @@ export function actorOf({ actor }: AuditEvent, names: Names): string {
   return actor.ip === null ? who : `${who} from ${actor.ip}`;
 }
 
-/** The name that the event gives, beside the subject, which has the id. */
-export function subjectOf({ subject, before, after }: AuditEvent): string {
-  const name = after?.["name"] ?? before?.["name"];
+/** Names by subject: `node/7`. */
+export type Things = ReadonlyMap<string, string>;
+const nothing: Things = new Map();
+
+/** The names that events give. `events`: the newest first, so that the newest name of a thing counts. */
+export function thingsOf(events: readonly AuditEvent[]): Things {
+  const found = new Map<string, string>();
+  for (const { subject, before, after } of events) {
+    const name = after?.["name"] ?? before?.["name"];
+    if (typeof name === "string" && !found.has(subject)) found.set(subject, name);
+  }
+  return found;
+}
+
+/** The name that the event, or another one about the same thing, gives, beside the subject, which has the id. */
+export function subjectOf({ subject, before, after }: AuditEvent, things = nothing): string {
+  const name = after?.["name"] ?? before?.["name"] ?? things.get(subject);
   return typeof name === "string" ? `${name} (${subject})` : subject;
 }
 
@@ -42,8 +56,22 @@ export const firstMoment = ({ from }: Filter): number | undefined => dayOf(from)
 const searchedIn = ({ type, actor, subject, before, after }: AuditEvent) =>
   JSON.stringify([type, actor, subject, before, after]);
 
+/** Whether the event is about this one thing. A policy that is applied changes many rules and nodes in one event. */
+function isAbout({ type, subject, after }: AuditEvent, wanted: string): boolean {
+  if (subject === wanted) return true;
+  if (type !== "policy.applied" && type !== "policy.reverted") return false;
+  const [kind, id] = [wanted.slice(0, wanted.indexOf("/")), Number(wanted.slice(wanted.indexOf("/") + 1))];
+  const keys = kind === "rule" ? ["rule_ids", ...ruleLists] : kind === "node" ? ["nodes"] : [];
+  return keys.some((key) => {
+    const list = after?.[key];
+    return Array.isArray(list) && list.some((each) => (isRecord(each) ? each["id"] : each) === id);
+  });
+}
+/** Events of former versions have these lists without `rule_ids`. */
+const ruleLists = ["rules_created", "rules_deleted", "rules_described"];
+
 /** Whether an event passes. A type may end with an asterisk, as in webhooks. */
-export function makeMatch(filter: Filter, names: Names): (event: AuditEvent) => boolean {
+export function makeMatch(filter: Filter, names: Names, things = nothing): (event: AuditEvent) => boolean {
   const [search, actor] = [searchWords(filter.search), searchWords(filter.actor)];
   // A whole subject, such as node/5, does not mean node/50.
   const isWhole = /^\w+\/\d+$/.test(filter.subject);
@@ -56,7 +84,8 @@ export function makeMatch(filter: Filter, names: Names): (event: AuditEvent) => 
     if ((first !== undefined && at < first) || (last !== undefined && at >= last)) return false;
     if (type !== "" && !isType(event.type)) return false;
     if (!hasWords(actorOf(event, names), actor)) return false;
-    if (isWhole ? event.subject !== filter.subject : !hasWords(subjectOf(event), subject)) return false;
+    if (isWhole ? !isAbout(event, filter.subject) : !hasWords(subjectOf(event, things), subject))
+      return false;
     return search.length === 0 || hasWords(searchedIn(event), search);
   };
 }
@@ -86,7 +115,16 @@ function recordChanges(
     const was = Object.hasOwn(before, key) ? before[key] : undefined;
     const is = Object.hasOwn(after, key) ? after[key] : undefined;
     const field = `${path}${wordsOf(key)}`;
-    if (depth > 0 && (isRecord(was) || isRecord(is)) && isOrNone(was) && isOrNone(is))
+    // A count of nothing, in the event of a policy, says nothing.
+    if (path === "counts " && was === undefined && is === 0) return [];
+    if (
+      depth > 0 &&
+      (isRecord(was) || isRecord(is)) &&
+      isOrNone(was) &&
+      isOrNone(is) &&
+      !isSide(was) &&
+      !isSide(is)
+    )
       return recordChanges(was ?? {}, is ?? {}, `${field} `, depth - 1);
     const [removed, added] = [textsOf(was), textsOf(is)];
     const [wasSet, isSet] = [new Set(removed), new Set(added)];
@@ -111,11 +149,25 @@ function textsOf(value: unknown): string[] {
 function textOf(value: unknown): string {
   if (typeof value === "string") return value === "" ? "(empty)" : value;
   if (value === null) return "none";
+  if (isSide(value)) return "any" in value ? "any" : sideText(value);
   if (isRecord(value))
     return Object.entries(value)
-      .map(([key, each]) => `${wordsOf(key)} ${typeof each === "string" ? each : JSON.stringify(each)}`)
+      .filter(([, each]) => each !== "")
+      .map(([key, each]) => `${wordsOf(key)} ${isSide(each) ? textOf(each) : plainText(each)}`)
       .join(", ");
   return JSON.stringify(value);
+}
+
+const plainText = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
+const sideText = (side: Readonly<Record<string, unknown>>): string =>
+  Object.entries(side)
+    .map(([key, value]) => `${key} ${plainText(value)}`)
+    .join("");
+
+/** A side of a rule: `{"any": true}`, `{"group": "web"}`, `{"node": 7}`, `{"cidr": "10.0.0.0/8"}`. */
+function isSide(value: unknown): value is Record<string, unknown> {
+  const [key, ...more] = isRecord(value) ? Object.keys(value) : [];
+  return key !== undefined && more.length === 0 && ["any", "group", "node", "cidr"].includes(key);
 }
 
 export type Chain = {

@@ -11,6 +11,7 @@ export type Authority = {
 export type Rotation = {
   phase: "none" | "trust" | "issue" | "retire";
   paused: boolean;
+  rolling_back: boolean;
   waiting_for: readonly number[];
   waiting_for_names: readonly string[];
   next_step_at: string | null;
@@ -22,9 +23,26 @@ export type Authorities = {
   blocklist: { entries: number; limit: number };
 };
 
-export const phases: Readonly<Record<Rotation["phase"], string>> = {
+const phases: Readonly<Record<Rotation["phase"], string>> = {
   none: "No rotation is running.",
   trust: "Step 1 of 3: the machines learn to trust the new CAs.",
   issue: "Step 2 of 3: the machines get certificates of the new CAs.",
   retire: "Step 3 of 3: the machines stop trusting the former CAs.",
 };
+/** A rollback begins with the step that the rotation has reached, so its steps have no numbers. */
+const phasesBack: typeof phases = {
+  none: phases.none,
+  trust: "The rotation is rolled back: the machines learn to trust the CAs from before it again.",
+  issue: "The rotation is rolled back: the machines get certificates of the CAs from before it again.",
+  retire: "The rotation is rolled back: the machines stop trusting its new CAs.",
+};
+
+export const stepOf = ({ phase, rolling_back }: Pick<Rotation, "phase" | "rolling_back">): string =>
+  (rolling_back ? phasesBack : phases)[phase];
+
+/** Whether machines trust the CA. `trusted` says what they are told, and some may not have heard it. */
+export function trustOf({ state, trusted }: Authority, { phase, waiting_for }: Rotation): string {
+  if (!trusted) return "no";
+  if (state !== "next" || phase !== "trust" || waiting_for.length === 0) return "yes";
+  return `not all: ${waiting_for.length} ${waiting_for.length === 1 ? "has" : "have"} yet to confirm it`;
+}

@@ -1,6 +1,7 @@
 // The column of navigation, and the keys that open pages.
 
 import { useEffect, useState } from "preact/hooks";
+import { unsaved } from "./access/unsaved.ts";
 import { html } from "./html.ts";
 import { isAdmin, me, organizations, shownOrganization, signOut, slug } from "./me.ts";
 import { opened } from "./palette.ts";
@@ -52,7 +53,9 @@ function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
         <a
           href=${segment === "" ? pathOf(own) : pathOf(own, segment)}
           aria-current=${isHere ? "page" : undefined}
-          >${title}${hasCount ? html`<${Count} key=${own} />` : null}</a
+          >${title}${hasCount ? html`<${Count} key=${own} />` : null}${
+            segment === "access" && unsaved.value.includes(own) ? " (draft)" : null
+          }</a
         >
       </li>`;
     })}

@@ -8,27 +8,6 @@ setInterval(() => {
   now.value = Date.now();
 }, 10_000);
 
-const steps: readonly (readonly [number, Intl.RelativeTimeFormatUnit])[] = [
-  [60, "second"],
-  [60, "minute"],
-  [24, "hour"],
-  [30, "day"],
-  [12, "month"],
-  [Number.POSITIVE_INFINITY, "year"],
-];
-const relative = new Intl.RelativeTimeFormat("en", { style: "narrow", numeric: "auto" });
-
-/** "2 m ago", "in 3 days". */
-export function ago(at: number, from = now.value): string {
-  let amount = (at - from) / 1000;
-  if (Math.abs(amount) < 10) return "now";
-  for (const [size, unit] of steps) {
-    if (Math.abs(amount) < size) return relative.format(Math.trunc(amount), unit);
-    amount /= size;
-  }
-  return "";
-}
-
 /** Short Swedish dates are those of ISO 8601. */
 const iso = "sv";
 /** Languages that dates can be written in, by their tag. */

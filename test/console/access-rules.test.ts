@@ -1,12 +1,15 @@
 // The rules of the page Access: words and back, edits on edits, and the matrix beside the control plane's own decision.
 
 import { expect, test } from "bun:test";
+import * as v from "valibot";
 import { cellOf } from "../../src/console/access/matrix.ts";
 import {
   commandsOf,
   editsOf,
+  faultLines,
   faultsByRule,
   policyText,
+  portsFault,
   redo,
   sentenceOf,
   toRule,
@@ -14,7 +17,7 @@ import {
 } from "../../src/console/access/rules.ts";
 import { AppError } from "../../src/errors.ts";
 import { atOnce } from "../../src/server/http/heavy-work.ts";
-import { decide, testable, type Member } from "../../src/server/policy/firewall.ts";
+import { decide, Ports, testable, type Member } from "../../src/server/policy/firewall.ts";
 import { parsePolicy } from "../../src/server/policy/policy-file.ts";
 import { makePolicies } from "../support/policies.ts";
 
@@ -76,6 +79,45 @@ test("a rule about a deleted machine has no line in the text, and faults still f
   const faults = faultsByRule(rules, [...sentences, "The rest."]);
   expect([...faults.keys()].sort((a, b) => a - b)).toEqual([-1, 2, 3]);
   expect(faults.get(3)?.[0]).toStartWith("Enter a member as user:EMAIL");
+  const lines = faultLines(
+    [gone, rule(2), rule(8, { ports: "0" }), rule(-1, { peer: "user:x" })],
+    [...sentences, "The rest."],
+  );
+  expect(lines.join("\n")).not.toContain("Line");
+  expect(
+    lines.some((line) => line.startsWith("No. 8, machines in web may reach machines in db on tcp 0: ")),
+  ).toBe(true);
+  expect(lines.some((line) => line.startsWith("New rule, machines of x may reach"))).toBe(true);
+  expect(lines).toContain("The rest.");
+});
+
+test("the dialog refuses the ports that the control plane refuses, with its sentence", () => {
+  const all = [
+    "any",
+    "1",
+    "443",
+    "65535",
+    "8000-8010",
+    "7-7",
+    "0",
+    "65536",
+    "99999",
+    "8010-8000",
+    "0-5",
+    "http",
+    "",
+    "1-",
+    "80,443",
+  ];
+  for (const ports of all) {
+    const { issues } = v.safeParse(Ports, ports, { abortPipeEarly: true });
+    expect([ports, portsFault(ports)]).toEqual([ports, issues?.[0].message]);
+  }
+});
+
+test("a sentence says that all ports are meant", () => {
+  expect(sentenceOf(rule(1, { ports: "any" }))).toEndWith("on tcp, any port");
+  expect(sentenceOf(rule(1, { ports: "any", protocol: "icmp" }))).toEndWith("on icmp");
 });
 
 test("edits are put on rules that another user changed, without losing either", () => {

@@ -6,6 +6,8 @@ import {
   changesOf,
   emptyChain,
   makeMatch,
+  subjectOf,
+  thingsOf,
   verifyEnd,
   verifyNext,
   type Filter,
@@ -61,6 +63,28 @@ test("filters combine: actor by e-mail, type with an asterisk, subject by name, 
   expect(found({ from: "yesterday" })).toEqual([1, 2, 3, 40]);
 });
 
+test("the history of a rule has the applied policies that made, described or removed it", () => {
+  const none: Filter = { search: "", actor: "", type: "", subject: "", from: "", to: "" };
+  const policy = (id: number, after: AuditEvent["after"], type = "policy.applied") =>
+    event(id, { type, subject: "policy", before: null, after });
+  const events = [
+    event(1, { type: "rule.created", subject: "rule/8" }),
+    policy(2, { rule_ids: [8, 9], nodes: [{ id: 3 }] }),
+    policy(3, { rule_ids: [80], version: 8 }),
+    // As former versions recorded it.
+    policy(4, { rules_created: [{ ports: "8" }], rules_deleted: [{ id: 8, ports: "22" }] }),
+    policy(5, { rule_ids: [8] }, "policy.reverted"),
+    event(6, { type: "node.updated", subject: "node/3" }),
+    event(7, { type: "token.created", subject: "token/1", after: { rule_ids: [8] } }),
+    policy(8, { rule_ids: "8", rules_deleted: null }),
+  ];
+  const found = (subject: string) =>
+    events.filter(makeMatch({ ...none, subject }, new Map())).map(({ id }) => id);
+  expect(found("rule/8")).toEqual([1, 2, 4, 5]);
+  expect(found("node/3")).toEqual([2, 6]);
+  expect(found("token/8")).toEqual([]);
+});
+
 test("of lists only what came and went is shown, of records only the fields that differ", () => {
   const before = { groups: ["web", "eu"], tun: { mtu: 1300, drop: true }, owner_id: null, same: [1] };
   const after = { groups: ["eu", "db"], tun: { mtu: 1400, drop: true }, owner_id: 3, same: [1] };
@@ -79,6 +103,33 @@ test("of lists only what came and went is shown, of records only the fields that
     "toString",
   ]);
   expect(changesOf({ before: null, after: null })).toEqual([]);
+});
+
+test("sides of rules are words, and counts of nothing are left out", () => {
+  const after = {
+    counts: { rules_created: 1, nodes: 0 },
+    peer: { group: "web" },
+    target: { any: true },
+    rules_created: [{ ports: "22", peer: { group: "web" }, target: { node: 7 }, description: "" }],
+  };
+  expect(changesOf({ before: { peer: { cidr: "10.0.0.0/8" }, target: { any: true } }, after })).toEqual([
+    { field: "peer", removed: ["cidr 10.0.0.0/8"], added: ["group web"] },
+    { field: "counts rules created", removed: [], added: ["1"] },
+    { field: "rules created", removed: [], added: ["ports 22, peer group web, target node 7"] },
+  ]);
+  expect(changesOf({ before: null, after: { target: { any: true } } })).toEqual([
+    { field: "target", removed: [], added: ["any"] },
+  ]);
+});
+
+test("an event without the name of its machine shows the name that the newest other event gives", () => {
+  const nameless = event(9, { subject: "node/1", before: null, after: { reason: "lost" } });
+  const things = thingsOf([nameless, event(2, { subject: "node/1", after: { name: "new" } }), event(1)]);
+  expect(subjectOf(nameless, things)).toBe("new (node/1)");
+  expect(subjectOf(event(1), things)).toBe("web-1 (node/1)");
+  expect(subjectOf(event(3, { subject: "node/3", after: null, before: null }), things)).toBe("node/3");
+  const filter: Filter = { search: "", actor: "", type: "", subject: "new", from: "", to: "" };
+  expect(makeMatch(filter, new Map(), things)(nameless)).toBe(true);
 });
 
 describe("the chain of hashes", () => {

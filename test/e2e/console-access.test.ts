@@ -68,9 +68,24 @@ describe("the page Access", () => {
       await page.getByRole("heading", { name: "Machines" }).waitFor();
       await page.goBack();
       await row("machines in web may reach machines in db on tcp 5432").getByText("new").waitFor();
+      await page.getByRole("link", { name: "Access (draft)" }).waitFor();
+      const question = page.waitForEvent("dialog");
+      // The browser asks; staying keeps the edits.
+      void page.evaluate("location.reload()");
+      const leaving = await question;
+      expect(leaving.type()).toBe("beforeunload");
+      await leaving.dismiss();
       await saving().click();
-      await saving().waitFor({ state: "detached" });
+      await page.getByRole("status").getByText("Saved.").waitFor();
+      expect(await saving().count()).toBe(0);
+      // The new list was there before the draft went: the rule has its number.
+      await row("machines in web may reach machines in db on tcp 5432").getByRole("link").waitFor();
+      expect(await page.getByText("(draft)").count()).toBe(0);
       expect(await scene.admin(["rule", "list", "acme"])).toContain("5432");
+      await row("machines in web may reach machines in db on tcp 5432").getByRole("link").click();
+      await page.locator(".events li").filter({ hasText: "policy.applied" }).waitFor();
+      await page.goBack();
+      await page.getByRole("heading", { name: "Access", level: 1 }).waitFor();
       expect(await page.title()).not.toContain("ran");
     },
     limitMs,
@@ -121,9 +136,16 @@ describe("the page Access", () => {
       await row("machines in db may reach").getByRole("button", { name: /^Edit/ }).click();
       await page.getByRole("dialog").getByLabel("Ports").fill("70000");
       await page.getByRole("button", { name: "Change in the draft" }).click();
-      await row("machines in db may reach").getByText("Enter ports from 1 to 65535").waitFor();
+      await page.getByRole("dialog").getByRole("alert").getByText("Enter ports from 1 to 65535").waitFor();
+      await page.getByRole("dialog").getByLabel("Ports").fill("70");
+      await page.getByRole("dialog").getByLabel("From").fill("nowhere");
+      await page.getByRole("dialog").getByText("There is no group nowhere.").waitFor();
+      await page.getByRole("dialog").getByLabel("From").fill("user:x");
+      await page.getByRole("button", { name: "Change in the draft" }).click();
+      await row("machines of x may reach").getByText("Enter a member as user:EMAIL").waitFor();
+      await page.getByRole("alert").getByText("New rule, machines of x may reach").waitFor();
       expect(await saving().isDisabled()).toBe(true);
-      await row("machines in db may reach")
+      await row("machines of x may reach")
         .getByRole("button", { name: /^Delete/ })
         .click();
       await saving().waitFor({ state: "detached" });
@@ -187,6 +209,7 @@ describe("the page Access", () => {
       await dialog.getByRole("button", { name: "Cancel" }).click();
       await page.getByRole("alert").getByText("fresh proof").waitFor();
       await page.getByRole("button", { name: "Discard the changes" }).click();
+      await page.getByRole("button", { name: "Discard them" }).click();
       await add("web", "db", "6432");
       await page.getByText("web-1 → db-1 gains tcp/6432").first().waitFor();
       await saving().click();

@@ -145,6 +145,9 @@ describe("the organization in the console", () => {
       await page.getByText("It is paused.").waitFor();
       expect(await scene.adminJson(["ca", "show", "acme"])).toMatchObject({ rotation: { paused: true } });
       await button("Roll back").click();
+      // Red is for what is taken away; this has a way back.
+      await page.getByRole("dialog").locator("button.primary").waitFor();
+      expect(await page.getByRole("dialog").locator("button.danger").count()).toBe(0);
       await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
       await page.getByRole("dialog").waitFor({ state: "detached" });
     },

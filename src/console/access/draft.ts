@@ -1,7 +1,7 @@
 // The rules of an organization as they are saved, and the edits of this tab that are not. Edits stay while other pages are
 // shown. A plan of the control plane says what they would do; they are saved in one step, on the version they began with.
 
-import { signal, type Signal } from "@preact/signals";
+import { effect, signal, type Signal } from "@preact/signals";
 import type { Node } from "../../protocol.ts";
 import { ApiError, get, getAll, org, send } from "../api.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
@@ -15,6 +15,7 @@ import {
   type Rule,
   type StoredRule,
 } from "./rules.ts";
+import { setUnsaved } from "./unsaved.ts";
 
 /** The answer to GET policy/, as far as this page shows it. */
 type Policy = {
@@ -62,6 +63,8 @@ export type Draft = {
   theirs: Signal<Saved | undefined>;
   error: Signal<ApiError | undefined>;
   isSaving: Signal<boolean>;
+  /** The last edits were saved a moment ago, and the page says so. */
+  isSaved: Signal<boolean>;
 };
 
 const drafts = new Map<string, Draft>();
@@ -77,8 +80,10 @@ export function draftOf(slug: string): Draft {
     theirs: signal<Saved | undefined>(undefined),
     error: signal<ApiError | undefined>(undefined),
     isSaving: signal(false),
+    isSaved: signal(false),
   };
   drafts.set(slug, draft);
+  effect(() => setUnsaved(slug, draft.rules.value !== undefined));
   return draft;
 }
 
@@ -113,7 +118,9 @@ const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {
 export function load(draft: Draft): Promise<void> {
   return trying(draft, async () => {
     const newest = await read(draft.slug);
-    if (!draft.isSaving.value) receive(draft, newest);
+    // What was asked before another edit was saved may be older than what is shown.
+    const isOld = newest.policy.version < (draft.saved.value?.policy.version ?? 0);
+    if (!draft.isSaving.value && !isOld) receive(draft, newest);
   });
 }
 
@@ -141,6 +148,7 @@ export function discard(draft: Draft): void {
 }
 
 export function edit(draft: Draft, change: (rules: readonly Rule[]) => readonly Rule[]): void {
+  draft.isSaved.value = false;
   const base = draft.saved.value?.rules ?? [];
   const next = change(draft.rules.value ?? base);
   if (areEqual(base, next)) return discard(draft);
@@ -202,20 +210,31 @@ export function maySave({ saved, plan, theirs, isSaving, error }: Draft): boolea
   );
 }
 
+/** The draft stays on the page until the new list is there, so that no rule vanishes in between. */
 export async function save(draft: Draft): Promise<void> {
   const { saved, rules, isSaving } = draft;
-  if (rules.value === undefined || !maySave(draft)) return;
+  const [sent, before] = [rules.value, saved.value];
+  if (sent === undefined || before === undefined || !maySave(draft)) return;
   const body = {
-    policy: policyText(rules.value),
+    policy: policyText(sent),
     prune: true,
     keep_file: true,
-    version: saved.value?.policy.version,
+    version: before.policy.version,
   };
   isSaving.value = true;
   await trying(draft, async () => {
     await send("POST", org(draft.slug, "policy/apply/"), body);
+    // They are in force, also if the new list cannot be read now.
+    const newest = await read(draft.slug).catch((error: unknown) => {
+      if (error instanceof ApiError) return { ...before, rules: sent };
+      throw error;
+    });
+    const later = editsOf(sent, rules.value ?? sent);
+    saved.value = newest;
     discard(draft);
+    draft.isSaved.value = true;
+    if (later.added.length + later.removed.length > 0) edit(draft, () => redo(later, newest.rules));
   });
   isSaving.value = false;
-  await load(draft);
+  if (!draft.isSaved.value) await load(draft);
 }

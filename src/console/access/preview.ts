@@ -1,22 +1,32 @@
 // Before saving: the machines that gain and lose access, the tests, and what another user saved meanwhile.
 
+import { useState } from "preact/hooks";
+import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
-import { Failure } from "../ui/parts.ts";
+import { Confirm, Failure } from "../ui/parts.ts";
 import { discard, maySave, rebase, save, takeTheirs, type Draft, type Plan, type Saved } from "./draft.ts";
-import { editsOf, type Rule } from "./rules.ts";
+import { editsOf, faultLines, type Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
-export function Preview({ draft, saved }: { draft: Draft; saved: Saved }) {
-  const { rules, plan, theirs, error, isSaving } = draft;
-  if (rules.value === undefined) {
-    // A save that failed has kept its edits; without edits, only reading can have failed.
-    return error.value === undefined ? null : html`<${Failure} error=${error.value} />`;
-  }
+type PreviewProps = { draft: Draft; saved: Saved };
+
+export function Preview({ draft, saved }: PreviewProps) {
+  const { rules, error, isSaved } = draft;
+  // A save that failed has kept its edits; without edits, only reading can have failed.
+  const isFailed = rules.value === undefined && error.value !== undefined;
+  return html`<div role="status" class=${isSaved.value ? "saved" : ""}>${isSaved.value ? "Saved." : ""}</div>
+    ${isFailed ? html`<${Failure} error=${error.value} />` : null}
+    ${rules.value === undefined ? null : html`<${Unsaved} draft=${draft} saved=${saved} />`}`;
+}
+
+function Unsaved({ draft, saved }: PreviewProps) {
+  const { plan, theirs, error, isSaving } = draft;
+  const [isDiscarding, askToDiscard] = useState(false);
   return html`<section class="preview" aria-labelledby="preview">
     <h2 id="preview">Before you save</h2>
     <div aria-live="polite">
       ${theirs.value === undefined ? null : html`<${Conflict} draft=${draft} saved=${saved} theirs=${theirs.value} />`}
-      ${error.value === undefined ? null : html`<${Failure} error=${error.value} />`}
+      ${error.value === undefined ? null : html`<${Refusal} rules=${draft.rules.value ?? []} error=${error.value} />`}
       ${
         plan.value === undefined
           ? error.value === undefined
@@ -27,13 +37,36 @@ export function Preview({ draft, saved }: { draft: Draft; saved: Saved }) {
     </div>
     <div class="actions">
       <button type="button" class="primary" disabled=${!maySave(draft)} onClick=${() => void save(draft)}>
-        ${isSaving.value ? "Saving" : "Save the rules"}
+        ${isSaving.value ? "Saving…" : "Save the rules"}
       </button>
-      <button type="button" disabled=${isSaving.value} onClick=${() => discard(draft)}>
+      <button type="button" disabled=${isSaving.value} onClick=${() => askToDiscard(true)}>
         Discard the changes
       </button>
     </div>
+    ${
+      isDiscarding
+        ? html`<${Confirm}
+            title="Discard the changes?"
+            action="Discard them"
+            effect=${html`<p>The rules stay as they are saved. What you edited since cannot be brought back.</p>`}
+            run=${async () => discard(draft)}
+            close=${() => askToDiscard(false)}
+          />`
+        : null
+    }
   </section>`;
+}
+
+/** The control plane counts lines of a file that it was sent, and nobody has seen that: the page names the rules. */
+function Refusal({ rules, error }: { rules: readonly Rule[]; error: ApiError }) {
+  const sentences = error.fields["policy"] ?? [];
+  if (sentences.length === 0) return html`<${Failure} error=${error} />`;
+  return html`<div class="failure" role="alert">
+    <p>The rules cannot be saved:</p>
+    <ul>
+      ${faultLines(rules, sentences).map((line) => html`<li key=${line}><bdi>${line}</bdi></li>`)}
+    </ul>
+  </div>`;
 }
 
 function Effects({ plan: { access } }: { plan: Plan }) {

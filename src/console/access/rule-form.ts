@@ -6,7 +6,7 @@ import { html } from "../html.ts";
 import { refresh, useList } from "../resource.ts";
 import { Dialog, Failure, Field, valueOf } from "../ui/parts.ts";
 import { edit, type Draft, type Saved } from "./draft.ts";
-import { endsOf, newId, sentenceOf, withEnds, type Rule } from "./rules.ts";
+import { endsOf, newId, portsFault, sentenceOf, withEnds, type Rule } from "./rules.ts";
 
 type Group = { id: number; name: string };
 const fresh = (): Rule => ({
@@ -31,21 +31,24 @@ type Props = { rule: Rule | undefined; draft: Draft; saved: Saved; close: () => 
 
 export function RuleForm({ rule, draft, saved, close }: Props) {
   const [now, set] = useState<Rule>(rule ?? fresh());
-  const groups = (useList<Group>(org(draft.slug, "groups/?page_size=1000")).data ?? []).map(
-    ({ name }) => name,
-  );
+  // The sentence about the ports comes when they are sent, not while they are typed.
+  const [isChecked, check] = useState(false);
+  const known = useList<Group>(org(draft.slug, "groups/?page_size=1000")).data;
+  const groups = (known ?? []).map(({ name }) => name);
   const nodes = saved.nodes.map(({ name }) => name);
   const ends = endsOf(now);
   const word = (typed: string) => toWord(typed, groups, nodes);
   const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
   const submit = (event: Event) => {
     event.preventDefault();
+    check(true);
+    if (portsFault(now.ports) !== undefined) return;
     if (rule === undefined) edit(draft, (rules) => [...rules, { ...whole, id: newId(rules) }]);
     else edit(draft, (rules) => rules.map((each) => (each.id === rule.id ? whole : each)));
     close();
   };
   const isMissing = (each: string) =>
-    each.startsWith("group:") && !groups.includes(each.slice("group:".length));
+    known !== undefined && each.startsWith("group:") && !groups.includes(each.slice("group:".length));
   const side = (key: "from" | "to") =>
     html`<${SidePicker}
       label=${key === "from" ? "From" : "To"}
@@ -76,7 +79,7 @@ export function RuleForm({ rule, draft, saved, close }: Props) {
         </select>
       <//>
       ${side("to")}
-      <${TrafficFields} rule=${now} set=${set} />
+      <${TrafficFields} rule=${now} set=${set} fault=${isChecked ? portsFault(now.ports) : undefined} />
       <${Field} label="Description">
         <input
           maxlength="255"
@@ -93,7 +96,9 @@ export function RuleForm({ rule, draft, saved, close }: Props) {
   <//>`;
 }
 
-function TrafficFields({ rule, set }: { rule: Rule; set: (rule: Rule) => void }) {
+type TrafficProps = { rule: Rule; set: (rule: Rule) => void; fault: string | undefined };
+
+function TrafficFields({ rule, set, fault }: TrafficProps) {
   return html`<div class="pair">
     <${Field} label="on">
       <select
@@ -109,7 +114,11 @@ function TrafficFields({ rule, set }: { rule: Rule; set: (rule: Rule) => void })
         <option value="icmp">icmp (ping)</option>
       </select>
     <//>
-    <${Field} label="Ports" help="any, 443, or 8000-8010">
+    <${Field}
+      label="Ports"
+      help="any (any port), 443, or 8000-8010"
+      errors=${fault === undefined ? undefined : [fault]}
+    >
       <input
         required
         maxlength="11"
@@ -177,6 +186,9 @@ function SidePicker({ label, word, set, groups, nodes, mayBeNetwork, slug, missi
       missing === undefined
         ? null
         : html`<p>
+            <span class="limited" role="status">
+              There is no group <bdi>${missing}</bdi>. Rules that name it cannot be saved.
+            </span>
             <button type="button" class="small" onClick=${() => void create()}>
               Create the group <bdi>${missing}</bdi>
             </button>

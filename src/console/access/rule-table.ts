@@ -15,7 +15,7 @@ import {
   isAboutGone,
   sentenceOf,
   sideWords,
-  trafficOf,
+  trafficWords,
   verbOf,
   type Rule,
 } from "./rules.ts";
@@ -190,7 +190,7 @@ function RuleRow({ row: { rule, before, state }, faults, open, draft }: RuleRowP
 
 export function Sentence({ rule }: { rule: Rule }) {
   const { from, to } = endsOf(rule);
-  const traffic = html`<strong>${trafficOf(rule)}</strong>`;
+  const traffic = html`<strong>${trafficWords(rule)}</strong>`;
   return html`<span
     ><${SideName} word=${from} /> may ${verbOf(rule)} <${SideName} word=${to} /> on ${traffic}</span
   >`;

@@ -63,6 +63,21 @@ export function trafficOf({ protocol, ports }: Pick<Rule, "protocol" | "ports">)
   return protocol === "any" ? "anything" : protocol;
 }
 
+/** The same in a sentence, where a protocol alone would leave the ports open to a guess. */
+export function trafficWords(rule: Pick<Rule, "protocol" | "ports">): string {
+  const hasPorts = rule.protocol === "tcp" || rule.protocol === "udp";
+  return hasPorts && rule.ports === "any" ? `${rule.protocol}, any port` : trafficOf(rule);
+}
+
+/** The ports that the control plane would refuse, in a sentence. */
+export function portsFault(ports: string): string | undefined {
+  if (ports === "any") return undefined;
+  if (!/^\d{1,5}(-\d{1,5})?$/.test(ports)) return "Enter any, a port or a range such as 8000-8010.";
+  const [first = 0, last = first] = ports.split("-").map(Number);
+  const isRange = first >= 1 && last <= 65_535 && first <= last;
+  return isRange ? undefined : "Enter ports from 1 to 65535, the lower one first.";
+}
+
 /** A side of a sentence: what stands before its name, and the name. */
 export function sideWords(word: string): { before: string; name: string } {
   if (word === "any") return { before: "", name: "all machines" };
@@ -78,7 +93,7 @@ export function sideWords(word: string): { before: string; name: string } {
 export function sentenceOf(rule: Rule): string {
   const { from, to } = endsOf(rule);
   const say = (word: string) => sideWords(word).before + sideWords(word).name;
-  return `${say(from)} may ${verbOf(rule)} ${say(to)} on ${trafficOf(rule)}`;
+  return `${say(from)} may ${verbOf(rule)} ${say(to)} on ${trafficWords(rule)}`;
 }
 
 /** The receiver's firewall lets in, the sender's lets out: a connection needs both. */
@@ -141,6 +156,16 @@ export function faultsByRule(
     found.set(at, [...(found.get(at) ?? []), text]);
   }
   return found;
+}
+
+/** The same as a list, each with the rule that it is about as the page shows it. */
+export function faultLines(rules: readonly Rule[], sentences: readonly string[]): readonly string[] {
+  return [...faultsByRule(rules, sentences)].flatMap(([at, texts]) => {
+    const rule = rules[at];
+    if (rule === undefined) return texts;
+    const name = rule.id > 0 ? `No. ${rule.id}` : "New rule";
+    return texts.map((text) => `${name}, ${sentenceOf(rule)}: ${text}`);
+  });
 }
 
 /** A word for a shell. */

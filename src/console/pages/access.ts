@@ -25,6 +25,7 @@ export function Access() {
     return () => {
       clearTimeout(timer);
       leave();
+      draft.isSaved.value = false;
     };
   }, [draft]);
   const saved = draft.saved.value;
@@ -107,6 +108,7 @@ function Notices({ draft, saved: { policy } }: NoticesProps) {
       : html`<${Confirm}
           title=${asked === "confirm" ? "Keep this policy?" : "Take this policy back?"}
           action=${asked === "confirm" ? "Keep the policy" : "Take the policy back"}
+          isDanger=${false}
           effect=${html`<p>
               ${asked === "confirm" ? "It stays, and the rules can be edited again." : "The policy before it is in force within seconds."}
             </p>

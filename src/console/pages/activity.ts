@@ -8,8 +8,10 @@ import {
   firstMoment,
   makeMatch,
   subjectOf,
+  thingsOf,
   type Filter,
   type Names,
+  type Things,
 } from "../activity.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { useLog } from "../events.ts";
@@ -30,10 +32,10 @@ const enough = 100;
 const readAtOnce = 5000;
 const shownAtOnce = 200;
 
-const columnsFor = (names: Names) => [
+const columnsFor = (names: Names, things: Things) => [
   { title: "at", text: ({ at }: AuditEvent) => at },
   { title: "type", text: ({ type }: AuditEvent) => type },
-  { title: "subject", text: subjectOf },
+  { title: "subject", text: (event: AuditEvent) => subjectOf(event, things) },
   { title: "actor", text: (event: AuditEvent) => actorOf(event, names) },
   {
     title: "changes",
@@ -69,7 +71,11 @@ export function Activity() {
   const names = useMemberNames(own);
   const filter = filterOf(query.value);
   const key = JSON.stringify(filter);
-  const shown = useMemo(() => log.events.filter(makeMatch(filter, names)), [log.events, names, key]);
+  const things = useMemo(() => thingsOf(log.events), [log.events]);
+  const shown = useMemo(
+    () => log.events.filter(makeMatch(filter, names, things)),
+    [log.events, names, things, key],
+  );
   // Reading goes back by itself until there is something to see.
   const [wanted, want] = useState({ key, events: readAtOnce, found: enough, rows: shownAtOnce });
   const goal = wanted.key === key ? wanted : { key, events: readAtOnce, found: enough, rows: shownAtOnce };
@@ -99,12 +105,12 @@ export function Activity() {
       <span class="quiet" role="status"
         >${isFiltered ? `${shown.length} of the last ${log.events.length} events` : `${log.events.length} events`}${isAll ? "" : ", older ones are on the control plane"}</span
       >
-      <${Export} file=${`${own}-events.csv`} items=${shown} columns=${columnsFor(names)} />
+      <${Export} file=${`${own}-events.csv`} items=${shown} columns=${columnsFor(names, things)} />
     </div>
     <${Filters} filter=${filter} events=${log.events} />
     ${
       shown.length > 0
-        ? html`<${Events} events=${shown.slice(0, goal.rows)} names=${names} />`
+        ? html`<${Events} events=${shown.slice(0, goal.rows)} names=${names} things=${things} />`
         : busy
           ? html`<${Loading} />`
           : html`<${Empty}

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
-import { phases, type Authorities, type Authority, type Rotation } from "../authorities.ts";
+import { stepOf, trustOf, type Authorities, type Authority, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import type { StateName } from "../nodes.ts";
@@ -70,7 +70,7 @@ export function Certificates() {
                   <code title=${ca.fingerprint}>${ca.fingerprint.slice(0, 16)}…</code>
                   <${Copy} text=${ca.fingerprint} />
                 </td>
-                <td>${ca.trusted ? "yes" : "no"}</td>
+                <td>${trustOf(ca, data.rotation)}</td>
                 <td><${When} at=${ca.not_before} /></td>
                 <td><${When} at=${ca.not_after} /></td>
               </tr>`,
@@ -85,6 +85,7 @@ export function Certificates() {
     <h2>Rotation</h2>
     <${Steps} rotation=${data.rotation} />
     ${mayAdminister.value ? html`<${Steering} rotation=${data.rotation} />` : null}
+    <${Waiting} rotation=${data.rotation} />
     <${FromTerminal} command=${`agent admin ca show ${own}`} call=${`GET ${org(own, "ca/")}`} />`;
 }
 
@@ -114,30 +115,19 @@ function OfMachines({ own }: { own: string }) {
     </p>`;
 }
 
-function Steps({
-  rotation: { phase, paused, waiting_for, waiting_for_names, next_step_at, auto },
-}: {
-  rotation: Rotation;
-}) {
-  const own = slug.value ?? "";
+type RotationProps = { rotation: Rotation };
+
+function Steps({ rotation }: RotationProps) {
+  const { phase, paused, waiting_for, next_step_at, auto } = rotation;
+  const machines = waiting_for.length === 1 ? "one machine" : `${waiting_for.length} machines`;
   return html`<div role="status">
-    <p>${phases[phase]} ${paused ? html`<strong>It is paused.</strong>` : null}</p>
+    <p>${stepOf(rotation)} ${paused ? html`<strong>It is paused.</strong>` : null}</p>
     ${
       waiting_for.length === 0
         ? null
         : html`<p>
-              It waits for
-              ${waiting_for.length === 1 ? "this machine" : `these ${waiting_for.length} machines`} to
-              confirm. A machine that does not come back can be revoked.
-            </p>
-            <ul class="plain-list">
-              ${waiting_for.map(
-                (id, at) =>
-                  html`<li key=${id}>
-                    <a href=${pathOf(own, "machines", id)}><bdi>${waiting_for_names[at] ?? id}</bdi></a>
-                  </li>`,
-              )}
-            </ul>`
+            ${`It waits for ${machines} to confirm. A machine that does not come back can be revoked.`}
+          </p>`
     }
     ${next_step_at === null ? null : html`<p>The next step follows <${When} at=${next_step_at} />.</p>`}
     ${
@@ -148,6 +138,27 @@ function Steps({
         : null
     }
   </div>`;
+}
+
+/** More machines than these are folded away. */
+const maxUnfolded = 10;
+
+/** The machines that have not confirmed, below the buttons: there may be hundreds. */
+function Waiting({ rotation: { waiting_for, waiting_for_names } }: RotationProps) {
+  const own = slug.value ?? "";
+  if (waiting_for.length === 0) return null;
+  const summary = waiting_for.length === 1 ? "The machine" : `The ${waiting_for.length} machines`;
+  return html`<details open=${waiting_for.length <= maxUnfolded}>
+    <summary>${`${summary} that it waits for`}</summary>
+    <ul class="plain-list">
+      ${waiting_for.map(
+        (id, at) =>
+          html`<li key=${id}>
+            <a href=${pathOf(own, "machines", id)}><bdi>${waiting_for_names[at] ?? id}</bdi></a>
+          </li>`,
+      )}
+    </ul>
+  </details>`;
 }
 
 const questions: Readonly<Record<Action, { title: string; action: string; effect: string; flag: string }>> = {
@@ -178,15 +189,15 @@ const questions: Readonly<Record<Action, { title: string; action: string; effect
   },
 };
 
-function Steering({ rotation: { phase, paused } }: { rotation: Rotation }) {
+function Steering({ rotation: { phase, paused, rolling_back } }: RotationProps) {
   const [asked, ask] = useState<Action | undefined>(undefined);
-  const button = (action: Action, text: string) =>
-    html`<button type="button" onClick=${() => ask(action)}>${text}</button>`;
+  const button = (action: Action, text: string, isOff = false) =>
+    html`<button type="button" disabled=${isOff} onClick=${() => ask(action)}>${text}</button>`;
   return html`<div class="actions">
       ${phase === "none" ? button("start", "Start a rotation") : null}
       ${phase !== "none" && !paused ? button("pause", "Pause") : null}
       ${phase !== "none" && paused ? button("resume", "Resume") : null}
-      ${phase !== "none" ? button("rollback", "Roll back") : null}
+      ${phase !== "none" ? button("rollback", "Roll back", rolling_back) : null}
     </div>
     ${asked === undefined ? null : html`<${Steer} action=${asked} close=${() => ask(undefined)} />`}`;
 }
@@ -200,6 +211,7 @@ function Steer({ action, close }: { action: Action; close(): void }) {
   return html`<${Confirm}
     title=${question.title}
     action=${question.action}
+    isDanger=${false}
     effect=${html`<p>${question.effect}</p>
       ${
         action === "start"

@@ -155,6 +155,7 @@ function Actions({ node }: { node: Node }) {
         ? html`<${Confirm}
             title=${`Restore ${node.name}?`}
             action=${`Restore ${node.name}`}
+            isDanger=${false}
             effect=${html`<p>The other machines accept it again as soon as it has a new certificate.</p>
               <${FromTerminal}
                 command=${`agent admin node restore ${own} ${node.name}`}
@@ -170,6 +171,7 @@ function Actions({ node }: { node: Node }) {
         ? html`<${Confirm}
             title=${`Renew the certificate of ${node.name}?`}
             action="Renew"
+            isDanger=${false}
             effect=${html`<p>It gets a new certificate with its next check-in. No connection is lost.</p>
               <${FromTerminal}
                 command=${`agent admin node renew ${own} ${node.name}`}

@@ -1,7 +1,7 @@
 // What needs a person now, each with the action; and how many machines are online.
 
 import type { VNode } from "preact";
-import { phases, type Rotation } from "../authorities.ts";
+import { stepOf, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { onlineOf } from "../nodes.ts";
@@ -118,13 +118,14 @@ function Waiting({ own, waiting: data }: { own: string; waiting: Needs["waiting"
 
 type RunningProps = { own: string; rotation: Rotation };
 
-function Running({ own, rotation: { phase, paused, waiting_for } }: RunningProps) {
+function Running({ own, rotation }: RunningProps) {
+  const { paused, rolling_back, waiting_for } = rotation;
   return html`<h2>Rotation of the CAs</h2>
-    <p>${phases[phase]} ${paused ? html`<strong>It is paused.</strong>` : null}</p>
-    ${waiting_for.length === 0 ? null : html`<p>It waits for ${waiting_for.length} machines to confirm.</p>`}
+    <p>${stepOf(rotation)} ${paused ? html`<strong>It is paused.</strong>` : null}</p>
+    ${waiting_for.length === 0 ? null : html`<p>It waits for ${waiting_for.length === 1 ? "1 machine" : `${waiting_for.length} machines`} to confirm.</p>`}
     <p>
       <a class="button" href=${pathOf(own, "certificates")}
-        >${paused ? "Resume or roll back" : "Look at it"}</a
+        >${paused ? (rolling_back ? "Resume it" : "Resume or roll back") : "Look at it"}</a
       >
     </p>`;
 }

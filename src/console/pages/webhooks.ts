@@ -1,17 +1,20 @@
 // Webhooks, and the deliveries of one.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
+import { exampleEvents } from "../event-examples.ts";
+import { useLog } from "../events.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
+import { dayOf } from "../ago.ts";
 import { FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, Empty, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 
-type Webhook = { id: number; url: string; events: readonly string[]; created_at: string };
+type Webhook = { id: number; url: string; events: readonly string[]; created_at: string; failing?: boolean };
 type Delivery = {
   id: number;
   event_id: number;
@@ -39,6 +42,16 @@ function All() {
         textColumn("url", "URL", 4, ({ url }: Webhook) => url),
         textColumn("events", "Events", 3, ({ events }: Webhook) => eventsOf(events)),
         {
+          key: "state",
+          title: "State",
+          width: 1,
+          text: stateOf,
+          cell: (webhook: Webhook) =>
+            webhook.failing === true
+              ? html`<${State} name="attention" word=${stateOf(webhook)} />`
+              : stateOf(webhook),
+        },
+        {
           key: "created",
           title: "Created",
           width: 1,
@@ -55,6 +68,8 @@ function All() {
     <//>
     ${isMaking ? html`<${Edit} close=${() => make(false)} />` : null}`;
 }
+
+const stateOf = ({ failing }: Webhook) => (failing === true ? "failing" : "");
 
 const eventsOf = (events: readonly string[]) => (events.includes("*") ? "all" : events.join(", "));
 
@@ -98,7 +113,7 @@ function Edit({ webhook, close }: { webhook?: Webhook; close(): void }) {
       />
       <${Text}
         label="Events"
-        help="Separated by commas, such as node.*, firewall_rule.created. * means all."
+        help=${`Separated by commas, such as ${exampleEvents.join(", ")}. * means all.`}
         errors=${Object.entries(error?.fields ?? {}).flatMap(([field, texts]) => (field.startsWith("events") ? texts : []))}
         value=${events}
         set=${setEvents}
@@ -131,7 +146,8 @@ function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
     await send("POST", `${path}deliveries/${delivery.id}/send_again/`);
     await refresh(path);
   });
-  if (delivery.state === "waiting") return null;
+  // The control plane refuses to send what it still tries.
+  if (delivery.state === "waiting") return html`<span class="quiet">goes on by itself</span>`;
   return html`<button
     type="button"
     class="small"
@@ -143,7 +159,32 @@ function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
   </button>`;
 }
 
-const columns: readonly Column<Delivery>[] = [
+/** Deliveries have the number of their event alone. The newest events are named; older ones keep the number. */
+const eventsRead = 1000;
+/** A delivery is made after its event, which may be of the day before. */
+const lateMs = 3_600_000;
+
+/** The event's type, with a link to the events of this type on its day. */
+const eventColumn = (own: string, types: ReadonlyMap<number, string>): Column<Delivery> => {
+  const text = ({ event_id }: Delivery) => types.get(event_id) ?? `${event_id}`;
+  return {
+    key: "event",
+    title: "Event",
+    width: 2,
+    text,
+    cell: (delivery) => {
+      const type = types.get(delivery.event_id);
+      if (type === undefined) return text(delivery);
+      const made = Date.parse(delivery.created_at);
+      const words = new URLSearchParams({ type, from: dayOf(made - lateMs), to: dayOf(made) });
+      return html`<a href=${`${pathOf(own, "activity")}?${words}`} title=${`Event ${delivery.event_id}`}
+        ><code>${type}</code></a
+      >`;
+    },
+  };
+};
+
+const columnsOf = (own: string, types: ReadonlyMap<number, string>): readonly Column<Delivery>[] => [
   {
     key: "at",
     title: "Made",
@@ -151,7 +192,7 @@ const columns: readonly Column<Delivery>[] = [
     text: ({ created_at }) => created_at,
     cell: ({ created_at }) => html`<${When} at=${created_at} />`,
   },
-  textColumn("event", "Event", 1, ({ event_id }) => `${event_id}`),
+  eventColumn(own, types),
   {
     key: "state",
     title: "State",
@@ -161,7 +202,7 @@ const columns: readonly Column<Delivery>[] = [
       const [name, word] = states[state];
       return html`<${State} name=${name} word=${word} />${
           state === "waiting" && next_attempt_at !== null
-            ? html` <span class="quiet">next <${When} at=${next_attempt_at} /></span>`
+            ? html` <span class="quiet">next attempt <${When} at=${next_attempt_at} /></span>`
             : null
         }`;
     },
@@ -184,6 +225,11 @@ function One({ id }: { id: string }) {
     return () => clearInterval(timer);
   }, [path]);
   const { data: webhook, error } = useResource<Webhook>(path);
+  const { events } = useLog(own, eventsRead);
+  const columns = useMemo(
+    () => columnsOf(own, new Map(events.map(({ id: number, type }) => [number, type]))),
+    [own, events],
+  );
   const [asked, ask] = useState<"edit" | "delete" | undefined>(undefined);
   const close = () => ask(undefined);
   const all = pathOf(own, "webhooks");

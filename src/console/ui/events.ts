@@ -1,19 +1,21 @@
 // Events of the audit log, as sentences with what changed.
 
-import { actorOf, changesOf, subjectOf, type Names } from "../activity.ts";
+import { actorOf, changesOf, subjectOf, thingsOf, type Names, type Things } from "../activity.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { html } from "../html.ts";
 import { When } from "./parts.ts";
 
 const noNames: Names = new Map();
 
-export function Events({ events, names = noNames }: { events: readonly AuditEvent[]; names?: Names }) {
+type EventsProps = { events: readonly AuditEvent[]; names?: Names; things?: Things };
+
+export function Events({ events, names = noNames, things = thingsOf(events) }: EventsProps) {
   return html`<ol class="events">
     ${events.map(
       (event) =>
         html`<li key=${event.id}>
           <${When} at=${event.at} />
-          <span><code>${event.type}</code> <bdi>${subjectOf(event)}</bdi></span>
+          <span><code>${event.type}</code> <bdi>${subjectOf(event, things)}</bdi></span>
           <bdi class="quiet">${actorOf(event, names)}</bdi>
           <${Changes} event=${event} />
         </li>`,

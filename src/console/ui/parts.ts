@@ -3,9 +3,10 @@
 
 import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { ago } from "../ago.ts";
 import { ApiError } from "../api.ts";
 import { html } from "../html.ts";
-import { ago, exact, now, utc } from "../times.ts";
+import { exact, now, utc } from "../times.ts";
 import type { StateName } from "../nodes.ts";
 
 type View = VNode | readonly VNode[] | string | null | undefined;
@@ -199,7 +200,7 @@ export function Confirm({ title, action, effect, typeName, isDanger = true, run,
           class=${isDanger ? "danger" : "primary"}
           disabled=${isRunning || (typeName !== undefined && typed !== typeName)}
         >
-          ${action}
+          ${isRunning ? "Working…" : action}
         </button>
         <button type="button" onClick=${close}>Cancel</button>
       </div>

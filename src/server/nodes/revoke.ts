@@ -46,7 +46,7 @@ export async function revokeNode(
   org: Org,
   id: number,
   actor: Actor,
-  reason = "deleted by an administrator",
+  reason = "revoked by an administrator",
   ownerId?: number,
 ): Promise<void> {
   const { db, system } = services;

@@ -151,7 +151,7 @@ async function write(
   });
   const after = {
     version: version + 1,
-    ...audited(changes),
+    ...audited(changes, inverse),
     ...(until === null ? {} : { confirm_until: formatTime(until) }),
   };
   const event = { orgId: org.id, at: now, actor, subject: "policy" };
@@ -170,13 +170,21 @@ async function save(
 
 const maxAudited = 500;
 
-/** The difference, for the audit log: webhooks send it, so long lists are cut. */
-function audited({ rules, groups, nodes, aliases, tests }: Changes): Record<string, unknown> {
+/**
+ * The difference, for the audit log: webhooks send it, so long lists are cut. `inverse` has the numbers that new rules got:
+ * the history of a rule is found by its number, so the list of numbers is whole.
+ */
+function audited(
+  { rules, groups, nodes, aliases, tests }: Changes,
+  { rules: { delete: created } }: Changes,
+): Record<string, unknown> {
   const cut = <T>(list: readonly T[]) => list.slice(0, maxAudited);
   return {
     counts: { rules_created: rules.create.length, rules_deleted: rules.delete.length, nodes: nodes.length },
-    rules_created: cut(rules.create),
+    rule_ids: [...created, ...rules.delete, ...rules.describe].map(({ id }) => id),
+    rules_created: cut(created),
     rules_deleted: cut(rules.delete),
+    rules_described: cut(rules.describe),
     groups_created: cut(groups.create.map(({ name }) => name)),
     groups_deleted: cut(groups.delete.map(({ name }) => name)),
     nodes: cut(nodes),
@@ -238,7 +246,7 @@ export async function revertPolicy(
     const now = services.system.now();
     const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
     const all: Changes = { ...changes, tests: changes.tests };
-    const { issued } = await execute(tx, services, org.id, all, actor);
+    const { inverse, issued } = await execute(tx, services, org.id, all, actor);
     const version = row.version + 1;
     await policies.update(
       tx,
@@ -255,7 +263,11 @@ export async function revertPolicy(
     );
     const event = { orgId: org.id, at: now, actor, subject: "policy" };
     await record(tx, [
-      { ...event, type: "policy.reverted", after: { version, applied_by: row.appliedBy, ...audited(all) } },
+      {
+        ...event,
+        type: "policy.reverted",
+        after: { version, applied_by: row.appliedBy, ...audited(all, inverse) },
+      },
       ...issued,
     ]);
     return { version };

@@ -56,6 +56,8 @@ export const Authorities = v.object({
   rotation: v.object({
     phase: v.picklist(["none", "trust", "issue", "retire"]),
     paused: v.boolean(),
+    /** The steps lead back to the former CAs. It cannot be rolled back once more. */
+    rolling_back: v.boolean(),
     waiting_for: v.array(v.number()),
     waiting_for_names: v.array(v.string()),
     /** When the next step follows. Null while nodes have to confirm first. */
@@ -94,6 +96,7 @@ export async function showAuthorities(
     rotation: {
       phase,
       paused: isPaused,
+      rolling_back: phase !== "none" && org.rotationBack,
       waiting_for: waiting.map((node) => node.id),
       waiting_for_names: waiting.map(({ name }) => name),
       next_step_at: nextAt === null ? null : formatTime(nextAt),

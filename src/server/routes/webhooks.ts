@@ -27,6 +27,7 @@ import {
   NewWebhook,
   sendAgain,
   Webhook,
+  ListedWebhook,
   webhookColumns,
   webhookOf,
   WebhookPatch,
@@ -55,7 +56,7 @@ function collectionRoutes(services: Services): Route[] {
       name: "webhooks_list",
       summary: "Webhooks",
       takes: query(ListQuery),
-      answers: { 200: { description: "Webhooks", schema: v.array(Webhook) } },
+      answers: { 200: { description: "Webhooks", schema: v.array(ListedWebhook) } },
       handle: (call, input) => listRows(services, call, listed, input),
     }),
     organizationRoute({

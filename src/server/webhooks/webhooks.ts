@@ -10,7 +10,7 @@ import { eventTypes, principal, record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";
-import { queryNumber } from "../store/table.ts";
+import { computed, orNull, queryNumber, truth } from "../store/table.ts";
 import { deliveries } from "../store/tables/deliveries.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { resolveTarget } from "./webhook-target.ts";
@@ -54,6 +54,8 @@ export const Webhook = v.object({
   created_at: v.string(),
 });
 export type Webhook = v.InferOutput<typeof Webhook>;
+/** `failing`: its newest delivery that has an outcome did not arrive. */
+export const ListedWebhook = v.object({ ...Webhook.entries, failing: v.boolean() });
 export const NewWebhook = v.object({ ...Webhook.entries, secret: v.string() });
 
 export const Delivery = v.object({
@@ -73,12 +75,16 @@ type Org = Pick<OrganizationAccess, "id">;
 
 const maxWebhooks = 20;
 const shownWebhook = webhooks.pick("id", "url", "events", "createdAt");
-export const webhookColumns = shownWebhook.select();
+const failing = computed({ failing: orNull(truth(0)) });
+export const webhookColumns = `${shownWebhook.select()},
+  (SELECT CASE WHEN delivered_at IS NULL THEN 1 ELSE 0 END FROM deliveries
+   WHERE webhook_id = webhooks.id AND (delivered_at IS NOT NULL OR message IS NOT NULL)
+   ORDER BY deliveries.id DESC LIMIT 1) AS failing`;
 export const deliveryColumns = deliveries.select();
 
-export function webhookOf(row: Row): Webhook {
+export function webhookOf(row: Row): v.InferOutput<typeof ListedWebhook> {
   const { createdAt, ...webhook } = shownWebhook.parse(row);
-  return { ...webhook, created_at: formatTime(createdAt) };
+  return { ...webhook, created_at: formatTime(createdAt), failing: failing.parse(row).failing ?? false };
 }
 
 export function deliveryOf(row: Row): v.InferOutput<typeof Delivery> {

@@ -54,6 +54,7 @@ const failure = async (answer: Promise<Answer>) => {
 const Events = v.array(v.looseObject({ type: v.string(), after: v.any() }));
 const events = async (type: string) =>
   v.parse(Events, (await api("GET", "events/?limit=500")).json).filter((event) => event.type === type);
+const Rules = v.array(v.looseObject({ id: v.number(), ports: v.string() }));
 const services = () => server.app.services;
 const base = `# The network of acme.
 groups:
@@ -129,6 +130,27 @@ describe("apply", () => {
     await applied(base);
     const after = v.parse(Events, (await api("GET", "events/?limit=500")).json).slice(before);
     expect(after.map(({ type }) => type)).toEqual(["policy.applied", "certificate.issued"]);
+  });
+
+  test("the event names each rule that it made, described or removed by its number, also when it is taken back", async () => {
+    const numbers = async () => {
+      const list = v.parse(Rules, (await api("GET", "firewall_rules/")).json);
+      return list.find(({ ports }) => ports !== "any")?.id;
+    };
+    const last = async (type: string) => (await events(type)).at(-1)?.after;
+    await applied(base);
+    const made = await numbers();
+    expect(await last("policy.applied")).toMatchObject({ rule_ids: [made], rules_created: [{ id: made }] });
+    await applied(base.replace("the application", "the shop"));
+    expect(await last("policy.applied")).toMatchObject({
+      rule_ids: [made],
+      rules_described: [{ id: made, before: "the application", description: "the shop" }],
+    });
+    await applied(base.replace("ports: 5432", "ports: 5432-5433"), { confirm: 60 });
+    const replaced = await numbers();
+    expect(await last("policy.applied")).toMatchObject({ rule_ids: [replaced, made] });
+    await api("POST", "policy/revert/", {});
+    expect(await last("policy.reverted")).toMatchObject({ rule_ids: [made, replaced] });
   });
 
   test("keeps the id of a rule whose description alone changes", async () => {

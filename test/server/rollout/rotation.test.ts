@@ -117,6 +117,7 @@ describe("a rotation", () => {
     expect(begun.rotation).toEqual({
       phase: "trust",
       paused: false,
+      rolling_back: false,
       waiting_for: [a.id, b.id],
       waiting_for_names: ["a", "b"],
       next_step_at: null,
@@ -255,7 +256,7 @@ describe("a rotation", () => {
         issue: "issue",
         retire: "trust",
       };
-      expect(back.rotation.phase).toBe(next[until]);
+      expect(back.rotation).toMatchObject({ phase: next[until], rolling_back: true });
       for (const node of nodes) await has(node);
       // A second rollback would lead to the new CA.
       for (let round = 0; (await phase()) !== "none"; round++) {
@@ -267,11 +268,11 @@ describe("a rotation", () => {
         await settle();
         await allConfirm(nodes);
       }
-      expect(await phase()).toBe("none");
+      expect((await show()).rotation).toMatchObject({ phase: "none", rolling_back: false });
       for (const node of nodes) expect(await has(node)).toMatchObject({ issuers: [old], trusts: [old] });
       expect((await has(b)).x509Trusts).toBe(1);
       // The limit applies to one rotation only.
-      await steer("start");
+      expect((await steer("start")).rotation.rolling_back).toBe(false);
       expect((await steer("rollback")).rotation.phase).toBe("retire");
     });
   }

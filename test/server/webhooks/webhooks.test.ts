@@ -138,6 +138,27 @@ test("a failing delivery is retried with growing waits and the same id, then giv
   ]);
 }, 120_000);
 
+test("the list says which webhook fails now", async () => {
+  let isReady = false;
+  const { received, port } = receive(() => new Response(null, { status: isReady ? 200 : 500 }));
+  const { server, hook, send, group, deliveries } = await start();
+  const { id } = await hook(`http://127.0.0.1:${port}/`, ["group.created"]);
+  const failing = async () =>
+    v
+      .parse(v.array(v.looseObject({ failing: v.boolean() })), (await send("GET", "webhooks/")).json)
+      .map((each) => each.failing);
+  expect(await failing()).toEqual([false]);
+  await group("a");
+  await until(async () => (await deliveries(id))[0]?.status === 500);
+  expect(await failing()).toEqual([true]);
+  isReady = true;
+  await server.db.write((tx) => tx.run("UPDATE deliveries SET next_at = $1", [server.clock.ms]));
+  await group("b");
+  await until(async () => (await deliveries(id)).every(({ state }) => state === "delivered"));
+  expect(received.length).toBe(3);
+  expect(await failing()).toEqual([false]);
+});
+
 test("a delivery that ended is sent again with its id; one that waits, or is of another webhook, is not", async () => {
   let isReady = false;
   const { received, port } = receive(() => new Response(null, { status: isReady ? 200 : 500 }));
