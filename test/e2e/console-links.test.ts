@@ -51,7 +51,7 @@ describe("links in the console", () => {
       expect(page.url()).toBe(`${plane.url}/setup/`);
       await page.getByRole("link", { name: "Open the console" }).click();
       await signIn(page, first, "a longer password");
-      await page.getByRole("link", { name: first }).waitFor();
+      await page.getByRole("navigation").getByText(first).waitFor();
       await page.getByText("There is no organization yet").waitFor();
       await page.goto(link);
       await page.getByLabel("E-mail").fill("second@example.org");

@@ -74,10 +74,12 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
     event.preventDefault();
     tell(0);
     const refused = await runEach(asked, run, tell, over.current.signal);
-    await after();
     // Cancelled meanwhile: not all of it is done.
     if (over.current.signal.aborted) return;
-    if (refused.length > 0) return fail(refused);
+    // The new list may be too short for a question about several.
+    await after();
+    if (refused.length > 0)
+      return over.current.signal.aborted ? confirm(`${action}: ${refused.length} refused.`) : fail(refused);
     close();
     confirm(`${action}: done.`);
   };
