@@ -6,7 +6,7 @@ import { html } from "../html.ts";
 import { me } from "../me.ts";
 import { query } from "../router.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
-import { When } from "../ui/parts.ts";
+import { AskingMachine, type Asking } from "./asking-machine.ts";
 
 export function CommandLine() {
   const port = Number(query.value.get("port"));
@@ -33,19 +33,12 @@ function Here({ port, state, challenge }: HereProps) {
     <button class="primary" disabled=${isRunning} onClick=${run}>Sign it in</button>`;
 }
 
-type Waiting = {
-  machine: string;
-  address: string;
-  is_known_network: boolean;
-  created_at: string;
-};
-
 function ByCode() {
   const [code, setCode] = useState("");
-  const [found, setFound] = useState<Waiting | undefined>(undefined);
+  const [found, setFound] = useState<Asking | undefined>(undefined);
   const [outcome, setOutcome] = useState<"approved" | "refused" | undefined>(undefined);
   const { error, isRunning, submit } = useAction(async () =>
-    setFound(await send<Waiting>("POST", "/api/user/device_requests/find/", { user_code: code })),
+    setFound(await send<Asking>("POST", "/api/user/device_requests/find/", { user_code: code })),
   );
   if (outcome !== undefined)
     return html`<p role="status">
@@ -69,7 +62,7 @@ function ByCode() {
     </form>`;
 }
 
-type DecisionProps = { code: string; found: Waiting; setOutcome(outcome: "approved" | "refused"): void };
+type DecisionProps = { code: string; found: Asking; setOutcome(outcome: "approved" | "refused"): void };
 
 function Decision({ code, found, setOutcome }: DecisionProps) {
   const decide = (approve: boolean) => async () => {
@@ -78,23 +71,7 @@ function Decision({ code, found, setOutcome }: DecisionProps) {
   };
   const approval = useAction(decide(true));
   const refusal = useAction(decide(false));
-  return html`<dl class="facts">
-      <div>
-        <dt>Machine, as it calls itself</dt>
-        <dd><bdi>${found.machine}</bdi></dd>
-      </div>
-      <div>
-        <dt>Network address</dt>
-        <dd>
-          <bdi class="mono">${found.address}</bdi>
-          ${found.is_known_network ? " (you signed in from this network before)" : " (you never signed in from this network)"}
-        </dd>
-      </div>
-      <div>
-        <dt>Asked</dt>
-        <dd><${When} at=${found.created_at} /></dd>
-      </div>
-    </dl>
+  return html`<${AskingMachine} asking=${found} />
     <p>
       Whoever sits at that machine then acts as <bdi>${me.value?.email}</bdi>, in all your organizations. Sign
       it in only if you started <code>agent login</code> there yourself.

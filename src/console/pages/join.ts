@@ -7,29 +7,29 @@ import { html } from "../html.ts";
 import { me } from "../me.ts";
 import { query } from "../router.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
-import { Empty, Failure, Loading, When } from "../ui/parts.ts";
+import { Empty, Failure, Loading } from "../ui/parts.ts";
+import { AskingMachine, type Asking } from "./asking-machine.ts";
 
-type Asking = {
+type Enrollment = Asking & {
   name: string;
-  machine: string;
   platform: string | null;
-  address: string;
-  is_known_network: boolean;
-  created_at: string;
   organizations: readonly { slug: string; name: string }[];
 };
 
 export function Join() {
   const request = query.value.get("request") ?? "";
-  const [found, setFound] = useState<Asking | undefined>(undefined);
+  const [found, setFound] = useState<Enrollment | undefined>(undefined);
   const [error, fail] = useState<ApiError | undefined>(undefined);
   const [joined, setJoined] = useState<string | undefined>(undefined);
   useEffect(() => {
     if (request === "") return;
-    send<Asking>("POST", "/api/user/enrollments/find/", { request }).then(setFound, (failure: unknown) => {
-      if (!(failure instanceof ApiError)) throw failure;
-      fail(failure);
-    });
+    send<Enrollment>("POST", "/api/user/enrollments/find/", { request }).then(
+      setFound,
+      (failure: unknown) => {
+        if (!(failure instanceof ApiError)) throw failure;
+        fail(failure);
+      },
+    );
   }, [request]);
   return html`<h1>Let a machine join</h1>
     ${content()}`;
@@ -46,7 +46,17 @@ export function Join() {
       </p>`;
     if (error !== undefined) return html`<${Failure} error=${error} />`;
     if (found === undefined) return html`<${Loading} />`;
-    return html`<${Machine} found=${found} /> ${
+    return html`<${AskingMachine} asking=${found}>
+        <div>
+          <dt>System</dt>
+          <dd><bdi>${found.platform ?? "unknown"}</bdi></dd>
+        </div>
+        <div>
+          <dt>Name in the network</dt>
+          <dd><bdi>${found.name}</bdi></dd>
+        </div>
+      <//>
+      ${
         found.organizations.length === 0
           ? html`<p role="alert">
               None of your organizations lets you add machines this way. An administrator can allow it in the
@@ -57,35 +67,7 @@ export function Join() {
   }
 }
 
-function Machine({ found }: { found: Asking }) {
-  return html`<dl class="facts">
-    <div>
-      <dt>Machine, as it calls itself</dt>
-      <dd><bdi>${found.machine}</bdi></dd>
-    </div>
-    <div>
-      <dt>System</dt>
-      <dd><bdi>${found.platform ?? "unknown"}</bdi></dd>
-    </div>
-    <div>
-      <dt>Name in the network</dt>
-      <dd><bdi>${found.name}</bdi></dd>
-    </div>
-    <div>
-      <dt>Network address</dt>
-      <dd>
-        <bdi class="mono">${found.address}</bdi>
-        ${found.is_known_network ? " (you signed in from this network before)" : " (you never signed in from this network)"}
-      </dd>
-    </div>
-    <div>
-      <dt>Asked</dt>
-      <dd><${When} at=${found.created_at} /></dd>
-    </div>
-  </dl>`;
-}
-
-type WordsProps = { request: string; found: Asking; setJoined(slug: string): void };
+type WordsProps = { request: string; found: Enrollment; setJoined(slug: string): void };
 
 function Words({ request, found, setJoined }: WordsProps) {
   const [words, setWords] = useState("");

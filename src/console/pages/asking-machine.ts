@@ -1,0 +1,29 @@
+// Which machine asks, for a person who decides. What it says of itself proves nothing.
+
+import type { ComponentChildren } from "preact";
+import { html } from "../html.ts";
+import { When } from "../ui/parts.ts";
+
+export type Asking = { machine: string; address: string; is_known_network: boolean; created_at: string };
+
+/** `children`: further facts. */
+export function AskingMachine({ asking, children }: { asking: Asking; children?: ComponentChildren }) {
+  return html`<dl class="facts">
+    <div>
+      <dt>Machine, as it calls itself</dt>
+      <dd><bdi>${asking.machine}</bdi></dd>
+    </div>
+    ${children}
+    <div>
+      <dt>Network address</dt>
+      <dd>
+        <bdi class="mono">${asking.address}</bdi>
+        ${asking.is_known_network ? " (you signed in from this network before)" : " (you never signed in from this network)"}
+      </dd>
+    </div>
+    <div>
+      <dt>Asked</dt>
+      <dd><${When} at=${asking.created_at} /></dd>
+    </div>
+  </dl>`;
+}
