@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
-import { runAdmin } from "../support/admin.ts";
+import { adminJson, runAdmin } from "../support/admin.ts";
 import { startHostileProvider, type HostileProvider } from "../support/hostile-provider.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -11,11 +11,7 @@ const data = join(directory.path, "data");
 let provider: HostileProvider;
 
 const admin = (...args: string[]) => runAdmin(data, args);
-async function must(...args: string[]): Promise<unknown> {
-  const { status, out, err } = await admin(...args, "--json");
-  expect([args.join(" "), status, status === 0 ? "" : out + err]).toEqual([args.join(" "), 0, ""]);
-  return JSON.parse(out);
-}
+const must = (...args: string[]) => adminJson(data, args);
 
 beforeAll(async () => {
   provider = await startHostileProvider();

@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { runAdmin } from "../support/admin.ts";
+import { adminJson, runAdmin } from "../support/admin.ts";
 import { startHostileProvider, type HostileProvider } from "../support/hostile-provider.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -13,11 +13,7 @@ const secretFile = join(directory.path, "secret");
 let provider: HostileProvider;
 
 const admin = (...args: string[]) => runAdmin(data, args);
-async function must(...args: string[]): Promise<unknown> {
-  const { status, out, err } = await admin(...args, "--json");
-  expect([args.join(" "), status, status === 0 ? "" : out + err]).toEqual([args.join(" "), 0, ""]);
-  return JSON.parse(out);
-}
+const must = (...args: string[]) => adminJson(data, args);
 
 beforeAll(async () => {
   provider = await startHostileProvider();

@@ -1,5 +1,6 @@
 // Runs `agent admin …` in this process, on the data of a test.
 
+import { expect } from "bun:test";
 import { run } from "../../src/cli/run.ts";
 import { realSystem } from "../../src/system.ts";
 
@@ -16,4 +17,11 @@ export async function runAdmin(data: string, args: readonly string[], input = ""
     stdinIsTerminal: false,
   });
   return { status, out, err };
+}
+
+/** A command that must succeed: its JSON document. */
+export async function adminJson(data: string, args: readonly string[]): Promise<unknown> {
+  const { status, out, err } = await runAdmin(data, [...args, "--json"]);
+  expect([args.join(" "), status, status === 0 ? "" : out + err]).toEqual([args.join(" "), 0, ""]);
+  return JSON.parse(out);
 }
