@@ -4,9 +4,10 @@ import { expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
 import { paths, TokenPair } from "../../src/protocol.ts";
-import { seed, slug, tokenOf, password } from "../bench/seed.ts";
+import { seed, slug, password } from "../bench/seed.ts";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { formerAgent } from "../support/former-agent.ts";
+import { checkin, send } from "../support/postgres-plane.ts";
 import { createDatabase, describePostgres, startPostgres, unsynced } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -68,27 +69,3 @@ describePostgres("beside a server of release 0.1.0", () => {
     );
   }, 300_000);
 });
-
-function send(url: string, method: string, path: string, token: string | undefined, body?: unknown) {
-  return fetch(`${url}${path}`, {
-    method,
-    headers: {
-      ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
-      "Content-Type": "application/json",
-    },
-    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    keepalive: false,
-  });
-}
-
-function checkin(url: string, id: number, version: number, waitS = 0): Promise<Response> {
-  return fetch(`${url}${paths.checkin(slug, id)}`, {
-    method: "POST",
-    headers: {
-      Authorization: `Bearer ${tokenOf(id)}`,
-      "Content-Type": "application/json",
-      ...(waitS === 0 ? {} : { Prefer: `wait=${waitS}` }),
-    },
-    body: JSON.stringify({ version: "0.1.0", uptime: 1, config_version: version }),
-  });
-}

@@ -5,9 +5,10 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { paths } from "../../src/protocol.ts";
-import { seed, slug, tokenOf } from "../bench/seed.ts";
+import { slug } from "../bench/seed.ts";
 import { agentJson, buildAgent, runAgent, startControlPlane } from "../support/agent.ts";
-import { createDatabase, describePostgres, startPostgres, type Postgres } from "../support/postgres.ts";
+import { checkin, prepare, send } from "../support/postgres-plane.ts";
+import { describePostgres, startPostgres, type Postgres } from "../support/postgres.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until } from "../support/until.ts";
@@ -42,20 +43,14 @@ describePostgres("servers on one PostgreSQL", () => {
     await cluster.stop();
   });
 
-  const prepare = async (on: Postgres, path: string) => {
-    const data = join(path, "data");
-    const databaseUrl = await createDatabase(on.directory);
-    const { admin } = await seed({ dataDirectory: data, databaseUrl }, 10);
-    return { data, admin, flags: ["--database-url", databaseUrl] };
-  };
-  type Place = Awaited<ReturnType<typeof prepare>>;
+  type Place = Pick<Awaited<ReturnType<typeof prepare>>, "data" | "flags">;
   const servers = async ({ data, flags }: Place) =>
     v.parse(Servers, await agentJson(["admin", "server", "list", "--data-dir", data, ...flags])).servers;
 
   test("while the database is away, check-ins are answered, writes get 503, polls stay; then all goes on", async () => {
     using directory = temporaryDirectory();
     await using own = await startPostgres();
-    const place = await prepare(own, directory.path);
+    const place = await prepare(own, directory.path, 10);
     await using a = await startControlPlane(place.data, place.flags);
     await using b = await startControlPlane(place.data, place.flags);
     const both = [a, b];
@@ -69,7 +64,7 @@ describePostgres("servers on one PostgreSQL", () => {
     await until(async () => (await newestVersion(b.url)) === version);
     let answered = 0;
     const polls = both.map(async ({ url }, at) => {
-      const answer = await checkin(url, at + 1, { version, waitS: 58 });
+      const answer = await checkin(url, at + 1, version, 58);
       answered++;
       return v.parse(Answer, await answer.json());
     });
@@ -106,7 +101,7 @@ describePostgres("servers on one PostgreSQL", () => {
 
   test("the loops of a suspended or killed server pass to another one within 15 seconds", async () => {
     using directory = temporaryDirectory();
-    const place = await prepare(cluster, directory.path);
+    const place = await prepare(cluster, directory.path, 10);
     const holders = async () =>
       (await servers(place))
         .filter(({ leases }) => leases.length > 0)
@@ -151,7 +146,7 @@ describePostgres("servers on one PostgreSQL", () => {
 
   test("a server with another secret.key does not start, and says why", async () => {
     using directory = temporaryDirectory();
-    const place = await prepare(cluster, directory.path);
+    const place = await prepare(cluster, directory.path, 10);
     await using _ = await startControlPlane(place.data, place.flags);
     const other = join(directory.path, "other");
     mkdirSync(other);
@@ -162,30 +157,8 @@ describePostgres("servers on one PostgreSQL", () => {
   }, 240_000);
 });
 
-function send(url: string, method: string, path: string, token: string, body?: unknown) {
-  return fetch(`${url}${path}`, {
-    method,
-    headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
-    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    keepalive: false,
-  });
-}
-
 const Answer = v.object({ config_version: v.number(), config_changed: v.boolean() });
 
 async function newestVersion(url: string): Promise<number> {
   return v.parse(Answer, await (await checkin(url, 3)).json()).config_version;
-}
-
-/** With `waitS`, waits until there is a version other than `version`. */
-function checkin(url: string, id: number, { version = 1, waitS = 0 } = {}): Promise<Response> {
-  return fetch(`${url}${paths.checkin(slug, id)}`, {
-    method: "POST",
-    headers: {
-      Authorization: `Bearer ${tokenOf(id)}`,
-      "Content-Type": "application/json",
-      ...(waitS === 0 ? {} : { Prefer: `wait=${waitS}` }),
-    },
-    body: JSON.stringify({ version: "0.1.0", uptime: 1, config_version: version }),
-  });
 }

@@ -25,7 +25,8 @@ export function send(url: string, method: string, path: string, token: string | 
   });
 }
 
-export function checkin(url: string, id: number, version: number, waitS = 0): Promise<Response> {
+/** With `waitS`, waits until there is a version other than `version`. */
+export function checkin(url: string, id: number, version = 1, waitS = 0): Promise<Response> {
   return fetch(`${url}${paths.checkin(slug, id)}`, {
     method: "POST",
     headers: {
