@@ -27,20 +27,20 @@ export const PolicyText = v.pipe(v.string(), v.maxLength(maxPolicyBytes));
 export const PlanRequest = v.strictObject({ policy: PolicyText, prune: v.optional(v.boolean(), false) });
 export type PlanRequest = v.InferOutput<typeof PlanRequest>;
 
+/** What a file differs in from the present state. */
+type Compared = Difference & { snapshot: Snapshot; desired: Desired };
 /** A plan with what `apply` needs. */
-export type Planned = Difference & {
-  snapshot: Snapshot;
-  desired: Desired;
+export type Planned = Compared & {
   tests: readonly PolicyTest[];
   failures: TestFailure[];
 };
 
-/** Throws validation_failed for a file with faults, and what applying it would throw. */
-export async function planChanges(
+/** Whether it could be applied is not looked at. Throws validation_failed for a file with faults. */
+export async function compare(
   reader: Reader,
   orgId: number,
   { policy, prune }: PlanRequest,
-): Promise<Planned> {
+): Promise<Compared> {
   const parsed = await inSlices(parsePolicy(policy));
   const snapshot = await readSnapshot(reader, orgId);
   const { nodes, groups } = snapshot;
@@ -50,15 +50,20 @@ export async function planChanges(
     users: snapshot.users,
   };
   const desired = await inSlices(resolvePolicy(parsed, known));
-  const difference = await inSlices(differences(snapshot, desired, prune));
-  const tests = difference.changes.tests ?? snapshot.tests;
+  return { ...(await inSlices(differences(snapshot, desired, prune))), snapshot, desired };
+}
+
+/** Throws validation_failed for a file with faults, and what applying it would throw. */
+export async function planChanges(reader: Reader, orgId: number, request: PlanRequest): Promise<Planned> {
+  const compared = await compare(reader, orgId, request);
+  const { changes, snapshot } = compared;
+  const tests = changes.tests ?? snapshot.tests;
   const after = {
-    rules: changedRules(snapshot.rules, difference.changes.rules),
-    members: changedNodes(nodes, difference.changes.nodes),
+    rules: changedRules(snapshot.rules, changes.rules),
+    members: changedNodes(snapshot.nodes, changes.nodes),
   };
-  await requireAdmissible(reader, orgId, snapshot, difference.changes, after.members);
-  const failures = await inSlices(runTests(tests, after));
-  return { ...difference, snapshot, desired, tests, failures };
+  await requireAdmissible(reader, orgId, snapshot, changes, after.members);
+  return { ...compared, tests, failures: await inSlices(runTests(tests, after)) };
 }
 
 /** The plan as the API answers it. */

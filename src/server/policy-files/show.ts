@@ -9,7 +9,7 @@ import type { Reader } from "../store/database.ts";
 import type { Policy, TestResult } from "./answers.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
 import { isUnchanged } from "./differences.ts";
-import { planChanges, PolicyText } from "./plan.ts";
+import { compare, planChanges, PolicyText } from "./plan.ts";
 import { renderPolicy } from "./render.ts";
 
 export async function showPolicy(reader: Reader, orgId: number, now: number): Promise<Policy> {
@@ -39,7 +39,7 @@ export async function showPolicy(reader: Reader, orgId: number, now: number): Pr
 /** Whether applying the file again with `prune` would change something. A node that it names may be gone. */
 export async function hasDrifted(reader: Reader, orgId: number, policy: string): Promise<boolean> {
   try {
-    return !isUnchanged((await planChanges(reader, orgId, { policy, prune: true })).changes);
+    return !isUnchanged((await compare(reader, orgId, { policy, prune: true })).changes);
   } catch (error) {
     if (error instanceof AppError && error.code === "validation_failed") return true;
     throw error;

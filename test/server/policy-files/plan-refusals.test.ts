@@ -3,7 +3,8 @@
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol.ts";
-import { Plan, TestResult } from "../../../src/server/policy-files/answers.ts";
+import { Plan, Policy, TestResult } from "../../../src/server/policy-files/answers.ts";
+import { checkPolicies } from "../../../src/server/policy-files/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
@@ -111,4 +112,19 @@ test("a test that fails for a thousand ranges of ports names the first ones", as
   expect(answer.text.length).toBeLessThan(100_000);
   const { access } = v.parse(Plan, (await send("plan", { policy, prune: true })).json);
   expect(access.pairs.every(({ gains }) => gains.length <= 50)).toBe(true);
+});
+
+test("a file that cannot be applied any more is drift, and keeps no other organization waiting", async () => {
+  const policy = "aliases: [{name: cache, node: node:one}]\n";
+  expect((await send("apply", { policy, prune: true })).status).toBe(200);
+  const get = (path: string) => server.send("GET", `/api/org/${org.slug}/${path}`, { token: admin });
+  const [alias] = v.parse(v.array(v.object({ id: v.number() })), (await get("names/")).json);
+  const deleted = await server.send("DELETE", `/api/org/${org.slug}/names/${alias?.id}/`, { token: admin });
+  expect(deleted.status).toBe(204);
+  await registerNode(server, org, "cache");
+  expect((await refusal(send("plan", { policy, prune: true }))).detail).toContain("A node is named cache.");
+  const { status, json } = await get("policy/");
+  expect([status, v.parse(Policy, json).source]).toEqual([200, "state"]);
+  await checkPolicies(server.app.services);
+  expect(await server.db.get("SELECT drifted_at FROM policies")).toEqual({ drifted_at: expect.any(Number) });
 });
