@@ -81,7 +81,19 @@ function Lazy({ page, rest }: LazyProps) {
   const [view, setView] = useState<FunctionComponent<{ rest: readonly string[] }> | undefined>(undefined);
   useEffect(() => {
     document.title = `${page.title}${slug.value === undefined ? "" : ` · ${slug.value}`}`;
-    void page.load().then((loaded) => setView(() => loaded));
+    page.load().then(
+      (loaded) => setView(() => loaded),
+      () => setView(() => NotLoaded),
+    );
   }, [page]);
   return view === undefined ? html`<${Loading} />` : html`<${view} rest=${rest} />`;
+}
+
+/** Its file did not arrive. A control plane that was updated meanwhile has files of other names. */
+function NotLoaded() {
+  return html`<${Empty}
+    text="This page could not be loaded: the control plane was updated, or the network changed."
+  >
+    <button type="button" class="primary" onClick=${() => location.reload()}>Load it again</button>
+  <//>`;
 }

@@ -27,7 +27,8 @@ if (place !== null && !location.pathname.startsWith(root)) {
     });
     // While the answers are on their way. Without an organization in the address, it is that of the only one.
     const { page } = findPage(segments.peek()) ?? { page: organizationPages[""] };
-    void page?.load();
+    // If its file does not arrive, the page says so.
+    page?.load().catch(() => undefined);
   }
   render(html`<${App} />`, place);
 }

@@ -229,9 +229,12 @@ describe("machines in the console", () => {
     "a machine that checks in is online within a moment, and no list is read for it",
     async () => {
       const quiet = await machine("quiet", []);
+      // All of it is read again when the stream of events is open, and then not for 20 s.
+      const second = page.waitForRequest(/\/nodes\/\?page_size=1000&page=1/);
       await page.goto(`${scene.url()}/console/acme/machines/?search=quiet`);
       const row = page.getByRole("row").filter({ hasText: "quiet" });
       await row.getByText("away").waitFor();
+      await second;
       const lists: string[] = [];
       const note = (request: Request) => {
         if (request.url().includes("/nodes/?")) lists.push(request.url());

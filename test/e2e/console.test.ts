@@ -116,6 +116,10 @@ describe("the console", () => {
     "many changes at once change their rows, and the list is not read whole",
     async () => {
       const whole: string[] = [];
+      // A tab in the background does not read the list each 20 s.
+      await page.evaluate(
+        `Object.defineProperty(document, "visibilityState", { value: "hidden", configurable: true })`,
+      );
       const note = (request: Request) => {
         if (/nodes\/\?page_size=\d+&page=/.test(request.url())) whole.push(request.url());
       };
@@ -134,6 +138,7 @@ describe("the console", () => {
       await page.getByText("many-11").waitFor();
       expect(whole).toEqual([]);
       page.off("request", note);
+      await page.evaluate("delete document.visibilityState");
       await page.evaluate(async () => {
         const nodes = (await (await fetch("/api/org/acme/nodes/?search=many-")).json()) as { id: number }[];
         const gone = ({ id }: { id: number }) => fetch(`/api/org/acme/nodes/${id}/`, { method: "DELETE" });
@@ -268,6 +273,21 @@ describe("the console", () => {
       expect(await page.getByRole("searchbox").inputValue()).toBe("web");
       await createNode("web-2");
       await page.getByText("web-2").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "a page whose file does not arrive says so, and is loaded again",
+    async () => {
+      await page.goto(`${scene.url()}/console/acme/machines/`);
+      await page.getByText("web-1").waitFor();
+      await page.route("**/console/files/*.js", (route) => route.fulfill({ status: 404 }));
+      await page.getByRole("link", { name: "Access" }).click();
+      await page.getByText("This page could not be loaded").waitFor();
+      await page.unroute("**/console/files/*.js");
+      await page.getByRole("button", { name: "Load it again" }).click();
+      await page.getByRole("heading", { level: 1, name: "Access" }).waitFor();
     },
     limitMs,
   );

@@ -63,7 +63,8 @@ export function makeLan(names: readonly string[]): Lan {
       runSync([...within(hub), "ip", "link", "set", port, "master", "bridge", "up"]);
       runSync([...within(namespace), "ip", "addr", "add", `${address}/24`, "dev", "eth0"]);
       runSync([...within(namespace), "ip", "link", "set", "lo", "up"]);
-      runSync([...within(namespace), "ip", "link", "set", "eth0", "up"]);
+      // Without an address of IPv6, which takes seconds to become valid: a browser drops its requests at that moment.
+      runSync([...within(namespace), "ip", "link", "set", "eth0", "addrgenmode", "none", "up"]);
     }
   } catch (error) {
     remove();
