@@ -17,6 +17,7 @@ import { users, type UserRow } from "../store/tables/users.ts";
 import { verifiedDomains } from "../store/tables/verified-domains.ts";
 import type { Admitted } from "./admission.ts";
 import { applyGroups, rolesFor } from "./group-roles.ts";
+import { applyProviderGroups } from "./provider-groups.ts";
 import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
 
 type Provider = IdentityProviderRow & { orgId: number };
@@ -56,6 +57,7 @@ export async function boundUserOf(
   });
   await applyGroups(services, provider, user, groups);
   await applyNodeGroups(services, provider, user.id, groups);
+  await applyProviderGroups(services, provider, user.id);
   if (!hasRole) throw withoutRole(provider);
   return user;
 }
