@@ -135,6 +135,8 @@ export const Node = v.object({
   revoked_at: v.nullable(time),
   /** The user whose node it is; null: the organization's. Former servers do not send it. */
   owner_id: v.optional(v.nullable(v.number())),
+  /** Groups that it has while it is its owner's. Former servers do not send it. */
+  owner_groups: v.optional(v.array(v.string())),
   /** It ends when it leaves or is silent. Former servers do not send it. */
   ephemeral: v.optional(v.boolean()),
 });

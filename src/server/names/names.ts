@@ -129,7 +129,17 @@ function withSuffix(
 }
 
 const orgPick = organizations.pick("namesVersion", "namesSince", "namesToAll", "nameSuffix");
-const nodePick = nodes.pick("id", "name", "ip", "ip6", "groups", "ownerId", "state", "namesVersion");
+const nodePick = nodes.pick(
+  "id",
+  "name",
+  "ip",
+  "ip6",
+  "groups",
+  "ownerId",
+  "ownerGroups",
+  "state",
+  "namesVersion",
+);
 const aliasPick = nameAliases.pick(
   "id",
   "name",
@@ -177,9 +187,9 @@ async function read(reader: Reader, orgId: number, known: Kept | undefined): Pro
   take(
     book,
     org.namesVersion,
-    changed.map(({ state, namesVersion, ownerId, ...row }) => ({
+    changed.map(({ state, namesVersion, ownerId, ownerGroups, ...row }) => ({
       ...row,
-      groups: certifiedGroups({ ...row, ownerId }),
+      groups: certifiedGroups({ ...row, ownerId, ownerGroups }),
       isGone: state !== "active",
       version: namesVersion,
     })),

@@ -83,6 +83,8 @@ export const nodes = table(
     endedAt: since(25, integerOrNull()),
     /** Whether peers get the name of the node. */
     isNamed: since(25, truth(1)),
+    /** Groups that the node has while it is its owner's, see nodes/owner-groups.ts. */
+    ownerGroups: since(40, jsonWithDefault(v.array(v.string()), "[]")),
   },
   {
     indexes: [
