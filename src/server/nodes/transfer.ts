@@ -43,7 +43,7 @@ export async function transferNode(
     if (ownerId === node.ownerId && node.ownerKnown) return node;
     const after = { ...node, ownerId, ownerKnown: true };
     await nodes.update(tx, { id }, { ownerId, ownerKnown: true });
-    await beginPeriod(tx, id, system.now());
+    await beginPeriod(tx, id, system.now(), "given");
     const fingerprint = node.state === "active" ? await publish(tx, services, node, after) : undefined;
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
     await record(tx, [

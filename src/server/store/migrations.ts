@@ -187,6 +187,12 @@ const steps: readonly (readonly string[])[] = [
   [identityProviders.add("nodeGroups")],
   [identityProviders.add("proof"), ...providerGrants.create],
   [organizations.add("reauthenticateDays"), organizations.add("reauthenticateFrom"), ...ownerProofs.create],
+  [
+    organizations.add("revokeUnprovenNodes"),
+    organizations.add("revokeUnprovenFrom"),
+    ownerProofs.add("givenAt"),
+    identityProviders.add("heldUntil"),
+  ],
 ];
 
 /**
