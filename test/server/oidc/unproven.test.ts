@@ -67,7 +67,7 @@ async function pass(hours: number, isUp = true): Promise<void> {
   ] as const;
   for (const [table, name] of columns)
     await server.db.write((tx) => tx.run(`UPDATE ${table} SET ${name} = ${name} - ${ms}`));
-  const meta = `UPDATE meta SET value = CAST(CAST(value AS INTEGER) - ${ms} AS TEXT) WHERE key = 'unproven_watch'`;
+  const meta = `UPDATE meta SET value = CAST(CAST(value AS BIGINT) - ${ms} AS TEXT) WHERE key = 'unproven_watch'`;
   if (!isUp) await server.db.write((tx) => tx.run(meta));
   await endUnproven(server.app.services);
 }
