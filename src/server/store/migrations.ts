@@ -189,6 +189,12 @@ const steps: readonly (readonly string[])[] = [
   [identityProviders.add("proof"), ...providerGrants.create],
   [organizations.add("reauthenticateDays"), organizations.add("reauthenticateFrom"), ...ownerProofs.create],
   [nodes.add("ownerGroups"), ...groupPeople.create],
+  [
+    organizations.add("revokeUnprovenNodes"),
+    organizations.add("revokeUnprovenFrom"),
+    ownerProofs.add("givenAt"),
+    identityProviders.add("heldUntil"),
+  ],
 ];
 
 /**
