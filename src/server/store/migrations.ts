@@ -187,6 +187,7 @@ const steps: readonly (readonly string[])[] = [
   [identityProviders.add("nodeGroups")],
   [identityProviders.add("proof"), ...providerGrants.create],
   [organizations.add("reauthenticateDays"), organizations.add("reauthenticateFrom"), ...ownerProofs.create],
+  [nodes.add("isNameServer")],
 ];
 
 /**

@@ -83,6 +83,8 @@ export const nodes = table(
     endedAt: since(25, integerOrNull()),
     /** Whether peers get the name of the node. */
     isNamed: since(25, truth(1)),
+    /** It answers its peers' DNS queries for names of nodes, if root on the machine lets it. */
+    isNameServer: since(40, truth(0)),
   },
   {
     indexes: [
