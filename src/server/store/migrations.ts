@@ -195,6 +195,7 @@ const steps: readonly (readonly string[])[] = [
     ownerProofs.add("givenAt"),
     identityProviders.add("heldUntil"),
   ],
+  [nodes.add("isNameServer")],
 ];
 
 /**
