@@ -100,6 +100,9 @@ export function stateOf(
   return isCurrent ? { text: "online", mark: "good" } : { text: "online, updating", mark: "wait" };
 }
 
-export function roleOf({ is_lighthouse, is_relay }: Node): string {
-  return [...(is_lighthouse ? ["lighthouse"] : []), ...(is_relay ? ["relay"] : [])].join(", ");
+export function roleOf({ is_lighthouse, is_relay, is_name_server }: Node): string {
+  const roles = { lighthouse: is_lighthouse, relay: is_relay, "name server": is_name_server };
+  return Object.entries(roles)
+    .flatMap(([role, isSet]) => (isSet === true ? [role] : []))
+    .join(", ");
 }

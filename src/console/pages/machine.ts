@@ -97,8 +97,9 @@ function NodeFacts({ node }: { node: Node }) {
   return html`<${Facts} facts=${facts} />`;
 }
 
-function rolesOf({ is_lighthouse, is_relay, public_ip, external_port }: Node): string {
-  const roles = [is_lighthouse ? "lighthouse" : "", is_relay ? "relay" : ""].filter((role) => role !== "");
+function rolesOf({ is_lighthouse, is_relay, is_name_server, public_ip, external_port }: Node): string {
+  const named = { lighthouse: is_lighthouse, relay: is_relay, "name server": is_name_server };
+  const roles = Object.entries(named).flatMap(([role, isSet]) => (isSet === true ? [role] : []));
   if (public_ip !== null) roles.push(`reached at ${public_ip}:${external_port ?? 4242}`);
   return roles.join(", ") || "none";
 }

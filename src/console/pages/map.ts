@@ -22,16 +22,21 @@ const maxPages = 20;
 
 type Read = { paths: readonly Path[]; total: number } | undefined;
 
+/** What was read last, shown at once on the way back. */
+let kept: { own: string; read: Read } | undefined;
+
 /** The paths of the organization, at most 20,000, current while the page is shown. */
 function usePaths(own: string): { read: Read; error: ApiError | undefined } {
-  const [read, setRead] = useState<Read>(undefined);
+  const [read, setRead] = useState<Read>(kept?.own === own ? kept.read : undefined);
   const [error, fail] = useState<ApiError | undefined>(undefined);
   useEffect(() => {
     const over = new AbortController();
     const look = async () => {
       if (document.visibilityState === "hidden") return;
       try {
-        setRead(await readPaths(own, over.signal));
+        const read = await readPaths(own, over.signal);
+        kept = { own, read };
+        setRead(read);
         fail(undefined);
       } catch (failure) {
         if (over.signal.aborted) return;

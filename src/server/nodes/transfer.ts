@@ -45,7 +45,7 @@ export async function transferNode(
     const owned = { ownerId, ownerKnown: true, ownerGroups: await ownerGroupsOf(tx, org.id, ownerId) };
     const after = { ...node, ...owned };
     await nodes.update(tx, { id }, owned);
-    await beginPeriod(tx, id, system.now());
+    await beginPeriod(tx, id, system.now(), "given");
     const fingerprint = node.state === "active" ? await publish(tx, services, node, after) : undefined;
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
     await record(tx, [

@@ -117,7 +117,10 @@ const sum = (table: string, bytes: string) =>
   `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM ${table} WHERE org_id = $1)`;
 const storedRows = `SELECT ${[
   "(SELECT coalesce(sum(octet_length(config_overrides)), 0) FROM organizations WHERE id = $1)",
-  sum("nodes", "octet_length(config_overrides) + octet_length(groups) + octet_length(owner_groups) + octet_length(subnets)"),
+  sum(
+    "nodes",
+    "octet_length(config_overrides) + octet_length(groups) + octet_length(owner_groups) + octet_length(subnets)",
+  ),
   sum("firewall_rules", "octet_length(description)"),
   sum("node_groups", "octet_length(description)"),
   sum("group_people", "octet_length(name)"),

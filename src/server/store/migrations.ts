@@ -189,7 +189,15 @@ const steps: readonly (readonly string[])[] = [
   [identityProviders.add("nodeGroups")],
   [identityProviders.add("proof"), ...providerGrants.create],
   [organizations.add("reauthenticateDays"), organizations.add("reauthenticateFrom"), ...ownerProofs.create],
-  [nodes.add("ownerGroups"), ...groupPeople.create, ...providerGroups.create],
+  [nodes.add("ownerGroups"), ...groupPeople.create],
+  [
+    organizations.add("revokeUnprovenNodes"),
+    organizations.add("revokeUnprovenFrom"),
+    ownerProofs.add("givenAt"),
+    identityProviders.add("heldUntil"),
+  ],
+  [nodes.add("isNameServer")],
+  [...providerGroups.create],
 ];
 
 /**

@@ -92,6 +92,7 @@ export function showNode(
     mode: node.mode,
     is_lighthouse: node.isLighthouse,
     is_relay: node.isRelay,
+    is_name_server: node.isNameServer,
     public_ip: node.publicIp,
     external_port: node.externalPort,
     groups: node.groups,

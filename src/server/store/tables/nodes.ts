@@ -85,6 +85,8 @@ export const nodes = table(
     isNamed: since(25, truth(1)),
     /** Groups that the node has while it is its owner's, see nodes/owner-groups.ts. */
     ownerGroups: since(40, jsonWithDefault(v.array(v.string()), "[]")),
+    /** It answers its peers' DNS queries for names of nodes, if root on the machine lets it. */
+    isNameServer: since(42, truth(0)),
   },
   {
     indexes: [
