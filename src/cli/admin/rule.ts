@@ -144,7 +144,7 @@ export const create: Implementation = {
     const schema = import("../../server/policy/firewall.ts").then(({ RuleRequest }) => RuleRequest);
     await checked(
       schema,
-      await request({ node: async () => 1, user: async () => 1, idp: async () => "any" }),
+      await request({ node: async () => 1, user: async () => 1, idp: async () => "group" }),
     );
     let new_groups: string[] = [];
     let present: Rule[] = [];

@@ -9,12 +9,19 @@ import {
   firstRules,
   testable,
   type Member,
+  type Peer,
   type Rule,
 } from "../../../src/server/policy/firewall.ts";
-import { ownerGroupIn } from "../../../src/owner-group.ts";
+import { ownerGroup, ownerGroupIn, ownerOf, selfGroup } from "../../../src/owner-group.ts";
+import { changedNodes, changedRules, differences } from "../../../src/server/policy-files/differences.ts";
+import { accessChanges } from "../../../src/server/policy-files/plan.ts";
+import { providerGroup, type GroupPerson } from "../../../src/server/policy/group-people.ts";
+import { parsePolicy } from "../../../src/server/policy/policy-file.ts";
+import type { PolicyNode } from "../../../src/server/policy/policy-nodes.ts";
+import { resolvePolicy } from "../../../src/server/policy/resolve.ts";
 import { runTests, type PolicyTest } from "../../../src/server/policy/policy-tests.ts";
 import { showAccess, type Access } from "../../../src/server/policy/packets.ts";
-import { makeReach } from "../../../src/server/policy/reach.ts";
+import { identityOf, makeReach } from "../../../src/server/policy/reach.ts";
 import { makeWork, type Work } from "../../../src/server/policy/work.ts";
 import { edgesOf, enginePasses, makePolicies, type RandomPolicy } from "../../support/policies.ts";
 import { inFull } from "../../support/soak.ts";
@@ -50,6 +57,99 @@ function packetsIn(access: Access, edges: readonly number[]): string[] {
       ...(inRanges(access.udp, port) ? [`udp${port}`] : []),
     ]),
   ];
+}
+
+/** Users in groups and groups of providers, as a policy file names them: what a plan says against what a file means. */
+function makeFiles(seed: number) {
+  const { policy, below, pick } = makePolicies(seed);
+  const names = ["web", "db", "staff", "edge", "ops", "lab"];
+  const users = new Map([1, 2, 3, 4].map((id) => [`u${id}@example.org`, id]));
+  const providers = [{ id: 9, name: "Okta" }];
+  const ofProvider = ["eng", "On call / DE", "/a"].map((name) => providerGroup(9, name));
+  const carriers = new Map(
+    ofProvider.map(({ people }) => [people, new Set([...users.values()].filter(() => below(2) === 0))]),
+  );
+  const words = new Map(ofProvider.map(({ people, name }) => [people, `idp:${name}`]));
+  const everybody = [...[...users.values()].map(ownerGroup), ...words.keys()];
+  const person = () => ({ name: pick(names), people: pick(everybody) });
+  const many = <T>(count: number, make: () => T): T[] => Array.from({ length: below(count) }, make);
+  const wordOf = (side: Peer): string => {
+    if ("any" in side) return "any";
+    if ("node" in side) return `node:n${side.node}`;
+    if ("cidr" in side) return side.cidr;
+    if (side.group === selfGroup) return "self";
+    const email = [...users].find(([, id]) => id === ownerOf(side.group))?.[0];
+    return words.get(side.group) ?? (email === undefined ? `group:${side.group}` : `user:${email}`);
+  };
+  const withPeople = (rules: readonly Rule[]): Rule[] =>
+    rules.map((rule) =>
+      below(4) === 0 ? { ...rule, [pick(["peer", "target"])]: { group: pick([...words.keys()]) } } : rule,
+    );
+  /** By definition, without the code of the server. */
+  const groupsOf = (owner: number | null, people: readonly GroupPerson[]): string[] => {
+    if (owner === null) return [];
+    const own = ofProvider.flatMap((each) =>
+      carriers.get(each.people)?.has(owner) === true ? [each.people] : [],
+    );
+    const found = people.filter((each) => [ownerGroup(owner), ...own].includes(each.people));
+    return [...new Set([...own, ...found.map(({ name }) => name)])].sort();
+  };
+  const nodeOf = (member: Member, given: readonly string[], people: readonly GroupPerson[]): PolicyNode => {
+    const ownerId = member.groups.map(ownerOf).find((id) => id !== undefined) ?? null;
+    const ownerGroups = groupsOf(ownerId, people);
+    const owned = ownerId === null ? [] : [...ownerGroups, ownerGroup(ownerId)];
+    const groups = [...new Set([...given, ...owned])];
+    return { ...member, groups, given, ownerGroups, ownerId, isActive: true, subnets: [], isRelay: false };
+  };
+  const some = () => names.filter(() => below(4) === 0);
+  return () => {
+    const { rules, members } = policy(50);
+    const people = many(6, person);
+    const unique = [...new Map(people.map((each) => [JSON.stringify(each), each])).values()];
+    const nodes = members.map((member) => nodeOf(member, some(), unique));
+    const current = {
+      ...{ rules: withPeople(rules), nodes, tests: [], aliases: [], tokenGroups: new Set<string>() },
+      ...{
+        people: unique,
+        providerGroups: ofProvider,
+        words,
+        carriers,
+        users,
+        isGivenElsewhere: () => false,
+      },
+      groups: names.map((name) => ({ name, description: "" })),
+    };
+    const wanted = many(6, person);
+    const given = new Map(members.map(({ id }) => [id, below(10) === 0 ? some() : undefined]));
+    const givenTo = ({ id, given: before }: PolicyNode) => given.get(id) ?? before;
+    const kept = withPeople(current.rules.filter(() => below(5) > 0));
+    const rulesAfter = [...new Map(kept.map((rule) => [identityOf(rule), rule])).values()];
+    const groups = names.map((name) => {
+      const own = nodes.filter((node) => givenTo(node).includes(name)).map((node) => `node:${node.name}`);
+      const others = wanted
+        .filter((each) => each.name === name)
+        .map((each) => wordOf({ group: each.people }));
+      return [name, { members: [...own, ...others] }] as const;
+    });
+    const file = JSON.stringify({
+      groups: Object.fromEntries(groups),
+      rules: rulesAfter.map(({ direction, protocol, ports, peer, target }) => ({
+        direction,
+        protocol,
+        ports,
+        peer: wordOf(peer),
+        target: wordOf(target),
+      })),
+    });
+    const known = {
+      nodes: new Map(nodes.map(({ name, id }) => [name, id])),
+      groups: new Set(names),
+      users,
+      providers,
+    };
+    const after = nodes.map((node) => nodeOf(node, givenTo(node), wanted));
+    return { current, file, known, after: { rules: rulesAfter, members: after } };
+  };
 }
 
 describe("what changes between two policies", () => {
@@ -94,6 +194,51 @@ describe("what changes between two policies", () => {
         }
         changed += found.size;
         expect([round, Object.fromEntries(found)]).toEqual([round, Object.fromEntries(expected)]);
+      }
+      expect(changed).toBeGreaterThan(100);
+    },
+    soakMs,
+  );
+
+  test(
+    "is what the plan of a file says that names users and groups of providers",
+    () => {
+      const make = makeFiles(4);
+      let changed = 0;
+      for (let round = 0; round < (inFull ? 1000 : 4); round++) {
+        const { current, file, known, after } = make();
+        const desired = atOnce(resolvePolicy(atOnce(parsePolicy(file)), known));
+        const { changes } = atOnce(differences(current, desired, true));
+        const before = { rules: current.rules, members: current.nodes };
+        const edges = edgesOf([...before.rules, ...after.rules]);
+        const [was, is] = [explained(before, edges), explained(after, edges)];
+        const expected = new Map<string, string>();
+        for (const [at, a] of before.members.entries()) {
+          for (const [other, b] of before.members.entries()) {
+            const [from, to] = [after.members[at], after.members[other]];
+            if (at === other || from === undefined || to === undefined) continue;
+            const [old, now] = [was(a, b), is(from, to)];
+            if (old.join() !== now.join())
+              expected.set(`${a.id}>${b.id}`, `${old.length === 0 ? "" : old.join()} to ${now.join()}`);
+          }
+        }
+        const planned = {
+          rules: changedRules(current.rules, changes.rules),
+          members: changedNodes(current.nodes, changes),
+        };
+        const [said, { pairs_changed: count, pairs }] = [
+          explained(planned, edges),
+          atOnce(accessChanges(current, changes)),
+        ];
+        for (const [at, a] of after.members.entries())
+          for (const [other, b] of after.members.entries()) {
+            const [from, to] = [planned.members[at], planned.members[other]];
+            if (at === other || from === undefined || to === undefined) continue;
+            expect([round, a.id, b.id, said(from, to)]).toEqual([round, a.id, b.id, is(a, b)]);
+          }
+        expect([round, count]).toEqual([round, expected.size]);
+        for (const { from, to } of pairs) expect(expected.has(`${from.id}>${to.id}`)).toBe(true);
+        changed += expected.size;
       }
       expect(changed).toBeGreaterThan(100);
     },
