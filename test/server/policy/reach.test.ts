@@ -108,15 +108,17 @@ function makeFiles(seed: number) {
     const unique = [...new Map(people.map((each) => [JSON.stringify(each), each])).values()];
     const nodes = members.map((member) => nodeOf(member, some(), unique));
     const current = {
-      ...{ rules: withPeople(rules), nodes, tests: [], aliases: [], tokenGroups: new Set<string>() },
-      ...{
-        people: unique,
-        providerGroups: ofProvider,
-        words,
-        carriers,
-        users,
-        isGivenElsewhere: () => false,
-      },
+      rules: withPeople(rules),
+      nodes,
+      tests: [],
+      aliases: [],
+      tokenGroups: new Set<string>(),
+      people: unique,
+      providerGroups: ofProvider,
+      words,
+      carriers,
+      users,
+      isGivenElsewhere: () => false,
       groups: names.map((name) => ({ name, description: "" })),
     };
     const wanted = many(6, person);
