@@ -272,17 +272,35 @@ test("a file puts the nodes of a user into a group: plan, certificate, explainer
   expect(await plan(policy)).toMatchObject({ is_empty: true });
 });
 
-test("nodes join and leave the group with their owner, and other nodes learn of their names", async () => {
+test("nodes join and leave the group with their owner", async () => {
   expect((await apply(withAda())).status).toBe(200);
   expect(await isInOps(laptop)).toBe(false);
-  const namesFor = async () => (await fetchNames(db)).hosts.nodes.map(({ name }) => name);
   await transfer(ada);
   expect([await isInOps(laptop), await blockedSoon()]).toEqual([true, 0]);
-  expect((await namesFor()).includes("laptop")).toBe(true);
   await transfer(null);
   expect([await isInOps(laptop), (await shownNode(laptop)).owner_groups]).toEqual([false, []]);
   expect(await blockedSoon()).toBeGreaterThan(0);
   expect(await allowed()).toBe(false);
+});
+
+test("other nodes learn of a node's name when its owner joins a group, and forget it", async () => {
+  await transfer(ada);
+  const policy = (members: string) => `groups:
+  db: {}
+  ops: {members: [${members}]}
+rules:
+  - {direction: outbound, protocol: tcp, ports: 5432, peer: group:db, target: group:ops}
+  - {protocol: tcp, ports: 5432, peer: group:ops, target: group:db}
+`;
+  let known: HostsFile | undefined;
+  const namesWith = async (members: string) => {
+    expect((await apply(policy(members))).status).toBe(200);
+    known = (await fetchNames(db, known)).hosts;
+    return known.nodes.map(({ name }) => name).sort();
+  };
+  expect(await namesWith("")).toEqual(["db1"]);
+  expect(await namesWith(`"user:${ada}"`)).toEqual(["db1", "laptop"]);
+  expect(await namesWith("")).toEqual(["db1"]);
 });
 
 test("a node that the user enrolls later is in the group", async () => {
