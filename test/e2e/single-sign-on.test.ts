@@ -27,7 +27,7 @@ describe("single sign-on", () => {
     const port = freePort();
     here = `http://localhost:${port}`;
     const callbacks = [1, 2].map((id) => `${here}/api/session/oidc/${id}/callback/`);
-    provider = await startIdentityProvider(callbacks, `${here}/console/`);
+    provider = await startIdentityProvider(callbacks, { signedOut: `${here}/console/` });
     scene = await startConsole(["--public-url", here, "--webhook-allow", "127.0.0.0/8"], port);
     const client = ["--client-id", provider.clientId, "--client-secret", provider.clientSecret];
     const roles = ["--scopes", "openid email groups", "--users", "create", "--role", "vpn=acme:member"];
