@@ -153,9 +153,13 @@ describe("single sign-on", () => {
       await page.getByLabel("Issuer").fill(provider.issuer);
       await page.getByLabel("Client", { exact: true }).fill(provider.clientId);
       await page.getByLabel("Secret of the client").fill(provider.clientSecret);
-      await page.getByLabel("All others become members").check();
       await button("Add the provider").click();
       await page.getByText(`${here}/api/session/oidc/2/callback/`).waitFor();
+      await button("Edit Acme login").click();
+      await page.getByLabel("Roles of groups").fill("cn=vpn,ou=groups=admin");
+      await page.getByLabel("All others become members").check();
+      await button("Save the provider").click();
+      await page.getByText("cn=vpn,ou=groups: admin, all others: member").waitFor();
       await page.getByLabel("Domain", { exact: true }).fill("example.org");
       await button("Claim the domain").click();
       await page.getByText("_overlay-agent.example.org").waitFor();
