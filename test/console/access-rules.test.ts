@@ -195,7 +195,7 @@ test("the matrix of a draft marks the cells whose traffic differs, with what was
   const changed = (rules: readonly Rule[]) =>
     matrixOf(["db", "web"], rules, saved)
       .flat()
-      .map(({ traffic, before, isChanged }) => (isChanged ? `${before} → ${traffic}` : "same"));
+      .map(({ traffic, before, isChanged }) => (isChanged ? `${before.join()} → ${traffic.join()}` : "same"));
   expect(changed(draft)).toEqual(["same", " → tcp 443", "tcp 443,tcp 22 → tcp 22", "same"]);
   // Another order of the same rules changes nothing.
   expect(changed(saved.toReversed())).toEqual(["same", "same", "same", "same"]);

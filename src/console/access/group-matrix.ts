@@ -96,7 +96,9 @@ function drawCell(
   to: string,
   open: () => void,
 ): VNode {
-  const words = (list: readonly string[]) => (list.length === 0 ? "nothing" : list.join(", "));
+  // A line ends between two of them, not between protocol and port.
+  const words = (list: readonly string[]) =>
+    list.length === 0 ? "nothing" : list.map((each) => each.replace(" ", "\u00A0")).join(", ");
   const now =
     traffic.length === 0
       ? html`<span class="quiet">nothing</span>`
