@@ -7,6 +7,7 @@ import { graphOf, maxDots, type Edge, type Graph, type Path } from "../map/graph
 import { Drawing, wordsOf } from "../map/drawing.ts";
 import { placesOf, type Place } from "../map/layout.ts";
 import { slug } from "../me.ts";
+import { shownGroups } from "../../owner-group.ts";
 import { useNodes } from "../node-list.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { Empty, Failure, FromTerminal, Loading, State, valueOf } from "../ui/parts.ts";
@@ -100,7 +101,7 @@ export function MapPage() {
       <${Empty}
         text="There is no machine yet. The map shows machines, and which paths between them carry traffic."
       />`;
-  const groups = [...new Set(nodes.flatMap((node) => node.groups))].sort();
+  const groups = [...new Set(nodes.flatMap(shownGroups))].sort();
   const count = (kind: Edge["kind"]) =>
     graph.edges.reduce((sum, edge) => sum + (edge.kind === kind ? edge.pairs : 0), 0);
   const summary = `${graph.dots.reduce((sum, { machines }) => sum + machines, 0)} machines; paths: ${count("direct")} direct, ${count("relayed")} relayed, ${count("broken")} broken`;
