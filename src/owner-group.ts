@@ -22,11 +22,20 @@ export function ownerGroupIn(groups: readonly string[]): string | undefined {
   return groups.find((group) => ownerOf(group) !== undefined);
 }
 
-type Owned = { groups: readonly string[]; ownerId: number | null };
+/** The groups of a node as the API shows it, with those that it has by its owner. */
+export function shownGroups(node: {
+  groups: readonly string[];
+  owner_groups?: readonly string[] | undefined;
+}): string[] {
+  return [...new Set([...node.groups, ...(node.owner_groups ?? [])])];
+}
 
-/** The groups in the node's certificate: those that it was given, and that of its owner. */
-export function certifiedGroups({ groups, ownerId }: Owned): string[] {
+/** `ownerGroups`: those that the policy gives to all nodes of the owner. */
+type Owned = { groups: readonly string[]; ownerGroups: readonly string[]; ownerId: number | null };
+
+/** The groups in the node's certificate: those that it was given, those of its owner's nodes, and that of its owner. */
+export function certifiedGroups({ groups, ownerGroups, ownerId }: Owned): string[] {
   // Releases that did not reserve the prefix let administrators choose such a name.
   const given = groups.filter((group) => group !== selfGroup && ownerOf(group) === undefined);
-  return ownerId === null ? given : [...given, ownerGroup(ownerId)];
+  return ownerId === null ? given : [...new Set([...given, ...ownerGroups, ownerGroup(ownerId)])];
 }

@@ -135,8 +135,9 @@ export const Node = v.object({
   last_checkin_at: v.nullable(time),
   created_at: time,
   revoked_at: v.nullable(time),
-  /** The user whose node it is; null: the organization's. Former servers do not send it. */
+  /** The user whose node it is (null: the organization's), and its groups while it is. Former servers send neither. */
   owner_id: v.optional(v.nullable(v.number())),
+  owner_groups: v.optional(v.pipe(v.array(received(255)), v.maxLength(4096))),
   /** It ends when it leaves or is silent. Former servers do not send it. */
   ephemeral: v.optional(v.boolean()),
 });

@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { cellOf } from "../../src/console/access/matrix.ts";
+import { cellOf, matrixOf } from "../../src/console/access/matrix.ts";
 import {
   commandsOf,
   editsOf,
@@ -187,3 +187,16 @@ function covers(traffic: readonly string[], protocol: string, port: number | und
     return port >= first && port <= last;
   });
 }
+
+test("the matrix of a draft marks the cells whose traffic differs, with what was there before", () => {
+  const out = rule(1, { direction: "outbound", protocol: "any", ports: "any", peer: "any", target: "any" });
+  const saved = [out, rule(2), rule(3, { ports: "22" })];
+  const draft = [out, rule(3, { ports: "22" }), rule(2, { peer: "group:db", target: "group:web" })];
+  const changed = (rules: readonly Rule[]) =>
+    matrixOf(["db", "web"], rules, saved)
+      .flat()
+      .map(({ traffic, before, isChanged }) => (isChanged ? `${before} → ${traffic}` : "same"));
+  expect(changed(draft)).toEqual(["same", " → tcp 443", "tcp 443,tcp 22 → tcp 22", "same"]);
+  // Another order of the same rules changes nothing.
+  expect(changed(saved.toReversed())).toEqual(["same", "same", "same", "same"]);
+});

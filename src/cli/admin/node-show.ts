@@ -30,6 +30,7 @@ async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
   const { daysLeft, roughly } = await import("../../daemon/text-table.ts");
   const { public_ip: ip, external_port: port, certificate, config_overrides: overrides } = node;
   const seenS = node.last_checkin_at === null ? 0 : (now - Date.parse(node.last_checkin_at)) / 1000;
+  const byOwner = node.owner_groups ?? [];
   const own: Facts = [
     ["name", node.name],
     ["state", stateOf(node, now)],
@@ -38,6 +39,7 @@ async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
     ["role", roleOf(node) || "node"],
     ...(ip === null ? [] : [["public address", port === null ? ip : joinHostPort(ip, port)] as const]),
     ["groups", node.groups.join(", ")],
+    ...(byOwner.length === 0 ? [] : [["groups by its owner", byOwner.join(", ")] as const]),
     ["subnets", node.subnets.join(", ")],
     ["owner", owner || "the organization"],
     ...Object.entries(overrides).map(([key, value]) => [`override ${key}`, JSON.stringify(value)] as const),

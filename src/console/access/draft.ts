@@ -99,9 +99,12 @@ async function trying(draft: Draft, work: () => Promise<void>): Promise<void> {
 
 async function read(slug: string): Promise<Saved> {
   // The version first: if the rules change in between, saving is refused, never the other way round.
-  const policy = await get<Policy>(org(slug, "policy/"));
-  const [stored, nodes] = await Promise.all([
-    getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")),
+  const readRules = async () => {
+    const policy = await get<Policy>(org(slug, "policy/"));
+    return { policy, stored: await getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")) };
+  };
+  const [{ policy, stored }, nodes] = await Promise.all([
+    readRules(),
     getAll<Node>(org(slug, "nodes/?page_size=1000")),
   ]);
   const names = namesOf(nodes);

@@ -34,6 +34,21 @@ export function cellOf(rules: readonly Rule[], from: string, to: string): Cell {
   };
 }
 
+/** The cells of all pairs of groups: the senders' rows first. `isChanged`: the rules in `before` permit other traffic. */
+export function matrixOf(
+  groups: readonly string[],
+  rules: readonly Rule[],
+  before: readonly Rule[] = rules,
+): readonly (readonly (Cell & { isChanged: boolean; before: readonly string[] })[])[] {
+  return groups.map((from) =>
+    groups.map((to) => {
+      const cell = cellOf(rules, from, to);
+      const old = before === rules ? cell.traffic : cellOf(before, from, to).traffic;
+      return { ...cell, before: old, isChanged: old.toSorted().join() !== cell.traffic.toSorted().join() };
+    }),
+  );
+}
+
 type Traffic = Pick<Rule, "protocol" | "ports">;
 
 /** What both permit. An ICMP packet has no port, so a rule with ports never covers it. */

@@ -35,12 +35,11 @@ export function Access() {
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} retry=${() => void load(draft)} />`}`;
   }
   const mayEdit = mayAdminister.value && !saved.policy.by_file && saved.policy.unconfirmed === null;
-  const rules = draft.rules.value ?? saved.rules;
   return html`<h1>Access</h1>
     <${Notices} draft=${draft} saved=${saved} />
     <${RuleTable} draft=${draft} saved=${saved} mayEdit=${mayEdit} />
     ${mayEdit || draft.rules.value !== undefined ? html`<${Preview} draft=${draft} saved=${saved} />` : null}
-    <${GroupMatrix} rules=${rules} isDraft=${draft.rules.value !== undefined} />
+    <${GroupMatrix} saved=${saved.rules} draft=${draft.rules.value} />
     <${Explainer} saved=${saved} slug=${draft.slug} />
     <${FromTerminal}
       command=${`agent admin rule list ${draft.slug}`}

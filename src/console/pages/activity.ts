@@ -30,7 +30,7 @@ const pageSize = 1000;
 const enough = 100;
 /** Events that are read for that. */
 const readAtOnce = 5000;
-const shownAtOnce = 200;
+const shownAtOnce = 100;
 
 const columnsFor = (names: Names, things: Things) => [
   { title: "at", text: ({ at }: AuditEvent) => at },

@@ -79,9 +79,11 @@ export function Machine({ id }: { id: string }) {
 function NodeFacts({ node }: { node: Node }) {
   const { certificate } = node;
   const { words, isBehind } = configurationOf(node);
+  const byOwner = node.owner_groups ?? [];
   const facts = [
     ["Address", [node.ip_address, node.ip_address6].filter((each) => each !== null).join(", ")],
     ["Groups", node.groups.length === 0 ? "none" : node.groups.join(", ")],
+    ...(byOwner.length === 0 ? [] : [["Groups by its owner", byOwner.join(", ")]]),
     ["Roles", rolesOf(node)],
     ["Networks behind it", node.subnets.length === 0 ? "none" : node.subnets.join(", ")],
     ["Engine", node.overlay_version ?? "unknown"],

@@ -78,8 +78,8 @@ export function OwnProviders() {
 function leavingOf({ leaving }: Provider): string {
   if (leaving === null) return "The first sign-in shows when people who leave there are signed out here.";
   return leaving === "hourly"
-    ? "It is asked every hour whether people are still there: who left is signed out within an hour."
-    : "It gives no token to ask by: who left there is signed out within a day. The scope offline_access may change that.";
+    ? "It is asked every hour whether people are still there: who left is signed out within an hour, and loses machines then if that is set above."
+    : "It gives no token to ask by: who left there is signed out within a day, and loses machines then only if that is set above. The scope offline_access may change that.";
 }
 
 function rolesOf({ roles, creates_users }: Provider): string {

@@ -17,6 +17,7 @@ import { webhooks } from "../store/tables/webhooks.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { addresses } from "../store/tables/addresses.ts";
+import { carryPeople } from "./carry-people.ts";
 import { carryProviders } from "./carry-providers.ts";
 import { heldNames } from "../store/tables/held-names.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
@@ -65,6 +66,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     if (await hasLostAuthority(old, tx, id, now)) carried.authorities_lost.push(slug);
     await carryTokens(old, tx, id);
     await carryMembers(old, tx, id);
+    await carryPeople(old, tx, id);
     await carryWebhooks(old, tx, id);
   }
   await carryUsers(old, tx);

@@ -146,6 +146,7 @@ const nodePick = nodes.pick(
   "ip6",
   "groups",
   "ownerId",
+  "ownerGroups",
   "state",
   "namesVersion",
   "isNameServer",
@@ -197,9 +198,9 @@ async function read(reader: Reader, orgId: number, known: Kept | undefined): Pro
   take(
     book,
     org.namesVersion,
-    changed.map(({ state, namesVersion, ownerId, ...row }) => ({
+    changed.map(({ state, namesVersion, ownerId, ownerGroups, ...row }) => ({
       ...row,
-      groups: certifiedGroups({ ...row, ownerId }),
+      groups: certifiedGroups({ ...row, ownerId, ownerGroups }),
       isGone: state !== "active",
       version: namesVersion,
     })),

@@ -1,5 +1,6 @@
 // Whether people are still at their provider. Where it gave a refresh token, it is asked every hour: `invalid_grant` ends what
-// began there, a failure of the provider ends nothing. Where it gave none, sessions end after a day in any case.
+// began there, a failure of the provider ends nothing. Where it gave none, sessions end after a day in any case, and nodes as
+// in unproven.ts.
 
 import { AppError, messageOf } from "../../errors.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";

@@ -16,7 +16,6 @@ import {
 import { readIssuingOrg } from "../certificates/issue.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { Reader } from "../store/database.ts";
-import { ownerOf } from "../../owner-group.ts";
 import { findNode } from "../store/nodes.ts";
 import type { Current, Changes, NodeChange } from "./differences.ts";
 import { requireFewRules } from "./execute.ts";
@@ -71,17 +70,13 @@ async function requireRoutes(
       const [node, former] = [byId.get(id), was.get(id)];
       if (node === undefined || former === undefined) continue;
       const { name } = node;
-      if (groups.add.length > 0) requireCount(name, "groups", ownGroups(node), maxGroups);
+      if (groups.add.length > 0) requireCount(name, "groups", node.given.length, maxGroups);
       if (subnets.add.length > 0) requireCount(name, "subnets", node.subnets.length, maxSubnets);
       if (subnets.add.length + subnets.remove.length > 0) requireRoutable(org, routing, node.subnets, former);
       const hub = relay === true ? hubs.find((each) => each.id === id) : undefined;
       if (hub !== undefined) refuseRouted(hub, all);
     }
   }
-}
-
-function ownGroups({ groups }: PolicyNode): number {
-  return groups.filter((group) => ownerOf(group) === undefined).length;
 }
 
 function requireCount(name: string, what: string, count: number, most: number): void {

@@ -25,6 +25,8 @@ export const Plan = v.object({
     create: v.array(v.string()),
     delete: v.array(v.string()),
     describe: v.array(v.string()),
+    /** Users whose nodes join or leave a group. Absent: an older control plane. */
+    members: v.optional(v.array(v.object({ group: v.string(), ...delta.entries }))),
   }),
   nodes: v.array(
     v.object({

@@ -1,6 +1,8 @@
 // What has to change so that the organization is as its policy file says. Pure.
 
+import { certifiedGroups, ownerOf } from "../../owner-group.ts";
 import type { Rule, RuleRequest } from "../policy/firewall.ts";
+import { makeOwnerGroups, type GroupPerson } from "../policy/group-people.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import { identityOf } from "../policy/reach.ts";
@@ -13,15 +15,20 @@ export type Current = {
   groups: readonly { name: string; description: string }[];
   tests: readonly PolicyTest[];
   aliases: readonly (DesiredAlias & { id: number })[];
+  people: readonly GroupPerson[];
+  /** Members who accepted their invitation, by e-mail address. */
+  users: ReadonlyMap<string, number>;
   /** Groups that open registration tokens give. */
   tokenGroups: ReadonlySet<string>;
-  /** Whether the membership came from a registration token, so that no file takes it away. */
-  isFromToken(node: PolicyNode, group: string): boolean;
+  /** Whether the membership came from a registration token or a provider of identities, so that no file takes it away. */
+  isGivenElsewhere(node: PolicyNode, group: string): boolean;
 };
 
 /** Rules that a rollback creates have their ids. */
 export type NewRule = RuleRequest & { id?: number };
 export type Delta = { add: string[]; remove: string[] };
+/** `owned`: the groups that it has by its owner, as people change. Nothing to do for it alone. */
+export type OwnedChange = { id: number; name: string; groups: Delta };
 export type NodeChange = { id: number; name: string; groups: Delta; subnets: Delta; relay: boolean | null };
 type Named = { name: string; description: string };
 
@@ -29,6 +36,10 @@ export type Changes = {
   groups: { create: Named[]; delete: Named[]; describe: (Named & { before: string })[] };
   rules: { create: NewRule[]; delete: Rule[]; describe: (Rule & { before: string })[] };
   nodes: NodeChange[];
+  /** Users whose nodes join or leave a group. */
+  people: { add: GroupPerson[]; remove: GroupPerson[] };
+  /** What that changes, for the nodes that there are. */
+  owned: OwnedChange[];
   /** An alias of another node or address is deleted and created. */
   aliases: { create: DesiredAlias[]; delete: DesiredAlias[] };
   /** Undefined: they stay. */
@@ -52,12 +63,14 @@ export function* differences(
     if (change !== undefined) nodes.push(change);
     if (at % 100 === 0) yield;
   }
-  const groups = yield* groupChanges(current, desired, prune, kept);
+  const people = peopleChanges(current, desired, prune, kept);
+  const owned = yield* ownedChanges(current, people);
+  const groups = yield* groupChanges(current, desired, people, prune, kept);
   const aliases = aliasChanges(current, desired, prune, kept);
   const { tests } = desired;
   const isSame = tests === undefined || JSON.stringify(tests) === JSON.stringify(current.tests);
   return {
-    changes: { groups, rules, nodes, aliases, tests: isSame ? undefined : [...tests] },
+    changes: { groups, rules, nodes, people, owned, aliases, tests: isSame ? undefined : [...tests] },
     kept: bounded(kept),
   };
 }
@@ -69,8 +82,9 @@ function bounded(kept: readonly string[]): string[] {
   return [...kept.slice(0, maxKept), `… and ${kept.length - maxKept} more.`];
 }
 
-export function isUnchanged({ groups, rules, nodes, aliases, tests }: Changes): boolean {
-  const lists = [...Object.values(groups), ...Object.values(rules), ...Object.values(aliases), nodes];
+export function isUnchanged({ groups, rules, nodes, people, aliases, tests }: Changes): boolean {
+  const lists = [groups, rules, people, aliases].flatMap((each): readonly unknown[][] => Object.values(each));
+  lists.push(nodes);
   return tests === undefined && lists.every((list) => list.length === 0);
 }
 
@@ -134,10 +148,10 @@ function nodeChange(
   const groups: Delta = { add: [], remove: [] };
   const { byNode, withMembers } = desired.fileGroups;
   const wanted = byNode.get(node.id) ?? [];
-  for (const name of wanted) if (!node.groups.includes(name)) groups.add.push(name);
-  for (const name of node.groups) {
+  for (const name of wanted) if (!node.given.includes(name)) groups.add.push(name);
+  for (const name of node.given) {
     if (!withMembers.has(name) || wanted.includes(name)) continue;
-    if (current.isFromToken(node, name)) continue;
+    if (current.isGivenElsewhere(node, name)) continue;
     if (prune) groups.remove.push(name);
     else {
       kept.push(`Node ${node.name} is in the group ${name}, not in the file. It stays without --prune.`);
@@ -166,6 +180,7 @@ function nodeChange(
 function* groupChanges(
   current: Current,
   desired: Desired,
+  people: Changes["people"],
   prune: boolean,
   kept: string[],
 ): Generator<unknown, Changes["groups"]> {
@@ -180,7 +195,7 @@ function* groupChanges(
       result.describe.push({ name, description, before: known.description });
     }
   }
-  const uses = yield* usesOf(current, desired);
+  const uses = yield* usesOf({ ...current, people: changedPeople(current.people, people) }, desired);
   for (const group of present.values()) {
     if (!prune) kept.push(`The group ${group.name} is not in the file. It stays without --prune.`);
     else if (uses.has(group.name)) {
@@ -197,11 +212,72 @@ function* usesOf(current: Current, desired: Desired): Generator<unknown, Map<str
   // Without `rules` in the file, the present rules stay, and need their groups.
   const rules = desired.rules === undefined ? current.rules : [];
   for (const rule of rules) for (const name of namedIn([rule])) uses.set(name, `rule ${rule.id} names it`);
+  for (const { name, people } of current.people) uses.set(name, `${personIn(current, people)} is in it`);
   for (const [at, node] of current.nodes.entries()) {
-    for (const name of node.groups) uses.set(name, `node ${node.name} is in it`);
+    for (const name of node.given) uses.set(name, `node ${node.name} is in it`);
     if (at % 100 === 0) yield;
   }
   return uses;
+}
+
+/** Users are in a group by files alone. So a group that the file does not name loses them. */
+function peopleChanges(
+  current: Current,
+  { groups }: Desired,
+  prune: boolean,
+  kept: string[],
+): Changes["people"] {
+  const result: Changes["people"] = { add: [], remove: [] };
+  if (groups === undefined) return result;
+  const byName = new Map(groups.map((group) => [group.name, group]));
+  const present = new Set(current.people.map(({ name, people }) => `${name} ${people}`));
+  for (const { name, people: wanted } of groups)
+    for (const people of wanted ?? [])
+      if (!present.has(`${name} ${people}`)) result.add.push({ name, people });
+  for (const each of current.people) {
+    const { name, people } = each;
+    const group = byName.get(name);
+    const isLeft = group !== undefined && (group.people === undefined || group.people.has(people));
+    if (isLeft) continue;
+    if (prune) result.remove.push(each);
+    else if (group !== undefined)
+      kept.push(
+        `${personIn(current, people)} is in the group ${name}, not in the file. It stays without --prune.`,
+      );
+  }
+  return result;
+}
+
+/** As in a file: `user:ada@example.org`. */
+function personIn({ users }: Pick<Current, "users">, people: string): string {
+  const email = [...users].find(([, id]) => id === ownerOf(people))?.[0];
+  return `user:${email ?? `#${ownerOf(people)}`}`;
+}
+
+function changedPeople(
+  present: readonly GroupPerson[],
+  { add, remove }: Changes["people"],
+): readonly GroupPerson[] {
+  const removed = new Set(remove);
+  return [...present.filter((each) => !removed.has(each)), ...add];
+}
+
+function* ownedChanges(
+  { people, nodes }: Current,
+  changes: Changes["people"],
+): Generator<unknown, OwnedChange[]> {
+  if (changes.add.length + changes.remove.length === 0) return [];
+  const groupsOf = makeOwnerGroups(changedPeople(people, changes));
+  const found: OwnedChange[] = [];
+  for (const [at, { id, name, ownerId, ownerGroups }] of nodes.entries()) {
+    if (at % 100 === 0) yield;
+    if (ownerId === null) continue;
+    const after = groupsOf(ownerId);
+    const add = after.filter((each) => !ownerGroups.includes(each));
+    const remove = ownerGroups.filter((each) => !after.includes(each));
+    if (add.length + remove.length > 0) found.push({ id, name, groups: { add, remove } });
+  }
+  return found;
 }
 
 function aliasChanges(
@@ -236,20 +312,30 @@ function namedIn(rules: readonly Rule[]): string[] {
 }
 
 /** The nodes as they are after the changes. */
-export function changedNodes(nodes: readonly PolicyNode[], changes: readonly NodeChange[]): PolicyNode[] {
-  const byId = new Map(changes.map((change) => [change.id, change]));
+export function changedNodes(
+  nodes: readonly PolicyNode[],
+  changes: Pick<Changes, "nodes" | "owned">,
+): PolicyNode[] {
+  const byId = new Map(changes.nodes.map((change) => [change.id, change]));
+  const ownedById = new Map(changes.owned.map((change) => [change.id, change.groups]));
   return nodes.map((node) => {
-    const change = byId.get(node.id);
-    if (change === undefined) return node;
-    const { groups, subnets, relay } = change;
+    const [change, owned] = [byId.get(node.id), ownedById.get(node.id)];
+    if (change === undefined && owned === undefined) return node;
+    const { groups, subnets, relay } = change ?? { groups: none, subnets: none, relay: null };
+    const given = applied(node.given, groups);
+    const ownerGroups = applied(node.ownerGroups, owned ?? none);
     return {
       ...node,
-      groups: applied(node.groups, groups),
+      given,
+      ownerGroups,
+      groups: certifiedGroups({ groups: given, ownerGroups, ownerId: node.ownerId }),
       subnets: applied(node.subnets, subnets),
       isRelay: relay ?? node.isRelay,
     };
   });
 }
+
+const none: Delta = { add: [], remove: [] };
 
 /** The list after the change. */
 export function applied(list: readonly string[], { add, remove }: Delta): string[] {

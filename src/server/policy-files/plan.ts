@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Peer, Rule } from "../policy/firewall.ts";
+import type { GroupPerson } from "../policy/group-people.ts";
 import { maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
 import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
 import { isNothing, showAccess } from "../policy/packets.ts";
@@ -60,7 +61,7 @@ export async function planChanges(reader: Reader, orgId: number, request: PlanRe
   const tests = changes.tests ?? snapshot.tests;
   const after = {
     rules: changedRules(snapshot.rules, changes.rules),
-    members: changedNodes(snapshot.nodes, changes.nodes),
+    members: changedNodes(snapshot.nodes, changes),
   };
   await requireAdmissible(reader, orgId, snapshot, changes, after.members);
   return { ...compared, tests, failures: await inSlices(runTests(tests, after)) };
@@ -88,14 +89,9 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
       create: changes.groups.create.map(({ name }) => name),
       delete: changes.groups.delete.map(({ name }) => name),
       describe: changes.groups.describe.map(({ name }) => name),
+      members: membersOf(changes.people, side),
     },
-    nodes: changes.nodes.map(({ id, name, groups, subnets, relay }) => ({
-      id,
-      name,
-      groups,
-      routes: subnets,
-      relay,
-    })),
+    nodes: shownNodes(changes),
     aliases: {
       create: changes.aliases.create.map(({ name }) => name),
       delete: changes.aliases.delete.map(({ name }) => name),
@@ -110,6 +106,31 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
   };
 }
 
+/** The users who join or leave a group, by group. */
+function membersOf({ add, remove }: Changes["people"], side: SideWriter): Plan["groups"]["members"] {
+  const word = ({ people }: GroupPerson) => side({ group: people });
+  const names = new Set([...add, ...remove].map(({ name }) => name));
+  return [...names].map((group) => ({
+    group,
+    add: add.filter(({ name }) => name === group).map(word),
+    remove: remove.filter(({ name }) => name === group).map(word),
+  }));
+}
+
+/** With the groups that a node gets or loses by its owner. */
+function shownNodes({ nodes, owned }: Pick<Changes, "nodes" | "owned">): Plan["nodes"] {
+  const shown = new Map<number, Plan["nodes"][number]>();
+  for (const { id, name, groups, subnets, relay } of nodes)
+    shown.set(id, { id, name, groups: { ...groups }, routes: subnets, relay });
+  for (const { id, name, groups } of owned) {
+    const known = shown.get(id);
+    const both = (key: "add" | "remove") => [...new Set([...(known?.groups[key] ?? []), ...groups[key]])];
+    const rest = known ?? { id, name, routes: { add: [], remove: [] }, relay: null };
+    shown.set(id, { ...rest, groups: { add: both("add"), remove: both("remove") } });
+  }
+  return [...shown.values()];
+}
+
 export function sidesIn(rules: readonly Rule[]): Peer[] {
   return rules.flatMap(({ peer, target }) => [peer, target]);
 }
@@ -120,11 +141,11 @@ const maxClasses = 500;
 /** Only active nodes have certificates, so only they gain or lose. */
 export function* accessChanges(
   { rules, nodes }: Pick<Snapshot, "rules" | "nodes">,
-  changes: Pick<Changes, "rules" | "nodes">,
+  changes: Pick<Changes, "rules" | "nodes" | "owned">,
   side: SideWriter = sideNames([], new Map()),
 ): Generator<unknown, Plan["access"]> {
   const members = nodes.filter(({ isActive }) => isActive);
-  const after = { rules: changedRules(rules, changes.rules), members: changedNodes(members, changes.nodes) };
+  const after = { rules: changedRules(rules, changes.rules), members: changedNodes(members, changes) };
   yield;
   const reach = yield* makeReach({ rules, members }, after);
   const found = yield* reach.changes();

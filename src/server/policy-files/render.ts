@@ -78,7 +78,7 @@ export async function renderPolicy(
   orgId: number,
   snapshot: Snapshot,
 ): Promise<string> {
-  const { rules, tests, nodes: present, users, groups, aliases } = snapshot;
+  const { rules, tests, nodes: present, users, groups, aliases, people } = snapshot;
   const side = sideNames(present, users);
   const names = new Map(present.map(({ id, name }) => [id, name]));
   const isGone = (each: Peer) => /^(node|user):#/.test(side(each));
@@ -91,8 +91,9 @@ export async function renderPolicy(
   ];
   const comments = leftOut(old, await sideWriter(reader, orgId, snapshot, sides));
   const byGroup = new Map(groups.map(({ name }) => [name, [] as string[]]));
-  for (const { name, groups: own } of present)
-    for (const group of own) byGroup.get(group)?.push(`node:${name}`);
+  for (const each of people)
+    if (!isGone({ group: each.people })) byGroup.get(each.name)?.push(side({ group: each.people }));
+  for (const { name, given } of present) for (const group of given) byGroup.get(group)?.push(`node:${name}`);
   const shown = {
     groups: Object.fromEntries(
       groups.map(({ name, description }) => {

@@ -10,6 +10,7 @@ import { GroupName, Ports, Protocol, selfSentence } from "./firewall.ts";
 export const maxPolicyBytes = 512 * 1024;
 
 const nodeWord = /^node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
+const memberWord = /^(node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|user:[^\s@]+@[^\s@]+)$/;
 const someNodes =
   "any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|user:[^\\s@]+@[^\\s@]+";
 const side = new RegExp(`^(${someNodes})$`);
@@ -26,14 +27,14 @@ const refusal = (expected: string) => (issue: v.BaseIssue<unknown>) => {
   return later.find(([pattern]) => pattern.test(given))?.[1] ?? `Expected ${expected}.`;
 };
 
-const memberWord = (issue: v.BaseIssue<unknown>) =>
-  String(issue.input).startsWith("user:")
-    ? "A file cannot put the nodes of a user into a group: name user:EMAIL in rules, or node:NAME here."
-    : refusal("node:NAME")(issue);
 const maxWord = "user:".length + 254;
 
 const NodeWord = v.pipe(v.string(), v.maxLength(100), v.regex(nodeWord, refusal("node:NAME")));
-const MemberWord = v.pipe(v.string(), v.maxLength(100), v.regex(nodeWord, memberWord));
+const MemberWord = v.pipe(
+  v.string(),
+  v.maxLength(maxWord),
+  v.regex(memberWord, refusal("node:NAME or user:EMAIL")),
+);
 const Side = v.pipe(
   v.string(),
   v.maxLength(maxWord),
@@ -101,7 +102,7 @@ const AliasEntry = v.strictObject({
 const GroupEntry = v.nullable(
   v.strictObject({
     description: v.optional(v.pipe(v.string(), v.trim(), v.maxLength(500))),
-    /** The nodes that are in the group by this file. Absent: the file leaves them alone. */
+    /** The nodes, and the users whose nodes are in the group by this file. Absent: the file leaves them alone. */
     members: v.optional(v.pipe(v.array(MemberWord), v.maxLength(10_000))),
   }),
 );

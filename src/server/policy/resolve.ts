@@ -24,7 +24,10 @@ export type DesiredAlias = { name: string; nodeId: number; address: string | nul
 type DesiredGroup = {
   name: string;
   description: string | undefined;
+  /** Nodes. */
   members: ReadonlySet<number> | undefined;
+  /** The groups of users' nodes. */
+  people: ReadonlySet<string> | undefined;
 };
 
 /** The names that exist: nodes that are not revoked, groups, and members by e-mail address. */
@@ -75,11 +78,15 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
 
   const wanted: DesiredGroup[] = [];
   for (const [name, entry] of groups ?? []) {
-    const ids = yield* mapInPieces(entry?.members ?? [], (word, at) =>
-      node(word, `groups.${name}.members.${at}`),
-    );
-    const members = entry?.members === undefined ? undefined : new Set(ids);
-    wanted.push({ name, description: entry?.description, members });
+    const members = new Set<number>();
+    const people = new Set<string>();
+    yield* mapInPieces(entry?.members ?? [], (word, at) => {
+      const path = `groups.${name}.members.${at}`;
+      if (word.startsWith("user:")) people.add(ownerGroup(member(word.slice("user:".length), path)));
+      else members.add(node(word, path));
+    });
+    const { description } = entry ?? {};
+    wanted.push({ name, description, ...(entry?.members === undefined ? unsaid : { members, people }) });
   }
   const rules = yield* mapInPieces(
     file.rules ?? [],
@@ -112,6 +119,8 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
   if (faults.length > 0) throw faulty(faults);
   return desired;
 }
+
+const unsaid = { members: undefined, people: undefined };
 
 const maxFaults = 20;
 

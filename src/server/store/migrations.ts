@@ -18,6 +18,7 @@ import { identities, identityProviders, organizationIdentities } from "./tables/
 import { leases } from "./tables/leases.ts";
 import { memberships } from "./tables/memberships.ts";
 import { addresses } from "./tables/addresses.ts";
+import { groupPeople } from "./tables/group-people.ts";
 import { heldNames } from "./tables/held-names.ts";
 import { formerlyUnpublished, isUnpublished, nodeBytes, nodes } from "./tables/nodes.ts";
 import { registrants } from "./tables/registrants.ts";
@@ -187,6 +188,13 @@ const steps: readonly (readonly string[])[] = [
   [identityProviders.add("nodeGroups")],
   [identityProviders.add("proof"), ...providerGrants.create],
   [organizations.add("reauthenticateDays"), organizations.add("reauthenticateFrom"), ...ownerProofs.create],
+  [nodes.add("ownerGroups"), ...groupPeople.create],
+  [
+    organizations.add("revokeUnprovenNodes"),
+    organizations.add("revokeUnprovenFrom"),
+    ownerProofs.add("givenAt"),
+    identityProviders.add("heldUntil"),
+  ],
   [nodes.add("isNameServer")],
 ];
 

@@ -107,6 +107,7 @@ export function showNode(
     created_at: formatTime(node.createdAt),
     revoked_at: time(node.revokedAt),
     owner_id: node.ownerId,
+    owner_groups: node.ownerGroups,
     ephemeral: node.ephemeralSilenceS !== null,
   };
 }

@@ -3,6 +3,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { Node } from "../../../src/protocol.ts";
+import { Plan } from "../../../src/server/policy-files/answers.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";
@@ -93,6 +94,23 @@ test("of an organization's provider too, also when the loss of the group refuses
   expect(whereTo(await signInBy(server))).toEqual(refusedWith("sign_in_refused"));
   expect(await groupsOf(own.id)).toEqual(["lab"]);
   expect(await groupsOf(other.id)).toEqual(["db"]);
+});
+
+test("a policy file leaves alone what a provider gave, and takes what an administrator gave", async () => {
+  await addProvider(server, provider, settings);
+  provider.person = withGroups("staff", "db-admins");
+  await signInBy(server);
+  const { own } = await nodesOfAda();
+  await signInBy(server);
+  const policy = "groups:\n  db: {members: []}\n  office: {members: []}\n  lab: {members: []}\n";
+  const planned = await send("POST", "policy/plan/", { policy, prune: true });
+  const { nodes } = v.parse(Plan, planned.json);
+  expect(nodes.map(({ name, groups }) => [name, groups.remove])).toEqual([
+    ["laptop", ["lab"]],
+    ["server", ["db"]],
+  ]);
+  expect((await send("POST", "policy/apply/", { policy, prune: true })).status).toBe(200);
+  expect(await groupsOf(own.id)).toEqual(["db", "office"]);
 });
 
 test.each([
