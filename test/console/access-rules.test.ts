@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { cellOf, matrixOf } from "../../src/console/access/matrix.ts";
+import { cellOf, linesOf, matrixOf } from "../../src/console/access/matrix.ts";
 import {
   commandsOf,
   editsOf,
@@ -208,8 +208,17 @@ test("the matrix of a draft marks the cells whose traffic differs, with what was
   const changed = (rules: readonly Rule[]) =>
     matrixOf(["db", "web"], rules, saved)
       .flat()
-      .map(({ traffic, before, isChanged }) => (isChanged ? `${before} → ${traffic}` : "same"));
+      .map(({ traffic, before, isChanged }) => (isChanged ? `${before.join()} → ${traffic.join()}` : "same"));
   expect(changed(draft)).toEqual(["same", " → tcp 443", "tcp 443,tcp 22 → tcp 22", "same"]);
   // Another order of the same rules changes nothing.
   expect(changed(saved.toReversed())).toEqual(["same", "same", "same", "same"]);
+});
+
+test("groups that no rule names are one line of the matrix", () => {
+  const titles = (groups: readonly string[]) => linesOf(groups, [rule(1)]).map(({ title }) => title);
+  expect(titles(["web", "eu", "db", "us"])).toEqual(["db", "web", "2 other groups"]);
+  expect(titles(["web", "db", "us"])).toEqual(["db", "web", "us"]);
+  expect(titles([])).toEqual(["db", "web"]);
+  const [, , others] = linesOf(["web", "eu", "us"], [rule(1)]);
+  expect(others?.all).toEqual(["eu", "us"]);
 });

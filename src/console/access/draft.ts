@@ -17,6 +17,7 @@ import {
   type Rule,
   type StoredRule,
 } from "./rules.ts";
+import type { PolicyTest } from "./test-text.ts";
 import { setUnsaved } from "./unsaved.ts";
 
 /** The answer to GET policy/, as far as this page shows it. */
@@ -25,7 +26,7 @@ type Policy = {
   by_file: boolean;
   drifted_since: string | null;
   unconfirmed: { by: string; until: string } | null;
-  tests: { count: number; failing: readonly string[] };
+  tests: { count: number; failing: readonly string[]; list: readonly PolicyTest[] };
 };
 type Class = { groups: readonly string[]; nodes: readonly string[]; count: number };
 /** The answer to POST policy/plan/, as far as this page shows it. */

@@ -16,6 +16,7 @@ import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import { applyProviderGroups } from "./provider-groups.ts";
 import type { Admitted } from "./admission.ts";
+import { acceptInvited, invitationsOf } from "./invited.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "name" | "createsUsers">;
@@ -95,7 +96,12 @@ async function createUser(
   }
   if (!provider.createsUsers)
     throw new AppError("sign_in_refused", "This identity belongs to no user, and the provider creates none.");
-  return (await insertUser(tx, { email, hashed: "", isStaff: false }, { actor: ourselves, now })).id;
+  const { id } = await insertUser(tx, { email, hashed: "", isStaff: false }, { actor: ourselves, now });
+  // As an administrator would add the user, if the user came first. The choice among several is the user's: by a link.
+  const [invitation, ...others] = await invitationsOf(tx, email, { now });
+  if (invitation !== undefined && others.length === 0)
+    await acceptInvited(tx, invitation, { userId: id, email }, now);
+  return id;
 }
 
 function insertIdentity(

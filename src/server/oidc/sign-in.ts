@@ -20,7 +20,7 @@ import { findProvider, redirectUri } from "./providers.ts";
 
 type Services = NodeGroupServices & {
   publicUrl: string;
-  exchange: Pick<Exchange, "claims">;
+  exchange: Pick<Exchange, "claims" | "inLine">;
   throttle: Throttle;
   meters: Meters;
 };
@@ -33,11 +33,18 @@ export type BroughtAnswer = {
   address: string;
 };
 
-/** `user`: who signs in now; undefined: the identity was linked. Throws as takeFlow, claims, admit and userOf. */
-export async function finishSignIn(
-  services: Services,
-  answer: BroughtAnswer,
-): Promise<{ returnTo: string; user: UserRow | undefined }> {
+type Finished = { returnTo: string; user: UserRow | undefined };
+
+/**
+ * `user`: who signs in now; undefined: the identity was linked. Throws as takeFlow, claims, admit and userOf. An answer that is
+ * refused because too many wait is not used: the browser may bring it again.
+ */
+export function finishSignIn(services: Services, answer: BroughtAnswer): Promise<Finished> {
+  services.throttle.check("answers", networkOf(answer.address));
+  return services.exchange.inLine(answer.provider, () => finish(services, answer));
+}
+
+async function finish(services: Services, answer: BroughtAnswer): Promise<Finished> {
   const { log, meters } = services;
   const state = answer.parameters.get("state");
   const flow = await takeFlow(services, answer.cookie, { provider: answer.provider, state });
