@@ -18,6 +18,7 @@ import { verifiedDomains } from "../store/tables/verified-domains.ts";
 import type { Admitted } from "./admission.ts";
 import { applyGroups, rolesFor } from "./group-roles.ts";
 import { acceptInvited, invitationsOf, isInvited } from "./invited.ts";
+import { applyProviderGroups } from "./provider-groups.ts";
 import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
 
 type Provider = IdentityProviderRow & { orgId: number };
@@ -63,6 +64,7 @@ export async function boundUserOf(
   });
   await applyGroups(services, provider, user, groups);
   await applyNodeGroups(services, provider, user.id, groups);
+  await applyProviderGroups(services, provider, user.id);
   if (!mayBe) throw withoutRole(provider);
   return user;
 }

@@ -14,6 +14,7 @@ import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { providerGrants } from "../store/tables/provider-grants.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
+import { applyProviderGroups } from "./provider-groups.ts";
 import type { Admitted } from "./admission.ts";
 import { acceptInvited, invitationsOf } from "./invited.ts";
 
@@ -155,12 +156,13 @@ function taken(name: string): AppError {
 
 /** Sessions that began with it end. Throws not_found, or conflict for the last way to sign in. */
 export async function unlinkIdentity(
-  { db, system }: Store,
+  services: Store & Parameters<typeof applyProviderGroups>[0],
   { userId, email }: User,
   id: number,
   actor: Actor,
 ): Promise<void> {
-  await db.write(async (tx) => {
+  const { db, system } = services;
+  const provider = await db.write(async (tx) => {
     const found = await identities.find(tx, { id, userId });
     if (found === undefined) throw new AppError("not_found", "You have no such identity.");
     await identities.delete(tx, { id });
@@ -171,7 +173,9 @@ export async function unlinkIdentity(
     await refreshTokens.update(tx, { ...by, revokedAt: null }, { revokedAt: system.now() });
     const before = { provider: found.issuer };
     await record(tx, { ...userEvent(system, actor, email), type: "user.identity_unlinked", before });
+    return found.providerId;
   });
+  await applyProviderGroups(services, { id: provider }, userId);
 }
 
 async function requireWayIn(tx: Transaction, userId: number): Promise<void> {

@@ -15,6 +15,7 @@ import { boundUserOf } from "./bound-users.ts";
 import { applyGroups } from "./group-roles.ts";
 import { linkIdentity, userOf } from "./identities.ts";
 import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
+import { applyProviderGroups } from "./provider-groups.ts";
 import { findProvider, redirectUri } from "./providers.ts";
 
 type Services = NodeGroupServices & {
@@ -82,6 +83,7 @@ async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Pr
     const user = await userOf(services, provider, admitted);
     await applyGroups(services, provider, user, admitted.groups);
     await applyNodeGroups(services, provider, user.id, admitted.groups);
+    await applyProviderGroups(services, provider, user.id);
     await keepGrant(services, provider, { userId: user.id, subject: admitted.subject, refreshToken });
     return user;
   }
@@ -90,6 +92,7 @@ async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Pr
     throw new AppError("sign_in_expired", "The session that began this has ended. Sign in and begin again.");
   const actor: Actor = { kind: "person", id: signedIn.userId, ip: answer.address };
   await linkIdentity(services, provider, admitted, signedIn, actor);
+  await applyProviderGroups(services, provider, signedIn.userId);
   return undefined;
 }
 

@@ -63,7 +63,7 @@ export const identityProviders = table("identity_providers", {
   /** Whether the last sign-in gave a refresh token, by which the server asks whether people are still there; null: not known. */
   proof: since(38, wordOrNull(["refresh", "none"])),
   /** The nodes of its users do not end before, because it was away when their users had to sign in, ms. */
-  heldUntil: since(40, integerWithDefault("DEFAULT 0")),
+  heldUntil: since(41, integerWithDefault("DEFAULT 0")),
   nodeGroups: since(37, jsonWithDefault(v.array(NodeGroupOfGroup), "[]")),
 });
 export type IdentityProviderRow = TableRow<typeof identityProviders>;

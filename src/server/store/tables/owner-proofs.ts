@@ -11,7 +11,7 @@ export const ownerProofs = table(
     /** When the user was told that the time ends, ms; null: not yet since the last proof. */
     toldAt: integerOrNull(),
     /** When an administrator last gave the node to its user, by a transfer or a restore, ms; null: never. */
-    givenAt: since(40, integerOrNull()),
+    givenAt: since(41, integerOrNull()),
   },
   { constraints: ["PRIMARY KEY (node_id)"] },
 );
