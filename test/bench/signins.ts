@@ -183,9 +183,10 @@ if (import.meta.main) {
     await Bun.sleep(1000);
     const begun = mainThreadMs(server.pid);
     const since = performance.now();
-    const said = await atOnce(all);
-    const spentMs = mainThreadMs(server.pid) - begun - Math.min(9000, performance.now() - since) * share;
+    const running = atOnce(all);
     print(describe(name, await loading));
+    const said = await running;
+    const spentMs = mainThreadMs(server.pid) - begun - Math.min(9000, performance.now() - since) * share;
     print(`${"".padEnd(30)} ${said}; ${(spentMs / count).toFixed(2)} ms of the main thread for each`);
   };
   const numbers = Array.from({ length: count }, (_, at) => at);
