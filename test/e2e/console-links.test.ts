@@ -113,13 +113,21 @@ describe("links in the console", () => {
       const chosen = other.getByLabel("Password");
       await chosen.fill("short");
       await other.evaluate(`document.querySelector("#password").removeAttribute("minlength")`);
-      await other.getByRole("button", { name: "Join" }).click();
+      await other.getByRole("button", { name: "Join", exact: true }).click();
       await other.getByRole("alert").filter({ hasText: "8" }).waitFor();
       await chosen.fill(password);
-      await other.getByRole("button", { name: "Join" }).click();
+      await other.getByRole("button", { name: "Join", exact: true }).click();
       await other.getByRole("link", { name: "Open the console" }).click();
       await signIn(other, guest, password);
       await other.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
+      // The same user accepts another one without the password.
+      await agentJson(["admin", "org", "create", "beta", "--network", "10.78.0.0/16", "--data-dir", data]);
+      const next = ["admin", "member", "create", "beta", guest, "--data-dir", data];
+      const { link: second } = (await agentJson(next)) as { link: string };
+      await other.goto("about:blank");
+      await other.goto(`${plane.url}/join/${new URL(second).hash}`);
+      await other.getByRole("button", { name: "Join as the user who is signed in" }).click();
+      await other.getByRole("heading", { level: 1, name: `Welcome to beta, ${guest}` }).waitFor();
       await context.close();
     },
     limitMs,

@@ -6,7 +6,7 @@ import { useEffect, useState } from "preact/hooks";
 import { send } from "../api.ts";
 import { html } from "../html.ts";
 import { pathOf, root } from "../router.ts";
-import { FormFailure, Text, useAction } from "../ui/form.ts";
+import { FormFailure, Text, useAttempts } from "../ui/form.ts";
 
 type Credentials = { secret: string; email: string; password: string; otp: string };
 type LinkPage = {
@@ -16,6 +16,8 @@ type LinkPage = {
   fields: readonly (keyof typeof controls)[];
   /** Without its secret, a link was not copied whole. */
   needsSecret?: boolean;
+  /** The other way: as the user who is signed in in this browser, without a password. */
+  asSignedIn?: { text: string; action: string; send(secret: string): Promise<VNode> };
   send(typed: Credentials): Promise<VNode>;
 };
 
@@ -46,6 +48,12 @@ const setup: LinkPage = {
   },
 };
 
+type Joined = { email: string; org_slug: string };
+const welcome = ({ email, org_slug }: Joined, text: string) =>
+  html`<h1>Welcome to <bdi>${org_slug}</bdi>, <bdi>${email}</bdi></h1>
+    <p>${text}</p>
+    ${toConsole(pathOf(org_slug), "Open the console")}`;
+
 const join: LinkPage = {
   title: "You are invited",
   text: "Choose a password. If you are a user of this control plane already, enter your present password.",
@@ -53,11 +61,14 @@ const join: LinkPage = {
   fields: ["newPassword"],
   needsSecret: true,
   async send({ secret, password }) {
-    type Joined = { email: string; org_slug: string };
-    const { email, org_slug } = await send<Joined>("POST", "/api/join/", { secret, password });
-    return html`<h1>Welcome to <bdi>${org_slug}</bdi>, <bdi>${email}</bdi></h1>
-      <p>You can sign in with this address and your password.</p>
-      ${toConsole(pathOf(org_slug), "Open the console")}`;
+    const joined = await send<Joined>("POST", "/api/join/", { secret, password });
+    return welcome(joined, "You can sign in with this address and your password.");
+  },
+  asSignedIn: {
+    text: "Or, if you sign in by a provider or with a passkey: sign in in this browser first, then open this link again.",
+    action: "Join as the user who is signed in",
+    send: async (secret) =>
+      welcome(await send<Joined>("POST", "/api/user/join/", { secret }), "You sign in as before."),
   },
 };
 
@@ -118,11 +129,18 @@ export function Links() {
   const page = pageOf(secret);
   const [done, finish] = useState<VNode | undefined>(undefined);
   const [typed, type] = useState({ email: "", password: "", otp: "" });
-  const { error, isRunning, submit } = useAction(async () => {
-    finish(await page.send({ ...typed, secret }));
-    // The link works once.
-    if (page.needsSecret === true) history.replaceState(null, "", location.pathname);
-  });
+  const { error, isRunning, attempt } = useAttempts();
+  const finishWith = (work: () => Promise<VNode>) =>
+    attempt(async () => {
+      finish(await work());
+      // The link works once.
+      if (page.needsSecret === true) history.replaceState(null, "", location.pathname);
+    });
+  const submit = (event: Event) => {
+    event.preventDefault();
+    void finishWith(() => page.send({ ...typed, secret }));
+  };
+  const { asSignedIn } = page;
   useEffect(() => {
     document.title = page.title;
     document.querySelector<HTMLInputElement>("input")?.focus();
@@ -153,5 +171,17 @@ export function Links() {
       <${FormFailure} error=${error} shown=${["email", "password", "otp"]} />
       <button class="primary" disabled=${isRunning}>${page.action}</button>
     </form>
+    ${
+      asSignedIn === undefined
+        ? null
+        : html`<p>${asSignedIn.text}</p>
+            <button
+              type="button"
+              disabled=${isRunning}
+              onClick=${() => finishWith(() => asSignedIn.send(secret))}
+            >
+              ${asSignedIn.action}
+            </button>`
+    }
   </main>`;
 }

@@ -147,15 +147,12 @@ const openInvitation = computed({
   userId: integerOrNull(),
 });
 
-/** Accepts an invitation: with the user's password, or with a new password if the address has no user. */
-export async function acceptInvitation(
-  services: SignInServices,
-  { secret, password }: { secret: string; password: string },
-  origin: Origin,
-): Promise<{ email: string; org_slug: string }> {
-  const { address } = origin;
-  const { db, passwords, system, throttle } = services;
-  const secretHash = hashToken(secret);
+/** Throws not_found. */
+async function findInvitation(
+  { db, system, throttle }: Pick<SignInServices, "db" | "system" | "throttle">,
+  secretHash: string,
+  address: string,
+) {
   const invitation = await queryOne(
     db,
     openInvitation,
@@ -168,6 +165,56 @@ export async function acceptInvitation(
     countTokenGuess(throttle, address);
     throw new AppError("not_found", "This invitation is no longer valid. Ask for a new one.");
   }
+  return invitation;
+}
+
+/** Makes the user a member. Throws not_found if the invitation was used or withdrawn meanwhile. */
+async function join(
+  tx: Transaction,
+  { secretHash, orgId, email }: { secretHash: string; orgId: number; email: string },
+  { userId, address }: { userId: number; address: string },
+  now: number,
+): Promise<void> {
+  const actor: Actor = { kind: "person", id: userId, ip: address };
+  const accepted = { userId, secretHash: null, expiresAt: null };
+  const changed = await memberships.update(tx, { secretHash, userId: null }, accepted);
+  if (changed === 0) throw new AppError("not_found", "This invitation has already been used.");
+  await record(tx, { ...memberEvent(orgId, now, actor, email), type: "member.created" });
+  await tx.notify("auth", `user ${userId}`);
+}
+
+/** The signed-in user accepts an invitation of the own address: the way for users without a password. */
+export async function acceptAsUser(
+  services: Pick<SignInServices, "db" | "system" | "throttle">,
+  secret: string,
+  { userId, email }: { userId: number; email: string },
+  address: string,
+): Promise<{ email: string; org_slug: string }> {
+  const { db, system } = services;
+  const secretHash = hashToken(secret);
+  const { orgId, slug, email: invited } = await findInvitation(services, secretHash, address);
+  if (invited !== email) {
+    throw new AppError("permission_denied", `This invitation is for another address than ${email}.`, {
+      hint: "Sign in as the user of that address, or choose a password for it.",
+    });
+  }
+  await db.write(async (tx) => {
+    if ((await users.find(tx, { id: userId, isActive: true, email })) === undefined) throw wrongCredentials();
+    await join(tx, { secretHash, orgId, email }, { userId, address }, system.now());
+  });
+  return { email, org_slug: slug };
+}
+
+/** Accepts an invitation: with the user's password, or with a new password if the address has no user. */
+export async function acceptInvitation(
+  services: SignInServices,
+  { secret, password }: { secret: string; password: string },
+  origin: Origin,
+): Promise<{ email: string; org_slug: string }> {
+  const { address } = origin;
+  const { db, passwords, system } = services;
+  const secretHash = hashToken(secret);
+  const invitation = await findInvitation(services, secretHash, address);
   const { email, orgId, slug } = invitation;
   const isNew = invitation.userId === null;
   const known = isNew ? undefined : await signIn(services, { email, password }, origin);
@@ -177,13 +224,8 @@ export async function acceptInvitation(
   await db.write(async (tx) => {
     if (known !== undefined) await requireUnchanged(tx, known);
     const userId = known?.userId ?? (await createInvited(tx, email, hashed, orgId, system.now()));
-    const accepted = { userId, secretHash: null, expiresAt: null };
-    const changed = await memberships.update(tx, { secretHash, userId: null }, accepted);
-    if (changed === 0) throw new AppError("not_found", "This invitation has already been used.");
+    await join(tx, { secretHash, orgId, email }, { userId, address }, system.now());
     await rememberNetwork(tx, { userId, network, now: system.now() });
-    const actor: Actor = { kind: "person", id: userId, ip: address };
-    await record(tx, { ...memberEvent(orgId, system.now(), actor, email), type: "member.created" });
-    await tx.notify("auth", `user ${userId}`);
   });
   return { email, org_slug: slug };
 }

@@ -7,7 +7,7 @@ import { paths, TokenPair, TokenRequest } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import { makeFirstAccount } from "../people/first-account.ts";
-import { acceptInvitation } from "../people/members.ts";
+import { acceptAsUser, acceptInvitation } from "../people/members.ts";
 import { Email, NewPassword, setPassword, User } from "../people/people.ts";
 import { signIn, signInForTokens, type Origin } from "../people/sign-in.ts";
 import { cookiesOf } from "../http/cookies.ts";
@@ -130,6 +130,19 @@ function userRoutes(services: Services): Route[] {
       answers: { 200: { description: "The user and the organization", schema: Joined } },
       errors: ["not_found", "invalid_credentials", "throttled"],
       handle: async (call, input) => ({ body: await acceptInvitation(services, input, originOf(call)) }),
+    }),
+    route({
+      method: "POST",
+      path: "/api/user/join/",
+      access: "person",
+      name: "user_join_create",
+      summary: "Accept an invitation as the signed-in user, whose address it has to name",
+      takes: body(v.strictObject({ secret: JoinRequest.entries.secret })),
+      answers: { 200: { description: "The user and the organization", schema: Joined } },
+      errors: ["not_found", "throttled"],
+      handle: async (call, { secret }) => ({
+        body: await acceptAsUser(services, secret, personOf(call), call.address),
+      }),
     }),
     route({
       method: "POST",

@@ -1,6 +1,8 @@
 // People who are invited and sign in by a provider, a real one: they have no password.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
+import * as v from "valibot";
+import { signInBrowser, type Browser } from "../../support/browser-session.ts";
 import { startIdentityProvider, type IdentityProvider, type Person } from "../../support/oidc.ts";
 import {
   addProvider,
@@ -161,5 +163,23 @@ describe("by a provider of the installation", () => {
     await server.db.write((tx) => tx.run(other, [address, server.clock.ms + day]));
     expect(whereTo(await signIn())).toEqual(signedIn);
     expect(await members()).toEqual(["admin invited", "admin invited"]);
+  });
+
+  test("a user who is there accepts by the link while signed in, for the own address only, once", async () => {
+    await addInstalled();
+    const browser = sessionIn(server, await signIn());
+    await server.organization("beta", "10.88.0.0/16");
+    await server.join({ id: 2, slug: "beta" } as never, address, "member");
+    const body = { email: address, role: "owner" };
+    const asked = await server.send("POST", "/api/org/acme/members/", { token: owner, body });
+    const { link } = v.parse(v.object({ link: v.string() }), asked.json);
+    const [, secret = ""] = link.split("#");
+    const join = (by: Browser) => by.send("POST", "/api/user/join/", { body: { secret } });
+    const other = await signInBrowser(server);
+    expect([(await join(other)).status, await members()]).toEqual([403, ["member joined", "owner invited"]]);
+    const joined = await join(browser);
+    expect([joined.status, joined.json]).toEqual([200, { email: address, org_slug: "acme" }]);
+    expect(await members()).toEqual(["member joined", "owner joined"]);
+    expect((await join(browser)).status).toBe(404);
   });
 });
