@@ -86,6 +86,11 @@ export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
   return list.state.value;
 }
 
+/** Begins to read the members of an organization before a page asks for them. */
+export function readAhead(own: string): void {
+  void read(listOf(own, false));
+}
+
 /** Reads the whole list. The first time, it is shown as soon as there is something to see. */
 function read(list: List): Promise<void> {
   list.reading ??= readPages(list).finally(() => {

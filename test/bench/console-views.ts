@@ -139,6 +139,9 @@ if (import.meta.main) {
     await signIn(signing, email, password);
     await readable(signing, first);
     const cookies = await start.cookies();
+    // With the plot, which is loaded last.
+    await signing.locator(".plot canvas, .plot-place").first().waitFor();
+    await signing.waitForLoadState("networkidle");
     using floor = await startFloor(signing);
     await start.close();
     const floors: number[] = [];
