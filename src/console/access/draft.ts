@@ -5,9 +5,11 @@ import { effect, signal, type Signal } from "@preact/signals";
 import type { Node } from "../../protocol.ts";
 import { ApiError, get, getAll, org, send } from "../api.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
+import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
 import {
   editsOf,
   isOwnerSide,
+  isProviderSide,
   namesOf,
   policyText,
   redo,
@@ -111,7 +113,9 @@ async function read(slug: string): Promise<Saved> {
   const names = namesOf(nodes);
   const hasUsers = stored.some(({ peer, target }) => [peer, target].some(isOwnerSide));
   const members = emailsOf(hasUsers ? await getAll<Member>(membersPath(slug)) : []);
-  return { policy, nodes, rules: stored.map((rule) => toRule(rule, names, members)) };
+  const hasProviders = stored.some(({ peer, target }) => [peer, target].some(isProviderSide));
+  const words = wordsOf(hasProviders ? await getAll<ProviderGroup>(providerGroupsPath(slug)) : []);
+  return { policy, nodes, rules: stored.map((rule) => toRule(rule, names, members, words)) };
 }
 
 const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {

@@ -90,6 +90,9 @@ describe("the names that an address learns", () => {
       "9.0.77.127.in-addr.arpa",
     ])
       expect(index?.find(name)).toBeUndefined();
+    // Another organization has the same address.
+    const toAll = indexForPeers(known().names, { ...zone, peers: { ...peers, all: true } })("127.77.0.4");
+    expect(toAll?.find("3.0.77.127.in-addr.arpa")?.pointers).toEqual(["db.acme.internal"]);
     expect(index?.zoneOf("other.home.internal")).toBeUndefined();
     expect(index?.zoneOf("google.com")).toBeUndefined();
   });
@@ -188,6 +191,23 @@ describe.skipIf(process.platform !== "linux")("the sockets", () => {
     const { peers: _table, ...plain } = zone;
     expect(await servers.serve(known(plain))).toEqual([]);
     expect(await overTcp("127.77.0.2", "db.acme.internal")).toBe("ended");
+  });
+
+  test("keep the connection of a node while an address that gets no answer opens many", async () => {
+    await make(["127.77.0.0/16"]).serve(known());
+    const idle = connect({ port, host: own, localAddress: "127.77.0.2" });
+    await new Promise((resolve) => idle.on("connect", resolve));
+    const answer = new Promise<string>((resolve) => {
+      idle.on("data", () => resolve("answered")).on("close", () => resolve("ended"));
+    });
+    // They ask nothing, and would be ended for that only after seconds.
+    const silent = Array.from({ length: 40 }, () => connect({ port, host: own, localAddress: "127.77.0.9" }));
+    await Promise.all(
+      silent.map((each) => new Promise((resolve) => each.on("error", () => undefined).on("close", resolve))),
+    );
+    idle.write(streamEncode(query("db.acme.internal")));
+    expect(await answer).toBe("answered");
+    idle.destroy();
   });
 
   test("are not opened without root's permission, outside its networks, and for a table that does not fit", async () => {

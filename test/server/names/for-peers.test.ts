@@ -69,6 +69,10 @@ test("a name server gets all names and who may learn them; other nodes, and one 
   const { hosts } = await follow(names, before.hosts);
   expect(told(hosts)).toEqual({ names: ["names"], web: ["db", "web"], db: ["db", "web"], lone: ["lone"] });
   expect((await follow(names, hosts)).answers).toEqual([]);
+  // Another table at the same position, as after a damage.
+  const { version, view } = hosts;
+  const again = checkinOf(await names.checkin({ names: { version, view, peers: "another" } }));
+  expect(again).toMatchObject({ names: { version, view, peers: hosts.peers } });
   // An earlier release of the node does not ask for it.
   expect((await fetchNames(names)).hosts.nodes.map(({ name }) => name)).toEqual(["names"]);
   expect((await follow(web)).hosts).not.toHaveProperty("peers");
