@@ -6,9 +6,13 @@ import { App } from "./app.ts";
 import { html } from "./html.ts";
 import { startLive } from "./live.ts";
 import { readMe } from "./me.ts";
+import { readAhead } from "./node-list.ts";
 import { findPage, organizationPages } from "./pages.ts";
 import { followLinks, root, segments, segmentsOf } from "./router.ts";
 import { startStepUp } from "./step-up.ts";
+
+/** Pages that begin with the list of machines. */
+const listing: ReadonlySet<string> = new Set(["", "machines", "map"]);
 
 const place = document.getElementById("console");
 if (place !== null && !location.pathname.startsWith(root)) {
@@ -26,6 +30,8 @@ if (place !== null && !location.pathname.startsWith(root)) {
       // The page shows what is wrong: signed out, or no answer.
       if (!(error instanceof ApiError)) throw error;
     });
+    const [own, section = ""] = segments.peek();
+    if (own !== undefined && own !== "-" && listing.has(section)) readAhead(own);
     // While the answers are on their way. Without an organization in the address, it is that of the only one.
     const { page } = findPage(segments.peek()) ?? { page: organizationPages[""] };
     // If its file does not arrive, the page says so.

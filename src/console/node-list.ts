@@ -15,6 +15,8 @@ export type NodeList = {
   data: readonly Machine[] | undefined;
   /** On the control plane; `data` has fewer while its pages arrive. */
   total: number;
+  /** All pages were read. */
+  isWhole: boolean;
   error: ApiError | undefined;
 };
 
@@ -58,7 +60,7 @@ function listOf(own: string, isRevoked: boolean): List {
   const made: List = {
     slug: own,
     isRevoked,
-    state: signal<NodeList>({ data: undefined, total: 0, error: undefined }),
+    state: signal<NodeList>({ data: undefined, total: 0, isWhole: false, error: undefined }),
     users: 0,
     readAt: 0,
     reading: undefined,
@@ -84,6 +86,11 @@ export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
   return list.state.value;
 }
 
+/** Begins to read the members of an organization before a page asks for them. */
+export function readAhead(own: string): void {
+  void read(listOf(own, false));
+}
+
 /** Reads the whole list. The first time, it is shown as soon as there is something to see. */
 function read(list: List): Promise<void> {
   list.reading ??= readPages(list).finally(() => {
@@ -101,14 +108,14 @@ async function readPages(list: List): Promise<void> {
     if (isFirst) {
       const first: Machine[] = [];
       const { isLast, total } = await readPage(list, firstSize, 1, first);
-      list.state.value = { data: first, total, error: undefined };
+      list.state.value = { data: first, total, isWhole: isLast, error: undefined };
       if (isLast) return;
     }
     const machines: Machine[] = [];
     for (let page = 1; ; page++) {
       const { isLast, total } = await readPage(list, pageSize, page, machines);
       if (!isLast) continue;
-      list.state.value = { data: machines, total, error: undefined };
+      list.state.value = { data: machines, total, isWhole: true, error: undefined };
       return;
     }
   } catch (error) {
@@ -168,11 +175,11 @@ async function readThese(list: List, ids: readonly number[]): Promise<Node[]> {
 }
 
 function put(list: List, asked: ReadonlySet<number>, found: readonly Node[]): void {
-  const { data, error } = list.state.value;
+  const { data } = list.state.value;
   if (data === undefined) return;
   const kept = data.filter(({ id }) => !asked.has(id));
   const next = [...kept, ...found.map(machineOf)].sort((a, b) => a.id - b.id);
-  list.state.value = { data: next, total: next.length, error };
+  list.state.value = { ...list.state.value, data: next, total: next.length };
 }
 
 function soon(list: List): void {

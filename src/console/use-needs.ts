@@ -25,6 +25,8 @@ export type Needs = {
   lastBackupAt: string | null | undefined;
   /** All of them. */
   count: number;
+  /** Everything was read, so that the page does not grow while it is looked at. */
+  isWhole: boolean;
 };
 
 /** Nothing is asked for the empty path. */
@@ -36,17 +38,27 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const own = shown?.slug ?? "";
   const nodes = useNodes(false, own);
   const use = { isCalm };
-  const waiting = useList<Registration>(isAdmin(shown) ? registrationsPath(own) : none).data ?? [];
-  const { data: broken = [] } = useResource<readonly BrokenPath[]>(
-    org(own, "paths/?probe=broken&page_size=1000"),
-    { isCalm: true },
-  );
-  const { data: authorities } = useResource<Authorities>(org(own, "ca/"), use);
-  const relays = useList<Relay>(relaysPath(own), use).data ?? [];
-  const { data: servers } = useResource<{ last_backup_at: string | null }>(
+  const registrations = useList<Registration>(isAdmin(shown) ? registrationsPath(own) : none);
+  const brokenPaths = useResource<readonly BrokenPath[]>(org(own, "paths/?probe=broken&page_size=1000"), {
+    isCalm: true,
+  });
+  const cas = useResource<Authorities>(org(own, "ca/"), use);
+  const allRelays = useList<Relay>(relaysPath(own), use);
+  const controlPlane = useResource<{ last_backup_at: string | null }>(
     me.value?.is_staff === true ? "/api/servers/" : none,
     { isCalm: true },
   );
+  const [waiting, relays] = [registrations.data ?? [], allRelays.data ?? []];
+  const [broken, authorities, servers] = [brokenPaths.data ?? [], cas.data, controlPlane.data];
+  const asked = [
+    brokenPaths,
+    cas,
+    allRelays,
+    ...(isAdmin(shown) ? [registrations] : []),
+    ...(me.value?.is_staff === true ? [controlPlane] : []),
+  ];
+  const isWhole =
+    nodes.isWhole && asked.every(({ data, error }) => data !== undefined || error !== undefined);
   const machines = nodes.data ?? [];
   const found = {
     degraded: degraded(machines, broken),
@@ -63,5 +75,5 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     lists.reduce((sum, { length }) => sum + length, 0) +
     (rotation === undefined ? 0 : 1) +
     (lastBackupAt === undefined ? 0 : 1);
-  return { nodes, waiting, ...found, rotation, relays, lastBackupAt, count };
+  return { nodes, waiting, ...found, rotation, relays, lastBackupAt, count, isWhole };
 }

@@ -139,6 +139,8 @@ if (import.meta.main) {
     await signIn(signing, email, password);
     await readable(signing, first);
     const cookies = await start.cookies();
+    // With the plot, which is loaded last.
+    await signing.waitForTimeout(2000);
     using floor = await startFloor(signing);
     await start.close();
     const floors: number[] = [];

@@ -153,7 +153,21 @@ describe("machines in the console", () => {
   test(
     "the overview lists what needs a person, each with its action, and draws how many were online",
     async () => {
+      // Nothing is shown before all of it is known, so that the page does not grow while it is looked at.
+      const held = Promise.withResolvers<void>();
+      await page.route(/probe=broken/, async (route) => {
+        await held.promise;
+        await route.continue();
+      });
+      const machines = page.waitForResponse(/nodes\/\?page_size/);
       await page.goto(`${scene.url()}/console/acme/`);
+      await (await machines).finished();
+      await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
+      const online = page.getByText(/machines? (is|are|is not) online/);
+      expect(await online.count()).toBe(0);
+      held.resolve();
+      await online.first().waitFor();
+      await page.unroute(/probe=broken/);
       await scene.admin(["node", "update", "acme", "hub", "--lighthouse", "--public-ip", "192.0.2.1"]);
       const hub = page
         .getByRole("listitem")

@@ -43,7 +43,7 @@ export function Drawing({ graph, places, label }: DrawingProps) {
     height + 2 * margin,
   ];
   // Names have the same size on a phone, where the drawing is small.
-  const unit = Math.max(1, (width + 2 * margin) / shownWidth());
+  const unit = Math.max(1, (width + 2 * margin) / shownWidth(), (height + 2 * margin) / shownHeight());
   return html`<svg
     class="map"
     role="img"
@@ -89,6 +89,9 @@ export function Drawing({ graph, places, label }: DrawingProps) {
 
 /** How wide the page has it, in pixels. */
 const shownWidth = () => Math.max(280, (document.getElementById("content")?.clientWidth ?? 1048) - 48);
+
+/** See `.map` in style.css. */
+const shownHeight = () => Math.max(280, 0.7 * innerHeight);
 
 const clusterSize = 14;
 const nameSize = 11;

@@ -22,9 +22,9 @@ export function Overview() {
   const { data: machines, error } = needs.nodes;
   const waiting = html`<${OwnMachines} own=${own} /> <${Waiting} own=${own} waiting=${needs.waiting} />`;
   const backup = needs.lastBackupAt === undefined ? null : html`<${Backup} at=${needs.lastBackupAt} />`;
-  if (machines === undefined)
+  if (machines === undefined || !needs.isWhole)
     return html`<h1>Overview</h1>
-      ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
+      ${error === undefined ? html`<${Loading} rows=${16} />` : html`<${Failure} error=${error} />`}`;
   if (machines.length === 0)
     return html`<h1>Overview</h1>
       ${waiting} ${backup}
