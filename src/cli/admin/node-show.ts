@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { joinHostPort } from "../../ip.ts";
+import { groupsByOwner } from "../../owner-group.ts";
 import type { Node } from "../../protocol.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
@@ -30,7 +31,7 @@ async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
   const { daysLeft, roughly } = await import("../../daemon/text-table.ts");
   const { public_ip: ip, external_port: port, certificate, config_overrides: overrides } = node;
   const seenS = node.last_checkin_at === null ? 0 : (now - Date.parse(node.last_checkin_at)) / 1000;
-  const byOwner = node.owner_groups ?? [];
+  const byOwner = groupsByOwner(node);
   const own: Facts = [
     ["name", node.name],
     ["state", stateOf(node, now)],

@@ -7,7 +7,7 @@ import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { useList } from "../resource.ts";
 import { Empty } from "../ui/parts.ts";
-import { cellOf, matrixOf } from "./matrix.ts";
+import { cellOf, linesOf, matrixOf, type Line } from "./matrix.ts";
 import type { Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
@@ -21,11 +21,27 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
   const rules = draft ?? saved;
   const own = slug.value ?? "";
   const { data } = useList<{ name: string }>(org(own, "groups/?page_size=1000"));
-  const [chosen, choose] = useState<readonly [string, string] | undefined>(undefined);
-  const groups = useMemo(() => groupsOf(data ?? [], rules), [data, rules]);
-  const shown = groups.slice(0, maxGroups);
-  const names = shown.join("\n");
-  const cells = useMemo(() => matrixOf(shown, rules, saved), [saved, rules, names]);
+  const [chosen, choose] = useState<readonly [Line, Line] | undefined>(undefined);
+  // What the draft no longer names stays a line of its own, so that its change is seen.
+  const lines = useMemo(
+    () =>
+      linesOf(
+        (data ?? []).map(({ name }) => name),
+        [...saved, ...rules],
+      ),
+    [data, saved, rules],
+  );
+  const shown = lines.slice(0, maxGroups);
+  const names = shown.map(({ all }) => all.join()).join("\n");
+  const cells = useMemo(
+    () =>
+      matrixOf(
+        shown.map(({ name }) => name),
+        rules,
+        saved,
+      ),
+    [saved, rules, names],
+  );
   const changed = cells.flat().filter(({ isChanged }) => isChanged).length;
   // Preact leaves a table alone that is the same object as before: it may have 1,600 cells.
   const table = useMemo(() => drawTable(shown, cells, choose), [cells, names]);
@@ -38,7 +54,8 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
           />`
         : html`<p class="quiet">
               For machines that are in one group each. Rules about single machines and networks are not
-              counted.${groups.length > maxGroups ? ` The first ${maxGroups} of ${groups.length} groups.` : ""}
+              counted.${lines.length > maxGroups ? ` The first ${maxGroups} of ${lines.length} groups.` : ""}
+              ${shown.some(({ all }) => all.length > 1) ? " Groups that no rule names are alike: one line." : ""}
             </p>
             ${draft === undefined ? null : html`<p role="status">${changedWords(changed)}</p>`}
             <div class="wide" tabindex="0" role="region" aria-label="Matrix of groups">${table}</div>`
@@ -49,14 +66,6 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
   </section>`;
 }
 
-function groupsOf(known: readonly { name: string }[], rules: readonly Rule[]): readonly string[] {
-  const named = rules
-    .flatMap(({ peer, target }) => [peer, target])
-    .filter((word) => word.startsWith("group:"))
-    .map((word) => word.slice("group:".length));
-  return [...new Set([...known.map(({ name }) => name), ...named])].sort();
-}
-
 function changedWords(count: number): string {
   if (count === 0) return "Your changes leave this table as it is.";
   return `With your changes, ${count === 1 ? "1 cell is" : `${count} cells are`} different: marked, with what was there before.`;
@@ -65,25 +74,25 @@ function changedWords(count: number): string {
 type Cells = ReturnType<typeof matrixOf>;
 
 function drawTable(
-  groups: readonly string[],
+  lines: readonly Line[],
   cells: Cells,
-  choose: (pair: readonly [string, string]) => void,
+  choose: (pair: readonly [Line, Line]) => void,
 ): VNode {
   return html`<table class="matrix">
     <thead>
       <tr>
         <th scope="col">from \\ to</th>
-        ${groups.map((to) => html`<th scope="col" key=${to}><bdi>${to}</bdi></th>`)}
+        ${lines.map((to) => html`<th scope="col" key=${to.title}><${Title} line=${to} /></th>`)}
       </tr>
     </thead>
     <tbody>
-      ${groups.map(
+      ${lines.map(
         (from, row) =>
-          html`<tr key=${from}>
-            <th scope="row"><bdi>${from}</bdi></th>
-            ${groups.map((to, at) => {
+          html`<tr key=${from.title}>
+            <th scope="row"><${Title} line=${from} /></th>
+            ${lines.map((to, at) => {
               const cell = cells[row]?.[at];
-              return cell === undefined ? null : drawCell(cell, to, () => choose([from, to]));
+              return cell === undefined ? null : drawCell(cell, to.title, () => choose([from, to]));
             })}
           </tr>`,
       )}
@@ -91,12 +100,18 @@ function drawTable(
   </table>`;
 }
 
+function Title({ line: { title, all } }: { line: Line }) {
+  return html`<bdi title=${all.join(", ")}>${title}</bdi>`;
+}
+
 function drawCell(
   { traffic, isChanged, before }: Cells[number][number],
   to: string,
   open: () => void,
 ): VNode {
-  const words = (list: readonly string[]) => (list.length === 0 ? "nothing" : list.join(", "));
+  // A line ends between two of them, not between protocol and port.
+  const words = (list: readonly string[]) =>
+    list.length === 0 ? "nothing" : list.map((each) => each.replace(" ", "\u00A0")).join(", ");
   const now =
     traffic.length === 0
       ? html`<span class="quiet">nothing</span>`
@@ -107,11 +122,11 @@ function drawCell(
   </td>`;
 }
 
-function Reasons({ rules, from, to }: { rules: readonly Rule[]; from: string; to: string }) {
-  const { traffic, rules: deciding } = cellOf(rules, from, to);
+function Reasons({ rules, from, to }: { rules: readonly Rule[]; from: Line; to: Line }) {
+  const { traffic, rules: deciding } = cellOf(rules, from.name, to.name);
   return html`<p>
-      <bdi>${from}</bdi> reaches <bdi>${to}</bdi> on ${traffic.length === 0 ? "nothing" : traffic.join(", ")},
-      by
+      <bdi>${from.title}</bdi> ${from.all.length > 1 ? "reach" : "reaches"} <bdi>${to.title}</bdi> on
+      ${traffic.length === 0 ? "nothing" : traffic.join(", ")}, by
     </p>
     <ul>
       ${deciding.map(

@@ -34,6 +34,27 @@ export function cellOf(rules: readonly Rule[], from: string, to: string): Cell {
   };
 }
 
+/** A group, or several that no rule names: they are alike, and `name` is the first of them. */
+export type Line = { name: string; title: string; all: readonly string[] };
+
+/** The lines of the matrix: the groups that a rule names, then the others as one. */
+export function linesOf(groups: readonly string[], rules: readonly Rule[]): readonly Line[] {
+  const named = new Set(
+    rules
+      .flatMap(({ peer, target }) => [peer, target])
+      .filter((word) => word.startsWith("group:"))
+      .map((word) => word.slice("group:".length)),
+  );
+  const line = (name: string): Line => ({ name, title: name, all: [name] });
+  const others = groups.filter((name) => !named.has(name)).toSorted();
+  const [first = ""] = others;
+  const rest =
+    others.length > 1
+      ? [{ name: first, title: `${others.length} other groups`, all: others }]
+      : others.map(line);
+  return [...[...named].sort().map(line), ...rest];
+}
+
 /** The cells of all pairs of groups: the senders' rows first. `isChanged`: the rules in `before` permit other traffic. */
 export function matrixOf(
   groups: readonly string[],

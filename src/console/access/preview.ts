@@ -110,7 +110,7 @@ function classWords({ nodes, count }: Plan["access"]["classes"][number]["from"])
 
 function Tests({ plan: { tests } }: { plan: Plan }) {
   const { after, failing } = tests;
-  if (after === 0) return html`<p class="quiet">No tests are saved. A policy file can bring some.</p>`;
+  if (after === 0) return html`<p class="quiet">No tests are saved.</p>`;
   if (failing.length === 0)
     return html`<p class="good">
       ${after === 1 ? "The saved test passes." : `All ${after} saved tests pass.`}

@@ -1,6 +1,6 @@
 // What the rules say about one machine. Pure.
 
-import { ownerOf, selfGroup, shownGroups } from "../../owner-group.ts";
+import { ownerOf, selfGroup } from "../../owner-group.ts";
 import type { Node } from "../../protocol.ts";
 import type { StoredRule } from "./rules.ts";
 
@@ -13,7 +13,9 @@ function isAbout(side: Side, machine: Machine): boolean {
   if ("group" in side) {
     if (side.group === selfGroup) return typeof owner_id === "number";
     const owner = ownerOf(side.group);
-    return owner === undefined ? shownGroups(machine).includes(side.group) : owner === owner_id;
+    return owner === undefined
+      ? [machine.groups, machine.owner_groups].some((groups) => groups?.includes(side.group) === true)
+      : owner === owner_id;
   }
   return "node" in side ? side.node === id : subnets.includes(side.cidr);
 }

@@ -7,6 +7,7 @@ import { draftOf, load, type Draft, type Saved } from "../access/draft.ts";
 import { GroupMatrix } from "../access/group-matrix.ts";
 import { Preview } from "../access/preview.ts";
 import { RuleTable } from "../access/rule-table.ts";
+import { PolicyTests } from "../access/tests.ts";
 import { html } from "../html.ts";
 import { onEvent } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
@@ -40,6 +41,7 @@ export function Access() {
     <${RuleTable} draft=${draft} saved=${saved} mayEdit=${mayEdit} />
     ${mayEdit || draft.rules.value !== undefined ? html`<${Preview} draft=${draft} saved=${saved} />` : null}
     <${GroupMatrix} saved=${saved.rules} draft=${draft.rules.value} />
+    <${PolicyTests} draft=${draft} saved=${saved} mayEdit=${mayEdit} />
     <${Explainer} saved=${saved} slug=${draft.slug} />
     <${FromTerminal}
       command=${`agent admin rule list ${draft.slug}`}

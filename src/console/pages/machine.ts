@@ -1,6 +1,7 @@
 // One machine: what it is, how it reaches its peers, what happened to it, and what can be done with it.
 
 import { useEffect, useState } from "preact/hooks";
+import { groupsByOwner } from "../../owner-group.ts";
 import type { Node } from "../../protocol.ts";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
@@ -79,7 +80,7 @@ export function Machine({ id }: { id: string }) {
 function NodeFacts({ node }: { node: Node }) {
   const { certificate } = node;
   const { words, isBehind } = configurationOf(node);
-  const byOwner = node.owner_groups ?? [];
+  const byOwner = groupsByOwner(node);
   const facts = [
     ["Address", [node.ip_address, node.ip_address6].filter((each) => each !== null).join(", ")],
     ["Groups", node.groups.length === 0 ? "none" : node.groups.join(", ")],

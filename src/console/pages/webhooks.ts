@@ -147,7 +147,7 @@ function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
     await refresh(path);
   });
   // The control plane refuses to send what it still tries.
-  if (delivery.state === "waiting") return html`<span class="quiet">goes on by itself</span>`;
+  if (delivery.state === "waiting") return html`<span class="quiet">-</span>`;
   return html`<button
     type="button"
     class="small"
@@ -189,13 +189,13 @@ const columnsOf = (own: string): readonly Column<Delivery>[] => [
   {
     key: "state",
     title: "State",
-    width: 2,
+    width: 3,
     text: ({ state }) => state,
     cell: ({ state, next_attempt_at }) => {
       const [name, word] = states[state];
       return html`<${State} name=${name} word=${word} />${
           state === "waiting" && next_attempt_at !== null
-            ? html` <span class="quiet">next attempt <${When} at=${next_attempt_at} /></span>`
+            ? html` <span class="quiet">next <${When} at=${next_attempt_at} /></span>`
             : null
         }`;
     },

@@ -1,8 +1,9 @@
-// Brings the groups that nodes have by their owner up to date: after a policy was applied, and when a user leaves.
+// Brings the groups that nodes have by their owner up to date: after a policy was applied, when a user leaves, and when a
+// provider of identities says other groups of the user.
 
 import { readIssuingOrg } from "../certificates/issue.ts";
 import type { Actor, AuditEvent } from "../audit/record.ts";
-import { makeOwnerGroups, readGroupPeople } from "../policy/group-people.ts";
+import { readOwnerGroups } from "../policy/group-people.ts";
 import type { Transaction } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
 import { queryAll } from "../store/table.ts";
@@ -26,7 +27,7 @@ export async function regroupOwned(
   actor: Actor,
   ownerId: number | null = null,
 ): Promise<AuditEvent[]> {
-  const groupsOf = makeOwnerGroups(await readGroupPeople(tx, orgId));
+  const groupsOf = await readOwnerGroups(tx, orgId, ownerId ?? undefined);
   // Revoked nodes too: a restored one must not bring back what its owner has lost.
   const sql = `SELECT ${pick.select()} FROM nodes
     WHERE org_id = $1 AND owner_id IS NOT NULL AND ($2 = 0 OR owner_id = $2) ORDER BY id`;

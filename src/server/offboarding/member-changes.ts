@@ -37,7 +37,7 @@ import {
 
 type Org = { id: number; slug: string };
 
-/** The user's nodes leave the groups in which the policy names the user. */
+/** The user's nodes leave the groups in which the policy names the user or a group of a provider. */
 async function leaveGroups(
   tx: Transaction,
   services: Regrouping,
@@ -45,8 +45,8 @@ async function leaveGroups(
   userId: number,
   actor: Actor,
 ): Promise<AuditEvent[]> {
-  const left = await groupPeople.delete(tx, { orgId, people: ownerGroup(userId) });
-  return left === 0 ? [] : regroupOwned(tx, services, orgId, actor, userId);
+  await groupPeople.delete(tx, { orgId, people: ownerGroup(userId) });
+  return regroupOwned(tx, services, orgId, actor, userId);
 }
 
 const none: Access = { left: [], revoked: [] };

@@ -14,6 +14,7 @@ import {
   routersOf,
 } from "../nodes/subnets.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
+import { maxProviderGroups } from "../policy/group-people.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { Reader } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
@@ -24,11 +25,12 @@ import { requireFewRules } from "./execute.ts";
 export async function requireAdmissible(
   reader: Reader,
   orgId: number,
-  current: Pick<Current, "rules" | "nodes" | "aliases">,
+  current: Pick<Current, "rules" | "nodes" | "aliases" | "providerGroups">,
   changes: Changes,
   after: readonly PolicyNode[],
 ): Promise<void> {
   requireFewRules(current.rules.length, changes.rules);
+  requireFewProviderGroups(current.providerGroups.length, changes.providerGroups);
   await requireRoutes(reader, orgId, current.nodes, changes.nodes, after);
   const { create, delete: deleted } = changes.aliases;
   if (create.length === 0) return;
@@ -40,6 +42,16 @@ export async function requireAdmissible(
     await requireFreeName(reader, { id: orgId }, name);
     if (at % 20 === 19) await nextRound();
   }
+}
+
+function requireFewProviderGroups(count: number, { add, remove }: Changes["providerGroups"]): void {
+  const after = count + add.length - remove.length;
+  if (after <= maxProviderGroups || add.length === 0) return;
+  throw new AppError(
+    "validation_failed",
+    `The policy would name ${after} groups of providers of identities; the maximum is ${maxProviderGroups}.`,
+    { hint: "Put several of them into one group at the provider, and name that one." },
+  );
 }
 
 async function requireRoutes(

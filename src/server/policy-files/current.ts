@@ -4,7 +4,14 @@ import { AppError } from "../../errors.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import { storedTests } from "../policy/edits.ts";
 import { momentOf } from "../policy/moment.ts";
-import { readGroupPeople } from "../policy/group-people.ts";
+import {
+  providerWords,
+  readCarriers,
+  readGroupPeople,
+  readProviderGroups,
+  readProviders,
+  type NamedProvider,
+} from "../policy/group-people.ts";
 import { readPolicyNodes } from "../policy/policy-nodes.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
@@ -18,6 +25,7 @@ import type { Current } from "./differences.ts";
 
 export type Snapshot = Current & {
   row: PolicyRow | undefined;
+  providers: readonly NamedProvider[];
   version: number;
   /** Differs from that of another moment if a node or the policy changed in between. */
   moment: string;
@@ -33,6 +41,8 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
     const rules = await listRules(reader, { id: orgId });
     await nextRound();
     const isFromToken = await tokenMemberships(reader, orgId);
+    const providers = await readProviders(reader, orgId);
+    const providerGroups = await readProviderGroups(reader, orgId);
     const isFromProvider = await providerMemberships(reader, orgId);
     await nextRound();
     const snapshot: Snapshot = {
@@ -47,6 +57,10 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
       aliases: await nameAliases.all(reader, { orgId, deletedAt: null }),
       tokenGroups: await openTokenGroups(reader, orgId),
       people: await readGroupPeople(reader, orgId),
+      providers,
+      providerGroups,
+      words: providerWords(providers, providerGroups),
+      carriers: await readCarriers(reader, orgId, providerGroups),
       isGivenElsewhere: (node, group) => isFromToken(node, group) || isFromProvider(node, group),
     };
     await nextRound();

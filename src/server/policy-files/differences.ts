@@ -1,23 +1,29 @@
 // What has to change so that the organization is as its policy file says. Pure.
 
-import { certifiedGroups, ownerOf } from "../../owner-group.ts";
-import type { Rule, RuleRequest } from "../policy/firewall.ts";
-import { makeOwnerGroups, type GroupPerson } from "../policy/group-people.ts";
+import { certifiedGroups } from "../../owner-group.ts";
+import type { Peer, Rule, RuleRequest } from "../policy/firewall.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import { identityOf } from "../policy/reach.ts";
 import type { Desired, DesiredAlias } from "../policy/resolve.ts";
+import {
+  changedPeople,
+  ownedChanges,
+  peopleChanges,
+  personIn,
+  providerChanges,
+  type Delta,
+  type People,
+  type PeopleChanges,
+} from "./people-differences.ts";
 
 /** The organization as it is. */
-export type Current = {
+export type Current = People & {
   rules: readonly Rule[];
   nodes: readonly PolicyNode[];
   groups: readonly { name: string; description: string }[];
   tests: readonly PolicyTest[];
   aliases: readonly (DesiredAlias & { id: number })[];
-  people: readonly GroupPerson[];
-  /** Members who accepted their invitation, by e-mail address. */
-  users: ReadonlyMap<string, number>;
   /** Groups that open registration tokens give. */
   tokenGroups: ReadonlySet<string>;
   /** Whether the membership came from a registration token or a provider of identities, so that no file takes it away. */
@@ -26,20 +32,13 @@ export type Current = {
 
 /** Rules that a rollback creates have their ids. */
 export type NewRule = RuleRequest & { id?: number };
-export type Delta = { add: string[]; remove: string[] };
-/** `owned`: the groups that it has by its owner, as people change. Nothing to do for it alone. */
-export type OwnedChange = { id: number; name: string; groups: Delta };
 export type NodeChange = { id: number; name: string; groups: Delta; subnets: Delta; relay: boolean | null };
 type Named = { name: string; description: string };
 
-export type Changes = {
+export type Changes = PeopleChanges & {
   groups: { create: Named[]; delete: Named[]; describe: (Named & { before: string })[] };
   rules: { create: NewRule[]; delete: Rule[]; describe: (Rule & { before: string })[] };
   nodes: NodeChange[];
-  /** Users whose nodes join or leave a group. */
-  people: { add: GroupPerson[]; remove: GroupPerson[] };
-  /** What that changes, for the nodes that there are. */
-  owned: OwnedChange[];
   /** An alias of another node or address is deleted and created. */
   aliases: { create: DesiredAlias[]; delete: DesiredAlias[] };
   /** Undefined: they stay. */
@@ -64,13 +63,28 @@ export function* differences(
     if (at % 100 === 0) yield;
   }
   const people = peopleChanges(current, desired, prune, kept);
-  const owned = yield* ownedChanges(current, people);
+  const providerGroups = yield* providerChanges(
+    current,
+    desired,
+    people,
+    groupsNamed(current, desired, rules),
+  );
+  const owned = yield* ownedChanges(current, people, providerGroups);
   const groups = yield* groupChanges(current, desired, people, prune, kept);
   const aliases = aliasChanges(current, desired, prune, kept);
   const { tests } = desired;
   const isSame = tests === undefined || JSON.stringify(tests) === JSON.stringify(current.tests);
   return {
-    changes: { groups, rules, nodes, people, owned, aliases, tests: isSame ? undefined : [...tests] },
+    changes: {
+      groups,
+      rules,
+      nodes,
+      people,
+      providerGroups,
+      owned,
+      aliases,
+      tests: isSame ? undefined : [...tests],
+    },
     kept: bounded(kept),
   };
 }
@@ -220,66 +234,6 @@ function* usesOf(current: Current, desired: Desired): Generator<unknown, Map<str
   return uses;
 }
 
-/** Users are in a group by files alone. So a group that the file does not name loses them. */
-function peopleChanges(
-  current: Current,
-  { groups }: Desired,
-  prune: boolean,
-  kept: string[],
-): Changes["people"] {
-  const result: Changes["people"] = { add: [], remove: [] };
-  if (groups === undefined) return result;
-  const byName = new Map(groups.map((group) => [group.name, group]));
-  const present = new Set(current.people.map(({ name, people }) => `${name} ${people}`));
-  for (const { name, people: wanted } of groups)
-    for (const people of wanted ?? [])
-      if (!present.has(`${name} ${people}`)) result.add.push({ name, people });
-  for (const each of current.people) {
-    const { name, people } = each;
-    const group = byName.get(name);
-    const isLeft = group !== undefined && (group.people === undefined || group.people.has(people));
-    if (isLeft) continue;
-    if (prune) result.remove.push(each);
-    else if (group !== undefined)
-      kept.push(
-        `${personIn(current, people)} is in the group ${name}, not in the file. It stays without --prune.`,
-      );
-  }
-  return result;
-}
-
-/** As in a file: `user:ada@example.org`. */
-function personIn({ users }: Pick<Current, "users">, people: string): string {
-  const email = [...users].find(([, id]) => id === ownerOf(people))?.[0];
-  return `user:${email ?? `#${ownerOf(people)}`}`;
-}
-
-function changedPeople(
-  present: readonly GroupPerson[],
-  { add, remove }: Changes["people"],
-): readonly GroupPerson[] {
-  const removed = new Set(remove);
-  return [...present.filter((each) => !removed.has(each)), ...add];
-}
-
-function* ownedChanges(
-  { people, nodes }: Current,
-  changes: Changes["people"],
-): Generator<unknown, OwnedChange[]> {
-  if (changes.add.length + changes.remove.length === 0) return [];
-  const groupsOf = makeOwnerGroups(changedPeople(people, changes));
-  const found: OwnedChange[] = [];
-  for (const [at, { id, name, ownerId, ownerGroups }] of nodes.entries()) {
-    if (at % 100 === 0) yield;
-    if (ownerId === null) continue;
-    const after = groupsOf(ownerId);
-    const add = after.filter((each) => !ownerGroups.includes(each));
-    const remove = ownerGroups.filter((each) => !after.includes(each));
-    if (add.length + remove.length > 0) found.push({ id, name, groups: { add, remove } });
-  }
-  return found;
-}
-
 function aliasChanges(
   current: Current,
   { aliases }: Desired,
@@ -305,10 +259,18 @@ function aliasChanges(
   return result;
 }
 
+/** In rules and tests. */
+function groupsNamed(current: Current, { tests }: Desired, rules: Changes["rules"]): string[] {
+  const tested = (tests ?? current.tests).flatMap(({ from, to }) => groupsIn([from, to]));
+  return [...namedIn(changedRules(current.rules, rules)), ...tested];
+}
+
 function namedIn(rules: readonly Rule[]): string[] {
-  return rules.flatMap(({ peer, target }) =>
-    [peer, target].flatMap((side) => ("group" in side ? [side.group] : [])),
-  );
+  return rules.flatMap(({ peer, target }) => groupsIn([peer, target]));
+}
+
+function groupsIn(sides: readonly Peer[]): string[] {
+  return sides.flatMap((side) => ("group" in side ? [side.group] : []));
 }
 
 /** The nodes as they are after the changes. */

@@ -3,14 +3,14 @@
 import * as v from "valibot";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Peer, Rule } from "../policy/firewall.ts";
-import type { GroupPerson } from "../policy/group-people.ts";
+import { providerWords, readCarriers, type GroupPerson } from "../policy/group-people.ts";
 import { maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
 import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
 import { isNothing, showAccess } from "../policy/packets.ts";
 import { makeReach, type Change, type NodeClass, type Reach } from "../policy/reach.ts";
 import { resolvePolicy, type Desired } from "../policy/resolve.ts";
 import type { Reader } from "../store/database.ts";
-import { ownerOf } from "../../owner-group.ts";
+import { isPeopleGroup } from "../../owner-group.ts";
 import { requireAdmissible } from "./admissible.ts";
 import type { Plan } from "./answers.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
@@ -43,15 +43,31 @@ export async function compare(
   { policy, prune }: PlanRequest,
 ): Promise<Compared> {
   const parsed = await inSlices(parsePolicy(policy));
-  const snapshot = await readSnapshot(reader, orgId);
-  const { nodes, groups } = snapshot;
+  const present = await readSnapshot(reader, orgId);
+  const { nodes, groups, users, providers } = present;
   const known = {
     nodes: new Map(nodes.map(({ name, id }) => [name, id])),
     groups: new Set(groups.map(({ name }) => name)),
-    users: snapshot.users,
+    users,
+    providers,
   };
   const desired = await inSlices(resolvePolicy(parsed, known));
+  const snapshot = await withDesired(reader, orgId, present, desired);
   return { ...(await inSlices(differences(snapshot, desired, prune))), snapshot, desired };
+}
+
+/** With the words and users of the groups of providers that the file names for the first time. */
+async function withDesired(
+  reader: Reader,
+  orgId: number,
+  present: Snapshot,
+  { providerGroups }: Desired,
+): Promise<Snapshot> {
+  const added = providerGroups.filter(({ people }) => !present.carriers.has(people));
+  if (added.length === 0) return present;
+  const all = [...present.providerGroups, ...added];
+  const carriers = new Map([...present.carriers, ...(await readCarriers(reader, orgId, added))]);
+  return { ...present, carriers, words: providerWords(present.providers, all) };
 }
 
 /** Throws validation_failed for a file with faults, and what applying it would throw. */
@@ -91,7 +107,7 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
       describe: changes.groups.describe.map(({ name }) => name),
       members: membersOf(changes.people, side),
     },
-    nodes: shownNodes(changes),
+    nodes: shownNodes(changes, side),
     aliases: {
       create: changes.aliases.create.map(({ name }) => name),
       delete: changes.aliases.delete.map(({ name }) => name),
@@ -118,13 +134,15 @@ function membersOf({ add, remove }: Changes["people"], side: SideWriter): Plan["
 }
 
 /** With the groups that a node gets or loses by its owner. */
-function shownNodes({ nodes, owned }: Pick<Changes, "nodes" | "owned">): Plan["nodes"] {
+function shownNodes({ nodes, owned }: Pick<Changes, "nodes" | "owned">, side: SideWriter): Plan["nodes"] {
   const shown = new Map<number, Plan["nodes"][number]>();
   for (const { id, name, groups, subnets, relay } of nodes)
     shown.set(id, { id, name, groups: { ...groups }, routes: subnets, relay });
   for (const { id, name, groups } of owned) {
     const known = shown.get(id);
-    const both = (key: "add" | "remove") => [...new Set([...(known?.groups[key] ?? []), ...groups[key]])];
+    const both = (key: "add" | "remove") => [
+      ...new Set([...(known?.groups[key] ?? []), ...groups[key].map((group) => groupWord(group, side))]),
+    ];
     const rest = known ?? { id, name, routes: { add: [], remove: [] }, relay: null };
     shown.set(id, { ...rest, groups: { add: both("add"), remove: both("remove") } });
   }
@@ -177,9 +195,12 @@ function showClass(
   { groups, members }: NodeClass,
   side: SideWriter,
 ): Plan["access"]["classes"][number]["from"] {
-  const named = groups.map((group) => (ownerOf(group) === undefined ? group : side({ group })));
+  const named = groups.map((group) => groupWord(group, side));
   return { groups: named, nodes: members.slice(0, 3).map(({ name }) => name), count: members.length };
 }
+
+/** The name of a group of nodes; `user:ada@example.org` or `idp:Engineering` for the nodes of people. */
+const groupWord = (group: string, side: SideWriter) => (isPeopleGroup(group) ? side({ group }) : group);
 
 function* firstPairs(
   changes: readonly Change[],

@@ -42,6 +42,7 @@ import { registrationRequests } from "./tables/registration-requests.ts";
 import { relayTraffic } from "./tables/relay-traffic.ts";
 import { registrationTokens } from "./tables/registration-tokens.ts";
 import { liveReplicas, replicas } from "./tables/replicas.ts";
+import { providerGroups } from "./tables/provider-groups.ts";
 import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
 import { retiredTokens } from "./tables/retired-tokens.ts";
 import { sentConfigs, sentFiles } from "./tables/sent-files.ts";
@@ -196,6 +197,7 @@ const steps: readonly (readonly string[])[] = [
     identityProviders.add("heldUntil"),
   ],
   [nodes.add("isNameServer")],
+  [...providerGroups.create],
 ];
 
 /**

@@ -1,4 +1,4 @@
-// The users whose nodes a policy file puts into a group of nodes.
+// The users, and groups of providers of identities, whose nodes a policy file puts into a group of nodes.
 
 import { integer, serial, table, text } from "../table.ts";
 
@@ -9,7 +9,7 @@ export const groupPeople = table(
     orgId: integer("REFERENCES organizations (id)"),
     /** The name of the group. */
     name: text(),
-    /** The group of the user's nodes, `user:id.17`. */
+    /** The group of the nodes of a user, `user:id.17`, or of the users of a provider's group. */
     people: text(),
     createdAt: integer(),
   },
