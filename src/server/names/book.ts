@@ -34,8 +34,8 @@ export type Book = {
   changes: Change[];
   /** Entries of `changes` that do not count, and nodes that are gone. */
   outdated: number;
-  /** For name servers, as it was at that version. */
-  table: { by: Visibility; version: number; as: NamesForPeers } | undefined;
+  /** For name servers, as it was at that version, made of these classes. */
+  table: { by: Visibility; version: number; classes: ReadonlySet<NamesClass>; as: NamesForPeers } | undefined;
 };
 
 export function makeBook(visibility: Visibility, since: number): Book {
@@ -99,12 +99,15 @@ export type NamesNews = NamesPosition & Partial<NamesAnswer>;
 export function tableOf(book: Book, nodeId: number, asked: NamesRequest): NamesForPeers {
   const viewer = book.nodes.get(nodeId);
   if (viewer?.isNameServer !== true || viewer.isGone || asked.peers === undefined) return noTable;
-  const { visibility, version, table } = book;
-  if (table?.by === visibility && table.version === version) return table.as;
+  const { visibility, version } = book;
+  const before = book.table?.by === visibility ? book.table : undefined;
+  if (before?.version === version) return before.as;
   const classes = new Set<NamesClass>();
   for (const node of book.nodes.values()) if (!node.isGone) classes.add(classOf(book, node));
-  const as = tableFor(visibility, classes);
-  book.table = { by: visibility, version, as };
+  // Most changes make no new class, and comparing all classes takes long.
+  const isSame = before !== undefined && classes.symmetricDifference(before.classes).size === 0;
+  const as = isSame ? before.as : tableFor(visibility, classes);
+  book.table = { by: visibility, version, classes, as };
   return as;
 }
 
