@@ -6,6 +6,7 @@ import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } fr
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { inCi, installMissing } from "./support/debian.ts";
+import { countsOf, type Counts } from "./support/junit.ts";
 import { mountMemory } from "./support/memory.ts";
 import { runSideBySide, type Job } from "./support/side-by-side.ts";
 import { alone, batchesOf, shortRuns, unitPrograms, unsteady, type Kind } from "./support/test-files.ts";
@@ -66,8 +67,6 @@ async function step(title: string, argv: readonly string[]): Promise<boolean> {
   return false;
 }
 
-type Counts = { passed: number; failed: number; skipped: number; reasons: string[] };
-
 /** Test files in one process, killed after a while. The counts come from its own report. */
 async function testFiles(
   files: readonly string[],
@@ -91,20 +90,6 @@ async function testFiles(
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }
-}
-
-function countsOf(report: string, status: number | null): Counts {
-  const summary = /<testsuites[^>]*>/.exec(report)?.[0] ?? "";
-  const count = (name: string) => Number(new RegExp(` ${name}="(\\d+)"`).exec(summary)?.[1] ?? 0);
-  const [tests, failures, skipped] = [count("tests"), count("failures"), count("skipped")];
-  // A file that cannot be loaded, hangs or contains no test is a failure too.
-  const failed = Math.max(failures, status === 0 && tests > 0 ? 0 : 1);
-  const failure =
-    /<testcase name="([^"]*)"[^>]* file="([^"]*)"[^>]*>\s*<failure[^>]*?message="([^"]{0,400})/g;
-  const reasons = [...report.matchAll(failure)].map(([, name, file, reason]) =>
-    `${file}: ${name}: ${reason}`.replace(/&#10;|\s+/g, " "),
-  );
-  return { passed: tests - skipped - failures, failed, skipped, reasons };
 }
 
 function testJob(kind: Kind, files: readonly string[], env: Record<string, string>): Job {

@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { Glob } from "bun";
+import { countsOf } from "./support/junit.ts";
 import { runSideBySide } from "./support/side-by-side.ts";
 import { alone, batchesOf, longest, unsteady, type Kind } from "./support/test-files.ts";
 
@@ -49,4 +50,17 @@ test("the runner's lists name files that exist, with a reason; at most three are
   for (const reason of [...Object.values(alone), ...Object.values(unsteady)])
     expect(reason).toMatch(/\w+ \w+/);
   expect(Object.keys(unsteady).length).toBeLessThanOrEqual(3);
+});
+
+test("a report tells how many tests passed, and the reason of each failure as it reads", () => {
+  const report = `<?xml version="1.0" encoding="UTF-8"?>
+<testsuites name="bun test" tests="4" assertions="3" failures="1" skipped="1" time="0.1">
+  <testcase name="passes" classname="" time="0" file="test/a.test.ts" line="1" assertions="1" />
+  <testcase name="of a &gt; b" classname="of a" time="0" file="test/a.test.ts" line="2" assertions="1">
+    <failure type="AssertionError" message="Expected: &quot;x&quot;&#10;Received: &lt;y&gt;" />
+  </testcase>
+</testsuites>`;
+  const reasons = ['test/a.test.ts: of a > b: Expected: "x" Received: <y>'];
+  expect(countsOf(report, 1)).toEqual({ passed: 2, failed: 1, skipped: 1, reasons });
+  expect(countsOf("", 137)).toEqual({ passed: 0, failed: 1, skipped: 0, reasons: [] });
 });
