@@ -52,7 +52,7 @@ export function makeLog(options: LogOptions): Log {
       reporters: [reporter],
     }));
   return {
-    debug: (message, fields) => log().debug(message, fields),
+    debug: (message, fields) => void (verbose && log().debug(message, fields)),
     info: (message, fields) => log().info(message, fields),
     warn: (message, fields) => log().warn(message, fields),
     error: (message, fields) => log().error(message, fields),

@@ -43,24 +43,6 @@ export const Healing = v.object({
 });
 export type Healing = v.InferOutput<typeof Healing>;
 
-/** What a relay has forwarded for others, as its machine counts it. */
-export const RelayedReport = v.object({
-  /** Names the counter: another one begins at 0. */
-  counter: v.pipe(v.string(), v.maxLength(32), v.regex(/^[a-z0-9]{1,32}$/)),
-  bytes: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER)),
-});
-export type RelayedReport = v.InferOutput<typeof RelayedReport>;
-
-/** What the control plane says of it. */
-export const RelayedAnswer = v.object({
-  /** Forwarded in this month (UTC). */
-  bytes: v.pipe(v.number(), v.minValue(0)),
-  limit_bytes: v.nullable(v.pipe(v.number(), v.minValue(0))),
-  /** The limit is reached: no node uses this relay until the next month. */
-  paused: v.boolean(),
-});
-export type RelayedAnswer = v.InferOutput<typeof RelayedAnswer>;
-
 /** Paths that changed since the last report that was taken. */
 export const PathsReport = v.object({
   /** These are all paths: former ones are forgotten. */
@@ -72,9 +54,3 @@ export const PathsReport = v.object({
   healings: v.optional(v.pipe(v.array(Healing), v.maxLength(maxHealings)), []),
 });
 export type PathsReport = v.InferOutput<typeof PathsReport>;
-
-/** Undefined if the control plane says nothing of it. */
-export function relayedIn({ relayed }: { relayed?: unknown }): RelayedAnswer | undefined {
-  const parsed = v.safeParse(RelayedAnswer, relayed);
-  return parsed.success ? parsed.output : undefined;
-}

@@ -192,11 +192,13 @@ function writeError(text: string): void {
   }
 }
 
-/** Loads node:tty only for a character device, to start fast with pipes and files. */
+/** Loads node:tty, which takes as long as a short command, only for a character device that is not /dev/null. */
 function isTerminal(fd: number): boolean {
   try {
-    const { fstatSync }: typeof import("node:fs") = require("node:fs");
-    if (!fstatSync(fd).isCharacterDevice()) return false;
+    const { fstatSync, statSync }: typeof import("node:fs") = require("node:fs");
+    const output = fstatSync(fd);
+    if (!output.isCharacterDevice()) return false;
+    if (output.rdev === statSync("/dev/null", { throwIfNoEntry: false })?.rdev) return false;
     const { isatty }: typeof import("node:tty") = require("node:tty");
     return isatty(fd);
   } catch (error) {

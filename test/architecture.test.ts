@@ -330,6 +330,20 @@ describe("the way to a command", () => {
     expect(users).toEqual([]);
   });
 
+  for (const command of ["checkin", "check-auth"]) {
+    test(`${command} loads what only news need when there are news`, () => {
+      const ways = reached(`cli/${command}.ts`, onTheWay);
+      // Their schemas take half a millisecond each.
+      const late = [
+        "path-report.ts",
+        "node/engine/local-api.ts",
+        "node/files/orders.ts",
+        "node/files/host-names.ts",
+      ];
+      expect(late.filter((each) => ways.has(each)).map((each) => ways.get(each))).toEqual([]);
+    });
+  }
+
   for (const command of ["version", "status", "checkin", "check-auth"]) {
     const file = `cli/${command}.ts`;
     test(`${command} runs every minute or in prompts: nothing heavy`, () => {

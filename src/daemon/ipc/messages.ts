@@ -5,7 +5,7 @@ import * as v from "valibot";
 import type { ErrorCode } from "../../errors.ts";
 import type { Health } from "../../node/health/judge.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";
-import type { RelayedAnswer } from "../../path-report.ts";
+import type { RelayedAnswer } from "../../relayed-report.ts";
 import { Slug } from "../../protocol.ts";
 
 /** Longest line without its line break. */

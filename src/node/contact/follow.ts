@@ -3,20 +3,18 @@
 
 import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { relayedIn } from "../../path-report.ts";
+import { relayedIn } from "../../relayed-report.ts";
 import type { CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import { checkIn, reportOf, type CheckInOptions } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { haveChanged, unresolvedOf } from "../files/host-names.ts";
 import { makeNamesKeeper, type NamesKeeper } from "./names.ts";
 import { makePace } from "./pace.ts";
 import type { PathReporter } from "./path-report.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { makeLocalSync } from "./local-sync.ts";
-import { acceptOrder, carryOut, orderKeysOf } from "../files/orders.ts";
 import { isApplied, readSyncState, type SyncState } from "../files/generations.ts";
 import type { Damage, Organization } from "../files/organizations.ts";
 import { keepCopy, openForRevocations } from "../files/remains.ts";
@@ -220,6 +218,8 @@ async function namesChanged(
   directory: string,
   { system }: FollowEdge,
 ): Promise<boolean> {
+  if (unresolved === undefined && known === undefined) return false;
+  const { haveChanged, unresolvedOf } = await import("../files/host-names.ts");
   if (unresolved !== undefined && (await unresolvedOf(unresolved, system)).length < unresolved.length)
     return true;
   if (known === undefined) return false;
@@ -232,7 +232,7 @@ async function synchronize(
   edge: FollowEdge,
 ): Promise<Pick<Turn, "sync" | "syncError">> {
   const { control, command, log, system, isAsked = false } = edge;
-  // Loaded on demand: most check-ins have no news.
+  // Loaded on demand, like what orders and DNS names need: most check-ins have no news.
   const { syncOrganization } = await import("./sync.ts");
   try {
     const engine = await edge.engine();
@@ -252,6 +252,7 @@ async function synchronize(
  */
 async function handleRefusal(error: unknown, organization: Organization, edge: FollowEdge): Promise<Turn> {
   if (!(error instanceof AppError)) throw error;
+  const { carryOut, orderKeysOf } = await import("../files/orders.ts");
   const { order } = error.details;
   if (order !== undefined) {
     const { action, isRevocation, reason } = await acceptAndCarryOut(order, organization, edge);
@@ -279,6 +280,7 @@ const unsignedRefusals: readonly string[] = [
 
 async function acceptAndCarryOut(jws: string, organization: Organization, edge: FollowEdge) {
   const { directory } = organization;
+  const { acceptOrder, carryOut } = await import("../files/orders.ts");
   const { order, unsaved: unstored } = await acceptOrder(jws, organization);
   const wasStopped = (readRevokedNote(directory) ?? readRestoredNote(directory)) !== undefined;
   const { action, unsaved = unstored } = await carryOut(order, organization, edge.control, edgeOf(edge));
@@ -296,6 +298,7 @@ function reasonWith(unsaved: AppError | undefined, reason: string): string {
 /** Continues an interrupted restore: the control plane stops repeating the order once the configuration arrived. */
 async function finishRestore(organization: Organization, edge: FollowEdge) {
   if (readRestoredNote(organization.directory) === undefined) return undefined;
+  const { carryOut } = await import("../files/orders.ts");
   const order = { action: "restore", reason: "", node_id: organization.config.node_id } as const;
   const { action } = await carryOut(order, organization, edge.control, edgeOf(edge));
   return { action, isRevocation: false, reason: "", restored: true };

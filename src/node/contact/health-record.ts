@@ -3,7 +3,7 @@
 import { formatTime } from "../../duration.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { relayedIn } from "../../path-report.ts";
+import { relayedIn } from "../../relayed-report.ts";
 import type { CheckinAnswer } from "../../protocol.ts";
 import type { System } from "../../system.ts";
 import type { VersionOf } from "../engine/engine-in-use.ts";

@@ -6,7 +6,6 @@ import { unitProperties } from "../../platform/unit-properties.ts";
 import { childEnvironment, type System } from "../../system.ts";
 import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
-import { reloadByApi } from "./local-api.ts";
 import { needsRestart } from "../files/restart-needs.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { ageOf, identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
@@ -47,6 +46,7 @@ export function systemdEngine(
     running: async () => (await mainProcess(unit, system)) !== undefined,
     process: () => mainProcess(unit, system),
     reload: async () => {
+      const { reloadByApi } = await import("./local-api.ts");
       // Before the journal is opened, which takes longer than the reload.
       const keys = await reloadByApi(controlSocket(directory), system);
       if (keys?.some(needsRestart) === true) return restart(slug, "try-restart", system, silent());

@@ -41,7 +41,7 @@ import { certificates, lastCertificateEnd } from "../store/tables/certificates.t
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
 import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { atLeisure, blockFormerLater } from "./upkeep.ts";
-import { publishNames } from "../names/publish.ts";
+import { publishNames, publishNameServer } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseOwnVersion, readConfigVersion } from "../store/versions.ts";
 import { currentCertificate } from "../config/views.ts";
 
@@ -65,6 +65,7 @@ export type NodeRequest = v.InferOutput<typeof NodeRequest>;
 export const NodePatch = v.strictObject({
   name: v.optional(NodeName),
   ip_address: v.optional(address),
+  is_name_server: v.optional(v.boolean()),
   ...fields,
 });
 export type NodePatch = v.InferOutput<typeof NodePatch>;
@@ -274,6 +275,7 @@ export async function changeNode(
   if (before.state === "active") fingerprint = await publishChange(tx, services, issuing, before, after);
   else if (before.name !== after.name) await holdPendingName(tx, before);
   await publishNames(tx, org.id, [id]);
+  if (before.isNameServer !== after.isNameServer) await publishNameServer(tx, after);
   const event = { orgId: org.id, at: now, actor, subject: `node/${id}` };
   const issued = { ...event, type: "certificate.issued", after: { fingerprint } } as const;
   return {
@@ -297,6 +299,7 @@ function patched(before: NodeRow, patch: NodePatch) {
     subnets: patch.subnets ?? before.subnets,
     isLighthouse: patch.is_lighthouse ?? before.isLighthouse,
     isRelay: patch.is_relay ?? before.isRelay,
+    isNameServer: patch.is_name_server ?? before.isNameServer,
     publicIp: patch.public_ip === undefined ? before.publicIp : patch.public_ip,
     externalPort: patch.external_port === undefined ? before.externalPort : patch.external_port,
     configOverrides:
