@@ -90,7 +90,7 @@ asRoot("backbone", () => {
       const silence = Promise.any([ping.reply(3000), other.reply(3000)]).catch(() => "silence");
       expect(await silence).toBe("silence");
       const rest = startPing(lan.host("alpha"), lighthouse.ip_address);
-      await rest.reply(5000);
+      await rest.reply(20_000);
       await Promise.all([ping.stop(), other.stop(), rest.stop()]);
       expect(second.log()).not.toContain("panic");
 

@@ -103,7 +103,7 @@ asRoot("CA rotation", () => {
         process.stderr.write(`engine ${version}, phases met after s: ${times}\n`);
         // Engines check their tunnels every few seconds: those with the previous CA would close now.
         await Bun.sleep(8000);
-        await Promise.all(pings.map((ping) => ping.reply(5000)));
+        await Promise.all(pings.map((ping) => ping.reply(20_000)));
         await Promise.all(pings.map((ping) => ping.stop()));
         const sent = pings.reduce((sum, { replies }) => sum + replies.length, 0);
         const gone = pings.flatMap((ping) => lostAt(ping, everyMs));
@@ -195,7 +195,7 @@ asRoot("CA rotation", () => {
         await rotate("--rollback");
         await phaseIs(acme, "none");
         await Bun.sleep(3000);
-        await Promise.all(pings.map((ping) => ping.reply(5000)));
+        await Promise.all(pings.map((ping) => ping.reply(20_000)));
         await Promise.all(pings.map((ping) => ping.stop()));
         for (const ping of pings) expect(lost(ping).length).toBeLessThanOrEqual(mayLose(version));
         for (const member of members) expect([issuerOf(member)]).toEqual([present]);

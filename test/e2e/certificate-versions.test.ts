@@ -70,7 +70,7 @@ asRoot("certificate versions", () => {
           expect(members.map((each) => readyTimes(each).length)).toEqual([1, 1, 1]);
           for (const each of await nodesOf(acme)) expect(each.certificate?.version).toBe(1);
         }
-        await Promise.all(pings.map((ping) => ping.reply(2000)));
+        await Promise.all(pings.map((ping) => ping.reply(20_000)));
         await Promise.all(pings.map((ping) => ping.stop()));
         expect(pings.map(lost)).toEqual(pings.map(() => []));
       },

@@ -49,7 +49,7 @@ asRoot("a lighthouse with a name", () => {
         expect((await acme.api("DELETE", paths.node("acme", other.id))).status).toBe(204);
         await until("the revocation", () => /blocklist:\n\s+- "[0-9a-f]{64}"/.test(config()), 20_000);
         await until("silence", () => performance.now() - (toOther.replies.at(-1)?.at ?? 0) > 5000, 20_000);
-        await toHub.reply(5000);
+        await toHub.reply(20_000);
         expect((await command(desk.places, ["sync-config"])).status).toBe(0);
 
         // As after a reboot. The newer engine starts too, but has no peer until the name resolves.

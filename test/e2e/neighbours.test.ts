@@ -106,7 +106,7 @@ async function proveLife(scene: Scene, lighthouse: Member, alpha: Member): Promi
     },
     20_000,
   );
-  await ping.reply(5000);
+  await ping.reply(20_000);
   await ping.stop();
   expect(lost(ping)).toEqual([]);
 

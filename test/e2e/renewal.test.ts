@@ -83,7 +83,7 @@ asRoot("renewal", () => {
       };
       for (const each of members) await renew([each]);
       await renew(members);
-      await Promise.all(pings.map((ping) => ping.reply(5000)));
+      await Promise.all(pings.map((ping) => ping.reply(20_000)));
       await Promise.all(pings.map((ping) => ping.stop()));
       expect(pings.map(lost)).toEqual(pings.map(() => []));
       expect(members.map(blockedBy)).toEqual(members.map(() => []));

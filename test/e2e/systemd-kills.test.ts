@@ -62,7 +62,7 @@ describeMachine("the daemon's unit", () => {
       ]);
       expect(await machine.must(engines)).toBe(`/proc/${engine}/cmdline`);
     }
-    await ping.reply(5000);
+    await ping.reply(20_000);
     await ping.stop();
     process.stderr.write(`${kills} kills, ${ping.replies.length} replies, lost: ${lost(ping).length}\n`);
     expect(lost(ping)).toEqual([]);

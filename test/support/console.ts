@@ -185,7 +185,8 @@ export async function violationsIn(page: Page): Promise<unknown> {
   await until(async () => (await page.locator("[aria-busy=true]").count()) === 0);
   return page.evaluate(`(async () => {
     ${axe.source};
-    return (await axe.run()).violations.map(({ id, nodes }) => id + ": " + nodes.map(({ html }) => html).join(" "));
+    const { violations } = await axe.run({ resultTypes: ["violations"] });
+    return violations.map(({ id, nodes }) => id + ": " + nodes.map(({ html }) => html).join(" "));
   })()`);
 }
 

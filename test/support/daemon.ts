@@ -118,7 +118,7 @@ export async function untilStatus(
   places: Places,
   team: string,
   wanted: (status: TeamStatus) => boolean,
-  ms = 10_000,
+  ms = 60_000,
 ): Promise<TeamStatus> {
   for (let waited = 0; ; waited += 50) {
     const status = await statusOf(places, team);
