@@ -17,16 +17,45 @@ export function ownerOf(group: string): number | undefined {
  */
 export const selfGroup = "user:self";
 
+const providerForm = /^idp:([1-9]\d{0,15})\.[0-9a-f]{32}$/;
+
+/**
+ * The provider of identities whose group the group stands for: the nodes of the users who have it there. Its name ends in a
+ * digest, because a provider may call a group anything.
+ */
+export function providerOf(group: string): number | undefined {
+  const [, id] = providerForm.exec(group) ?? [];
+  return id === undefined ? undefined : Number(id);
+}
+
+/** Owners and providers decide who is in the group, so nothing else puts a node into it. */
+export const isPeopleGroup = (group: string): boolean =>
+  group === selfGroup || ownerOf(group) !== undefined || providerOf(group) !== undefined;
+
 /** The group of the owner among a node's groups. */
 export function ownerGroupIn(groups: readonly string[]): string | undefined {
   return groups.find((group) => ownerOf(group) !== undefined);
 }
 
-type Owned = { groups: readonly string[]; ownerId: number | null };
+/** `ownerGroups`: those that the policy gives to all nodes of the owner. */
+type Owned = { groups: readonly string[]; ownerGroups: readonly string[]; ownerId: number | null };
 
-/** The groups in the node's certificate: those that it was given, and that of its owner. */
-export function certifiedGroups({ groups, ownerId }: Owned): string[] {
+/** The groups in the node's certificate: those that it was given, those of its owner's nodes, and that of its owner. */
+export function certifiedGroups({ groups, ownerGroups, ownerId }: Owned): string[] {
   // Releases that did not reserve the prefix let administrators choose such a name.
-  const given = groups.filter((group) => group !== selfGroup && ownerOf(group) === undefined);
-  return ownerId === null ? given : [...given, ownerGroup(ownerId)];
+  const given = groups.filter((group) => !isPeopleGroup(group));
+  return ownerId === null ? given : [...new Set([...given, ...ownerGroups, ownerGroup(ownerId)])];
+}
+
+/** The groups of nodes that a node is in by its owner, as the API shows it: without those of providers. */
+export function groupsByOwner({ owner_groups }: { owner_groups?: readonly string[] | undefined }): string[] {
+  return (owner_groups ?? []).filter((group) => !isPeopleGroup(group));
+}
+
+/** The groups of nodes that a node is in, as the API shows it, with those that it has by its owner. */
+export function shownGroups(node: {
+  groups: readonly string[];
+  owner_groups?: readonly string[] | undefined;
+}): string[] {
+  return [...new Set([...node.groups, ...groupsByOwner(node)])];
 }

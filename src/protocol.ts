@@ -3,6 +3,7 @@
 // string, list and record has a maximum; those of answers are far above what any version sends.
 
 import * as v from "valibot";
+import { ClassName, NamesForPeers } from "./names-for-peers.ts";
 import { slugPattern } from "./slug.ts";
 
 export const paths = {
@@ -120,6 +121,7 @@ export const Node = v.object({
   mode: v.nullable(Mode),
   is_lighthouse: v.boolean(),
   is_relay: v.boolean(),
+  is_name_server: v.optional(v.boolean()),
   public_ip: v.nullable(received(255)),
   external_port: v.nullable(v.number()),
   groups: v.pipe(v.array(received(255)), v.maxLength(4096)),
@@ -133,8 +135,9 @@ export const Node = v.object({
   last_checkin_at: v.nullable(time),
   created_at: time,
   revoked_at: v.nullable(time),
-  /** The user whose node it is; null: the organization's. Former servers do not send it. */
+  /** The user whose node it is (null: the organization's), and its groups while it is. Former servers send neither. */
   owner_id: v.optional(v.nullable(v.number())),
+  owner_groups: v.optional(v.pipe(v.array(received(255)), v.maxLength(4096))),
   /** It ends when it leaves or is silent. Former servers do not send it. */
   ephemeral: v.optional(v.boolean()),
 });
@@ -222,12 +225,13 @@ export type RegisterAnswer = v.InferOutput<typeof RegisterAnswer>;
 
 const recordId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
 
-/** A node with its overlay addresses, as its peers know it. */
+/** A node with its overlay addresses, as its peers know it; with its class in `NamesForPeers` on name servers alone. */
 export const NamedNode = v.object({
   id: recordId,
   name: NodeName,
   ip: v.pipe(v.string(), v.maxLength(15), v.ipv4()),
   ip6: v.optional(v.pipe(v.string(), v.maxLength(45), v.ipv6())),
+  class: v.optional(ClassName),
 });
 export type NamedNode = v.InferOutput<typeof NamedNode>;
 
@@ -249,9 +253,11 @@ const suffix = v.optional(received(255));
 
 /**
  * `part`: the node has begun to read the whole list, and stands in the middle of it. `suffix`: what the node knows; without
- * it, it is not told of another one. Former servers ignore it.
+ * it, it is not told of another one. `peers`: the digest of the `NamesForPeers` that it has, "" for none; without it, it is
+ * told of none, even if it is a name server. Former servers ignore both.
  */
-export const NamesRequest = v.object({ ...NamesPosition.entries, part: v.optional(v.boolean()), suffix });
+const asked = { part: v.optional(v.boolean()), suffix, peers: v.optional(received(64)) };
+export const NamesRequest = v.object({ ...NamesPosition.entries, ...asked });
 export type NamesRequest = v.InferOutput<typeof NamesRequest>;
 
 /** Nodes and aliases that one answer holds at most. */
@@ -271,8 +277,9 @@ export const NamesAnswer = v.object({
   /** Ids. The aliases of a removed node are removed with it. */
   removed_nodes: several(recordId),
   removed_aliases: several(recordId),
-  /** Only if it differs from the request's. */
+  /** Both only if they differ from the request's. */
   suffix,
+  peers: v.optional(NamesForPeers),
 });
 export type NamesAnswer = v.InferOutput<typeof NamesAnswer>;
 
@@ -283,6 +290,7 @@ export const HostsFile = v.object({
   nodes: v.pipe(v.array(NamedNode), v.maxLength(maxNames)),
   aliases: v.pipe(v.array(NameAlias), v.maxLength(maxNames)),
   suffix,
+  peers: v.optional(NamesForPeers),
 });
 export type HostsFile = v.InferOutput<typeof HostsFile>;
 

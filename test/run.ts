@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { inCi, installMissing } from "./support/debian.ts";
 import { mountMemory } from "./support/memory.ts";
 import { runSideBySide, type Job } from "./support/side-by-side.ts";
-import { alone, batchesOf, unitPrograms, unsteady, type Kind } from "./support/test-files.ts";
+import { alone, batchesOf, shortRuns, unitPrograms, unsteady, type Kind } from "./support/test-files.ts";
 
 const root = join(import.meta.dir, "..");
 const total = { passed: 0, failed: 0, skipped: 0 };
@@ -151,7 +151,10 @@ async function tests(kind: Kind): Promise<void> {
   process.stdout.write(`\n== ${kind} tests: ${count}\n`);
   // Unit tests sync small files thousands of times, which takes minutes on a slow disk. End-to-end tests keep the disk.
   using memory = kind === "unit" ? mountMemory() : undefined;
-  const env: Record<string, string> = memory === undefined ? {} : { TMPDIR: memory.path };
+  const env: Record<string, string> = {
+    ...(kind === "unit" ? shortRuns : {}),
+    ...(memory === undefined ? {} : { TMPDIR: memory.path }),
+  };
   await runSideBySide(
     batches.map((files) => testJob(kind, files, env)),
     width[kind],

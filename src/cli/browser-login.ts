@@ -20,7 +20,7 @@ export async function signInByBrowser(
     browser === undefined
       ? await signInByCode(client, system, ({ address, code, endsInS }) =>
           output.say(
-            `Open this page in a browser, on any machine:\n  ${address}\nand type this code, within ${endsInS / 60} minutes:\n  ${code}\nType it only there. Give it to nobody: with it, others sign in as you, or you sign in others.`,
+            `Open this page in a browser, on any machine:\n  ${address}\nand type this code, within ${endsInS / 60} minutes:\n  ${code}\nType no code that somebody else sent you: it would sign that person in as you.`,
           ),
         )
       : await signInHere(client, system, { base, browser }, (address) =>

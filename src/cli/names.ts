@@ -36,6 +36,11 @@ export const command: Implementation = {
       type: "boolean",
       description: "With --on: also short names, such as beta. Without it, --on ends them",
     },
+    peers: {
+      type: "boolean",
+      description:
+        "With --on: answer other nodes on port 53, if the organization makes this node a name server",
+    },
     off: {
       type: "boolean",
       description: "Stop and remove the service, and take the names back everywhere",
@@ -43,6 +48,11 @@ export const command: Implementation = {
     run: {
       type: "boolean",
       description: "Serve the names until the end (used by the systemd unit)",
+    },
+    "peers-in": {
+      type: "string",
+      valueHint: "CIDR,…",
+      description: "With --run: the networks whose nodes may be answered (used by the systemd unit)",
     },
     prepare: {
       type: "string",
@@ -59,6 +69,7 @@ export const command: Implementation = {
     `${run} names beta`,
     `sudo ${run} names --on`,
     `sudo ${run} names --on --search`,
+    `sudo ${run} names --on --peers`,
     `sudo ${run} names --off`,
     `sudo ${run} names allow corp.example`,
   ],
@@ -80,6 +91,9 @@ export const command: Implementation = {
       throw new AppError("usage", "Give NAME, or one of --on, --off, --run, --prepare and --clear");
     if (values.on("search") && verb !== "on" && verb !== "run")
       throw new AppError("usage", "--search belongs to --on");
+    if (values.on("peers") && verb !== "on") throw new AppError("usage", "--peers belongs to --on");
+    if (values.text("peers-in") !== undefined && verb !== "run")
+      throw new AppError("usage", "--peers-in belongs to --run");
     if (file !== undefined) {
       const { prepareNames } = await import("../node/names/keep-names.ts");
       return prepareNames(file, context.settings.configRoot);
@@ -102,7 +116,8 @@ async function on({ settings, system, output, values }: Context): Promise<void> 
     services.requireSystemd(system);
     services.refuseUnsafe(system.executable, "executable", system);
   }
-  const changes = services.planNames(settings, system, values.on("search"));
+  const peers = values.on("peers") ? await overlayNetworks(settings.configRoot) : [];
+  const changes = services.planNames(settings, system, { search: values.on("search"), peers });
   if (settings.dryRun) return output.plan(planChanges(changes));
   const { hostsFile, refuseForeignHosts } = await import("../node/names/keep-names.ts");
   const { asksResolved } = await import("../platform/resolved.ts");
@@ -112,6 +127,18 @@ async function on({ settings, system, output, values }: Context): Promise<void> 
   await applyChanges(changes, system);
   const where = isAsked ? "systemd-resolved finds them" : `${hostsFile} gets them`;
   output.result({ names: "on" }, `Names are on: ${where} within two seconds\n`);
+}
+
+/** The networks of this machine's organizations. */
+async function overlayNetworks(configRoot: string): Promise<string[]> {
+  const { readMachineNames } = await import("../node/names/machine-names.ts");
+  const { maskNetwork } = await import("../ip.ts");
+  const { zones } = await readMachineNames(configRoot);
+  const networks = zones.flatMap(({ addresses }) => addresses.flatMap((each) => maskNetwork(each) ?? []));
+  if (networks.length > 0) return [...new Set(networks)].sort();
+  throw new AppError("failed", "This machine has no overlay network yet, so there are no nodes to answer", {
+    hint: `Join an organization first: ${run} up URL. Then repeat the command.`,
+  });
 }
 
 async function off(context: Context): Promise<void> {
@@ -131,7 +158,8 @@ async function keep({ settings, system, log, values }: Context): Promise<void> {
   const { hostsFile, keepNames } = await import("../node/names/keep-names.ts");
   requireRoot(system);
   const { configRoot } = settings;
-  await keepNames({ configRoot, path: hostsFile, search: values.on("search") }, { system, log });
+  const peers = values.text("peers-in")?.split(",");
+  await keepNames({ configRoot, path: hostsFile, search: values.on("search"), peers }, { system, log });
 }
 
 async function clear({ system, output, log }: Context): Promise<void> {
@@ -175,6 +203,12 @@ async function list(context: Context): Promise<void> {
       left_out: state.leftOut,
       serving: state.service?.serving ?? null,
       fault: state.service?.fault ?? null,
+      peers: (state.service?.peers ?? []).map(({ slug, address, state: is, reason }) => ({
+        team: slug,
+        address,
+        state: is,
+        reason: reason ?? null,
+      })),
       names: state.names.map(({ names, addresses, slug, node, kind }) => ({
         team: slug,
         node,
@@ -206,6 +240,10 @@ async function list(context: Context): Promise<void> {
   const { describeServing, describeSuffix } = await import("../node/names/service-state.ts");
   const lines = state.service === undefined ? suffixes.map(describeSuffix) : describeServing(state.service);
   for (const line of lines) output.say(line);
+  const nameServer =
+    state.service === undefined ? state.zones.find(({ peers }) => peers !== undefined) : undefined;
+  if (nameServer !== undefined)
+    output.say(`${nameServer.slug} made this node a name server: sudo ${run} names --on --peers`);
   if (state.fault !== undefined) output.say(`/etc/hosts: ${state.fault}`);
   if (!isOn) output.say(`Programs do not find these names. To change that: sudo ${run} names --on`);
 }

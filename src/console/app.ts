@@ -77,12 +77,18 @@ function Start() {
 
 type LazyProps = { page: Page; rest: readonly string[] };
 
+const views = new Map<Page, FunctionComponent<{ rest: readonly string[] }>>();
+
 function Lazy({ page, rest }: LazyProps) {
-  const [view, setView] = useState<FunctionComponent<{ rest: readonly string[] }> | undefined>(undefined);
+  // What was loaded before is shown at once.
+  const [view, setView] = useState(() => views.get(page));
   useEffect(() => {
     document.title = `${page.title}${slug.value === undefined ? "" : ` · ${slug.value}`}`;
     page.load().then(
-      (loaded) => setView(() => loaded),
+      (loaded) => {
+        views.set(page, loaded);
+        setView(() => loaded);
+      },
       () => setView(() => NotLoaded),
     );
   }, [page]);

@@ -6,6 +6,8 @@ import type { AuditEvent } from "./audit-event.ts";
 import { onEvent } from "./live.ts";
 
 const maxKept = 20_000;
+/** Of the first request, so that events are seen early. */
+const firstLimit = 200;
 /** The API takes at most 15 digits. */
 const behindAll = 999_999_999_999_999;
 
@@ -19,7 +21,7 @@ export type Log = {
   older(): void;
 };
 
-/** `limit`: events of one request, at most 1000. */
+/** `limit`: events of one request but the first, at most 1000. */
 export function useLog(slug: string, limit: number): Log {
   const [events, setEvents] = useState<readonly AuditEvent[]>([]);
   const [isAll, setAll] = useState(false);
@@ -31,10 +33,10 @@ export function useLog(slug: string, limit: number): Log {
       const fresh = more.filter(({ id }) => !ids.has(id));
       return fresh.length === 0 ? known : [...known, ...fresh].sort((a, b) => b.id - a.id).slice(0, maxKept);
     });
-  const read = (before: number) => {
+  const read = (before: number, asked = limit) => {
     const { signal } = over.current;
     reads(true);
-    get<AuditEvent[]>(org(slug, `events/?before=${before}&limit=${limit}`), signal).then(
+    get<AuditEvent[]>(org(slug, `events/?before=${before}&limit=${asked}`), signal).then(
       (found) => {
         if (signal.aborted) return;
         add(found);
@@ -53,7 +55,7 @@ export function useLog(slug: string, limit: number): Log {
     over.current = new AbortController();
     setEvents([]);
     setAll(false);
-    read(behindAll);
+    read(behindAll, Math.min(limit, firstLimit));
     const leave = onEvent((event) => add([event]));
     return () => {
       over.current.abort();

@@ -1,5 +1,6 @@
 // Machines as lists keep them.
 
+import { shownGroups } from "../owner-group.ts";
 import type { Node } from "../protocol.ts";
 import { naturalKey } from "./ui/order.ts";
 
@@ -34,14 +35,15 @@ export type Machine = Pick<
 };
 
 export function machineOf(node: Node): Machine {
-  const { name, ip_address, groups } = node;
+  const { name, ip_address } = node;
+  const groups = shared(shownGroups(node));
   return {
     id: node.id,
     name,
     state: node.state,
     online: node.online,
     ip_address,
-    groups: shared(groups),
+    groups,
     subnets: shared(node.subnets),
     is_lighthouse: node.is_lighthouse,
     is_relay: node.is_relay,

@@ -7,7 +7,7 @@ import { html } from "./html.ts";
 import { startLive } from "./live.ts";
 import { readMe } from "./me.ts";
 import { findPage, organizationPages } from "./pages.ts";
-import { followLinks, root, segments } from "./router.ts";
+import { followLinks, root, segments, segmentsOf } from "./router.ts";
 import { startStepUp } from "./step-up.ts";
 
 const place = document.getElementById("console");
@@ -16,6 +16,7 @@ if (place !== null && !location.pathname.startsWith(root)) {
   render(html`<${Links} />`, place);
 } else if (place !== null) {
   followLinks(document);
+  loadAhead();
   startLive();
   startStepUp();
   // Without a session there is nothing to ask for.
@@ -31,4 +32,18 @@ if (place !== null && !location.pathname.startsWith(root)) {
     page?.load().catch(() => undefined);
   }
   render(html`<${App} />`, place);
+}
+
+/** A page's file is loaded while the pointer, or the focus, is on a link to it. */
+function loadAhead(): void {
+  const look = ({ target }: Event) => {
+    const link = target instanceof Element ? target.closest("a") : null;
+    if (link === null || link.origin !== location.origin || !link.pathname.startsWith(root)) return;
+    // If it does not arrive, the page says so when it is opened.
+    findPage(segmentsOf(link.pathname))
+      ?.page.load()
+      .catch(() => undefined);
+  };
+  addEventListener("pointerover", look, { passive: true });
+  addEventListener("focusin", look, { passive: true });
 }

@@ -27,7 +27,7 @@ export function Navigation() {
         aria-controls="pages"
         onClick=${() => open(!isOpen)}
       >
-        Menu
+        Menu${" "}${shown !== undefined && isAdmin(shown) ? html`<${Count} key=${shown.slug} isShort=${true} />` : null}
       </button>
     </div>
     <div id="pages" class=${isOpen ? "open" : ""}>
@@ -37,7 +37,7 @@ export function Navigation() {
         <bdi class="quiet">${me.value?.email}</bdi>
         <a href=${pathOf("-", "account")}>Account</a>
         <button type="button" class="plain" onClick=${() => void signOut()}>Sign out</button>
-        <small class="hint"><kbd>Ctrl K</kbd> go to, <kbd>/</kbd> search, <kbd>?</kbd> all keys</small>
+        <small class="hint"><kbd>Ctrl K</kbd> go to, <kbd>/</kbd> search, <kbd>?</kbd> keys</small>
       </div>
     </div>
   </nav>`;
@@ -48,7 +48,7 @@ function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
     ${Object.entries(organizationPages).map(([segment, { title, isForAdmins }]) => {
       if (isForAdmins === true && !isForAdmin) return null;
       const isHere = slug.value === own && (segments.value[1] ?? "") === segment;
-      const hasCount = segment === "" && isForAdmin && slug.value === own;
+      const hasCount = segment === "" && isForAdmin;
       return html`<li key=${segment}>
         <a
           href=${segment === "" ? pathOf(own) : pathOf(own, segment)}
@@ -66,21 +66,20 @@ function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
 const countAfterMs = 1000;
 
 /** How many things need a person. Zero is shown as nothing. */
-function Count() {
+function Count({ isShort = false }: { isShort?: boolean }) {
   const [isTime, setTime] = useState(false);
   useEffect(() => {
     const timer = setTimeout(() => setTime(true), countAfterMs);
     return () => clearTimeout(timer);
   }, []);
-  return isTime ? html`<${Counted} />` : null;
+  return isTime ? html`<${Counted} isShort=${isShort} />` : null;
 }
 
-function Counted() {
+function Counted({ isShort }: { isShort: boolean }) {
   const { count } = useNeeds({ isCalm: true });
   if (count === 0) return null;
-  return html`<span class="count"
-    >${count > 99 ? "99+" : count}<span class="unseen"> waiting for you</span></span
-  >`;
+  const words = html`${count > 99 ? "99+" : count}<span class="unseen"> waiting for you</span>`;
+  return isShort ? html`(${words})` : html`<span class="count">${words}</span>`;
 }
 
 /** What staff see, whichever organization is shown. */

@@ -70,9 +70,9 @@ function listOf(own: string, isRevoked: boolean): List {
   return made;
 }
 
-/** Members, or those that are revoked; current while the component is mounted. */
-export function useNodes(isRevoked = false): NodeList {
-  const list = listOf(slug.value ?? "", isRevoked);
+/** Members of the organization, by default that of the address, or those that are revoked; current while the component is mounted. */
+export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
+  const list = listOf(own, isRevoked);
   useEffect(() => {
     list.users++;
     if (list.isStale || Date.now() - list.readAt > lookEveryMs) void read(list);

@@ -16,13 +16,15 @@ addEventListener("popstate", () => {
 });
 
 /** Segments below /console/: `["acme", "machines", "7"]`. */
-export const segments = computed(() =>
-  address.value.path
+export const segments = computed(() => segmentsOf(address.value.path));
+
+export function segmentsOf(path: string): string[] {
+  return path
     .slice(root.length)
     .split("/")
     .filter((each) => each !== "")
-    .map(decoded),
-);
+    .map(decoded);
+}
 
 function decoded(segment: string): string {
   try {

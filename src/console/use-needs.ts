@@ -3,7 +3,7 @@
 import { org } from "./api.ts";
 import type { Authorities, Rotation } from "./authorities.ts";
 import type { Machine } from "./machines.ts";
-import { mayAdminister, me, slug } from "./me.ts";
+import { isAdmin, me, shownOrganization } from "./me.ts";
 import { degraded, expiring, isBackupDue, outdatedEngines, type BrokenPath, type Need } from "./needs.ts";
 import { useNodes, type NodeList } from "./node-list.ts";
 import { registrationsPath, type Registration } from "./registrations.ts";
@@ -30,12 +30,13 @@ export type Needs = {
 /** Nothing is asked for the empty path. */
 const none = "";
 
-/** `isCalm`: see `useResource`. */
+/** Of the organization of the navigation. `isCalm`: see `useResource`. */
 export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
-  const own = slug.value ?? "";
-  const nodes = useNodes();
+  const shown = shownOrganization.value;
+  const own = shown?.slug ?? "";
+  const nodes = useNodes(false, own);
   const use = { isCalm };
-  const waiting = useList<Registration>(mayAdminister.value ? registrationsPath(own) : none).data ?? [];
+  const waiting = useList<Registration>(isAdmin(shown) ? registrationsPath(own) : none).data ?? [];
   const { data: broken = [] } = useResource<readonly BrokenPath[]>(
     org(own, "paths/?probe=broken&page_size=1000"),
     { isCalm: true },

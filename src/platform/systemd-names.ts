@@ -16,11 +16,12 @@ import { program, specifierFree, unit, word } from "./unit-file.ts";
 
 /**
  * Answers systemd-resolved, or keeps names in /etc/hosts (docs/names.md). It needs that directory for the rename. The
- * kernel drops all its packets but those of this machine. Names go when it ends, also by a crash.
+ * kernel drops all its packets but those of this machine and of `peers`. Names go when it ends, also by a crash.
  */
-export function namesService(places: UnitPlaces, search: boolean): string {
+export function namesService(places: UnitPlaces, { search, peers }: NamesWish): string {
   const names = `${program(places.executable)} names`;
   const short = search ? ` ${searchFlag}` : "";
+  const answered = peers.length === 0 ? "" : ` ${peersFlag} ${peers.join(",")}`;
   const root = ` --config-root ${word(places.configRoot)}`;
   return unit(
     {
@@ -33,7 +34,7 @@ export function namesService(places: UnitPlaces, search: boolean): string {
       ],
       Service: [
         ["Type", "exec"],
-        ["ExecStart", `${names} --run${short}${root}`],
+        ["ExecStart", `${names} --run${short}${answered}${root}`],
         ["ExecStopPost", `-${names} --clear`],
         ["Restart", "always"],
         ["RestartSec", "1"],
@@ -41,9 +42,10 @@ export function namesService(places: UnitPlaces, search: boolean): string {
         ["Environment", "DO_NOT_TRACK=1"],
         ["UMask", "0077"],
         // The new file gets the group of the former one.
-        ["CapabilityBoundingSet", "CAP_CHOWN"],
+        // Peers ask port 53.
+        ["CapabilityBoundingSet", peers.length === 0 ? "CAP_CHOWN" : "CAP_CHOWN CAP_NET_BIND_SERVICE"],
         ["IPAddressDeny", "any"],
-        ["IPAddressAllow", "localhost"],
+        ["IPAddressAllow", ["localhost", ...peers].join(" ")],
         ["RuntimeDirectory", `${brand.id}-names`],
         ["RuntimeDirectoryMode", "0755"],
         ["CacheDirectory", `${brand.id}-names`],
@@ -60,15 +62,19 @@ export function namesService(places: UnitPlaces, search: boolean): string {
 }
 
 const searchFlag = "--search";
+const peersFlag = "--peers-in";
 
-/** Switches names on. `search`: short names too; undefined keeps what the present unit does. */
+/** `search`: short names too. `peers`: the networks whose nodes are answered where an organization wants it. */
+export type NamesWish = { search: boolean; peers: readonly string[] };
+
+/** Switches names on. Without a wish, the unit does what the present one does. */
 export function namesInstallation(
   places: UnitPlaces,
   state: Pick<SystemdState, "files">,
-  search?: boolean,
+  wish?: NamesWish,
 ): Change[] {
   const present = state.files.get(namesUnit);
-  const content = namesService(places, search ?? present?.includes(` --run ${searchFlag} `) ?? false);
+  const content = namesService(places, wish ?? wishIn(present ?? ""));
   const isStale = present !== undefined && present !== content;
   return [
     { change: "file", path: `${unitDirectory}/${namesUnit}`, content, mode: 0o644 },
@@ -76,6 +82,12 @@ export function namesInstallation(
     systemctl("enable", "--now", namesUnit),
     ...(isStale ? [systemctl("try-restart", namesUnit)] : []),
   ];
+}
+
+function wishIn(present: string): NamesWish {
+  const [, flags = ""] = / --run( .*)/.exec(present) ?? [];
+  const [, peers] = new RegExp(` ${peersFlag} ([0-9a-f.:/,]+) `).exec(flags) ?? [];
+  return { search: flags.startsWith(` ${searchFlag} `), peers: peers?.split(",") ?? [] };
 }
 
 /** Switches names off. */

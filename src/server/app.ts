@@ -138,6 +138,8 @@ function plainPath(path: string): (url: string, params: Params) => boolean {
 async function answer(exchange: Exchange, endpoint: Endpoint, lane: Lane): Promise<Response> {
   const { pipeline } = lane;
   try {
+    const turn = pipeline.takeTurn(exchange, endpoint);
+    if (turn !== undefined) await turn;
     const identified = pipeline.identify(exchange, endpoint);
     if (identified !== undefined) await identified;
     const authorized = pipeline.authorize(exchange, endpoint);

@@ -10,6 +10,7 @@ import { reauthenticate } from "./nodes/reauthentication.ts";
 import { endSilentNodes } from "./nodes/silence.ts";
 import { publishLateNames } from "./names/publish.ts";
 import { checkLeavers } from "./oidc/leaving.ts";
+import { endUnproven } from "./oidc/unproven.ts";
 import { deleteEndedPaths } from "./paths/ended.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
@@ -136,6 +137,9 @@ function partsOf(services: Services, leases: Leases): Part[] {
         ...own,
         lease,
       }),
+    ),
+    leased("people without a proof", (own, lease) =>
+      repeated("people without a proof", leaversMs, () => endUnproven(own), { ...own, lease }),
     ),
     leased("online counts", (own, lease) =>
       repeated("online counts", onlineCountsMs, () => countOnline(own), { ...own, lease }),

@@ -1,4 +1,4 @@
-// The checks of a request. app.ts calls them in this order for each request: 401, 403, 429, then the body, 405.
+// The checks of a request. app.ts calls them in this order for each request: its turn, 401, 403, 429, then the body, 405.
 
 import { AppError } from "../errors.ts";
 import { readText } from "./http/body.ts";
@@ -6,6 +6,7 @@ import { cookiesOf, mayBeDevice } from "./http/cookies.ts";
 import { networkOf } from "./http/edge.ts";
 import type { Exchange } from "./http/exchange.ts";
 import { errorReply } from "./http/reply.ts";
+import { makeRounds } from "./http/rounds.ts";
 import type { Reply, Route } from "./http/route.ts";
 import type { Services } from "./services.ts";
 
@@ -17,6 +18,8 @@ export const promptMs = 100;
 
 /** Each step throws an AppError or changes the exchange. It returns a promise only if it waits. */
 export type Pipeline = {
+  /** Of the requests that many people send at the same time. */
+  takeTurn(exchange: Exchange, endpoint: Endpoint): void | Promise<unknown>;
   identify(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
   authorize(exchange: Exchange, endpoint: Endpoint): void | Promise<void>;
   throttle(exchange: Exchange, endpoint: Endpoint): void;
@@ -29,6 +32,7 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
   const { access, throttle, log, budget } = services;
   const rulesOf = ({ request }: Exchange, { routes, weakest }: Endpoint) =>
     routes.get(request.method) ?? weakest;
+  const nextTurn = makeRounds();
   const identify: Pipeline["identify"] = (exchange, endpoint) => {
     const caller = access.identify(exchange, rulesOf(exchange, endpoint));
     if (caller instanceof Promise) return caller.then((found) => void (exchange.caller = found));
@@ -47,6 +51,7 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
     await authorize(exchange, endpoint);
   };
   return {
+    takeTurn: (exchange, endpoint) => (rulesOf(exchange, endpoint).paced === true ? nextTurn() : undefined),
     identify,
     authorize,
     throttle(exchange, endpoint) {

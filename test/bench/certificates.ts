@@ -73,6 +73,7 @@ const node: ConfigNode = {
   ip6: null,
   groups: ["servers"],
   ownerId: null,
+  ownerGroups: [],
   isLighthouse: false,
   isRelay: false,
   publicIp: null,

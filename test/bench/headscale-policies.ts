@@ -153,7 +153,7 @@ function compare(
     return { id: at + 1, name, ip: node.ipv4, ip6: node.ipv6, groups };
   });
   const { rules = [] } = atOnce(
-    resolvePolicy(known, { nodes: new Map(), groups: new Set(), users: new Map() }),
+    resolvePolicy(known, { nodes: new Map(), groups: new Set(), users: new Map(), providers: [] }),
   );
   const reach = atOnce(
     makeReach({ rules: rules.map((rule, at) => ({ ...rule, id: at + 1, description: "" })), members }),

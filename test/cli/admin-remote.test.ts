@@ -141,6 +141,13 @@ test("a rotation and a network behind a node say what comes next", async () => {
   const routed = await agent("admin node update nexts router --add-subnet 192.168.5.0/24");
   expect(routed).toMatchObject({ status: 0, out: "Updated node router\n" });
   expect(routed.err).toContain("On router, permit forwarding (sysctl -w net.ipv4.ip_forward=1)");
+  const naming = await agent("admin node update nexts router --names");
+  expect(naming.err).toContain("On router, root has to allow it: `sudo agent names --on --peers`");
+  expect(naming.err).toContain(
+    "`agent admin rule create nexts --protocol udp --ports 53 --target node:router`",
+  );
+  expect((await agent("admin node show nexts router")).out).toMatch(/role +name server/);
+  expect((await agent("admin node update nexts router --no-names")).err).not.toContain("--peers");
   const same = await agent("admin node update nexts router --remove-subnet 192.168.5.0/24");
   expect(same.err).not.toContain("forwarding");
 });

@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { cellOf } from "../../src/console/access/matrix.ts";
+import { cellOf, linesOf, matrixOf } from "../../src/console/access/matrix.ts";
 import {
   commandsOf,
   editsOf,
@@ -46,7 +46,7 @@ test("rules read as sentences from the sender to the receiver, in both direction
 
 test("a rule about the machines of a user names the address, and a former member by number", () => {
   const stored = { ...rule(1), peer: { group: "user:id.7" }, target: { group: "user:id.8" } };
-  const shown = toRule(stored, new Map(), new Map([[7, "ada@example.org"]]));
+  const shown = toRule(stored, new Map(), new Map([[7, "ada@example.org"]]), new Map());
   expect(shown.peer).toBe("user:ada@example.org");
   expect(sentenceOf(shown)).toBe(
     "machines of ada@example.org may reach machines of a former member (8) on tcp 443",
@@ -55,9 +55,22 @@ test("a rule about the machines of a user names the address, and a former member
   expect(policyText([{ ...shown, target: "any" }])).toContain('"peer":"user:ada@example.org"');
 });
 
+test("a rule about the users in a provider's group has its words, and no line when the provider is gone", () => {
+  const [here, gone] = ["1", "2"].map((id) => `idp:${id}.${"ab".repeat(16)}`);
+  const stored = { ...rule(1), peer: { group: here ?? "" }, target: { any: true as const } };
+  const words = new Map([[here ?? "", "idp:On call / DE"]]);
+  const shown = toRule(stored, new Map(), new Map(), words);
+  expect(sentenceOf(shown)).toBe("machines of users in On call / DE may reach all machines on tcp 443");
+  expect(policyText([shown])).toContain('"peer":"idp:On call / DE"');
+  const ended = toRule({ ...stored, peer: { group: gone ?? "" } }, new Map(), new Map(), words);
+  expect(sentenceOf(ended)).toContain("machines of a deleted provider's group may reach");
+  expect(policyText([ended])).toBe('{"rules": [\n\n]}');
+});
+
 test("a rule between the machines of one owner is a sentence, and a word in the text", () => {
   const shown = toRule(
     { ...rule(1), peer: { group: "user:self" }, target: { any: true } },
+    new Map(),
     new Map(),
     new Map(),
   );
@@ -68,7 +81,7 @@ test("a rule between the machines of one owner is a sentence, and a word in the 
 
 test("a rule about a deleted machine has no line in the text, and faults still find their rule", () => {
   const stored = { ...rule(1), peer: { node: 7 }, target: { any: true as const } };
-  const gone = toRule(stored, new Map(), new Map());
+  const gone = toRule(stored, new Map(), new Map(), new Map());
   const rules = [gone, rule(2), rule(3, { ports: "0" }), rule(4, { peer: "user:x" })];
   let sentences: readonly string[] = [];
   try {
@@ -151,7 +164,7 @@ test("the matrix agrees with the control plane about machines of one group each"
   let permitted = 0;
   for (let round = 0; round < 240; round++) {
     const stored = policies.policy(6).rules.filter(({ peer }) => !("cidr" in peer));
-    const rules = stored.map((each) => toRule(each, names, new Map()));
+    const rules = stored.map((each) => toRule(each, names, new Map(), new Map()));
     const tested = atOnce(testable(stored));
     for (const from of groups)
       for (const to of groups) {
@@ -187,3 +200,25 @@ function covers(traffic: readonly string[], protocol: string, port: number | und
     return port >= first && port <= last;
   });
 }
+
+test("the matrix of a draft marks the cells whose traffic differs, with what was there before", () => {
+  const out = rule(1, { direction: "outbound", protocol: "any", ports: "any", peer: "any", target: "any" });
+  const saved = [out, rule(2), rule(3, { ports: "22" })];
+  const draft = [out, rule(3, { ports: "22" }), rule(2, { peer: "group:db", target: "group:web" })];
+  const changed = (rules: readonly Rule[]) =>
+    matrixOf(["db", "web"], rules, saved)
+      .flat()
+      .map(({ traffic, before, isChanged }) => (isChanged ? `${before.join()} → ${traffic.join()}` : "same"));
+  expect(changed(draft)).toEqual(["same", " → tcp 443", "tcp 443,tcp 22 → tcp 22", "same"]);
+  // Another order of the same rules changes nothing.
+  expect(changed(saved.toReversed())).toEqual(["same", "same", "same", "same"]);
+});
+
+test("groups that no rule names are one line of the matrix", () => {
+  const titles = (groups: readonly string[]) => linesOf(groups, [rule(1)]).map(({ title }) => title);
+  expect(titles(["web", "eu", "db", "us"])).toEqual(["db", "web", "2 other groups"]);
+  expect(titles(["web", "db", "us"])).toEqual(["db", "web", "us"]);
+  expect(titles([])).toEqual(["db", "web"]);
+  const [, , others] = linesOf(["web", "eu", "us"], [rule(1)]);
+  expect(others?.all).toEqual(["eu", "us"]);
+});

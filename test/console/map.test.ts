@@ -2,6 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { edgesOf, graphOf, maxDots, type Path } from "../../src/console/map/graph.ts";
+import { placeLabels, type Label } from "../../src/console/map/labels.ts";
 import { placesOf, type Place } from "../../src/console/map/layout.ts";
 
 const machine = (id: number, groups: readonly string[] = [], more = {}) => ({
@@ -89,4 +90,58 @@ test("no two dots lie on each other, and places stay when a machine leaves", asy
   expect(closest).toBeGreaterThan(8);
   const later = await placesOf(graphOf(machines.slice(1), paths, ""), places ?? new Map(), never);
   expect(later?.get("7")).toEqual(places?.get("7") ?? { x: 0, y: 0 });
+});
+
+test("no name of the map covers another or a dot; the first ones are placed first", () => {
+  const crowd = Array.from({ length: 40 }, (_, at) => ({
+    key: `${at}`,
+    text: at === 0 ? "lighthouse-1" : `machine-${at}`,
+    x: (at % 8) * 30,
+    y: Math.floor(at / 8) * 20,
+    size: 4,
+  }));
+  const fontSize = 11;
+  const labels = placeLabels(crowd, crowd, fontSize);
+  expect(labels[0]?.text).toBe("lighthouse-1");
+  expect(labels.length).toBeGreaterThan(1);
+  expect(labels.length).toBeLessThan(crowd.length);
+  const boxOf = ({ text, x, y, anchor }: Label) => {
+    const width = text.length * fontSize * 0.6;
+    const left = anchor === "middle" ? x - width / 2 : anchor === "end" ? x - width : x;
+    return [left, left + width, y - 0.85 * fontSize, y + 0.15 * fontSize] as const;
+  };
+  const areApart = (a: ReturnType<typeof boxOf>, b: ReturnType<typeof boxOf>) =>
+    a[1] <= b[0] || b[1] <= a[0] || a[3] <= b[2] || b[3] <= a[2];
+  for (const [at, label] of labels.entries()) {
+    const box = boxOf(label);
+    for (const other of labels.slice(at + 1))
+      expect([label.text, other.text, areApart(box, boxOf(other))]).toEqual([label.text, other.text, true]);
+    for (const { key, x, y, size } of crowd) {
+      if (key === label.key) continue;
+      expect([label.text, key, areApart(box, [x - size, x + size, y - size, y + size])]).toEqual([
+        label.text,
+        key,
+        true,
+      ]);
+    }
+  }
+  // With room, each has its name.
+  const apart = crowd.map((dot) => ({ ...dot, x: dot.x * 10, y: dot.y * 10 }));
+  expect(placeLabels(apart, apart, fontSize)).toHaveLength(40);
+});
+
+test("machines with many paths to another group stay in theirs", async () => {
+  const machines = Array.from({ length: 60 }, (_, at) => machine(at, [at < 50 ? "web" : "db"]));
+  const paths = Array.from({ length: 50 }, (_, at) => [path(at, 50), path(at, 51)]).flat();
+  const graph = graphOf(machines, paths, "");
+  const places = (await placesOf(graph, new Map(), never)) ?? new Map<string, Place>();
+  const at = (key: number) => places.get(`${key}`) ?? { x: Number.NaN, y: Number.NaN };
+  const group = Array.from({ length: 8 }, (_, each) => at(52 + each));
+  const middle = {
+    x: group.reduce((sum, { x }) => sum + x, 0) / group.length,
+    y: group.reduce((sum, { y }) => sum + y, 0) / group.length,
+  };
+  const far = Math.max(...group.map(({ x, y }) => Math.hypot(x - middle.x, y - middle.y)));
+  for (const key of [50, 51])
+    expect(Math.hypot(at(key).x - middle.x, at(key).y - middle.y)).toBeLessThan(far * 1.6);
 });

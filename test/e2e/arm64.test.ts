@@ -23,8 +23,16 @@ asRoot("linux on arm64", () => {
   const program = join(directory.path, "agent");
   const places = placesBelow(join(directory.path, "node"), "/usr/bin/nebula");
   const data = join(directory.path, "data");
-  /** Replaces this machine's executable. */
-  const inside = ([, ...args]: readonly string[]) => ["qemu-aarch64", "-L", libraries, program, ...args];
+  /** Replaces this machine's executable. In the emulator, Bun's later compilers cost more than they save. */
+  const inside = ([, ...args]: readonly string[]) => [
+    "env",
+    "BUN_JSC_useDFGJIT=0",
+    "qemu-aarch64",
+    "-L",
+    libraries,
+    program,
+    ...args,
+  ];
   let plane: ControlPlane;
 
   /** Standard output of a command that must succeed. */

@@ -64,6 +64,10 @@ describe("the page Access", () => {
       await add("web", "db", "5432", hostile);
       await page.getByText("web-1 → db-1 gains tcp/5432").first().waitFor();
       await page.getByText("The saved test passes.").waitFor();
+      await page.getByText("With your changes, 1 cell is different").waitFor();
+      expect(await page.locator(".matrix .marked").allInnerTexts()).toEqual([
+        expect.stringMatching(/^icmp, tcp\s5432\s+before:\s+icmp$/),
+      ]);
       await page.getByRole("link", { name: "Machines" }).first().click();
       await page.getByRole("heading", { name: "Machines" }).waitFor();
       await page.goBack();
@@ -123,6 +127,31 @@ describe("the page Access", () => {
       await page.getByText(/Rule \d+ decides:/).waitFor();
       await page.getByLabel("Port", { exact: true }).fill("5433");
       await page.getByText("No inbound rule of db-1 permits tcp/5433 from web-1.").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "tests of the policy are listed with their outcome, added and deleted; one that fails is refused",
+    async () => {
+      await row("machines in db must not reach machines in web on tcp 22").getByText("passes").waitFor();
+      const dialog = page.getByRole("dialog");
+      await page.getByRole("button", { name: "Add a test" }).click();
+      await dialog.getByLabel("From").fill("db");
+      await dialog.getByLabel("Expect").selectOption("must reach");
+      await dialog.getByLabel("To", { exact: true }).fill("web");
+      await dialog.getByLabel("Ports").fill("5432");
+      await dialog.getByRole("button", { name: "Save the test" }).click();
+      await dialog.getByRole("alert").waitFor();
+      await dialog.getByLabel("From").fill("web");
+      await dialog.getByLabel("To", { exact: true }).fill("db");
+      await dialog.getByRole("button", { name: "Save the test" }).click();
+      const added = row("machines in web must reach machines in db on tcp 5432");
+      await added.getByText("passes").waitFor();
+      await added.getByRole("button", { name: /^Delete/ }).click();
+      await dialog.getByRole("button", { name: "Delete the test" }).click();
+      await added.waitFor({ state: "detached" });
+      await row("machines in db must not reach").waitFor();
     },
     limitMs,
   );

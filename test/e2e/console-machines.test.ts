@@ -50,6 +50,10 @@ describe("machines in the console", () => {
       const admitted = scene.register("web-1", await token());
       await page.getByRole("heading", { name: "web-1" }).waitFor();
       const count = page.getByRole("link", { name: "1 waiting for you" });
+      await count.waitFor();
+      // Also beside the pages that belong to no organization.
+      await page.getByRole("link", { name: "Account" }).click();
+      await page.getByRole("heading", { name: "Account", level: 1 }).waitFor();
       await count.click();
       await page.getByRole("link", { name: "Approve or refuse" }).click();
       await button("Approve web-1").click();
@@ -353,6 +357,15 @@ describe("machines in the console", () => {
       await page.setViewportSize({ width: 360, height: 740 });
       await page.goto(`${scene.url()}/console/acme/map/`);
       await page.getByRole("img", { name: /^Map:/ }).waitFor();
+      expect([await violationsIn(page), await overflowOf(page)]).toEqual([[], 0]);
+      await page.goto(`${scene.url()}/console/acme/machines/`);
+      const [name, address] = [
+        page.locator(".cards .body a").first(),
+        page.locator(".cards .body bdi").nth(1),
+      ];
+      await name.waitFor();
+      // A card has its name on the first line, the rest below it.
+      expect((await address.boundingBox())?.y).toBeGreaterThan(((await name.boundingBox())?.y ?? 0) + 10);
       expect([await violationsIn(page), await overflowOf(page)]).toEqual([[], 0]);
       for (const path of ["", "machines/waiting/"]) {
         await page.goto(`${scene.url()}/console/acme/${path}`);

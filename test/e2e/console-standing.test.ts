@@ -49,8 +49,8 @@ describe("how machines stand in the console", () => {
         { peer: "10.77.9.9", path: "none", probe: "broken" },
       ]);
       // The page reads by itself only every 20 s.
-      await page.getByText("online").first().waitFor({ timeout: 6000 });
-      await row("hub").getByText("12.5 ms").waitFor({ timeout: 6000 });
+      await page.getByText("online").first().waitFor({ timeout: 15_000 });
+      await row("hub").getByText("12.5 ms").waitFor({ timeout: 15_000 });
       await row("hub").getByRole("link", { name: "hub" }).click();
       await page.getByRole("heading", { level: 1, name: "hub" }).waitFor();
     },

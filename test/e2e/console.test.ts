@@ -236,6 +236,19 @@ describe("the console", () => {
       await events.filter({ hasText: "acme" }).first().waitFor();
       await page.getByRole("button", { name: "Verify the chain" }).click();
       await page.getByText(/The chain of \d+ events is whole/).waitFor();
+      // New events do not move what is read further down.
+      await page.goto(`${scene.url()}/console/acme/activity/`);
+      await events.nth(20).waitFor();
+      await page.evaluate(`new Promise((done) => {
+        addEventListener("scroll", () => requestAnimationFrame(done), { once: true });
+        scrollTo(0, 400);
+      })`);
+      await scene.admin(["group", "create", "acme", "held"]);
+      const newer = page.getByRole("button", { name: /^\d+ newer$/ });
+      await newer.waitFor();
+      expect(await events.filter({ hasText: "held" }).count()).toBe(0);
+      await newer.click();
+      await events.filter({ hasText: "held" }).first().waitFor();
     },
     limitMs,
   );

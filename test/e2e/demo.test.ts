@@ -5,6 +5,7 @@ import { readdirSync } from "node:fs";
 import * as v from "valibot";
 import { agent, agentJson, buildAgent, cleanEnvironment } from "../support/agent.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
+import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
@@ -47,9 +48,10 @@ asRoot("agent demo", () => {
     test("within its bars", async () => {
       const result = v.parse(Result, await agentJson(["demo", "--overlay-binary", nebula], { env }));
       expect(result.engine_version).toBe(version);
-      // The bars allow for a busy machine; the README has the figures of an idle one.
-      expect(result.first_ping_ms).toBeLessThan(5000);
-      expect(result.revocation_to_last_ping_ms).toBeLessThan(6000);
+      // Beside other tests it may be slower; the README has the figures of an idle machine.
+      const [firstMs, lastMs] = inFull ? [5000, 6000] : [20_000, 20_000];
+      expect(result.first_ping_ms).toBeLessThan(firstMs);
+      expect(result.revocation_to_last_ping_ms).toBeLessThan(lastMs);
       expect(leftovers()).toEqual([]);
     }, 60_000);
   });

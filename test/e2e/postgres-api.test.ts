@@ -7,7 +7,7 @@ import { cleanEnvironment } from "../support/agent.ts";
 import { createLendable } from "../support/lent-postgres.ts";
 import { mountMemory } from "../support/memory.ts";
 import { describePostgres, startPostgres, unsynced } from "../support/postgres.ts";
-import { longest } from "../support/test-files.ts";
+import { longest, shortRuns } from "../support/test-files.ts";
 
 const root = join(import.meta.dir, "../..");
 const processes = 3;
@@ -53,7 +53,7 @@ describePostgres("on PostgreSQL", () => {
 async function runTests(files: readonly string[], cluster: string) {
   const child = Bun.spawn([process.execPath, "test", "--timeout=60000", ...files], {
     cwd: root,
-    env: cleanEnvironment({ TEST_POSTGRES: cluster, HOME: process.env["HOME"] ?? "/" }),
+    env: cleanEnvironment({ ...shortRuns, TEST_POSTGRES: cluster, HOME: process.env["HOME"] ?? "/" }),
     stdout: "ignore",
     stderr: "pipe",
   });

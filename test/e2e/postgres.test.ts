@@ -7,6 +7,7 @@ import { slug } from "../bench/seed.ts";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { checkin, prepare, send } from "../support/postgres-plane.ts";
 import { describePostgres, startPostgres, type Postgres } from "../support/postgres.ts";
+import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until } from "../support/until.ts";
 
@@ -34,7 +35,8 @@ describePostgres("on PostgreSQL", () => {
     const from = performance.now();
     expect((await rename(b.url, 2, "192.0.2.2")).status).toBe(200);
     const heard = await waiting;
-    expect(performance.now() - from).toBeLessThan(1000);
+    // The poll would wait 20 s.
+    expect(performance.now() - from).toBeLessThan(inFull ? 1000 : 10_000);
     expect(await heard.json()).toMatchObject({ config_changed: true });
 
     // Rights that are removed on one replica end on the others.

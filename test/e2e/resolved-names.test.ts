@@ -123,6 +123,47 @@ describeMachine("names under systemd-resolved", () => {
     await node.machine.until(`! ${short} && ${found}`, 15_000);
   }, 60_000);
 
+  test("are answered to peers once root allows it, by the unit alone, until the role ends", async () => {
+    const id = Number(
+      await must("grep -oP '\"node_id\": *\\K[0-9]+' /etc/overlay-agent/acme/node-config.json"),
+    );
+    const setRole = (is_name_server: boolean) =>
+      site.plane.api("PATCH", paths.node("acme", id), { is_name_server });
+    await setRole(true);
+    await must("agent check-auth --all");
+    await node.machine.until("agent status | grep 'root has not allowed it'", 15_000);
+    expect(await must("agent doctor | grep -A1 ' names '")).toContain("agent names --on --peers");
+    expect(await must("ss -Hlnut 'sport = :53' | grep -v 127.0.0 || true")).toBe("");
+    // The query for lighthouse.acme.internal, and the address in its answer.
+    const query = String.raw`\0\7\0\0\0\1\0\0\0\0\0\0\12lighthouse\4acme\10internal\0\0\1\0\1`;
+    const own = "$(ip -o -4 addr show ov-acme | grep -oP 'inet \\K[0-9.]+')";
+    // One write is one packet.
+    const asks = `printf '${query}' >/tmp/query; exec 3<>/dev/udp/${own}/53; cat /tmp/query >&3
+      timeout 5 head -c 82 <&3 | od -An -tx1 | tr -d ' \\n'`;
+    await must(
+      `systemd-run --unit=squatter systemd-socket-activate --listen=${own}:53 /bin/cat; agent names --on --peers`,
+    );
+    await node.machine.until("agent status | grep 'another program uses this port'", 15_000);
+    expect(await must("agent doctor | grep -A1 ' names '")).toContain("ss -lntp 'sport = :53'");
+    await must("systemctl stop squatter");
+    await node.machine.until("agent status | grep 'Nodes of acme are answered at'", 25_000);
+    expect(await must(`bash <<'END'\n${asks}\nEND`)).toContain("0a4d0001");
+    await isServed();
+    expect(await must(`systemctl show -P IPAddressAllow ${unit}`)).toContain("10.77.0.0/16");
+    await must(`systemd-analyze security --threshold=25 ${unit}.service`);
+    // A renewal of the units keeps the permission.
+    await must("agent install-systemd");
+    await node.machine.until("agent status | grep 'Nodes of acme are answered at'", 15_000);
+    await setRole(false);
+    await must("agent check-auth --all");
+    await node.machine.until(
+      "! agent status | grep -q 'Nodes of acme' && ! ss -Hlnut 'sport = :53' | grep -v 127.0.0",
+      15_000,
+    );
+    await must("agent names --on");
+    await isServed();
+  }, 180_000);
+
   test(
     "come back after restarts of the engine and of systemd-resolved, and after another program's change",
     async () => {

@@ -27,7 +27,7 @@ describe("single sign-on", () => {
     const port = freePort();
     here = `http://localhost:${port}`;
     const callbacks = [1, 2].map((id) => `${here}/api/session/oidc/${id}/callback/`);
-    provider = await startIdentityProvider(callbacks, `${here}/console/`);
+    provider = await startIdentityProvider(callbacks, { signedOut: `${here}/console/` });
     scene = await startConsole(["--public-url", here, "--webhook-allow", "127.0.0.0/8"], port);
     const client = ["--client-id", provider.clientId, "--client-secret", provider.clientSecret];
     const roles = ["--scopes", "openid email groups", "--users", "create", "--role", "vpn=acme:member"];
@@ -153,9 +153,13 @@ describe("single sign-on", () => {
       await page.getByLabel("Issuer").fill(provider.issuer);
       await page.getByLabel("Client", { exact: true }).fill(provider.clientId);
       await page.getByLabel("Secret of the client").fill(provider.clientSecret);
-      await page.getByLabel("All others become members").check();
       await button("Add the provider").click();
       await page.getByText(`${here}/api/session/oidc/2/callback/`).waitFor();
+      await button("Edit Acme login").click();
+      await page.getByLabel("Roles of groups").fill("cn=vpn,ou=groups=admin");
+      await page.getByLabel("All others become members").check();
+      await button("Save the provider").click();
+      await page.getByText("cn=vpn,ou=groups: admin, all others: member").waitFor();
       await page.getByLabel("Domain", { exact: true }).fill("example.org");
       await button("Claim the domain").click();
       await page.getByText("_overlay-agent.example.org").waitFor();

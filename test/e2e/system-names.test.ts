@@ -17,8 +17,8 @@ describeMachine("names under systemd", () => {
   let slug: string;
   let before: string;
   const must = (line: string) => node.machine.must(line);
-  const finds = (name: string) => node.machine.until(`getent hosts ${name}.${slug}.internal`, 10_000);
-  const hasNone = () => node.machine.until("! grep -q overlay-agent /etc/hosts", 10_000);
+  const finds = (name: string) => node.machine.until(`getent hosts ${name}.${slug}.internal`, 30_000);
+  const hasNone = () => node.machine.until("! grep -q overlay-agent /etc/hosts", 30_000);
 
   beforeAll(async () => {
     site = await makeSite(["vm"]);
@@ -57,14 +57,14 @@ describeMachine("names under systemd", () => {
     await site.plane.api("PATCH", paths.organization(slug), { name_suffix: "corp.example" });
     // What the timer does within a minute.
     await must("agent check-auth --all");
-    await node.machine.until("agent status | grep 'do not end in .corp.example'", 15_000);
+    await node.machine.until("agent status | grep 'do not end in .corp.example'", 30_000);
     expect(await must(`${line} || echo nothing`)).toBe("nothing");
     await must("agent names allow corp.example");
-    await node.machine.until(`${line} && getent hosts lighthouse.corp.example`, 10_000);
+    await node.machine.until(`${line} && getent hosts lighthouse.corp.example`, 30_000);
     await must("agent names disallow corp.example");
-    await node.machine.until(`! grep -q corp.example /etc/hosts`, 10_000);
+    await node.machine.until(`! grep -q corp.example /etc/hosts`, 30_000);
     await must("agent names allow corp.example");
-    await node.machine.until(line, 10_000);
+    await node.machine.until(line, 30_000);
   }, 180_000);
 
   test("a program that replaces or appends to the file keeps its lines, and names come back", async () => {
@@ -91,7 +91,7 @@ describeMachine("names under systemd", () => {
   }, 90_000);
 
   test("a full disk and a mount point change nothing; with space, names are written", async () => {
-    await node.machine.until(`systemctl is-active ${unit}`, 10_000);
+    await node.machine.until(`systemctl is-active ${unit}`, 30_000);
     await must(`systemctl stop ${unit}`);
     await hasNone();
     // In a mount namespace of its own, /etc is a file system with one free block, or none.
@@ -126,7 +126,7 @@ describeMachine("names under systemd", () => {
     const pid = `systemctl show --property=MainPID --value ${unit}`;
     const former = await must(pid);
     await must("cp /usr/local/bin/agent /usr/local/bin/new && mv /usr/local/bin/new /usr/local/bin/agent");
-    await node.machine.until(`systemctl is-active ${unit} && [ "$(${pid})" != ${former} ]`, 10_000);
+    await node.machine.until(`systemctl is-active ${unit} && [ "$(${pid})" != ${former} ]`, 30_000);
     await must("agent install-systemd --uninstall");
     await hasNone();
     expect(await must(`ls /etc/systemd/system | grep '${unit}' || true`)).toBe("");

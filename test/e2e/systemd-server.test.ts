@@ -6,6 +6,7 @@ import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
 import { describeMachine, type Machine } from "../support/nspawn.ts";
+import { inFull } from "../support/soak.ts";
 
 const nodeId = (machine: Machine) =>
   machine.must("grep -o 'node_id[^,]*' /etc/overlay-agent/acme/node-config.json | grep -o '[0-9]*'");
@@ -108,7 +109,8 @@ describeMachine("server mode under systemd", () => {
     process.stderr.write(
       `network-online after ${Math.round(onlineMs)} ms, first ping after ${Math.round(upMs)} ms\n`,
     );
-    expect(upMs - onlineMs).toBeLessThan(5000);
+    // Beside other tests the machine may be slower.
+    expect(upMs - onlineMs).toBeLessThan(inFull ? 5000 : 20_000);
     await booting;
     expect(await machine.must("systemctl is-active overlay-agent@acme")).toBe("active");
   }, 240_000);

@@ -32,11 +32,19 @@ const both: Team[] = [
   { slug: "home", mode: "desktop" },
 ];
 
+/** Names for programs of the machine, and for peers in these networks. */
+const plain = { search: false, peers: [] };
+const peers = ["10.77.0.0/16", "fd00:77::/64"];
+
 function writeUnits(directory: string, changed: Partial<UnitPlaces> = {}): string[] {
   const files = new Map(systemdUnits(both, { ...places, ...changed }).files);
   const template = files.get("overlay-agent@.service") ?? "";
   files.set(engineUnit("acme-2"), template);
-  files.set("overlay-agent-names.service", namesService({ ...places, ...changed }, false));
+  files.set("overlay-agent-names.service", namesService({ ...places, ...changed }, plain));
+  files.set(
+    "overlay-agent-names-peers.service",
+    namesService({ ...places, ...changed }, { search: true, peers }),
+  );
   files.set("overlay-agent-guard.service", guardService("/usr/bin/true", places.stateDb));
   for (const [name, text] of files) writeFileSync(join(directory, name), text);
   return [...files.keys()].filter((name) => !name.includes("@.")).map((name) => join(directory, name));
@@ -223,16 +231,23 @@ describe("plans", () => {
   test("names: installed once, restarted only after a change, removed with all units", () => {
     const fresh = namesInstallation(places, nothing);
     expect(argvs(fresh)).toEqual(["daemon-reload", "enable --now overlay-agent-names.service"]);
-    const files = new Map([["overlay-agent-names.service", namesService(places, false)]]);
+    const files = new Map([["overlay-agent-names.service", namesService(places, plain)]]);
     expect(argvs(namesInstallation(places, { files }))).toEqual(["enable --now overlay-agent-names.service"]);
     const moved = namesInstallation({ ...places, configRoot: "/srv/agent" }, { files });
     expect(argvs(moved).at(-1)).toBe("try-restart overlay-agent-names.service");
-    const short = namesInstallation(places, { files }, true);
+    const short = namesInstallation(places, { files }, { search: true, peers: [] });
     expect(argvs(short).at(-1)).toBe("try-restart overlay-agent-names.service");
+    const answering = namesService(places, { search: false, peers });
+    expect(answering).toContain("IPAddressAllow=localhost 10.77.0.0/16 fd00:77::/64\n");
+    expect(
+      argvs(namesInstallation(places, { files: new Map([["overlay-agent-names.service", answering]]) })),
+    ).toHaveLength(1);
+    expect(namesService(places, plain)).toContain("IPAddressAllow=localhost\n");
+    expect(namesService(places, plain)).not.toContain("CAP_NET_BIND_SERVICE");
     // An update of the units keeps what was chosen; `names --on` chooses again.
-    const chosen = new Map([["overlay-agent-names.service", namesService(places, true)]]);
+    const chosen = new Map([["overlay-agent-names.service", namesService(places, { search: true, peers })]]);
     expect(argvs(namesInstallation(places, { files: chosen }))).toHaveLength(1);
-    expect(argvs(namesInstallation(places, { files: chosen }, false))).toHaveLength(3);
+    expect(argvs(namesInstallation(places, { files: chosen }, plain))).toHaveLength(3);
     const removal = [
       "disable --now overlay-agent-names.service",
       "clean --what=cache overlay-agent-names.service",

@@ -1,5 +1,6 @@
 // The control plane as a program: its data directory, and admin commands beside the running server.
 
+import { Database as Sqlite } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { chmodSync, existsSync, mkdirSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -52,6 +53,23 @@ describe("the data directory", () => {
     await here.serve();
     expect(statSync(here.data).mode & 0o777).toBe(0o700);
   });
+});
+
+test("passwords that people or commands set have hashes of the real cost, unlike in most tests", async () => {
+  const { url } = await here.serve();
+  await createUser("ada@example.org");
+  await admin(["org", "create", "acme", "--network", "10.77.0.0/16", "--owner", "ada@example.org"]);
+  const invited = await admin(["member", "create", "acme", "kim@example.org", "--json"]);
+  const { link } = v.parse(v.object({ link: v.string() }), JSON.parse(invited.out));
+  const body = JSON.stringify({ secret: link.split("#")[1], password });
+  const headers = { "Content-Type": "application/json" };
+  expect((await fetch(`${url}/api/join/`, { method: "POST", headers, body })).status).toBe(200);
+  using database = new Sqlite(join(here.data, "control.db"), { readonly: true });
+  const real: unknown = expect.stringMatching(/^\$argon2id\$v=19\$m=19456,t=2,p=1\$/);
+  expect(database.query("SELECT email, password_hash FROM users ORDER BY email").all()).toEqual([
+    { email: "ada@example.org", password_hash: real },
+    { email: "kim@example.org", password_hash: real },
+  ]);
 });
 
 describe("admin commands beside a running server", () => {

@@ -1,4 +1,5 @@
-// Ten reboots of a network of packages, of which the end-to-end tests make one.
+// Ten reboots of a network of packages, of which the end-to-end tests make one. The packages are compressed as for a release,
+// and lintian reads each page of the manual.
 
 import { env } from "node:process";
 

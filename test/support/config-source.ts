@@ -9,6 +9,7 @@ export const plain: ConfigNode = {
   ip6: null,
   groups: ["123", "yes"],
   ownerId: null,
+  ownerGroups: [],
   isLighthouse: false,
   isRelay: false,
   publicIp: null,

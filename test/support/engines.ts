@@ -7,6 +7,7 @@ import { describe, test } from "bun:test";
 import { buildEngine, type Release } from "./build-engine.ts";
 import { cannotInstall, enginePrograms, inCi, installMissing, runSync } from "./debian.ts";
 import { unpackPackage } from "./packages.ts";
+import { inFull } from "./soak.ts";
 
 export type Engine = { version: string; nebula: string; nebulaCert: string };
 
@@ -38,7 +39,12 @@ const sources = {
   "1.12": () => released("1.12.0"),
 } as const;
 export type EngineName = keyof typeof sources;
-export const allEngines = ["debian", "1.10", "sid", "1.12"] as const;
+export const engineNames: readonly EngineName[] = ["debian", "1.10", "sid", "1.12"];
+
+/** The engines of most tests: the oldest, the newest of Debian, the newest. */
+const usualNames = ["debian", "sid", "1.12"] as const;
+/** Of tests in which each feature of an engine matters: 1.10, which lies between the others, only in long runs. */
+export const allEngines: readonly EngineName[] = inFull ? engineNames : usualNames;
 
 /** One engine, for benches. */
 export const engineNamed = (name: EngineName): Engine => sources[name]();
@@ -60,9 +66,9 @@ function find(names: readonly EngineName[]): Found {
   return found;
 }
 
-const usual = find(["debian", "sid", "1.12"]);
+const usual = find(usualNames);
 
-/** The engines of most tests (oldest, newest of Debian, newest), ready when the module is loaded. */
+/** Ready when the module is loaded. */
 export const { engines, missing } = usual;
 
 /** Runs the same tests on each engine. Without one they are skipped with the reason; in CI they fail. */

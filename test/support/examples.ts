@@ -266,6 +266,7 @@ const organizations: Record<string, Maker> = {
   webhooks_deliveries_list: aWebhook,
   webhooks_deliveries_send_again: anEndedDelivery,
   groups_list: nothing,
+  provider_groups_list: nothing,
   groups_create: ({ name }) => ({ body: { name: name("group") } }),
   groups_retrieve: aGroup,
   groups_partial_update: withBody(aGroup, { description: "for the web" }),

@@ -95,9 +95,9 @@ export function pairsOf(members: readonly Member[]): [from: Member, to: Member][
   );
 }
 
-/** Pings between pairsOf these members. Resolves when all have had an answer. */
-export async function pingAll(members: readonly Member[]): Promise<Pinger[]> {
-  const pings = pairsOf(members).map(([from, to]) => startPing(from.host, to.ip));
+/** Pings between pairsOf these members every `everyMs`. Resolves when all have had an answer. */
+export async function pingAll(members: readonly Member[], everyMs?: number): Promise<Pinger[]> {
+  const pings = pairsOf(members).map(([from, to]) => startPing(from.host, to.ip, everyMs));
   await Promise.all(pings.map((ping) => ping.reply(60_000)));
   return pings;
 }

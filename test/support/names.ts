@@ -16,16 +16,17 @@ export const noHosts: HostsFile = { schema: 1, version: 0, view: "", nodes: [], 
 
 type Sender = { checkin(fields: Record<string, unknown>, options?: { wait?: number }): Promise<Answer> };
 
-/** A node's list of names after a check-in, and the bytes of names that it got. */
+/** A node's list of names after a check-in, and the bytes of names that it got. `asksForPeers`: as nodes of this version do. */
 export async function fetchNames(
   node: Sender,
   before: HostsFile = noHosts,
-  options: { wait?: number } = {},
+  { asksForPeers = false, ...options }: { wait?: number; asksForPeers?: boolean } = {},
 ): Promise<{ hosts: HostsFile; bytes: number; answers: NamesAnswer[] }> {
   let hosts = before;
   let bytes = 0;
   const answers: NamesAnswer[] = [];
-  let asked: NamesRequest = { version: hosts.version, view: hosts.view };
+  const peers = () => (asksForPeers ? { peers: hosts.peers?.digest ?? "" } : {});
+  let asked: NamesRequest = { version: hosts.version, view: hosts.view, ...peers() };
   for (;;) {
     const answer = await node.checkin({ names: asked }, answers.length === 0 ? options : {});
     const { names } = v.parse(CheckinAnswer, answer.json);
@@ -35,7 +36,7 @@ export async function fetchNames(
     answers.push(news);
     hosts = applyNames(hosts, news);
     if (!news.more) return { hosts, bytes, answers };
-    asked = { version: news.version, view: news.view, part: true };
+    asked = { version: news.version, view: news.view, part: true, ...peers() };
   }
 }
 

@@ -26,10 +26,13 @@ export type IdentityProvider = AsyncDisposable & {
 
 export const clientSecret = "a client secret of forty-two characters ok";
 
-/** `signedOut`: where it may lead after a sign-out. */
+/** `signedOut`: where it may lead after a sign-out. `codesS`: how long its codes are valid. */
 export async function startIdentityProvider(
   redirectUris: readonly string[],
-  signedOut = "https://control.example/console/",
+  {
+    signedOut = "https://control.example/console/",
+    codesS = 60,
+  }: { signedOut?: string; codesS?: number } = {},
 ): Promise<IdentityProvider> {
   const port = freePort();
   const issuer = `http://127.0.0.1:${port}`;
@@ -54,7 +57,7 @@ export async function startIdentityProvider(
       close = undefined;
     },
     async start() {
-      close = await serve(made, { port, keys, redirectUris, signedOut, known });
+      close = await serve(made, { port, keys, redirectUris, signedOut, codesS, known });
     },
     [Symbol.asyncDispose]: () => made.stop(),
   };
@@ -67,10 +70,14 @@ type Setting = {
   keys: readonly JWK[];
   redirectUris: readonly string[];
   signedOut: string;
+  codesS: number;
   known: Map<string, Person>;
 };
 
-async function serve(made: IdentityProvider, { port, keys, redirectUris, signedOut, known }: Setting) {
+async function serve(
+  made: IdentityProvider,
+  { port, keys, redirectUris, signedOut, codesS, known }: Setting,
+) {
   const provider = new Provider(made.issuer, {
     clients: [
       {
@@ -82,6 +89,8 @@ async function serve(made: IdentityProvider, { port, keys, redirectUris, signedO
       },
     ],
     jwks: { keys },
+    adapter: makeAdapter(),
+    ttl: { AuthorizationCode: codesS },
     cookies: { keys: ["a key of the test"] },
     pkce: { required: () => true },
     scopes: ["openid", "email", "profile", "groups", "offline_access"],
@@ -149,4 +158,27 @@ export async function signInAt(url: string): Promise<URL> {
     next = new URL(to, next);
   }
   return next;
+}
+
+/** In memory. The provider's own one forgets all but the last thousand things. */
+function makeAdapter(): (model: string) => object {
+  type Stored = { uid?: string; grantId?: string; consumed?: number };
+  const all = new Map<string, Stored>();
+  return (model) => {
+    const key = (id: string) => `${model} ${id}`;
+    return {
+      upsert: async (id: string, stored: Stored) => void all.set(key(id), stored),
+      find: async (id: string) => all.get(key(id)),
+      findByUid: async (uid: string) =>
+        [...all].find(([name, stored]) => name.startsWith(`${model} `) && stored.uid === uid)?.[1],
+      consume: async (id: string) => {
+        const stored = all.get(key(id));
+        if (stored !== undefined) stored.consumed = Math.floor(Date.now() / 1000);
+      },
+      destroy: async (id: string) => void all.delete(key(id)),
+      revokeByGrantId: async (grantId: string) => {
+        for (const [name, stored] of all) if (stored.grantId === grantId) all.delete(name);
+      },
+    };
+  };
 }

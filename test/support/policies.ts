@@ -6,6 +6,7 @@ import { ownerGroup, ownerOf, selfGroup } from "../../src/owner-group.ts";
 import { makeRandom } from "./random.ts";
 
 const groups = ["web", "db", "staff", "edge", "ops", "lab"];
+const owners = [1, 2, 3, 4].map(ownerGroup);
 const ports = ["any", "any", "22", "80-90", "85-100", "443", "1-65535", "8000-8010"];
 
 export type RandomPolicy = { rules: Rule[]; members: Member[] };
@@ -19,17 +20,23 @@ export function makePolicies(seed: number) {
     return found;
   };
   const some = () => groups.filter(() => random() < 0.25);
-  const member = (id: number): Member => ({
-    id,
-    name: `n${id}`,
-    ip: `10.7.${id % 3}.${id}`,
-    ip6: id % 2 === 0 ? `fd00::${id}` : null,
-    groups: [...some(), ...(random() < 0.6 ? [ownerGroup(1 + below(4))] : [])],
-  });
+  /** The groups that a policy gives to the nodes of each user. */
+  const someByOwner = () => new Map(owners.map((owner) => [owner, random() < 0.5 ? [] : some()]));
+  const member = (id: number, byOwner: ReadonlyMap<string, string[]>): Member => {
+    const owner = random() < 0.6 ? pick(owners) : undefined;
+    const owned = owner === undefined ? [] : [...(byOwner.get(owner) ?? []), owner];
+    return {
+      id,
+      name: `n${id}`,
+      ip: `10.7.${id % 3}.${id}`,
+      ip6: id % 2 === 0 ? `fd00::${id}` : null,
+      groups: [...new Set([...some(), ...owned])],
+    };
+  };
   const side = (count: number) => {
     const kind = random();
     if (kind < 0.15) return { any: true as const };
-    if (kind < 0.25) return { group: ownerGroup(1 + below(4)) };
+    if (kind < 0.25) return { group: pick(owners) };
     return kind < 0.75 ? { group: pick(groups) } : { node: 1 + below(count) };
   };
   const peer = (count: number) =>
@@ -51,7 +58,8 @@ export function makePolicies(seed: number) {
     };
   };
   const policy = (count: number): RandomPolicy => {
-    const members = Array.from({ length: count }, (_, at) => member(at + 1));
+    const byOwner = someByOwner();
+    const members = Array.from({ length: count }, (_, at) => member(at + 1, byOwner));
     const rules = Array.from({ length: below(14) }, (_, at) => rule(at + 1, count));
     if (random() < 0.5) {
       const everything = { any: true as const };
@@ -66,13 +74,20 @@ export function makePolicies(seed: number) {
       ...rules.filter(() => random() < 0.8),
       ...Array.from({ length: below(3) }, (_, at) => rule(200 + at, members.length)),
     ],
-    // A policy gives groups, and no owners.
-    members: members.map((each) =>
-      random() < 0.05
-        ? { ...each, groups: [...some(), ...each.groups.filter((group) => ownerOf(group) !== undefined)] }
-        : each,
-    ),
+    members: regrouped(members),
   });
+  /** A policy gives groups to nodes and to the nodes of users, and no owners. */
+  const regrouped = (members: readonly Member[]): Member[] => {
+    const byOwner = someByOwner();
+    const changed = new Set(owners.filter(() => random() < 0.2));
+    return members.map((each) => {
+      const owner = each.groups.find((group) => ownerOf(group) !== undefined);
+      const isOwners = owner !== undefined && changed.has(owner);
+      if (!isOwners && random() >= 0.05) return each;
+      const owned = owner === undefined ? [] : [...(byOwner.get(owner) ?? []), owner];
+      return { ...each, groups: [...new Set([...some(), ...owned])] };
+    });
+  };
   return { policy, edited, below, pick };
 }
 

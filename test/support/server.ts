@@ -1,10 +1,12 @@
 // The real application in process, on a real SQLite file or PostgreSQL, with a clock that tests set.
 
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeLog } from "../../src/log.ts";
 import { makeApp, type App } from "../../src/server/app.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { addMember } from "../../src/server/people/members.ts";
+import { makePasswords } from "../../src/server/people/passwords.ts";
 import { createOrganization, type Organization } from "../../src/server/policy/organizations.ts";
 import type { Role } from "../../src/server/http/route.ts";
 import type { ServerOptions } from "../../src/server/options.ts";
@@ -40,8 +42,9 @@ export type TestServer = AsyncDisposable & {
 };
 
 export const password = "correct horse battery";
-// Quick to make and to check: the product's parameters are slow by design, and most tests are not about them.
-const passwordHash = Bun.password.hash(password, { algorithm: "argon2id", memoryCost: 512, timeCost: 1 });
+/** Quick to make and to check: the real cost is high by design, and most tests are not about it. */
+const quickPasswords = { memoryCost: 64, timeCost: 1 };
+const passwordHash = makePasswords(quickPasswords).hash(password);
 
 // test/e2e/postgres-api.test.ts runs the same tests on PostgreSQL, whose directory it gives.
 const cluster = process.env["TEST_POSTGRES"];
@@ -90,6 +93,7 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
   });
   const { app, requireDocumented } = watchAnswers(made);
   const { services } = app;
+  services.passwords = makePasswords(quickPasswords);
 
   const send: TestServer["send"] = async (method, path, options = {}) => {
     const content = options.raw ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
@@ -147,8 +151,20 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
 async function openTemporary(now: () => number): Promise<{ db: Database; dispose(): void | Promise<void> }> {
   if (cluster !== undefined) return lendDatabase(cluster, now);
   const directory = temporaryDirectory();
-  const db = await openSqlite({ path: join(directory.path, "control.db"), now, role: "server" });
+  const path = join(directory.path, "control.db");
+  writeFileSync(path, await (migratedFile ??= makeMigratedFile(now)));
+  const db = await openSqlite({ path, now, role: "server" });
   return { db, dispose: () => directory[Symbol.dispose]() };
+}
+
+/** A new SQLite file with our tables, made once a process: the migrations take longer than most tests. */
+let migratedFile: Promise<Buffer> | undefined;
+
+async function makeMigratedFile(now: () => number): Promise<Buffer> {
+  using directory = temporaryDirectory();
+  const path = join(directory.path, "control.db");
+  await (await openSqlite({ path, now, role: "visitor" })).close();
+  return readFileSync(path);
 }
 
 /** A stream of events has no end: its first words are enough. */

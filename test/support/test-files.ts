@@ -189,6 +189,12 @@ export const alone: Readonly<Record<string, string>> = {
 /** Files that are run again when they fail, each with the cause. At most three; a file that is not listed fails at once. */
 export const unsteady: Readonly<Record<string, string>> = {};
 
+/**
+ * Environment of processes with many short tests: most code runs a few times only, so compiling the rest to the fastest
+ * code takes more processor time than it saves.
+ */
+export const shortRuns: Readonly<Record<string, string>> = { BUN_JSC_useFTLJIT: "0" };
+
 /** Programs of Debian packages that unit tests call. */
 export const unitPrograms: readonly string[] = [
   "/usr/bin/nebula",

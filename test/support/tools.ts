@@ -2,11 +2,11 @@
 // test/support/tools.ts`. Once into .cache, and before the tests, because a compiler beside them would make them slow.
 
 import { installMissing } from "./debian.ts";
-import { allEngines, engineNamed } from "./engines.ts";
+import { engineNames, engineNamed } from "./engines.ts";
 import { goProgram, goPrograms } from "./go-programs.ts";
 import { installPostgres } from "./postgres.ts";
 
 for (const missing of [installMissing(), installPostgres()])
   if (missing !== undefined) process.stdout.write(`${missing}\n`);
-for (const name of allEngines) process.stdout.write(`${engineNamed(name).nebula}\n`);
+for (const name of engineNames) process.stdout.write(`${engineNamed(name).nebula}\n`);
 for (const name of goPrograms) process.stdout.write(`${goProgram(name)}\n`);

@@ -16,6 +16,8 @@ export const User = v.looseObject({
   last_login_at: time,
 });
 
+export const ProviderGroup = v.looseObject({ group: text, word: text });
+
 export const BrowserSession = v.looseObject({
   id: v.number(),
   device: text,

@@ -7,7 +7,7 @@ import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
 import { Node } from "../../protocol.ts";
 import type { Context } from "../command.ts";
-import { Group, Member, User } from "./answers.ts";
+import { Group, Member, ProviderGroup, User } from "./answers.ts";
 import { inOrg, type Api, type Schema } from "./api.ts";
 
 const admin = `${brand.executable} admin`;
@@ -84,6 +84,20 @@ export async function memberEmails(api: Api, slug: string): Promise<Map<number, 
     throw error;
   });
   return new Map(members.map(({ user_id: id, email }) => [id ?? 0, email]));
+}
+
+/** The name in rules of a provider's group, `Engineering` or `PROVIDER/Engineering`. */
+export async function providerGroup(api: Api, slug: string, name: string): Promise<string> {
+  const named = await api.list(inOrg(slug, "provider_groups/"), ProviderGroup);
+  const found = named.find(({ word }) => word === `idp:${name}`);
+  if (found !== undefined) return found.group;
+  throw new AppError(
+    "not_found",
+    `The policy of ${slug} does not name the group idp:${name} of a provider yet`,
+    {
+      hint: `A policy file names it first: write the rule there, then \`${admin} policy apply ${quoteWord(slug)} FILE\`.`,
+    },
+  );
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { joinHostPort } from "../../ip.ts";
+import { groupsByOwner } from "../../owner-group.ts";
 import type { Node } from "../../protocol.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
@@ -30,6 +31,7 @@ async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
   const { daysLeft, roughly } = await import("../../daemon/text-table.ts");
   const { public_ip: ip, external_port: port, certificate, config_overrides: overrides } = node;
   const seenS = node.last_checkin_at === null ? 0 : (now - Date.parse(node.last_checkin_at)) / 1000;
+  const byOwner = groupsByOwner(node);
   const own: Facts = [
     ["name", node.name],
     ["state", stateOf(node, now)],
@@ -38,6 +40,7 @@ async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
     ["role", roleOf(node) || "node"],
     ...(ip === null ? [] : [["public address", port === null ? ip : joinHostPort(ip, port)] as const]),
     ["groups", node.groups.join(", ")],
+    ...(byOwner.length === 0 ? [] : [["groups by its owner", byOwner.join(", ")] as const]),
     ["subnets", node.subnets.join(", ")],
     ["owner", owner || "the organization"],
     ...Object.entries(overrides).map(([key, value]) => [`override ${key}`, JSON.stringify(value)] as const),
@@ -97,6 +100,9 @@ export function stateOf(
   return isCurrent ? { text: "online", mark: "good" } : { text: "online, updating", mark: "wait" };
 }
 
-export function roleOf({ is_lighthouse, is_relay }: Node): string {
-  return [...(is_lighthouse ? ["lighthouse"] : []), ...(is_relay ? ["relay"] : [])].join(", ");
+export function roleOf({ is_lighthouse, is_relay, is_name_server }: Node): string {
+  const roles = { lighthouse: is_lighthouse, relay: is_relay, "name server": is_name_server };
+  return Object.entries(roles)
+    .flatMap(([role, isSet]) => (isSet === true ? [role] : []))
+    .join(", ");
 }

@@ -41,6 +41,11 @@ const changes: Flags = {
     description: "Make it a lighthouse; it needs a public address",
     negativeDescription: "A lighthouse no longer",
   },
+  names: {
+    type: "boolean",
+    description: "Make it a name server: it answers nodes that ask it for names of nodes",
+    negativeDescription: "A name server no longer",
+  },
   "public-ip": {
     type: "string",
     valueHint: "ADDRESS",
@@ -85,6 +90,7 @@ export const update: Implementation = {
         `${node.name} has no public address, so other nodes cannot find this lighthouse: ` +
           `\`${brand.executable} admin node update ${quoteWord(slug)} ${quoteWord(node.name)} --public-ip ADDRESS\`. Its UDP port must be open.`,
       );
+    if (context.values.on("names")) sayNeeds(output, slug, node);
     if (context.values.list("add-subnet").length > 0)
       output.say(
         `On ${node.name}, permit forwarding (sysctl -w net.ipv4.ip_forward=1), then check with \`${brand.executable} doctor\` there. ` +
@@ -92,6 +98,17 @@ export const update: Implementation = {
       );
   },
 };
+
+/** What a name server needs besides: the permission of its root, and rules by which nodes reach it. */
+function sayNeeds(output: Context["output"], slug: string, { name, ip_address }: Node): void {
+  const rule = (protocol: string) =>
+    `\`${brand.executable} admin rule create ${quoteWord(slug)} --protocol ${protocol} --ports 53 --target ${quoteWord(`node:${name}`)}\``;
+  output.say(
+    `On ${name}, root has to allow it: \`sudo ${brand.executable} names --on --peers\`. It then knows all names of the organization, ` +
+      `and answers at ${ip_address} each node for the names that this node may see. ` +
+      `Nodes need rules to reach it, unless there are such: ${rule("udp")} and ${rule("tcp")}.`,
+  );
+}
 
 /** The fields that do not depend on what the node has. */
 async function fixedPart(context: Context) {
@@ -101,6 +118,7 @@ async function fixedPart(context: Context) {
     name: values.text("name"),
     ip_address: values.text("ip-address"),
     is_relay: values.text("relay") === undefined ? undefined : values.on("relay"),
+    is_name_server: values.text("names") === undefined ? undefined : values.on("names"),
     is_lighthouse: values.text("lighthouse") === undefined ? undefined : values.on("lighthouse"),
     public_ip: publicIp === "none" ? null : publicIp,
     external_port: values.integer("external-port", 1, 65_535),

@@ -8,6 +8,7 @@ import { orgArg } from "../server-flags.ts";
 import type { Cell } from "../table.ts";
 import { inOrg, Nothing, read, write } from "./api.ts";
 import { checked, missingGroups, nodeByName, revokedNodeByName, sayNewGroups } from "./lookup.ts";
+import { shownGroups } from "../../owner-group.ts";
 import { nodeArg, ownerOf, ownersOf, roleOf, stateOf } from "./node-show.ts";
 import { targetFlags } from "./target.ts";
 
@@ -41,7 +42,7 @@ export const list: Implementation = {
     const [offline, group] = [context.values.on("offline"), context.values.text("group")];
     const isWanted = (node: Node) =>
       (!offline || (node.state === "active" && !node.online)) &&
-      (group === undefined || node.groups.includes(group));
+      (group === undefined || shownGroups(node).includes(group));
     const { nodes, owners } = await read(context, async (api) => {
       const found = (await api.list(inOrg(slug, "nodes/"), Node, query)).filter(isWanted);
       if (certificates) found.sort((a, b) => endOf(a) - endOf(b));
@@ -67,7 +68,7 @@ export const list: Implementation = {
           node.ip_address,
           stateOf(node, now),
           roleOf(node),
-          node.groups.join(", "),
+          shownGroups(node).join(", "),
           ownerOf(node, owners),
           ...last.of(node),
         ]),

@@ -95,7 +95,7 @@ async function settingsFrom({ values, system }: Context): Promise<Record<string,
     groups_claim: values.text("groups-claim"),
     domains: listOf(values, "domain"),
     required_groups: listOf(values, "require-group"),
-    tenant: values.text("tenant"),
+    tenant: values.text("tenant") === "" ? null : values.text("tenant"),
     roles: listOf(values, "role")?.map(values.text("org") === undefined ? roleOf : ownRoleOf),
     node_groups: listOf(values, "node-group")?.map((each) =>
       nodeGroupOf(each, values.text("org") !== undefined),
@@ -198,7 +198,7 @@ internal ones only with --webhook-allow.`,
 };
 
 export const update: Implementation = {
-  notes: `Flags that are not given change nothing. --domain "", --require-group "", --role "" and --node-group "" empty a list.`,
+  notes: `Flags that are not given change nothing. --domain "", --require-group "", --role "" and --node-group "" empty a list, --tenant "" removes the tenant.`,
   args: {
     ...providerArg,
     name: { type: "string", valueHint: "NAME", description: "Another name on the sign-in page" },

@@ -125,6 +125,12 @@ export const update: Implementation = {
       valueHint: "keep|revoke",
       description: "Keep or revoke the nodes of a user who is removed or disabled",
     },
+    "unproven-nodes": {
+      type: "string",
+      valueHint: "keep|revoke",
+      description:
+        "Keep or revoke the nodes of a user 24 hours after the last sign-in, where only a provider that cannot be asked knows the user",
+    },
     approval: {
       type: "string",
       valueHint: "none|all|unapproved",
@@ -184,6 +190,7 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
   const suffix = values.text("name-suffix");
   const reports = values.choice("path-reports", ["on", "off"]);
   const leavers = values.choice("leaver-nodes", ["keep", "revoke"]);
+  const unproven = values.choice("unproven-nodes", ["keep", "revoke"]);
   const codes = values.choice("device-codes", ["allow", "forbid"]);
   const factor = values.choice("second-factor", ["required", "optional"]);
   const fields = {
@@ -198,6 +205,7 @@ async function readPatch(context: Context): Promise<Record<string, unknown>> {
     name_suffix: suffix === "none" ? null : suffix,
     path_reports: reports === undefined ? undefined : reports === "on",
     revoke_leaver_nodes: leavers === undefined ? undefined : leavers === "revoke",
+    revoke_unproven_nodes: unproven === undefined ? undefined : unproven === "revoke",
     name: values.text("name"),
     network6: values.text("network6"),
     certificate_version: version === undefined ? undefined : versionOf(version),
@@ -244,6 +252,10 @@ function changedText(org: Organization, body: Record<string, unknown>): string {
     name_suffix: suffixText(org),
     node_approval: approvalTexts[String(org["node_approval"])] ?? "",
     revoke_leaver_nodes: `nodes of users who leave are ${org["revoke_leaver_nodes"] === true ? "revoked" : "kept"}`,
+    revoke_unproven_nodes:
+      org["revoke_unproven_nodes"] === true
+        ? "nodes of users whose provider cannot be asked are revoked 24 hours after the last sign-in"
+        : "nodes of users whose provider cannot be asked are kept",
     path_reports: `nodes ${org["path_reports"] === true ? "report" : "do not report"} their paths`,
     second_factor_required: `members ${org["second_factor_required"] === true ? "need" : "do not need"} a second factor`,
     device_codes: `members ${org["device_codes"] === true ? "may" : "may not"} sign the command line in by a code`,
@@ -318,6 +330,7 @@ function factsOf(org: Organization): Facts {
     ["second-factor", choice("second_factor_required", "required", "optional")],
     ["device-codes", choice("device_codes", "allow", "forbid")],
     ["leaver-nodes", choice("revoke_leaver_nodes", "revoke", "keep")],
+    ["unproven-nodes", choice("revoke_unproven_nodes", "revoke", "keep")],
     ["reauthenticate", typeof days === "number" ? `${days} days` : days === null ? "off" : null],
     ["alive-interval", org.alive_interval === null ? "default" : `${org.alive_interval} s`],
     ...Object.entries(org.config_overrides).map(

@@ -3,14 +3,22 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { Node } from "../../protocol.ts";
-import { ownerGroup, ownerOf, selfGroup } from "../../owner-group.ts";
+import { isPeopleGroup, ownerGroup, ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
 import type { Implementation } from "../command.ts";
 import { quoteWord } from "../../plan.ts";
 import { orgArg } from "../server-flags.ts";
-import { Rule } from "./answers.ts";
+import { ProviderGroup, Rule } from "./answers.ts";
 import { inOrg, Nothing, read, write } from "./api.ts";
 import { readId } from "./data.ts";
-import { checked, memberEmails, missingGroups, nodeByName, sayNewGroups, signedUpMember } from "./lookup.ts";
+import {
+  checked,
+  memberEmails,
+  missingGroups,
+  nodeByName,
+  providerGroup,
+  sayNewGroups,
+  signedUpMember,
+} from "./lookup.ts";
 import { targetFlags } from "./target.ts";
 
 export const list: Implementation = {
@@ -18,7 +26,7 @@ export const list: Implementation = {
   examples: [`${brand.executable} admin rule list acme`],
   async run(context) {
     const [slug = ""] = context.words;
-    const { rules, names, owners } = await read(context, async (api) => {
+    const { rules, names } = await read(context, async (api) => {
       const found = await api.list(inOrg(slug, "firewall_rules/"), Rule);
       const isNamed = found.some(({ peer, target }) => "node" in peer || "node" in target);
       const nodes = isNamed ? await api.list(inOrg(slug, "nodes/"), Node) : [];
@@ -32,7 +40,15 @@ export const list: Implementation = {
         (side) => typeof side["group"] === "string" && ownerOf(side["group"]) !== undefined,
       );
       const owners = isOwned ? await memberEmails(api, slug) : new Map<number, string>();
-      return { rules: found, names: nodeNames, owners };
+      const isOfProvider = sides.some(
+        (side) => typeof side["group"] === "string" && providerOf(side["group"]) !== undefined,
+      );
+      const words = new Map(
+        (isOfProvider ? await api.list(inOrg(slug, "provider_groups/"), ProviderGroup) : []).map(
+          ({ group, word }) => [group, word],
+        ),
+      );
+      return { rules: found, names: { nodes: nodeNames, owners, words } };
     });
     context.output.list(
       { rules },
@@ -43,8 +59,8 @@ export const list: Implementation = {
           direction,
           protocol,
           ports,
-          sideOf(peer, names, owners),
-          sideOf(target, names, owners),
+          sideOf(peer, names),
+          sideOf(target, names),
           description,
         ]),
         none: `${slug} has no firewall rules: all traffic is refused.`,
@@ -53,17 +69,24 @@ export const list: Implementation = {
   },
 };
 
-type Names = ReadonlyMap<number, string>;
+type Names = {
+  nodes: ReadonlyMap<number, string>;
+  owners: ReadonlyMap<number, string>;
+  /** Of groups of providers. */
+  words: ReadonlyMap<string, string>;
+};
 
-/** As `rule create` takes it: any, group:web, node:db, user:ada@example.org, a network. */
-function sideOf(side: Rule["peer"], names: Names, owners: Names): string {
+/** As `rule create` takes it: any, group:web, node:db, user:ada@example.org, idp:Engineering, a network. */
+function sideOf(side: Rule["peer"], { nodes, owners, words }: Names): string {
   const [[kind, of] = ["any", true]] = Object.entries(side);
   if (of === true) return kind;
   if (kind === "cidr") return String(of);
   if (of === selfGroup) return "self";
+  if (providerOf(String(of)) !== undefined)
+    return words.get(String(of)) ?? `idp:#${String(of).slice("idp:".length)}`;
   const owner = kind === "group" ? ownerOf(String(of)) : undefined;
   if (owner !== undefined) return `user:${owners.get(owner) ?? `#${owner}`}`;
-  return `${kind}:${kind === "node" ? (names.get(Number(of)) ?? `#${String(of)} (deleted)`) : of}`;
+  return `${kind}:${kind === "node" ? (nodes.get(Number(of)) ?? `#${String(of)} (deleted)`) : of}`;
 }
 
 export const create: Implementation = {
@@ -87,13 +110,13 @@ export const create: Implementation = {
       valueHint: "SIDE",
       default: "any",
       description:
-        "The other side: any, group:G, node:NAME, user:EMAIL (the nodes of a member), self (the nodes with the same owner) or a network",
+        "The other side: any, group:G, node:NAME, user:EMAIL (the nodes of a member), idp:GROUP (the nodes of the users who have the group at a provider of identities), self (the nodes with the same owner) or a network",
     },
     target: {
       type: "string",
       valueHint: "SIDE",
       default: "any",
-      description: "The nodes with this rule: any, group:G, node:NAME or user:EMAIL",
+      description: "The nodes with this rule: any, group:G, node:NAME, user:EMAIL or idp:GROUP",
     },
     description: { type: "string", valueHint: "TEXT", description: "A description" },
     ...targetFlags,
@@ -119,19 +142,23 @@ export const create: Implementation = {
     });
     // Check the flags before anything is asked. Only then can node names be resolved.
     const schema = import("../../server/policy/firewall.ts").then(({ RuleRequest }) => RuleRequest);
-    await checked(schema, await request({ node: async () => 1, user: async () => 1 }));
+    await checked(
+      schema,
+      await request({ node: async () => 1, user: async () => 1, idp: async () => "any" }),
+    );
     let new_groups: string[] = [];
     let present: Rule[] = [];
     const rule = await write(context, Rule, async (api) => {
       const body = await request({
         node: async (name) => (await nodeByName(api, slug, name)).id,
         user: async (email) => (await signedUpMember(api, slug, email)).user_id,
+        idp: async (name) => providerGroup(api, slug, name),
       });
       const groups = [body.peer, body.target].flatMap((side) => ("group" in side ? [side.group] : []));
       new_groups = await missingGroups(
         api,
         slug,
-        groups.filter((group) => group !== selfGroup && ownerOf(group) === undefined),
+        groups.filter((group) => !isPeopleGroup(group)),
       );
       const path = inOrg(slug, "firewall_rules/");
       // Only for the warning below: the right to write rules may come without the right to read them.
@@ -158,7 +185,9 @@ export const create: Implementation = {
 const meaningOf = ({ direction, protocol, ports, peer, target }: Rule) =>
   JSON.stringify([direction, protocol, ports, peer, target]);
 
-type IdOf = Record<"node" | "user", (name: string) => Promise<number>>;
+type IdOf = Record<"node" | "user", (name: string) => Promise<number>> & {
+  idp(name: string): Promise<string>;
+};
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
 
 /** `any`, `self`, `group:web`, `node:db`, `user:ada@example.org` or a network in the form of the API. */
@@ -169,6 +198,7 @@ async function readSide(flag: string, text: string, idOf: IdOf): Promise<Side> {
   if (kind === "group" && name !== undefined) return { group: name };
   if (kind === "node" && name !== undefined) return { node: await idOf.node(name) };
   if (kind === "user" && name?.includes("@") === true) return { group: ownerGroup(await idOf.user(name)) };
+  if (kind === "idp" && name !== undefined) return { group: await idOf.idp(name) };
   if (/^[0-9.]+(\/\d+)?$/.test(text) || (text.includes(":") && kind !== "user")) return { cidr: text };
   throw new AppError("usage", `--${flag} ${text} is neither a group, a node, a user nor a network`, {
     hint: `Write node:${text} for the node, group:${text} for the group, or user:EMAIL for the nodes of a member.`,

@@ -5,9 +5,11 @@ import { effect, signal, type Signal } from "@preact/signals";
 import type { Node } from "../../protocol.ts";
 import { ApiError, get, getAll, org, send } from "../api.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
+import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
 import {
   editsOf,
   isOwnerSide,
+  isProviderSide,
   namesOf,
   policyText,
   redo,
@@ -15,6 +17,7 @@ import {
   type Rule,
   type StoredRule,
 } from "./rules.ts";
+import type { PolicyTest } from "./test-text.ts";
 import { setUnsaved } from "./unsaved.ts";
 
 /** The answer to GET policy/, as far as this page shows it. */
@@ -23,7 +26,7 @@ type Policy = {
   by_file: boolean;
   drifted_since: string | null;
   unconfirmed: { by: string; until: string } | null;
-  tests: { count: number; failing: readonly string[] };
+  tests: { count: number; failing: readonly string[]; list: readonly PolicyTest[] };
 };
 type Class = { groups: readonly string[]; nodes: readonly string[]; count: number };
 /** The answer to POST policy/plan/, as far as this page shows it. */
@@ -99,15 +102,20 @@ async function trying(draft: Draft, work: () => Promise<void>): Promise<void> {
 
 async function read(slug: string): Promise<Saved> {
   // The version first: if the rules change in between, saving is refused, never the other way round.
-  const policy = await get<Policy>(org(slug, "policy/"));
-  const [stored, nodes] = await Promise.all([
-    getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")),
+  const readRules = async () => {
+    const policy = await get<Policy>(org(slug, "policy/"));
+    return { policy, stored: await getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")) };
+  };
+  const [{ policy, stored }, nodes] = await Promise.all([
+    readRules(),
     getAll<Node>(org(slug, "nodes/?page_size=1000")),
   ]);
   const names = namesOf(nodes);
   const hasUsers = stored.some(({ peer, target }) => [peer, target].some(isOwnerSide));
   const members = emailsOf(hasUsers ? await getAll<Member>(membersPath(slug)) : []);
-  return { policy, nodes, rules: stored.map((rule) => toRule(rule, names, members)) };
+  const hasProviders = stored.some(({ peer, target }) => [peer, target].some(isProviderSide));
+  const words = wordsOf(hasProviders ? await getAll<ProviderGroup>(providerGroupsPath(slug)) : []);
+  return { policy, nodes, rules: stored.map((rule) => toRule(rule, names, members, words)) };
 }
 
 const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {

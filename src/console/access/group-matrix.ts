@@ -1,28 +1,50 @@
 // The matrix of groups: rows send, columns receive.
 
+import type { VNode } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { useList } from "../resource.ts";
 import { Empty } from "../ui/parts.ts";
-import { cellOf, type Cell } from "./matrix.ts";
+import { cellOf, linesOf, matrixOf, type Line } from "./matrix.ts";
 import type { Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
 /** A matrix of more groups is no longer read: the search of machines and the explainer answer better. */
 const maxGroups = 40;
 
-export function GroupMatrix({ rules, isDraft }: { rules: readonly Rule[]; isDraft: boolean }) {
+type GroupMatrixProps = { saved: readonly Rule[]; draft: readonly Rule[] | undefined };
+
+/** With a draft, the cells that it changes are marked. */
+export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
+  const rules = draft ?? saved;
   const own = slug.value ?? "";
   const { data } = useList<{ name: string }>(org(own, "groups/?page_size=1000"));
-  const [chosen, choose] = useState<readonly [string, string] | undefined>(undefined);
-  const groups = useMemo(() => groupsOf(data ?? [], rules), [data, rules]);
-  const shown = groups.slice(0, maxGroups);
-  const cells = useMemo(
-    () => shown.map((from) => shown.map((to) => cellOf(rules, from, to))),
-    [rules, shown.join(" ")],
+  const [chosen, choose] = useState<readonly [Line, Line] | undefined>(undefined);
+  // What the draft no longer names stays a line of its own, so that its change is seen.
+  const lines = useMemo(
+    () =>
+      linesOf(
+        (data ?? []).map(({ name }) => name),
+        [...saved, ...rules],
+      ),
+    [data, saved, rules],
   );
+  const shown = lines.slice(0, maxGroups);
+  const names = shown.map(({ all }) => all.join()).join("\n");
+  const cells = useMemo(
+    () =>
+      matrixOf(
+        shown.map(({ name }) => name),
+        rules,
+        saved,
+      ),
+    [saved, rules, names],
+  );
+  const changed = cells.flat().filter(({ isChanged }) => isChanged).length;
+  // Preact leaves a table alone that is the same object as before: it may have 1,600 cells.
+  const table = useMemo(() => drawTable(shown, cells, choose), [cells, names]);
   return html`<section aria-labelledby="matrix">
     <h2 id="matrix">Which group reaches which</h2>
     ${
@@ -31,34 +53,12 @@ export function GroupMatrix({ rules, isDraft }: { rules: readonly Rule[]; isDraf
             text="There is no group yet. Machines get groups when they are added, and rules name them."
           />`
         : html`<p class="quiet">
-              For machines that are in one group each${isDraft ? ", with your changes" : ""}. Rules about
-              single machines and networks are not
-              counted.${groups.length > maxGroups ? ` The first ${maxGroups} of ${groups.length} groups.` : ""}
+              For machines that are in one group each. Rules about single machines and networks are not
+              counted.${lines.length > maxGroups ? ` The first ${maxGroups} of ${lines.length} groups.` : ""}
+              ${shown.some(({ all }) => all.length > 1) ? " Groups that no rule names are alike: one line." : ""}
             </p>
-            <div class="wide" tabindex="0" role="region" aria-label="Matrix of groups">
-              <table class="matrix">
-                <thead>
-                  <tr>
-                    <th scope="col">from \\ to</th>
-                    ${shown.map((to) => html`<th scope="col" key=${to}><bdi>${to}</bdi></th>`)}
-                  </tr>
-                </thead>
-                <tbody>
-                  ${shown.map(
-                    (from, row) =>
-                      html`<tr key=${from}>
-                        <th scope="row"><bdi>${from}</bdi></th>
-                        ${shown.map((to, at) => {
-                          const cell = cells[row]?.[at];
-                          return html`<td key=${to}>
-                            ${cell === undefined ? null : html`<${CellButton} cell=${cell} open=${() => choose([from, to])} />`}
-                          </td>`;
-                        })}
-                      </tr>`,
-                  )}
-                </tbody>
-              </table>
-            </div>`
+            ${draft === undefined ? null : html`<p role="status">${changedWords(changed)}</p>`}
+            <div class="wide" tabindex="0" role="region" aria-label="Matrix of groups">${table}</div>`
     }
     <div role="status">
       ${chosen === undefined ? null : html`<${Reasons} rules=${rules} from=${chosen[0]} to=${chosen[1]} />`}
@@ -66,24 +66,67 @@ export function GroupMatrix({ rules, isDraft }: { rules: readonly Rule[]; isDraf
   </section>`;
 }
 
-function groupsOf(known: readonly { name: string }[], rules: readonly Rule[]): readonly string[] {
-  const named = rules
-    .flatMap(({ peer, target }) => [peer, target])
-    .filter((word) => word.startsWith("group:"))
-    .map((word) => word.slice("group:".length));
-  return [...new Set([...known.map(({ name }) => name), ...named])].sort();
+function changedWords(count: number): string {
+  if (count === 0) return "Your changes leave this table as it is.";
+  return `With your changes, ${count === 1 ? "1 cell is" : `${count} cells are`} different: marked, with what was there before.`;
 }
 
-function CellButton({ cell: { traffic }, open }: { cell: Cell; open: () => void }) {
-  if (traffic.length === 0) return html`<span class="quiet">nothing</span>`;
-  return html`<button type="button" class="plain" onClick=${open}>${traffic.join(", ")}</button>`;
+type Cells = ReturnType<typeof matrixOf>;
+
+function drawTable(
+  lines: readonly Line[],
+  cells: Cells,
+  choose: (pair: readonly [Line, Line]) => void,
+): VNode {
+  return html`<table class="matrix">
+    <thead>
+      <tr>
+        <th scope="col">from \\ to</th>
+        ${lines.map((to) => html`<th scope="col" key=${to.title}><${Title} line=${to} /></th>`)}
+      </tr>
+    </thead>
+    <tbody>
+      ${lines.map(
+        (from, row) =>
+          html`<tr key=${from.title}>
+            <th scope="row"><${Title} line=${from} /></th>
+            ${lines.map((to, at) => {
+              const cell = cells[row]?.[at];
+              return cell === undefined ? null : drawCell(cell, to.title, () => choose([from, to]));
+            })}
+          </tr>`,
+      )}
+    </tbody>
+  </table>`;
 }
 
-function Reasons({ rules, from, to }: { rules: readonly Rule[]; from: string; to: string }) {
-  const { traffic, rules: deciding } = cellOf(rules, from, to);
+function Title({ line: { title, all } }: { line: Line }) {
+  return html`<bdi title=${all.join(", ")}>${title}</bdi>`;
+}
+
+function drawCell(
+  { traffic, isChanged, before }: Cells[number][number],
+  to: string,
+  open: () => void,
+): VNode {
+  // A line ends between two of them, not between protocol and port.
+  const words = (list: readonly string[]) =>
+    list.length === 0 ? "nothing" : list.map((each) => each.replace(" ", "\u00A0")).join(", ");
+  const now =
+    traffic.length === 0
+      ? html`<span class="quiet">nothing</span>`
+      : html`<button type="button" class="plain" onClick=${open}>${words(traffic)}</button>`;
+  if (!isChanged) return html`<td key=${to}>${now}</td>`;
+  return html`<td key=${to} class="marked">
+    ${now} <del><span class="unseen">before: </span>${words(before)}</del>
+  </td>`;
+}
+
+function Reasons({ rules, from, to }: { rules: readonly Rule[]; from: Line; to: Line }) {
+  const { traffic, rules: deciding } = cellOf(rules, from.name, to.name);
   return html`<p>
-      <bdi>${from}</bdi> reaches <bdi>${to}</bdi> on ${traffic.length === 0 ? "nothing" : traffic.join(", ")},
-      by
+      <bdi>${from.title}</bdi> ${from.all.length > 1 ? "reach" : "reaches"} <bdi>${to.title}</bdi> on
+      ${traffic.length === 0 ? "nothing" : traffic.join(", ")}, by
     </p>
     <ul>
       ${deciding.map(

@@ -34,6 +34,42 @@ export function cellOf(rules: readonly Rule[], from: string, to: string): Cell {
   };
 }
 
+/** A group, or several that no rule names: they are alike, and `name` is the first of them. */
+export type Line = { name: string; title: string; all: readonly string[] };
+
+/** The lines of the matrix: the groups that a rule names, then the others as one. */
+export function linesOf(groups: readonly string[], rules: readonly Rule[]): readonly Line[] {
+  const named = new Set(
+    rules
+      .flatMap(({ peer, target }) => [peer, target])
+      .filter((word) => word.startsWith("group:"))
+      .map((word) => word.slice("group:".length)),
+  );
+  const line = (name: string): Line => ({ name, title: name, all: [name] });
+  const others = groups.filter((name) => !named.has(name)).toSorted();
+  const [first = ""] = others;
+  const rest =
+    others.length > 1
+      ? [{ name: first, title: `${others.length} other groups`, all: others }]
+      : others.map(line);
+  return [...[...named].sort().map(line), ...rest];
+}
+
+/** The cells of all pairs of groups: the senders' rows first. `isChanged`: the rules in `before` permit other traffic. */
+export function matrixOf(
+  groups: readonly string[],
+  rules: readonly Rule[],
+  before: readonly Rule[] = rules,
+): readonly (readonly (Cell & { isChanged: boolean; before: readonly string[] })[])[] {
+  return groups.map((from) =>
+    groups.map((to) => {
+      const cell = cellOf(rules, from, to);
+      const old = before === rules ? cell.traffic : cellOf(before, from, to).traffic;
+      return { ...cell, before: old, isChanged: old.toSorted().join() !== cell.traffic.toSorted().join() };
+    }),
+  );
+}
+
 type Traffic = Pick<Rule, "protocol" | "ports">;
 
 /** What both permit. An ICMP packet has no port, so a rule with ports never covers it. */

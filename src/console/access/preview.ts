@@ -57,7 +57,7 @@ function Unsaved({ draft, saved }: PreviewProps) {
   </section>`;
 }
 
-/** The control plane counts lines of a file that it was sent, and nobody has seen that: the page names the rules. */
+/** The control plane names lines of the file that the page sent. The user has not seen that file: the page names rules. */
 function Refusal({ rules, error }: { rules: readonly Rule[]; error: ApiError }) {
   const sentences = error.fields["policy"] ?? [];
   if (sentences.length === 0) return html`<${Failure} error=${error} />`;
@@ -110,7 +110,7 @@ function classWords({ nodes, count }: Plan["access"]["classes"][number]["from"])
 
 function Tests({ plan: { tests } }: { plan: Plan }) {
   const { after, failing } = tests;
-  if (after === 0) return html`<p class="quiet">No tests are saved. A policy file can bring some.</p>`;
+  if (after === 0) return html`<p class="quiet">No tests are saved.</p>`;
   if (failing.length === 0)
     return html`<p class="good">
       ${after === 1 ? "The saved test passes." : `All ${after} saved tests pass.`}

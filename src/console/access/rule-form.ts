@@ -23,7 +23,7 @@ const fresh = (): Rule => ({
 export function toWord(typed: string, groups: readonly string[], nodes: readonly string[]): string {
   const text = typed.trim();
   if (/^(any|all|all machines)$/i.test(text)) return "any";
-  if (text === "" || text.includes("/") || /^(group|node|user):/.test(text)) return text;
+  if (text === "" || text.includes("/") || /^(group|node|user|idp):/.test(text)) return text;
   return !groups.includes(text) && nodes.includes(text) ? `node:${text}` : `group:${text}`;
 }
 
@@ -167,7 +167,7 @@ function SidePicker({ label, word, set, groups, nodes, mayBeNetwork, slug, missi
   return html`<${Field}
       label=${label}
       errors=${error?.fields["name"]}
-      help=${`A group, a machine, user:EMAIL for the machines of a member${mayBeNetwork ? ", self for machines with the same owner, a network such as 192.168.5.0/24" : ""}, or any.`}
+      help=${`A group, a machine, user:EMAIL for the machines of a member, idp:GROUP for those of the users in a group at a provider of identities${mayBeNetwork ? ", self for machines with the same owner, a network such as 192.168.5.0/24" : ""}, or any.`}
     >
       <input
         required

@@ -1,7 +1,7 @@
 // Rules as the page Access edits them: sides are words, as in a policy file, so that typing one is enough.
 
 import type { Node } from "../../protocol.ts";
-import { ownerOf, selfGroup } from "../../owner-group.ts";
+import { ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
 
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
 /** A rule as GET firewall_rules/ shows it. */
@@ -15,7 +15,7 @@ export type StoredRule = {
   description: string;
 };
 /**
- * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, a network, as peer `self`; `node:#7` for a machine that is
+ * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, `idp:Engineering`, a network, as peer `self`; `node:#7` for a machine that is
  * gone, `user:#7` for a user who is not a member.
  */
 export type Rule = Omit<StoredRule, "peer" | "target"> & { peer: string; target: string };
@@ -23,15 +23,23 @@ export type Rule = Omit<StoredRule, "peer" | "target"> & { peer: string; target:
 /** The nodes of a user. */
 export const isOwnerSide = (side: Side): boolean => "group" in side && ownerOf(side.group) !== undefined;
 
+/** The nodes of the users who have a group at a provider of identities. */
+export const isProviderSide = (side: Side): boolean =>
+  "group" in side && providerOf(side.group) !== undefined;
+
+/** `words`: those of groups of providers. */
 export function toRule(
   rule: StoredRule,
   names: ReadonlyMap<number, string>,
   members: ReadonlyMap<number, string>,
+  words: ReadonlyMap<string, string>,
 ): Rule {
   const word = (side: Side) => {
     if ("any" in side) return "any";
     if ("group" in side) {
       if (side.group === selfGroup) return "self";
+      if (providerOf(side.group) !== undefined)
+        return words.get(side.group) ?? `idp:#${side.group.slice("idp:".length)}`;
       const owner = ownerOf(side.group);
       return owner === undefined ? `group:${side.group}` : `user:${members.get(owner) ?? `#${owner}`}`;
     }
@@ -45,7 +53,7 @@ export const namesOf = (nodes: readonly Pick<Node, "id" | "name">[]): ReadonlyMa
 
 /** No word names the machine or user any more. */
 export const isAboutGone = ({ peer, target }: Rule): boolean =>
-  [peer, target].some((word) => /^(node|user):#/.test(word));
+  [peer, target].some((word) => /^(node|user|idp):#/.test(word));
 
 /** From whom, to whom. An outbound rule is about its targets' way to the peer. */
 export const endsOf = ({ direction, peer, target }: Rule): { from: string; to: string } =>
@@ -85,6 +93,8 @@ export function sideWords(word: string): { before: string; name: string } {
   if (word.startsWith("group:")) return { before: "machines in ", name: word.slice("group:".length) };
   if (word.startsWith("user:#"))
     return { before: "", name: `machines of a former member (${word.slice(6)})` };
+  if (word.startsWith("idp:#")) return { before: "", name: "machines of a deleted provider's group" };
+  if (word.startsWith("idp:")) return { before: "machines of users in ", name: word.slice("idp:".length) };
   if (word.startsWith("user:")) return { before: "machines of ", name: word.slice("user:".length) };
   if (word.startsWith("node:#")) return { before: "", name: `a deleted machine (id ${word.slice(6)})` };
   return { before: "", name: word.startsWith("node:") ? word.slice("node:".length) : word };

@@ -4,15 +4,18 @@ import { ownerOf, selfGroup } from "../../owner-group.ts";
 import type { Node } from "../../protocol.ts";
 import type { StoredRule } from "./rules.ts";
 
-type Machine = Pick<Node, "id" | "groups" | "subnets" | "owner_id">;
+type Machine = Pick<Node, "id" | "groups" | "owner_groups" | "subnets" | "owner_id">;
 type Side = StoredRule["peer"];
 
-function isAbout(side: Side, { id, groups, subnets, owner_id }: Machine): boolean {
+function isAbout(side: Side, machine: Machine): boolean {
+  const { id, subnets, owner_id } = machine;
   if ("any" in side) return true;
   if ("group" in side) {
     if (side.group === selfGroup) return typeof owner_id === "number";
     const owner = ownerOf(side.group);
-    return owner === undefined ? groups.includes(side.group) : owner === owner_id;
+    return owner === undefined
+      ? [machine.groups, machine.owner_groups].some((groups) => groups?.includes(side.group) === true)
+      : owner === owner_id;
   }
   return "node" in side ? side.node === id : subnets.includes(side.cidr);
 }

@@ -1,9 +1,11 @@
 // The map as SVG. It is one picture for screen readers, which have the table beside it.
 
+import type { VNode } from "preact";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { go, pathOf, setQuery } from "../router.ts";
 import type { Dot, Edge, Graph } from "./graph.ts";
+import { placeLabels } from "./labels.ts";
 import { sizeOf, type Place } from "./layout.ts";
 
 /** With more dots, only lighthouses and routers have their name beside them; the others show it under the pointer. */
@@ -28,7 +30,7 @@ export function Drawing({ graph, places, label }: DrawingProps) {
   // Machines that came a moment ago have no place yet.
   const dots = graph.dots.filter(({ key }) => places.has(key));
   if (dots.length === 0) return null;
-  const names = new Map(dots.map((dot) => [dot.key, dot.label]));
+  const labels = new Map(dots.map((dot) => [dot.key, dot.label]));
   const all = dots.flatMap(({ key }) => places.get(key) ?? []);
   const [left, right] = ends(all.map(({ x }) => x));
   const [top, bottom] = ends(all.map(({ y }) => y));
@@ -40,14 +42,21 @@ export function Drawing({ graph, places, label }: DrawingProps) {
     width + 2 * margin,
     height + 2 * margin,
   ];
-  const isNamed = ({ shape }: Dot) => isGrouped || dots.length <= maxLabels || shape !== "machine";
-  return html`<svg class="map" role="img" aria-label=${label} viewBox=${box.map(Math.round).join(" ")}>
+  // Names have the same size on a phone, where the drawing is small.
+  const unit = Math.max(1, (width + 2 * margin) / shownWidth());
+  return html`<svg
+    class="map"
+    role="img"
+    aria-label=${label}
+    viewBox=${box.map(Math.round).join(" ")}
+    style=${{ "--unit": `${unit}px` }}
+  >
     ${edges
       .toSorted((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind))
       .map((edge) => {
         const [from, to] = [places.get(edge.from), places.get(edge.to)];
         if (from === undefined || to === undefined || edge.from === edge.to) return null;
-        const title = `${names.get(edge.from)} – ${names.get(edge.to)}: ${wordsOf(edge)}`;
+        const title = `${labels.get(edge.from)} – ${labels.get(edge.to)}: ${wordsOf(edge)}`;
         return html`<line
           key=${`${edge.from} ${edge.to} ${edge.kind}`}
           class=${edge.kind}
@@ -72,24 +81,62 @@ export function Drawing({ graph, places, label }: DrawingProps) {
           ${`${dot.label}: ${dot.shape === "machine" ? "" : `${dot.shape}, `}${dot.isOnline ? "online" : "away"}`}
         </title>
         <path d=${outline(dot, place)} />
-        ${isNamed(dot) ? html`<text x=${place.x} y=${place.y + sizeOf(dot.machines) + 13} text-anchor="middle">${short(dot.label)}</text>` : null}
       </g>`;
     })}
-    ${isGrouped ? null : clusterNames(dots, places)}
+    ${names(dots, places, unit, isGrouped)}
   </svg>`;
 }
 
+/** How wide the page has it, in pixels. */
+const shownWidth = () => Math.max(280, (document.getElementById("content")?.clientWidth ?? 1048) - 48);
+
+const clusterSize = 14;
+const nameSize = 11;
+
+/** The names of groups, then of lighthouses and routers, then of machines if they are few. */
+function names(
+  dots: readonly Dot[],
+  places: ReadonlyMap<string, Place>,
+  unit: number,
+  isGrouped: boolean,
+): VNode[] {
+  const at = (dot: Dot) => {
+    const { x, y } = places.get(dot.key) ?? { x: 0, y: 0 };
+    const size = sizeOf(dot.machines) + (dot.shape === "lighthouse" ? 3 : 0);
+    return { key: dot.key, text: short(dot.label), x, y, size };
+  };
+  const all = dots.map(at);
+  const few = isGrouped || dots.length <= maxLabels;
+  const special = dots.filter(({ shape }) => shape !== "machine").map(at);
+  const rest = few ? dots.filter(({ shape }) => shape === "machine").map(at) : [];
+  const clusters = isGrouped ? [] : clusterNames(dots, places, unit);
+  const taken = clusters.map(({ text, x, y }) => {
+    const size = clusterSize * unit;
+    const wide = text.length * size * 0.6;
+    return { x: x - wide / 2, y: y - size, width: wide, height: size };
+  });
+  const labels = placeLabels([...special, ...rest], all, nameSize * unit, taken);
+  return [
+    ...clusters.map(
+      ({ key, text, x, y }) =>
+        html`<text key=${key} class="cluster" x=${x} y=${y} text-anchor="middle">${text}</text>`,
+    ),
+    ...labels.map(
+      ({ key, text, x, y, anchor }) =>
+        html`<text key=${`name ${key}`} x=${x} y=${y} text-anchor=${anchor}>${text}</text>`,
+    ),
+  ];
+}
+
 /** The name of each group above its dots. */
-function clusterNames(dots: readonly Dot[], places: ReadonlyMap<string, Place>) {
+function clusterNames(dots: readonly Dot[], places: ReadonlyMap<string, Place>, unit: number) {
   const clusters = Map.groupBy(dots, ({ cluster }) => cluster);
-  if (clusters.size === 1) return null;
+  if (clusters.size === 1) return [];
   return [...clusters].map(([name, members]) => {
     const all = members.flatMap(({ key }) => places.get(key) ?? []);
     const [left, right] = ends(all.map(({ x }) => x));
     const [top] = ends(all.map(({ y }) => y));
-    return html`<text key=${name} class="cluster" x=${(left + right) / 2} y=${top - 14} text-anchor="middle">
-      ${short(name)}
-    </text>`;
+    return { key: `group ${name}`, text: short(name), x: (left + right) / 2, y: top - 8 - 4 * unit };
   });
 }
 

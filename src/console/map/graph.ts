@@ -1,6 +1,7 @@
 // What the map draws, from the lists of machines and of the paths that they report: dots, and one edge for each pair.
 // Pure: layout.ts places it, pages/map.ts draws it.
 
+import { shownGroups } from "../../owner-group.ts";
 import type { Node } from "../../protocol.ts";
 
 /** How a node reaches a peer, as GET paths/ shows it. */
@@ -45,14 +46,17 @@ export type Graph = { dots: readonly Dot[]; edges: readonly Edge[]; isGrouped: b
 export const maxDots = 500;
 const noGroup = "without a group";
 
-type Machine = Pick<Node, "id" | "name" | "groups" | "online" | "is_lighthouse" | "subnets" | "state">;
+type Machine = Pick<
+  Node,
+  "id" | "name" | "groups" | "owner_groups" | "online" | "is_lighthouse" | "subnets" | "state"
+>;
 
 /** `group`: only its machines, and those that they have paths to. "" means all. */
 export function graphOf(machines: readonly Machine[], paths: readonly Path[], group: string): Graph {
   const active = machines.filter(({ state }) => state === "active");
   const edges = edgesOf(paths, new Set(active.map(({ id }) => id)));
   if (group === "") return fitted(active, edges);
-  const inside = new Set(active.filter(({ groups }) => groups.includes(group)).map(({ id }) => `${id}`));
+  const inside = new Set(active.filter((each) => shownGroups(each).includes(group)).map(({ id }) => `${id}`));
   const touching = edges.filter(({ from, to }) => inside.has(from) || inside.has(to));
   const shown = new Set([...inside, ...touching.flatMap(({ from, to }) => [from, to])]);
   return fitted(
@@ -67,7 +71,7 @@ function fitted(machines: readonly Machine[], edges: readonly Edge[]): Graph {
     : { dots: machines.map(dotOf), edges, isGrouped: false };
 }
 
-const clusterOf = ({ groups }: Machine) => groups[0] ?? noGroup;
+const clusterOf = (machine: Machine) => shownGroups(machine)[0] ?? noGroup;
 
 function dotOf(machine: Machine): Dot {
   const { id, name, is_lighthouse, subnets, online } = machine;

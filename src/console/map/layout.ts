@@ -32,6 +32,8 @@ export async function placesOf(
   });
   const places = () => new Map(moving.map(({ key, x, y }) => [key, { x, y }]));
   if (!isNew) return places();
+  const degree = new Map<string, number>();
+  for (const key of edges.flatMap(({ from, to }) => [from, to])) degree.set(key, (degree.get(key) ?? 0) + 1);
   const simulation = forceSimulation(moving)
     .force("apart", forceManyBody<Moving>().strength(-40).distanceMax(300))
     .force(
@@ -40,11 +42,15 @@ export async function placesOf(
     )
     .force(
       "joined",
-      forceLink<Moving, { source: string; target: string }>(
+      forceLink<Moving, { source: string | Moving; target: string | Moving }>(
         edges.map(({ from, to }) => ({ source: from, target: to })),
       )
         .id(({ key }) => key)
-        .strength(0.01),
+        // The more paths a machine has, the less each pulls it out of its group.
+        .strength(({ source, target }) => {
+          const most = Math.max(degree.get(keyAt(source)) ?? 1, degree.get(keyAt(target)) ?? 1);
+          return 0.05 / most;
+        }),
     )
     .force("x", forceX<Moving>(({ cluster }) => centre.get(cluster)?.x ?? 0).strength(0.3))
     .force("y", forceY<Moving>(({ cluster }) => centre.get(cluster)?.y ?? 0).strength(0.3))
@@ -59,6 +65,9 @@ export async function placesOf(
   }
   return places();
 }
+
+/** The library replaces the key of a link's end by the dot. */
+const keyAt = (end: string | Moving) => (typeof end === "string" ? end : end.key);
 
 /** Clusters stand on an ellipse: pages are wider than high. One cluster stands in the middle. */
 function onCircle(at: number, count: number, dots: number): Place {

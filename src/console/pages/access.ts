@@ -7,6 +7,7 @@ import { draftOf, load, type Draft, type Saved } from "../access/draft.ts";
 import { GroupMatrix } from "../access/group-matrix.ts";
 import { Preview } from "../access/preview.ts";
 import { RuleTable } from "../access/rule-table.ts";
+import { PolicyTests } from "../access/tests.ts";
 import { html } from "../html.ts";
 import { onEvent } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
@@ -35,12 +36,12 @@ export function Access() {
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} retry=${() => void load(draft)} />`}`;
   }
   const mayEdit = mayAdminister.value && !saved.policy.by_file && saved.policy.unconfirmed === null;
-  const rules = draft.rules.value ?? saved.rules;
   return html`<h1>Access</h1>
     <${Notices} draft=${draft} saved=${saved} />
     <${RuleTable} draft=${draft} saved=${saved} mayEdit=${mayEdit} />
     ${mayEdit || draft.rules.value !== undefined ? html`<${Preview} draft=${draft} saved=${saved} />` : null}
-    <${GroupMatrix} rules=${rules} isDraft=${draft.rules.value !== undefined} />
+    <${GroupMatrix} saved=${saved.rules} draft=${draft.rules.value} />
+    <${PolicyTests} draft=${draft} saved=${saved} mayEdit=${mayEdit} />
     <${Explainer} saved=${saved} slug=${draft.slug} />
     <${FromTerminal}
       command=${`agent admin rule list ${draft.slug}`}

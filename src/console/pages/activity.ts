@@ -30,7 +30,7 @@ const pageSize = 1000;
 const enough = 100;
 /** Events that are read for that. */
 const readAtOnce = 5000;
-const shownAtOnce = 200;
+const shownAtOnce = 100;
 
 const columnsFor = (names: Names, things: Things) => [
   { title: "at", text: ({ at }: AuditEvent) => at },
@@ -72,10 +72,11 @@ export function Activity() {
   const filter = filterOf(query.value);
   const key = JSON.stringify(filter);
   const things = useMemo(() => thingsOf(log.events), [log.events]);
-  const shown = useMemo(
+  const found = useMemo(
     () => log.events.filter(makeMatch(filter, names, things)),
     [log.events, names, things, key],
   );
+  const { shown, newer, release } = useHeld(found, key);
   // Reading goes back by itself until there is something to see.
   const [wanted, want] = useState({ key, events: readAtOnce, found: enough, rows: shownAtOnce });
   const goal = wanted.key === key ? wanted : { key, events: readAtOnce, found: enough, rows: shownAtOnce };
@@ -108,6 +109,9 @@ export function Activity() {
       <${Export} file=${`${own}-events.csv`} items=${shown} columns=${columnsFor(names, things)} />
     </div>
     <${Filters} filter=${filter} events=${log.events} />
+    <p class="newer" role="status">
+      ${newer === 0 ? null : html`<button type="button" onClick=${release}>${newer} newer</button>`}
+    </p>
     ${
       shown.length > 0
         ? html`<${Events} events=${shown.slice(0, goal.rows)} names=${names} things=${things} />`
@@ -128,6 +132,30 @@ export function Activity() {
     }
     <${Verification} own=${own} />
     <${FromTerminal} command=${`agent admin events ${own}`} call=${`GET /api/org/${own}/events/`} />`;
+}
+
+/** As near to the top of the page as this, in pixels, new events come in by themselves. */
+const nearTop = 40;
+
+/** Events that come while the user reads further down wait until they are asked for. `key`: of the filters. */
+function useHeld(found: readonly AuditEvent[], key: string) {
+  const [held, hold] = useState<{ key: string; id: number } | undefined>(undefined);
+  const newest = found[0]?.id;
+  useEffect(() => {
+    const look = () => {
+      if (scrollY <= nearTop) hold(undefined);
+      else if (newest !== undefined) hold((before) => (before?.key === key ? before : { key, id: newest }));
+    };
+    addEventListener("scroll", look, { passive: true });
+    return () => removeEventListener("scroll", look);
+  }, [key, newest]);
+  const last = held?.key === key ? held.id : Number.POSITIVE_INFINITY;
+  const shown = useMemo(() => found.filter(({ id }) => id <= last), [found, last]);
+  const release = () => {
+    hold(undefined);
+    scrollTo(0, 0);
+  };
+  return { shown, newer: found.length - shown.length, release };
 }
 
 const fields = [

@@ -16,9 +16,9 @@ import type { Column } from "../ui/rows.ts";
 const first = "name";
 const byDefault = ["state", "address", "groups", "paths", "engine", "seen"];
 /** Of a phone. */
-const byDefaultNarrow = ["state", "address"];
+const byDefaultNarrow = ["state", "address", "groups", "seen"];
 const narrow = matchMedia("(max-width: 599px)");
-const isNarrow = signal(narrow.matches);
+export const isNarrow = signal(narrow.matches);
 narrow.addEventListener("change", () => {
   isNarrow.value = narrow.matches;
 });

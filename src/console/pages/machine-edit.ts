@@ -20,13 +20,26 @@ type Wish = {
   public_ip: string | null;
   is_lighthouse: boolean;
   is_relay: boolean;
+  is_name_server: boolean;
 };
-const keys = ["name", "groups", "subnets", "public_ip", "is_lighthouse", "is_relay"] as const;
+const keys = [
+  "name",
+  "groups",
+  "subnets",
+  "public_ip",
+  "is_lighthouse",
+  "is_relay",
+  "is_name_server",
+] as const;
 
 /** What differs, as PATCH takes it. */
 function changesOf(node: Node, wish: Wish): Partial<Wish> {
   return Object.fromEntries(
-    keys.filter((key) => String(node[key]) !== String(wish[key])).map((key) => [key, wish[key]]),
+    keys
+      .filter(
+        (key) => String(key === "is_name_server" ? node[key] === true : node[key]) !== String(wish[key]),
+      )
+      .map((key) => [key, wish[key]]),
   );
 }
 
@@ -48,6 +61,7 @@ function flagsOf(node: Node, changes: Partial<Wish>): string {
     ...(changes.public_ip === undefined ? [] : [`--public-ip ${quoted(changes.public_ip ?? "none")}`]),
     ...role("lighthouse", changes.is_lighthouse),
     ...role("relay", changes.is_relay),
+    ...role("names", changes.is_name_server),
   ]
     .map((flag) => ` ${flag}`)
     .join("");
@@ -63,6 +77,7 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     public_ip: node.public_ip ?? "",
     is_lighthouse: node.is_lighthouse,
     is_relay: node.is_relay,
+    is_name_server: node.is_name_server === true,
   });
   const publicIp = typed.public_ip.trim();
   const [groups, subnets] = [partsOf(typed.groups), partsOf(typed.subnets)];
@@ -117,6 +132,10 @@ const texts = [
 const roles = [
   ["is_lighthouse", "Lighthouse: machines find each other by it. It needs a public address"],
   ["is_relay", "Relay: it forwards for machines that do not reach each other directly"],
+  [
+    "is_name_server",
+    "Name server: it answers machines that ask it for names, once root on it has run agent names --on --peers",
+  ],
 ] as const;
 
 type FieldsProps = { typed: Typed; type(typed: Typed): void; error: ApiError | undefined };

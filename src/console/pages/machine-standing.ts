@@ -8,6 +8,7 @@ import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
+import { useProviderWords } from "../provider-words.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Failure, FromTerminal } from "../ui/parts.ts";
@@ -104,7 +105,8 @@ function useWords(own: string, node: Node, ids: readonly number[]): (rule: Store
   const { data = [] } = useList<Node>(org(own, `nodes/?page_size=1000&ids=${asked.join(",")}`));
   const names = namesOf([...data, node]);
   const members = useMemberNames(own);
-  return (rule) => toRule(rule, names, members);
+  const ofProviders = useProviderWords(own);
+  return (rule) => toRule(rule, names, members, ofProviders);
 }
 
 function Named({ own, node, ids, parts }: NamedProps) {

@@ -1,6 +1,7 @@
 // One machine: what it is, how it reaches its peers, what happened to it, and what can be done with it.
 
 import { useEffect, useState } from "preact/hooks";
+import { groupsByOwner } from "../../owner-group.ts";
 import type { Node } from "../../protocol.ts";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
@@ -79,9 +80,11 @@ export function Machine({ id }: { id: string }) {
 function NodeFacts({ node }: { node: Node }) {
   const { certificate } = node;
   const { words, isBehind } = configurationOf(node);
+  const byOwner = groupsByOwner(node);
   const facts = [
     ["Address", [node.ip_address, node.ip_address6].filter((each) => each !== null).join(", ")],
     ["Groups", node.groups.length === 0 ? "none" : node.groups.join(", ")],
+    ...(byOwner.length === 0 ? [] : [["Groups by its owner", byOwner.join(", ")]]),
     ["Roles", rolesOf(node)],
     ["Networks behind it", node.subnets.length === 0 ? "none" : node.subnets.join(", ")],
     ["Engine", node.overlay_version ?? "unknown"],
@@ -94,8 +97,9 @@ function NodeFacts({ node }: { node: Node }) {
   return html`<${Facts} facts=${facts} />`;
 }
 
-function rolesOf({ is_lighthouse, is_relay, public_ip, external_port }: Node): string {
-  const roles = [is_lighthouse ? "lighthouse" : "", is_relay ? "relay" : ""].filter((role) => role !== "");
+function rolesOf({ is_lighthouse, is_relay, is_name_server, public_ip, external_port }: Node): string {
+  const named = { lighthouse: is_lighthouse, relay: is_relay, "name server": is_name_server };
+  const roles = Object.entries(named).flatMap(([role, isSet]) => (isSet === true ? [role] : []));
   if (public_ip !== null) roles.push(`reached at ${public_ip}:${external_port ?? 4242}`);
   return roles.join(", ") || "none";
 }

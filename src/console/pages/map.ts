@@ -7,6 +7,7 @@ import { graphOf, maxDots, type Edge, type Graph, type Path } from "../map/graph
 import { Drawing, wordsOf } from "../map/drawing.ts";
 import { placesOf, type Place } from "../map/layout.ts";
 import { slug } from "../me.ts";
+import { shownGroups } from "../../owner-group.ts";
 import { useNodes } from "../node-list.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { Empty, Failure, FromTerminal, Loading, State, valueOf } from "../ui/parts.ts";
@@ -21,16 +22,21 @@ const maxPages = 20;
 
 type Read = { paths: readonly Path[]; total: number } | undefined;
 
+/** What was read last, shown at once on the way back. */
+let kept: { own: string; read: Read } | undefined;
+
 /** The paths of the organization, at most 20,000, current while the page is shown. */
 function usePaths(own: string): { read: Read; error: ApiError | undefined } {
-  const [read, setRead] = useState<Read>(undefined);
+  const [read, setRead] = useState<Read>(kept?.own === own ? kept.read : undefined);
   const [error, fail] = useState<ApiError | undefined>(undefined);
   useEffect(() => {
     const over = new AbortController();
     const look = async () => {
       if (document.visibilityState === "hidden") return;
       try {
-        setRead(await readPaths(own, over.signal));
+        const read = await readPaths(own, over.signal);
+        kept = { own, read };
+        setRead(read);
         fail(undefined);
       } catch (failure) {
         if (over.signal.aborted) return;
@@ -95,7 +101,7 @@ export function MapPage() {
       <${Empty}
         text="There is no machine yet. The map shows machines, and which paths between them carry traffic."
       />`;
-  const groups = [...new Set(nodes.flatMap((node) => node.groups))].sort();
+  const groups = [...new Set(nodes.flatMap(shownGroups))].sort();
   const count = (kind: Edge["kind"]) =>
     graph.edges.reduce((sum, edge) => sum + (edge.kind === kind ? edge.pairs : 0), 0);
   const summary = `${graph.dots.reduce((sum, { machines }) => sum + machines, 0)} machines; paths: ${count("direct")} direct, ${count("relayed")} relayed, ${count("broken")} broken`;

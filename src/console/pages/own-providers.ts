@@ -5,16 +5,16 @@ import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
-import { Check, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
-import { Confirm, Dialog, Empty, Failure, FromTerminal, Line } from "../ui/parts.ts";
+import type { ProviderSettings } from "../provider-settings.ts";
+import { FormFailure, Text, useAction } from "../ui/form.ts";
+import { Confirm, Empty, Failure, FromTerminal, Line } from "../ui/parts.ts";
+import { EditProvider, NewProvider } from "./provider-form.ts";
 
-type Provider = {
+type Provider = ProviderSettings & {
   id: number;
-  name: string;
   issuer: string;
-  creates_users: boolean;
+  has_secret: boolean;
   leaving: "hourly" | "daily" | null;
-  roles: readonly { group: string; role: string }[];
   redirect_uri: string;
 };
 type Domain = {
@@ -30,6 +30,7 @@ export function OwnProviders() {
   const path = org(own, "identity_providers/");
   const { data = [], error } = useResource<Provider[]>(path);
   const [isAdding, add] = useState(false);
+  const [editing, edit] = useState<Provider | undefined>(undefined);
   const [removing, remove] = useState<Provider | undefined>(undefined);
   return html`<section>
     <h2>Sign-in by a provider of your own</h2>
@@ -42,6 +43,9 @@ export function OwnProviders() {
           html`<li key=${each.id}>
             <strong><bdi>${each.name}</bdi></strong> <bdi>${each.issuer}</bdi>
             <span class="quiet">${rolesOf(each)}</span>
+            <button type="button" class="small" onClick=${() => edit(each)}>
+              Edit<span class="unseen"> ${each.name}</span>
+            </button>
             <button type="button" class="small" onClick=${() => remove(each)}>
               Remove<span class="unseen"> ${each.name}</span>
             </button>
@@ -52,7 +56,12 @@ export function OwnProviders() {
       )}
     </ul>
     <button type="button" onClick=${() => add(true)}>Add a provider</button>
-    ${isAdding ? html`<${Adding} path=${path} close=${() => add(false)} />` : null}
+    ${isAdding ? html`<${NewProvider} path=${path} close=${() => add(false)} />` : null}
+    ${
+      editing === undefined
+        ? null
+        : html`<${EditProvider} path=${path} provider=${editing} close=${() => edit(undefined)} />`
+    }
     ${
       removing === undefined
         ? null
@@ -78,66 +87,13 @@ export function OwnProviders() {
 function leavingOf({ leaving }: Provider): string {
   if (leaving === null) return "The first sign-in shows when people who leave there are signed out here.";
   return leaving === "hourly"
-    ? "It is asked every hour whether people are still there: who left is signed out within an hour."
-    : "It gives no token to ask by: who left there is signed out within a day. The scope offline_access may change that.";
+    ? "It is asked every hour whether people are still there: who left is signed out within an hour, and loses machines then if that is set above."
+    : "It gives no token to ask by: who left there is signed out within a day, and loses machines then only if that is set above. The scope offline_access may change that.";
 }
 
 function rolesOf({ roles, creates_users }: Provider): string {
   const given = roles.map(({ group, role }) => `${group}: ${role}`);
   return [...given, ...(creates_users ? ["all others: member"] : [])].join(", ");
-}
-
-/** `net-admins=admin`: the role is what follows the last sign. */
-function rolesIn(text: string) {
-  return partsOf(text).map((part) => {
-    const at = part.lastIndexOf("=");
-    return {
-      group: part.slice(0, at === -1 ? undefined : at),
-      role: at === -1 ? "member" : part.slice(at + 1),
-    };
-  });
-}
-
-function Adding({ path, close }: { path: string; close(): void }) {
-  const [fields, edit] = useState({ name: "", issuer: "", client_id: "", client_secret: "", roles: "" });
-  const [creates_users, joins] = useState(false);
-  const { error, isRunning, submit } = useAction(async () => {
-    const { client_secret, roles, ...rest } = fields;
-    const secret = client_secret === "" ? {} : { client_secret };
-    const scopes = "openid email profile";
-    await send("POST", path, { ...rest, ...secret, scopes, creates_users, roles: rolesIn(roles) });
-    await refresh(path);
-    close();
-  });
-  const field = (
-    key: keyof typeof fields,
-    label: string,
-    help: string,
-    control: object = { required: true },
-  ) =>
-    html`<${Text}
-      label=${label}
-      help=${help}
-      errors=${Object.entries(error?.fields ?? {}).flatMap(([at, texts]) => (at.startsWith(key) ? texts : []))}
-      value=${fields[key]}
-      set=${(text: string) => edit({ ...fields, [key]: text })}
-      control=${control}
-    />`;
-  return html`<${Dialog} title="Add a provider" close=${close}>
-    <form onSubmit=${submit}>
-      ${field("name", "Name", "On the button of the sign-in page.")}
-      ${field("issuer", "Issuer", "Such as https://login.example.org. It is asked for its configuration now.")}
-      ${field("client_id", "Client", "As you registered it there.")}
-      ${field("client_secret", "Secret of the client", "Empty for a public client.", { type: "password", autocomplete: "off" })}
-      ${field("roles", "Roles of groups", "Separated by commas, such as net-admins=admin, staff=member.", {})}
-      <${Check} label="All others become members" checked=${creates_users} set=${joins} />
-      <${FormFailure} error=${error} shown=${Object.keys(fields)} />
-      <div class="actions">
-        <button class="primary" disabled=${isRunning}>Add the provider</button>
-        <button type="button" onClick=${close}>Cancel</button>
-      </div>
-    </form>
-  <//>`;
 }
 
 function Domains() {

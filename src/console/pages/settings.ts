@@ -16,6 +16,7 @@ type Switches = {
   names_to_all: boolean;
   path_reports: boolean;
   revoke_leaver_nodes: boolean;
+  revoke_unproven_nodes: boolean;
   device_codes: boolean;
 };
 type SelfEnrollment = "off" | "admins" | "members";
@@ -59,6 +60,11 @@ const switches: Readonly<Record<keyof Switches, readonly [string, string, string
     "--leaver-nodes revoke",
     "--leaver-nodes keep",
   ],
+  revoke_unproven_nodes: [
+    "The machines of a person whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in. People with a password or a passkey keep theirs",
+    "--unproven-nodes revoke",
+    "--unproven-nodes keep",
+  ],
   device_codes: [
     "Members may sign the command line in by a code that they type in a browser",
     "--device-codes allow",
@@ -83,6 +89,7 @@ const keys = [
   "names_to_all",
   "path_reports",
   "revoke_leaver_nodes",
+  "revoke_unproven_nodes",
   "device_codes",
 ] as const;
 

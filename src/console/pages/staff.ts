@@ -277,9 +277,10 @@ export function Servers() {
     return html`<h1>Servers</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
   return html`<h1>Servers</h1>
-    <p>Database: ${data.database === "postgres" ? "PostgreSQL" : "SQLite, which one server at most uses"}.</p>
+    <p>Database: ${data.database === "postgres" ? "PostgreSQL" : "SQLite, a file that one server uses"}.</p>
     <p>
-      The last backup was made <${When} at=${data.last_backup_at} />. On the machine of the control plane:
+      ${data.last_backup_at === null ? "There is no backup yet." : html`The last backup was made <${When} at=${data.last_backup_at} />.`}${" "}On
+      the machine of the control plane:
     </p>
     <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />
     ${data.servers.map((server) => html`<${OneServer} key=${server.id} server=${server} />`)}

@@ -1,9 +1,8 @@
 // Webhooks, and the deliveries of one.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { exampleEvents } from "../event-examples.ts";
-import { useLog } from "../events.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
@@ -18,6 +17,7 @@ type Webhook = { id: number; url: string; events: readonly string[]; created_at:
 type Delivery = {
   id: number;
   event_id: number;
+  event_type: string;
   attempts: number;
   state: "waiting" | "delivered" | "failed";
   status: number | null;
@@ -147,7 +147,7 @@ function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
     await refresh(path);
   });
   // The control plane refuses to send what it still tries.
-  if (delivery.state === "waiting") return html`<span class="quiet">goes on by itself</span>`;
+  if (delivery.state === "waiting") return html`<span class="quiet">-</span>`;
   return html`<button
     type="button"
     class="small"
@@ -159,32 +159,25 @@ function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
   </button>`;
 }
 
-/** Deliveries have the number of their event alone. The newest events are named; older ones keep the number. */
-const eventsRead = 1000;
 /** A delivery is made after its event, which may be of the day before. */
 const lateMs = 3_600_000;
 
 /** The event's type, with a link to the events of this type on its day. */
-const eventColumn = (own: string, types: ReadonlyMap<number, string>): Column<Delivery> => {
-  const text = ({ event_id }: Delivery) => types.get(event_id) ?? `${event_id}`;
-  return {
-    key: "event",
-    title: "Event",
-    width: 2,
-    text,
-    cell: (delivery) => {
-      const type = types.get(delivery.event_id);
-      if (type === undefined) return text(delivery);
-      const made = Date.parse(delivery.created_at);
-      const words = new URLSearchParams({ type, from: dayOf(made - lateMs), to: dayOf(made) });
-      return html`<a href=${`${pathOf(own, "activity")}?${words}`} title=${`Event ${delivery.event_id}`}
-        ><code>${type}</code></a
-      >`;
-    },
-  };
-};
+const eventColumn = (own: string): Column<Delivery> => ({
+  key: "event",
+  title: "Event",
+  width: 2,
+  text: ({ event_type }) => event_type,
+  cell: ({ event_id, event_type: type, created_at }) => {
+    const made = Date.parse(created_at);
+    const words = new URLSearchParams({ type, from: dayOf(made - lateMs), to: dayOf(made) });
+    return html`<a href=${`${pathOf(own, "activity")}?${words}`} title=${`Event ${event_id}`}
+      ><code>${type}</code></a
+    >`;
+  },
+});
 
-const columnsOf = (own: string, types: ReadonlyMap<number, string>): readonly Column<Delivery>[] => [
+const columnsOf = (own: string): readonly Column<Delivery>[] => [
   {
     key: "at",
     title: "Made",
@@ -192,17 +185,17 @@ const columnsOf = (own: string, types: ReadonlyMap<number, string>): readonly Co
     text: ({ created_at }) => created_at,
     cell: ({ created_at }) => html`<${When} at=${created_at} />`,
   },
-  eventColumn(own, types),
+  eventColumn(own),
   {
     key: "state",
     title: "State",
-    width: 2,
+    width: 3,
     text: ({ state }) => state,
     cell: ({ state, next_attempt_at }) => {
       const [name, word] = states[state];
       return html`<${State} name=${name} word=${word} />${
           state === "waiting" && next_attempt_at !== null
-            ? html` <span class="quiet">next attempt <${When} at=${next_attempt_at} /></span>`
+            ? html` <span class="quiet">next <${When} at=${next_attempt_at} /></span>`
             : null
         }`;
     },
@@ -225,11 +218,6 @@ function One({ id }: { id: string }) {
     return () => clearInterval(timer);
   }, [path]);
   const { data: webhook, error } = useResource<Webhook>(path);
-  const { events } = useLog(own, eventsRead);
-  const columns = useMemo(
-    () => columnsOf(own, new Map(events.map(({ id: number, type }) => [number, type]))),
-    [own, events],
-  );
   const [asked, ask] = useState<"edit" | "delete" | undefined>(undefined);
   const close = () => ask(undefined);
   const all = pathOf(own, "webhooks");
@@ -251,7 +239,7 @@ function One({ id }: { id: string }) {
       label="Deliveries"
       path=${`${path}deliveries/`}
       columns=${[
-        ...columns,
+        ...columnsOf(own),
         {
           key: "again",
           title: "Actions",

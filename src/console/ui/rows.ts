@@ -23,7 +23,9 @@ export type Column<T> = {
   text(item: T): string;
 };
 
-const rowHeight = 36;
+const lineHeight = 36;
+/** Of a row on a phone, which shows the columns behind the second on a second line. */
+const cardHeight = 60;
 /** Rows above and below what is in sight, so that scrolling shows no gaps. */
 const margin = 6;
 
@@ -38,17 +40,19 @@ type RowsProps<T> = {
   setOrder(order: string): void;
   selected?: ReadonlySet<number | string>;
   select?(keys: ReadonlySet<number | string>): void;
+  /** Each row is a card of two lines. */
+  isCards?: boolean;
 };
 
 /** The rows that are in the page, so that scrolling makes only those that come into sight. */
 type DrawnRow = { at: number; selected: unknown; view: VNode };
-type Drawn<T> = { columns: readonly Column<T>[]; at: number; rows: Map<T, DrawnRow> };
+type Drawn<T> = { columns: readonly Column<T>[]; isCards: boolean; at: number; rows: Map<T, DrawnRow> };
 
 export function Rows<T>(props: RowsProps<T>) {
-  const { label, items, columns, keyOf, order, setOrder, selected, select } = props;
+  const { label, items, columns, keyOf, order, setOrder, selected, select, isCards = false } = props;
   const body = useRef<HTMLDivElement>(null);
-  const [from, to] = useVisible(body, items.length);
-  const lastPicked = useRef<number | undefined>(undefined);
+  const rowHeight = isCards ? cardHeight : lineHeight;
+  const [from, to] = useVisible(body, items.length, rowHeight);
   const canSelect = select !== undefined;
   const template = useMemo(
     () => ({
@@ -65,28 +69,20 @@ export function Rows<T>(props: RowsProps<T>) {
   };
   // Relative times in cells follow it.
   const at = now.value;
-  const drawn = useRef<Drawn<T>>({ columns, at, rows: new Map() });
-  const pick = (at: number, isRange: boolean) => {
-    const next = new Set(selected);
-    const first = isRange && lastPicked.current !== undefined ? Math.min(lastPicked.current, at) : at;
-    const last = isRange && lastPicked.current !== undefined ? Math.max(lastPicked.current, at) : at;
-    const isAdding = !next.has(keyAt(items, at, keyOf));
-    for (let each = first; each <= last; each++) {
-      const key = keyAt(items, each, keyOf);
-      if (isAdding) next.add(key);
-      else next.delete(key);
-    }
-    lastPicked.current = at;
-    select?.(next);
-  };
-  // A row that is drawn already asks the newest.
-  const newest = useRef(pick);
-  newest.current = pick;
+  const drawn = useRef<Drawn<T>>({ columns, isCards, at, rows: new Map() });
+  const newest = usePick(props);
   const row = (item: T, place: number) =>
-    drawRow({ ...props, item, place, pick: (isRange) => newest.current(place, isRange) });
-  const isCurrent = drawn.current.at === at && drawn.current.columns === columns;
-  const known = isCurrent ? drawn.current.rows : new Map<T, DrawnRow>();
-  const next: Drawn<T> = { columns, at, rows: new Map() };
+    drawRow({
+      ...props,
+      item,
+      top: place * rowHeight,
+      place,
+      pick: (isRange) => newest.current(place, isRange),
+    });
+  const { current: last } = drawn;
+  const isCurrent = last.at === at && last.columns === columns && last.isCards === isCards;
+  const known = isCurrent ? last.rows : new Map<T, DrawnRow>();
+  const next: Drawn<T> = { columns, isCards, at, rows: new Map() };
   // Preact leaves a row alone that is the same object as before.
   const inSight = items.slice(from, to).map((item, index) => {
     const place = from + index;
@@ -99,7 +95,7 @@ export function Rows<T>(props: RowsProps<T>) {
   drawn.current = next;
   return html`<div
     role="table"
-    class="rows"
+    class=${isCards ? "rows cards" : "rows"}
     style=${template}
     aria-label=${label}
     aria-rowcount=${items.length + 1}
@@ -127,13 +123,47 @@ export function Rows<T>(props: RowsProps<T>) {
   </div>`;
 }
 
+/** Selects the row of a place; with Shift, all from the row before it that was selected. */
+function usePick<T>({ items, keyOf, selected, select }: RowsProps<T>) {
+  const lastPicked = useRef<number | undefined>(undefined);
+  const pick = (at: number, isRange: boolean) => {
+    const next = new Set(selected);
+    const first = isRange && lastPicked.current !== undefined ? Math.min(lastPicked.current, at) : at;
+    const last = isRange && lastPicked.current !== undefined ? Math.max(lastPicked.current, at) : at;
+    const isAdding = !next.has(keyAt(items, at, keyOf));
+    for (let each = first; each <= last; each++) {
+      const key = keyAt(items, each, keyOf);
+      if (isAdding) next.add(key);
+      else next.delete(key);
+    }
+    lastPicked.current = at;
+    select?.(next);
+  };
+  // A row that is drawn already asks the newest.
+  const newest = useRef(pick);
+  newest.current = pick;
+  return newest;
+}
+
 type DrawProps<T> = Pick<RowsProps<T>, "columns" | "keyOf" | "linkOf" | "selected" | "select"> & {
   item: T;
   place: number;
+  /** In pixels. */
+  top: number;
   pick(isRange: boolean): void;
 };
 
-function drawRow<T>({ item, place, columns, keyOf, linkOf, selected, select, pick }: DrawProps<T>): VNode {
+function drawRow<T>({
+  item,
+  place,
+  top,
+  columns,
+  keyOf,
+  linkOf,
+  selected,
+  select,
+  pick,
+}: DrawProps<T>): VNode {
   const key = keyOf(item);
   const href = linkOf?.(item);
   const isSelected = selected?.has(key) === true;
@@ -142,7 +172,7 @@ function drawRow<T>({ item, place, columns, keyOf, linkOf, selected, select, pic
     key=${key}
     aria-rowindex=${place + 2}
     class=${isSelected ? "row selected" : "row"}
-    style=${`top:${place * rowHeight}px`}
+    style=${`top:${top}px`}
   >
     ${
       select === undefined
@@ -186,7 +216,11 @@ function Head({ column: { key, title, compare, isNatural }, order, setOrder }: H
 }
 
 /** The rows in sight of the window: first and behind the last. */
-function useVisible(body: { readonly current: HTMLDivElement | null }, count: number): [number, number] {
+function useVisible(
+  body: { readonly current: HTMLDivElement | null },
+  count: number,
+  rowHeight: number,
+): [number, number] {
   const [range, setRange] = useState<[number, number]>([0, 40]);
   useEffect(() => {
     const look = () => {
@@ -202,6 +236,6 @@ function useVisible(body: { readonly current: HTMLDivElement | null }, count: nu
       removeEventListener("scroll", look);
       removeEventListener("resize", look);
     };
-  }, [count]);
+  }, [count, rowHeight]);
   return range;
 }

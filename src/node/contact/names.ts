@@ -31,8 +31,7 @@ export function makeNamesKeeper(
   let pausedUntil = 0;
   let isFailing = false;
   const position = (): NamesRequest => {
-    const { version, view, suffix = "" } = readHosts(directory) ?? nothing;
-    return { version, view, suffix };
+    return positionIn(readHosts(directory) ?? nothing);
   };
   const apply = async (answered: unknown, ask: (names: NamesRequest) => Promise<unknown>) => {
     let answer = v.parse(NamesAnswer, answered);
@@ -43,14 +42,15 @@ export function makeNamesKeeper(
     if (!answer.whole && (present.view !== answer.view || present.version < sent.version)) return;
     let hosts = applyNames(present, answer);
     for (let count = 1; answer.more && count < maxAnswers; count++) {
-      const next = await ask({ version: answer.version, view: answer.view, part: true });
+      const { version, view, peers } = positionIn(hosts);
+      const next = await ask({ version, view, part: true, peers });
       // Without further names, the list is complete. The next check-in brings what came since.
       if (next === undefined) break;
       answer = v.parse(NamesAnswer, next);
       hosts = applyNames(hosts, answer);
     }
     writeHosts(directory, complete(hosts));
-    known = { version: hosts.version, view: hosts.view, suffix: hosts.suffix ?? "" };
+    known = positionIn(hosts);
   };
   return {
     asked() {
@@ -77,6 +77,10 @@ export function makeNamesKeeper(
   };
 }
 
+function positionIn({ version, view, suffix = "", peers }: HostsFile) {
+  return { version, view, suffix, peers: peers?.digest ?? "" } satisfies NamesRequest;
+}
+
 /** The list after an answer. Pure. */
 export function applyNames(before: HostsFile, answer: NamesAnswer): HostsFile {
   const base = answer.whole ? nothing : before;
@@ -88,9 +92,13 @@ export function applyNames(before: HostsFile, answer: NamesAnswer): HostsFile {
   for (const id of answer.removed_aliases) aliases.delete(id);
   for (const each of answer.nodes) nodes.set(each.id, each);
   for (const each of answer.aliases) aliases.set(each.id, each);
-  const { version, view, suffix = before.suffix ?? "" } = answer;
+  const { version, view, suffix = before.suffix ?? "", peers = before.peers } = answer;
   const lists = { nodes: [...nodes.values()], aliases: [...aliases.values()] };
-  return { schema: 1, version, view, ...lists, ...(suffix === "" ? {} : { suffix }) };
+  const settings = {
+    ...(suffix === "" ? {} : { suffix }),
+    ...(peers === undefined || peers.digest === "" ? {} : { peers }),
+  };
+  return { schema: 1, version, view, ...lists, ...settings };
 }
 
 /** Sorted by id. Above the maximum, the nodes that registered last are left out. */

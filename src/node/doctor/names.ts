@@ -7,7 +7,13 @@ import { refuseForeignHosts } from "../names/keep-names.ts";
 import { agrees, askSystem, readNamesState, type NamesState } from "../names/look.ts";
 import { maxHostsNames, type MachineName } from "../names/machine-names.ts";
 import { askResolver, resolverAddress } from "../names/resolver.ts";
-import { describeSuffix, linkOf, type LinkState, type ServiceState } from "../names/service-state.ts";
+import {
+  describePeers,
+  describeSuffix,
+  linkOf,
+  type LinkState,
+  type ServiceState,
+} from "../names/service-state.ts";
 import { fail, ok, skipped, warn, type Finding } from "./check.ts";
 
 const run = brand.executable;
@@ -28,6 +34,12 @@ export async function examineNames(
   ask = askResolver,
 ): Promise<Finding> {
   const state = await readNamesState(configRoot, path, service);
+  const nameServer = state.zones.find(({ peers }) => peers !== undefined);
+  if (!isOn && nameServer !== undefined)
+    return warn(
+      `${nameServer.slug} made this node a name server, but names are off`,
+      `sudo ${run} names --on --peers`,
+    );
   if (!isOn && state.block === undefined && state.fault === undefined)
     return skipped(`off: \`${run} names --on\``);
   if (service?.serving.way !== "resolved") refuseForeignHosts(path, owner);
@@ -48,6 +60,14 @@ export async function examineNames(
     return warn(
       describeSuffix({ slug: refused.slug, ...refused.suffix }),
       `${run} names disallow ${refused.suffix.name} --org-slug ${refused.slug}, or mend what it says`,
+    );
+  const unanswered = service?.peers.find((each) => each.state === "off" || each.state === "failed");
+  if (unanswered !== undefined)
+    return warn(
+      describePeers(unanswered),
+      unanswered.state === "failed"
+        ? "See which program uses the port: ss -lnup 'sport = :53'; ss -lntp 'sport = :53'"
+        : `sudo ${run} names --on --peers; or end the role: \`${run} admin node update ${unanswered.slug} NODE --no-names\``,
     );
   const isWaiting = (slug: string) => linkOf(slug, service?.serving)?.state === "waiting";
   const shown = state.names.find(

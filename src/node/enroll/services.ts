@@ -28,7 +28,7 @@ import {
   type Team,
   type UnitPlaces,
 } from "../../platform/systemd.ts";
-import { namesInstallation, namesRemoval } from "../../platform/systemd-names.ts";
+import { namesInstallation, namesRemoval, type NamesWish } from "../../platform/systemd-names.ts";
 import { taskInstallation, taskRestart } from "../../platform/windows-task.ts";
 import type { System } from "../../system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
@@ -99,9 +99,9 @@ export function planSystemdRemoval(slug: string | undefined, settings: ServiceSe
 export function planNames(
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
-  search: boolean,
+  wish: NamesWish,
 ): Change[] {
-  return namesInstallation(unitPlaces(settings, system), systemdState(), search);
+  return namesInstallation(unitPlaces(settings, system), systemdState(), wish);
 }
 
 export function planNamesRemoval(): Change[] {

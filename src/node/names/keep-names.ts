@@ -14,6 +14,7 @@ import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts"
 import { clearLinks, makeLinks } from "./links.ts";
 import { hostsLines, maxHostsNames, readMachineNames, type Zone } from "./machine-names.ts";
 import { openNames, packNames, type PackedNames } from "./packed-names.ts";
+import { makePeerServers } from "./peer-servers.ts";
 import { preparedFile, readPrepared, writePrepared, type Prepared } from "./prepared-names.ts";
 import { resolverAddress, startResolver, type Resolver } from "./resolver.ts";
 import { isInHostsFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
@@ -31,7 +32,14 @@ const pauseMs = 10_000;
 const maxWritesInRow = 5;
 
 /** `search`: short names are found too. */
-type Places = { configRoot: string; path: string; owner?: number; search?: boolean };
+type Places = {
+  configRoot: string;
+  path: string;
+  owner?: number;
+  search?: boolean;
+  /** Networks whose nodes are answered, where the organization wants it; undefined: none. */
+  peers?: readonly string[] | undefined;
+};
 type Needs = { system: Pick<System, "now" | "sleep" | "executable" | "env" | "run">; log: Log };
 
 /**
@@ -51,7 +59,7 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   const service =
     runtime === undefined
       ? undefined
-      : makeService(join(runtime, basename(namesStatePath)), places.search === true, system, log);
+      : makeService(join(runtime, basename(namesStatePath)), places, system, log);
   if (service === undefined)
     log.warn(`The service of names is of an earlier release. Renew it: ${brand.executable} names --on`);
   const warn = onceEach(log);
@@ -80,8 +88,14 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
 const indexOf = ({ names, zones }: Known) => indexNames(names, zones);
 
 /** Resolver and interfaces. `serve` says of which organizations the names belong into the hosts file. */
-function makeService(statePath: string, search: boolean, { now }: Pick<System, "now">, log: Log) {
+function makeService(
+  statePath: string,
+  { search = false, peers: networks }: Pick<Places, "search" | "peers">,
+  { now }: Pick<System, "now">,
+  log: Log,
+) {
   const links = makeLinks(resolverAddress, { now, search });
+  const peerServers = makePeerServers(networks, { now });
   const warn = onceEach(log);
   let resolver: Resolver | undefined;
   let served: Known | undefined;
@@ -116,6 +130,7 @@ function makeService(statePath: string, search: boolean, { now }: Pick<System, "
       // Without a resolver, systemd-resolved must not be told of one: it reads /etc/hosts too.
       const serving: Way =
         fault === undefined ? await links.keep(known.zones) : { way: "hosts", reason: fault };
+      const peers = await peerServers.serve(known);
       const state: ServiceState = {
         schema: 1,
         serving,
@@ -124,6 +139,7 @@ function makeService(statePath: string, search: boolean, { now }: Pick<System, "
         suffixes: known.zones.flatMap(({ slug, suffix }) =>
           suffix === undefined ? [] : [{ slug, ...suffix }],
         ),
+        peers,
       };
       const text = JSON.stringify(state);
       if (text !== written) show(state);
@@ -132,6 +148,7 @@ function makeService(statePath: string, search: boolean, { now }: Pick<System, "
     },
     close() {
       resolver?.close();
+      peerServers.close();
       links.close();
     },
   };

@@ -7,6 +7,7 @@ import * as v from "valibot";
 import { messageOf } from "../../errors.ts";
 import { hostLabels } from "../../host-labels.ts";
 import { maskNetwork, networkContains, parseAddress, parseAll } from "../../ip.ts";
+import { NamesForPeers } from "../../names-for-peers.ts";
 import type { HostsFile, NamedNode } from "../../protocol.ts";
 import { lighthouseHosts, tunnelDevice } from "../files/read-config.ts";
 import { domainOf, indexHosts, readHosts } from "../files/hosts.ts";
@@ -26,6 +27,8 @@ export type MachineName = {
   /** The name of the node; of the router if it is the name of an address behind it. */
   node: string;
   kind: "lighthouse" | "node" | "alias";
+  /** On a name server: the class of the node, which decides who may learn the name. */
+  class?: string | undefined;
 };
 
 const text = v.pipe(v.string(), v.maxLength(1000));
@@ -41,6 +44,8 @@ export const Zone = v.object({
   domains: texts,
   /** The other domain of its names, which is in `domains` only if this machine answers for it. */
   suffix: v.optional(Suffix),
+  /** Set if the organization made this node a name server: whose names it may tell whom. */
+  peers: v.optional(NamesForPeers),
 });
 export type Zone = v.InferOutput<typeof Zone>;
 
@@ -122,6 +127,7 @@ async function namesOf(
       addresses,
       domains: [...domainsOf(slug, networks), ...(served === undefined ? [] : [served])],
       ...(suffix === undefined ? {} : { suffix }),
+      ...(hosts.peers === undefined ? {} : { peers: hosts.peers }),
     },
   };
 }
@@ -148,7 +154,7 @@ export function namesIn(
     const labels = hostLabels(node.name).filter((label) => isNode(index.byName(label), node));
     const addresses = [node.ip, node.ip6 ?? ""].filter(isOwn);
     const kind = addresses.some((each) => lighthouses.has(each)) ? "lighthouse" : "node";
-    return { names: full(labels), addresses, slug, node: node.name, kind };
+    return { names: full(labels), addresses, slug, node: node.name, kind, ...classOf(node) };
   });
   const ofAliases = hosts.aliases.flatMap((alias): MachineName[] => {
     const found = index.byName(alias.name);
@@ -158,10 +164,21 @@ export function namesIn(
         ? isOwn(text)
         : parseAddress(text) !== undefined && !within(neverBehindRouters, text);
     const addresses = found.addresses.filter(isAllowed);
-    return [{ names: full([alias.name]), addresses, slug, node: found.node.name, kind: "alias" }];
+    return [
+      {
+        names: full([alias.name]),
+        addresses,
+        slug,
+        node: found.node.name,
+        kind: "alias",
+        ...classOf(found.node),
+      },
+    ];
   });
   return [...ofNodes, ...ofAliases].filter((each) => each.names.length > 0 && each.addresses.length > 0);
 }
+
+const classOf = ({ class: known }: NamedNode) => (known === undefined ? {} : { class: known });
 
 function isNode(found: { node: NamedNode; alias?: unknown } | undefined, node: NamedNode): boolean {
   return found?.alias === undefined && found?.node.id === node.id;

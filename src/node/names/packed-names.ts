@@ -15,6 +15,10 @@ export type PackedNames = {
   addressesOf(name: string): readonly string[] | undefined;
   /** The preferred names of an address, by its `addressKey`. */
   namesAt(key: string): string[];
+  /** What has a full name in lower case. */
+  named(name: string): MachineName | undefined;
+  /** What has an address, by its `addressKey`. */
+  at(key: string): MachineName[];
   /** Of the chosen organizations, at most this many of each kind, in order. */
   list(isChosen: (slug: string) => boolean, maxOfKind: number): MachineName[];
 };
@@ -32,10 +36,10 @@ const pointerKey = (key: string) => `p${key}`;
 export function packNames(names: readonly MachineName[]): Uint8Array {
   const records = new ByteWriter();
   const places = new Map<string, number[]>();
-  for (const { kind, slug, node, names: own, addresses } of names) {
+  for (const { kind, slug, node, names: own, addresses, class: known = "" } of names) {
     const place = records.length;
     records.byte(kinds.indexOf(kind));
-    for (const text of [slug, node]) records.text(text);
+    for (const text of [slug, node, known]) records.text(text);
     for (const texts of [own, addresses]) {
       records.byte(texts.length);
       for (const text of texts) records.text(text);
@@ -89,6 +93,8 @@ export function openNames(packed: Uint8Array): PackedNames {
   return {
     addressesOf: (name) => recordsOf(nameKey(name))[0]?.addresses,
     namesAt: (key) => recordsOf(pointerKey(key)).flatMap(({ names }) => names[0] ?? []),
+    named: (name) => recordsOf(nameKey(name))[0],
+    at: (key) => recordsOf(pointerKey(key)),
     list(isChosen, maxOfKind) {
       const taken = new Map<string, number>();
       const found: MachineName[] = [];
@@ -115,8 +121,11 @@ function recordAt(bytes: Buffer, place: number): { record: MachineName; end: num
   };
   const texts = () => Array.from({ length: byte() }, text);
   const kind = kinds[byte()] ?? "node";
-  const [slug, node, names, addresses] = [text(), text(), texts(), texts()];
-  return { record: { kind, slug, node, names, addresses }, end: at };
+  const [slug, node, known, names, addresses] = [text(), text(), text(), texts(), texts()];
+  return {
+    record: { kind, slug, node, names, addresses, ...(known === "" ? {} : { class: known }) },
+    end: at,
+  };
 }
 
 class ByteWriter {

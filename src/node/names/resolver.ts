@@ -1,5 +1,6 @@
-// The sockets of the resolver: UDP and TCP on one loopback address, for queries of this machine only. Memory is bounded:
-// a datagram is answered before the next one is read, and connections are few, short-lived and without queues.
+// The sockets of a resolver: UDP and TCP on one address. The machine's own is on a loopback address, for queries of this
+// machine only. Memory is bounded: a datagram is answered before the next one is read, and connections are few, short-lived
+// and without queues.
 
 import { decode, encode } from "dns-packet";
 import { AppError, systemErrorCode } from "../../errors.ts";
@@ -25,12 +26,19 @@ export type Resolver = {
 
 type Connection = Bun.Socket<{ pending: Buffer }>;
 
-/** Throws if another program uses the address. */
-export async function startResolver(
-  first: NameIndex,
-  { host, port }: Place = resolverAddress,
-): Promise<Resolver> {
+/** The resolver of this machine's own programs. Throws if another program uses the address. */
+export async function startResolver(first: NameIndex, place: Place = resolverAddress): Promise<Resolver> {
   let index = first;
+  // Packets reach a loopback address from outside if the administrator permits it (route_localnet).
+  const sockets = await openSockets((from) => (isLoopback(from) ? index : undefined), place);
+  return { use: (later) => void (index = later), close: sockets.close };
+}
+
+/** `indexFor`: what an address is answered from; undefined if it gets no answer. Throws if another program uses the place. */
+export async function openSockets(
+  indexFor: (from: string) => NameIndex | undefined,
+  { host, port }: Place,
+): Promise<Pick<Resolver, "close">> {
   const open = new Set<Connection>();
   try {
     const datagrams = await Bun.udpSocket({
@@ -38,8 +46,8 @@ export async function startResolver(
       port,
       socket: {
         data(socket, packet, fromPort, from) {
-          // Packets reach a loopback address from outside if the administrator permits it (route_localnet).
-          if (!isLoopback(from) || fromPort === 0) return;
+          const index = fromPort === 0 ? undefined : indexFor(from);
+          if (index === undefined) return;
           const reply = answerQuery(packet, index, "udp");
           // A full buffer drops the answer, as the network may: the client asks again.
           if (reply !== undefined) socket.send(reply, fromPort, from);
@@ -55,21 +63,20 @@ export async function startResolver(
         socket: {
           open(socket) {
             socket.data = { pending: Buffer.alloc(0) };
-            if (!isLoopback(socket.remoteAddress)) return socket.terminate();
+            if (indexFor(socket.remoteAddress) === undefined) return socket.terminate();
             socket.timeout(idleSeconds);
             // The longest-standing connection makes room, so that idle ones cannot keep others out.
             const [oldest] = open;
             if (open.size >= maxConnections) oldest?.terminate();
             open.add(socket);
           },
-          data: (socket, bytes) => readStream(socket, bytes, () => index),
+          data: (socket, bytes) => readStream(socket, bytes, indexFor),
           timeout: (socket) => socket.terminate(),
           close: (socket) => void open.delete(socket),
           error: (socket) => socket.terminate(),
         },
       });
       return {
-        use: (later) => void (index = later),
         close() {
           datagrams.close();
           streams.stop(true);
@@ -81,13 +88,13 @@ export async function startResolver(
     }
   } catch (error) {
     throw new AppError("failed", `Cannot answer queries at ${host}:${port}: ${why(error)}`, {
-      hint: `See which program uses the port: ss -lnup 'sport = :${port}'`,
+      hint: `See which program uses the port: ss -lnup 'sport = :${port}'; ss -lntp 'sport = :${port}'`,
       cause: error,
     });
   }
 }
 
-type Place = { host: string; port: number };
+export type Place = { host: string; port: number };
 
 const isLoopback = (address: string) => address.startsWith("127.");
 const ignore = () => undefined;
@@ -98,10 +105,15 @@ function why(error: unknown): string {
 }
 
 /** Each query has its length before it (RFC 1035, 4.2.2). A client that does not read its answers loses the connection. */
-function readStream(socket: Connection, bytes: Uint8Array, index: () => NameIndex): void {
+function readStream(
+  socket: Connection,
+  bytes: Uint8Array,
+  indexFor: (from: string) => NameIndex | undefined,
+): void {
   let rest = Buffer.concat([socket.data.pending, bytes]);
   for (let size = sizeOf(rest); size !== undefined && rest.length >= size; size = sizeOf(rest)) {
-    const reply = answerQuery(rest.subarray(2, size), index(), "tcp");
+    const index = indexFor(socket.remoteAddress);
+    const reply = index === undefined ? undefined : answerQuery(rest.subarray(2, size), index, "tcp");
     rest = rest.subarray(size);
     if (reply === undefined) return socket.terminate();
     const length = Buffer.alloc(2);

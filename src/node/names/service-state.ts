@@ -35,6 +35,16 @@ export const Suffix = v.object({
 });
 export type Suffix = v.InferOutput<typeof Suffix>;
 
+/** An overlay address of a name server, and whether peers are answered there. `off`: it is not allowed, for this reason. */
+export const PeerService = v.object({
+  slug: text,
+  address: text,
+  /** `waiting`: there is no interface. `failed`: another program uses the port. */
+  state: v.picklist(["served", "waiting", "off", "failed"]),
+  reason: v.optional(text),
+});
+export type PeerService = v.InferOutput<typeof PeerService>;
+
 export const ServiceState = v.object({
   schema: v.literal(1),
   serving: Way,
@@ -43,6 +53,7 @@ export const ServiceState = v.object({
   /** Short names are found too. */
   search: v.optional(v.boolean()),
   suffixes: v.optional(v.pipe(v.array(v.object({ slug: text, ...Suffix.entries })), v.maxLength(1000)), []),
+  peers: v.optional(v.pipe(v.array(PeerService), v.maxLength(2000)), []),
 });
 export type ServiceState = v.InferOutput<typeof ServiceState>;
 
@@ -70,8 +81,8 @@ export function writeServiceState(state: ServiceState, path: string): void {
 }
 
 /** For people: how programs find names, and the organizations whose names they do not find. */
-export function describeServing({ serving, fault, suffixes }: ServiceState): string[] {
-  const others = suffixes.map(describeSuffix);
+export function describeServing({ serving, fault, suffixes, peers }: ServiceState): string[] {
+  const others = [...suffixes.map(describeSuffix), ...peers.map(describePeers)];
   if (serving.way === "hosts")
     return [`Programs find names in /etc/hosts: ${fault ?? serving.reason}`, ...others];
   return [
@@ -87,4 +98,10 @@ export function describeSuffix({ slug, name, reason }: Suffix & { slug: string }
   return reason === undefined
     ? `Names of ${slug} also end in .${name}`
     : `Names of ${slug} do not end in .${name} here: ${reason}`;
+}
+
+export function describePeers({ slug, address, state, reason }: PeerService): string {
+  return state === "served"
+    ? `Nodes of ${slug} are answered at ${address}, port 53`
+    : `Nodes of ${slug} are not answered at ${address}: ${reason ?? state}`;
 }

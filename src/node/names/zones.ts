@@ -1,7 +1,8 @@
 // What the resolver answers from: zones of the machine's organizations, and their packed names. Pure.
 
-import type { Zone } from "./machine-names.ts";
-import type { PackedNames } from "./packed-names.ts";
+import { mayLearn } from "../../names-for-peers.ts";
+import type { MachineName, Zone } from "./machine-names.ts";
+import { addressKey, type PackedNames } from "./packed-names.ts";
 import { reverse4, reverse6 } from "./reverse-zones.ts";
 
 /** What one name or address stands for. */
@@ -16,12 +17,16 @@ export type NameIndex = {
 
 const none: Records = { addresses: [], pointers: [] };
 
+type Apexes = ReadonlySet<string>;
+const apexesOf = (zones: readonly Pick<Zone, "domains">[]): Apexes =>
+  new Set(zones.flatMap(({ domains }) => domains));
+
 /** `packed`: the names of these zones. */
 export function indexNames(
   packed: Pick<PackedNames, "addressesOf" | "namesAt">,
   zones: readonly Pick<Zone, "domains">[],
+  apexes = apexesOf(zones),
 ): NameIndex {
-  const apexes = new Set(zones.flatMap(({ domains }) => domains));
   return {
     zoneOf(name) {
       for (let at = 0; at >= 0; at = next(name, at)) {
@@ -65,4 +70,38 @@ function keyOfReverse(name: string): string | undefined {
   if (parts.length < whole) return "part";
   const digits = is4 ? parts.map((part) => Number(part).toString(16).padStart(2, "0")) : parts;
   return digits.join("");
+}
+
+/**
+ * What an overlay address may learn of one organization's names, from this node as a name server. Undefined: the address
+ * gets no answer, because no node that this node knows has it. What it may not learn does not exist for it.
+ */
+export function indexForPeers(
+  packed: Pick<PackedNames, "named" | "at">,
+  zone: Pick<Zone, "slug" | "domains" | "peers">,
+): (asking: string) => NameIndex | undefined {
+  const { slug, peers } = zone;
+  if (peers === undefined || peers.too_many === true) return () => undefined;
+  const apexes = apexesOf([zone]);
+  const may = mayLearn(peers);
+  return (asking) => {
+    const own = packed
+      .at(addressKey(asking) ?? "")
+      .find((each) => each.slug === slug && each.kind !== "alias");
+    if (own === undefined) return undefined;
+    const learns = (each: MachineName) =>
+      each.slug === slug && (each.node === own.node || may(own.class, each.class));
+    const shown = {
+      addressesOf(name: string) {
+        const found = packed.named(name);
+        return found !== undefined && learns(found) ? found.addresses : undefined;
+      },
+      namesAt: (key: string) =>
+        packed
+          .at(key)
+          .filter(learns)
+          .flatMap(({ names }) => names[0] ?? []),
+    };
+    return indexNames(shown, [zone], apexes);
+  };
 }

@@ -8,7 +8,7 @@ import { Peer } from "../policy/firewall.ts";
 import { leaveAddresses } from "../store/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { boundHolds } from "../store/holds.ts";
-import { certifiedGroups, ownerOf, selfGroup } from "../../owner-group.ts";
+import { certifiedGroups, isPeopleGroup, ownerOf, providerOf } from "../../owner-group.ts";
 import { computed, integerOrNull, queryAll, queryNumber, queryOne, textOrNull } from "../store/table.ts";
 import { authorities } from "../store/tables/authorities.ts";
 import { certificates } from "../store/tables/certificates.ts";
@@ -17,7 +17,9 @@ import { webhooks } from "../store/tables/webhooks.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { addresses } from "../store/tables/addresses.ts";
+import { carryPeople } from "./carry-people.ts";
 import { carryProviders } from "./carry-providers.ts";
+import { identityProviders } from "../store/tables/identity-providers.ts";
 import { heldNames } from "../store/tables/held-names.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
@@ -65,6 +67,7 @@ export async function carryOver(old: Reader, tx: Transaction, now: number): Prom
     if (await hasLostAuthority(old, tx, id, now)) carried.authorities_lost.push(slug);
     await carryTokens(old, tx, id);
     await carryMembers(old, tx, id);
+    await carryPeople(old, tx, id);
     await carryWebhooks(old, tx, id);
   }
   await carryUsers(old, tx);
@@ -228,7 +231,7 @@ async function carryRules(old: Reader, tx: Transaction, orgId: number, now: numb
     await insertGroups(
       tx,
       orgId,
-      groups.filter((group) => group !== selfGroup && ownerOf(group) === undefined),
+      groups.filter((group) => !isPeopleGroup(group)),
       now,
     );
     await firewallRules.update(tx, { orgId, id }, row);
@@ -236,10 +239,12 @@ async function carryRules(old: Reader, tx: Transaction, orgId: number, now: numb
   carried.lost_rules += present.size;
 }
 
-/** The number of a user that the backup lacks may become another user's, who must not inherit the rule. */
+/** The number of a user or provider that the backup lacks may become another one's, who must not inherit the rule. */
 async function namesLostUser(tx: Transaction, groups: readonly string[]): Promise<boolean> {
   for (const id of groups.map(ownerOf))
     if (id !== undefined && (await users.find(tx, { id })) === undefined) return true;
+  for (const id of groups.map(providerOf))
+    if (id !== undefined && (await identityProviders.find(tx, { id })) === undefined) return true;
   return false;
 }
 

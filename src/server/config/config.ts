@@ -29,6 +29,7 @@ export type ConfigNode = Pick<
   | "ip6"
   | "groups"
   | "ownerId"
+  | "ownerGroups"
   | "isLighthouse"
   | "isRelay"
   | "publicIp"
@@ -78,7 +79,7 @@ export type ConfigView = ConfigSource & {
 };
 
 /** Everything that rendering sees of a node. Nodes of the same kind have the same configuration. */
-export type NodeKind = Omit<ConfigNode, "name" | "ip" | "ip6" | "ownerId">;
+export type NodeKind = Omit<ConfigNode, "name" | "ip" | "ip6" | "ownerId" | "ownerGroups">;
 
 export function kindOf({ named }: ConfigView, node: ConfigNode): NodeKind {
   return {

@@ -20,14 +20,22 @@ export function nameOf(stem: string, extension: "js" | "css"): string {
 
 const imports = new Map<string, readonly string[]>();
 
-/** The files that a script needs before it runs. */
+/** The files that a script needs before it runs, with those that they need. */
 export function importsOf(name: string): readonly string[] {
   const known = imports.get(name);
   if (known !== undefined) return known;
+  const found = new Set<string>();
+  for (let asked = [name]; asked.length > 0;) {
+    asked = asked.flatMap(directImportsOf).filter((each) => !found.has(each));
+    for (const each of asked) found.add(each);
+  }
+  imports.set(name, [...found]);
+  return [...found];
+}
+
+function directImportsOf(name: string): string[] {
   const script = new TextDecoder().decode(Bun.gunzipSync(Buffer.from(packed[name] ?? "", "base64")));
-  const found = [...script.matchAll(/\bfrom"\.\/([a-z0-9.-]+)"/g)].flatMap(([, file]) => file ?? []);
-  imports.set(name, found);
-  return found;
+  return [...script.matchAll(/\b(?:from|import)"\.\/([a-z0-9.-]+)"/g)].flatMap(([, file]) => file ?? []);
 }
 
 /** The file, compressed with gzip; undefined if there is none of this name. */

@@ -23,17 +23,21 @@ const policy = [
 const icon =
   "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cg fill='none' stroke='%233b6fd4' stroke-width='1.5'%3E%3Cpath d='M8 3 3 8l5 5 5-5z'/%3E%3C/g%3E%3Cg fill='%233b6fd4'%3E%3Ccircle cx='8' cy='3' r='2'/%3E%3Ccircle cx='3' cy='8' r='2'/%3E%3Ccircle cx='8' cy='13' r='2'/%3E%3Ccircle cx='13' cy='8' r='2'/%3E%3C/g%3E%3C/svg%3E";
 
+/** What the console asks first; see its `readMe`. The browser asks while it loads the scripts. */
+const firstAnswers = ["/api/user/", "/api/org/?page_size=1000", "/api/user/factors/"];
+
 /** `hasSession`: the browser sent a session, which may have ended. Without one the console need not ask. */
 export function consolePage({ hasSession }: { hasSession: boolean }): Reply {
   const main = nameOf("main", "js");
   // Otherwise the browser finds them only after it has read the first file.
   const preloads = importsOf(main).map((name) => `<link rel="modulepreload" href="/console/files/${name}">`);
+  const answers = firstAnswers.map((path) => `<link rel="preload" as="fetch" crossorigin href="${path}">`);
   const page = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="description" content="The console of a private network">
 <meta name="color-scheme" content="light dark"><link rel="icon" href="${icon}">
 <link rel="stylesheet" href="/console/files/${nameOf("style", "css")}">
-${preloads.join("")}
+${preloads.join("")}${hasSession ? answers.join("") : ""}
 <script type="module" src="/console/files/${main}" data-worker="/console/files/${nameOf("worker", "js")}"></script>
 <title>${brand.title}</title></head>
 <body><div id="console"${hasSession ? " data-session" : ""}></div><noscript>The console needs JavaScript. The command line does not: agent admin --help</noscript></body></html>

@@ -3,10 +3,18 @@
 
 import type { NameAlias, NamedNode, NamesAnswer, NamesPosition, NamesRequest } from "../../protocol.ts";
 import type { Member } from "../policy/firewall.ts";
-import type { NamesClass, Visibility } from "./visibility.ts";
+import type { NamesForPeers } from "../../names-for-peers.ts";
+import { classNameOf, noTable, tableFor } from "./for-peers.ts";
+import { everything, type NamesClass, type Visibility } from "./visibility.ts";
 
 /** `regroupedAt`: the version since which the same nodes see it, as far as its own columns decide that. */
-export type NamedEntry = Member & { isGone: boolean; version: number; regroupedAt: number };
+export type NamedEntry = Member & {
+  isGone: boolean;
+  /** It answers peers: it gets all names, and the table of who sees whom. */
+  isNameServer?: boolean;
+  version: number;
+  regroupedAt: number;
+};
 export type AliasEntry = NameAlias & { isGone: boolean; version: number };
 
 type NodeState = NamedEntry & { known: { by: Visibility; as: NamesClass } | undefined };
@@ -26,6 +34,8 @@ export type Book = {
   changes: Change[];
   /** Entries of `changes` that do not count, and nodes that are gone. */
   outdated: number;
+  /** For name servers, as it was at that version. */
+  table: { by: Visibility; version: number; as: NamesForPeers } | undefined;
 };
 
 export function makeBook(visibility: Visibility, since: number): Book {
@@ -38,6 +48,7 @@ export function makeBook(visibility: Visibility, since: number): Book {
     aliasesOf: new Map(),
     changes: [],
     outdated: 0,
+    table: undefined,
   };
 }
 
@@ -84,6 +95,25 @@ const silentChanges = 64;
 
 export type NamesNews = NamesPosition & Partial<NamesAnswer>;
 
+/** The table that the node has to have: none but on name servers that ask for it. */
+export function tableOf(book: Book, nodeId: number, asked: NamesRequest): NamesForPeers {
+  const viewer = book.nodes.get(nodeId);
+  if (viewer?.isNameServer !== true || viewer.isGone || asked.peers === undefined) return noTable;
+  const { visibility, version, table } = book;
+  if (table?.by === visibility && table.version === version) return table.as;
+  const classes = new Set<NamesClass>();
+  for (const node of book.nodes.values()) if (!node.isGone) classes.add(classOf(book, node));
+  const as = tableFor(visibility, classes);
+  book.table = { by: visibility, version, as };
+  return as;
+}
+
+/** The node gets all names, to answer its peers. */
+function servesPeers(book: Book, nodeId: number, asked: NamesRequest): boolean {
+  const { digest, too_many } = tableOf(book, nodeId, asked);
+  return digest !== "" && too_many !== true;
+}
+
 /** Whether the node needs the whole list, or the changes after a version. Undefined: the node itself has no name. */
 export function positionOf(
   book: Book,
@@ -92,7 +122,10 @@ export function positionOf(
 ): { view: string; isWhole: boolean; since: number } | undefined {
   const viewer = book.nodes.get(nodeId);
   if (viewer === undefined || viewer.isGone) return undefined;
-  const { view } = classOf(book, viewer);
+  const { visibility } = book;
+  const view = servesPeers(book, nodeId, asked)
+    ? `peers-${visibility.toAll ? everything : visibility.digest()}`
+    : classOf(book, viewer).view;
   const isTooOld = asked.version < book.since && asked.part !== true;
   const isWhole = isTooOld || asked.version > book.version || asked.view !== view;
   return { view, isWhole, since: isWhole ? 0 : asked.version };
@@ -105,7 +138,7 @@ export function newsFor(book: Book, nodeId: number, asked: NamesRequest): NamesN
   const { view, isWhole, since } = position;
   const first = firstAfter(book.changes, since);
   if (!isWhole && first === book.changes.length) return undefined;
-  const page = makePage(book, nodeId, { isWhole, since });
+  const page = makePage(book, nodeId, { isWhole, since, isForPeers: servesPeers(book, nodeId, asked) });
   let version = since;
   let scanned = 0;
   for (let at = first; at < book.changes.length; at++) {
@@ -123,7 +156,11 @@ export function newsFor(book: Book, nodeId: number, asked: NamesRequest): NamesN
 }
 
 /** Collects one answer. */
-function makePage(book: Book, nodeId: number, { isWhole, since }: { isWhole: boolean; since: number }) {
+function makePage(
+  book: Book,
+  nodeId: number,
+  { isWhole, since, isForPeers }: { isWhole: boolean; since: number; isForPeers: boolean },
+) {
   const viewer = book.nodes.get(nodeId);
   const nodes: NamedNode[] = [];
   const aliases = new Map<number, NameAlias>();
@@ -131,7 +168,7 @@ function makePage(book: Book, nodeId: number, { isWhole, since }: { isWhole: boo
   const removedAliases: number[] = [];
   const sees = (node: NodeState | undefined): boolean => {
     if (node === undefined || viewer === undefined || node.isGone) return false;
-    return node === viewer || book.visibility.sees(classOf(book, viewer), classOf(book, node));
+    return isForPeers || node === viewer || book.visibility.sees(classOf(book, viewer), classOf(book, node));
   };
   const tellAlias = (alias: AliasEntry) => {
     const { id, name, node_id, address } = alias;
@@ -144,7 +181,14 @@ function makePage(book: Book, nodeId: number, { isWhole, since }: { isWhole: boo
       const isRegrouped = node.regroupedAt > since;
       if (sees(node)) {
         const { id, name, ip, ip6 } = node;
-        nodes.push({ id, name, ip, ...(ip6 === null ? {} : { ip6 }) });
+        const known = isForPeers ? classNameOf(book.visibility, classOf(book, node)) : undefined;
+        nodes.push({
+          id,
+          name,
+          ip,
+          ...(ip6 === null ? {} : { ip6 }),
+          ...(known === undefined ? {} : { class: known }),
+        });
         if (!isRegrouped || isWhole) return;
         for (const each of book.aliasesOf.get(id) ?? []) {
           const alias = book.aliases.get(each);

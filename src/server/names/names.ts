@@ -13,7 +13,7 @@ import { queryAll, queryOne } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { makeBook, newsFor, positionOf, take, type Book, type NamesNews } from "./book.ts";
+import { makeBook, newsFor, positionOf, tableOf, take, type Book, type NamesNews } from "./book.ts";
 import { keptVersions } from "../store/names.ts";
 import { makeVisibility, type Visibility } from "./visibility.ts";
 
@@ -94,7 +94,7 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
       const known = kept.get(orgId);
       if (known === undefined || known.isOutdated) return false;
       const { book } = known;
-      if (!knowsSuffix(asked, known)) return false;
+      if (!knowsSuffix(asked, known) || !knowsTable(book, nodeId, asked)) return false;
       return positionOf(book, nodeId, asked)?.isWhole === false && asked.version === book.version;
     },
     async news(orgId, nodeId, asked) {
@@ -105,7 +105,7 @@ export function makeNames({ db }: Pick<ServerOptions, "db">): Names {
         found.isOutdated = found.hasNewRules = true;
         found = await current(orgId);
       }
-      return withSuffix(newsFor(found.book, nodeId, asked), found, nodeId, asked);
+      return withSettings(newsFor(found.book, nodeId, asked), found, nodeId, asked);
     },
   };
 }
@@ -115,21 +115,42 @@ function knowsSuffix({ suffix }: NamesRequest, known: Kept): boolean {
   return suffix === undefined || suffix === known.suffix;
 }
 
-function withSuffix(
+function knowsTable(book: Book, nodeId: number, asked: NamesRequest): boolean {
+  return asked.peers === undefined || asked.peers === tableOf(book, nodeId, asked).digest;
+}
+
+/** Suffix and table, which have no version of their own. */
+function withSettings(
   news: NamesNews | undefined,
   known: Kept,
   nodeId: number,
   asked: NamesRequest,
 ): NamesNews | undefined {
-  if (knowsSuffix(asked, known)) return news;
-  const position = positionOf(known.book, nodeId, asked);
+  const { book } = known;
+  const settings = {
+    ...(knowsSuffix(asked, known) ? {} : { suffix: known.suffix }),
+    ...(knowsTable(book, nodeId, asked) ? {} : { peers: tableOf(book, nodeId, asked) }),
+  };
+  if (Object.keys(settings).length === 0) return news;
+  const position = positionOf(book, nodeId, asked);
   // Without news, the node's list is complete.
-  const base = news ?? (position && { version: known.book.version, view: position.view });
-  return base && { ...base, suffix: known.suffix };
+  const base = news ?? (position && { version: book.version, view: position.view });
+  return base && { ...base, ...settings };
 }
 
 const orgPick = organizations.pick("namesVersion", "namesSince", "namesToAll", "nameSuffix");
-const nodePick = nodes.pick("id", "name", "ip", "ip6", "groups", "ownerId", "state", "namesVersion");
+const nodePick = nodes.pick(
+  "id",
+  "name",
+  "ip",
+  "ip6",
+  "groups",
+  "ownerId",
+  "ownerGroups",
+  "state",
+  "namesVersion",
+  "isNameServer",
+);
 const aliasPick = nameAliases.pick(
   "id",
   "name",
@@ -177,9 +198,9 @@ async function read(reader: Reader, orgId: number, known: Kept | undefined): Pro
   take(
     book,
     org.namesVersion,
-    changed.map(({ state, namesVersion, ownerId, ...row }) => ({
+    changed.map(({ state, namesVersion, ownerId, ownerGroups, ...row }) => ({
       ...row,
-      groups: certifiedGroups({ ...row, ownerId }),
+      groups: certifiedGroups({ ...row, ownerId, ownerGroups }),
       isGone: state !== "active",
       version: namesVersion,
     })),

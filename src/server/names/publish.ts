@@ -8,7 +8,7 @@ import { requireLockOf, type Reader, type Transaction } from "../store/database.
 import { raiseNamesVersion } from "../store/versions.ts";
 import { computed, integer, queryAll, text, truth } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
-import { isUnpublished, named, nodes } from "../store/tables/nodes.ts";
+import { isUnpublished, named, nodes, type NodeRow } from "../store/tables/nodes.ts";
 
 /** Nodes that get one version at most: one answer to a node can hold as many. */
 export const publishedTogether = 1000;
@@ -46,6 +46,15 @@ async function publishTogether(tx: Transaction, orgId: number, ids: readonly num
   const former = changed.flatMap(({ namedAs }) => namedAs.split(" ", 1));
   const names = new Set([...changed.map(({ name }) => name), ...former]);
   await shadowAliases(tx, orgId, { aliases, names, version });
+}
+
+/** Tells the node, and all servers, that it is a name server now, or is none any more. Its peers see no difference. */
+export async function publishNameServer(
+  tx: Transaction,
+  { id, orgId, state }: Pick<NodeRow, "id" | "orgId" | "state">,
+): Promise<void> {
+  if (state !== "active") return;
+  await nodes.update(tx, { id }, { namesVersion: await raiseNamesVersion(tx, orgId) });
 }
 
 /** Aliases give way to nodes, and return when the node has gone. */

@@ -22,6 +22,10 @@ export type NamesClass = {
 };
 
 export type Visibility = {
+  /** Every node sees all nodes. */
+  toAll: boolean;
+  /** Stands for the rules: another set of rules has another digest. */
+  digest(): string;
   classOf(member: Member): NamesClass;
   sees(one: NamesClass, other: NamesClass): boolean;
 };
@@ -77,7 +81,15 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
   };
   let bare: NamesClass | undefined;
   bare = classOf({ id: 0, name: "", ip: "", ip6: null, groups: [] });
-  return { classOf, sees };
+  let digest: string | undefined;
+  return { toAll, digest: () => (digest ??= digestOf(rules)), classOf, sees };
+}
+
+function digestOf({ inbound, outbound }: TestableRules): string {
+  const parts = [inbound, outbound].map((list) =>
+    list.map(({ protocol, ports, peer, target }) => [protocol, ports, peer, target]),
+  );
+  return hash("sha256", JSON.stringify(parts), "hex").slice(0, 16);
 }
 
 function placesOf(rules: TestableRules, member: Member): { targets: Places; peers: Places } {

@@ -34,6 +34,7 @@ export function audited(node: NodeRow): Record<string, unknown> {
     subnets: node.subnets,
     is_lighthouse: node.isLighthouse,
     is_relay: node.isRelay,
+    is_name_server: node.isNameServer,
     public_ip: node.publicIp,
     external_port: node.externalPort,
     config_overrides: node.configOverrides,

@@ -32,7 +32,7 @@ import { lastCertificateEnd } from "../store/tables/certificates.ts";
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
 import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { atLeisure, blockFormerLater } from "./upkeep.ts";
-import { publishNames } from "../names/publish.ts";
+import { publishNames, publishNameServer } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseOwnVersion, readConfigVersion } from "../store/versions.ts";
 import { readBeside, show, showOne, type Beside } from "./shown.ts";
 
@@ -56,6 +56,7 @@ export type NodeRequest = v.InferOutput<typeof NodeRequest>;
 export const NodePatch = v.strictObject({
   name: v.optional(NodeName),
   ip_address: v.optional(address),
+  is_name_server: v.optional(v.boolean()),
   ...fields,
 });
 export type NodePatch = v.InferOutput<typeof NodePatch>;
@@ -241,6 +242,7 @@ export async function changeNode(
   if (before.state === "active") fingerprint = await publishChange(tx, services, issuing, before, after);
   else if (before.name !== after.name) await holdPendingName(tx, before);
   await publishNames(tx, org.id, [id]);
+  if (before.isNameServer !== after.isNameServer) await publishNameServer(tx, after);
   const event = { orgId: org.id, at: now, actor, subject: `node/${id}` };
   const issued = { ...event, type: "certificate.issued", after: { fingerprint } } as const;
   return {
@@ -264,6 +266,7 @@ function patched(before: NodeRow, patch: NodePatch) {
     subnets: patch.subnets ?? before.subnets,
     isLighthouse: patch.is_lighthouse ?? before.isLighthouse,
     isRelay: patch.is_relay ?? before.isRelay,
+    isNameServer: patch.is_name_server ?? before.isNameServer,
     publicIp: patch.public_ip === undefined ? before.publicIp : patch.public_ip,
     externalPort: patch.external_port === undefined ? before.externalPort : patch.external_port,
     configOverrides:

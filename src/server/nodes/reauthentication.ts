@@ -93,7 +93,7 @@ export async function proveOwner(
     await requireOwner(tx, node, userId);
     if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
     const now = system.now();
-    await beginPeriod(tx, id, now);
+    await beginPeriod(tx, id, now, "proven");
     const event = { orgId: org.id, at: now, actor, subject: `node/${id}` };
     await record(tx, { ...event, type: "node.reauthenticated", after: { name: node.name } });
   });

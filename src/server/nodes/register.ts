@@ -45,6 +45,7 @@ import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
 import { retiredTokens } from "../store/tables/retired-tokens.ts";
 import { requireRole } from "../people/late-rights.ts";
+import { ownerGroupsOf } from "../policy/group-people.ts";
 import { publishNames } from "../names/publish.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
 import { checkHub, checkPublicAddress, overlayOf } from "./subnets.ts";
@@ -251,6 +252,7 @@ async function insert(
     ephemeralSilenceS: grant.ephemeralSilenceS,
     watchedFrom: grant.ephemeralSilenceS === null ? null : now,
     isNamed: grant.isNamed,
+    ownerGroups: await ownerGroupsOf(tx, org.id, grant.ownerId),
   });
   await takeAddress(tx, org.id, address, node.id);
   return node;

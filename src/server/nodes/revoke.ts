@@ -190,7 +190,7 @@ export async function restoreNode(
       : { state: "pending" as const, ...claimable(node) };
     const restored = await nodes.update(tx, { id, state: "revoked" }, { ...state, ...live });
     if (restored === 0) throw new AppError("conflict", `The node ${node.name} is not revoked.`);
-    await beginPeriod(tx, id, system.now());
+    await beginPeriod(tx, id, system.now(), "given");
     await releaseOwnName(tx, node);
     await makeX509Due(tx, id);
     const fingerprint = wasRegistered

@@ -7,6 +7,7 @@ import { AppError } from "../../errors.ts";
 import type { Node } from "../../protocol.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { requireRole } from "../people/late-rights.ts";
+import { ownerGroupsOf } from "../policy/group-people.ts";
 import type { Transaction } from "../store/database.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
@@ -42,9 +43,10 @@ export async function transferNode(
     if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
     const ownerId = owner === null ? null : await memberOf(tx, org, owner);
     if (ownerId === node.ownerId && node.ownerKnown) return node;
-    const after = { ...node, ownerId, ownerKnown: true };
-    await nodes.update(tx, { id }, { ownerId, ownerKnown: true });
-    await beginPeriod(tx, id, system.now());
+    const owned = { ownerId, ownerKnown: true, ownerGroups: await ownerGroupsOf(tx, org.id, ownerId) };
+    const after = { ...node, ...owned };
+    await nodes.update(tx, { id }, owned);
+    await beginPeriod(tx, id, system.now(), "given");
     const fingerprint = node.state === "active" ? await publish(tx, services, node, after) : undefined;
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
     await record(tx, [
@@ -63,7 +65,7 @@ export async function transferNode(
   return showOne(services, org, moved);
 }
 
-/** Issues the certificates with the group of the new owner. Other nodes may see the node now, or no longer. */
+/** Issues the certificates with the groups of the new owner. Other nodes may see the node now, or no longer. */
 async function publish(
   tx: Transaction,
   services: NodeStore,

@@ -17,6 +17,8 @@ import { users, type UserRow } from "../store/tables/users.ts";
 import { verifiedDomains } from "../store/tables/verified-domains.ts";
 import type { Admitted } from "./admission.ts";
 import { applyGroups, rolesFor } from "./group-roles.ts";
+import { acceptInvited, invitationsOf, isInvited } from "./invited.ts";
+import { applyProviderGroups } from "./provider-groups.ts";
 import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
 
 type Provider = IdentityProviderRow & { orgId: number };
@@ -30,19 +32,22 @@ export async function boundUserOf(
   const { db, system } = services;
   const { subject, groups } = admitted;
   const hasRole = rolesFor(provider, groups).has(provider.orgId);
-  const user = await db.write(async (tx) => {
+  const { user, mayBe } = await db.write(async (tx) => {
     const now = system.now();
     const org = await organizations.find(tx, { id: provider.orgId, deletedAt: null });
     if (org === undefined) throw refused("The organization of this provider was deleted.");
-    const at = { providerId: provider.id, subject };
-    const known = await organizationIdentities.find(tx, at);
-    if (known === undefined && !hasRole) throw withoutRole(provider);
+    const identity = { providerId: provider.id, subject };
+    const known = await organizationIdentities.find(tx, identity);
+    const address = await vouchedAddress(tx, org.id, admitted);
+    const [invitation] =
+      address === undefined ? [] : await invitationsOf(tx, address, { now, orgId: org.id });
+    if (known === undefined && !hasRole && invitation === undefined) throw withoutRole(provider);
     const userId = known?.userId ?? (await insertUser(tx, provider, system));
-    if (known === undefined) await organizationIdentities.insert(tx, { ...at, userId, createdAt: now });
-    await organizationIdentities.update(tx, at, { groups: [...groups], lastUsedAt: now });
+    if (known === undefined) await organizationIdentities.insert(tx, { ...identity, userId, createdAt: now });
+    await organizationIdentities.update(tx, identity, { groups: [...groups], lastUsedAt: now });
     const found = await users.find(tx, { id: userId, isActive: true, boundOrgId: provider.orgId });
     if (found === undefined) throw refused("This user is disabled.");
-    const email = await nameFor(tx, { orgId: org.id, slug: org.slug, userId }, admitted);
+    const email = nameFor({ address, slug: org.slug, userId }, admitted);
     if (email !== found.email) await rename(tx, { userId, orgId: org.id, email });
     if (known === undefined) {
       const event = { orgId: org.id, at: now, actor: ourselves, subject: `user/${email}` };
@@ -52,11 +57,15 @@ export async function boundUserOf(
         after: { email, provider: nameOfProvider(provider) },
       });
     }
-    return { ...found, email };
+    const at = { orgId: org.id, userId };
+    if (invitation !== undefined && (await memberships.find(tx, at)) === undefined)
+      await acceptInvited(tx, invitation, { userId, email }, now);
+    return { user: { ...found, email }, mayBe: hasRole || (await isInvited(tx, at)) };
   });
   await applyGroups(services, provider, user, groups);
   await applyNodeGroups(services, provider, user.id, groups);
-  if (!hasRole) throw withoutRole(provider);
+  await applyProviderGroups(services, provider, user.id);
+  if (!mayBe) throw withoutRole(provider);
   return user;
 }
 
@@ -86,6 +95,17 @@ async function rename(
   await tx.notify("auth", `user ${userId}`);
 }
 
+/** The address, if the provider vouches for it and the organization has verified its domain. */
+async function vouchedAddress(
+  tx: Pick<Transaction, "get">,
+  orgId: number,
+  { email, isVerified }: Admitted,
+): Promise<string | undefined> {
+  const domain = email?.split("@").at(-1) ?? "";
+  const own = isVerified ? await verifiedDomains.find(tx, { orgId, domain }) : undefined;
+  return own?.verifiedAt == null ? undefined : email;
+}
+
 const maxName = 254;
 
 /**
@@ -93,15 +113,12 @@ const maxName = 254;
  * an address finds this user, and no address is taken. The part before it is the address only if the provider vouches for it and
  * the organization has verified its domain; else it is what the provider calls the person.
  */
-async function nameFor(
-  tx: Transaction,
-  { orgId, slug, userId }: { orgId: number; slug: string; userId: number },
-  { email, isVerified, called }: Admitted,
-): Promise<string> {
-  const domain = email?.split("@").at(-1) ?? "";
-  const own = isVerified ? await verifiedDomains.find(tx, { orgId, domain }) : undefined;
-  const address = own?.verifiedAt == null ? undefined : `${email};${userId}`;
-  if (address !== undefined && address.length <= maxName) return address;
+function nameFor(
+  { address, slug, userId }: { address: string | undefined; slug: string; userId: number },
+  { called }: Admitted,
+): string {
+  const name = address === undefined ? undefined : `${address};${userId}`;
+  if (name !== undefined && name.length <= maxName) return name;
   const word = called
     .normalize("NFC")
     .toLowerCase()

@@ -14,6 +14,7 @@ import {
   type Configurations,
   type Endpoint,
 } from "./configuration.ts";
+import { makeInLine, type InLine } from "./line.ts";
 
 type Deps = Pick<ServerOptions, "system" | "webhookNetworks" | "secretKey">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "clientId" | "secretSealed" | "scopes" | "trust">;
@@ -39,6 +40,8 @@ export type Exchange = {
     secrets: Secrets,
     answer: URLSearchParams,
   ): Promise<Exchanged>;
+  /** For what a sign-in does at its provider. */
+  inLine: InLine;
   /** Asks whether the person is still there. Throws provider_unavailable or untrusted_answer, which prove nothing. */
   refresh(provider: Provider, subject: string, refreshToken: string): Promise<Refreshed>;
 };
@@ -57,6 +60,7 @@ export function makeExchange(deps: Deps): Exchange {
   const configurations = makeConfigurations(deps);
   return {
     discover: configurations.find,
+    inLine: makeInLine(),
     async authorizationUrl(provider, redirectUri, { state, nonce, verifier }) {
       const { calculatePKCECodeChallenge } = await loadOauth();
       const { authorization_endpoint: endpoint } = await configurations.find(provider);

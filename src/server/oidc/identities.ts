@@ -14,7 +14,9 @@ import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { providerGrants } from "../store/tables/provider-grants.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
+import { applyProviderGroups } from "./provider-groups.ts";
 import type { Admitted } from "./admission.ts";
+import { acceptInvited, invitationsOf } from "./invited.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "name" | "createsUsers">;
@@ -94,7 +96,12 @@ async function createUser(
   }
   if (!provider.createsUsers)
     throw new AppError("sign_in_refused", "This identity belongs to no user, and the provider creates none.");
-  return (await insertUser(tx, { email, hashed: "", isStaff: false }, { actor: ourselves, now })).id;
+  const { id } = await insertUser(tx, { email, hashed: "", isStaff: false }, { actor: ourselves, now });
+  // As an administrator would add the user, if the user came first. The choice among several is the user's: by a link.
+  const [invitation, ...others] = await invitationsOf(tx, email, { now });
+  if (invitation !== undefined && others.length === 0)
+    await acceptInvited(tx, invitation, { userId: id, email }, now);
+  return id;
 }
 
 function insertIdentity(
@@ -149,12 +156,13 @@ function taken(name: string): AppError {
 
 /** Sessions that began with it end. Throws not_found, or conflict for the last way to sign in. */
 export async function unlinkIdentity(
-  { db, system }: Store,
+  services: Store & Parameters<typeof applyProviderGroups>[0],
   { userId, email }: User,
   id: number,
   actor: Actor,
 ): Promise<void> {
-  await db.write(async (tx) => {
+  const { db, system } = services;
+  const provider = await db.write(async (tx) => {
     const found = await identities.find(tx, { id, userId });
     if (found === undefined) throw new AppError("not_found", "You have no such identity.");
     await identities.delete(tx, { id });
@@ -165,7 +173,9 @@ export async function unlinkIdentity(
     await refreshTokens.update(tx, { ...by, revokedAt: null }, { revokedAt: system.now() });
     const before = { provider: found.issuer };
     await record(tx, { ...userEvent(system, actor, email), type: "user.identity_unlinked", before });
+    return found.providerId;
   });
+  await applyProviderGroups(services, { id: provider }, userId);
 }
 
 async function requireWayIn(tx: Transaction, userId: number): Promise<void> {

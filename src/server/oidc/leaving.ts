@@ -1,5 +1,6 @@
 // Whether people are still at their provider. Where it gave a refresh token, it is asked every hour: `invalid_grant` ends what
-// began there, a failure of the provider ends nothing. Where it gave none, sessions end after a day in any case.
+// began there, a failure of the provider ends nothing. Where it gave none, sessions end after a day in any case, and nodes as
+// in unproven.ts.
 
 import { AppError, messageOf } from "../../errors.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
@@ -12,8 +13,10 @@ import type { Transaction } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
 import {
+  identities,
   identityProviders,
   nameOfProvider,
+  organizationIdentities,
   type IdentityProviderRow,
 } from "../store/tables/identity-providers.ts";
 import { grantContext, providerGrants, type ProviderGrantRow } from "../store/tables/provider-grants.ts";
@@ -22,6 +25,7 @@ import { users, type UserRow } from "../store/tables/users.ts";
 import { admit, valueAt } from "./admission.ts";
 import type { Exchange, Refreshed } from "./exchange.ts";
 import { applyGroups } from "./group-roles.ts";
+import { applyProviderGroups } from "./provider-groups.ts";
 import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
 
 type Services = NodeGroupServices & { exchange: Pick<Exchange, "refresh"> };
@@ -114,8 +118,14 @@ async function applyClaims(
     if (!(error instanceof AppError) || error.code !== "sign_in_refused") throw error;
     return leave(services, provider, user, grant);
   }
+  const at = { providerId: provider.id, subject: grant.subject };
+  await services.db.writeFor({ user: user.id }, async (tx) => {
+    await identities.update(tx, at, { groups: [...groups] });
+    await organizationIdentities.update(tx, at, { groups: [...groups] });
+  });
   await applyGroups(services, provider, user, groups);
   await applyNodeGroups(services, provider, user.id, groups);
+  await applyProviderGroups(services, provider, user.id);
 }
 
 /**

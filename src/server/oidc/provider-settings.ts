@@ -98,7 +98,7 @@ export const Provider = v.object({
   created_at: v.string(),
   /**
    * When a person who left there is signed out here: `hourly`, because the provider gives a token by which it is asked, or
-   * `daily`, at the end of the session. Null: nobody has signed in yet.
+   * `daily`, at the end of the session. Null until the first sign-in.
    */
   leaving: v.nullable(v.picklist(["hourly", "daily"])),
   /** Undefined: the provider belongs to the installation. */

@@ -5,13 +5,15 @@ import type * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { sealSecret } from "../../pki/secrets.ts";
-import { record, type Actor } from "../audit/record.ts";
+import { record, type Actor, type AuditEvent } from "../audit/record.ts";
+import { regroupOwned, type Regrouping } from "../nodes/owner-groups.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole, requireStaff } from "../people/late-rights.ts";
 import { endSessions } from "../people/sessions.ts";
 import { allOrganizations } from "../policy/organizations.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
+import { groupPeople } from "../store/tables/group-people.ts";
 import {
   identities,
   identityProviders,
@@ -21,6 +23,7 @@ import {
 } from "../store/tables/identity-providers.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { providerGrants } from "../store/tables/provider-grants.ts";
+import { providerGroups } from "../store/tables/provider-groups.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { verifiedDomains } from "../store/tables/verified-domains.ts";
 import { providerContext, type Exchange } from "./exchange.ts";
@@ -165,11 +168,12 @@ export async function changeProvider(
  * cannot sign in any more.
  */
 export async function deleteProvider(
-  { db, system }: Pick<Services, "db" | "system">,
+  services: Regrouping & Pick<Services, "db">,
   { orgId }: Scope,
   id: number,
   actor: Actor,
 ): Promise<void> {
+  const { db, system } = services;
   await db.write(async (tx) => {
     await requireRight(tx, { orgId }, actor);
     const provider = await findProvider(tx, { id, orgId });
@@ -181,10 +185,28 @@ export async function deleteProvider(
     await identities.delete(tx, { providerId: id });
     await providerGrants.delete(tx, { providerId: id });
     await memberships.update(tx, { providerId: id }, { providerId: null });
+    const issued = await endProviderGroups(tx, services, id, actor);
     await identityProviders.delete(tx, { id, orgId });
     const deleted = event(system, { orgId }, actor, nameOfProvider(provider));
-    await record(tx, { ...deleted, type: "provider.deleted" });
+    await record(tx, [{ ...deleted, type: "provider.deleted" }, ...issued]);
   });
+}
+
+/** Rules that name its groups stay without effect, as after a user left. */
+async function endProviderGroups(
+  tx: Transaction,
+  services: Regrouping,
+  providerId: number,
+  actor: Actor,
+): Promise<AuditEvent[]> {
+  const named = await providerGroups.all(tx, { providerId });
+  for (const { orgId, people } of named) await groupPeople.delete(tx, { orgId, people });
+  await providerGroups.delete(tx, { providerId });
+  const issued: AuditEvent[] = [];
+  for (const { id: orgId } of await allOrganizations(tx))
+    if (named.some((each) => each.orgId === orgId))
+      issued.push(...(await regroupOwned(tx, services, orgId, actor)));
+  return issued;
 }
 
 function requireRight(tx: Transaction, { orgId }: Scope, actor: Actor): Promise<void> {

@@ -15,11 +15,12 @@ import { boundUserOf } from "./bound-users.ts";
 import { applyGroups } from "./group-roles.ts";
 import { linkIdentity, userOf } from "./identities.ts";
 import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
+import { applyProviderGroups } from "./provider-groups.ts";
 import { findProvider, redirectUri } from "./providers.ts";
 
 type Services = NodeGroupServices & {
   publicUrl: string;
-  exchange: Pick<Exchange, "claims">;
+  exchange: Pick<Exchange, "claims" | "inLine">;
   throttle: Throttle;
   meters: Meters;
 };
@@ -32,11 +33,18 @@ export type BroughtAnswer = {
   address: string;
 };
 
-/** `user`: who signs in now; undefined: the identity was linked. Throws as takeFlow, claims, admit and userOf. */
-export async function finishSignIn(
-  services: Services,
-  answer: BroughtAnswer,
-): Promise<{ returnTo: string; user: UserRow | undefined }> {
+type Finished = { returnTo: string; user: UserRow | undefined };
+
+/**
+ * `user`: who signs in now; undefined: the identity was linked. Throws as takeFlow, claims, admit and userOf. An answer that is
+ * refused because too many wait is not used: the browser may bring it again.
+ */
+export function finishSignIn(services: Services, answer: BroughtAnswer): Promise<Finished> {
+  services.throttle.check("answers", networkOf(answer.address));
+  return services.exchange.inLine(answer.provider, () => finish(services, answer));
+}
+
+async function finish(services: Services, answer: BroughtAnswer): Promise<Finished> {
   const { log, meters } = services;
   const state = answer.parameters.get("state");
   const flow = await takeFlow(services, answer.cookie, { provider: answer.provider, state });
@@ -75,6 +83,7 @@ async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Pr
     const user = await userOf(services, provider, admitted);
     await applyGroups(services, provider, user, admitted.groups);
     await applyNodeGroups(services, provider, user.id, admitted.groups);
+    await applyProviderGroups(services, provider, user.id);
     await keepGrant(services, provider, { userId: user.id, subject: admitted.subject, refreshToken });
     return user;
   }
@@ -83,6 +92,7 @@ async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Pr
     throw new AppError("sign_in_expired", "The session that began this has ended. Sign in and begin again.");
   const actor: Actor = { kind: "person", id: signedIn.userId, ip: answer.address };
   await linkIdentity(services, provider, admitted, signedIn, actor);
+  await applyProviderGroups(services, provider, signedIn.userId);
   return undefined;
 }
 

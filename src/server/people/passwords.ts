@@ -16,17 +16,21 @@ export type Passwords = {
   ): Promise<boolean>;
 };
 
-const parameters = { algorithm: "argon2id", memoryCost: 19_456, timeCost: 2 } as const;
+/** Of argon2id; `memoryCost` in KiB. */
+type Cost = { memoryCost: number; timeCost: number };
+
+const realCost: Cost = { memoryCost: 19_456, timeCost: 2 };
 /** Leaves one processor to other requests. */
 const atOnce = navigator.hardwareConcurrency > 2 ? 2 : 1;
 const maxWaiting = 64;
 /** The turn of a command on the server's machine, which has a queue of its own. */
 const alone: Turn = { user: "", source: "", isKnown: true };
 
-export function makePasswords(): Passwords {
+/** `cost`: less in tests that are not about it. */
+export function makePasswords(cost: Cost = realCost): Passwords {
   const inTurn = makeTurns(atOnce, maxWaiting);
   let dummy: Promise<string> | undefined;
-  const hash = (password: string) => Bun.password.hash(password, parameters);
+  const hash = (password: string) => Bun.password.hash(password, { algorithm: "argon2id", ...cost });
   return {
     hash: (password, turn = alone) => inTurn(turn, () => hash(password)),
     async verify(password, known, { turn, before, after }) {

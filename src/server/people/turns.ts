@@ -12,21 +12,34 @@ export type InTurn = <T>(turn: Turn, work: () => Promise<T>) => Promise<T>;
 
 type Waiting = Turn & { since: number; start(): void; refuse(error: AppError): void };
 
+/** Waiting ones, and how many more will try again. */
+type Lane = { waiting: Set<Waiting>; turnedAway: number };
+
 /** Forgotten users and sources wait like new ones. */
 const maxRemembered = 1000;
+
+/**
+ * Refused ones are told different times, so that they do not all come back at once: about as many in a second as get their
+ * turn.
+ */
+const againPerS = 16;
+const firstAgainS = 2;
+const lastAgainS = 60;
 
 /** `maxWaiting`: in each of the two lanes. */
 export function makeTurns(atOnce: number, maxWaiting: number): InTurn {
   const order = makeOrder();
-  const lanes = { known: new Set<Waiting>(), others: new Set<Waiting>() };
+  const makeLane = (): Lane => ({ waiting: new Set(), turnedAway: 0 });
+  const lanes = { known: makeLane(), others: makeLane() };
   let running = 0;
   let wasKnown = false;
   const startNext = () => {
     const [first, second] = wasKnown ? [lanes.others, lanes.known] : [lanes.known, lanes.others];
-    const lane = first.size > 0 ? first : second;
-    const next = order.first(lane);
+    const lane = first.waiting.size > 0 ? first : second;
+    const next = order.first(lane.waiting);
     if (next === undefined) return void running--;
-    lane.delete(next);
+    lane.waiting.delete(next);
+    lane.turnedAway = lane.waiting.size === 0 ? 0 : Math.max(0, lane.turnedAway - 1);
     wasKnown = next.isKnown;
     order.served(next);
     next.start();
@@ -34,12 +47,14 @@ export function makeTurns(atOnce: number, maxWaiting: number): InTurn {
   const wait = (turn: Turn) =>
     new Promise<void>((start, refuse) => {
       const lane = turn.isKnown ? lanes.known : lanes.others;
-      lane.add({ ...turn, since: order.now(), start, refuse });
-      if (lane.size <= maxWaiting) return;
-      const excess = mostCrowded(lane);
+      const { waiting } = lane;
+      waiting.add({ ...turn, since: order.now(), start, refuse });
+      if (waiting.size <= maxWaiting) return;
+      const excess = mostCrowded(waiting);
       if (excess === undefined) return;
-      lane.delete(excess);
-      excess.refuse(queueFull());
+      waiting.delete(excess);
+      const laterS = Math.floor(lane.turnedAway++ / againPerS);
+      excess.refuse(queueFull(firstAgainS + (laterS % (lastAgainS - firstAgainS))));
     });
   return async (turn, work) => {
     if (running < atOnce) {
@@ -110,8 +125,7 @@ function least<T>(items: readonly T[], rank: (item: T) => readonly [number, numb
   return found?.item;
 }
 
-function queueFull(): AppError {
-  return new AppError("throttled", "Too many users are signing in at the moment. Try again in 2 seconds.", {
-    retryAfter: 2,
-  });
+function queueFull(retryAfter: number): AppError {
+  const message = `Too many users are signing in at the moment. Try again in ${retryAfter} seconds.`;
+  return new AppError("throttled", message, { retryAfter });
 }

@@ -14,9 +14,9 @@ import {
   routersOf,
 } from "../nodes/subnets.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
+import { maxProviderGroups } from "../policy/group-people.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { Reader } from "../store/database.ts";
-import { ownerOf } from "../../owner-group.ts";
 import { findNode } from "../store/nodes.ts";
 import type { Current, Changes, NodeChange } from "./differences.ts";
 import { requireFewRules } from "./execute.ts";
@@ -25,11 +25,12 @@ import { requireFewRules } from "./execute.ts";
 export async function requireAdmissible(
   reader: Reader,
   orgId: number,
-  current: Pick<Current, "rules" | "nodes" | "aliases">,
+  current: Pick<Current, "rules" | "nodes" | "aliases" | "providerGroups">,
   changes: Changes,
   after: readonly PolicyNode[],
 ): Promise<void> {
   requireFewRules(current.rules.length, changes.rules);
+  requireFewProviderGroups(current.providerGroups.length, changes.providerGroups);
   await requireRoutes(reader, orgId, current.nodes, changes.nodes, after);
   const { create, delete: deleted } = changes.aliases;
   if (create.length === 0) return;
@@ -41,6 +42,16 @@ export async function requireAdmissible(
     await requireFreeName(reader, { id: orgId }, name);
     if (at % 20 === 19) await nextRound();
   }
+}
+
+function requireFewProviderGroups(count: number, { add, remove }: Changes["providerGroups"]): void {
+  const after = count + add.length - remove.length;
+  if (after <= maxProviderGroups || add.length === 0) return;
+  throw new AppError(
+    "validation_failed",
+    `The policy would name ${after} groups of providers of identities; the maximum is ${maxProviderGroups}.`,
+    { hint: "Put several of them into one group at the provider, and name that one." },
+  );
 }
 
 async function requireRoutes(
@@ -71,17 +82,13 @@ async function requireRoutes(
       const [node, former] = [byId.get(id), was.get(id)];
       if (node === undefined || former === undefined) continue;
       const { name } = node;
-      if (groups.add.length > 0) requireCount(name, "groups", ownGroups(node), maxGroups);
+      if (groups.add.length > 0) requireCount(name, "groups", node.given.length, maxGroups);
       if (subnets.add.length > 0) requireCount(name, "subnets", node.subnets.length, maxSubnets);
       if (subnets.add.length + subnets.remove.length > 0) requireRoutable(org, routing, node.subnets, former);
       const hub = relay === true ? hubs.find((each) => each.id === id) : undefined;
       if (hub !== undefined) refuseRouted(hub, all);
     }
   }
-}
-
-function ownGroups({ groups }: PolicyNode): number {
-  return groups.filter((group) => ownerOf(group) === undefined).length;
 }
 
 function requireCount(name: string, what: string, count: number, most: number): void {

@@ -25,6 +25,8 @@ export const Plan = v.object({
     create: v.array(v.string()),
     delete: v.array(v.string()),
     describe: v.array(v.string()),
+    /** Users whose nodes join or leave a group. Absent: an older control plane. */
+    members: v.optional(v.array(v.object({ group: v.string(), ...delta.entries }))),
   }),
   nodes: v.array(
     v.object({
@@ -61,6 +63,17 @@ export type Plan = v.InferOutput<typeof Plan>;
 export const Applied = v.object({ ...Plan.entries, unconfirmed_until: v.nullable(v.string()) });
 export type Applied = v.InferOutput<typeof Applied>;
 
+const ListedTest = v.object({
+  expect: v.picklist(["accept", "deny"]),
+  /** Words as in a policy file; `node:#7` for a node that is gone. */
+  from: v.string(),
+  to: v.string(),
+  protocol: v.string(),
+  ports: v.string(),
+  /** Null: the tests together take too long. */
+  passes: v.nullable(v.boolean()),
+});
+
 export const Policy = v.object({
   /** Rises with each change by people. */
   version: v.number(),
@@ -73,7 +86,7 @@ export const Policy = v.object({
   /** Since when the state differs from the file. */
   drifted_since: v.nullable(v.string()),
   unconfirmed: v.nullable(v.object({ by: v.string(), until: v.string() })),
-  tests: v.object({ count: v.number(), failing: v.array(v.string()) }),
+  tests: v.object({ count: v.number(), failing: v.array(v.string()), list: v.array(ListedTest) }),
 });
 export type Policy = v.InferOutput<typeof Policy>;
 

@@ -97,17 +97,18 @@ function requireEditable(row: PolicyRow | undefined, { keep_file }: ApplyRequest
  * nothing adds an event.
  */
 function growsBy({ changes, snapshot }: Planned, { policy, keep_file }: ApplyRequest): boolean {
-  const { rules, groups, aliases, tests } = changes;
+  const { rules, groups, people, aliases, tests } = changes;
   const { row } = snapshot;
   if (isUnchanged(changes)) return true;
-  if (rules.create.length + groups.create.length + aliases.create.length > 0) return true;
+  const created = [rules.create, groups.create, people.add, aliases.create];
+  if (created.some(({ length }) => length > 0)) return true;
   const described = [...rules.describe, ...groups.describe];
   if (described.some(({ before, description }) => adds(before, description))) return true;
   const size = (value: unknown) => Buffer.byteLength(JSON.stringify(value));
   const added =
     (keep_file === true ? 0 : size(policy) - size(row?.text ?? "")) +
     (tests === undefined ? 0 : size(tests) - size(storedTests(row)));
-  return added > size([...rules.delete, ...groups.delete, ...aliases.delete]);
+  return added > size([...rules.delete, ...groups.delete, ...people.remove, ...aliases.delete]);
 }
 
 function changed(planned: number, present: number): AppError {
@@ -175,7 +176,7 @@ const maxAudited = 500;
  * the history of a rule is found by its number, so the list of numbers is whole.
  */
 function audited(
-  { rules, groups, nodes, aliases, tests }: Changes,
+  { rules, groups, nodes, people, aliases, tests }: Changes,
   { rules: { delete: created } }: Changes,
 ): Record<string, unknown> {
   const cut = <T>(list: readonly T[]) => list.slice(0, maxAudited);
@@ -188,6 +189,8 @@ function audited(
     groups_created: cut(groups.create.map(({ name }) => name)),
     groups_deleted: cut(groups.delete.map(({ name }) => name)),
     nodes: cut(nodes),
+    members_added: cut(people.add),
+    members_removed: cut(people.remove),
     aliases_created: cut(aliases.create),
     aliases_deleted: cut(aliases.delete),
     ...(tests === undefined ? {} : { tests: tests.length }),
@@ -245,7 +248,7 @@ export async function revertPolicy(
     if (due !== undefined && (row.unconfirmedUntil ?? 0) > due) return { version: row.version };
     const now = services.system.now();
     const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
-    const all: Changes = { ...changes, tests: changes.tests };
+    const all: Changes = { ...changes, owned: [], tests: changes.tests };
     const { inverse, issued } = await execute(tx, services, org.id, all, actor);
     const version = row.version + 1;
     await policies.update(

@@ -4,10 +4,19 @@ import { AppError } from "../../errors.ts";
 import { nextRound } from "../http/heavy-work.ts";
 import { storedTests } from "../policy/edits.ts";
 import { momentOf } from "../policy/moment.ts";
+import {
+  providerWords,
+  readCarriers,
+  readGroupPeople,
+  readProviderGroups,
+  readProviders,
+  type NamedProvider,
+} from "../policy/group-people.ts";
 import { readPolicyNodes } from "../policy/policy-nodes.ts";
 import { listRules } from "../policy/stored-rules.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
+import { identityProviders } from "../store/tables/identity-providers.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
 import { nodeGroups } from "../store/tables/node-groups.ts";
@@ -16,8 +25,7 @@ import type { Current } from "./differences.ts";
 
 export type Snapshot = Current & {
   row: PolicyRow | undefined;
-  /** Members who accepted their invitation, by e-mail address. */
-  users: ReadonlyMap<string, number>;
+  providers: readonly NamedProvider[];
   version: number;
   /** Differs from that of another moment if a node or the policy changed in between. */
   moment: string;
@@ -33,6 +41,9 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
     const rules = await listRules(reader, { id: orgId });
     await nextRound();
     const isFromToken = await tokenMemberships(reader, orgId);
+    const providers = await readProviders(reader, orgId);
+    const providerGroups = await readProviderGroups(reader, orgId);
+    const isFromProvider = await providerMemberships(reader, orgId);
     await nextRound();
     const snapshot: Snapshot = {
       row,
@@ -45,7 +56,12 @@ export async function readSnapshot(reader: Reader, orgId: number): Promise<Snaps
       users: await readMembers(reader, orgId),
       aliases: await nameAliases.all(reader, { orgId, deletedAt: null }),
       tokenGroups: await openTokenGroups(reader, orgId),
-      isFromToken,
+      people: await readGroupPeople(reader, orgId),
+      providers,
+      providerGroups,
+      words: providerWords(providers, providerGroups),
+      carriers: await readCarriers(reader, orgId, providerGroups),
+      isGivenElsewhere: (node, group) => isFromToken(node, group) || isFromProvider(node, group),
     };
     await nextRound();
     if ((await momentOf(reader, orgId)) === moment) return snapshot;
@@ -76,7 +92,10 @@ const membershipPick = computed({ id: integer(), given: text() });
 const pageSize = 1000;
 
 /** Nodes keep the groups of the token that they registered with. Retention keeps these tokens. */
-async function tokenMemberships(reader: Pick<Reader, "all">, orgId: number): Promise<Current["isFromToken"]> {
+async function tokenMemberships(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+): Promise<Current["isGivenElsewhere"]> {
   const given = new Map<number, string>();
   for (let last = 0; ;) {
     const rows = await queryAll(
@@ -93,6 +112,32 @@ async function tokenMemberships(reader: Pick<Reader, "all">, orgId: number): Pro
     await nextRound();
   }
   return ({ id }, group) => namesIn(given.get(id) ?? "[]").includes(group);
+}
+
+const providerPick = identityProviders.pick("id", "nodeGroups");
+const userPick = computed({ userId: integer() });
+
+/** Providers decide alone which of the groups that they may give the nodes of their users have. */
+async function providerMemberships(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+): Promise<Current["isGivenElsewhere"]> {
+  const given = new Map<string, Set<number>>();
+  const sql = `SELECT ${providerPick.select()} FROM identity_providers
+    WHERE (org_id IS NULL OR org_id = $1) AND node_groups <> '[]'`;
+  for (const { id, nodeGroups } of await queryAll(reader, providerPick, sql, [orgId])) {
+    const names = nodeGroups.filter((each) => each.orgId === orgId).map(({ nodeGroup }) => nodeGroup);
+    if (names.length === 0) continue;
+    const users = `SELECT user_id FROM identities WHERE provider_id = $1
+      UNION SELECT user_id FROM organization_identities WHERE provider_id = $1`;
+    const found = await queryAll(reader, userPick, users, [id]);
+    for (const name of names) {
+      const known = given.get(name) ?? new Set();
+      for (const { userId } of found) known.add(userId);
+      given.set(name, known);
+    }
+  }
+  return ({ ownerId }, group) => ownerId !== null && given.get(group)?.has(ownerId) === true;
 }
 
 function namesIn(json: string): string[] {

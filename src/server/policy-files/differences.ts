@@ -1,13 +1,24 @@
 // What has to change so that the organization is as its policy file says. Pure.
 
-import type { Rule, RuleRequest } from "../policy/firewall.ts";
+import { certifiedGroups } from "../../owner-group.ts";
+import type { Peer, Rule, RuleRequest } from "../policy/firewall.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import { identityOf } from "../policy/reach.ts";
 import type { Desired, DesiredAlias } from "../policy/resolve.ts";
+import {
+  changedPeople,
+  ownedChanges,
+  peopleChanges,
+  personIn,
+  providerChanges,
+  type Delta,
+  type People,
+  type PeopleChanges,
+} from "./people-differences.ts";
 
 /** The organization as it is. */
-export type Current = {
+export type Current = People & {
   rules: readonly Rule[];
   nodes: readonly PolicyNode[];
   groups: readonly { name: string; description: string }[];
@@ -15,17 +26,16 @@ export type Current = {
   aliases: readonly (DesiredAlias & { id: number })[];
   /** Groups that open registration tokens give. */
   tokenGroups: ReadonlySet<string>;
-  /** Whether the membership came from a registration token, so that no file takes it away. */
-  isFromToken(node: PolicyNode, group: string): boolean;
+  /** Whether the membership came from a registration token or a provider of identities, so that no file takes it away. */
+  isGivenElsewhere(node: PolicyNode, group: string): boolean;
 };
 
 /** Rules that a rollback creates have their ids. */
 export type NewRule = RuleRequest & { id?: number };
-export type Delta = { add: string[]; remove: string[] };
 export type NodeChange = { id: number; name: string; groups: Delta; subnets: Delta; relay: boolean | null };
 type Named = { name: string; description: string };
 
-export type Changes = {
+export type Changes = PeopleChanges & {
   groups: { create: Named[]; delete: Named[]; describe: (Named & { before: string })[] };
   rules: { create: NewRule[]; delete: Rule[]; describe: (Rule & { before: string })[] };
   nodes: NodeChange[];
@@ -52,12 +62,29 @@ export function* differences(
     if (change !== undefined) nodes.push(change);
     if (at % 100 === 0) yield;
   }
-  const groups = yield* groupChanges(current, desired, prune, kept);
+  const people = peopleChanges(current, desired, prune, kept);
+  const providerGroups = yield* providerChanges(
+    current,
+    desired,
+    people,
+    groupsNamed(current, desired, rules),
+  );
+  const owned = yield* ownedChanges(current, people, providerGroups);
+  const groups = yield* groupChanges(current, desired, people, prune, kept);
   const aliases = aliasChanges(current, desired, prune, kept);
   const { tests } = desired;
   const isSame = tests === undefined || JSON.stringify(tests) === JSON.stringify(current.tests);
   return {
-    changes: { groups, rules, nodes, aliases, tests: isSame ? undefined : [...tests] },
+    changes: {
+      groups,
+      rules,
+      nodes,
+      people,
+      providerGroups,
+      owned,
+      aliases,
+      tests: isSame ? undefined : [...tests],
+    },
     kept: bounded(kept),
   };
 }
@@ -69,8 +96,9 @@ function bounded(kept: readonly string[]): string[] {
   return [...kept.slice(0, maxKept), `… and ${kept.length - maxKept} more.`];
 }
 
-export function isUnchanged({ groups, rules, nodes, aliases, tests }: Changes): boolean {
-  const lists = [...Object.values(groups), ...Object.values(rules), ...Object.values(aliases), nodes];
+export function isUnchanged({ groups, rules, nodes, people, aliases, tests }: Changes): boolean {
+  const lists = [groups, rules, people, aliases].flatMap((each): readonly unknown[][] => Object.values(each));
+  lists.push(nodes);
   return tests === undefined && lists.every((list) => list.length === 0);
 }
 
@@ -134,10 +162,10 @@ function nodeChange(
   const groups: Delta = { add: [], remove: [] };
   const { byNode, withMembers } = desired.fileGroups;
   const wanted = byNode.get(node.id) ?? [];
-  for (const name of wanted) if (!node.groups.includes(name)) groups.add.push(name);
-  for (const name of node.groups) {
+  for (const name of wanted) if (!node.given.includes(name)) groups.add.push(name);
+  for (const name of node.given) {
     if (!withMembers.has(name) || wanted.includes(name)) continue;
-    if (current.isFromToken(node, name)) continue;
+    if (current.isGivenElsewhere(node, name)) continue;
     if (prune) groups.remove.push(name);
     else {
       kept.push(`Node ${node.name} is in the group ${name}, not in the file. It stays without --prune.`);
@@ -166,6 +194,7 @@ function nodeChange(
 function* groupChanges(
   current: Current,
   desired: Desired,
+  people: Changes["people"],
   prune: boolean,
   kept: string[],
 ): Generator<unknown, Changes["groups"]> {
@@ -180,7 +209,7 @@ function* groupChanges(
       result.describe.push({ name, description, before: known.description });
     }
   }
-  const uses = yield* usesOf(current, desired);
+  const uses = yield* usesOf({ ...current, people: changedPeople(current.people, people) }, desired);
   for (const group of present.values()) {
     if (!prune) kept.push(`The group ${group.name} is not in the file. It stays without --prune.`);
     else if (uses.has(group.name)) {
@@ -197,8 +226,9 @@ function* usesOf(current: Current, desired: Desired): Generator<unknown, Map<str
   // Without `rules` in the file, the present rules stay, and need their groups.
   const rules = desired.rules === undefined ? current.rules : [];
   for (const rule of rules) for (const name of namedIn([rule])) uses.set(name, `rule ${rule.id} names it`);
+  for (const { name, people } of current.people) uses.set(name, `${personIn(current, people)} is in it`);
   for (const [at, node] of current.nodes.entries()) {
-    for (const name of node.groups) uses.set(name, `node ${node.name} is in it`);
+    for (const name of node.given) uses.set(name, `node ${node.name} is in it`);
     if (at % 100 === 0) yield;
   }
   return uses;
@@ -229,27 +259,45 @@ function aliasChanges(
   return result;
 }
 
+/** In rules and tests. */
+function groupsNamed(current: Current, { tests }: Desired, rules: Changes["rules"]): string[] {
+  const tested = (tests ?? current.tests).flatMap(({ from, to }) => groupsIn([from, to]));
+  return [...namedIn(changedRules(current.rules, rules)), ...tested];
+}
+
 function namedIn(rules: readonly Rule[]): string[] {
-  return rules.flatMap(({ peer, target }) =>
-    [peer, target].flatMap((side) => ("group" in side ? [side.group] : [])),
-  );
+  return rules.flatMap(({ peer, target }) => groupsIn([peer, target]));
+}
+
+function groupsIn(sides: readonly Peer[]): string[] {
+  return sides.flatMap((side) => ("group" in side ? [side.group] : []));
 }
 
 /** The nodes as they are after the changes. */
-export function changedNodes(nodes: readonly PolicyNode[], changes: readonly NodeChange[]): PolicyNode[] {
-  const byId = new Map(changes.map((change) => [change.id, change]));
+export function changedNodes(
+  nodes: readonly PolicyNode[],
+  changes: Pick<Changes, "nodes" | "owned">,
+): PolicyNode[] {
+  const byId = new Map(changes.nodes.map((change) => [change.id, change]));
+  const ownedById = new Map(changes.owned.map((change) => [change.id, change.groups]));
   return nodes.map((node) => {
-    const change = byId.get(node.id);
-    if (change === undefined) return node;
-    const { groups, subnets, relay } = change;
+    const [change, owned] = [byId.get(node.id), ownedById.get(node.id)];
+    if (change === undefined && owned === undefined) return node;
+    const { groups, subnets, relay } = change ?? { groups: none, subnets: none, relay: null };
+    const given = applied(node.given, groups);
+    const ownerGroups = applied(node.ownerGroups, owned ?? none);
     return {
       ...node,
-      groups: applied(node.groups, groups),
+      given,
+      ownerGroups,
+      groups: certifiedGroups({ groups: given, ownerGroups, ownerId: node.ownerId }),
       subnets: applied(node.subnets, subnets),
       isRelay: relay ?? node.isRelay,
     };
   });
 }
+
+const none: Delta = { add: [], remove: [] };
 
 /** The list after the change. */
 export function applied(list: readonly string[], { add, remove }: Delta): string[] {

@@ -5,19 +5,27 @@ import { AppError } from "../../errors.ts";
 import type { Actor, AuditEvent } from "../audit/record.ts";
 import { Peer, Ports, Protocol, Target } from "../policy/firewall.ts";
 import { ensureGroups, useOfGroup } from "../policy/groups.ts";
+import type { ProviderGroup } from "../policy/group-people.ts";
 import { PolicyTest } from "../policy/policy-tests.ts";
 import { maxRules } from "../policy/rules.ts";
 import { insertAlias, removeAlias } from "../names/aliases.ts";
 import { changeNode } from "../nodes/nodes.ts";
+import { regroupOwned } from "../nodes/owner-groups.ts";
+import { ownerOf } from "../../owner-group.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
+import { groupPeople } from "../store/tables/group-people.ts";
+import { identityProviders } from "../store/tables/identity-providers.ts";
+import { memberships } from "../store/tables/memberships.ts";
 import { nodeGroups } from "../store/tables/node-groups.ts";
 import { nodes } from "../store/tables/nodes.ts";
+import { providerGroups } from "../store/tables/provider-groups.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
-import { applied, type Changes, type Delta, type NodeChange } from "./differences.ts";
+import { applied, type Changes, type NodeChange } from "./differences.ts";
+import type { Delta } from "./people-differences.ts";
 
 export type Executing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
 
@@ -32,6 +40,8 @@ const rule = {
 };
 const named = { name: v.string(), description: v.string() };
 const alias = { name: v.string(), nodeId: v.number(), address: v.nullable(v.string()) };
+const person = v.object({ name: v.string(), people: v.string() });
+const ofProvider = v.object({ people: v.string(), providerId: v.number(), name: v.string() });
 const delta = v.object({ add: words, remove: words });
 /** As it is stored until an application is confirmed. */
 export const Undo = v.object({
@@ -55,6 +65,12 @@ export const Undo = v.object({
         relay: v.nullable(v.boolean()),
       }),
     ),
+    /** Absent: it was stored by an earlier version. */
+    people: v.optional(v.object({ add: v.array(person), remove: v.array(person) }), { add: [], remove: [] }),
+    providerGroups: v.optional(v.object({ add: v.array(ofProvider), remove: v.array(ofProvider) }), {
+      add: [],
+      remove: [],
+    }),
     aliases: v.object({ create: v.array(v.object(alias)), delete: v.array(v.object(alias)) }),
     tests: v.optional(v.array(PolicyTest)),
   }),
@@ -89,6 +105,10 @@ export async function execute(
   }
   const created = await changeRules(tx, orgId, changes.rules, now);
   const deletedAliases = await deleteAliases(tx, orgId, changes.aliases.delete, now);
+  const ofProviders = await changeProviderGroups(tx, orgId, changes.providerGroups, now);
+  const people = await changePeople(tx, orgId, changes.people, now);
+  const isRegrouped = [people, ofProviders].some(({ add, remove }) => add.length + remove.length > 0);
+  const regrouped = isRegrouped ? await regroupOwned(tx, services, orgId, actor) : [];
   const { done, issued } = await changeNodes(tx, services, orgId, changes.nodes, actor);
   const createdAliases = await createAliases(tx, orgId, changes.aliases.create, now);
   const deleted = await deleteGroups(tx, orgId, changes.groups.delete, now);
@@ -113,11 +133,51 @@ export async function execute(
         })),
       },
       nodes: done.map(inverseOf),
+      people,
+      providerGroups: ofProviders,
+      owned: [],
       aliases: { create: deletedAliases, delete: createdAliases },
       tests: undefined,
     },
-    issued,
+    issued: [...regrouped, ...issued],
   };
+}
+
+/** Returns the changes that take these back. */
+async function changePeople(
+  tx: Transaction,
+  orgId: number,
+  { add, remove }: Changes["people"],
+  createdAt: number,
+): Promise<Changes["people"]> {
+  const back: Changes["people"] = { add: [], remove: [] };
+  for (const { name, people } of remove)
+    if ((await groupPeople.delete(tx, { orgId, name, people })) > 0) back.add.push({ name, people });
+  for (const { name, people } of add) {
+    // A user who left between an application and its rollback gets nothing back.
+    const userId = ownerOf(people);
+    if (userId !== undefined && (await memberships.find(tx, { orgId, userId })) === undefined) continue;
+    await groupPeople.upsert(tx, { orgId, name, people, createdAt }, "ON CONFLICT DO NOTHING");
+    back.remove.push({ name, people });
+  }
+  return back;
+}
+
+async function changeProviderGroups(
+  tx: Transaction,
+  orgId: number,
+  { add, remove }: Changes["providerGroups"],
+  createdAt: number,
+): Promise<Changes["providerGroups"]> {
+  for (const { people } of remove) await providerGroups.delete(tx, { orgId, people });
+  const added: ProviderGroup[] = [];
+  for (const each of add) {
+    // The provider may be gone since the application that is taken back.
+    if ((await identityProviders.find(tx, { id: each.providerId })) === undefined) continue;
+    await providerGroups.upsert(tx, { ...each, orgId, createdAt }, "ON CONFLICT DO NOTHING");
+    added.push(each);
+  }
+  return { add: remove, remove: added };
 }
 
 async function requireRoom(tx: Transaction, orgId: number, { rules }: Changes): Promise<void> {

@@ -313,6 +313,7 @@ function* requireTests(policy: string, count: number): Generator<unknown, void> 
     nodes: new Map(),
     groups: new Set(),
     users: new Map(),
+    providers: [],
   });
   const stored = rules.map((rule, at) => ({ ...rule, id: at + 1, description: "" }));
   const failures = yield* runTests(tests, { rules: stored, members: [] });

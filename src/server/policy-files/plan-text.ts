@@ -34,6 +34,10 @@ function ruleLines({ rules, groups, aliases }: Plan): string[] {
     ...groups.create.map((name) => `+ group ${name}`),
     ...groups.describe.map((name) => `~ group ${name}`),
     ...groups.delete.map((name) => `- group ${name}`),
+    ...(groups.members ?? []).map(
+      ({ group, add, remove }) =>
+        `~ group ${group}: ${[...add.map((each) => `+${each}`), ...remove.map((each) => `-${each}`)].join(", ")}`,
+    ),
     ...rules.create.map((rule) => `+ ${text(rule)}`),
     ...rules.describe.map((rule) => `~ ${text(rule)}`),
     ...rules.delete.map((rule) => `- ${text(rule)}`),

@@ -3,13 +3,14 @@
 import * as v from "valibot";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Peer, Rule } from "../policy/firewall.ts";
+import { providerWords, readCarriers, type GroupPerson } from "../policy/group-people.ts";
 import { maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
 import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
 import { isNothing, showAccess } from "../policy/packets.ts";
 import { makeReach, type Change, type NodeClass, type Reach } from "../policy/reach.ts";
 import { resolvePolicy, type Desired } from "../policy/resolve.ts";
 import type { Reader } from "../store/database.ts";
-import { ownerOf } from "../../owner-group.ts";
+import { isPeopleGroup } from "../../owner-group.ts";
 import { requireAdmissible } from "./admissible.ts";
 import type { Plan } from "./answers.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
@@ -42,15 +43,31 @@ export async function compare(
   { policy, prune }: PlanRequest,
 ): Promise<Compared> {
   const parsed = await inSlices(parsePolicy(policy));
-  const snapshot = await readSnapshot(reader, orgId);
-  const { nodes, groups } = snapshot;
+  const present = await readSnapshot(reader, orgId);
+  const { nodes, groups, users, providers } = present;
   const known = {
     nodes: new Map(nodes.map(({ name, id }) => [name, id])),
     groups: new Set(groups.map(({ name }) => name)),
-    users: snapshot.users,
+    users,
+    providers,
   };
   const desired = await inSlices(resolvePolicy(parsed, known));
+  const snapshot = await withDesired(reader, orgId, present, desired);
   return { ...(await inSlices(differences(snapshot, desired, prune))), snapshot, desired };
+}
+
+/** With the words and users of the groups of providers that the file names for the first time. */
+async function withDesired(
+  reader: Reader,
+  orgId: number,
+  present: Snapshot,
+  { providerGroups }: Desired,
+): Promise<Snapshot> {
+  const added = providerGroups.filter(({ people }) => !present.carriers.has(people));
+  if (added.length === 0) return present;
+  const all = [...present.providerGroups, ...added];
+  const carriers = new Map([...present.carriers, ...(await readCarriers(reader, orgId, added))]);
+  return { ...present, carriers, words: providerWords(present.providers, all) };
 }
 
 /** Throws validation_failed for a file with faults, and what applying it would throw. */
@@ -60,7 +77,7 @@ export async function planChanges(reader: Reader, orgId: number, request: PlanRe
   const tests = changes.tests ?? snapshot.tests;
   const after = {
     rules: changedRules(snapshot.rules, changes.rules),
-    members: changedNodes(snapshot.nodes, changes.nodes),
+    members: changedNodes(snapshot.nodes, changes),
   };
   await requireAdmissible(reader, orgId, snapshot, changes, after.members);
   return { ...compared, tests, failures: await inSlices(runTests(tests, after)) };
@@ -88,14 +105,9 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
       create: changes.groups.create.map(({ name }) => name),
       delete: changes.groups.delete.map(({ name }) => name),
       describe: changes.groups.describe.map(({ name }) => name),
+      members: membersOf(changes.people, side),
     },
-    nodes: changes.nodes.map(({ id, name, groups, subnets, relay }) => ({
-      id,
-      name,
-      groups,
-      routes: subnets,
-      relay,
-    })),
+    nodes: shownNodes(changes, side),
     aliases: {
       create: changes.aliases.create.map(({ name }) => name),
       delete: changes.aliases.delete.map(({ name }) => name),
@@ -110,6 +122,33 @@ export async function showPlan(reader: Reader, orgId: number, planned: Planned):
   };
 }
 
+/** The users who join or leave a group, by group. */
+function membersOf({ add, remove }: Changes["people"], side: SideWriter): Plan["groups"]["members"] {
+  const word = ({ people }: GroupPerson) => side({ group: people });
+  const names = new Set([...add, ...remove].map(({ name }) => name));
+  return [...names].map((group) => ({
+    group,
+    add: add.filter(({ name }) => name === group).map(word),
+    remove: remove.filter(({ name }) => name === group).map(word),
+  }));
+}
+
+/** With the groups that a node gets or loses by its owner. */
+function shownNodes({ nodes, owned }: Pick<Changes, "nodes" | "owned">, side: SideWriter): Plan["nodes"] {
+  const shown = new Map<number, Plan["nodes"][number]>();
+  for (const { id, name, groups, subnets, relay } of nodes)
+    shown.set(id, { id, name, groups: { ...groups }, routes: subnets, relay });
+  for (const { id, name, groups } of owned) {
+    const known = shown.get(id);
+    const both = (key: "add" | "remove") => [
+      ...new Set([...(known?.groups[key] ?? []), ...groups[key].map((group) => groupWord(group, side))]),
+    ];
+    const rest = known ?? { id, name, routes: { add: [], remove: [] }, relay: null };
+    shown.set(id, { ...rest, groups: { add: both("add"), remove: both("remove") } });
+  }
+  return [...shown.values()];
+}
+
 export function sidesIn(rules: readonly Rule[]): Peer[] {
   return rules.flatMap(({ peer, target }) => [peer, target]);
 }
@@ -120,11 +159,11 @@ const maxClasses = 500;
 /** Only active nodes have certificates, so only they gain or lose. */
 export function* accessChanges(
   { rules, nodes }: Pick<Snapshot, "rules" | "nodes">,
-  changes: Pick<Changes, "rules" | "nodes">,
+  changes: Pick<Changes, "rules" | "nodes" | "owned">,
   side: SideWriter = sideNames([], new Map()),
 ): Generator<unknown, Plan["access"]> {
   const members = nodes.filter(({ isActive }) => isActive);
-  const after = { rules: changedRules(rules, changes.rules), members: changedNodes(members, changes.nodes) };
+  const after = { rules: changedRules(rules, changes.rules), members: changedNodes(members, changes) };
   yield;
   const reach = yield* makeReach({ rules, members }, after);
   const found = yield* reach.changes();
@@ -156,9 +195,12 @@ function showClass(
   { groups, members }: NodeClass,
   side: SideWriter,
 ): Plan["access"]["classes"][number]["from"] {
-  const named = groups.map((group) => (ownerOf(group) === undefined ? group : side({ group })));
+  const named = groups.map((group) => groupWord(group, side));
   return { groups: named, nodes: members.slice(0, 3).map(({ name }) => name), count: members.length };
 }
+
+/** The name of a group of nodes; `user:ada@example.org` or `idp:Engineering` for the nodes of people. */
+const groupWord = (group: string, side: SideWriter) => (isPeopleGroup(group) ? side({ group }) : group);
 
 function* firstPairs(
   changes: readonly Change[],

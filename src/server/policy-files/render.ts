@@ -5,19 +5,20 @@ import { isSelf, type Peer, type Rule } from "../policy/firewall.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";
-import { ownerOf } from "../../owner-group.ts";
+import { ownerOf, providerOf } from "../../owner-group.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { Snapshot } from "./current.ts";
 
 /**
- * The words of a side: `any`, `group:web`, `node:db`, `user:ada@example.org`, a network; `node:#7` for a node that is gone,
- * `user:#7` for a user who is not a member.
+ * The words of a side: `any`, `group:web`, `node:db`, `user:ada@example.org`, `idp:Engineering`, a network; `node:#7` for a node that is
+ * gone, `user:#7` for a user who is not a member, `idp:#3.…` for a group of a provider that is gone.
  */
 export type SideWriter = (side: Peer) => string;
 
 export function sideNames(
   present: readonly Pick<PolicyNode, "id" | "name">[],
   users: ReadonlyMap<string, number>,
+  words: ReadonlyMap<string, string> = new Map(),
 ): SideWriter {
   const names = new Map(present.map(({ id, name }) => [id, name]));
   const emails = new Map([...users].map(([email, id]) => [id, email]));
@@ -25,6 +26,8 @@ export function sideNames(
     if ("any" in side) return "any";
     if (isSelf(side)) return "self";
     if ("group" in side) {
+      if (providerOf(side.group) !== undefined)
+        return words.get(side.group) ?? `idp:#${side.group.slice("idp:".length)}`;
       const owner = ownerOf(side.group);
       return owner === undefined ? `group:${side.group}` : `user:${emails.get(owner) ?? `#${owner}`}`;
     }
@@ -37,7 +40,7 @@ export function sideNames(
 export async function sideWriter(
   reader: Pick<Reader, "get">,
   orgId: number,
-  { nodes: present, users }: Pick<Snapshot, "nodes" | "users">,
+  { nodes: present, users, words }: Pick<Snapshot, "nodes" | "users" | "words">,
   sides: readonly Peer[],
 ): Promise<SideWriter> {
   const known = new Set(present.map(({ id }) => id));
@@ -48,7 +51,7 @@ export async function sideWriter(
     const node = await nodes.find(reader, { orgId, id: side.node });
     gone.push({ id: side.node, name: `${node?.name ?? ""} (deleted, id ${side.node})` });
   }
-  return sideNames([...present, ...gone], users);
+  return sideNames([...present, ...gone], users, words);
 }
 
 export function showRule(
@@ -78,10 +81,10 @@ export async function renderPolicy(
   orgId: number,
   snapshot: Snapshot,
 ): Promise<string> {
-  const { rules, tests, nodes: present, users, groups, aliases } = snapshot;
-  const side = sideNames(present, users);
+  const { rules, tests, nodes: present, users, groups, aliases, people, words } = snapshot;
+  const side = sideNames(present, users, words);
   const names = new Map(present.map(({ id, name }) => [id, name]));
-  const isGone = (each: Peer) => /^(node|user):#/.test(side(each));
+  const isGone = (each: Peer) => /^(node|user|idp):#/.test(side(each));
   const isGoneRule = ({ peer, target }: Rule) => isGone(peer) || isGone(target);
   const isGoneTest = ({ from, to }: PolicyTest) => isGone(from) || isGone(to);
   const old = { rules: rules.filter(isGoneRule), tests: tests.filter(isGoneTest) };
@@ -91,8 +94,9 @@ export async function renderPolicy(
   ];
   const comments = leftOut(old, await sideWriter(reader, orgId, snapshot, sides));
   const byGroup = new Map(groups.map(({ name }) => [name, [] as string[]]));
-  for (const { name, groups: own } of present)
-    for (const group of own) byGroup.get(group)?.push(`node:${name}`);
+  for (const each of people)
+    if (!isGone({ group: each.people })) byGroup.get(each.name)?.push(side({ group: each.people }));
+  for (const { name, given } of present) for (const group of given) byGroup.get(group)?.push(`node:${name}`);
   const shown = {
     groups: Object.fromEntries(
       groups.map(({ name, description }) => {

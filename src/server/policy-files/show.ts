@@ -10,7 +10,7 @@ import type { Policy, TestResult } from "./answers.ts";
 import { readSnapshot, type Snapshot } from "./current.ts";
 import { isUnchanged } from "./differences.ts";
 import { compare, planChanges, PolicyText } from "./plan.ts";
-import { renderPolicy } from "./render.ts";
+import { renderPolicy, sideNames } from "./render.ts";
 
 export async function showPolicy(reader: Reader, orgId: number, now: number): Promise<Policy> {
   const snapshot = await readSnapshot(reader, orgId);
@@ -32,8 +32,23 @@ export async function showPolicy(reader: Reader, orgId: number, now: number): Pr
       row?.unconfirmedUntil === null || row?.unconfirmedUntil === undefined
         ? null
         : { by: row.appliedBy ?? "", until: formatTime(row.unconfirmedUntil) },
-    tests: { count: tests.length, failing: failures.map(({ sentence }) => sentence) },
+    tests: {
+      count: tests.length,
+      failing: failures.map(({ sentence }) => sentence),
+      list: listTests(snapshot, failures),
+    },
   };
+}
+
+/** A failure that is of no test says that the tests took too long: then those without a failure are not decided. */
+function listTests({ tests, nodes, users }: Snapshot, failures: readonly TestFailure[]) {
+  const side = sideNames(nodes, users);
+  const failed = new Set(failures.map(({ test }) => test));
+  const isDecided = !failed.has(tests.length);
+  return tests.map(({ expect, from, to, protocol, ports }, at) => {
+    const passes = failed.has(at) ? false : isDecided ? true : null;
+    return { expect, from: side(from), to: side(to), protocol, ports, passes };
+  });
 }
 
 /** Whether applying the file again with `prune` would change something. A node that it names may be gone. */

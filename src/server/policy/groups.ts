@@ -96,7 +96,7 @@ export async function describeGroup(
   });
 }
 
-/** The first node, rule or open token that uses a group: $2 is its name in JSON, $3 the same as a peer or target. */
+/** The first node, rule, open token or user that uses a group: $2 is its name in JSON, $3 the same as a peer or target. */
 const firstUse = `SELECT 'node ' || name AS found FROM nodes
     WHERE org_id = $1 AND state <> 'revoked' AND replace(groups, $2, '') <> groups
   UNION ALL SELECT 'firewall rule ' || id FROM firewall_rules
@@ -105,6 +105,8 @@ const firstUse = `SELECT 'node ' || name AS found FROM nodes
     WHERE org_id = $1 AND revoked_at IS NULL AND used < uses AND expires_at > $4 AND replace(groups, $2, '') <> groups
   UNION ALL SELECT 'waiting registration ' || id FROM registration_requests
     WHERE org_id = $1 AND state <> 'refused' AND expires_at > $4 AND replace(groups, $2, '') <> groups
+  UNION ALL SELECT 'the policy, which puts users into it' FROM group_people
+    WHERE org_id = $1 AND '"' || name || '"' = $2
   LIMIT 1`;
 
 /** `node web1`, for example; undefined if nothing uses the group. */

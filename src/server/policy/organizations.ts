@@ -60,6 +60,11 @@ export const OrganizationPatch = v.strictObject({
   second_factor_required: v.optional(v.boolean()),
   /** Whether the nodes of a user are revoked when the user is removed or disabled. */
   revoke_leaver_nodes: v.optional(v.boolean()),
+  /**
+   * Whether the nodes of a user are revoked 24 hours after the last sign-in, if nothing else says that the user is still there:
+   * the provider gives no token to ask by, and the user has no password and no passkey.
+   */
+  revoke_unproven_nodes: v.optional(v.boolean()),
   /** Whether members may sign the command line in by a code that they type in a browser. */
   device_codes: v.optional(v.boolean()),
   /** Who may add machines of their own by confirming them in a browser: nobody, administrators, all members. */
@@ -92,6 +97,7 @@ export const Organization = v.object({
   path_reports: v.boolean(),
   second_factor_required: v.boolean(),
   revoke_leaver_nodes: v.boolean(),
+  revoke_unproven_nodes: v.boolean(),
   node_approval: NodeApproval,
   device_codes: v.boolean(),
   self_enrollment: SelfEnrollment,
@@ -135,6 +141,7 @@ const shown = organizations.pick(
   "pathReports",
   "secondFactor",
   "revokeLeaverNodes",
+  "revokeUnprovenNodes",
   "nodeApproval",
   "deviceCodes",
   "selfEnrollment",
@@ -165,6 +172,7 @@ export function organizationOf(row: Row, role: Organization["role"]): Organizati
     path_reports: org.pathReports,
     second_factor_required: org.secondFactor,
     revoke_leaver_nodes: org.revokeLeaverNodes,
+    revoke_unproven_nodes: org.revokeUnprovenNodes,
     node_approval: org.nodeApproval,
     device_codes: org.deviceCodes,
     self_enrollment: org.selfEnrollment,
@@ -290,6 +298,7 @@ export async function patchOrganization(
         pathReports: after.path_reports,
         secondFactor: after.second_factor_required,
         revokeLeaverNodes: after.revoke_leaver_nodes,
+        revokeUnprovenNodes: after.revoke_unproven_nodes,
         nodeApproval: after.node_approval,
         deviceCodes: after.device_codes,
         selfEnrollment: after.self_enrollment,
@@ -298,6 +307,9 @@ export async function patchOrganization(
         ...(after.reauthenticate_days === before.reauthenticate_days
           ? {}
           : { reauthenticateFrom: system.now() }),
+        ...(after.revoke_unproven_nodes === before.revoke_unproven_nodes
+          ? {}
+          : { revokeUnprovenFrom: system.now() }),
         ...versionsOf(after),
       },
     );
@@ -319,26 +331,9 @@ export async function patchOrganization(
 
 /** The fields that a request may change. */
 function changeable(org: Organization) {
-  const { name, certificate_version, network6, alive_interval, config_overrides } = org;
-  const { ca_rotation_auto, names_to_all, name_suffix, path_reports, second_factor_required } = org;
-  const { revoke_leaver_nodes, node_approval, device_codes, self_enrollment, reauthenticate_days } = org;
-  return {
-    name,
-    certificate_version,
-    network6,
-    alive_interval,
-    config_overrides,
-    ca_rotation_auto,
-    names_to_all,
-    name_suffix,
-    path_reports,
-    second_factor_required,
-    revoke_leaver_nodes,
-    node_approval,
-    device_codes,
-    self_enrollment,
-    reauthenticate_days,
-  };
+  const { id: _id, slug: _slug, network: _network, role: _role, ...rest } = org;
+  const { node_count: _nodes, config_version: _version, created_at: _created, ...fields } = rest;
+  return fields;
 }
 
 function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch): typeof before {
@@ -354,6 +349,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
     path_reports: patch.path_reports ?? before.path_reports,
     second_factor_required: patch.second_factor_required ?? before.second_factor_required,
     revoke_leaver_nodes: patch.revoke_leaver_nodes ?? before.revoke_leaver_nodes,
+    revoke_unproven_nodes: patch.revoke_unproven_nodes ?? before.revoke_unproven_nodes,
     node_approval: patch.node_approval ?? before.node_approval,
     device_codes: patch.device_codes ?? before.device_codes,
     self_enrollment: patch.self_enrollment ?? before.self_enrollment,

@@ -10,15 +10,17 @@ import { GroupName, Ports, Protocol, selfSentence } from "./firewall.ts";
 export const maxPolicyBytes = 512 * 1024;
 
 const nodeWord = /^node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
+const memberWord = /^(node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|user:[^\s@]+@[^\s@]+|idp:\S(.{0,248}\S)?)$/;
 const someNodes =
-  "any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|user:[^\\s@]+@[^\\s@]+";
+  "any|group:[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}|node:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?|user:[^\\s@]+@[^\\s@]+|idp:\\S(.{0,248}\\S)?";
 const side = new RegExp(`^(${someNodes})$`);
 const peer = new RegExp(`^(self|${someNodes}|[0-9A-Fa-f.:]+/\\d{1,3})$`);
 
 const later: readonly [RegExp, string][] = [
   [/^user:/, "Enter a member as user:EMAIL: the nodes that the member owns."],
   [/^self$/, selfSentence],
-  [/^(provider|idp):/, "Groups of an identity provider are not supported yet: name nodes (node:NAME)."],
+  [/^provider:/, "Enter a group of an identity provider as idp:GROUP."],
+  [/^idp:/, "Enter idp:GROUP, with at most 250 letters and no space around it."],
 ];
 
 const refusal = (expected: string) => (issue: v.BaseIssue<unknown>) => {
@@ -26,23 +28,26 @@ const refusal = (expected: string) => (issue: v.BaseIssue<unknown>) => {
   return later.find(([pattern]) => pattern.test(given))?.[1] ?? `Expected ${expected}.`;
 };
 
-const memberWord = (issue: v.BaseIssue<unknown>) =>
-  String(issue.input).startsWith("user:")
-    ? "A file cannot put the nodes of a user into a group: name user:EMAIL in rules, or node:NAME here."
-    : refusal("node:NAME")(issue);
 const maxWord = "user:".length + 254;
 
 const NodeWord = v.pipe(v.string(), v.maxLength(100), v.regex(nodeWord, refusal("node:NAME")));
-const MemberWord = v.pipe(v.string(), v.maxLength(100), v.regex(nodeWord, memberWord));
+const MemberWord = v.pipe(
+  v.string(),
+  v.maxLength(maxWord),
+  v.regex(memberWord, refusal("node:NAME, user:EMAIL or idp:GROUP")),
+);
 const Side = v.pipe(
   v.string(),
   v.maxLength(maxWord),
-  v.regex(side, refusal("any, group:NAME, node:NAME or user:EMAIL")),
+  v.regex(side, refusal("any, group:NAME, node:NAME, user:EMAIL or idp:GROUP")),
 );
 const PeerSide = v.pipe(
   v.string(),
   v.maxLength(maxWord),
-  v.regex(peer, refusal("any, self, group:NAME, node:NAME, user:EMAIL or a network such as 192.168.5.0/24")),
+  v.regex(
+    peer,
+    refusal("any, self, group:NAME, node:NAME, user:EMAIL, idp:GROUP or a network such as 192.168.5.0/24"),
+  ),
   v.check(
     (text) => !isNetworkWord(text) || parseNetwork(text) !== undefined,
     "Enter a network such as 192.168.5.0/24, host bits zero.",
@@ -101,7 +106,7 @@ const AliasEntry = v.strictObject({
 const GroupEntry = v.nullable(
   v.strictObject({
     description: v.optional(v.pipe(v.string(), v.trim(), v.maxLength(500))),
-    /** The nodes that are in the group by this file. Absent: the file leaves them alone. */
+    /** The nodes, and the users or groups of providers whose nodes are in the group by this file. Absent: the file leaves them alone. */
     members: v.optional(v.pipe(v.array(MemberWord), v.maxLength(10_000))),
   }),
 );
@@ -222,8 +227,8 @@ export function faulty(faults: readonly Fault[]): AppError {
   });
 }
 
-/** All other words but `any` have a prefix. An e-mail address may have a slash. */
-export const isNetworkWord = (word: string) => word.includes("/") && !word.startsWith("user:");
+/** All other words but `any` have a prefix. E-mail addresses and groups of providers may have a slash. */
+export const isNetworkWord = (word: string) => word.includes("/") && !/^(user|idp):/.test(word);
 
 /** The name in `node:NAME`. */
 export function nodeNameOf(word: string): v.InferOutput<typeof NodeName> {

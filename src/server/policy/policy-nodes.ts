@@ -6,7 +6,15 @@ import type { Reader } from "../store/database.ts";
 import { certifiedGroups } from "../../owner-group.ts";
 import { computed, integer, integerOrNull, queryAll, text, textOrNull, truth } from "../store/table.ts";
 
-export type PolicyNode = Member & { isActive: boolean; subnets: readonly string[]; isRelay: boolean };
+/** `groups`: those of its certificate. `given`: without those that it has by its owner. */
+export type PolicyNode = Member & {
+  isActive: boolean;
+  given: readonly string[];
+  ownerGroups: readonly string[];
+  ownerId: number | null;
+  subnets: readonly string[];
+  isRelay: boolean;
+};
 
 const pick = computed({
   id: integer(),
@@ -16,6 +24,7 @@ const pick = computed({
   state: text(),
   groups: text(),
   ownerId: integerOrNull(),
+  ownerGroups: text(),
   subnets: text(),
   isRelay: truth(0),
 });
@@ -35,22 +44,26 @@ export async function readPolicyNodes(
     return list;
   };
   const listOf = (json: string) => once(json, () => v.parse(v.array(v.string()), JSON.parse(json)));
-  const groupsOf = (json: string, ownerId: number | null) =>
-    once(`${ownerId} ${json}`, () => certifiedGroups({ groups: listOf(json), ownerId }));
+  const groupsOf = (given: string, ownerGroups: string, ownerId: number | null) =>
+    once(`${ownerId} ${given} ${ownerGroups}`, () =>
+      certifiedGroups({ groups: listOf(given), ownerGroups: listOf(ownerGroups), ownerId }),
+    );
   const found: PolicyNode[] = [];
   for (let last = 0; ;) {
     const page = await queryAll(
       reader,
       pick,
-      `SELECT id, name, ip, ip6, state, groups, owner_id, subnets, is_relay FROM nodes
+      `SELECT id, name, ip, ip6, state, groups, owner_id, owner_groups, subnets, is_relay FROM nodes
        WHERE org_id = $1 AND state <> 'revoked' AND ephemeral_silence_s IS NULL AND id > $2 ORDER BY id LIMIT ${pageSize}`,
       [orgId, last],
     );
-    for (const { state, groups, ownerId, subnets, ...node } of page) {
+    for (const { state, groups, ownerGroups, subnets, ...node } of page) {
       found.push({
         ...node,
         isActive: state === "active",
-        groups: groupsOf(groups, ownerId),
+        groups: groupsOf(groups, ownerGroups, node.ownerId),
+        given: listOf(groups),
+        ownerGroups: listOf(ownerGroups),
         subnets: listOf(subnets),
       });
     }

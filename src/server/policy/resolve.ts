@@ -3,6 +3,7 @@
 import { formatAddress, parseAddress, parseNetwork } from "../../ip.ts";
 import { mapInPieces } from "../http/heavy-work.ts";
 import type { Fault } from "./document.ts";
+import { providerGroupOf, type NamedProvider, type ProviderGroup } from "./group-people.ts";
 import { isReservedGroup, reservedSentence, type Peer, type RuleRequest, type Target } from "./firewall.ts";
 import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
 import type { PolicyTest } from "./policy-tests.ts";
@@ -18,13 +19,18 @@ export type Desired = {
   relays: ReadonlySet<number> | undefined;
   aliases: readonly DesiredAlias[] | undefined;
   tests: readonly PolicyTest[] | undefined;
+  /** All that the file names. */
+  providerGroups: readonly ProviderGroup[];
 };
 /** `address` in its canonical form; null: the node's own. */
 export type DesiredAlias = { name: string; nodeId: number; address: string | null };
 type DesiredGroup = {
   name: string;
   description: string | undefined;
+  /** Nodes. */
   members: ReadonlySet<number> | undefined;
+  /** The groups of users' nodes. */
+  people: ReadonlySet<string> | undefined;
 };
 
 /** The names that exist: nodes that are not revoked, groups, and members by e-mail address. */
@@ -32,6 +38,7 @@ export type Known = {
   nodes: ReadonlyMap<string, number>;
   groups: ReadonlySet<string>;
   users: ReadonlyMap<string, number>;
+  providers: readonly NamedProvider[];
 };
 
 /** Throws validation_failed with the line of each name that does not exist. */
@@ -55,10 +62,23 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     if (id === undefined) fault(path, `There is no member ${email}. An invitation has to be accepted first.`);
     return id ?? 0;
   };
+  const ofProviders = new Map<string, ProviderGroup>();
+  const idp = (text: string, path: string): string => {
+    const found = providerGroupOf(known.providers, text);
+    if (found === undefined) fault(path, providerFault(known.providers));
+    else ofProviders.set(found.people, found);
+    return found?.people ?? "";
+  };
+  /** The group of the nodes of a user or of a provider's group. */
+  const peopleIn = (word: string, path: string): string | undefined => {
+    if (word.startsWith("user:")) return ownerGroup(member(word.slice("user:".length), path));
+    return word.startsWith("idp:") ? idp(word.slice("idp:".length), path) : undefined;
+  };
   const target = (word: string, path: string): Target => {
     if (word === "any") return { any: true };
     if (word.startsWith("node:")) return { node: node(word, path) };
-    if (word.startsWith("user:")) return { group: ownerGroup(member(word.slice("user:".length), path)) };
+    const owned = peopleIn(word, path);
+    if (owned !== undefined) return { group: owned };
     const group = word.slice("group:".length);
     if (!names.has(group)) {
       const where = groups === undefined ? "" : " in this file: add it below `groups`, or correct the name";
@@ -73,14 +93,7 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
         ? { cidr: parseNetwork(word)?.text ?? word }
         : target(word, path);
 
-  const wanted: DesiredGroup[] = [];
-  for (const [name, entry] of groups ?? []) {
-    const ids = yield* mapInPieces(entry?.members ?? [], (word, at) =>
-      node(word, `groups.${name}.members.${at}`),
-    );
-    const members = entry?.members === undefined ? undefined : new Set(ids);
-    wanted.push({ name, description: entry?.description, members });
-  }
+  const wanted = yield* groupsOf(groups ?? [], node, peopleIn);
   const rules = yield* mapInPieces(
     file.rules ?? [],
     ({ direction, protocol, ports, description, ...sides }, at) => ({
@@ -98,19 +111,56 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     routes: yield* routesOf(file, node, fault),
     relays: file.relays && new Set(yield* mapInPieces(file.relays, (word, at) => node(word, `relays.${at}`))),
     aliases: aliasesOf(file, node, fault),
-    tests: file.tests?.flatMap(({ accept, deny }, at): PolicyTest[] => {
-      const [expect, flow] = accept === undefined ? (["deny", deny] as const) : (["accept", accept] as const);
-      if (flow === undefined) return [];
-      const { from, to, protocol, port } = flow;
-      const path = `tests.${at}.${expect}`;
-      const sides = { from: target(from, `${path}.from`), to: target(to, `${path}.to`) };
-      return [{ expect, ...sides, protocol, ports: String(port) }];
-    }),
+    tests: testsOf(file, target),
+    providerGroups: [...ofProviders.values()],
   };
   yield;
   yield* findTwice(desired.rules ?? [], fault);
   if (faults.length > 0) throw faulty(faults);
   return desired;
+}
+
+function* groupsOf(
+  groups: readonly (readonly [string, NonNullable<ParsedPolicy["file"]["groups"]>[string]])[],
+  node: (word: string, path: string) => number,
+  peopleIn: (word: string, path: string) => string | undefined,
+): Generator<unknown, DesiredGroup[]> {
+  const wanted: DesiredGroup[] = [];
+  for (const [name, entry] of groups) {
+    const members = new Set<number>();
+    const people = new Set<string>();
+    yield* mapInPieces(entry?.members ?? [], (word, at) => {
+      const path = `groups.${name}.members.${at}`;
+      const owned = peopleIn(word, path);
+      if (owned === undefined) members.add(node(word, path));
+      else people.add(owned);
+    });
+    const description = entry?.description;
+    wanted.push({ name, description, ...(entry?.members === undefined ? unsaid : { members, people }) });
+  }
+  return wanted;
+}
+
+function testsOf(
+  { tests }: ParsedPolicy["file"],
+  target: (word: string, path: string) => Target,
+): Desired["tests"] {
+  return tests?.flatMap(({ accept, deny }, at): PolicyTest[] => {
+    const [expect, flow] = accept === undefined ? (["deny", deny] as const) : (["accept", accept] as const);
+    if (flow === undefined) return [];
+    const { from, to, protocol, port } = flow;
+    const path = `tests.${at}.${expect}`;
+    const sides = { from: target(from, `${path}.from`), to: target(to, `${path}.to`) };
+    return [{ expect, ...sides, protocol, ports: String(port) }];
+  });
+}
+
+const unsaid = { members: undefined, people: undefined };
+
+function providerFault(providers: readonly NamedProvider[]): string {
+  if (providers.length === 0) return "There is no provider of identities by which members sign in.";
+  const names = providers.map(({ name }) => name).join(", ");
+  return `There are several providers of identities (${names}): write idp:PROVIDER/GROUP.`;
 }
 
 const maxFaults = 20;

@@ -22,10 +22,11 @@ import { findNode } from "../store/nodes.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
-import { certifiedGroups, ownerOf } from "../../owner-group.ts";
+import { certifiedGroups, ownerOf, providerOf } from "../../owner-group.ts";
 import { queryNumber, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { nodes } from "../store/tables/nodes.ts";
+import { providerGroups } from "../store/tables/provider-groups.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
@@ -155,7 +156,9 @@ async function checkReferences(tx: Transaction, org: Org, rule: RuleRequest, now
     const side = rule[field];
     const owner = "group" in side ? ownerOf(side.group) : undefined;
     if (isSelf(side)) continue;
-    if (owner !== undefined) await requireMember(tx, org, owner, field);
+    if ("group" in side && providerOf(side.group) !== undefined)
+      await requireProviderGroup(tx, org, side.group, field);
+    else if (owner !== undefined) await requireMember(tx, org, owner, field);
     else if ("group" in side) await ensureGroups(tx, org.id, [side.group], now);
     if (!("node" in side)) continue;
     const node = await nodes.find(tx, { orgId: org.id, id: side.node });
@@ -170,6 +173,12 @@ async function checkReferences(tx: Transaction, org: Org, rule: RuleRequest, now
 async function requireMember(tx: Transaction, org: Org, userId: number, field: string): Promise<void> {
   if ((await memberships.find(tx, { orgId: org.id, userId })) !== undefined) return;
   const sentence = `User ${userId} is not a member of the organization.`;
+  throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
+}
+
+async function requireProviderGroup(tx: Transaction, org: Org, people: string, field: string): Promise<void> {
+  if ((await providerGroups.find(tx, { orgId: org.id, people })) !== undefined) return;
+  const sentence = `The policy names no group ${people} of a provider yet: a policy file does, as idp:GROUP.`;
   throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
 }
 

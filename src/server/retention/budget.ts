@@ -117,9 +117,14 @@ const sum = (table: string, bytes: string) =>
   `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM ${table} WHERE org_id = $1)`;
 const storedRows = `SELECT ${[
   "(SELECT coalesce(sum(octet_length(config_overrides)), 0) FROM organizations WHERE id = $1)",
-  sum("nodes", "octet_length(config_overrides) + octet_length(groups) + octet_length(subnets)"),
+  sum(
+    "nodes",
+    "octet_length(config_overrides) + octet_length(groups) + octet_length(owner_groups) + octet_length(subnets)",
+  ),
   sum("firewall_rules", "octet_length(description)"),
   sum("node_groups", "octet_length(description)"),
+  sum("group_people", "octet_length(name)"),
+  sum("provider_groups", "octet_length(name)"),
   sum("name_aliases", "octet_length(name)"),
   sum("policies", "coalesce(octet_length(text), 0) + octet_length(tests)"),
   sum("registration_tokens", "octet_length(groups)"),

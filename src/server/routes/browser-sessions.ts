@@ -43,6 +43,7 @@ function signingIn(services: Services): Route[] {
       path,
       access: "public",
       guesses: true,
+      paced: true,
       name: "session_create",
       summary:
         "Sign in with a browser. Only for pages of this control plane: `Origin` must be its own, `Sec-Fetch-Site` same-origin",

@@ -1,12 +1,10 @@
 // Routes by which `agent login` signs in with a browser: on the same machine, or with a code on any machine.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
 import { TokenPair } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
 import { created, noContent } from "../http/reply.ts";
-import { body, route, type Call, type Route } from "../http/route.ts";
-import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
+import { body, route, type Route } from "../http/route.ts";
 import {
   beginDeviceSignIn,
   decideDeviceRequest,
@@ -19,7 +17,7 @@ import {
 } from "../people/device-sign-in.ts";
 import { Challenge, makeLoginCode, useLoginCode } from "../people/login-codes.ts";
 import type { Services } from "../services.ts";
-import { personOf } from "./people.ts";
+import { browserOf } from "./people.ts";
 
 const secret = v.pipe(v.string(), v.minLength(1), v.maxLength(1024));
 const pair = { 200: { description: "A pair of tokens", schema: TokenPair } };
@@ -77,6 +75,8 @@ function tokenRoutes(services: Services): Route[] {
   ];
 }
 
+const mustSignIn = "Only a signed-in browser signs in the command line.";
+
 /** Approvals need a browser that is signed in, and a fresh second factor of users who have one. */
 function browserRoutes(services: Services): Route[] {
   const path = "/api/user/device_requests/";
@@ -91,7 +91,7 @@ function browserRoutes(services: Services): Route[] {
       takes: body(v.strictObject({ code_challenge: Challenge })),
       answers: { 201: { description: "The code, for a minute", schema: v.object({ code: v.string() }) } },
       handle: async (call, { code_challenge }) =>
-        created({ code: await makeLoginCode(services, browserOf(call), code_challenge) }),
+        created({ code: await makeLoginCode(services, browserOf(call, mustSignIn), code_challenge) }),
     }),
     route({
       method: "POST",
@@ -103,7 +103,7 @@ function browserRoutes(services: Services): Route[] {
       answers: { 200: { description: "The machine", schema: DeviceRequest } },
       errors: ["not_found", "throttled"],
       handle: async (call, { user_code }) => ({
-        body: await findDeviceRequest(services, browserOf(call), user_code),
+        body: await findDeviceRequest(services, browserOf(call, mustSignIn), user_code),
       }),
     }),
     route({
@@ -117,16 +117,9 @@ function browserRoutes(services: Services): Route[] {
       answers: { 204: { description: "Decided" } },
       errors: ["not_found", "throttled"],
       async handle(call, { user_code: code, approve: isApproved }) {
-        await decideDeviceRequest(services, browserOf(call), { code, isApproved }, actorOf(call));
+        await decideDeviceRequest(services, browserOf(call, mustSignIn), { code, isApproved }, actorOf(call));
         return noContent;
       },
     }),
   ];
-}
-
-/** A token must not make further ones: a stolen one would live on in them. */
-function browserOf(call: Call): PersonCaller {
-  const caller = personOf(call);
-  if (sessionIdOf(caller) !== undefined) return caller;
-  throw new AppError("permission_denied", "Only a signed-in browser signs in the command line.");
 }

@@ -1,10 +1,9 @@
 // Routes by which a machine joins without a key (`agent up URL`): it waits, and a signed-in user confirms it in a browser.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
 import { actorOf } from "../audit/record.ts";
 import { created, noContent } from "../http/reply.ts";
-import { always, body, id, nothing, organizationRoute, route, type Call, type Route } from "../http/route.ts";
+import { always, body, id, nothing, organizationRoute, route, type Route } from "../http/route.ts";
 import {
   beginEnrollment,
   confirmEnrollment,
@@ -19,9 +18,8 @@ import {
 } from "../nodes/enrollments.ts";
 import { mustOwn } from "../nodes/node-owner.ts";
 import { listDue, OwnNodeDue, proveOwner } from "../nodes/reauthentication.ts";
-import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import type { Services } from "../services.ts";
-import { personOf } from "./people.ts";
+import { browserOf } from "./people.ts";
 
 const secret = v.pipe(v.string(), v.minLength(1), v.maxLength(128));
 
@@ -60,6 +58,8 @@ function machineRoutes(services: Services): Route[] {
   ];
 }
 
+const mustSignIn = "Only a signed-in browser confirms machines.";
+
 function userRoutes(services: Services): Route[] {
   return [
     route({
@@ -72,7 +72,7 @@ function userRoutes(services: Services): Route[] {
       answers: { 200: { description: "The machine", schema: Enrollment } },
       errors: ["not_found", "throttled"],
       handle: async (call, { request }) => ({
-        body: await findEnrollment(services, browserOf(call), request),
+        body: await findEnrollment(services, browserOf(call, mustSignIn), request),
       }),
     }),
     organizationRoute({
@@ -88,7 +88,13 @@ function userRoutes(services: Services): Route[] {
       errors: ["not_found", "throttled", "invalid_code", "name_taken", "name_held"],
       grows: always,
       async handle(call, { request: code, words }) {
-        await confirmEnrollment(services, call.org, browserOf(call), { code, words }, actorOf(call));
+        await confirmEnrollment(
+          services,
+          call.org,
+          browserOf(call, mustSignIn),
+          { code, words },
+          actorOf(call),
+        );
         return noContent;
       },
     }),
@@ -123,16 +129,9 @@ function ownerRoutes(services: Services): Route[] {
       answers: { 204: { description: "Confirmed" } },
       errors: ["not_found"],
       async handle(call) {
-        await proveOwner(services, call.org, call.id(), browserOf(call).userId, actorOf(call));
+        await proveOwner(services, call.org, call.id(), browserOf(call, mustSignIn).userId, actorOf(call));
         return noContent;
       },
     }),
   ];
-}
-
-/** A stolen token must not add machines. */
-function browserOf(call: Call): PersonCaller {
-  const caller = personOf(call);
-  if (sessionIdOf(caller) !== undefined) return caller;
-  throw new AppError("permission_denied", "Only a signed-in browser confirms machines.");
 }

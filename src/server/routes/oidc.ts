@@ -60,6 +60,7 @@ function signInRoutes(services: Services): Route[] {
       method: "POST",
       path: "/api/session/oidc/",
       access: "public",
+      paced: true,
       name: "session_oidc_create",
       summary:
         "Begin a sign-in by a provider of identities (OpenID Connect), for pages of this control plane",
@@ -82,6 +83,7 @@ function signInRoutes(services: Services): Route[] {
       method: "GET",
       path: `/api/session/oidc/${id}/callback/`,
       access: "public",
+      paced: true,
       name: "session_oidc_callback",
       summary:
         "Where a provider of identities leads the browser back to. Only the browser that began can use it, once",

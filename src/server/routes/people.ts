@@ -5,6 +5,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { paths, TokenPair, TokenRequest } from "../../protocol.ts";
 import { actorOf } from "../audit/record.ts";
+import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import { makeFirstAccount } from "../people/first-account.ts";
 import { acceptInvitation } from "../people/members.ts";
 import { Email, NewPassword, setPassword, User } from "../people/people.ts";
@@ -41,6 +42,7 @@ function sessionRoutes(services: Services): Route[] {
       path: paths.token,
       access: "public",
       guesses: true,
+      paced: true,
       name: "token_create",
       summary: "Sign in with e-mail and password, and with `otp` if the answer was `second_factor_required`",
       takes: body(TokenRequest),
@@ -152,4 +154,11 @@ export function personOf({ caller }: Call) {
   throw new AppError("permission_denied", "Only a signed-in user may call this.", {
     hint: `It concerns your own sign-in: use \`${brand.executable} login\` first, or a browser.`,
   });
+}
+
+/** A stolen token must not add machines or make further tokens: it would live on in them. `sentence` refuses it. */
+export function browserOf(call: Call, sentence: string): PersonCaller {
+  const caller = personOf(call);
+  if (sessionIdOf(caller) !== undefined) return caller;
+  throw new AppError("permission_denied", sentence);
 }

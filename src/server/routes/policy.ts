@@ -18,6 +18,7 @@ import {
 } from "../http/route.ts";
 import { createRule, deleteRule, findRule, patchRule, testRules } from "../policy/rules.ts";
 import { FirewallRule, ruleColumns, ruleOf } from "../policy/stored-rules.ts";
+import { NamedProviderGroup, namedProviderGroups } from "../policy/group-people.ts";
 import { adds } from "../retention/budget.ts";
 import type { Services } from "../services.ts";
 import { inTurnOf, testingOf } from "./heavy.ts";
@@ -26,7 +27,21 @@ import { listRows, type Listed } from "./rows.ts";
 const VerdictAnswer = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
 
 export function policyRoutes(services: Services): Route[] {
-  return [...collectionRoutes(services), ...itemRoutes(services)];
+  return [...collectionRoutes(services), ...itemRoutes(services), providerGroupsRoute(services)];
+}
+
+function providerGroupsRoute({ db }: Services): Route {
+  return organizationRoute({
+    method: "GET",
+    path: "provider_groups/",
+    access: "member",
+    scope: "policy",
+    name: "provider_groups_list",
+    summary: "Groups of providers of identities that the policy names, with their words in policy files",
+    takes: nothing,
+    answers: { 200: { description: "At most 64 groups", schema: v.array(NamedProviderGroup) } },
+    handle: async (call) => ({ body: await namedProviderGroups(db, call.org.id) }),
+  });
 }
 
 function collectionRoutes(services: Services): Route[] {

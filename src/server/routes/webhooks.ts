@@ -22,7 +22,8 @@ import {
   deleteWebhook,
   Delivery,
   deliveryColumns,
-  deliveryOf,
+  ListedDelivery,
+  listedDeliveryOf,
   findWebhook,
   NewWebhook,
   sendAgain,
@@ -130,7 +131,7 @@ function itemRoutes(services: Services): Route[] {
       name: "webhooks_deliveries_list",
       summary: "Deliveries of the last 30 days with their results. `search` has no effect",
       takes: query(ListQuery),
-      answers: { 200: { description: "Deliveries", schema: v.array(Delivery) } },
+      answers: { 200: { description: "Deliveries", schema: v.array(ListedDelivery) } },
       handle: (call, input) => listDeliveries(services, call, input),
     }),
     organizationRoute({
@@ -161,5 +162,5 @@ async function listDeliveries({ db, publicUrl }: Services, call: OrganizationCal
   const total = await queryNumber(db, "SELECT count(*) AS n FROM deliveries WHERE webhook_id = $1", [
     webhook.id,
   ]);
-  return listReply(call, publicUrl, { items: rows.map(deliveryOf), total, query: input });
+  return listReply(call, publicUrl, { items: rows.map(listedDeliveryOf), total, query: input });
 }

@@ -18,6 +18,7 @@ import { identities, identityProviders, organizationIdentities } from "./tables/
 import { leases } from "./tables/leases.ts";
 import { memberships } from "./tables/memberships.ts";
 import { addresses } from "./tables/addresses.ts";
+import { groupPeople } from "./tables/group-people.ts";
 import { heldNames } from "./tables/held-names.ts";
 import { formerlyUnpublished, isUnpublished, nodeBytes, nodes } from "./tables/nodes.ts";
 import { registrants } from "./tables/registrants.ts";
@@ -41,6 +42,7 @@ import { registrationRequests } from "./tables/registration-requests.ts";
 import { relayTraffic } from "./tables/relay-traffic.ts";
 import { registrationTokens } from "./tables/registration-tokens.ts";
 import { liveReplicas, replicas } from "./tables/replicas.ts";
+import { providerGroups } from "./tables/provider-groups.ts";
 import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
 import { retiredTokens } from "./tables/retired-tokens.ts";
 import { sentConfigs, sentFiles } from "./tables/sent-files.ts";
@@ -187,6 +189,15 @@ const steps: readonly (readonly string[])[] = [
   [identityProviders.add("nodeGroups")],
   [identityProviders.add("proof"), ...providerGrants.create],
   [organizations.add("reauthenticateDays"), organizations.add("reauthenticateFrom"), ...ownerProofs.create],
+  [nodes.add("ownerGroups"), ...groupPeople.create],
+  [
+    organizations.add("revokeUnprovenNodes"),
+    organizations.add("revokeUnprovenFrom"),
+    ownerProofs.add("givenAt"),
+    identityProviders.add("heldUntil"),
+  ],
+  [nodes.add("isNameServer")],
+  [...providerGroups.create],
 ];
 
 /**

@@ -92,6 +92,7 @@ export function showNode(
     mode: node.mode,
     is_lighthouse: node.isLighthouse,
     is_relay: node.isRelay,
+    is_name_server: node.isNameServer,
     public_ip: node.publicIp,
     external_port: node.externalPort,
     groups: node.groups,
@@ -106,6 +107,7 @@ export function showNode(
     created_at: formatTime(node.createdAt),
     revoked_at: time(node.revokedAt),
     owner_id: node.ownerId,
+    owner_groups: node.ownerGroups,
     ephemeral: node.ephemeralSilenceS !== null,
   };
 }

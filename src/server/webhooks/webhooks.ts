@@ -10,7 +10,7 @@ import { eventTypes, principal, record, type Actor } from "../audit/record.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";
-import { computed, orNull, queryNumber, truth } from "../store/table.ts";
+import { computed, orNull, queryNumber, text, truth } from "../store/table.ts";
 import { deliveries } from "../store/tables/deliveries.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { resolveTarget } from "./webhook-target.ts";
@@ -69,6 +69,8 @@ export const Delivery = v.object({
   delivered_at: v.nullable(v.string()),
   created_at: v.string(),
 });
+/** `event_type`: such as `node.created`. */
+export const ListedDelivery = v.object({ ...Delivery.entries, event_type: v.string() });
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "webhookNetworks">;
 type Org = Pick<OrganizationAccess, "id">;
@@ -80,14 +82,16 @@ export const webhookColumns = `${shownWebhook.select()},
   (SELECT CASE WHEN delivered_at IS NULL THEN 1 ELSE 0 END FROM deliveries
    WHERE webhook_id = webhooks.id AND (delivered_at IS NOT NULL OR message IS NOT NULL)
    ORDER BY deliveries.id DESC LIMIT 1) AS failing`;
-export const deliveryColumns = deliveries.select();
+const eventType = computed({ eventType: text() });
+export const deliveryColumns = `${deliveries.select()},
+  (SELECT type FROM events WHERE events.id = deliveries.event_id) AS event_type`;
 
 export function webhookOf(row: Row): v.InferOutput<typeof ListedWebhook> {
   const { createdAt, ...webhook } = shownWebhook.parse(row);
   return { ...webhook, created_at: formatTime(createdAt), failing: failing.parse(row).failing ?? false };
 }
 
-export function deliveryOf(row: Row): v.InferOutput<typeof Delivery> {
+function deliveryOf(row: Row): v.InferOutput<typeof Delivery> {
   const { id, eventId, attempts, status, message, nextAt, deliveredAt, createdAt } = deliveries.parse(row);
   return {
     id,
@@ -100,6 +104,11 @@ export function deliveryOf(row: Row): v.InferOutput<typeof Delivery> {
     delivered_at: deliveredAt === null ? null : formatTime(deliveredAt),
     created_at: formatTime(createdAt),
   };
+}
+
+/** `row`: of `deliveryColumns`. */
+export function listedDeliveryOf(row: Row): v.InferOutput<typeof ListedDelivery> {
+  return { ...deliveryOf(row), event_type: eventType.parse(row).eventType };
 }
 
 /** The context that binds a sealed secret to its webhook. */

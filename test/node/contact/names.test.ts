@@ -34,9 +34,9 @@ beforeEach(() => {
 afterEach(() => directory[Symbol.dispose]());
 
 test("without a file, everything is asked for; then what the file has", () => {
-  expect(keeper.asked()).toEqual({ version: 0, view: "", suffix: "" });
+  expect(keeper.asked()).toEqual({ version: 0, view: "", suffix: "", peers: "" });
   writeHosts(directory.path, hosts);
-  expect(make().asked()).toEqual({ version: 5, view: "all", suffix: "" });
+  expect(make().asked()).toEqual({ version: 5, view: "all", suffix: "", peers: "" });
 });
 
 test("a whole list in several answers is written once, sorted, when it is complete", async () => {
@@ -51,7 +51,7 @@ test("a whole list in several answers is written once, sorted, when it is comple
       return { version: 9, view: "all", nodes: [beta], aliases: [{ id: 2, name: "lost", node_id: 8 }] };
     },
   );
-  expect(asked).toEqual([{ version: 7, view: "all", part: true }]);
+  expect(asked).toEqual([{ version: 7, view: "all", part: true, peers: "" }]);
   expect(readHosts(directory.path)).toEqual({
     schema: 1,
     version: 9,
@@ -59,7 +59,7 @@ test("a whole list in several answers is written once, sorted, when it is comple
     nodes: [beta, gamma],
     aliases: [db],
   });
-  expect(keeper.asked()).toEqual({ version: 9, view: "all", suffix: "" });
+  expect(keeper.asked()).toEqual({ version: 9, view: "all", suffix: "", peers: "" });
 });
 
 test("a list that breaks off in the middle leaves the file as it was", async () => {
@@ -75,7 +75,7 @@ test("an answer without names, or with none that changed, does not touch the fil
   const before = statSync(hostsPath(directory.path)).mtimeMs;
   await keeper.take(undefined, never);
   expect(statSync(hostsPath(directory.path)).mtimeMs).toBe(before);
-  expect(keeper.asked()).toEqual({ version: 5, view: "all", suffix: "" });
+  expect(keeper.asked()).toEqual({ version: 5, view: "all", suffix: "", peers: "" });
 });
 
 test.each([
@@ -93,7 +93,12 @@ test.each([
   const before = readHosts(directory.path);
   await keeper.take({ version: 6, view: "all", nodes: [gamma] }, never);
   expect(readHosts(directory.path)).toEqual(before);
-  expect(keeper.asked()).toEqual({ version: before?.version ?? 0, view: before?.view ?? "", suffix: "" });
+  expect(keeper.asked()).toEqual({
+    version: before?.version ?? 0,
+    view: before?.view ?? "",
+    suffix: "",
+    peers: "",
+  });
   expect(warnings).toEqual([]);
 });
 
@@ -110,7 +115,7 @@ test.each([
   expect(warnings).toEqual([expect.stringContaining("trying again in a minute")]);
   expect(keeper.asked()).toBeUndefined();
   now += 60_000;
-  expect(keeper.asked()).toEqual({ version: 5, view: "all", suffix: "" });
+  expect(keeper.asked()).toEqual({ version: 5, view: "all", suffix: "", peers: "" });
   await keeper.take(answer, never);
   expect(warnings).toHaveLength(1);
 });
@@ -151,10 +156,38 @@ test("the other domain of names is kept until the control plane sends another on
   keeper.asked();
   await keeper.take({ version: 6, view: "all", suffix: "corp.example" }, never);
   expect(readHosts(directory.path)).toEqual({ ...hosts, version: 6, suffix: "corp.example" });
-  expect(keeper.asked()).toEqual({ version: 6, view: "all", suffix: "corp.example" });
-  expect(make().asked()).toEqual({ version: 6, view: "all", suffix: "corp.example" });
+  expect(keeper.asked()).toEqual({ version: 6, view: "all", suffix: "corp.example", peers: "" });
+  expect(make().asked()).toEqual({ version: 6, view: "all", suffix: "corp.example", peers: "" });
   await keeper.take({ version: 7, view: "all", whole: true, nodes: [alpha] }, never);
   expect(readHosts(directory.path)?.suffix).toBe("corp.example");
   await keeper.take({ version: 8, view: "all", suffix: "" }, never);
   expect(readHosts(directory.path)).not.toHaveProperty("suffix");
+});
+
+test("what a name server may tell whom is kept until the control plane sends another table, or none", async () => {
+  const peers = { digest: "d1", classes: ["c1"], sees: ["1"] };
+  const named = { ...beta, class: "c1" };
+  writeHosts(directory.path, hosts);
+  keeper.asked();
+  const asked: unknown[] = [];
+  await keeper.take(
+    { version: 6, view: "peers-1", whole: true, more: true, nodes: [alpha], peers },
+    async (names) => {
+      asked.push(names);
+      return { version: 7, view: "peers-1", nodes: [named] };
+    },
+  );
+  // The rest of the list is asked for as a name server, or it would be another list.
+  expect(asked).toEqual([{ version: 6, view: "peers-1", part: true, peers: "d1" }]);
+  expect(readHosts(directory.path)).toMatchObject({ nodes: [alpha, named], peers });
+  expect(keeper.asked()).toEqual({ version: 7, view: "peers-1", suffix: "", peers: "d1" });
+  await keeper.take({ version: 8, view: "all", whole: true, nodes: [alpha], peers: { digest: "" } }, never);
+  expect(readHosts(directory.path)).toEqual({
+    schema: 1,
+    version: 8,
+    view: "all",
+    nodes: [alpha],
+    aliases: [],
+  });
+  expect(keeper.asked()).toMatchObject({ peers: "" });
 });

@@ -48,7 +48,7 @@ test("aliases that expand to a large tree are refused before they are expanded",
   for (const text of [bomb(6, 10), bomb(18, 2), long, "pki: &a\n  b: *a\n"]) {
     const start = performance.now();
     expect(() => readYaml(text, "What was sent")).toThrow("What was sent uses too many aliases");
-    expect(performance.now() - start).toBeLessThan(1000);
+    expect(performance.now() - start).toBeLessThan(10_000);
   }
 });
 

@@ -210,6 +210,7 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     const link = (state: LinkState["state"], reason?: string): ServiceState => ({
       schema: 1,
       suffixes: [],
+      peers: [],
       serving: {
         way: "resolved",
         links: [

@@ -94,6 +94,24 @@ test("rules about users and owners of nodes are not another user's after a resto
   expect(await json("node show acme laptop")).toMatchObject({ owner_id: null });
 }, 120_000);
 
+test("a user whom a file took out of a group after the backup stays out of it", async () => {
+  await populate();
+  await must("node create acme laptop");
+  await must("node transfer acme laptop --to ada@example.org");
+  const policy = (members: string) =>
+    `groups:\n  ops: {members: [${members}]}\n  web: {members: [node:laptop]}\n`;
+  const apply = (members: string) => must("policy apply acme - --prune", place.data, policy(members));
+  await apply('"user:ada@example.org"');
+  expect(await json("node show acme laptop")).toMatchObject({ owner_groups: ["ops"] });
+  await must(`backup ${place.backup}`);
+  await stop();
+  await json(`restore ${place.backup} --replace`);
+  expect(await json("node show acme laptop")).toMatchObject({ groups: ["web"], owner_groups: ["ops"] });
+  await apply("");
+  await json(`restore ${place.backup} --replace`);
+  expect(await json("node show acme laptop")).toMatchObject({ groups: ["web"], owner_groups: [] });
+}, 120_000);
+
 test("an application that was unconfirmed at the backup stays: rules deleted since do not come back with it", async () => {
   await populate();
   await must("rule create acme --protocol tcp --ports 22 --peer any --description deleted");

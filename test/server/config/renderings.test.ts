@@ -19,6 +19,7 @@ const node = (fields: Partial<ConfigNode> = {}): ConfigNode => ({
   ip6: null,
   groups: [],
   ownerId: null,
+  ownerGroups: [],
   isLighthouse: false,
   isRelay: false,
   publicIp: null,

@@ -6,7 +6,7 @@ import { checkLeavers } from "../../../src/server/oidc/leaving.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import type { Browser } from "../../support/browser-session.ts";
 import { signInBrowser } from "../../support/browser-session.ts";
-import { registerNode } from "../../support/nodes.ts";
+import { certificateOf, downloadOf, registerNode } from "../../support/nodes.ts";
 import { startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";
 import {
   addProvider,
@@ -129,6 +129,29 @@ describe.each(["installation", "organization"] as const)("a provider of the %s",
       ]);
     },
   );
+
+  test("and the nodes of a person follow what it says of groups that the policy names", async () => {
+    await add(of);
+    provider.person = { ...ada, groups: ["staff", "dba"] };
+    await signIn();
+    const laptop = await registerNode(server, acme, "laptop");
+    const user = await server.db.get("SELECT email FROM users WHERE password_hash = ''");
+    const send = (path: string, body: object) =>
+      server.send("POST", `/api/org/acme/${path}`, { token: owner, body });
+    await send(`nodes/${laptop.id}/transfer/`, { owner: String(user?.["email"]) });
+    const applied = await send("policy/apply/", { policy: 'groups:\n  db: {members: ["idp:dba"]}\n' });
+    expect(applied.status).toBe(200);
+    const isInDb = async () =>
+      certificateOf(downloadOf(await laptop.download()), server.clock.ms).groups.includes("db");
+    expect(await isInDb()).toBe(true);
+    provider.change(ada);
+    await anHourLater();
+    expect(await isInDb()).toBe(false);
+    // A node that comes later has what was said last.
+    const later = await registerNode(server, acme, "later");
+    await send(`nodes/${later.id}/transfer/`, { owner: String(user?.["email"]) });
+    expect(certificateOf(downloadOf(await later.download()), server.clock.ms).groups).not.toContain("db");
+  });
 });
 
 test("a provider without a refresh token is shown as such, and sessions end after a day", async () => {

@@ -1,10 +1,13 @@
 // The groups of nodes that groups at a provider give to the nodes of a user, with a real provider.
 
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { Node } from "../../../src/protocol.ts";
+import { ErrorBody, Node } from "../../../src/protocol.ts";
+import { operator } from "../../../src/server/audit/record.ts";
+import { deleteProvider } from "../../../src/server/oidc/providers.ts";
+import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { registerNode } from "../../support/nodes.ts";
+import { certificateOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";
 import {
   addProvider,
@@ -95,6 +98,23 @@ test("of an organization's provider too, also when the loss of the group refuses
   expect(await groupsOf(other.id)).toEqual(["db"]);
 });
 
+test("a policy file leaves alone what a provider gave, and takes what an administrator gave", async () => {
+  await addProvider(server, provider, settings);
+  provider.person = withGroups("staff", "db-admins");
+  await signInBy(server);
+  const { own } = await nodesOfAda();
+  await signInBy(server);
+  const policy = "groups:\n  db: {members: []}\n  office: {members: []}\n  lab: {members: []}\n";
+  const planned = await send("POST", "policy/plan/", { policy, prune: true });
+  const { nodes } = v.parse(Plan, planned.json);
+  expect(nodes.map(({ name, groups }) => [name, groups.remove])).toEqual([
+    ["laptop", ["lab"]],
+    ["server", ["db"]],
+  ]);
+  expect((await send("POST", "policy/apply/", { policy, prune: true })).status).toBe(200);
+  expect(await groupsOf(own.id)).toEqual(["db", "office"]);
+});
+
 test.each([
   ["another organization", { group: "a", organization: "beta", node_group: "db" }],
   ["a reserved name", { group: "a", organization: "acme", node_group: "user:id.1" }],
@@ -105,4 +125,141 @@ test.each([
   const sent = organization === "acme" ? own : mapping;
   const answer = await send("POST", "identity_providers/", { ...body, node_groups: [sent] });
   expect(answer.status).toBe(400);
+});
+
+const policy = (rest = "") => `groups:
+  db: {}
+  lab: {}
+  ops: {members: ["idp:On call / Ölands"]}
+rules:
+  - {direction: outbound, peer: any, target: any}
+  - {protocol: tcp, ports: 5432, peer: "idp:/eng/db", target: group:db}
+${rest}`;
+const plan = async (text: string) =>
+  v.parse(Plan, (await send("POST", "policy/plan/", { policy: text, prune: true })).json);
+const apply = (text: string) => send("POST", "policy/apply/", { policy: text, prune: true });
+const certified = async (node: RegisteredNode) =>
+  certificateOf(downloadOf(await node.download()), server.clock.ms).groups;
+const ofProvider = async () => {
+  const rows = await server.db.all("SELECT name, people FROM provider_groups ORDER BY name");
+  return new Map(rows.map(({ name, people }) => [String(name), String(people)]));
+};
+const allowed = async (from: number, to: number) => {
+  const packet = { from, to, protocol: "tcp", port: 5432 };
+  const { json } = await send("POST", "firewall_rules/test/", packet);
+  return v.parse(v.looseObject({ allowed: v.boolean() }), json).allowed;
+};
+const blockedSoon = async (node: RegisteredNode) => {
+  const sql = `SELECT count(*) AS n FROM certificates WHERE node_id = $1 AND state = 'former' AND block_after IS NOT NULL`;
+  return Number((await server.db.get(sql, [node.id]))?.["n"]);
+};
+
+describe.each([
+  ["the installation", false],
+  ["the organization", true],
+])("groups at a provider of %s that a policy file names", (_, isOwn) => {
+  const own = { ...settings, node_groups: [] };
+
+  async function signedIn(...groups: string[]) {
+    await addProvider(server, provider, own, { orgId: isOwn ? acme.id : null });
+    provider.person = withGroups("staff", ...groups);
+    expect(whereTo(await signInBy(server))).toEqual([303, "/console/"]);
+    return nodesOfAda();
+  }
+
+  test("are in plans, certificates and the explainer, follow each sign-in, and are shown as they are written", async () => {
+    const { own: laptop, other } = await signedIn("/eng/db");
+    const made = await plan(policy());
+    expect(made.rules.create).toContainEqual(expect.objectContaining({ peer: "idp:/eng/db" }));
+    expect(made.groups.members).toEqual([{ group: "ops", add: ["idp:On call / Ölands"], remove: [] }]);
+    expect(made.nodes).toContainEqual(
+      expect.objectContaining({ name: "laptop", groups: { add: ["idp:/eng/db"], remove: [] } }),
+    );
+    expect(made.access.pairs).toContainEqual(
+      expect.objectContaining({ from: { id: laptop.id, name: "laptop" }, gains: ["tcp/5432"] }),
+    );
+    expect((await apply(policy())).status).toBe(200);
+    const named = await ofProvider();
+    const [eng = "", onCall = ""] = [named.get("/eng/db"), named.get("On call / Ölands")];
+    expect(await certified(laptop)).toContain(eng);
+    expect(await certified(laptop)).not.toContain("ops");
+    expect(await allowed(laptop.id, other.id)).toBe(true);
+    expect(downloadOf(await other.download()).files["config.yml"]).toContain(`group: "${eng}"`);
+    expect(await plan(policy())).toMatchObject({ is_empty: true, kept: [] });
+
+    provider.person = withGroups("staff", "On call / Ölands");
+    await signInBy(server);
+    expect((await certified(laptop)).slice(1, 3)).toEqual([onCall, "ops"]);
+    expect(await allowed(laptop.id, other.id)).toBe(false);
+    expect(await blockedSoon(laptop)).toBeGreaterThan(0);
+    // What the other ones hold is not the business of this provider.
+    expect(await certified(other)).toEqual(["db"]);
+    const shown = v.parse(Policy, (await send("GET", "policy/")).json);
+    expect(shown).toMatchObject({ source: "file", policy: policy() });
+    expect((await apply("rules: []\n")).status).toBe(200);
+    const state = v.parse(Policy, (await send("GET", "policy/")).json);
+    expect(state.policy).not.toContain("/eng/db");
+    expect([...(await ofProvider()).keys()]).toEqual(["On call / Ölands"]);
+    const byHand = {
+      direction: "inbound",
+      protocol: "udp",
+      ports: "any",
+      peer: { group: onCall },
+      target: { any: true },
+    };
+    expect((await send("POST", "firewall_rules/", byHand)).status).toBe(201);
+    const drifted = v.parse(Policy, (await send("GET", "policy/")).json);
+    expect([drifted.source, drifted.policy.split("idp:On call / Ölands").length]).toEqual(["state", 3]);
+    expect(await plan(drifted.policy)).toMatchObject({ is_empty: true });
+    const listed = await send("GET", "provider_groups/");
+    expect(listed.json).toEqual([{ group: onCall, name: "On call / Ölands", word: "idp:On call / Ölands" }]);
+  });
+
+  test("end with the user's membership, and with the provider", async () => {
+    const { own: laptop } = await signedIn("/eng/db", "On call / Ölands");
+    expect((await apply(policy())).status).toBe(200);
+    expect(await certified(laptop)).toContain("ops");
+    provider.person = withGroups("/eng/db", "On call / Ölands");
+    await signInBy(server);
+    const isMember = (await server.db.get("SELECT id FROM memberships WHERE role = 'member'")) !== undefined;
+    expect([isMember, (await certified(laptop)).includes("ops")]).toEqual([isOwn, isOwn]);
+    const id = Number((await server.db.get("SELECT id FROM identity_providers"))?.["id"]);
+    const scope = { orgId: isOwn ? acme.id : null };
+    await deleteProvider(server.app.services, scope, id, operator);
+    expect((await certified(laptop)).filter((group) => group !== "lab")).toEqual([
+      expect.stringMatching(/^user:id\.\d+$/),
+    ]);
+    expect(await ofProvider()).toEqual(new Map());
+    const state = v.parse(Policy, (await send("GET", "policy/")).json);
+    expect(state.policy).toContain("# Left out, because a node or member that it names is gone: rule");
+  });
+});
+
+test("a policy that names a provider's group is refused where the provider is not clear", async () => {
+  const faultOf = async (text: string) => {
+    const answer = await send("POST", "policy/plan/", { policy: text });
+    return v.parse(v.looseObject(ErrorBody.entries), answer.json).detail;
+  };
+  const rule = (peer: string) => `rules:\n  - {peer: "${peer}", target: any}\n`;
+  expect(await faultOf(rule("idp:x"))).toContain("There is no provider of identities");
+  await addProvider(server, provider, settings);
+  await addProvider(server, provider, { ...settings, name: "Second" }, { orgId: acme.id });
+  expect(await faultOf(rule("idp:x"))).toContain("write idp:PROVIDER/GROUP");
+  expect((await plan(rule("idp:Second/x"))).rules.create).toMatchObject([{ peer: "idp:Second/x" }]);
+  expect(await faultOf(rule("idp: x"))).toContain("Enter idp:GROUP");
+  const strange = { group: `idp:1.${"0".repeat(32)}` };
+  const byHand = {
+    direction: "inbound",
+    protocol: "any",
+    ports: "any",
+    peer: strange,
+    target: { any: true },
+  };
+  expect((await send("POST", "firewall_rules/", byHand)).status).toBe(400);
+  const many = Array.from({ length: 65 }, (_, at) => `  - {peer: "idp:Second/${at}", target: any}`).join(
+    "\n",
+  );
+  expect(await faultOf(`rules:\n${many}\n`)).toContain(
+    "65 groups of providers of identities; the maximum is 64",
+  );
 });

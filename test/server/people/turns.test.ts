@@ -1,6 +1,7 @@
 // The queue of password hashes: whose turn it is, and who is refused when it is full.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import type { AppError } from "../../../src/errors.ts";
 import { makePasswords } from "../../../src/server/people/passwords.ts";
 import { makeTurns, type Turn } from "../../../src/server/people/turns.ts";
 import { makeAcme, signInTo } from "../../support/people.ts";
@@ -105,6 +106,18 @@ describe("a full queue", () => {
     await finish();
     expect(refused).toEqual(["x7", "x6"]);
     expect(order.toSorted()).toEqual(["x0", "x1", "x2", "x3", "x4", "x5", "y", "z"]);
+  });
+
+  test("tells those that it refuses different times", async () => {
+    const { inTurn, come, finish } = makeQueue(8);
+    times(8, (at) => come(`x${at}`));
+    const turn = (at: number) => ({ user: `more${at}`, source: "n", isKnown: false });
+    const waits = Array.from({ length: 100 }, (_, at) =>
+      inTurn(turn(at), async () => undefined).catch((error: AppError) => error.details.retryAfter),
+    );
+    const told = await Promise.all(waits);
+    expect([told[0], told[20], told[99]]).toEqual([2, 3, 8]);
+    await finish();
   });
 
   test("of strangers has places for known sources", async () => {

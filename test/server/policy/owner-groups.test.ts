@@ -3,15 +3,19 @@
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { certifiedGroups, ownerGroup, ownerOf } from "../../../src/owner-group.ts";
-import { ErrorBody } from "../../../src/protocol.ts";
+import { ErrorBody, Node, RegisterAnswer } from "../../../src/protocol.ts";
 import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
+import { planText } from "../../../src/server/policy-files/plan-text.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import {
   certificateOf,
   codeOf,
   downloadOf,
+  makeKeys,
+  nodeOf,
   registerNode,
   registrationToken,
+  sendRegistration,
   type RegisteredNode,
 } from "../../support/nodes.ts";
 import { fetchNames, noHosts } from "../../support/names.ts";
@@ -24,6 +28,7 @@ let server: TestServer;
 let org: Organization;
 let admin = "";
 let ada = "";
+let adasToken = "";
 let laptop: RegisteredNode;
 let db: RegisteredNode;
 useNumbered((made) => {
@@ -31,7 +36,7 @@ useNumbered((made) => {
   ada = `ada-${made.count}@example.org`;
 });
 beforeEach(async () => {
-  await server.person(ada);
+  adasToken = await server.person(ada);
   await server.join(org, ada, "member");
   laptop = await registerNode(server, org, "laptop");
   const registration_token = await registrationToken(server, org, { groups: ["db"] });
@@ -198,18 +203,162 @@ test("only members can be named, and nobody gets into the group of a user by its
     await apply(`groups:\n  "${own}": {members: [node:db1]}\n`),
   ])
     expect(codeOf(answer)).toEqual([400, "validation_failed"]);
-  expect(detailOf(await apply(`groups:\n  db: {members: ["user:${ada}"]}\n`))).toContain(
-    "A file cannot put the nodes of a user into a group",
+  expect(detailOf(await apply(`groups:\n  db: {members: ["user:${stranger}"]}\n`))).toContain(
+    `groups.db.members.0: There is no member ${stranger}.`,
   );
 });
 
 test("a group of an earlier release with such a name gives nothing", () => {
-  expect(certifiedGroups({ groups: ["web", "user:id.7"], ownerId: null })).toEqual(["web"]);
-  expect(certifiedGroups({ groups: ["web", "user:7"], ownerId: 3 })).toEqual(["web", "user:7", "user:id.3"]);
+  expect(certifiedGroups({ groups: ["web", "user:id.7"], ownerGroups: [], ownerId: null })).toEqual(["web"]);
+  expect(certifiedGroups({ groups: ["web", "user:7"], ownerGroups: [], ownerId: 3 })).toEqual([
+    "web",
+    "user:7",
+    "user:id.3",
+  ]);
   expect(["user:id.7", "user:id.07", "user:7", "User:id.7"].map(ownerOf)).toEqual([
     7,
     undefined,
     undefined,
     undefined,
   ]);
+});
+
+const withMembers = (members: string, rest = "") => `groups:
+  db: {}
+  ops: {description: on call, members: [${members}]}
+rules:
+  - {direction: outbound, peer: any, target: any}
+  - {protocol: tcp, ports: 5432, peer: group:ops, target: group:db}
+${rest}`;
+const withAda = () => withMembers(`"user:${ada}"`);
+const shownNode = async (node: RegisteredNode) =>
+  v.parse(Node, (await send("GET", `nodes/${node.id}/`)).json);
+const isInOps = async (node: RegisteredNode) => (await certificate(node)).groups.includes("ops");
+const shownPolicy = async () => v.parse(Policy, (await send("GET", "policy/")).json);
+const remove = async (email: string) => {
+  const id = await membershipOf(server.db, org, email);
+  expect((await send("DELETE", `members/${id}/`)).status).toBe(204);
+};
+
+test("a file puts the nodes of a user into a group: plan, certificate, explainer and file say the same", async () => {
+  await transfer(ada);
+  const made = await plan(withAda());
+  expect(made.groups.members).toEqual([{ group: "ops", add: [`user:${ada}`], remove: [] }]);
+  expect(made.nodes).toMatchObject([{ name: "laptop", groups: { add: ["ops"], remove: [] } }]);
+  expect(made.access.pairs).toContainEqual(
+    expect.objectContaining({ from: { id: laptop.id, name: "laptop" }, gains: ["tcp/5432"] }),
+  );
+  expect(planText(made)).toContain(`~ group ops: +user:${ada}`);
+  expect((await apply(withAda())).status).toBe(200);
+  expect((await certificate(laptop)).groups).toEqual(["ops", ownerGroup(await idOf(ada))]);
+  expect(await shownNode(laptop)).toMatchObject({ groups: [], owner_groups: ["ops"] });
+  expect(await allowed()).toBe(true);
+  expect(await plan(withAda())).toMatchObject({ is_empty: true, kept: [] });
+  expect(await shownPolicy()).toMatchObject({ source: "file", drifted_since: null });
+  const byHand = {
+    direction: "inbound",
+    protocol: "udp",
+    ports: "any",
+    peer: { any: true },
+    target: { any: true },
+  };
+  expect((await send("POST", "firewall_rules/", byHand)).status).toBe(201);
+  const { source, policy } = await shownPolicy();
+  expect([source, policy.includes(`user:${ada}`), policy.includes("node:laptop")]).toEqual([
+    "state",
+    true,
+    false,
+  ]);
+  expect(await plan(policy)).toMatchObject({ is_empty: true });
+});
+
+test("nodes join and leave the group with their owner, and other nodes learn of their names", async () => {
+  expect((await apply(withAda())).status).toBe(200);
+  expect(await isInOps(laptop)).toBe(false);
+  const namesFor = async () => (await fetchNames(db)).hosts.nodes.map(({ name }) => name);
+  await transfer(ada);
+  expect([await isInOps(laptop), await blockedSoon()]).toEqual([true, 0]);
+  expect((await namesFor()).includes("laptop")).toBe(true);
+  await transfer(null);
+  expect([await isInOps(laptop), (await shownNode(laptop)).owner_groups]).toEqual([false, []]);
+  expect(await blockedSoon()).toBeGreaterThan(0);
+  expect(await allowed()).toBe(false);
+});
+
+test("a node that the user enrolls later is in the group", async () => {
+  expect((await apply(withAda())).status).toBe(200);
+  const id = await membershipOf(server.db, org, ada);
+  expect((await send("PATCH", `members/${id}/`, { role: "admin" })).status).toBe(200);
+  const keys = await makeKeys("adas");
+  const answer = await sendRegistration(server, org.slug, { name: "adas", ...keys }, { token: adasToken });
+  expect(answer.status).toBe(201);
+  const own = nodeOf(server, org, keys, v.parse(RegisterAnswer, answer.json));
+  expect(await shownNode(own)).toMatchObject({ owner_id: await idOf(ada), owner_groups: ["ops"] });
+  expect(await isInOps(own)).toBe(true);
+});
+
+test("a user who is removed leaves the group at once, and gets nothing back by a return or a rollback", async () => {
+  await transfer(ada);
+  expect((await apply(withAda())).status).toBe(200);
+  const waiting = await send("POST", "policy/apply/", { policy: withMembers(""), prune: true, confirm: 600 });
+  expect(waiting.status).toBe(200);
+  expect(await isInOps(laptop)).toBe(false);
+  await remove(ada);
+  expect((await send("POST", "policy/revert/")).status).toBe(200);
+  expect(await isInOps(laptop)).toBe(false);
+  await server.join(org, ada, "member");
+  expect((await apply(withAda())).status).toBe(200);
+  expect(await isInOps(laptop)).toBe(true);
+  await remove(ada);
+  expect([await isInOps(laptop), await allowed()]).toEqual([false, false]);
+  expect(await blockedSoon()).toBeGreaterThan(0);
+  await server.join(org, ada, "member");
+  expect(await isInOps(laptop)).toBe(false);
+  expect((await shownPolicy()).source).toBe("state");
+});
+
+test("a rollback brings back the users of a group", async () => {
+  await transfer(ada);
+  expect((await apply(withAda())).status).toBe(200);
+  await send("POST", "policy/apply/", { policy: withMembers(""), prune: true, confirm: 600 });
+  expect((await send("POST", "policy/revert/")).status).toBe(200);
+  expect(await isInOps(laptop)).toBe(true);
+  expect((await shownPolicy()).source).toBe("file");
+});
+
+test("without --prune users stay in a group; what a node was given itself stays in any case", async () => {
+  await transfer(ada);
+  expect((await apply(withAda())).status).toBe(200);
+  const kept = await send("POST", "policy/plan/", { policy: withMembers("node:db1") });
+  expect(v.parse(Plan, kept.json).kept).toContain(
+    `user:${ada} is in the group ops, not in the file. It stays without --prune.`,
+  );
+  const unsaid = "groups:\n  db: {}\n  ops: {}\n";
+  expect(await plan(unsaid)).toMatchObject({ is_empty: true });
+  expect(codeOf(await send("DELETE", "groups/ops/"))).toEqual([409, "conflict"]);
+  expect((await apply(withMembers(`"user:${ada}", node:laptop`))).status).toBe(200);
+  expect((await shownNode(laptop)).groups).toEqual(["ops"]);
+  const { nodes, access } = await plan(withMembers("node:laptop"));
+  expect([nodes.map(({ groups }) => groups.remove), access.pairs_changed]).toEqual([[["ops"]], 0]);
+  expect((await apply(withMembers("node:laptop"))).status).toBe(200);
+  expect(await isInOps(laptop)).toBe(true);
+});
+
+test("with --prune a group that the file does not name loses its users, and goes", async () => {
+  await transfer(ada);
+  expect((await apply(withAda())).status).toBe(200);
+  const { groups } = await plan("groups:\n  db: {}\nrules: []\n");
+  expect(groups).toMatchObject({ delete: ["ops"], members: [{ group: "ops", remove: [`user:${ada}`] }] });
+  expect((await apply("groups:\n  db: {}\nrules: []\n")).status).toBe(200);
+  expect((await certificate(laptop)).groups).toEqual([ownerGroup(await idOf(ada))]);
+  expect((await send("GET", "groups/ops/")).status).toBe(404);
+});
+
+test("a restored node has the groups that its owner has now", async () => {
+  await transfer(ada);
+  expect((await apply(withAda())).status).toBe(200);
+  expect((await send("DELETE", `nodes/${laptop.id}/`)).status).toBe(204);
+  expect((await apply(withMembers(""))).status).toBe(200);
+  expect((await send("POST", `nodes/${laptop.id}/restore/`)).status).toBe(200);
+  expect(await isInOps(laptop)).toBe(false);
 });

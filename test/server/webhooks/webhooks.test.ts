@@ -11,7 +11,7 @@ import { operator } from "../../../src/server/audit/record.ts";
 import { retryAfterS } from "../../../src/server/audit/outbox.ts";
 import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
 import { isPublic } from "../../../src/server/webhooks/webhook-target.ts";
-import { Delivery, NewWebhook } from "../../../src/server/webhooks/webhooks.ts";
+import { Delivery, ListedDelivery, NewWebhook } from "../../../src/server/webhooks/webhooks.ts";
 import { realSystem } from "../../../src/system.ts";
 import { makeTestServer, type TestServerOptions } from "../../support/server.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -112,6 +112,11 @@ test("events are sent signed, in order, and equal to those of the audit log", as
   await until(async () => (await deliveries(id)).every((each) => each.state === "delivered"));
   expect((await deliveries(id)).map(({ attempts, status }) => [attempts, status])).toEqual(
     Array.from({ length: 5 }, () => [1, 200]),
+  );
+  // A page that lists deliveries names their events, however old they are.
+  const listed = v.parse(v.array(ListedDelivery), (await send("GET", `webhooks/${id}/deliveries/`)).json);
+  expect(listed.map(({ event_id, event_type }) => [event_id, event_type])).toEqual(
+    received.map(({ body }) => [body.id, body.type]),
   );
   expect((await send("GET", "webhooks/")).text).not.toContain(secret);
   expect(JSON.stringify(await server.db.all("SELECT * FROM webhooks"))).not.toContain(secret);

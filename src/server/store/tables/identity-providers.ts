@@ -6,6 +6,7 @@ import type { Reader } from "../database.ts";
 import {
   integer,
   integerOrNull,
+  integerWithDefault,
   json,
   jsonWithDefault,
   serial,
@@ -61,6 +62,8 @@ export const identityProviders = table("identity_providers", {
   label: since(34, textOrNull()),
   /** Whether the last sign-in gave a refresh token, by which the server asks whether people are still there; null: not known. */
   proof: since(38, wordOrNull(["refresh", "none"])),
+  /** The nodes of its users do not end before, because it was away when their users had to sign in, ms. */
+  heldUntil: since(41, integerWithDefault("DEFAULT 0")),
   nodeGroups: since(37, jsonWithDefault(v.array(NodeGroupOfGroup), "[]")),
 });
 export type IdentityProviderRow = TableRow<typeof identityProviders>;

@@ -83,6 +83,10 @@ export const nodes = table(
     endedAt: since(25, integerOrNull()),
     /** Whether peers get the name of the node. */
     isNamed: since(25, truth(1)),
+    /** Groups that the node has while it is its owner's, see nodes/owner-groups.ts. */
+    ownerGroups: since(40, jsonWithDefault(v.array(v.string()), "[]")),
+    /** It answers its peers' DNS queries for names of nodes, if root on the machine lets it. */
+    isNameServer: since(42, truth(0)),
   },
   {
     indexes: [

@@ -104,6 +104,10 @@ export const organizations = table(
     reauthenticateDays: since(39, integerOrNull()),
     /** Since when that counts, ms: a setting cuts off no node at once. */
     reauthenticateFrom: since(39, integerWithDefault("DEFAULT 0")),
+    /** The nodes of a user end a day after the last sign-in, where nothing else says that the user is still there. */
+    revokeUnprovenNodes: since(41, truth(0)),
+    /** Since when that counts, ms: a setting, or a server that was down, revokes no node at once. */
+    revokeUnprovenFrom: since(41, integerWithDefault("DEFAULT 0")),
   },
   { indexes: ["CREATE UNIQUE INDEX organizations_slug ON organizations (slug) WHERE deleted_at IS NULL"] },
 );

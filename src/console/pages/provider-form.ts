@@ -1,0 +1,171 @@
+// The forms of an organization's provider of identities: a new one, and all settings of one that is there.
+
+import { useState } from "preact/hooks";
+import { send, type ApiError } from "../api.ts";
+import { html } from "../html.ts";
+import { slug } from "../me.ts";
+import {
+  changesIn,
+  flagsOf,
+  settingsIn,
+  textsOf,
+  type ProviderSettings,
+  type ProviderTexts,
+} from "../provider-settings.ts";
+import { refresh } from "../resource.ts";
+import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
+import { Dialog, Field, FromTerminal, valueOf } from "../ui/parts.ts";
+
+const usual: ProviderSettings = {
+  name: "",
+  client_id: "",
+  scopes: "openid email profile",
+  groups_claim: "groups",
+  tenant: null,
+  domains: [],
+  required_groups: [],
+  roles: [],
+  node_groups: [],
+  creates_users: false,
+};
+const secretControl = { type: "password", autocomplete: "off" };
+
+export function NewProvider({ path, close }: { path: string; close(): void }) {
+  const [issuer, setIssuer] = useState("");
+  const [secret, setSecret] = useState("");
+  const form = useSettings(usual);
+  const { error, isRunning, submit } = useAction(async () => {
+    const client_secret = secret === "" ? {} : { client_secret: secret };
+    await send("POST", path, { issuer, ...client_secret, ...form.settings });
+    await refresh(path);
+    close();
+  });
+  return html`<${Dialog} title="Add a provider" close=${close}>
+    <form onSubmit=${submit}>
+      <${Text}
+        label="Issuer"
+        help="Such as https://login.example.org. It is asked for its configuration now."
+        errors=${sentencesOf(error, "issuer")}
+        value=${issuer}
+        set=${setIssuer}
+        control=${{ required: true }}
+      />
+      <${Text}
+        label="Secret of the client"
+        help="Empty for a public client."
+        errors=${sentencesOf(error, "client_secret")}
+        value=${secret}
+        set=${setSecret}
+        control=${secretControl}
+      />
+      <${Settings} form=${form} error=${error} />
+      <${FormFailure} error=${error} shown=${shownIn(error)} />
+      <div class="actions">
+        <button class="primary" disabled=${isRunning}>Add the provider</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+    </form>
+  <//>`;
+}
+
+type Editing = {
+  path: string;
+  provider: ProviderSettings & { id: number; has_secret: boolean };
+  close(): void;
+};
+
+export function EditProvider({ path, provider, close }: Editing) {
+  const [secret, setSecret] = useState("");
+  const form = useSettings(provider);
+  const changes = changesIn(provider, form.settings);
+  const body = { ...changes, ...(secret === "" ? {} : { client_secret: secret }) };
+  const at = `${path}${provider.id}/`;
+  const { error, isRunning, submit } = useAction(async () => {
+    await send("PATCH", at, body);
+    await refresh(path);
+    close();
+  });
+  const isSame = Object.keys(body).length === 0;
+  const flags = [...flagsOf(changes), ...(secret === "" ? [] : ["--client-secret-file FILE"])];
+  const shown = { ...changes, ...(secret === "" ? {} : { client_secret: "…" }) };
+  return html`<${Dialog} title=${`Edit ${provider.name}`} close=${close}>
+    <form onSubmit=${submit}>
+      <${Settings} form=${form} error=${error} />
+      <${Text}
+        label="New secret of the client"
+        help=${provider.has_secret ? "Empty: the present one stays." : "Empty: it stays a public client."}
+        errors=${sentencesOf(error, "client_secret")}
+        value=${secret}
+        set=${setSecret}
+        control=${secretControl}
+      />
+      <${FormFailure} error=${error} shown=${shownIn(error)} />
+      <p class="quiet">Roles and groups of machines change at each person's next sign-in.</p>
+      <div class="actions">
+        <button class="primary" disabled=${isRunning || isSame}>Save the provider</button>
+        <button type="button" onClick=${close}>Cancel</button>
+      </div>
+      ${
+        isSame
+          ? null
+          : html`<${FromTerminal}
+              command=${`agent admin oidc update ${provider.id} --org ${slug.value ?? ""} ${flags.join(" ")}`}
+              call=${`PATCH ${at} ${JSON.stringify(shown)}`}
+            />`
+      }
+    </form>
+  <//>`;
+}
+
+type SettingsForm = {
+  texts: ProviderTexts;
+  createsUsers: boolean;
+  settings: ProviderSettings;
+  edit(key: keyof ProviderTexts, text: string): void;
+  create(isOn: boolean): void;
+};
+
+function useSettings(present: ProviderSettings): SettingsForm {
+  const [texts, setTexts] = useState(() => textsOf(present));
+  const [createsUsers, create] = useState(present.creates_users);
+  const edit = (key: keyof ProviderTexts, text: string) => setTexts({ ...texts, [key]: text });
+  return { texts, createsUsers, settings: settingsIn(texts, createsUsers), edit, create };
+}
+
+/** The server names items of lists too: `roles.0.role`. */
+const sentencesOf = (error: ApiError | undefined, key: string) =>
+  Object.entries(error?.fields ?? {}).flatMap(([at, texts]) => (at.split(".")[0] === key ? texts : []));
+const shownFields = new Set(["issuer", "client_secret", ...Object.keys(textsOf(usual))]);
+const shownIn = (error: ApiError | undefined) =>
+  Object.keys(error?.fields ?? {}).filter((at) => shownFields.has(at.split(".")[0] ?? ""));
+
+function Settings({ form, error }: { form: SettingsForm; error: ApiError | undefined }) {
+  const { texts, edit, createsUsers, create } = form;
+  const line = (key: keyof ProviderTexts, label: string, help: string, control: object = {}) =>
+    html`<${Text}
+      label=${label}
+      help=${help}
+      errors=${sentencesOf(error, key)}
+      value=${texts[key]}
+      set=${(text: string) => edit(key, text)}
+      control=${control}
+    />`;
+  const lines = (key: keyof ProviderTexts, label: string, help: string) =>
+    html`<${Field} label=${label} help=${help} errors=${sentencesOf(error, key)}>
+      <textarea
+        rows="3"
+        value=${texts[key]}
+        onInput=${(event: Event) => edit(key, valueOf(event))}
+      ></textarea>
+    <//>`;
+  return html`${line("name", "Name", "On the button of the sign-in page.", { required: true })}
+    ${line("client_id", "Client", "As you registered it there.", { required: true })}
+    ${lines("roles", "Roles of groups", "One a line, such as net-admins=admin or staff=member.")}
+    <${Check} label="All others become members" checked=${createsUsers} set=${create} />
+    ${lines("node_groups", "Groups of machines", "One a line, GROUP=GROUP OF MACHINES, such as developers=build: for the machines of these people.")}
+    ${lines("required_groups", "Groups that may sign in", "One a line. Empty: all.")}
+    ${line("domains", "Domains that may sign in", "Verified ones, separated by commas. Empty: all.")}
+    ${line("tenant", "Tenant", "For issuers that many organizations share: CLAIM=VALUE, such as hd=example.org.")}
+    ${line("groups_claim", "Claim of the groups", "Its name, or the way to it with dots: realm_access.roles.", { required: true })}
+    ${line("scopes", "Scopes", "With spaces between. With offline_access most providers can be asked whether people are still there.", { required: true })}`;
+}

@@ -1,0 +1,111 @@
+// The settings of an organization's provider of identities, as texts of a form and as the control plane takes them.
+
+import { quoted } from "./access/rules.ts";
+
+export type ProviderSettings = {
+  name: string;
+  client_id: string;
+  scopes: string;
+  groups_claim: string;
+  tenant: string | null;
+  domains: readonly string[];
+  required_groups: readonly string[];
+  roles: readonly { group: string; role: string }[];
+  node_groups: readonly { group: string; node_group: string }[];
+  creates_users: boolean;
+};
+export type ProviderTexts = Record<Exclude<keyof ProviderSettings, "creates_users">, string>;
+
+/** Groups have lines of their own: names such as `cn=vpn,ou=groups` have commas. */
+const linesIn = (text: string) => itemsIn(text, "\n");
+const itemsIn = (text: string, between: string) =>
+  text.split(between).flatMap((item) => (item.trim() === "" ? [] : [item.trim()]));
+
+export function textsOf(settings: ProviderSettings): ProviderTexts {
+  const { name, client_id, scopes, groups_claim, tenant, domains, required_groups, roles, node_groups } =
+    settings;
+  return {
+    name,
+    client_id,
+    scopes,
+    groups_claim,
+    tenant: tenant ?? "",
+    domains: domains.join(", "),
+    required_groups: required_groups.join("\n"),
+    roles: roles.map(({ group, role }) => `${group}=${role}`).join("\n"),
+    node_groups: node_groups.map(({ group, node_group }) => `${group}=${node_group}`).join("\n"),
+  };
+}
+
+export function settingsIn(texts: ProviderTexts, creates_users: boolean): ProviderSettings {
+  const { name, client_id, scopes, groups_claim } = texts;
+  return {
+    name: name.trim(),
+    client_id: client_id.trim(),
+    scopes: scopes.trim(),
+    groups_claim: groups_claim.trim(),
+    tenant: texts.tenant.trim() === "" ? null : texts.tenant.trim(),
+    domains: itemsIn(texts.domains, ","),
+    required_groups: linesIn(texts.required_groups),
+    roles: linesIn(texts.roles).map((line) => {
+      const [group, role] = halvesOf(line);
+      return { group, role: role ?? "member" };
+    }),
+    node_groups: linesIn(texts.node_groups).map((line) => {
+      const [group, node_group = ""] = halvesOf(line);
+      return { group, node_group };
+    }),
+    creates_users,
+  };
+}
+
+/** `net-admins=admin`: what is given follows the last sign. */
+function halvesOf(line: string): [string, string?] {
+  const at = line.lastIndexOf("=");
+  return at === -1 ? [line] : [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+}
+
+/** Only what differs: what somebody else changes meanwhile stays. */
+export function changesIn(before: ProviderSettings, after: ProviderSettings): Partial<ProviderSettings> {
+  const isChanged = ([key, value]: [string, unknown]) =>
+    JSON.stringify(value) !== JSON.stringify(before[key as keyof ProviderSettings]);
+  return Object.fromEntries(Object.entries(after).filter(isChanged));
+}
+
+/** The flags of `agent admin oidc update`. */
+export function flagsOf(changes: Partial<ProviderSettings>): string[] {
+  const {
+    name,
+    client_id,
+    scopes,
+    groups_claim,
+    tenant,
+    domains,
+    required_groups,
+    roles,
+    node_groups,
+    creates_users,
+  } = changes;
+  const one = (flag: string, text: string | undefined) =>
+    text === undefined ? [] : [`--${flag} ${quoted(text)}`];
+  const all = (flag: string, list: readonly string[] | undefined) =>
+    list?.length === 0 ? [`--${flag} ''`] : (list ?? []).map((each) => `--${flag} ${quoted(each)}`);
+  return [
+    ...one("name", name),
+    ...one("client-id", client_id),
+    ...one("scopes", scopes),
+    ...one("groups-claim", groups_claim),
+    ...one("tenant", tenant === null ? "" : tenant),
+    ...all("domain", domains),
+    ...all("require-group", required_groups),
+    ...all(
+      "role",
+      roles?.map(({ group, role }) => `${group}=${role}`),
+    ),
+    ...all(
+      "node-group",
+      node_groups?.map(({ group, node_group }) => `${group}=${node_group}`),
+    ),
+    ...(creates_users === undefined ? [] : [`--users ${creates_users ? "create" : "link"}`]),
+  ];
+}

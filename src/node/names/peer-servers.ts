@@ -1,0 +1,141 @@
+// Answers peers over the overlay, on nodes that their organization made name servers: on port 53 of the node's overlay
+// addresses, from the names that the asking node may see. Only where root allowed it: `agent names --on --peers`.
+
+import { networkInterfaces } from "node:os";
+import { brand } from "../../brand.ts";
+import { messageOf } from "../../errors.ts";
+import { networkContains, parseAddress, parseAll } from "../../ip.ts";
+import type { System } from "../../system.ts";
+import type { Zone } from "./machine-names.ts";
+import type { PackedNames } from "./packed-names.ts";
+import { openSockets, type Place } from "./resolver.ts";
+import type { PeerService } from "./service-state.ts";
+import { indexForPeers, type NameIndex } from "./zones.ts";
+
+const dnsPort = 53;
+/** After a failure, ms: another program has the port. */
+const pauseMs = 10_000;
+/** Queries in one second, of one address and of all: the machine's own programs must still be answered. */
+const [perAddress, perSecond] = [100, 2000];
+/** Addresses that are counted in one second. */
+const maxCounted = 4096;
+
+type Known = { zones: readonly Zone[]; names: PackedNames };
+type Server = {
+  slug: string;
+  indexFor: (from: string) => NameIndex | undefined;
+  sockets?: { close(): void };
+  failed?: { at: number; reason: string };
+};
+type Needs = Pick<System, "now"> & {
+  /** What tests replace. */
+  port?: number;
+  isPresent?: (zone: Zone, network: string) => boolean;
+  open?: typeof openSockets;
+};
+
+/** `networks`: in which the unit may exchange packets; undefined: root has not allowed to answer peers. */
+export function makePeerServers(
+  networks: readonly string[] | undefined,
+  { now, port = dnsPort, isPresent = hasAddress, open = openSockets }: Needs,
+) {
+  const servers = new Map<string, Server>();
+  const allowance = makeAllowance(now);
+  let used: Known | undefined;
+
+  const start = async (server: Server, place: Place): Promise<void> => {
+    if (server.sockets !== undefined) return;
+    if (server.failed !== undefined && now() - server.failed.at < pauseMs) return;
+    try {
+      server.sockets = await open((from) => (allowance(from) ? server.indexFor(from) : undefined), place);
+      delete server.failed;
+    } catch (error) {
+      server.failed = { at: now(), reason: messageOf(error) };
+    }
+  };
+  const serveAddress = async (zone: Zone, network: string, isNew: boolean): Promise<PeerService> => {
+    const [address = ""] = network.split("/");
+    const about = { slug: zone.slug, address };
+    const why = whyNot(zone, address, networks);
+    if (why !== undefined) return { ...about, state: "off", reason: why };
+    const present = servers.get(address);
+    const server = present ?? { slug: zone.slug, indexFor: () => undefined };
+    // Sockets stay open while the engine starts again: they answer as soon as the address is back.
+    if (server.sockets === undefined && !isPresent(zone, network))
+      return { ...about, state: "waiting", reason: "its interface does not exist" };
+    if (isNew || present === undefined || server.slug !== zone.slug) {
+      server.slug = zone.slug;
+      server.indexFor = indexForPeers(used?.names ?? nothing, zone);
+    }
+    servers.set(address, server);
+    await start(server, { host: address, port });
+    return server.failed === undefined
+      ? { ...about, state: "served" }
+      : { ...about, state: "failed", reason: server.failed.reason };
+  };
+  return {
+    /** One look; call it again soon. Never throws. */
+    async serve(known: Known): Promise<PeerService[]> {
+      const isNew = used !== known;
+      used = known;
+      const states: PeerService[] = [];
+      for (const zone of known.zones.filter(({ peers }) => peers !== undefined)) {
+        for (const network of zone.addresses) states.push(await serveAddress(zone, network, isNew));
+      }
+      const kept = new Set(states.flatMap(({ state, address }) => (state === "off" ? [] : [address])));
+      for (const [address, server] of servers) {
+        if (kept.has(address)) continue;
+        server.sockets?.close();
+        servers.delete(address);
+      }
+      return states;
+    },
+    close() {
+      for (const { sockets } of servers.values()) sockets?.close();
+      servers.clear();
+    },
+  };
+}
+
+const nothing: Pick<PackedNames, "named" | "at"> = { named: () => undefined, at: () => [] };
+
+function whyNot(
+  { slug, peers }: Zone,
+  address: string,
+  networks: readonly string[] | undefined,
+): string | undefined {
+  const parsed = parseAddress(address);
+  const isWithin =
+    parsed !== undefined && parseAll(networks ?? []).some((each) => networkContains(each, parsed));
+  if (networks === undefined) return `root has not allowed it: sudo ${brand.executable} names --on --peers`;
+  if (!isWithin)
+    return `the unit was installed before this node had this network: sudo ${brand.executable} names --on --peers`;
+  if (peers?.too_many === true)
+    return `the rules of ${slug} make too many kinds of nodes: \`${brand.executable} admin org update ${slug} --names all\` lets it answer`;
+  return undefined;
+}
+
+/** On the engine's own interface: nothing is answered at an address that another interface has. */
+function hasAddress({ device }: Zone, network: string): boolean {
+  return (networkInterfaces()[device ?? ""] ?? []).some(({ cidr }) => cidr === network);
+}
+
+/** Whether a query of this address is answered now. */
+export function makeAllowance(now: () => number): (from: string) => boolean {
+  let second = 0;
+  let total = 0;
+  const counts = new Map<string, number>();
+  return (from) => {
+    const present = Math.floor(now() / 1000);
+    if (present !== second) {
+      second = present;
+      total = 0;
+      counts.clear();
+    }
+    const count = counts.get(from) ?? 0;
+    if (count >= perAddress || (count === 0 && counts.size >= maxCounted)) return false;
+    counts.set(from, count + 1);
+    // One address that asks too often takes nothing from the others.
+    return ++total <= perSecond;
+  };
+}

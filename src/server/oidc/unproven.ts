@@ -1,0 +1,108 @@
+// Users of whom nothing says whether they are still there: their provider gave no token to ask by, and they have no password
+// and no passkey. Where the organization is so set, their nodes are revoked a day after the last sign-in, when their sessions
+// end too. A user who could not sign in, because the provider or the server was away, gets another day.
+
+import { messageOf } from "../../errors.ts";
+import { ourselves } from "../audit/record.ts";
+import { revokeInside } from "../nodes/revoke.ts";
+import { settle } from "../nodes/upkeep.ts";
+import type { ServerOptions } from "../options.ts";
+import type { Reader } from "../store/database.ts";
+import { readMeta, setMeta } from "../store/meta.ts";
+import { computed, integer, queryAll, text } from "../store/table.ts";
+import { byProviderMs } from "../store/tables/browser-sessions.ts";
+import { identityProviders, type IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import type { Exchange } from "./exchange.ts";
+
+type Store = Pick<ServerOptions, "db" | "system">;
+type Services = Store & Pick<ServerOptions, "log"> & { exchange: Pick<Exchange, "discover"> };
+
+/** When a server looked last, ms. */
+const watchKey = "unproven_watch";
+const noteMs = 5 * 60_000;
+/** A longer pause between two notes: people could not sign in. */
+const gapMs = 15 * 60_000;
+/** Nodes in one transaction: few enough that check-ins do not wait for it. */
+const together = 20;
+
+const due = computed({ id: integer(), orgId: integer(), userId: integer(), email: text() });
+type Due = ReturnType<typeof due.parse>;
+
+const later = (a: string, b: string) => `CASE WHEN ${a} > ${b} THEN ${a} ELSE ${b} END`;
+/** Proofs of reauthentication.ts do not count: a session of the day before can give them. */
+const from = later("o.revoke_unproven_from", "coalesce(p.given_at, 0)");
+/** A user has identities of one kind. A user whose provider was deleted has none. */
+const lastSignIn = `coalesce((SELECT max(i.last_used_at) FROM identities i WHERE i.user_id = u.id),
+  (SELECT max(i.last_used_at) FROM organization_identities i WHERE i.user_id = u.id), u.last_login_at, 0)`;
+const dueNodes = `FROM (SELECT n.id, n.org_id, n.owner_id AS user_id, u.email, ${from} AS given, ${lastSignIn} AS signed
+    FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.owner_id IS NOT NULL AND n.state = 'active'
+    JOIN users u ON u.id = n.owner_id LEFT JOIN owner_proofs p ON p.node_id = n.id
+    WHERE o.revoke_unproven_nodes = 1 AND o.deleted_at IS NULL AND u.password_hash = ''
+      AND (u.bound_org_id IS NOT NULL OR NOT EXISTS (SELECT 1 FROM passkeys k WHERE k.user_id = u.id))
+      AND NOT EXISTS (SELECT 1 FROM provider_grants g WHERE g.user_id = u.id)) d
+  WHERE d.signed <= $1 - ${byProviderMs} AND d.given <= $1 - ${byProviderMs}`;
+const providersOf = (users: string) => `SELECT provider_id FROM identities WHERE user_id IN (${users})
+  UNION SELECT provider_id FROM organization_identities WHERE user_id IN (${users})`;
+const providersOfDue = `SELECT ${identityProviders.select("q")} FROM identity_providers q
+  WHERE q.id IN (${providersOf(`SELECT d.user_id ${dueNodes}`)})`;
+const unheld = `SELECT d.id, d.org_id, d.user_id, d.email ${dueNodes}
+  AND NOT EXISTS (SELECT 1 FROM identity_providers h WHERE h.held_until > $1 AND h.id IN (${providersOf("d.user_id")}))`;
+const anyOrganization = "SELECT id FROM organizations WHERE revoke_unproven_nodes = 1 LIMIT 1";
+
+/** Revokes the nodes of users whose day is over. */
+export async function endUnproven(services: Services): Promise<void> {
+  const { db, system } = services;
+  if ((await db.get(anyOrganization)) === undefined) return;
+  await watch(services);
+  await holdForProviders(services);
+  const found = await queryAll(db, due, `${unheld} ORDER BY d.org_id, d.id LIMIT 1000`, [system.now()]);
+  for (const [orgId, all] of Map.groupBy(found, (each) => each.orgId)) {
+    for (let at = 0; at < all.length; at += together)
+      await revokeBatch(services, orgId, all.slice(at, at + together));
+  }
+}
+
+/** After a pause of the server, everybody gets a day. */
+async function watch({ db, system }: Store): Promise<void> {
+  const now = system.now();
+  const seen = Number((await readMeta(db, watchKey)) ?? 0);
+  if (Math.abs(now - seen) < noteMs) return;
+  await db.writeFor("rows", (tx) => setMeta(tx, watchKey, String(now)));
+  if (Math.abs(now - seen) < gapMs) return;
+  const again = "UPDATE organizations SET revoke_unproven_from = $1 WHERE revoke_unproven_nodes = 1";
+  await db.write((tx) => tx.run(again, [now]));
+}
+
+/** Users of a provider that does not answer get a day from its last failure on. */
+async function holdForProviders({ db, system, log, exchange }: Services): Promise<void> {
+  const now = system.now();
+  const asked = await queryAll(db, identityProviders, providersOfDue, [now]);
+  const hold = async (provider: IdentityProviderRow) => {
+    const { id } = provider;
+    const failure = await exchange.discover(provider).then(() => undefined, messageOf);
+    if (failure === undefined) return;
+    const heldUntil = now + byProviderMs;
+    await db.writeFor("rows", (tx) => identityProviders.update(tx, { id }, { heldUntil }));
+    log.info("A provider is away; the nodes of its users do not end", { provider: id, reason: failure });
+  };
+  await Promise.all(asked.map(hold));
+}
+
+async function revokeBatch({ db, system }: Store, orgId: number, found: readonly Due[]): Promise<void> {
+  await db.writeFor({ org: orgId }, async (tx) => {
+    const now = system.now();
+    for (const [userId, own] of Map.groupBy(found, (each) => each.userId)) {
+      // As it is now: the user may have signed in, or the node have another owner.
+      const still = await stillDue(tx, userId, now);
+      const ids = own.map(({ id }) => id).filter((id) => still.has(id));
+      const reason = `${own[0]?.email ?? "its user"} did not sign in for 24 hours`;
+      await revokeInside(tx, orgId, ids, { actor: ourselves, reason, now });
+    }
+  });
+  await settle({ db, system }, orgId);
+}
+
+async function stillDue(tx: Pick<Reader, "all">, userId: number, now: number): Promise<Set<number>> {
+  const all = await queryAll(tx, due, `${unheld} AND d.user_id = $2`, [now, userId]);
+  return new Set(all.map(({ id }) => id));
+}

@@ -1,0 +1,146 @@
+// Which groups the nodes of a user are in by the policy: groups of their provider of identities that it names, and groups of
+// nodes in which it names the user or such a group.
+
+import { createHash } from "node:crypto";
+import { isPeopleGroup, ownerGroup } from "../../owner-group.ts";
+import * as v from "valibot";
+import type { Reader } from "../store/database.ts";
+import { computed, integer, queryAll, text } from "../store/table.ts";
+import { groupPeople } from "../store/tables/group-people.ts";
+import { providerGroups } from "../store/tables/provider-groups.ts";
+
+/** `people`: the group of the nodes of a user, or of the users of a provider's group. */
+export type GroupPerson = { name: string; people: string };
+export type ProviderGroup = { people: string; providerId: number; name: string };
+/** The members of the organization who have a provider's group, by `people`. */
+export type Carriers = ReadonlyMap<string, ReadonlySet<number>>;
+
+/** Of an organization: a certificate names all that its owner has. */
+export const maxProviderGroups = 64;
+
+/** Stored by provider and text: a group of the same name at another provider is another one. */
+export function providerGroup(providerId: number, name: string): ProviderGroup {
+  const digest = createHash("sha256").update(name).digest("hex").slice(0, 32);
+  return { people: `idp:${providerId}.${digest}`, providerId, name };
+}
+
+const person = groupPeople.pick("name", "people");
+
+export function readGroupPeople(reader: Pick<Reader, "all">, orgId: number): Promise<GroupPerson[]> {
+  const sql = `SELECT ${person.select()} FROM group_people WHERE org_id = $1 ORDER BY name, people`;
+  return queryAll(reader, person, sql, [orgId]);
+}
+
+const named = providerGroups.pick("people", "providerId", "name");
+
+export function readProviderGroups(reader: Pick<Reader, "all">, orgId: number): Promise<ProviderGroup[]> {
+  const sql = `SELECT ${named.select()} FROM provider_groups WHERE org_id = $1 ORDER BY people`;
+  return queryAll(reader, named, sql, [orgId]);
+}
+
+const user = computed({ userId: integer() });
+/** $3: the name in JSON, whose quotes and escapes make it a whole entry of the list. */
+const carriersIn = (table: string, more: string) =>
+  `SELECT i.user_id FROM ${table} i JOIN memberships m ON m.user_id = i.user_id AND m.org_id = $1
+   WHERE i.provider_id = $2 AND replace(i.groups, $3, '') <> i.groups${more}`;
+
+/** As the users' sign-ins said last. `ownerId`: of this user alone. */
+export async function readCarriers(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  groups: readonly ProviderGroup[],
+  ownerId?: number,
+): Promise<Carriers> {
+  const found = new Map<string, ReadonlySet<number>>();
+  const more = ownerId === undefined ? "" : " AND i.user_id = $4";
+  const sql = ["identities", "organization_identities"].map((each) => carriersIn(each, more)).join(" UNION ");
+  for (const { people, providerId, name } of groups) {
+    const params = [orgId, providerId, JSON.stringify(name), ...(ownerId === undefined ? [] : [ownerId])];
+    found.set(people, new Set((await queryAll(reader, user, sql, params)).map(({ userId }) => userId)));
+  }
+  return found;
+}
+
+/** The groups that the nodes of a user have by their owner. `ownerId`: the function is asked about this user alone. */
+export async function readOwnerGroups(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  ownerId?: number,
+): Promise<(ownerId: number) => string[]> {
+  const people = await readGroupPeople(reader, orgId);
+  const groups = await readProviderGroups(reader, orgId);
+  return makeOwnerGroups(people, await readCarriers(reader, orgId, groups, ownerId));
+}
+
+/** The groups that a new node of the user, or of the organization (null), has by its owner. */
+export async function ownerGroupsOf(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  ownerId: number | null,
+): Promise<string[]> {
+  return ownerId === null ? [] : (await readOwnerGroups(reader, orgId, ownerId))(ownerId);
+}
+
+/** The groups of a user's nodes, sorted. */
+export function makeOwnerGroups(
+  people: readonly GroupPerson[],
+  carriers: Carriers,
+): (ownerId: number) => string[] {
+  const byPeople = Map.groupBy(people, (each) => each.people);
+  return (ownerId) => {
+    const own = [...carriers].flatMap(([group, users]) => (users.has(ownerId) ? [group] : []));
+    const names = [ownerGroup(ownerId), ...own]
+      .flatMap((each) => byPeople.get(each) ?? [])
+      .map(({ name }) => name)
+      // Groups of earlier versions may have such a name, which would make them the nodes of other users.
+      .filter((name) => !isPeopleGroup(name));
+    return [...new Set([...own, ...names])].sort();
+  };
+}
+
+const provider = computed({ id: integer(), name: text() });
+export type NamedProvider = ReturnType<typeof provider.parse>;
+
+/** The providers by which members of the organization may sign in: its own, and those of the installation. */
+export function readProviders(reader: Pick<Reader, "all">, orgId: number): Promise<NamedProvider[]> {
+  const sql = `SELECT id, coalesce(label, name) AS name FROM identity_providers
+    WHERE org_id = $1 OR org_id IS NULL ORDER BY org_id IS NULL, id`;
+  return queryAll(reader, provider, sql, [orgId]);
+}
+
+/** `Engineering` at the only provider, else `Okta/Engineering`. Undefined: there is no such provider, or there are several. */
+export function providerGroupOf(
+  providers: readonly NamedProvider[],
+  text: string,
+): ProviderGroup | undefined {
+  const at = providers.find(({ name }) => text.startsWith(`${name}/`) && text.length > name.length + 1);
+  if (at !== undefined) return providerGroup(at.id, text.slice(at.name.length + 1));
+  const [only, second] = providers;
+  return only === undefined || second !== undefined ? undefined : providerGroup(only.id, text);
+}
+
+/** The words of a policy file for the groups, `idp:Engineering`. A group of a provider that is gone has none. */
+export function providerWords(
+  providers: readonly NamedProvider[],
+  groups: readonly ProviderGroup[],
+): ReadonlyMap<string, string> {
+  return new Map(
+    groups.flatMap(({ people, providerId, name }) => {
+      const short = providerGroupOf(providers, name)?.people === people;
+      const at = providers.find(({ id }) => id === providerId);
+      return at === undefined ? [] : [[people, `idp:${short ? name : `${at.name}/${name}`}`]];
+    }),
+  );
+}
+
+/** `group`: its name in rules and certificates. `word`: in policy files. */
+export const NamedProviderGroup = v.object({ group: v.string(), name: v.string(), word: v.string() });
+
+export async function namedProviderGroups(reader: Pick<Reader, "all">, orgId: number) {
+  const groups = await readProviderGroups(reader, orgId);
+  const words = providerWords(await readProviders(reader, orgId), groups);
+  return groups.flatMap(({ people: group, name }) => {
+    const word = words.get(group);
+    return word === undefined ? [] : [{ group, name, word }];
+  });
+}

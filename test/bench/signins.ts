@@ -1,0 +1,201 @@
+// `bun test/bench/signins.ts [COUNT]`: COUNT (1,000) sign-ins at once, in browsers: with passwords, and by a real provider of
+// identities. Each succeeds, or gets 429 with `Retry-After` and tries again then, until all are signed in. Meanwhile 10,000
+// nodes check in, each every 6 seconds (bar: p99 10 ms). The provider runs in this process: it takes one processor while it
+// works.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { operator } from "../../src/server/audit/record.ts";
+import { openData } from "../../src/server/store/data-directory.ts";
+import { realSystem } from "../../src/system.ts";
+import { buildAgent } from "../support/agent.ts";
+import { freePort } from "../support/free-port.ts";
+import { signInAt, startIdentityProvider, type IdentityProvider } from "../support/oidc.ts";
+import { temporaryDirectory } from "../support/temporary.ts";
+import { checkins } from "./checkin.ts";
+import { load, print, startProgram, writeRequests, type Load } from "./measure.ts";
+import { password, seed } from "./seed.ts";
+
+const nodes = 10_000;
+/** 64 connections that pause 38 ms on average send 1,667 a second. */
+const pace = { connections: 64, pauseMs: 38 };
+
+type Sent = {
+  status: number;
+  retryAfter: number | undefined;
+  location: string | undefined;
+  cookie: string | undefined;
+};
+
+/** One request on a connection of its own: `fetch` would send 256 at once. */
+function send(url: URL, method: string, headers: Record<string, string>, body = ""): Promise<Sent> {
+  const { promise, resolve, reject } = Promise.withResolvers<Sent>();
+  let text = "";
+  const lines = Object.entries({
+    Host: url.host,
+    Connection: "close",
+    ...headers,
+    "Content-Length": `${body.length}`,
+  });
+  const head = lines.map(([name, value]) => `${name}: ${value}\r\n`).join("");
+  const request = `${method} ${url.pathname}${url.search} HTTP/1.1\r\n${head}\r\n${body}`;
+  const valueOf = (name: string) => new RegExp(`^${name}: (.*)\\r$`, "im").exec(text)?.[1];
+  const ended = () => {
+    const status = Number(/^HTTP\/1\.1 (\d+)/.exec(text)?.[1] ?? Number.NaN);
+    if (Number.isNaN(status)) return reject(new Error(`The connection ended with ${JSON.stringify(text)}`));
+    const retryAfter = valueOf("retry-after");
+    resolve({
+      status,
+      retryAfter: retryAfter === undefined ? undefined : Number(retryAfter),
+      location: valueOf("location"),
+      cookie: /^set-cookie: (__Host-oidc=[^;]*)/im.exec(text)?.[1],
+    });
+  };
+  Bun.connect({
+    hostname: url.hostname,
+    port: Number(url.port),
+    socket: {
+      open: (socket) => void socket.write(request),
+      data: (_, data) => void (text += data.toString()),
+      close: ended,
+      error: (_, error) => reject(error),
+    },
+  }).catch(reject);
+  return promise;
+}
+
+/** How often a sign-in was refused until it succeeded. Throws for any other answer. */
+async function persist(once: () => Promise<Sent>, hasSucceeded: (sent: Sent) => boolean): Promise<number> {
+  for (let refused = 0; ; refused++) {
+    const sent = await once();
+    if (hasSucceeded(sent)) return refused;
+    if (sent.status !== 429 || sent.retryAfter === undefined) throw new Error(JSON.stringify(sent));
+    await Bun.sleep(sent.retryAfter * 1000);
+  }
+}
+
+/** 1,000 users with the same password: hashing one for each takes a minute. */
+async function addPeople(dataDirectory: string, count: number): Promise<void> {
+  const { db } = await openData({ dataDirectory }, "server", realSystem());
+  await db.write(async (tx) => {
+    for (let at = 1; at < count; at++) {
+      await tx.run(
+        `INSERT INTO users (email, password_hash, created_at) SELECT $1, password_hash, created_at FROM users WHERE id = 1`,
+        [`person${at}@example.org`],
+      );
+    }
+  });
+  await db.close();
+}
+
+async function addProvider(dataDirectory: string, { issuer, clientId, clientSecret }: IdentityProvider) {
+  const { makeExchange } = await import("../../src/server/oidc/exchange.ts");
+  const { createProvider, installation } = await import("../../src/server/oidc/providers.ts");
+  const { NewProvider } = await import("../../src/server/oidc/provider-settings.ts");
+  const { parseAll } = await import("../../src/ip.ts");
+  const { parse } = await import("valibot");
+  const system = realSystem();
+  const { db, secretKey } = await openData({ dataDirectory }, "server", system);
+  const exchange = makeExchange({ system, secretKey, webhookNetworks: parseAll(["127.0.0.0/8"]) });
+  const given = {
+    name: "Company",
+    issuer,
+    client_id: clientId,
+    client_secret: clientSecret,
+    creates_users: true,
+  };
+  const services = { db, system, secretKey, publicUrl: "http://127.0.0.1", exchange };
+  await createProvider(services, installation, parse(NewProvider, given), operator);
+  await db.close();
+}
+
+const ownPage = (url: string) => ({
+  Origin: url,
+  "Sec-Fetch-Site": "same-origin",
+  "Content-Type": "application/json",
+});
+
+function withPassword(url: string, at: number): Promise<number> {
+  const body = JSON.stringify({ email: `person${at}@example.org`, password });
+  const target = new URL("/api/session/", url);
+  return persist(
+    () => send(target, "POST", ownPage(url), body),
+    ({ status }) => status === 201,
+  );
+}
+
+/** The way to the provider and back. What is returned brings its answer. */
+async function prepare(url: string, provider: IdentityProvider, at: number): Promise<() => Promise<number>> {
+  provider.person = { sub: `subject-${at}`, email: `of-provider${at}@example.org`, email_verified: true };
+  const headers = ownPage(url);
+  const begun = await fetch(`${url}/api/session/oidc/`, { method: "POST", headers, body: '{"provider":1}' });
+  const cookie = begun.headers.getSetCookie()[0]?.split(";")[0] ?? "";
+  const { url: page } = (await begun.json()) as { url: string };
+  const back = await signInAt(page);
+  const browser = { Cookie: cookie, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate" };
+  return () =>
+    persist(
+      () => send(back, "GET", browser),
+      ({ status, location }) => status === 303 && location === "/console/",
+    );
+}
+
+/** Processor time of the thread that answers all requests; in steps of 10 ms. */
+function mainThreadMs(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/task/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+  return (Number(fields[11]) + Number(fields[12])) * 10;
+}
+
+async function atOnce(all: readonly (() => Promise<number>)[]) {
+  const begun = performance.now();
+  const refused = await Promise.all(all.map((each) => each()));
+  const seconds = (performance.now() - begun) / 1000;
+  const first = refused.filter((times) => times === 0).length;
+  return `all in after ${seconds.toFixed(1)} s, ${first} at the first try, ${Math.max(...refused)} refusals at most`;
+}
+
+function describe(name: string, { rate, p50Ms, p99Ms, maxMs }: Load): string {
+  const latencies = `p50 ${p50Ms.toFixed(1)}, p99 ${p99Ms.toFixed(1)}, longest ${maxMs.toFixed(0)} ms`;
+  return `${name.padEnd(30)} ${rate.toFixed(0)} check-ins a second: ${latencies}, bar p99 10`;
+}
+
+if (import.meta.main) {
+  const count = Number(process.argv[2] ?? 1000);
+  using directory = temporaryDirectory();
+  const data = join(directory.path, "data");
+  await seed({ dataDirectory: data }, nodes, { people: 1 });
+  await addPeople(data, count);
+  const port = freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const codesS = 1800;
+  await using provider = await startIdentityProvider([`${url}/api/session/oidc/1/callback/`], { codesS });
+  await addProvider(data, provider);
+  const requests = writeRequests(join(directory.path, "requests"), checkins(nodes, nodes));
+  const flags = ["--data-dir", data, "--listen", `127.0.0.1:${port}`, "--webhook-allow", "127.0.0.0/8"];
+  await using server = await startProgram([buildAgent(), "serve", "--json", ...flags]);
+  await load(server.url, requests, { seconds: 8 });
+  const before = mainThreadMs(server.pid);
+  print(describe("alone", await load(server.url, requests, { seconds: 10, ...pace })));
+  /** Of the main thread, for check-ins. */
+  const share = (mainThreadMs(server.pid) - before) / 10_000;
+  const measured = async (name: string, all: readonly (() => Promise<number>)[]) => {
+    const loading = load(server.url, requests, { seconds: 10, ...pace });
+    await Bun.sleep(1000);
+    const begun = mainThreadMs(server.pid);
+    const since = performance.now();
+    const said = await atOnce(all);
+    const spentMs = mainThreadMs(server.pid) - begun - Math.min(9000, performance.now() - since) * share;
+    print(describe(name, await loading));
+    print(`${"".padEnd(30)} ${said}; ${(spentMs / count).toFixed(2)} ms of the main thread for each`);
+  };
+  const numbers = Array.from({ length: count }, (_, at) => at);
+  if (process.argv[3] !== "provider")
+    await measured(
+      `${count} passwords at once`,
+      numbers.map((at) => () => withPassword(url, at)),
+    );
+  const prepared: (() => Promise<number>)[] = [];
+  for (const at of numbers) prepared.push(await prepare(url, provider, at));
+  await measured(`${count} by a provider at once`, prepared);
+  await server.stop();
+}

@@ -1,0 +1,47 @@
+// The texts of the form of a provider of identities.
+
+import { expect, test } from "bun:test";
+import { changesIn, flagsOf, settingsIn, textsOf } from "../../src/console/provider-settings.ts";
+
+const settings = {
+  name: "Company",
+  client_id: "agent",
+  scopes: "openid email",
+  groups_claim: "realm_access.roles",
+  tenant: "hd=example.org",
+  domains: ["example.org", "example.com"],
+  required_groups: ["cn=vpn,ou=groups"],
+  roles: [
+    { group: "cn=net,ou=groups", role: "admin" },
+    { group: "staff", role: "member" },
+  ],
+  node_groups: [{ group: "cn=dev,ou=groups", node_group: "build" }],
+  creates_users: true,
+};
+
+test("settings come back from the form as they went in, also groups with commas and signs", () => {
+  expect(settingsIn(textsOf(settings), true)).toEqual(settings);
+  expect(changesIn(settings, settingsIn(textsOf(settings), true))).toEqual({});
+});
+
+test("only changes are sent; a group without a role is one of members; an empty tenant is none", () => {
+  const texts = {
+    ...textsOf(settings),
+    roles: " staff \n\n cn=net,ou=groups = admin",
+    tenant: " ",
+    domains: "",
+  };
+  const changes = changesIn(settings, settingsIn(texts, false));
+  expect(changes).toEqual({
+    roles: [
+      { group: "staff", role: "member" },
+      { group: "cn=net,ou=groups", role: "admin" },
+    ],
+    tenant: null,
+    domains: [],
+    creates_users: false,
+  });
+  expect(flagsOf(changes).join(" ")).toBe(
+    "--tenant '' --domain '' --role 'staff=member' --role 'cn=net,ou=groups=admin' --users link",
+  );
+});

@@ -1,0 +1,97 @@
+// Tests of the policy one by one, as the console lists and changes them.
+
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import * as v from "valibot";
+import { testsText } from "../../../src/console/access/test-text.ts";
+import { Policy } from "../../../src/server/policy-files/answers.ts";
+import { registerNode, registrationToken } from "../../support/nodes.ts";
+import { makeTestServer, type TestServer } from "../../support/server.ts";
+
+let server: TestServer;
+let admin: string;
+
+beforeAll(async () => {
+  server = await makeTestServer({ accessLifetimeS: 1_000_000 });
+  admin = await server.person("admin@example.org");
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+async function start(slug: string, network: string) {
+  const org = await server.organization(slug, network);
+  await server.join(org, "admin@example.org", "admin");
+  const send = (method: string, path: string, body?: unknown) =>
+    server.send(method, `/api/org/${slug}/${path}`, {
+      token: admin,
+      ...(body === undefined ? {} : { body }),
+    });
+  const show = async () => v.parse(Policy, (await send("GET", "policy/")).json);
+  const node = async (name: string, group: string) =>
+    registerNode(server, org, name, {
+      registration_token: await registrationToken(server, org, { groups: [group] }),
+    });
+  return { send, show, node };
+}
+
+type Shown = v.InferOutput<typeof Policy>["tests"]["list"][number];
+const words = ({ expect: expected, from, to, protocol, ports, passes }: Shown) =>
+  `${expected} ${from} ${to} ${protocol} ${ports} ${passes}`;
+/** As the console sends it. */
+const toTest = (test: Shown) => ({ ...test, protocol: test.protocol as "tcp" });
+
+test("tests are added and deleted one by one; rules, groups and the file stay", async () => {
+  const { send, show, node } = await start("acme", "10.1.0.0/16");
+  await node("db-1", "db");
+  await node("web-1", "web");
+  const policy = `groups: {web: {}, db: {}}
+rules: [{direction: outbound, peer: any, target: any}, {protocol: tcp, ports: 5432, peer: "group:web", target: "group:db"}]
+tests: [{deny: {from: "group:db", to: "group:web", protocol: udp, port: 53-54}}]`;
+  expect((await send("POST", "policy/apply/", { policy, prune: true })).status).toBe(200);
+  const first = await show();
+  expect(first.tests.list.map(words)).toEqual(["deny group:db group:web udp 53-54 true"]);
+  const added = {
+    expect: "accept" as const,
+    from: "group:web",
+    to: "node:db-1",
+    protocol: "tcp" as const,
+    ports: "5432",
+    passes: null,
+  };
+  const save = (tests: Parameters<typeof testsText>[0], version: number) =>
+    send("POST", "policy/apply/", { policy: testsText(tests), keep_file: true, version });
+  expect((await save([...first.tests.list.map(toTest), added], first.version)).status).toBe(200);
+  const second = await show();
+  expect(second.tests.list.map(words)).toEqual([
+    "deny group:db group:web udp 53-54 true",
+    "accept group:web node:db-1 tcp 5432 true",
+  ]);
+  // A test that fails is refused, and so is one on a version that is not the present one.
+  const wrong = { ...added, expect: "deny" as const };
+  expect((await save([wrong], second.version)).json).toMatchObject({ code: "policy_test_failed" });
+  expect((await save([], first.version)).json).toMatchObject({ code: "policy_changed" });
+  expect((await save(second.tests.list.slice(1).map(toTest), second.version)).status).toBe(200);
+  expect((await show()).tests.list.map(words)).toEqual(["accept group:web node:db-1 tcp 5432 true"]);
+  const rules = v.parse(
+    v.array(v.looseObject({ ports: v.string() })),
+    (await send("GET", "firewall_rules/")).json,
+  );
+  expect(rules.map(({ ports }) => ports).toSorted()).toEqual(["5432", "any"]);
+});
+
+test("a test that fails is listed so, and one about a node that is gone is not sent again", async () => {
+  const { send, show, node } = await start("other", "10.2.0.0/16");
+  const db = await node("db-1", "db");
+  await node("web-1", "web");
+  const policy = `groups: {web: {}, db: {}}
+rules: [{direction: outbound, peer: any, target: any}, {protocol: tcp, peer: "group:web", target: "group:db"}]
+tests: [{accept: {from: "group:web", to: "node:db-1", protocol: tcp, port: 22}}, {deny: {from: "group:db", to: "group:web"}}]`;
+  expect((await send("POST", "policy/apply/", { policy, prune: true })).status).toBe(200);
+  expect((await send("DELETE", `nodes/${db.id}/`)).status).toBe(204);
+  const { tests } = await show();
+  expect(tests.list.map(words)).toEqual([
+    `accept group:web node:#${db.id} tcp 22 false`,
+    "deny group:db group:web any any true",
+  ]);
+  expect(testsText(tests.list.map(toTest))).toBe(
+    '{"tests":[{"deny":{"from":"group:db","to":"group:web","protocol":"any","port":"any"}}]}',
+  );
+});
