@@ -10,16 +10,7 @@ import { editPolicy, editReach, type Testing } from "../policy/edits.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
 import { fitPage, pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
-import {
-  findNode,
-  isOnline,
-  nameTaken,
-  neverSeen,
-  nodeColumns,
-  nodeRecord,
-  showNode,
-  type NodeRecord,
-} from "../store/nodes.ts";
+import { findNode, nameTaken, neverSeen, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import { affectsOthers, audited, certified, granted } from "./node-differences.ts";
 import type { NodeStore } from "./node-store.ts";
 import { Cidr, ConfigOverrides } from "../../engine-config.ts";
@@ -33,17 +24,17 @@ import {
   leaveAddresses,
   takeAddress,
 } from "../store/address-pool.ts";
-import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
+import { NotUnique, type Transaction } from "../store/database.ts";
 import { holdName, releaseOwnName } from "../store/names.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
-import { certificates, lastCertificateEnd } from "../store/tables/certificates.ts";
+import { lastCertificateEnd } from "../store/tables/certificates.ts";
 import { nodes, widestNode, type NodeRow } from "../store/tables/nodes.ts";
 import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { atLeisure, blockFormerLater } from "./upkeep.ts";
 import { publishNames, publishNameServer } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseOwnVersion, readConfigVersion } from "../store/versions.ts";
-import { currentCertificate } from "../config/views.ts";
+import { readBeside, show, showOne, type Beside } from "./shown.ts";
 
 /** Of one node: its certificate holds them. */
 export const maxGroups = 64;
@@ -71,49 +62,6 @@ export const NodePatch = v.strictObject({
 export type NodePatch = v.InferOutput<typeof NodePatch>;
 
 type Org = { id: number; slug: string };
-
-export async function showOne(services: NodeStore, org: Org, node: NodeRecord): Promise<Node> {
-  const [shown] = await showAll(services, org, [node]);
-  if (shown === undefined) throw new AppError("internal", "The node cannot be shown");
-  return shown;
-}
-
-async function showAll(
-  { db, system, changes, reports }: NodeStore,
-  org: Org,
-  records: readonly NodeRecord[],
-): Promise<Node[]> {
-  const ids = records.map(({ id }) => id);
-  const [orgVersion, certificates] = await Promise.all([
-    readConfigVersion(db, org.id),
-    currentCertificates(db, ids),
-  ]);
-  return records.map((each) => {
-    const node = reports?.onto(each) ?? each;
-    const online = isOnline(node, system.now(), changes);
-    const certificate = currentCertificate(certificates.get(node.id) ?? []);
-    return showNode(node, { certificate, orgVersion, online });
-  });
-}
-
-const shownPick = certificates.pick("nodeId", "kind", "version", "fingerprint", "notBefore", "notAfter");
-type ShownCertificate = ReturnType<typeof shownPick.parse>;
-
-async function currentCertificates(
-  db: Reader,
-  ids: readonly number[],
-): Promise<Map<number, ShownCertificate[]>> {
-  if (ids.length === 0) return new Map();
-  const places = ids.map((_, at) => `$${at + 1}`).join(", ");
-  const rows = await queryAll(
-    db,
-    shownPick,
-    `SELECT ${shownPick.select()} FROM certificates
-     WHERE node_id IN (${places}) AND state = 'current' AND kind = 'overlay' ORDER BY version`,
-    ids,
-  );
-  return Map.groupBy(rows, ({ nodeId }) => nodeId);
-}
 
 /** `ownerId`: only the nodes of this user. */
 type Listed = { revoked?: boolean; ownerId?: number | undefined; ids?: readonly number[] | undefined };
@@ -146,7 +94,12 @@ export async function listNodes(
        (SELECT id FROM nodes WHERE ${where} ORDER BY id LIMIT ${limit} OFFSET ${offset}) ORDER BY id`,
     params,
   );
-  return { items: await showAll(services, org, page), total, query: fitted };
+  const beside = await readBeside(
+    db,
+    org.id,
+    page.map(({ id }) => id),
+  );
+  return { items: page.map((each) => show(services, each, beside)), total, query: fitted };
 }
 
 /** Creates a node in state pending: its machine claims it by registration. */
@@ -219,11 +172,7 @@ export async function patchNode(
   actor: Actor,
 ): Promise<Node> {
   const { db, system, testing } = services;
-  const change = async (tx: Transaction) => {
-    const { updated, issued } = await changeNode(tx, services, org, id, patch, actor);
-    const [node] = await Promise.all([findNode(tx, org.id, id), record(tx, [updated, ...issued])]);
-    return node;
-  };
+  const change = (tx: Transaction) => changeAndRecord(tx, services, org, id, patch, actor);
   const now = system.now();
   const changing =
     patch.groups === undefined
@@ -231,10 +180,28 @@ export async function patchNode(
           isPolicy(patch) ? editPolicy(tx, org.id, now, () => change(tx)) : change(tx),
         )
       : editReach({ db, orgId: org.id, now, testing }, change);
-  const done = await changing.catch((error: unknown) => {
+  const { node, beside } = await changing.catch((error: unknown) => {
     throw taken(error, patch);
   });
-  return showOne(services, org, done);
+  return show(services, node, beside);
+}
+
+/** Also reads what is shown of the node: reads after the commit would wait for a database that is far away once more. */
+export async function changeAndRecord(
+  tx: Transaction,
+  services: Changing,
+  org: Pick<Org, "id">,
+  id: number,
+  patch: NodePatch,
+  actor: Actor,
+): Promise<{ node: NodeRecord; beside: Beside }> {
+  const { updated, issued } = await changeNode(tx, services, org, id, patch, actor);
+  const [node, beside] = await Promise.all([
+    findNode(tx, org.id, id),
+    readBeside(tx, org.id, [id]),
+    record(tx, [updated, ...issued]),
+  ]);
+  return { node, beside };
 }
 
 /** Groups, routes and relays are parts of the policy. */

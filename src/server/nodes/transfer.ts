@@ -17,7 +17,8 @@ import { memberships } from "../store/tables/memberships.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { beginPeriod } from "./owner-period.ts";
-import { publishChange, showOne } from "./nodes.ts";
+import { publishChange } from "./nodes.ts";
+import { showOne } from "./shown.ts";
 
 export const Transfer = v.strictObject({
   /** The e-mail address of a member; null: the organization. */

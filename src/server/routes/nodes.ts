@@ -9,15 +9,8 @@ import { ListQuery, listReply } from "../http/lists.ts";
 import { OnlineHistory, onlineHistory, OnlineQuery } from "../metrics/online-history.ts";
 import { findNode } from "../store/nodes.ts";
 import type { Services } from "../services.ts";
-import {
-  NodePatch,
-  NodeRequest,
-  createNode,
-  listNodes,
-  patchNode,
-  renewNode,
-  showOne,
-} from "../nodes/nodes.ts";
+import { NodePatch, NodeRequest, createNode, listNodes, patchNode, renewNode } from "../nodes/nodes.ts";
+import { showOne } from "../nodes/shown.ts";
 import { NextChanges, nextChanges } from "../nodes/next-changes.ts";
 import { mustOwn, requireMe } from "../nodes/node-owner.ts";
 import { Transfer, transferNode } from "../nodes/transfer.ts";

@@ -51,7 +51,7 @@ function farAway(db: Database) {
   return { database, counts: () => ({ statements, rounds }) };
 }
 
-test("a rename waits for at most 14 answers of its database", async () => {
+test("a rename waits for at most 12 answers of its database", async () => {
   const { services } = server.app;
   const { database, counts } = farAway(server.db);
   const changed = await patchNode(
@@ -64,7 +64,7 @@ test("a rename waits for at most 14 answers of its database", async () => {
   expect(changed.name).toBe("web2");
   const { statements, rounds } = counts();
   process.stdout.write(`one rename: ${statements} statements in ${rounds} round trips\n`);
-  expect(rounds).toBeLessThanOrEqual(14);
+  expect(rounds).toBeLessThanOrEqual(12);
 });
 
 test("the rehearsal of a rename leaves nothing behind", async () => {
