@@ -16,7 +16,7 @@ import { makeLoad, type Acknowledged } from "../support/replica-load.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
-const [loadMs, killEveryMs] = inFull ? [600_000, 30_000] : [8000, 4000];
+const [loadMs, killEveryMs] = inFull ? [600_000, 30_000] : [5000, 4000];
 /** How long a server is stopped. */
 const stoppedMs = inFull ? 30_000 : 12_000;
 const witnesses = 20;
