@@ -26,6 +26,7 @@ const loops = [
   "ephemeral nodes",
   "online counts",
   "people at their providers",
+  "people without a proof",
   "policies",
   "retention",
   "upkeep of nodes",

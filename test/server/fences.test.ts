@@ -127,6 +127,15 @@ const cases: Readonly<Record<string, Case>> = {
     left: `SELECT count(*) AS n FROM nodes WHERE id = $node
       AND NOT EXISTS (SELECT 1 FROM owner_proofs WHERE node_id = $node AND told_at IS NOT NULL)`,
   },
+  "after a pause of the server, people without a proof get a day": {
+    loop: "people without a proof",
+    due: [
+      "UPDATE organizations SET revoke_unproven_nodes = 1 WHERE id = 1",
+      `INSERT INTO meta (key, value) VALUES ('unproven_watch', '1')
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value`,
+    ],
+    left: "SELECT count(*) AS n FROM meta WHERE key = 'unproven_watch' AND value = '1'",
+  },
 };
 
 describePostgres("a replica without its leases", () => {
@@ -163,6 +172,11 @@ describePostgres("a replica without its leases", () => {
     const unsettled = "SELECT count(*) AS n FROM deliveries WHERE next_at IS NOT NULL";
     const loops = new Set(Object.values(cases).map(({ loop }) => loop));
 
+    // Each loop has a case.
+    await until(async () => (await countOf(held)) >= loops.size);
+    expect((await db.all("SELECT name FROM leases")).map(({ name }) => String(name)).sort()).toEqual(
+      [...loops].sort(),
+    );
     for (const [name, { loop, due, left }] of Object.entries(cases)) {
       await until(async () => (await countOf(held)) === loops.size);
       // The outcome of a delivery under way is taken from a former holder, too.
