@@ -36,6 +36,7 @@ import {
   aWebhook,
   hook,
   type Maker,
+  type World,
   newProvider,
   nothing,
   noWebhooks,
@@ -200,13 +201,11 @@ const people: Record<string, Maker> = {
   users_partial_update: withBody(aUser, { is_active: false }),
   servers_list: nothing,
   docs_sign_in_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
-  async join_create({ server, acme, name }) {
-    const invited = { email: `${name("guest")}@example.org`, role: "member" } as const;
-    const { link = "" } = await addMember(server.app.services, acme, invited, {
-      role: "owner",
-      actor: operator,
-    });
-    return { body: { secret: link.replace(/^.*#/, ""), password } };
+  join_create: async (world) => ({ body: { secret: (await invite(world)).secret, password } }),
+  async user_join_create(world, who) {
+    const { email, secret } = await invite(world);
+    const token = await world.server.person(email);
+    return persons.includes(who) ? { body: { secret }, token } : { body: { secret } };
   },
   async setup_create(world, who) {
     // Only routes that know node tokens refuse them; others treat them as unknown tokens.
@@ -354,3 +353,13 @@ export const examples: Record<string, Maker> = {
   ...organizations,
   ...nodes,
 };
+
+async function invite({ server, acme, name }: World): Promise<{ email: string; secret: string }> {
+  const email = `${name("guest")}@example.org`;
+  const invited = { email, role: "member" } as const;
+  const { link = "" } = await addMember(server.app.services, acme, invited, {
+    role: "owner",
+    actor: operator,
+  });
+  return { email, secret: link.replace(/^.*#/, "") };
+}

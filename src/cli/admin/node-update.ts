@@ -102,7 +102,7 @@ export const update: Implementation = {
 /** What a name server needs besides: the permission of its root, and rules by which nodes reach it. */
 function sayNeeds(output: Context["output"], slug: string, { name, ip_address }: Node): void {
   const rule = (protocol: string) =>
-    `\`${brand.executable} admin rule create ${quoteWord(slug)} --protocol ${protocol} --ports 53 --target ${quoteWord(`node:${name}`)}\``;
+    `\`${brand.executable} admin rule create ${quoteWord(slug)} --protocol ${quoteWord(protocol)} --ports 53 --target ${quoteWord(`node:${name}`)}\``;
   output.say(
     `On ${name}, root has to allow it: \`sudo ${brand.executable} names --on --peers\`. It then knows all names of the organization, ` +
       `and answers at ${ip_address} each node for the names that this node may see. ` +

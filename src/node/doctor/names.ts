@@ -1,6 +1,7 @@
 // Examines whether programs of this machine find the names of nodes.
 
 import { brand } from "../../brand.ts";
+import { quoteWord } from "../../plan.ts";
 import type { System } from "../../system.ts";
 import { areNamesOn } from "../enroll/services.ts";
 import { refuseForeignHosts } from "../names/keep-names.ts";
@@ -67,7 +68,7 @@ export async function examineNames(
       describePeers(unanswered),
       unanswered.state === "failed"
         ? "See which program uses the port: ss -lnup 'sport = :53'; ss -lntp 'sport = :53'"
-        : `sudo ${run} names --on --peers; or end the role: \`${run} admin node update ${unanswered.slug} NODE --no-names\``,
+        : `sudo ${run} names --on --peers; or end the role: \`${run} admin node update ${quoteWord(unanswered.slug)} NODE --no-names\``,
     );
   const isWaiting = (slug: string) => linkOf(slug, service?.serving)?.state === "waiting";
   const shown = state.names.find(
