@@ -14,6 +14,7 @@ import {
   unsynced,
 } from "../support/postgres.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
+import { until } from "../support/until.ts";
 
 /** How often leases are renewed, and how long the pauses of loops are here. */
 const [renewEveryMs, pauseMs] = [2500, 50];
@@ -163,9 +164,6 @@ describePostgres("a replica without its leases", () => {
       Object.entries(words).reduce((text, [word, value]) => text.replaceAll(`$${word}`, String(value)), sql);
     const run = (sql: string) => db.write((tx) => tx.run(insert(sql)));
     const countOf = async (sql: string) => Number((await db.get(insert(sql)))?.["n"]);
-    const until = async (done: () => boolean | Promise<boolean>) => {
-      while (!(await done())) await Bun.sleep(10);
-    };
     const refusals = (loop: string) =>
       log.filter((line) => line.includes(`Another replica has taken over: ${loop}`)).length;
     const held = "SELECT count(*) AS n FROM leases WHERE holder NOT IN ('', 'another')";
@@ -178,11 +176,13 @@ describePostgres("a replica without its leases", () => {
       [...loops].sort(),
     );
     for (const [name, { loop, due, left }] of Object.entries(cases)) {
-      await until(async () => (await countOf(held)) === loops.size);
+      const soon = (what: string, look: () => boolean | Promise<boolean>) =>
+        until(look, { what: `${what}: ${name}`, ms: 30_000, everyMs: 10 });
+      await soon("all leases", async () => (await countOf(held)) === loops.size);
       // The outcome of a delivery under way is taken from a former holder, too.
-      await until(async () => (await countOf(unsettled)) === 0);
+      await soon("the end of deliveries", async () => (await countOf(unsettled)) === 0);
       replica.isSuspended = true;
-      await until(() => replica.isAsleep);
+      await soon("the suspension", () => replica.isAsleep);
       await run("UPDATE leases SET holder = 'another', fence = fence + 1, expires_at = 9000000000000000");
       const before = refusals(loop);
       for (const sql of due) await run(sql);
@@ -190,12 +190,12 @@ describePostgres("a replica without its leases", () => {
       expect([name, waiting > 0]).toEqual([name, true]);
       // Hourly work.
       clock.ms += hourMs;
-      await until(() => refusals(loop) > before);
+      await soon("a refusal", () => refusals(loop) > before);
       expect([name, await countOf(left)]).toEqual([name, waiting]);
       await run("UPDATE leases SET expires_at = 0");
       replica.isSuspended = replica.isAsleep = false;
       clock.ms += hourMs;
-      await until(async () => (await countOf(left)) === 0);
+      await soon("the work", async () => (await countOf(left)) === 0);
     }
   }, 120_000);
 });

@@ -8,6 +8,7 @@ import { nodeLifetimeMs } from "../certificates/issue.ts";
 import { startRotation } from "./rotation-commands.ts";
 import { advanceRotations, resetSilenceTimer, type RotationStore } from "./rotation-phases.ts";
 import type { Reader } from "../store/database.ts";
+import { LeaseLost } from "../store/leases.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { authorities } from "../store/tables/authorities.ts";
 import { events } from "../store/tables/events.ts";
@@ -30,7 +31,11 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
     isStarted = true;
     if (store.system.now() - checkedAt >= hourMs) {
       checkedAt = store.system.now();
-      await watchAuthorities(store);
+      await watchAuthorities(store).catch((error: unknown) => {
+        // Once the lease is back, it is not another hour until the next look.
+        if (error instanceof LeaseLost) checkedAt = Number.NEGATIVE_INFINITY;
+        throw error;
+      });
     }
     await advanceRotations(store);
   };
