@@ -16,10 +16,10 @@ import { organizations } from "../store/tables/organizations.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import { verifiedDomains } from "../store/tables/verified-domains.ts";
 import type { Admitted } from "./admission.ts";
-import { applyGroups, rolesFor } from "./group-roles.ts";
+import { applyGroups } from "./apply-groups.ts";
+import { rolesFor } from "./group-roles.ts";
 import { acceptInvited, invitationsOf, isInvited } from "./invited.ts";
-import { applyProviderGroups } from "./provider-groups.ts";
-import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
+import type { NodeGroupServices } from "./node-groups.ts";
 
 type Provider = IdentityProviderRow & { orgId: number };
 
@@ -63,8 +63,6 @@ export async function boundUserOf(
     return { user: { ...found, email }, mayBe: hasRole || (await isInvited(tx, at)) };
   });
   await applyGroups(services, provider, user, groups);
-  await applyNodeGroups(services, provider, user.id, groups);
-  await applyProviderGroups(services, provider, user.id);
   if (!mayBe) throw withoutRole(provider);
   return user;
 }

@@ -31,7 +31,7 @@ export function rolesFor({ roles, orgId, createsUsers }: Provider, groups: reado
 }
 
 /** Joins, promotes, demotes and removes. What ends with a role ends as if an administrator had changed it. */
-export async function applyGroups(
+export async function applyRoles(
   store: Store,
   provider: Provider,
   user: User,

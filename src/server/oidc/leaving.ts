@@ -24,9 +24,8 @@ import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import { admit, valueAt } from "./admission.ts";
 import type { Exchange, Refreshed } from "./exchange.ts";
-import { applyGroups } from "./group-roles.ts";
-import { applyProviderGroups } from "./provider-groups.ts";
-import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
+import { applyGroups } from "./apply-groups.ts";
+import type { NodeGroupServices } from "./node-groups.ts";
 
 type Services = NodeGroupServices & { exchange: Pick<Exchange, "refresh"> };
 
@@ -124,8 +123,6 @@ async function applyClaims(
     await organizationIdentities.update(tx, at, { groups: [...groups] });
   });
   await applyGroups(services, provider, user, groups);
-  await applyNodeGroups(services, provider, user.id, groups);
-  await applyProviderGroups(services, provider, user.id);
 }
 
 /**

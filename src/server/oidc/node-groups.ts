@@ -17,6 +17,21 @@ export type NodeGroupServices = Pick<ServerOptions, "db" | "system" | "secretKey
 type Provider = Pick<IdentityProviderRow, "nodeGroups" | "orgId">;
 
 /** A failure in one organization is logged, and keeps nobody from signing in. The next sign-in tries again. */
+export async function changeOwnNodes(
+  { db, log }: Pick<NodeGroupServices, "db" | "log">,
+  { orgId, userId }: { orgId: number; userId: number },
+  work: (tx: Transaction) => Promise<void>,
+): Promise<void> {
+  await db.writeFor({ org: orgId }, work).catch((error: unknown) => {
+    if (!(error instanceof AppError)) throw error;
+    log.warn("Cannot give the groups of a provider to a user's nodes", {
+      organization: orgId,
+      user: userId,
+      reason: messageOf(error),
+    });
+  });
+}
+
 export async function applyNodeGroups(
   services: NodeGroupServices,
   provider: Provider,
@@ -29,17 +44,9 @@ export async function applyNodeGroups(
     const given = new Set(
       mappings.filter(({ group }) => groups.includes(group)).map(({ nodeGroup }) => nodeGroup),
     );
-    const change = services.db.writeFor({ org: orgId }, (tx) =>
+    await changeOwnNodes(services, { orgId, userId }, (tx) =>
       regroup(tx, services, { orgId, userId, decided, given }),
     );
-    await change.catch((error: unknown) => {
-      if (!(error instanceof AppError)) throw error;
-      services.log.warn("Cannot give the groups of a provider to a user's nodes", {
-        organization: orgId,
-        user: userId,
-        reason: messageOf(error),
-      });
-    });
   }
 }
 

@@ -12,9 +12,9 @@ import type { Exchange } from "./exchange.ts";
 import { keepGrant } from "./leaving.ts";
 import { takeFlow, type Flow } from "./flow.ts";
 import { boundUserOf } from "./bound-users.ts";
-import { applyGroups } from "./group-roles.ts";
+import { applyGroups } from "./apply-groups.ts";
 import { linkIdentity, userOf } from "./identities.ts";
-import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
+import type { NodeGroupServices } from "./node-groups.ts";
 import { applyProviderGroups } from "./provider-groups.ts";
 import { findProvider, redirectUri } from "./providers.ts";
 
@@ -82,8 +82,6 @@ async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Pr
   if (flow.link === null) {
     const user = await userOf(services, provider, admitted);
     await applyGroups(services, provider, user, admitted.groups);
-    await applyNodeGroups(services, provider, user.id, admitted.groups);
-    await applyProviderGroups(services, provider, user.id);
     await keepGrant(services, provider, { userId: user.id, subject: admitted.subject, refreshToken });
     return user;
   }
