@@ -6,13 +6,12 @@
 // time of the page's main thread says more: it is given beside.
 
 import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
-import { openData } from "../../src/server/store/data-directory.ts";
-import { realSystem } from "../../src/system.ts";
-import { buildAgent, runAgent } from "../support/agent.ts";
+import { buildAgent } from "../support/agent.ts";
 import { chromiumPath, signIn } from "../support/console.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { median, print, spread, startServer } from "./measure.ts";
-import { password, seed, slug } from "./seed.ts";
+import { seeAllNodes, seedWithOwner } from "./owner.ts";
+import { password, slug } from "./seed.ts";
 
 const firstBarMs = 300;
 const nextBarMs = 100;
@@ -118,14 +117,8 @@ if (import.meta.main) {
   buildAgent();
   using directory = temporaryDirectory();
   const data = directory.path;
-  const { people } = await seed({ dataDirectory: data }, nodes, { people: 1 });
-  const [email = ""] = people;
-  const argv = ["admin", "member", "create", slug, email, "--role", "owner", "--data-dir", data];
-  const member = await runAgent(argv);
-  if (member.status !== 0) throw new Error(member.stderr);
-  const { db } = await openData({ dataDirectory: data }, "server", realSystem());
-  await db.write((tx) => tx.run("UPDATE sightings SET last_checkin_at = $1", [Date.now()]));
-  await db.close();
+  const { owner } = await seedWithOwner(data, nodes);
+  await seeAllNodes(data);
   await using server = await startServer(["--data-dir", data]);
   const browser = await chromium.launch({
     executablePath: chromiumPath,
@@ -136,7 +129,7 @@ if (import.meta.main) {
     const signing = await start.newPage();
     const first = { title: "Overview", content: "main p", click: false };
     await signing.goto(`${server.url}/console/${slug}/`);
-    await signIn(signing, email, password);
+    await signIn(signing, owner, password);
     await readable(signing, first);
     const cookies = await start.cookies();
     // With the plot, which is loaded last.

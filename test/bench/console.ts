@@ -6,13 +6,12 @@
 
 import { chromium, type Browser, type Page } from "playwright-core";
 import * as v from "valibot";
-import { openData } from "../../src/server/store/data-directory.ts";
-import { realSystem } from "../../src/system.ts";
-import { buildAgent, runAgent } from "../support/agent.ts";
+import { buildAgent } from "../support/agent.ts";
 import { chromiumPath } from "../support/console.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { print, startServer } from "./measure.ts";
-import { password, seed, slug } from "./seed.ts";
+import { seeAllNodes, seedWithOwner } from "./owner.ts";
+import { password, slug } from "./seed.ts";
 
 const eventsPerS = 100;
 const seconds = 10;
@@ -112,24 +111,9 @@ if (import.meta.main) {
   buildAgent();
   using directory = temporaryDirectory();
   const data = directory.path;
-  const { admin, people } = await seed({ dataDirectory: data }, nodes, { people: 1 });
-  const [email = ""] = people;
-  const member = await runAgent([
-    "admin",
-    "member",
-    "create",
-    slug,
-    email,
-    "--role",
-    "owner",
-    "--data-dir",
-    data,
-  ]);
-  if (member.status !== 0) throw new Error(member.stderr);
-  // What nodes that are online do: seen now, so that the list is not all away.
-  const { db } = await openData({ dataDirectory: data }, "server", realSystem());
-  await db.write((tx) => tx.run("UPDATE sightings SET last_checkin_at = $1", [Date.now()]));
-  await db.close();
+  const { admin, owner } = await seedWithOwner(data, nodes);
+  // As the list shows nodes that work.
+  await seeAllNodes(data);
   await using server = await startServer(["--data-dir", data]);
   const browser = await chromium.launch({
     executablePath: chromiumPath,
@@ -140,7 +124,7 @@ if (import.meta.main) {
     await page.setContent(floorPage);
     print(`floor: scrolling plain rows           ${await traced(browser, page, () => scroll(page))}`);
     await page.goto(`${server.url}/console/${slug}/activity/`);
-    await page.getByLabel("E-mail").fill(email);
+    await page.getByLabel("E-mail").fill(owner);
     await page.getByLabel("Password").fill(password);
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
     await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();

@@ -2,11 +2,11 @@
 // check-ins, in turns without and with them. Bars: under 60 MB, and no check-in more than 2 ms longer. The consoles are streams
 // that another process reads, of one organization of 1000 nodes; each check-in is told to all of them.
 
-import * as v from "valibot";
-import { buildAgent, runAgent } from "../support/agent.ts";
+import { buildAgent } from "../support/agent.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { anonymousMb, median, print, startServer } from "./measure.ts";
-import { password, seed, slug, tokenOf } from "./seed.ts";
+import { seedWithOwner } from "./owner.ts";
+import { password, slug, tokenOf } from "./seed.ts";
 
 const nodes = 1000;
 const turns = 3;
@@ -78,13 +78,9 @@ async function measure(count: number): Promise<void> {
   buildAgent();
   using directory = temporaryDirectory();
   const data = directory.path;
-  const { people } = await seed({ dataDirectory: data }, nodes, { people: 1 });
-  const [email = ""] = v.parse(v.array(v.string()), people);
-  const argv = ["admin", "member", "create", slug, email, "--role", "owner", "--data-dir", data];
-  const member = await runAgent(argv);
-  if (member.status !== 0) throw new Error(member.stderr);
+  const { owner } = await seedWithOwner(data, nodes);
   await using server = await startServer(["--data-dir", data]);
-  const cookie = await signedIn(server.url, email);
+  const cookie = await signedIn(server.url, owner);
   await checkIns(server.url);
   const alone: number[][] = [];
   const watched: number[][] = [];
