@@ -117,7 +117,7 @@ async function askUser(base: string, { slug, name }: Wanted, context: Context) {
         output.say(
           `Open this page in a browser, on any machine, and sign in:\n  ${address}\n` +
             `Type these four words there, within ${endsInS / 60} minutes:\n  ${words.join(" ")}\n` +
-            "This machine then goes on by itself. Tell nobody else the words.",
+            "This machine then goes on by itself. Do not tell anyone else the words.",
         );
     },
   );

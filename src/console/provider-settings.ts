@@ -65,7 +65,7 @@ function halvesOf(line: string): [string, string?] {
   return at === -1 ? [line] : [line.slice(0, at).trim(), line.slice(at + 1).trim()];
 }
 
-/** Only what differs: what somebody else changes meanwhile stays. */
+/** Only the fields that differ, so that changes by others meanwhile stay. */
 export function changesIn(before: ProviderSettings, after: ProviderSettings): Partial<ProviderSettings> {
   const isChanged = ([key, value]: [string, unknown]) =>
     JSON.stringify(value) !== JSON.stringify(before[key as keyof ProviderSettings]);

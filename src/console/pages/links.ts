@@ -16,7 +16,7 @@ type LinkPage = {
   fields: readonly (keyof typeof controls)[];
   /** Without its secret, a link was not copied whole. */
   needsSecret?: boolean;
-  /** The other way: as the user who is signed in in this browser, without a password. */
+  /** The other way: as the signed-in user of this browser, without a password. */
   asSignedIn?: { text: string; action: string; send(secret: string): Promise<VNode> };
   send(typed: Credentials): Promise<VNode>;
 };
