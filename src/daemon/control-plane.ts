@@ -8,13 +8,13 @@ import { connectOrganization } from "../node/contact/connection.ts";
 import { rememberVersions, type OverlayControl } from "../node/engine/engine.ts";
 import { engineInUse } from "../node/engine/engine-in-use.ts";
 import { makePathReporter } from "../node/contact/path-report.ts";
-import { relayedIn, type RelayedAnswer } from "../relayed-report.ts";
+import { relayedIn, type RelayedAnswer } from "../protocol/relayed-report.ts";
 import type { PeerReport } from "../node/health/peer-report.ts";
 import { followOnce, followOrganization, type FollowEdge } from "../node/contact/follow.ts";
 import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
-import type { Healing } from "../path-report.ts";
+import type { Healing } from "../protocol/path-report.ts";
 import type { System } from "../system.ts";
 
 export type ControlPlaneNews = {

@@ -2,7 +2,7 @@
 // shown. A plan of the control plane says what they would do; they are saved in one step, on the version they began with.
 
 import { effect, signal, type Signal } from "@preact/signals";
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import { ApiError, get, getAll, org, send } from "../api.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
 import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";

@@ -5,8 +5,8 @@ import * as v from "valibot";
 import type { ErrorCode } from "../../errors.ts";
 import type { Health } from "../../node/health/judge.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";
-import type { RelayedAnswer } from "../../relayed-report.ts";
-import { Slug } from "../../protocol.ts";
+import type { RelayedAnswer } from "../../protocol/relayed-report.ts";
+import { Slug } from "../../protocol/values.ts";
 
 /** Longest line without its line break. */
 export const maxLineBytes = 64 * 1024;

@@ -3,8 +3,8 @@
 import { formatTime } from "../../duration.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { relayedIn } from "../../relayed-report.ts";
-import type { CheckinAnswer } from "../../protocol.ts";
+import { relayedIn } from "../../protocol/relayed-report.ts";
+import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { System } from "../../system.ts";
 import type { VersionOf } from "../engine/engine-in-use.ts";
 import type { Organization } from "../files/organizations.ts";

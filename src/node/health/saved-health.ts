@@ -6,7 +6,7 @@ import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
-import { RelayedAnswer } from "../../relayed-report.ts";
+import { RelayedAnswer } from "../../protocol/relayed-report.ts";
 import type { System } from "../../system.ts";
 import type { Prober, ProbeRecord } from "./prober.ts";
 

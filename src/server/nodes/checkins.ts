@@ -2,7 +2,7 @@
 
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
-import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../protocol.ts";
+import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../protocol/checkin.ts";
 import type { Changes } from "../config/changes.ts";
 import type { InTurn } from "../http/heavy-work.ts";
 import type { NamesNews } from "../names/book.ts";

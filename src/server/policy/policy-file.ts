@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { NodeName } from "../../protocol.ts";
+import { NodeName } from "../../protocol/values.ts";
 import { parseNetwork } from "../../ip.ts";
 import { readDocument, type Fault, type PlainDocument } from "./document.ts";
 import { GroupName, Ports, Protocol, selfSentence } from "./firewall.ts";
