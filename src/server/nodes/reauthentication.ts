@@ -22,7 +22,7 @@ type Store = Pick<ServerOptions, "db" | "system">;
 type Mailing = Store & Pick<ServerOptions, "mail" | "log" | "publicUrl">;
 
 const dayMs = 86_400_000;
-export const toldDays = 7;
+const toldDays = 7;
 const toldMs = toldDays * dayMs;
 /** Nodes in one transaction: few enough that check-ins do not wait for it. */
 const together = 20;
