@@ -18,7 +18,7 @@ import { checkRoom, overlayNetwork } from "./networks.ts";
 import { ConfigOverrides } from "../../engine-config.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { raiseConfigVersion, raiseNamesVersion } from "../store/versions.ts";
+import { notifyTold, raiseConfigVersion, raiseNamesVersion } from "../store/versions.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
@@ -323,6 +323,7 @@ export async function patchOrganization(
     if (isNewSuffix) await raiseNamesVersion(tx, org.id);
     else if (after.names_to_all !== before.names_to_all) await tx.notify("names", String(org.id));
     if (after.path_reports !== before.path_reports) await tx.notify("organization", String(org.id));
+    if (after.reauthenticate_days !== before.reauthenticate_days) await notifyTold(tx, org.id);
     if (!after.path_reports) await paths.delete(tx, { orgId: org.id });
     const subject = `organization/${org.slug}`;
     const at = system.now();

@@ -198,6 +198,7 @@ const steps: readonly (readonly string[])[] = [
   ],
   [nodes.add("isNameServer")],
   [...providerGroups.create],
+  [providerGrants.add("refusedAt")],
 ];
 
 /**
