@@ -1,5 +1,6 @@
 // Pages for staff: the organizations, users and servers of this control plane.
 
+import "../core.ts";
 import { useState } from "preact/hooks";
 import { send } from "../api.ts";
 import { html } from "../html.ts";
