@@ -359,8 +359,7 @@ wineTest(
     const places = makePlaces("names");
     const { ip_address: ip } = await register(places, "names");
     const nodes = [{ id: 7, name: "beta", ip }];
-    const hosts = { schema: 1, version: 1, view: "all", nodes, aliases: [] } as const;
-    writeHosts(join(places.home, "etc/acme"), hosts);
+    writeHosts(join(places.home, "etc/acme"), { schema: 1, version: 1, view: "all", nodes, aliases: [] });
     expect((await agent(["names", ...places.flags])).stderr).toContain("names --on");
     await must(places, ["names", "--on"]);
     const foreign = [policyRules + "\\{0}", "/v", "GenericDNSServers", "/d", "10.0.0.1", "/f"];
