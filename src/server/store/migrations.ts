@@ -198,6 +198,8 @@ const steps: readonly (readonly string[])[] = [
   ],
   [nodes.add("isNameServer")],
   [...providerGroups.create],
+  [],
+  [nodes.add("phone"), nodes.add("importedAt")],
 ];
 
 /**
