@@ -149,14 +149,13 @@ asRoot("a machine without a key", () => {
   withBrowser("shows a hostile name of a phone as text, and says where a browser lacks the key", async () => {
     const { page, url } = scene;
     const hostile = `<img src=x onerror="document.title='hit'">`;
-    await page.addInitScript((name) => {
-      const usual = fetch;
+    await page.addInitScript(`const usual = fetch;
       window.fetch = async (...request) => {
         const answer = await usual(...request);
         if (!JSON.stringify(request).includes("owner=me")) return answer;
-        return new Response((await answer.text()).replaceAll('"iphone"', JSON.stringify(name)), answer);
-      };
-    }, hostile);
+        const text = (await answer.text()).replaceAll('"iphone"', ${JSON.stringify(JSON.stringify(hostile))});
+        return new Response(text, answer);
+      };`);
     await page.goto(`${url}/console/acme/phones/`);
     await page.getByText(hostile).waitFor();
     await page.getByRole("button", { name: "Import again" }).click();
