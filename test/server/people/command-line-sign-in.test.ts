@@ -228,6 +228,12 @@ describe("a browser on the same machine", () => {
     expect(codeOf(await exchange(code))).toEqual([403, "sign_in_expired"]);
   });
 
+  test("whose session ended since gives nothing", async () => {
+    const code = await codeFor();
+    await server.db.write((tx) => tx.run("DELETE FROM browser_sessions"));
+    expect(codeOf(await exchange(code))).toEqual([403, "sign_in_expired"]);
+  });
+
   test("needs a fresh second factor, and a session of a browser", async () => {
     await addApp(server, owner);
     const made = await browser.send("POST", "/api/user/login_codes/", {
