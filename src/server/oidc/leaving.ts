@@ -145,17 +145,19 @@ async function applyClaims(
 }
 
 /**
- * Ends what began at the provider. For a user without another way in, everything ends as for one who is disabled: also the
- * nodes, where the organization is so set.
+ * Ends what began at the provider: sessions, and what its groups gave. For a user without another way in, everything ends as
+ * for one who is disabled: also the nodes, where the organization is so set.
  */
 async function leave(
-  { db, system, log }: Services,
+  services: Services,
   provider: IdentityProviderRow,
-  { id: userId, email }: UserRow,
-  { id }: ProviderGrantRow,
+  user: UserRow,
+  { id, subject }: ProviderGrantRow,
 ): Promise<void> {
+  const { db, system, log } = services;
+  const { id: userId, email } = user;
   const name = nameOfProvider(provider);
-  const access = await db.write(async (tx): Promise<Access | undefined> => {
+  const access = await db.write(async (tx): Promise<Access | "stays" | undefined> => {
     const now = system.now();
     // A sign-in in the meantime replaced the grant: the person is there.
     if ((await providerGrants.delete(tx, { id })) === 0) return undefined;
@@ -166,12 +168,16 @@ async function leave(
     await deviceRequests.delete(tx, by);
     const event = { orgId: provider.orgId, at: now, actor: ourselves, subject: `user/${email}` };
     await record(tx, { ...event, type: "user.left_provider", after: { provider: name } });
-    if (await hasOtherWay(tx, by)) return undefined;
+    if (await hasOtherWay(tx, by)) {
+      await identities.update(tx, { providerId: provider.id, subject }, { groups: [] });
+      return "stays";
+    }
     await endSessions(tx, userId, now);
     const ending = { isLeaving: true, actor: ourselves, now, reason: `${email} left ${name}` };
     return endAccess(tx, { kind: "person", id: userId }, ending);
   });
   log.info("A person left a provider", { provider: provider.id, user: userId });
+  if (access === "stays") return applyGroups(services, provider, user, []);
   if (access !== undefined && access.revoked.length > 0) await settle({ db, system });
 }
 

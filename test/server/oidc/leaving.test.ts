@@ -171,7 +171,7 @@ test("a provider without a refresh token is shown as such, and sessions end afte
 });
 
 test("a user with a password keeps what did not begin at the provider", async () => {
-  await add();
+  await add("installation", { roles: [] });
   const browser = await signIn();
   const hash = "(SELECT password_hash FROM users WHERE id = 1)";
   await server.db.write((tx) =>
@@ -181,6 +181,20 @@ test("a user with a password keeps what did not begin at the provider", async ()
   provider.remove("ada-1");
   await anHourLater();
   expect([await isIn(browser), await isIn(local)]).toEqual([false, true]);
+});
+
+test("a user with a password loses the roles that the groups of the provider left behind gave", async () => {
+  await add();
+  await signIn();
+  await server.db.write((tx) => tx.run("UPDATE users SET password_hash = 'x' WHERE email = $1", [ada.email]));
+  const roles = () => server.db.all("SELECT email, role FROM memberships WHERE email = $1", [ada.email]);
+  expect(await roles()).toEqual([{ email: ada.email, role: "member" }]);
+  provider.remove("ada-1");
+  await anHourLater();
+  expect(await roles()).toEqual([]);
+  // Back again, by a sign-in.
+  await signIn();
+  expect(await roles()).toEqual([{ email: ada.email, role: "member" }]);
 });
 
 test("a person who is not there any more may come back, and is asked for again", async () => {
