@@ -1,7 +1,7 @@
 // Machines as lists keep them.
 
 import { shownGroups } from "../owner-group.ts";
-import type { Node } from "../protocol.ts";
+import type { Node } from "../protocol/node.ts";
 import { naturalKey } from "./ui/order.ts";
 
 /** A machine of a list, as little of it as lists show: there may be ten thousand. Times are ms since 1970. */

@@ -4,7 +4,7 @@
 
 import { signal, type Signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
-import type { Node } from "../protocol.ts";
+import type { Node } from "../protocol/node.ts";
 import { ApiError, ask, awaySince, getAll, org, type Answer } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import { isLive, onEvent, onSeen } from "./live.ts";

@@ -1,6 +1,6 @@
 // What pages say about machines.
 
-import type { Node } from "../protocol.ts";
+import type { Node } from "../protocol/node.ts";
 
 /** The states that are drawn, see `State` in ui/parts.ts. */
 export type StateName = "online" | "limited" | "attention" | "away" | "revoked";

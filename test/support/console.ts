@@ -6,7 +6,7 @@ import { join } from "node:path";
 import axe from "axe-core";
 import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
 import * as v from "valibot";
-import { RegisterAnswer } from "../../src/protocol.ts";
+import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { agentJson, buildAgent, runAgent, startControlPlane, type ControlPlane } from "./agent.ts";
 import { placesBelow, registerDesktop } from "./daemon.ts";
 import { installMissing } from "./debian.ts";

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
-import { Node } from "../../protocol.ts";
+import { Node } from "../../protocol/node.ts";
 import type { Context } from "../command.ts";
 import { Group, Member, ProviderGroup, User } from "./answers.ts";
 import { inOrg, type Api, type Schema } from "./api.ts";

@@ -3,7 +3,7 @@
 import { brand } from "../../brand.ts";
 import { joinHostPort } from "../../ip.ts";
 import { groupsByOwner } from "../../owner-group.ts";
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Cell, Facts } from "../table.ts";

@@ -2,7 +2,8 @@
 
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
-import { Node, RenewAnswer } from "../../protocol.ts";
+import { RenewAnswer } from "../../protocol/checkin.ts";
+import { Node } from "../../protocol/node.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Cell } from "../table.ts";

@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { Node } from "../../protocol.ts";
+import { Node } from "../../protocol/node.ts";
 import { isPeopleGroup, ownerGroup, ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
 import type { Implementation } from "../command.ts";
 import { quoteWord } from "../../plan.ts";

@@ -1,6 +1,6 @@
 // Rules as the page Access edits them: sides are words, as in a policy file, so that typing one is enough.
 
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import { ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
 
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };

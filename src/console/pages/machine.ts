@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { groupsByOwner } from "../../owner-group.ts";
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { useLog } from "../events.ts";

@@ -4,7 +4,7 @@
 import { formatTime } from "../../duration.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { blocklistLimit, blocklistWarning } from "../../protocol.ts";
+import { blocklistLimit, blocklistWarning } from "../../protocol/download.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import {

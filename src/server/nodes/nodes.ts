@@ -3,7 +3,8 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { NodeName, Port, PublicAddress, type Node } from "../../protocol.ts";
+import { type Node } from "../../protocol/node.ts";
+import { NodeName, Port, PublicAddress } from "../../protocol/values.ts";
 import { record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { GroupName } from "../policy/firewall.ts";
 import { editPolicy, editReach, type Testing } from "../policy/edits.ts";

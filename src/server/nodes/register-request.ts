@@ -2,7 +2,7 @@
 
 import { AppError } from "../../errors.ts";
 import { formatHostPublicKey, readHostPublicKey } from "../../pki/keys.ts";
-import type { RegisterRequest } from "../../protocol.ts";
+import type { RegisterRequest } from "../../protocol/registration.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
 import { whyEngineRefused } from "./refused-engine.ts";
 

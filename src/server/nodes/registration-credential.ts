@@ -2,7 +2,7 @@
 // statement; an administrator's rights are read again inside each transaction.
 
 import { AppError } from "../../errors.ts";
-import type { RegisterRequest } from "../../protocol.ts";
+import type { RegisterRequest } from "../../protocol/registration.ts";
 import { principal, type Actor } from "../audit/record.ts";
 import { requireRole } from "../people/late-rights.ts";
 import type { Reader, Transaction } from "../store/database.ts";

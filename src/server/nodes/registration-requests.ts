@@ -7,7 +7,7 @@ import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { fingerprintOfHostKey } from "../../pki/keys.ts";
-import type { RegisterRequest, RegisterWaiting } from "../../protocol.ts";
+import type { RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
 import { ourselves, record, type Actor, type EventType } from "../audit/record.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
 import type { OrganizationAccess } from "../http/route.ts";

@@ -5,7 +5,7 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
-import type { TokenPair } from "../../protocol.ts";
+import type { TokenPair } from "../../protocol/sign-in.ts";
 import { networkOf } from "../http/edge.ts";
 import type { ServerOptions } from "../options.ts";
 import { useOnce } from "../store/tables/used-challenges.ts";

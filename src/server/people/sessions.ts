@@ -4,7 +4,7 @@
 import { AppError, systemErrorCode } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { TokenSigner, TokenType } from "../../pki/tokens.ts";
-import type { TokenPair } from "../../protocol.ts";
+import type { TokenPair } from "../../protocol/sign-in.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";

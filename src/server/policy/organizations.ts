@@ -7,7 +7,9 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { sealSecret } from "../../pki/secrets.ts";
-import { NameSuffix, Slug, organizationDeleted } from "../../protocol.ts";
+import { NameSuffix } from "../../protocol/names.ts";
+import { organizationDeleted } from "../../protocol/orders.ts";
+import { Slug } from "../../protocol/values.ts";
 import { insertAuthority, makeAuthorities, type Authority } from "../certificates/make-authorities.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { firstRules } from "./firewall.ts";
@@ -16,7 +18,7 @@ import { checkRoom, overlayNetwork } from "./networks.ts";
 import { ConfigOverrides } from "../../engine-config.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { raiseConfigVersion, raiseNamesVersion } from "../store/versions.ts";
+import { notifyTold, raiseConfigVersion, raiseNamesVersion } from "../store/versions.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
@@ -278,7 +280,7 @@ export async function patchOrganization(
 ): Promise<Organization> {
   return db.writeFor({ org: org.id }, async (tx) => {
     const shown = await findOrganization(tx, org, org.role);
-    const before = changeable(shown);
+    const before = v.parse(Changeable, shown);
     const after = changed(before, patch);
     const present = { id: org.id, network: shown.network, ...versionsOf(before) };
     await migrate(tx, present, versionsOf(after), system.now());
@@ -314,13 +316,14 @@ export async function patchOrganization(
       },
     );
     // Name and rotation are not in the nodes' configurations.
-    const inConfig = ({ alive_interval, config_overrides }: typeof before) =>
+    const inConfig = ({ alive_interval, config_overrides }: Changeable) =>
       JSON.stringify([alive_interval, config_overrides]);
     if (inConfig(after) !== inConfig(before)) await raiseConfigVersion(tx, org.id);
     // The version: a replica that has not heard of it yet must not tell a node the former suffix again.
     if (isNewSuffix) await raiseNamesVersion(tx, org.id);
     else if (after.names_to_all !== before.names_to_all) await tx.notify("names", String(org.id));
     if (after.path_reports !== before.path_reports) await tx.notify("organization", String(org.id));
+    if (after.reauthenticate_days !== before.reauthenticate_days) await notifyTold(tx, org.id);
     if (!after.path_reports) await paths.delete(tx, { orgId: org.id });
     const subject = `organization/${org.slug}`;
     const at = system.now();
@@ -329,14 +332,28 @@ export async function patchOrganization(
   });
 }
 
-/** The fields that a request may change. */
-function changeable(org: Organization) {
-  const { id: _id, slug: _slug, network: _network, role: _role, ...rest } = org;
-  const { node_count: _nodes, config_version: _version, created_at: _created, ...fields } = rest;
-  return fields;
-}
+/** The fields that a request may change: none but these are compared, written and recorded. */
+const Changeable = v.pick(Organization, [
+  "name",
+  "certificate_version",
+  "network6",
+  "alive_interval",
+  "config_overrides",
+  "ca_rotation_auto",
+  "names_to_all",
+  "name_suffix",
+  "path_reports",
+  "second_factor_required",
+  "revoke_leaver_nodes",
+  "revoke_unproven_nodes",
+  "node_approval",
+  "device_codes",
+  "self_enrollment",
+  "reauthenticate_days",
+]);
+type Changeable = v.InferOutput<typeof Changeable>;
 
-function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch): typeof before {
+function changed(before: Changeable, patch: OrganizationPatch): Changeable {
   return {
     name: patch.name ?? before.name,
     certificate_version: patch.certificate_version ?? before.certificate_version,
@@ -358,7 +375,7 @@ function changed(before: ReturnType<typeof changeable>, patch: OrganizationPatch
   };
 }
 
-function versionsOf(org: ReturnType<typeof changeable>): CertificateVersions {
+function versionsOf(org: Changeable): CertificateVersions {
   return { certificateVersion: org.certificate_version, network6: org.network6 };
 }
 

@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { blocklistLimit } from "../../protocol.ts";
+import { blocklistLimit } from "../../protocol/download.ts";
 import type { Actor } from "../audit/record.ts";
 import { insertAuthority, makeAuthorities } from "../certificates/make-authorities.ts";
 import {

@@ -199,6 +199,7 @@ const steps: readonly (readonly string[])[] = [
   ],
   [nodes.add("isNameServer")],
   [...providerGroups.create],
+  [providerGrants.add("refusedAt")],
   [...serverSamples.create],
 ];
 

@@ -2,7 +2,7 @@
 
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import type { Reader, Row } from "./database.ts";
 import { nodesWithSightings } from "./sightings.ts";
 import { queryOne } from "./table.ts";

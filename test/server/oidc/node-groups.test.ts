@@ -2,7 +2,8 @@
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { ErrorBody, Node } from "../../../src/protocol.ts";
+import { ErrorBody } from "../../../src/protocol/error-body.ts";
+import { Node } from "../../../src/protocol/node.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteProvider } from "../../../src/server/oidc/providers.ts";
 import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
