@@ -6,8 +6,8 @@ import { Database } from "bun:sqlite";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { runAgent } from "../support/agent.ts";
-import { chromiumPath, signIn, violationsIn } from "../support/console.ts";
-import { inCi, installMissing } from "../support/debian.ts";
+import { signIn, violationsIn } from "../support/console.ts";
+import { chromiumPath, inCi, installMissing } from "../support/debian.ts";
 import { asRoot } from "../support/engines.ts";
 import { member, nebula, pings, startJoiningScene, type JoiningScene } from "../support/joining-scene.ts";
 
