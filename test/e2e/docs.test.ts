@@ -91,6 +91,6 @@ asRoot("in a browser without any way out", () => {
       expect(outside).toEqual([]);
       expect(browser.complaints).toEqual([]);
     },
-    110_000,
+    240_000,
   );
 });
