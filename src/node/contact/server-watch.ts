@@ -11,7 +11,7 @@ import { openEchoSocket } from "../../platform/echo-socket.ts";
 import { signalProcess } from "../../platform/process-identity.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import { engineUnit } from "../../platform/systemd.ts";
-import type { Healing } from "../../path-report.ts";
+import type { Healing } from "../../protocol/path-report.ts";
 import type { System } from "../../system.ts";
 import { rememberVersions } from "../engine/engine.ts";
 import { runningVersion, type VersionOf } from "../engine/engine-in-use.ts";

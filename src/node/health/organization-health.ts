@@ -10,7 +10,7 @@
 // Meanwhile others read the latest state (assessment.ts), or have it probed now: check().
 
 import type { OpenEcho } from "../../platform/echo-socket.ts";
-import type { Healing } from "../../path-report.ts";
+import type { Healing } from "../../protocol/path-report.ts";
 import type { System } from "../../system.ts";
 import type { Organization } from "../files/organizations.ts";
 import { assessHealth, listPeers, seenByHealer, type Basis } from "./assessment.ts";

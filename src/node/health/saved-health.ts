@@ -6,7 +6,8 @@ import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
-import { RelayedAnswer } from "../../relayed-report.ts";
+import { ConfirmationAnswer } from "../../protocol/confirmation.ts";
+import { RelayedAnswer } from "../../protocol/relayed-report.ts";
 import type { System } from "../../system.ts";
 import type { NamedPeers } from "./named-peers.ts";
 import { isProbed, type Prober, type ProbeRecord } from "./prober.ts";
@@ -20,6 +21,8 @@ const SavedHealth = v.object({
   last_checkin_at: v.optional(text(64)),
   /** Of that check-in, by a relay. */
   relayed: v.optional(RelayedAnswer),
+  /** Of that check-in, once its user was told to confirm the node. */
+  confirm: v.optional(ConfirmationAnswer),
   health: v.optional(
     v.object({
       verdict: v.picklist(["running", "degraded", "not_probed"]),
