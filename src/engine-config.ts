@@ -5,7 +5,7 @@
 import * as v from "valibot";
 import type { LeaveOut } from "./left-out.ts";
 import { parseAddress, parseNetwork, withoutPort } from "./ip.ts";
-import { PublicAddress } from "./protocol.ts";
+import { PublicAddress } from "./protocol/values.ts";
 import { isMap, type YamlMap, type YamlValue } from "./yaml.ts";
 
 export const Cidr = v.pipe(

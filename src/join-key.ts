@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { brand } from "./brand.ts";
 import { AppError } from "./errors.ts";
-import { Slug } from "./protocol.ts";
+import { Slug } from "./protocol/values.ts";
 
 export type JoinKey = {
   /** URL of the control plane. */

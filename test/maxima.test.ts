@@ -1,6 +1,7 @@
 // Every text, list and record that comes from another program or from a file has a maximum.
 
 import { expect, test } from "bun:test";
+import { join } from "node:path";
 import * as v from "valibot";
 import * as messages from "../src/daemon/ipc/messages.ts";
 import * as state from "../src/daemon/state.ts";
@@ -10,7 +11,7 @@ import * as revokedNotes from "../src/node/files/revoked-notes.ts";
 import * as generations from "../src/node/files/generations.ts";
 import * as marker from "../src/node/files/update-marker.ts";
 import * as tokens from "../src/pki/tokens.ts";
-import * as protocol from "../src/protocol.ts";
+import * as protocol from "./support/protocol.ts";
 import * as manifest from "../src/release/manifest.ts";
 import { schemasOf, withoutMaximum } from "./support/maxima.ts";
 
@@ -30,6 +31,7 @@ const modules = {
 /** Values of any kind: what holds them has a maximum in bytes (64 KiB for a line of the socket, 32 MiB for an answer). */
 const anyKind = [
   "messages.Request request_ts: unknown",
+  "protocol.CheckinAnswer confirm: unknown",
   "protocol.CheckinAnswer move: unknown",
   "protocol.CheckinAnswer names: unknown",
   "protocol.CheckinAnswer relayed: unknown",
@@ -50,6 +52,13 @@ test("every text, list and record of the wire, the socket and the node's files h
     );
   });
   expect(found.sort()).toEqual(anyKind.sort());
+});
+
+test("all files of the protocol are looked at", async () => {
+  const root = join(import.meta.dir, "..");
+  const looked = await Bun.file(join(root, "test/support/protocol.ts")).text();
+  const files = [...new Bun.Glob("*.ts").scanSync(join(root, "src/protocol"))];
+  expect(files.filter((file) => !looked.includes(`/protocol/${file}"`))).toEqual([]);
 });
 
 test("a schema without a maximum is found wherever it is", () => {

@@ -3,7 +3,7 @@
 import { describe, expect, test } from "bun:test";
 import { is } from "valibot";
 import { hostWithin, overlaps, whyNoSuffix } from "../src/name-suffix.ts";
-import { NameSuffix } from "../src/protocol.ts";
+import { NameSuffix } from "../src/protocol/names.ts";
 
 describe("a domain of names", () => {
   test.each(["corp.example", "nodes.company.co.uk", "corp.lan", "google.com", "a.xn--p1ai", "x.y.z.example"])(

@@ -9,7 +9,7 @@ import { AppError } from "../src/errors.ts";
 import { openOrganization } from "../src/node/files/organizations.ts";
 import { quoteWord } from "../src/plan.ts";
 import { engineUnit } from "../src/platform/systemd.ts";
-import { NodeName, Slug } from "../src/protocol.ts";
+import { NodeName, Slug } from "../src/protocol/values.ts";
 import { operator } from "../src/server/audit/record.ts";
 import { registerLine } from "../src/server/nodes/registration-tokens.ts";
 import { addMember } from "../src/server/people/members.ts";

@@ -12,7 +12,7 @@ import type { Registration } from "../node/enroll/register.ts";
 import type { Organization } from "../node/files/organizations.ts";
 import type { Remains } from "../node/files/remains.ts";
 import { quoteWord, type Step } from "../plan.ts";
-import type { Mode } from "../protocol.ts";
+import type { Mode } from "../protocol/values.ts";
 import type { Context } from "./command.ts";
 
 /** A handshake takes less than a second; an engine that has just been started needs some seconds on a slow machine. */

@@ -55,7 +55,7 @@ export async function changeSuffix(
 /** The organization that gets the suffix. Throws if the machine must not answer for it. */
 async function chooseAllowed(suffix: string, { settings, values }: Context): Promise<string[]> {
   const v = await import("valibot");
-  const { NameSuffix } = await import("../protocol.ts");
+  const { NameSuffix } = await import("../protocol/names.ts");
   const parsed = v.safeParse(NameSuffix, suffix);
   if (!parsed.success) throw new AppError("usage", `"${suffix}": ${parsed.issues[0].message}`);
   const slugs = await registered(settings.configRoot);

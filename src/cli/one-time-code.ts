@@ -2,7 +2,7 @@
 
 import { AppError } from "../errors.ts";
 import type { makeClient } from "../node/contact/client.ts";
-import type { TokenPair } from "../protocol.ts";
+import type { TokenPair } from "../protocol/sign-in.ts";
 import type { Context } from "./command.ts";
 import type { Flags } from "./values.ts";
 

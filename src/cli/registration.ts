@@ -7,7 +7,8 @@ import { AppError, fromSystemError, messageOf } from "../errors.ts";
 import type { Registration } from "../node/enroll/register.ts";
 import type { Remains } from "../node/files/remains.ts";
 import { quoteWord, type Step } from "../plan.ts";
-import type { Mode, RegisterAnswer } from "../protocol.ts";
+import type { RegisterAnswer } from "../protocol/registration.ts";
+import type { Mode } from "../protocol/values.ts";
 import type { Context } from "./command.ts";
 import { daemonAddress, planRequestIfThere } from "./daemon-address.ts";
 

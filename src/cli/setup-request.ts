@@ -9,7 +9,7 @@ import { brand, rootServerDirectory } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import { maskNetwork, networksOverlap, parseNetwork } from "../ip.ts";
-import { PublicAddress, Slug } from "../protocol.ts";
+import { PublicAddress, Slug } from "../protocol/values.ts";
 import type { SetupData } from "../server/setup.ts";
 import type { Context } from "./command.ts";
 import { parseSettings } from "./settings-file.ts";

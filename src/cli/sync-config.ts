@@ -164,7 +164,7 @@ async function plan(organization: Organization, context: Context): Promise<Step[
   const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
   const edge = makeOrganizationEdge(organization, settings, { system, log, command: "" });
   const { readCredentials } = await import("../node/files/organizations.ts");
-  const { paths } = await import("../protocol.ts");
+  const { paths } = await import("../protocol/paths.ts");
   const base = readCredentials(organization.directory).api_base;
   const id = organization.config.node_id;
   const renewal: Step = {

@@ -1,7 +1,7 @@
 // Requests to the API of this control plane, with the session's cookie.
 
 import { signal } from "@preact/signals";
-import type { ErrorBody } from "../protocol.ts";
+import type { ErrorBody } from "../protocol/error-body.ts";
 
 /** What the server, or the network, said instead of an answer. */
 export class ApiError extends Error {

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import type { Node } from "../protocol.ts";
+import type { Node } from "../protocol/node.ts";
 import { ApiError, get, org } from "./api.ts";
 import { html } from "./html.ts";
 import { isAdmin, me, organizations, shownOrganization } from "./me.ts";

@@ -3,6 +3,7 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { describeConfirmation } from "../confirmation.ts";
 import { quoteWord } from "../plan.ts";
 import { describeLeftOut } from "../left-out.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
@@ -136,13 +137,20 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
   return `${lines.join("\n")}\n`;
 }
 
-function notesOn({ team, message, restart_pending: pending = [], left_out }: TeamStatus): string[] {
+function notesOn({ team, message, restart_pending: pending = [], left_out, ...rest }: TeamStatus): string[] {
   const restart = `${pending.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(team)}\``;
   return [
     ...(message === undefined ? [] : [message]),
+    ...confirmationNotes(rest),
     ...(pending.length === 0 ? [] : [restart]),
     ...(left_out === undefined ? [] : [describeLeftOut(left_out)]),
   ];
+}
+
+function confirmationNotes({ state, confirm }: Pick<TeamStatus, "state" | "confirm">): string[] {
+  if (confirm === undefined || state === "revoked") return [];
+  const { what, next } = describeConfirmation(confirm);
+  return [`${what}. ${next}`];
 }
 
 function headline(report: StatusReport): string {

@@ -14,7 +14,8 @@ import {
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import { Move, Order, OrderKey } from "../protocol.ts";
+import { Move, Order } from "../protocol/orders.ts";
+import { OrderKey } from "../protocol/values.ts";
 
 /** JWK of an Ed25519 private key (RFC 8037). Sealed at rest, never sent. */
 export const SigningKey = v.object({ ...OrderKey.entries, d: v.pipe(v.string(), v.maxLength(64)) });

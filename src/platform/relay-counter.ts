@@ -5,7 +5,7 @@
 import { existsSync } from "node:fs";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
-import type { RelayedReport } from "../relayed-report.ts";
+import type { RelayedReport } from "../protocol/relayed-report.ts";
 import type { System } from "../system.ts";
 
 type Edge = Pick<System, "run" | "platform">;

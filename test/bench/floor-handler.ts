@@ -1,7 +1,7 @@
 // The floor under the check-in: a bare Bun.serve handler that parses and validates the same body, and does nothing.
 
 import * as v from "valibot";
-import { CheckinRequest } from "../../src/protocol.ts";
+import { CheckinRequest } from "../../src/protocol/checkin.ts";
 
 const server = Bun.serve({
   hostname: "127.0.0.1",

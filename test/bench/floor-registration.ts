@@ -9,7 +9,7 @@ import { encodePem } from "../../src/pki/bundle.ts";
 import { fingerprint, makeCa, signCertificate } from "../../src/pki/nebula.ts";
 import { hashToken, makeOpaqueToken } from "../../src/pki/opaque.ts";
 import { issueNodeX509, makeX509Ca, openIssuer, readCsr } from "../../src/pki/x509.ts";
-import { RegisterRequest } from "../../src/protocol.ts";
+import { RegisterRequest } from "../../src/protocol/registration.ts";
 import { addressOf, parseNetwork } from "../../src/ip.ts";
 import { makeGroupCommit, openDurable } from "./group-commit.ts";
 

@@ -5,7 +5,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { NamesAnswer, paths } from "../../src/protocol.ts";
+import { NamesAnswer } from "../../src/protocol/names.ts";
+import { paths } from "../../src/protocol/paths.ts";
 import { agent, buildAgent, cleanEnvironment, runAgent } from "../support/agent.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { median, print, startServer } from "./measure.ts";

@@ -3,7 +3,7 @@
 // Renames come with the processor time of the server and of PostgreSQL, which other programs of the machine lengthen less.
 
 import { join } from "node:path";
-import { paths } from "../../src/protocol.ts";
+import { paths } from "../../src/protocol/paths.ts";
 import { buildAgent } from "../support/agent.ts";
 import { createDatabase, postmasterOf, startPostgres } from "../support/postgres.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

@@ -2,7 +2,7 @@
 // the same while 32 people sign in again and again (bar: p99 50 ms).
 
 import { join } from "node:path";
-import { paths } from "../../src/protocol.ts";
+import { paths } from "../../src/protocol/paths.ts";
 import { buildAgent } from "../support/agent.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { checkins } from "./checkin.ts";

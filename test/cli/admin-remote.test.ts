@@ -6,7 +6,7 @@ import { afterAll, expect, setDefaultTimeout, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { RegisterAnswer } from "../../src/protocol.ts";
+import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { databasePath } from "../../src/server/store/data-directory.ts";
 import { runAdmin } from "../support/admin.ts";
 import { appWith } from "../support/factors.ts";

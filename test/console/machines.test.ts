@@ -6,7 +6,7 @@ import type { StoredRule } from "../../src/console/access/rules.ts";
 import { ownerGroup, selfGroup } from "../../src/owner-group.ts";
 import { filtered, groupsOf, selectedIn } from "../../src/console/machine-filter.ts";
 import { afterContacts, machineOf, withoutSilent, type Machine } from "../../src/console/machines.ts";
-import type { Node } from "../../src/protocol.ts";
+import type { Node } from "../../src/protocol/node.ts";
 
 const node: Node = {
   id: 7,

@@ -4,7 +4,9 @@ import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
-import { DownloadAnswer, ErrorBody, paths } from "../../src/protocol.ts";
+import { DownloadAnswer } from "../../src/protocol/download.ts";
+import { ErrorBody } from "../../src/protocol/error-body.ts";
+import { paths } from "../../src/protocol/paths.ts";
 import {
   agent,
   agentJson,

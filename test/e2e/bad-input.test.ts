@@ -6,7 +6,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths } from "../../src/protocol.ts";
+import { paths } from "../../src/protocol/paths.ts";
 import { buildAgent, runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { runSync } from "../support/debian.ts";
 import { asRoot } from "../support/engines.ts";

@@ -4,7 +4,8 @@ import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { Node, paths } from "../../src/protocol.ts";
+import { Node } from "../../src/protocol/node.ts";
+import { paths } from "../../src/protocol/paths.ts";
 import { agent, buildAgent, cleanEnvironment, runAgent, startControlPlane } from "../support/agent.ts";
 import {
   ask,

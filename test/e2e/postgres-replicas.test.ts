@@ -4,7 +4,8 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths, RegisterAnswer } from "../../src/protocol.ts";
+import { paths } from "../../src/protocol/paths.ts";
+import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { registration } from "../bench/registrations.ts";
 import { seed, slug } from "../bench/seed.ts";

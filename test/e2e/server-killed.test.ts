@@ -4,7 +4,8 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths, RegisterAnswer } from "../../src/protocol.ts";
+import { paths } from "../../src/protocol/paths.ts";
+import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { realSystem } from "../../src/system.ts";
 import { openData } from "../../src/server/store/data-directory.ts";
 import { median } from "../bench/measure.ts";

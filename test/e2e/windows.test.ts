@@ -16,7 +16,7 @@ import { dirname, join } from "node:path";
 import * as v from "valibot";
 import type { Answer, Request, TeamStatus } from "../../src/daemon/ipc/messages.ts";
 import { writeHosts } from "../../src/node/files/hosts.ts";
-import { paths } from "../../src/protocol.ts";
+import { paths } from "../../src/protocol/paths.ts";
 import { buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { inCi } from "../support/debian.ts";
 import { makeOrganization, Registered, type Organization } from "../support/overlay.ts";

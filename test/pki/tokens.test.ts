@@ -2,7 +2,7 @@
 
 import { createHmac, createPublicKey } from "node:crypto";
 import { describe, expect, test } from "bun:test";
-import type { Order } from "../../src/protocol.ts";
+import type { Order } from "../../src/protocol/orders.ts";
 import {
   makeSigningKey,
   makeTokenSigner,

@@ -2,7 +2,7 @@
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import { TokenPair } from "../../src/protocol.ts";
+import { TokenPair } from "../../src/protocol/sign-in.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import { registerNode } from "../support/nodes.ts";
 import { makeTestServer, password, type TestServer } from "../support/server.ts";

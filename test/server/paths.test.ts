@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { maxPaths } from "../../src/path-report.ts";
+import { maxPaths } from "../../src/protocol/path-report.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import { deleteEndedPaths } from "../../src/server/paths/ended.ts";
 import { Path } from "../../src/server/paths/list.ts";

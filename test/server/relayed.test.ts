@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { RelayedAnswer } from "../../src/relayed-report.ts";
+import { RelayedAnswer } from "../../src/protocol/relayed-report.ts";
 import { writeMetrics } from "../../src/server/metrics/metrics.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import { Relay } from "../../src/server/paths/relayed.ts";

@@ -6,7 +6,7 @@ import { chmodSync, existsSync, mkdirSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { makeHostKey } from "../../src/pki/keys.ts";
-import { RegisterAnswer } from "../../src/protocol.ts";
+import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { runAdmin } from "../support/admin.ts";
 import { refusal, useServing } from "../support/serving.ts";
 

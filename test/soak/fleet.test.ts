@@ -3,7 +3,7 @@
 
 import { expect, test } from "bun:test";
 import { join } from "node:path";
-import { paths } from "../../src/protocol.ts";
+import { paths } from "../../src/protocol/paths.ts";
 import { checkins } from "../bench/checkin.ts";
 import {
   anonymousMb,

@@ -2,7 +2,8 @@
 
 import { afterEach, beforeEach, expect } from "bun:test";
 import * as v from "valibot";
-import { ErrorBody, RegisterAnswer } from "../../src/protocol.ts";
+import { ErrorBody } from "../../src/protocol/error-body.ts";
+import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { makeKeys } from "./nodes.ts";
 import { makeTestServer, type Answer, type TestServer } from "./server.ts";
 

@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { makeOpenApi } from "../../src/server/docs/openapi.ts";
 import type { App } from "../../src/server/app.ts";
-import { ErrorBody } from "../../src/protocol.ts";
+import { ErrorBody } from "../../src/protocol/error-body.ts";
 
 const Response = v.looseObject({ description: v.string() });
 const Document = v.looseObject({

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import axe from "axe-core";
 import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
 import * as v from "valibot";
-import { RegisterAnswer } from "../../src/protocol.ts";
+import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { agentJson, buildAgent, runAgent, startControlPlane, type ControlPlane } from "./agent.ts";
 import { placesBelow, registerDesktop } from "./daemon.ts";
 import { installMissing } from "./debian.ts";
@@ -27,8 +27,9 @@ export type ConsoleBrowser = AsyncDisposable & {
   expectQuiet(): void;
 };
 
-/** Refusals are part of a test: the browser logs each as an error of its own. */
-const expected = /Failed to load resource: the server responded with a status of 4\d\d/;
+/** Refusals, and a server that is away, are part of a test: the browser logs each as an error of its own. */
+const expected =
+  /Failed to load resource: (the server responded with a status of 4\d\d|net::ERR_CONNECTION_REFUSED)/;
 
 export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
   const missing = installMissing([chromiumPath]);

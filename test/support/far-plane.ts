@@ -1,7 +1,8 @@
 // A control plane in a host of a test network, for machines that reach it only through that network.
 
 import * as v from "valibot";
-import { paths, TokenPair } from "../../src/protocol.ts";
+import { paths } from "../../src/protocol/paths.ts";
+import { TokenPair } from "../../src/protocol/sign-in.ts";
 import { agent, runAgent } from "./agent.ts";
 import type { Host } from "./namespaces.ts";
 import { owner } from "./overlay.ts";

@@ -17,7 +17,7 @@ import { decodeCaBundle } from "../../src/pki/nebula.ts";
 import { parsePem } from "../../src/pki/pem.ts";
 import { openSecret } from "../../src/pki/secrets.ts";
 import { verifyOrder } from "../../src/pki/tokens.ts";
-import * as protocol from "../../src/protocol.ts";
+import * as protocol from "./protocol.ts";
 import { Manifest } from "../../src/release/manifest.ts";
 import { readPublicKey, verifySignature } from "../../src/release/minisign.ts";
 import { maskNetwork, parseAddress, parseNetwork } from "../../src/ip.ts";

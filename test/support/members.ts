@@ -4,7 +4,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { Node, paths } from "../../src/protocol.ts";
+import { Node } from "../../src/protocol/node.ts";
+import { paths } from "../../src/protocol/paths.ts";
 import { bridgePort } from "./bridge.ts";
 import {
   placesBelow,

@@ -3,7 +3,8 @@
 import { certifiedGroups } from "../../src/owner-group.ts";
 import * as v from "valibot";
 import { applyNames } from "../../src/node/contact/names.ts";
-import { CheckinAnswer, NamesAnswer, type HostsFile, type NamesRequest } from "../../src/protocol.ts";
+import { CheckinAnswer } from "../../src/protocol/checkin.ts";
+import { NamesAnswer, type HostsFile, type NamesRequest } from "../../src/protocol/names.ts";
 import { decide, testable, type TestableRules } from "../../src/server/policy/firewall.ts";
 import { atOnce } from "../../src/server/http/heavy-work.ts";
 import { listRules } from "../../src/server/policy/stored-rules.ts";

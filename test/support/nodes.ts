@@ -5,7 +5,11 @@ import { makeHostKey, makeNodeKey } from "../../src/pki/keys.ts";
 import { decodeBundle } from "../../src/pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate, type NebulaCertificate } from "../../src/pki/nebula.ts";
 import { makeCsr } from "../../src/pki/x509.ts";
-import { CheckinAnswer, DownloadAnswer, ErrorBody, Node, RegisterAnswer } from "../../src/protocol.ts";
+import { CheckinAnswer } from "../../src/protocol/checkin.ts";
+import { DownloadAnswer } from "../../src/protocol/download.ts";
+import { ErrorBody } from "../../src/protocol/error-body.ts";
+import { Node } from "../../src/protocol/node.ts";
+import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import {

@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, beforeEach } from "bun:test";
 import type { Organization } from "../../src/server/policy/organizations.ts";
-import type { Node } from "../../src/protocol.ts";
+import type { Node } from "../../src/protocol/node.ts";
 import { countOf, nodeFrom } from "./nodes.ts";
 import { makeNumbered, numberedEmail } from "./people.ts";
 import { makeTestServer, type Answer, type TestServer, type TestServerOptions } from "./server.ts";

@@ -4,7 +4,8 @@
 import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { paths, TokenPair } from "../../src/protocol.ts";
+import { paths } from "../../src/protocol/paths.ts";
+import { TokenPair } from "../../src/protocol/sign-in.ts";
 import { agentJson, runAgent, type AgentResult, type ControlPlane } from "./agent.ts";
 import type { Host } from "./namespaces.ts";
 

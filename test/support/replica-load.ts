@@ -2,7 +2,8 @@
 // administrator who renames and revokes. Remembers everything that was acknowledged.
 
 import * as v from "valibot";
-import { paths, RegisterAnswer } from "../../src/protocol.ts";
+import { paths } from "../../src/protocol/paths.ts";
+import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { registration } from "../bench/registrations.ts";
 import { slug } from "../bench/seed.ts";
 

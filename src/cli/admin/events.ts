@@ -5,7 +5,7 @@ import { brand } from "../../brand.ts";
 import { parseDuration } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { oneLine } from "../../log.ts";
-import { Node } from "../../protocol.ts";
+import { Node } from "../../protocol/node.ts";
 import type { System } from "../../system.ts";
 import type { Implementation } from "../command.ts";
 import { jsonLine } from "../output.ts";

@@ -2,7 +2,7 @@
 
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { Node } from "../../protocol.ts";
+import { Node } from "../../protocol/node.ts";
 import type { Context, Implementation } from "../command.ts";
 import { quoteWord } from "../../plan.ts";
 import { orgArg } from "../server-flags.ts";

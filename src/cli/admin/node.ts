@@ -2,7 +2,8 @@
 
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
-import { Node, RenewAnswer } from "../../protocol.ts";
+import { RenewAnswer } from "../../protocol/checkin.ts";
+import { Node } from "../../protocol/node.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Cell } from "../table.ts";
@@ -41,7 +42,7 @@ export const list: Implementation = {
     };
     const [offline, group] = [context.values.on("offline"), context.values.text("group")];
     const isWanted = (node: Node) =>
-      (!offline || (node.state === "active" && !node.online)) &&
+      (!offline || (node.state === "active" && !node.online && node.phone == null)) &&
       (group === undefined || shownGroups(node).includes(group));
     const { nodes, owners } = await read(context, async (api) => {
       const found = (await api.list(inOrg(slug, "nodes/"), Node, query)).filter(isWanted);

@@ -1,7 +1,7 @@
 // `agent admin token …`: tokens that register new machines. `agent admin service-token …`: tokens for programs.
 
 import { brand } from "../../brand.ts";
-import { Node } from "../../protocol.ts";
+import { Node } from "../../protocol/node.ts";
 import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { reportOf, revokedLines, revokeNodesFlag, sayAccessLeft } from "../left-access.ts";

@@ -1,6 +1,6 @@
 // Rules as the page Access edits them: sides are words, as in a policy file, so that typing one is enough.
 
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import { ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
 
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
@@ -196,4 +196,24 @@ export function commandsOf(slug: string, { added, removed }: Edits): string {
   return [...added.map(create), ...removed.map(({ id }) => `agent admin rule delete ${slug} ${id}`)].join(
     " && ",
   );
+}
+
+type Sides = Record<"groups" | "words" | "emails" | "nodes", readonly string[]>;
+const maxOffered = 50;
+
+/** The sides of rules that contain what was typed. `words`: of groups of providers. */
+export function sidesFor(
+  typed: string,
+  { groups, words, emails, nodes }: Sides,
+  mayBeSelf: boolean,
+): string[] {
+  const all = [
+    "any",
+    ...(mayBeSelf ? ["self"] : []),
+    ...groups.map((name) => `group:${name}`),
+    ...words,
+    ...emails.map((email) => `user:${email}`),
+    ...nodes.map((name) => `node:${name}`),
+  ];
+  return all.filter((each) => each.includes(typed)).slice(0, maxOffered);
 }

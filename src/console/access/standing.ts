@@ -1,7 +1,7 @@
 // What the rules say about one machine. Pure.
 
 import { ownerOf, selfGroup } from "../../owner-group.ts";
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import type { StoredRule } from "./rules.ts";
 
 type Machine = Pick<Node, "id" | "groups" | "owner_groups" | "subnets" | "owner_id">;

@@ -2,7 +2,7 @@
 // Pure: layout.ts places it, pages/map.ts draws it.
 
 import { shownGroups } from "../../owner-group.ts";
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 
 /** How a node reaches a peer, as GET paths/ shows it. */
 export type Path = {

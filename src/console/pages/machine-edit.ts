@@ -1,7 +1,7 @@
 // The dialog that changes a machine: name, groups, the networks behind it, and its roles.
 
 import { useState } from "preact/hooks";
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import { quoted } from "../access/rules.ts";
 import { org, send, type ApiError } from "../api.ts";
 import { html } from "../html.ts";

@@ -1,6 +1,6 @@
 // Of one machine: the configuration that it has beside the newest one, and its firewall as it stands.
 
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import { Sentence } from "../access/rule-table.ts";
 import { namesOf, toRule, type Rule, type StoredRule } from "../access/rules.ts";
 import { namedIn, standingChange, standingOf } from "../access/standing.ts";

@@ -1,7 +1,7 @@
 // What can be done with all machines that are selected in the list.
 
 import { useState } from "preact/hooks";
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import { quoted } from "../access/rules.ts";
 import { get, org, send } from "../api.ts";
 import { html } from "../html.ts";

@@ -5,7 +5,7 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import { hostname } from "node:os";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { TokenPair } from "../../protocol.ts";
+import { TokenPair } from "../../protocol/sign-in.ts";
 import type { System } from "../../system.ts";
 import type { Client } from "./client.ts";
 

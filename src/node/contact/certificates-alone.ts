@@ -6,7 +6,8 @@ import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
-import { NodeConfig, type ConfigFiles } from "../../protocol.ts";
+import { type ConfigFiles } from "../../protocol/download.ts";
+import { NodeConfig } from "../../protocol/stored.ts";
 import { isMap, stringifyYaml } from "../../yaml.ts";
 import {
   dropGeneration,

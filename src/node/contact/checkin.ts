@@ -2,9 +2,10 @@
 
 import { uptime } from "node:os";
 import { buildInfo } from "../../build-info.ts";
-import type { CheckinAnswer, CheckinRequest, NamesRequest } from "../../protocol.ts";
-import type { PathsReport } from "../../path-report.ts";
-import type { RelayedReport } from "../../relayed-report.ts";
+import type { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
+import type { NamesRequest } from "../../protocol/names.ts";
+import type { PathsReport } from "../../protocol/path-report.ts";
+import type { RelayedReport } from "../../protocol/relayed-report.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import type { Client } from "./client.ts";
 import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";

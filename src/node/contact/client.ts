@@ -5,20 +5,13 @@ import * as v from "valibot";
 import { AppError, isErrorCode, isStrangeAuthority, messageOf, systemErrorCode } from "../../errors.ts";
 import { clean, cleanErrors, type Log } from "../../log.ts";
 import { isLoopback } from "../../loopback.ts";
-import {
-  CheckinAnswer,
-  DownloadAnswer,
-  ErrorBody,
-  RegisterAnswer,
-  RegisterWaiting,
-  RenewAnswer,
-  Slug,
-  maxEtagLength,
-  TokenPair,
-  paths,
-  type CheckinRequest,
-  type RegisterRequest,
-} from "../../protocol.ts";
+import { CheckinAnswer, RenewAnswer, type CheckinRequest } from "../../protocol/checkin.ts";
+import { DownloadAnswer, maxEtagLength } from "../../protocol/download.ts";
+import { ErrorBody } from "../../protocol/error-body.ts";
+import { paths } from "../../protocol/paths.ts";
+import { RegisterAnswer, RegisterWaiting, type RegisterRequest } from "../../protocol/registration.ts";
+import { TokenPair } from "../../protocol/sign-in.ts";
+import { Slug } from "../../protocol/values.ts";
 import { readCapped } from "../../read-capped.ts";
 import type { FetchInit, System } from "../../system.ts";
 

@@ -2,7 +2,7 @@
 
 import { planReplaced } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
-import { paths } from "../../protocol.ts";
+import { paths } from "../../protocol/paths.ts";
 import { hostsPath, readHosts } from "../files/hosts.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
 import { planCopy } from "../files/remains.ts";

@@ -3,8 +3,8 @@
 
 import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { relayedIn } from "../../relayed-report.ts";
-import type { CheckinAnswer } from "../../protocol.ts";
+import { relayedIn } from "../../protocol/relayed-report.ts";
+import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { System } from "../../system.ts";
 import { checkIn, reportOf, type CheckInOptions } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";

@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { maxNames, NamesAnswer, type HostsFile, type NamesRequest } from "../../protocol.ts";
+import { maxNames, NamesAnswer, type HostsFile, type NamesRequest } from "../../protocol/names.ts";
 import type { System } from "../../system.ts";
 import { readHosts, writeHosts } from "../files/hosts.ts";
 

@@ -2,7 +2,7 @@
 // the nodes of a server that returns do not come all at once.
 
 import { AppError } from "../../errors.ts";
-import { maxPollWaitS } from "../../protocol.ts";
+import { maxPollWaitS } from "../../protocol/checkin.ts";
 import type { System } from "../../system.ts";
 
 const revokedPauseMs = 10_000;

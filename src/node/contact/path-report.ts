@@ -2,7 +2,13 @@
 // check-in: the control plane says whether it stored a report, and a report that got no answer is sent again.
 
 import * as v from "valibot";
-import { maxHealings, maxPaths, PathState, type Healing, type PathsReport } from "../../path-report.ts";
+import {
+  maxHealings,
+  maxPaths,
+  PathState,
+  type Healing,
+  type PathsReport,
+} from "../../protocol/path-report.ts";
 import type { PeerReport } from "../health/peer-report.ts";
 
 export type PathReporter = {

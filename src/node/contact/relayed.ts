@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
-import type { RelayedReport } from "../../relayed-report.ts";
+import type { RelayedReport } from "../../protocol/relayed-report.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { readRelayed } from "../../platform/relay-counter.ts";
 import type { System } from "../../system.ts";

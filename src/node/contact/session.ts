@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { makeDirectory } from "../../files.ts";
 import { quoteWord } from "../../plan.ts";
-import type { TokenPair } from "../../protocol.ts";
+import type { TokenPair } from "../../protocol/sign-in.ts";
 import type { System } from "../../system.ts";
 import { withLock } from "../files/lock.ts";
 import { profilesPlace, readSession, writeSession, type Profile, type Session } from "../files/profiles.ts";

@@ -5,7 +5,7 @@ import { readTextIfThere } from "../../files.ts";
 import { planFile } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
 import { planSocketDirectory } from "../../platform/control-socket.ts";
-import { paths } from "../../protocol.ts";
+import { paths } from "../../protocol/paths.ts";
 import { generationFiles } from "../files/generations.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
 import { fetchConfig, prepare, type SyncEdge } from "./next-config.ts";

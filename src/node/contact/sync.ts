@@ -9,7 +9,7 @@ import { can } from "../../engine-features.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { makeSocketDirectory } from "../../platform/control-socket.ts";
-import { NodeConfig } from "../../protocol.ts";
+import { NodeConfig } from "../../protocol/stored.ts";
 import { wholeConfiguration, type LeftOut } from "../../left-out.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { applyCertificates } from "./certificates-alone.ts";

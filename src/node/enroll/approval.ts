@@ -4,7 +4,7 @@ import { fingerprintOfHostKey } from "../../pki/keys.ts";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
-import type { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol.ts";
+import type { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
 import type { System } from "../../system.ts";
 
 export type Approved = (send: () => Promise<RegisterAnswer | RegisterWaiting>) => Promise<RegisterAnswer>;

@@ -10,7 +10,7 @@ import { AppError } from "../../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import { wordsOfKey } from "../../key-words.ts";
 import { fingerprintOfHostKey, makeHostKey, makeNodeKey, publicPemOfHostKey } from "../../pki/keys.ts";
-import { NodeName, Slug } from "../../protocol.ts";
+import { NodeName, Slug } from "../../protocol/values.ts";
 import type { System } from "../../system.ts";
 import type { Client } from "../contact/client.ts";
 import { listOrganizations } from "../files/list-organizations.ts";

@@ -20,7 +20,9 @@ import { makeOwnDirectory, makePrivateDirectory } from "../../platform/own-direc
 import { isHostKey, isNodeKey, makeHostKey, makeNodeKey } from "../../pki/keys.ts";
 import type { Step } from "../../plan.ts";
 import { planRemoved, planReplaced } from "../../plan-file.ts";
-import type { ConfigFiles, Mode, RegisterAnswer } from "../../protocol.ts";
+import type { ConfigFiles } from "../../protocol/download.ts";
+import type { RegisterAnswer } from "../../protocol/registration.ts";
+import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";

@@ -10,7 +10,7 @@ import { daemonByHand, serviceManager } from "../../platform/service-manager.ts"
 import type { Team } from "../../platform/systemd.ts";
 import { needsWintun } from "../../platform/wintun.ts";
 import { quoteWord, type Step } from "../../plan.ts";
-import type { Mode } from "../../protocol.ts";
+import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../system.ts";
 import { installWintun, planWintun } from "./install-tap.ts";
 import { installEngine, planEngine } from "../engine/overlay-install.ts";

@@ -5,7 +5,7 @@ import { isIP } from "node:net";
 import { connect, type DetailedPeerCertificate } from "node:tls";
 import * as v from "valibot";
 import { AppError, messageOf } from "../../errors.ts";
-import { NodeName } from "../../protocol.ts";
+import { NodeName } from "../../protocol/values.ts";
 import { unreachable } from "../contact/client.ts";
 
 export function parseNodeName(text: string): string {

@@ -6,7 +6,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
-import { Node } from "../../protocol.ts";
+import { Node } from "../../protocol/node.ts";
 import type { Client } from "../contact/client.ts";
 
 const reason = "its machine registers again";

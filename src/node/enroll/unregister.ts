@@ -9,7 +9,7 @@ import type { Step } from "../../plan.ts";
 import { planRemoved } from "../../plan-file.ts";
 import { rename } from "../../platform/file-system.ts";
 import { removeRelayCounter } from "../../platform/relay-counter.ts";
-import { paths } from "../../protocol.ts";
+import { paths } from "../../protocol/paths.ts";
 import { checkIn } from "../contact/checkin.ts";
 import { accountOf, clientOf, connectOrganization, type ConnectionEdge } from "../contact/connection.ts";
 import { keyringToken, removeFromKeyring } from "../files/keyring.ts";

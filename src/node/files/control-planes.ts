@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { x509Fingerprint } from "../../pki/x509.ts";
-import { Credentials } from "../../protocol.ts";
+import { Credentials } from "../../protocol/stored.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { readApiCa, readValidJson } from "./organizations.ts";
 

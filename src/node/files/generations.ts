@@ -15,7 +15,7 @@ import {
   writeNewFile,
 } from "../../files.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
-import { maxEtagLength, type ConfigFiles } from "../../protocol.ts";
+import { maxEtagLength, type ConfigFiles } from "../../protocol/download.ts";
 import { readValidJson, type Organization } from "./organizations.ts";
 
 const time = v.pipe(v.string(), v.maxLength(64));

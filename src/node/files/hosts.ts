@@ -7,7 +7,7 @@ import { brand } from "../../brand.ts";
 import { writeFileAtomic } from "../../files.ts";
 import { hostLabels } from "../../host-labels.ts";
 import { canonicalAddress } from "../../ip.ts";
-import { HostsFile, type NameAlias, type NamedNode } from "../../protocol.ts";
+import { HostsFile, type NameAlias, type NamedNode } from "../../protocol/names.ts";
 import { readValidJson } from "./organizations.ts";
 
 export function hostsPath(directory: string): string {

@@ -8,7 +8,9 @@ import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { removeTree, writeFileAtomic } from "../../files.ts";
 import type { Log } from "../../log.ts";
-import { NodeConfig, Order, type OrderKey } from "../../protocol.ts";
+import { Order } from "../../protocol/orders.ts";
+import { NodeConfig } from "../../protocol/stored.ts";
+import { type OrderKey } from "../../protocol/values.ts";
 import { readJsonFile, readValidJson, type Organization } from "./organizations.ts";
 import {
   damagedNote,

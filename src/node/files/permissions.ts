@@ -9,7 +9,7 @@ import { removeTree, writeFileAtomic } from "../../files.ts";
 import { parseNetwork } from "../../ip.ts";
 import { planFile } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
-import { NameSuffix } from "../../protocol.ts";
+import { NameSuffix } from "../../protocol/names.ts";
 import { readJsonFile } from "./organizations.ts";
 import { refuseForeignFile } from "./own-files.ts";
 

@@ -5,7 +5,7 @@ import { dirname, join } from "node:path";
 import { isOverlayDevice } from "../../device-name.ts";
 import { isPrivate, maskNetwork, parseAddress, parseNetwork } from "../../ip.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
-import { Credentials } from "../../protocol.ts";
+import { Credentials } from "../../protocol/stored.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { readValidJson } from "./organizations.ts";
 

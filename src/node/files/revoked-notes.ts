@@ -8,7 +8,7 @@ import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import { removeTree, syncDirectory, writeFileAtomic } from "../../files.ts";
 import { quoteWord } from "../../plan.ts";
-import { organizationDeleted } from "../../protocol.ts";
+import { organizationDeleted } from "../../protocol/orders.ts";
 import { rename } from "../../platform/file-system.ts";
 import { readJsonFile } from "./organizations.ts";
 

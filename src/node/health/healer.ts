@@ -2,7 +2,7 @@
 
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { maxHealings, type Healing } from "../../path-report.ts";
+import { maxHealings, type Healing } from "../../protocol/path-report.ts";
 import type { LocalApi } from "../engine/local-api.ts";
 import type { LocalChanges } from "../files/local-changes.ts";
 import {

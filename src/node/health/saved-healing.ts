@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import * as v from "valibot";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
-import { Healing, maxHealings } from "../../path-report.ts";
+import { Healing, maxHealings } from "../../protocol/path-report.ts";
 import type { System } from "../../system.ts";
 import type { HealingState } from "./healing.ts";
 import { noLoss } from "./relay-loss.ts";

@@ -8,7 +8,7 @@ import { messageOf } from "../../errors.ts";
 import { hostLabels } from "../../host-labels.ts";
 import { maskNetwork, networkContains, parseAddress, parseAll } from "../../ip.ts";
 import { NamesForPeers } from "../../names-for-peers.ts";
-import type { HostsFile, NamedNode } from "../../protocol.ts";
+import type { HostsFile, NamedNode } from "../../protocol/names.ts";
 import { lighthouseHosts, tunnelDevice } from "../files/read-config.ts";
 import { domainOf, indexHosts, readHosts } from "../files/hosts.ts";
 import { listOrganizations } from "../files/list-organizations.ts";

@@ -2,7 +2,7 @@
 // need few of them. Knows no route.
 
 import { AppError } from "../../errors.ts";
-import { maxPollWaitS } from "../../protocol.ts";
+import { maxPollWaitS } from "../../protocol/checkin.ts";
 import { objectOf } from "./body.ts";
 import {
   parse,

@@ -3,7 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 import { clean, cleanErrors } from "../../log.ts";
-import type { ErrorBody } from "../../protocol.ts";
+import type { ErrorBody } from "../../protocol/error-body.ts";
 import type { Reply } from "./route.ts";
 
 /** Copying a Headers object is cheaper than filling one for each answer. */

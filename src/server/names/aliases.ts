@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../ip.ts";
-import { NodeName } from "../../protocol.ts";
+import { NodeName } from "../../protocol/values.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { editPolicy } from "../policy/edits.ts";

@@ -1,7 +1,7 @@
 // The names of one organization in memory, and their changes in order. Answers to nodes are made from it: the work is
 // proportional to the changes since the node's last request, not to the size of the organization. Pure.
 
-import type { NameAlias, NamedNode, NamesAnswer, NamesPosition, NamesRequest } from "../../protocol.ts";
+import type { NameAlias, NamedNode, NamesAnswer, NamesPosition, NamesRequest } from "../../protocol/names.ts";
 import type { Member } from "../policy/firewall.ts";
 import type { NamesForPeers } from "../../names-for-peers.ts";
 import { atOnce } from "../http/heavy-work.ts";

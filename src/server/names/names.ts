@@ -2,7 +2,7 @@
 // names or rules changed, the next check-in reads the changes.
 
 import { hash } from "node:crypto";
-import type { NamesRequest } from "../../protocol.ts";
+import type { NamesRequest } from "../../protocol/names.ts";
 import { inSlices } from "../http/heavy-work.ts";
 import type { ServerOptions } from "../options.ts";
 import { testable, type Rule } from "../policy/firewall.ts";

@@ -6,7 +6,7 @@ import { AppError } from "../../errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { openSecret } from "../../pki/secrets.ts";
 import { SigningKey, signMove, signOrder } from "../../pki/tokens.ts";
-import type { Order } from "../../protocol.ts";
+import type { Order } from "../../protocol/orders.ts";
 import { orderKeyContext } from "../policy/organizations.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";

@@ -5,7 +5,8 @@ import { AppError } from "../../errors.ts";
 import { parseAddress } from "../../ip.ts";
 import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import type { Mode, RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol.ts";
+import type { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
+import type { Mode } from "../../protocol/values.ts";
 import { actorOf, record } from "../audit/record.ts";
 import {
   issueOverlay,

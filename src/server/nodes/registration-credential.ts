@@ -2,7 +2,7 @@
 // statement; an administrator's rights are read again inside each transaction.
 
 import { AppError } from "../../errors.ts";
-import type { RegisterRequest } from "../../protocol.ts";
+import type { RegisterRequest } from "../../protocol/registration.ts";
 import { principal, type Actor } from "../audit/record.ts";
 import { requireRole } from "../people/late-rights.ts";
 import type { Reader, Transaction } from "../store/database.ts";
@@ -25,6 +25,8 @@ export type Grant = {
   isApproved: boolean;
   /** What a user confirmed in the browser, see digestOf. Null: the token is not bound to a machine. */
   boundDigest: string | null;
+  /** It becomes a phone. */
+  isPhone?: true;
 };
 
 /** `hash`: of the registration token; null if none was sent. */

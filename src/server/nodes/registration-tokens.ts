@@ -11,7 +11,7 @@ import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { NodeName } from "../../protocol.ts";
+import { NodeName } from "../../protocol/values.ts";
 import { GroupName, NodeId } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { ExpiresIn } from "../http/fields.ts";

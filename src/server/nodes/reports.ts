@@ -1,7 +1,7 @@
 // Keeps the last report of each node in memory and writes the reports together within a second.
 
 import { messageOf } from "../../errors.ts";
-import type { CheckinRequest } from "../../protocol.ts";
+import type { CheckinRequest } from "../../protocol/checkin.ts";
 import type { Live, LiveNode, Report } from "./live.ts";
 import type { NodeRecord } from "../store/nodes.ts";
 import type { ServerOptions } from "../options.ts";

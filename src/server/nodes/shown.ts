@@ -1,6 +1,6 @@
 // A node as the API shows it: its row, and what stands in other tables and in memory.
 
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import { currentCertificate } from "../config/views.ts";
 import type { Reader } from "../store/database.ts";
 import { isOnline, showNode, type NodeRecord } from "../store/nodes.ts";

@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import type { Node } from "../../protocol.ts";
+import type { Node } from "../../protocol/node.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { ownerGroupsOf } from "../policy/group-people.ts";

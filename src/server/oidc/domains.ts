@@ -10,7 +10,7 @@ import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole, requireStaff } from "../people/late-rights.ts";
 import { organizationBySlug } from "../policy/organizations.ts";
-import { Slug } from "../../protocol.ts";
+import { Slug } from "../../protocol/values.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { verifiedDomains, type VerifiedDomainRow } from "../store/tables/verified-domains.ts";
 import { Domain } from "./provider-settings.ts";

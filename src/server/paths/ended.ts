@@ -1,6 +1,6 @@
 // Deletes the paths of nodes that are revoked, and what a node reported beyond its maximum.
 
-import { maxPaths } from "../../path-report.ts";
+import { maxPaths } from "../../protocol/path-report.ts";
 import type { ServerOptions } from "../options.ts";
 import { computed, integer, queryAll } from "../store/table.ts";
 import { paths } from "../store/tables/paths.ts";

@@ -2,7 +2,7 @@
 // chain: of each, only so many are recorded in an hour.
 
 import { messageOf } from "../../errors.ts";
-import type { Healing } from "../../path-report.ts";
+import type { Healing } from "../../protocol/path-report.ts";
 import { record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";

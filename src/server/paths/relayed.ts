@@ -4,7 +4,7 @@
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError, messageOf } from "../../errors.ts";
-import { RelayedReport, type RelayedAnswer } from "../../relayed-report.ts";
+import { RelayedReport, type RelayedAnswer } from "../../protocol/relayed-report.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";

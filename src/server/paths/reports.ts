@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { messageOf } from "../../errors.ts";
-import { PathsReport, type PathState } from "../../path-report.ts";
+import { PathsReport, type PathState } from "../../protocol/path-report.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { makeHealings } from "./healings.ts";

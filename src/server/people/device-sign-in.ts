@@ -8,7 +8,7 @@ import { formatTime } from "../../duration.ts";
 import { maskNetwork } from "../../ip.ts";
 import { oneLine } from "../../log.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
-import type { TokenPair } from "../../protocol.ts";
+import type { TokenPair } from "../../protocol/sign-in.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { networkOf } from "../http/edge.ts";
 import type { Throttle } from "../http/throttle.ts";

@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { hashToken } from "../../pki/opaque.ts";
 import { openSecret, type SecretKeys } from "../../pki/secrets.ts";
 import { matchingStep } from "../../pki/totp.ts";
-import type { SecondFactorMethod } from "../../protocol.ts";
+import type { SecondFactorMethod } from "../../protocol/sign-in.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { computed, integer, integerOrNull, queryOne } from "../store/table.ts";

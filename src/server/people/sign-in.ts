@@ -1,7 +1,7 @@
 // Signs users in with e-mail and password, and limits guesses: by user, by network, and by both together. While the
 // password of a user is guessed, networks and devices from which the user signed in before are still admitted.
 
-import type { TokenPair } from "../../protocol.ts";
+import type { TokenPair } from "../../protocol/sign-in.ts";
 import { deviceCookie, makeCookie, readCookie } from "../http/cookies.ts";
 import { networkOf } from "../http/edge.ts";
 import type { Meters } from "../http/meters.ts";

@@ -3,7 +3,7 @@
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
-import { TokenRequest } from "../../protocol.ts";
+import { TokenRequest } from "../../protocol/sign-in.ts";
 import { cookiesOf, makeSessionCookie, readCookie, sessionCookie } from "../http/cookies.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";

@@ -1,7 +1,7 @@
 // Routes by which `agent login` signs in with a browser: on the same machine, or with a code on any machine.
 
 import * as v from "valibot";
-import { TokenPair } from "../../protocol.ts";
+import { TokenPair } from "../../protocol/sign-in.ts";
 import { actorOf } from "../audit/record.ts";
 import { created, noContent } from "../http/reply.ts";
 import { body, route, type Route } from "../http/route.ts";

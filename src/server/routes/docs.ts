@@ -2,7 +2,7 @@
 // open.
 
 import { AppError } from "../../errors.ts";
-import { TokenRequest } from "../../protocol.ts";
+import { TokenRequest } from "../../protocol/sign-in.ts";
 import { shellPage } from "./console.ts";
 import { redocPage, swaggerPage } from "../docs/pages.ts";
 import { docsCookie, makeCookie } from "../http/cookies.ts";

@@ -1,7 +1,8 @@
 // The routes that nodes call themselves: download_config and checkin. Users and service tokens may call them too.
 
 import * as v from "valibot";
-import { CheckinAnswer, CheckinRequest, DownloadAnswer } from "../../protocol.ts";
+import { CheckinAnswer, CheckinRequest } from "../../protocol/checkin.ts";
+import { DownloadAnswer } from "../../protocol/download.ts";
 import { actorOf } from "../audit/record.ts";
 import {
   body,

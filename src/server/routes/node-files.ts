@@ -1,6 +1,6 @@
 // The files of a node, as the answers of routes/nodes.ts: current, with ETag, as JSON or packed.
 
-import type { DownloadAnswer } from "../../protocol.ts";
+import type { DownloadAnswer } from "../../protocol/download.ts";
 import { filesFor, readTogether, type NodeFiles } from "../config/views.ts";
 import type { OrganizationCall, Reply } from "../http/route.ts";
 import { revokedError } from "../nodes/orders.ts";

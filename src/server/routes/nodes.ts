@@ -3,7 +3,9 @@
 import type { ErrorCode } from "../../errors.ts";
 import * as v from "valibot";
 import { reachErrors } from "../policy/edits.ts";
-import { Node, RegisterAnswer, RegisterRequest, RegisterWaiting, RenewAnswer } from "../../protocol.ts";
+import { RenewAnswer } from "../../protocol/checkin.ts";
+import { Node } from "../../protocol/node.ts";
+import { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
 import { OnlineHistory, onlineHistory, OnlineQuery } from "../metrics/online-history.ts";

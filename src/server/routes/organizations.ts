@@ -1,7 +1,8 @@
 // Routes for organizations.
 
 import * as v from "valibot";
-import { paths, organizationDeleted } from "../../protocol.ts";
+import { organizationDeleted } from "../../protocol/orders.ts";
+import { paths } from "../../protocol/paths.ts";
 import { actorOf } from "../audit/record.ts";
 import { fitPage, ListQuery, listReply, pageOf, searchPattern } from "../http/lists.ts";
 import { Email, findOwner } from "../people/people.ts";
@@ -15,8 +16,8 @@ import {
   organizationOf,
   OrganizationPatch,
   OrganizationRequest,
-  patchOrganization,
 } from "../policy/organizations.ts";
+import { patchOrganization } from "../policy/patch-organization.ts";
 import { revokeAllNodes } from "../nodes/revoke-many.ts";
 import { adds } from "../retention/budget.ts";
 import { created, noContent } from "../http/reply.ts";

@@ -3,7 +3,8 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
-import { paths, TokenPair, TokenRequest } from "../../protocol.ts";
+import { paths } from "../../protocol/paths.ts";
+import { TokenPair, TokenRequest } from "../../protocol/sign-in.ts";
 import { actorOf } from "../audit/record.ts";
 import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import { makeFirstAccount } from "../people/first-account.ts";

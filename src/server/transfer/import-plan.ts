@@ -3,7 +3,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { Port, PublicAddress } from "../../protocol.ts";
+import { Port, PublicAddress } from "../../protocol/values.ts";
 import { fingerprint, verifyCertificate, type NebulaCertificate } from "../../pki/nebula.ts";
 import {
   formatAddress,

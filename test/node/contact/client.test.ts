@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import type { AppError } from "../../../src/errors.ts";
 import { makeClient } from "../../../src/node/contact/client.ts";
-import type { Node } from "../../../src/protocol.ts";
+import type { Node } from "../../../src/protocol/node.ts";
 import type { FetchInit } from "../../../src/system.ts";
 import { rejection } from "../../pki/thrown.ts";
 

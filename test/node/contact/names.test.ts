@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { applyNames, makeNamesKeeper, type NamesKeeper } from "../../../src/node/contact/names.ts";
 import { hostsPath, readHosts, writeHosts } from "../../../src/node/files/hosts.ts";
-import type { HostsFile } from "../../../src/protocol.ts";
+import type { HostsFile } from "../../../src/protocol/names.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const alpha = { id: 1, name: "alpha", ip: "10.77.0.1" };

@@ -16,7 +16,7 @@ import {
   PathsReport,
   type Healing,
   type PathState,
-} from "../../../src/path-report.ts";
+} from "../../../src/protocol/path-report.ts";
 
 const direct: PathState = {
   peer: "10.77.0.2",

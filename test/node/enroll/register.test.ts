@@ -18,7 +18,7 @@ import { readCredentials } from "../../../src/node/files/organizations.ts";
 import { defaultNodeName } from "../../../src/node/enroll/register.ts";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { makeSigningKey, publicHalf } from "../../../src/pki/tokens.ts";
-import { RegisterAnswer } from "../../../src/protocol.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 

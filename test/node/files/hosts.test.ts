@@ -4,7 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fullName, hostsPath, indexHosts, readHosts, writeHosts } from "../../../src/node/files/hosts.ts";
-import { maxNames, type HostsFile } from "../../../src/protocol.ts";
+import { maxNames, type HostsFile } from "../../../src/protocol/names.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const beta = { id: 3, name: "beta", ip: "10.77.0.3", ip6: "fd00:77::3" };

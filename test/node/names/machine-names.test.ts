@@ -7,7 +7,7 @@ import {
   namesIn,
   type MachineName,
 } from "../../../src/node/names/machine-names.ts";
-import type { HostsFile } from "../../../src/protocol.ts";
+import type { HostsFile } from "../../../src/protocol/names.ts";
 
 const networks = ["10.77.0.0/16", "fd00:77::/64"];
 const beta = { id: 3, name: "beta", ip: "10.77.0.3", ip6: "fd00:77::3" };

@@ -7,7 +7,9 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
-import { DownloadAnswer, paths, type RegisterAnswer } from "../../../src/protocol.ts";
+import { DownloadAnswer } from "../../../src/protocol/download.ts";
+import { paths } from "../../../src/protocol/paths.ts";
+import { type RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { makeKeys } from "../../support/nodes.ts";
 import {
   admin,

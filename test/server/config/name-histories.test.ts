@@ -5,7 +5,7 @@
 import { X509Certificate } from "node:crypto";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { RegisterAnswer } from "../../../src/protocol.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { renderConfig } from "../../../src/server/config/config.ts";
 import { settle } from "../../../src/server/nodes/upkeep.ts";
 import { makeViews } from "../../../src/server/config/views.ts";

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { NamesAnswer } from "../../../src/protocol.ts";
+import { NamesAnswer } from "../../../src/protocol/names.ts";
 import { makeBook, newsFor, take } from "../../../src/server/names/book.ts";
 import { publishLateNames } from "../../../src/server/names/publish.ts";
 import { keptVersions } from "../../../src/server/store/names.ts";

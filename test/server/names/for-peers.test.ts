@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { mayLearn, maxPeerClasses } from "../../../src/names-for-peers.ts";
-import type { HostsFile } from "../../../src/protocol.ts";
+import type { HostsFile } from "../../../src/protocol/names.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import { makeBook, prepareTable, tableOf, take } from "../../../src/server/names/book.ts";
 import { classNameOf, tableFor } from "../../../src/server/names/for-peers.ts";

@@ -10,9 +10,8 @@ import { createRule, deleteRule } from "../../../src/server/policy/rules.ts";
 import { listRules } from "../../../src/server/policy/stored-rules.ts";
 import { AppError } from "../../../src/errors.ts";
 import { selfGroup } from "../../../src/owner-group.ts";
-import type { HostsFile, NamesAnswer } from "../../../src/protocol.ts";
+import { NamesAnswer, type HostsFile } from "../../../src/protocol/names.ts";
 import { applyNames } from "../../../src/node/contact/names.ts";
-import * as protocol from "../../../src/protocol.ts";
 import * as v from "valibot";
 import { expectedNames, noHosts, shownNames } from "../../support/names.ts";
 import { registerNode } from "../../support/nodes.ts";
@@ -121,7 +120,7 @@ test.each([1, 2, 3, 4])(
         const hosts = lists.get(id) ?? noHosts;
         const news = await names.news(org.id, id, { version: hosts.version, view: hosts.view, part });
         if (news === undefined) return;
-        const answer: NamesAnswer = v.parse(protocol.NamesAnswer, news);
+        const answer: NamesAnswer = v.parse(NamesAnswer, news);
         lists.set(id, applyNames(hosts, answer));
         if (!answer.more) return;
       }

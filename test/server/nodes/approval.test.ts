@@ -2,7 +2,7 @@
 
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import { RegisterAnswer } from "../../../src/protocol.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { endRequests, RegistrationItem } from "../../../src/server/nodes/registration-requests.ts";
 import { revokeToken } from "../../../src/server/offboarding/left-access.ts";

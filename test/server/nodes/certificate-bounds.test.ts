@@ -3,7 +3,7 @@
 import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
-import { blocklistLimit, blocklistWarning } from "../../../src/protocol.ts";
+import { blocklistLimit, blocklistWarning } from "../../../src/protocol/download.ts";
 import { readBlocklist } from "../../../src/server/certificates/blocklist.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { writeMetrics } from "../../../src/server/metrics/metrics.ts";

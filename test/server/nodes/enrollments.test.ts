@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { wordsOfKey } from "../../../src/key-words.ts";
 import { fingerprintOfHostKey } from "../../../src/pki/keys.ts";
-import { RegisterAnswer } from "../../../src/protocol.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { Enrollment, NewEnrollment } from "../../../src/server/nodes/enrollments.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";

@@ -4,7 +4,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { RegisterAnswer } from "../../../src/protocol.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { faultIn, verifyChains } from "../../../src/server/audit/read.ts";
 import { endSilentNodes } from "../../../src/server/nodes/silence.ts";
 import { settle } from "../../../src/server/nodes/upkeep.ts";

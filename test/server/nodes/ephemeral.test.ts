@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { RegisterAnswer } from "../../../src/protocol.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { countedSilence, endSilentNodes, watchAt } from "../../../src/server/nodes/silence.ts";
 import { settle } from "../../../src/server/nodes/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";

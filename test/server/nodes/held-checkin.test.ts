@@ -3,7 +3,8 @@
 import { heapStats } from "bun:jsc";
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { ErrorBody, paths } from "../../../src/protocol.ts";
+import { ErrorBody } from "../../../src/protocol/error-body.ts";
+import { paths } from "../../../src/protocol/paths.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
 import { createServiceToken } from "../../../src/server/people/service-tokens.ts";

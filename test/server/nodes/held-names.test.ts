@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { ErrorBody } from "../../../src/protocol.ts";
+import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { flowTimes, longestFlowMs } from "../../../src/server/config/flow-timeout.ts";
 import { blockAfterMs, settle } from "../../../src/server/nodes/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";

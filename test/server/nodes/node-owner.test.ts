@@ -3,7 +3,8 @@
 
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import { Node, RegisterAnswer } from "../../../src/protocol.ts";
+import { Node } from "../../../src/protocol/node.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";

@@ -6,7 +6,10 @@ import * as v from "valibot";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
 import { verifyOrder } from "../../../src/pki/tokens.ts";
-import { CheckinAnswer, DownloadAnswer, ErrorBody, Node } from "../../../src/protocol.ts";
+import { CheckinAnswer } from "../../../src/protocol/checkin.ts";
+import { DownloadAnswer } from "../../../src/protocol/download.ts";
+import { ErrorBody } from "../../../src/protocol/error-body.ts";
+import { Node } from "../../../src/protocol/node.ts";
 import { codeOf, useAcme } from "../../support/acme.ts";
 import { makeKeys } from "../../support/nodes.ts";
 

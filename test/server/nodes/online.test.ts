@@ -1,6 +1,8 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { DownloadAnswer, Node, paths } from "../../../src/protocol.ts";
+import { DownloadAnswer } from "../../../src/protocol/download.ts";
+import { Node } from "../../../src/protocol/node.ts";
+import { paths } from "../../../src/protocol/paths.ts";
 import { checkin, json, password, populate, post, useControlPlane } from "../../support/restoring.ts";
 
 useControlPlane();

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
-import { RegisterAnswer } from "../../../src/protocol.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import {
   codeOf,

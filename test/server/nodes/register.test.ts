@@ -3,7 +3,8 @@
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
-import { ErrorBody, RegisterAnswer } from "../../../src/protocol.ts";
+import { ErrorBody } from "../../../src/protocol/error-body.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { Answer, TestServer } from "../../support/server.ts";

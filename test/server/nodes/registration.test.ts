@@ -6,7 +6,8 @@ import * as v from "valibot";
 import { makeHostKey } from "../../../src/pki/keys.ts";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { decodeCaBundle, verifyCertificate } from "../../../src/pki/nebula.ts";
-import { Node, RegisterAnswer } from "../../../src/protocol.ts";
+import { Node } from "../../../src/protocol/node.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { codeOf, useAcme } from "../../support/acme.ts";
 import { makeKeys } from "../../support/nodes.ts";
 

@@ -2,7 +2,7 @@
 
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import { ErrorBody } from "../../../src/protocol.ts";
+import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Plan, Policy, TestResult } from "../../../src/server/policy-files/answers.ts";
 import { checkPolicies } from "../../../src/server/policy-files/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";

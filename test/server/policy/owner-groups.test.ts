@@ -3,7 +3,9 @@
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { certifiedGroups, ownerGroup, ownerOf } from "../../../src/owner-group.ts";
-import { ErrorBody, Node, RegisterAnswer } from "../../../src/protocol.ts";
+import { ErrorBody } from "../../../src/protocol/error-body.ts";
+import { Node } from "../../../src/protocol/node.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
 import { planText } from "../../../src/server/policy-files/plan-text.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";

@@ -3,7 +3,7 @@
 import { beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { ownerGroup } from "../../../src/owner-group.ts";
-import { ErrorBody } from "../../../src/protocol.ts";
+import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { planText } from "../../../src/server/policy-files/plan-text.ts";

@@ -3,7 +3,7 @@ import { X509Certificate } from "node:crypto";
 import * as v from "valibot";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { decodeCaBundle, fingerprint } from "../../../src/pki/nebula.ts";
-import { DownloadAnswer } from "../../../src/protocol.ts";
+import { DownloadAnswer } from "../../../src/protocol/download.ts";
 import { openAuthorities } from "../../../src/server/certificates/authorities.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { Authorities, type RotationRequest } from "../../../src/server/rollout/rotation-commands.ts";

@@ -4,7 +4,8 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
-import { ErrorBody, Node } from "../../../src/protocol.ts";
+import { ErrorBody } from "../../../src/protocol/error-body.ts";
+import { Node } from "../../../src/protocol/node.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { checkinOf, confirm, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";

@@ -2,7 +2,8 @@
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
-import { Node, RegisterAnswer } from "../../../src/protocol.ts";
+import { Node } from "../../../src/protocol/node.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { importNetwork } from "../../../src/server/transfer/import.ts";
 import { handMade } from "../../support/hand-made.ts";
 import { makeKeys, registrationToken, sendRegistration } from "../../support/nodes.ts";

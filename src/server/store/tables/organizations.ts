@@ -1,7 +1,7 @@
 // Organizations. A deleted organization keeps its row, so that its nodes still learn that they are revoked.
 
 import * as v from "valibot";
-import { OrderKey } from "../../../protocol.ts";
+import { OrderKey } from "../../../protocol/values.ts";
 import type { YamlMap } from "../../../yaml.ts";
 import {
   integer,

@@ -35,7 +35,7 @@ export const Healing = v.object({
    * healed: it was closed, and works again. relayed: a relay is used, because the direct path loses packets. given_up: no
    * attempt had an effect. relay_left: the relay does not answer, and its tunnels use another one. Others may follow.
    */
-  result: v.pipe(v.string(), v.regex(/^[a-z_]{1,32}$/)),
+  result: v.pipe(v.string(), v.maxLength(32), v.regex(/^[a-z_]{1,32}$/)),
   /** How long the peer had not answered. */
   silent_s: v.pipe(v.number(), v.minValue(0), v.maxValue(86_400)),
   /** Another address that answered in the meantime. */

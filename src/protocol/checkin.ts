@@ -1,0 +1,55 @@
+// Check-ins, and the renewal of certificates. Tolerant, because the other side may be newer.
+
+import * as v from "valibot";
+import { NamesRequest } from "./names.ts";
+import { Certificate, jws, Port, received, seconds, text, time } from "./values.ts";
+
+/** The longest time that a poll is held, seconds. */
+export const maxPollWaitS = 55;
+
+/** Tolerant, because a newer node may send more. */
+export const CheckinRequest = v.object({
+  version: text(64),
+  uptime: seconds,
+  config_version: v.optional(seconds),
+  overlay_version: v.optional(text(64)),
+  overlay_state: v.optional(text(64)),
+  /** The configuration version whose reload the engine's log confirmed. */
+  confirmed_config_version: v.optional(seconds),
+  /** The node takes names. Older nodes do not send it, and are sent none. */
+  names: v.optional(NamesRequest),
+  /** A PathsReport. Unknown here: a report that cannot be parsed must not fail the check-in. */
+  paths: v.optional(v.unknown()),
+  /** A RelayedReport, of a relay. Unknown here like `paths`. Former servers ignore it. */
+  relayed: v.optional(v.unknown()),
+  probe: v.optional(
+    v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
+  ),
+  /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
+  leaving: v.optional(v.boolean()),
+});
+export type CheckinRequest = v.InferOutput<typeof CheckinRequest>;
+
+export const CheckinAnswer = v.object({
+  last_checkin_at: time,
+  server_time: time,
+  config_version: v.number(),
+  config_changed: v.boolean(),
+  certificate_not_after: time,
+  order: v.optional(jws),
+  /** A NamesAnswer. Unknown here: names that cannot be parsed must not keep an order from the node. */
+  names: v.optional(v.unknown()),
+  /** What became of the reported paths: `taken`, `later` (send them again), `unwanted`. */
+  paths: v.optional(received(16)),
+  /** A RelayedAnswer. Unknown here: it must not keep an order from the node. */
+  relayed: v.optional(v.unknown()),
+  /** A ConfirmationAnswer, once its user was told to confirm the node. Unknown here like `relayed`. */
+  confirm: v.optional(v.unknown()),
+  /** The node left, and is revoked. */
+  left: v.optional(v.boolean()),
+  /** A signed Move, for nodes that pin the own CA. Unknown here: it must not keep an order from the node. */
+  move: v.optional(v.unknown()),
+});
+export type CheckinAnswer = v.InferOutput<typeof CheckinAnswer>;
+
+export const RenewAnswer = v.object({ certificate: Certificate, config_version: v.number() });

@@ -1,0 +1,23 @@
+// What every failed request is answered with.
+
+import * as v from "valibot";
+import { jws, received } from "./values.ts";
+
+export const ErrorBody = v.object({
+  error: received(1024),
+  code: received(255),
+  detail: received(65_536),
+  /** What to do next. */
+  hint: v.optional(received(65_536)),
+  status_code: v.number(),
+  errors: v.optional(
+    v.pipe(
+      v.record(received(4096), v.pipe(v.array(received(4096)), v.maxLength(1000))),
+      v.maxEntries(10_000),
+    ),
+  ),
+  /** With `second_factor_required` and `step_up_required`. */
+  methods: v.optional(v.pipe(v.array(received(64)), v.maxLength(16))),
+  order: v.optional(jws),
+});
+export type ErrorBody = v.InferOutput<typeof ErrorBody>;

@@ -1,0 +1,89 @@
+// Names inside check-ins, and hosts.json, where a node keeps them.
+
+import * as v from "valibot";
+import { ClassName, NamesForPeers } from "../names-for-peers.ts";
+import { NodeName, received, recordId, seconds } from "./values.ts";
+
+/** The maximum number of nodes in hosts.json, and of aliases. */
+export const maxNames = 50_000;
+
+/** A domain of at least two labels, in lower case. With the label of a node before it, it is still a DNS name. */
+export const NameSuffix = v.pipe(
+  v.string(),
+  v.maxLength(189),
+  v.regex(
+    /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$/,
+    "Enter a domain of two labels or more, in lower case, such as corp.example.",
+  ),
+);
+
+/** A node with its overlay addresses, as its peers know it; with its class in `NamesForPeers` on name servers alone. */
+export const NamedNode = v.object({
+  id: recordId,
+  name: NodeName,
+  ip: v.pipe(v.string(), v.maxLength(15), v.ipv4()),
+  ip6: v.optional(v.pipe(v.string(), v.maxLength(45), v.ipv6())),
+  class: v.optional(ClassName),
+});
+export type NamedNode = v.InferOutput<typeof NamedNode>;
+
+/** Another name of a node. With `address`, the name of that address, which the node routes. */
+export const NameAlias = v.object({
+  id: recordId,
+  name: NodeName,
+  node_id: recordId,
+  address: v.optional(v.pipe(v.string(), v.maxLength(45), v.ip())),
+});
+export type NameAlias = v.InferOutput<typeof NameAlias>;
+
+/** What the list of names of a node was made from: the version of the names, and which of them the node may see. */
+export const NamesPosition = v.object({ version: seconds, view: received(64) });
+export type NamesPosition = v.InferOutput<typeof NamesPosition>;
+
+/** The other domain that names end in; "" for none. Not checked here: it must not fail a check-in, or hide the names. */
+const suffix = v.optional(received(255));
+
+/**
+ * `part`: the node has begun to read the whole list, and stands in the middle of it. `suffix`: what the node knows; without
+ * it, it is not told of another one. `peers`: the digest of the `NamesForPeers` that it has, "" for none; without it, it is
+ * told of none, even if it is a name server. Former servers ignore both.
+ */
+const asked = { part: v.optional(v.boolean()), suffix, peers: v.optional(received(64)) };
+
+export const NamesRequest = v.object({ ...NamesPosition.entries, ...asked });
+export type NamesRequest = v.InferOutput<typeof NamesRequest>;
+
+/** Nodes and aliases that one answer holds at most. */
+export const maxNamesInAnswer = 5000;
+
+const several = <T>(schema: v.GenericSchema<unknown, T>) =>
+  v.optional(v.pipe(v.array(schema), v.maxLength(maxNamesInAnswer)), []);
+
+/** Changes of the names since the position in the request. */
+export const NamesAnswer = v.object({
+  ...NamesPosition.entries,
+  /** The list begins anew: what the node has is outdated as a whole. */
+  whole: v.optional(v.boolean(), false),
+  /** There are further changes: ask again with this position. */
+  more: v.optional(v.boolean(), false),
+  nodes: several(NamedNode),
+  aliases: several(NameAlias),
+  /** Ids. The aliases of a removed node are removed with it. */
+  removed_nodes: several(recordId),
+  removed_aliases: several(recordId),
+  /** Both only if they differ from the request's. */
+  suffix,
+  peers: v.optional(NamesForPeers),
+});
+export type NamesAnswer = v.InferOutput<typeof NamesAnswer>;
+
+/** hosts.json: the names that this node may see. */
+export const HostsFile = v.object({
+  schema: v.literal(1),
+  ...NamesPosition.entries,
+  nodes: v.pipe(v.array(NamedNode), v.maxLength(maxNames)),
+  aliases: v.pipe(v.array(NameAlias), v.maxLength(maxNames)),
+  suffix,
+  peers: v.optional(NamesForPeers),
+});
+export type HostsFile = v.InferOutput<typeof HostsFile>;

@@ -1,0 +1,48 @@
+// A node, as the control plane describes it.
+
+import * as v from "valibot";
+import { address, Certificate, Mode, received, time } from "./values.ts";
+
+export const Node = v.object({
+  id: v.number(),
+  name: received(255),
+  ip_address: address,
+  ip_address6: v.nullable(address),
+  subnets: v.pipe(v.array(address), v.maxLength(4096)),
+  state: v.picklist(["pending", "active", "revoked"]),
+  online: v.boolean(),
+  mode: v.nullable(Mode),
+  is_lighthouse: v.boolean(),
+  is_relay: v.boolean(),
+  is_name_server: v.optional(v.boolean()),
+  public_ip: v.nullable(received(255)),
+  external_port: v.nullable(v.number()),
+  groups: v.pipe(v.array(received(255)), v.maxLength(4096)),
+  config_overrides: v.pipe(v.record(received(255), v.unknown()), v.maxEntries(1000)),
+  certificate: v.nullable(Certificate),
+  config_version: v.number(),
+  applied_config_version: v.nullable(v.number()),
+  agent_version: v.nullable(received(255)),
+  overlay_version: v.nullable(received(255)),
+  platform: v.nullable(received(255)),
+  last_checkin_at: v.nullable(time),
+  created_at: time,
+  revoked_at: v.nullable(time),
+  /** The user whose node it is (null: the organization's), and its groups while it is. Former servers send neither. */
+  owner_id: v.optional(v.nullable(v.number())),
+  owner_groups: v.optional(v.pipe(v.array(received(255)), v.maxLength(4096))),
+  /** It ends when it leaves or is silent. Former servers do not send it. */
+  ephemeral: v.optional(v.boolean()),
+  /** It is a phone: it never checks in, and learns of changes by an import only. Former servers do not send it. */
+  phone: v.optional(
+    v.nullable(
+      v.object({
+        system: v.picklist(["android", "ios"]),
+        imported_at: time,
+        /** When it should be imported again. Null: at once, because its site file is out of date. */
+        import_by: v.nullable(time),
+      }),
+    ),
+  ),
+});
+export type Node = v.InferOutput<typeof Node>;

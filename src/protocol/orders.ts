@@ -1,0 +1,27 @@
+// What the order key signs: revocations and restores of nodes, and another address of the control plane.
+
+import * as v from "valibot";
+import { received, Slug } from "./values.ts";
+
+/** The claims of a signed order. */
+export const Order = v.object({
+  org: Slug,
+  node_id: v.number(),
+  action: v.picklist(["revoke", "restore"]),
+  seq: v.pipe(v.number(), v.integer()),
+  iat: v.number(),
+  reason: received(4096),
+  jti: received(255),
+});
+export type Order = v.InferOutput<typeof Order>;
+
+/** Where nodes find the control plane from now on, by a public certificate. The order key signs it, at `seq` seconds. */
+export const Move = v.object({
+  org: Slug,
+  api_base: v.pipe(received(2048), v.url(), v.startsWith("https://")),
+  seq: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER)),
+});
+export type Move = v.InferOutput<typeof Move>;
+
+/** The reason of the revocations with which an organization ends. Nodes know by it that no restore will follow. */
+export const organizationDeleted = "the organization was deleted";

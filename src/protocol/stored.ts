@@ -1,0 +1,34 @@
+// Two JSON files of an organization's directory on a machine.
+
+import * as v from "valibot";
+import { address, Mode, NodeName, OrderKey, Slug, text, time } from "./values.ts";
+
+/** node-config.json. */
+export const NodeConfig = v.object({
+  schema: v.literal(1),
+  node_id: v.number(),
+  name: NodeName,
+  org_slug: Slug,
+  ip_address: address,
+  ip_address6: v.optional(v.nullable(address)),
+  network: address,
+  mode: Mode,
+  is_lighthouse: v.boolean(),
+  is_relay: v.boolean(),
+  config_version: v.number(),
+  order_key: v.optional(OrderKey),
+  registered_at: time,
+  /** The node ends when it stops: it tells the control plane. */
+  ephemeral: v.optional(v.boolean()),
+});
+export type NodeConfig = v.InferOutput<typeof NodeConfig>;
+
+/** credentials.json. */
+export const Credentials = v.object({
+  api_base: v.pipe(v.string(), v.maxLength(2048), v.url()),
+  org_slug: Slug,
+  node_id: v.number(),
+  api_token: text(128),
+  moved: v.optional(v.number()), // A Move of this `seq` ended the trust in api-ca.crt.
+});
+export type Credentials = v.InferOutput<typeof Credentials>;

@@ -1,0 +1,73 @@
+// Values that several messages share. Every string, list and record has a maximum; those of answers are far above what
+// any version sends.
+
+import * as v from "valibot";
+import { slugPattern } from "../slug.ts";
+
+export const text = (max: number) => v.pipe(v.string(), v.minLength(1), v.maxLength(max));
+
+/** A string in an answer or a file. It may be empty. */
+export const received = (max: number) => v.pipe(v.string(), v.maxLength(max));
+
+export const time = received(64);
+
+export const address = received(64);
+
+/** A signed order, or the proof of a new order key, in compact serialization. */
+export const jws = received(32_768);
+
+/** The database's maximum: one larger number would fail the batch with the reports of all nodes. */
+export const seconds = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
+
+export const recordId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
+
+export const Slug = v.pipe(
+  v.string(),
+  v.maxLength(40),
+  v.regex(slugPattern, "Enter 1 to 40 of a-z, 0-9 and -, beginning with a letter."),
+);
+
+/** One DNS label, lower case (RFC 1123). */
+export const NodeName = v.pipe(
+  v.string(),
+  v.maxLength(63),
+  v.regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, "A node name is one DNS label: 1 to 63 of a-z, 0-9 and -."),
+  // The engine's firewall takes `any` for all nodes.
+  v.check((name) => name !== "any", 'A node cannot be named "any".'),
+);
+
+export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
+
+const dnsName = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
+
+/**
+ * An address of the underlay: IPv4, IPv6 or a DNS name, without a port. A string that looks like an address must be
+ * one: with an invalid lighthouse host, old engines refuse the configuration of every other node.
+ */
+export const PublicAddress = v.pipe(
+  v.string(),
+  v.maxLength(253),
+  v.check((host) => {
+    if (host.includes(":")) return v.IPV6_REGEX.test(host) && !host.includes("%");
+    return /(^|\.)\d+$/.test(host) ? v.IPV4_REGEX.test(host) : dnsName.test(host);
+  }, "Enter an IP address or a DNS name."),
+);
+
+export const Mode = v.picklist(["server", "desktop"]);
+export type Mode = v.InferOutput<typeof Mode>;
+
+/** JWK of an Ed25519 public key (RFC 8037). */
+export const OrderKey = v.object({
+  kty: v.literal("OKP"),
+  crv: v.literal("Ed25519"),
+  x: text(64),
+  kid: text(64),
+});
+export type OrderKey = v.InferOutput<typeof OrderKey>;
+
+export const Certificate = v.object({
+  fingerprint: received(128),
+  version: v.union([v.literal(1), v.literal(2)]),
+  not_before: time,
+  not_after: time,
+});
