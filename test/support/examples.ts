@@ -21,10 +21,12 @@ import {
   aMember,
   anAlias,
   anEndedDelivery,
+  aNewPhone,
   anEnrollment,
   aNode,
   anOrganization,
   aPerson,
+  aPhone,
   aProvider,
   aRegistrationToken,
   aRelay,
@@ -140,6 +142,8 @@ const people: Record<string, Maker> = {
     const { request, words } = await anEnrollment(world);
     return { ...(await aBrowser(world, who)), body: { request, words } };
   },
+  phones_create: aNewPhone,
+  phones_import: aPhone,
   reauthentications_list: nothing,
   async nodes_reauthenticate(world, who) {
     const { id } = await aNode(world, who);
@@ -199,6 +203,7 @@ const people: Record<string, Maker> = {
   users_create: ({ name }) => ({ body: { email: `${name("made")}@example.org`, password } }),
   users_retrieve: aUser,
   users_partial_update: withBody(aUser, { is_active: false }),
+  servers_history_retrieve: nothing,
   servers_list: nothing,
   docs_sign_in_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
   join_create: async (world) => ({ body: { secret: (await invite(world)).secret, password } }),

@@ -46,7 +46,7 @@ export type Exchange = {
   refresh(provider: Provider, subject: string, refreshToken: string): Promise<Refreshed>;
 };
 /** `refreshToken`: undefined where the provider gives none. */
-export type Exchanged = { claims: Claims; refreshToken: string | undefined };
+type Exchanged = { claims: Claims; refreshToken: string | undefined };
 /**
  * `unsaid`: the provider refused the token without the reason that it owes, as glewlwyd does for a person who was removed.
  * `isWhole`: the claims are those that a sign-in would bring. Else they may lack groups that the person has.

@@ -2,7 +2,7 @@
 
 import { formatAddress, parseAddress, parseNetwork } from "../../ip.ts";
 import { mapInPieces } from "../http/heavy-work.ts";
-import type { Fault } from "./document.ts";
+import { maxFaults, type Fault } from "./document.ts";
 import { providerGroupOf, type NamedProvider, type ProviderGroup } from "./group-people.ts";
 import { isReservedGroup, reservedSentence, type Peer, type RuleRequest, type Target } from "./firewall.ts";
 import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
@@ -157,13 +157,11 @@ function testsOf(
 
 const unsaid = { members: undefined, people: undefined };
 
-function providerFault(providers: readonly NamedProvider[]): string {
+export function providerFault(providers: readonly NamedProvider[]): string {
   if (providers.length === 0) return "There is no provider of identities by which members sign in.";
   const names = providers.map(({ name }) => name).join(", ");
   return `There are several providers of identities (${names}): write idp:PROVIDER/GROUP.`;
 }
-
-const maxFaults = 20;
 
 function* findTwice(
   rules: NonNullable<Desired["rules"]>,
