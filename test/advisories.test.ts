@@ -274,6 +274,17 @@ const refusals: Record<string, readonly string[]> = {
     "%s: no session begins",
     "the user who links an identity %s: it is not linked",
     "a session by an identity that was unlinked a moment before does not begin",
+    "an identity that is unlinked while the provider is asked gets no role by the answer",
+  ],
+  "what changed just before or after": [
+    "an invitation that %s while the new password is hashed makes no user",
+    "cannot accept after it was disabled or its password changed, even during the request",
+    "a stream sends nothing more once its user %s",
+    "a request with a slow body is executed only if the caller still has the right at its end",
+    "whose session ended since gives nothing",
+    "a command line that was let in by the session of a person who left then gets nothing",
+    "a user with a password loses the roles that the groups of the provider left behind gave",
+    "from before the wall clock was set back does not count for longer",
   ],
 };
 

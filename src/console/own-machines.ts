@@ -1,5 +1,6 @@
 // The person's own machines that have to be confirmed again, where the organization asks for that.
 
+import type { Node } from "../protocol/node.ts";
 import { org, send } from "./api.ts";
 import { html } from "./html.ts";
 import { me, organization } from "./me.ts";
@@ -10,6 +11,13 @@ import { When } from "./ui/parts.ts";
 
 type DueNode = { node_id: number; name: string; owner_id: number; until: string };
 const listPath = (own: string) => org(own, "reauthentications/");
+
+/** When the user of the machine has to confirm it, for those who may see that. */
+export function useDueNode(own: string, { id, owner_id }: Pick<Node, "id" | "owner_id">) {
+  const isAsked = owner_id != null && organization.value?.role != null;
+  const { data = [] } = useResource<readonly DueNode[]>(isAsked ? listPath(own) : "");
+  return data.find(({ node_id }) => node_id === id);
+}
 
 /** Staff who are no members have no machines here. */
 export function OwnMachines({ own }: { own: string }) {

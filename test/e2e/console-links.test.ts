@@ -92,6 +92,7 @@ describe("links in the console", () => {
           .click();
         await row.getByText(state).waitFor();
       }
+      await page.getByText("None. Organizations can have their own.").waitFor();
       await page.getByRole("link", { name: "Servers" }).click();
       await page.getByText("SQLite").waitFor();
       for (const path of ["organizations/", "users/", "servers/"]) {

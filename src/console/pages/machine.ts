@@ -9,6 +9,7 @@ import { useLog } from "../events.ts";
 import { onSeen } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
+import { useDueNode } from "../own-machines.ts";
 import { relayText, useRelays } from "../relays.ts";
 import { configurationOf, isPresent, noPathsOf, stateOf } from "../nodes.ts";
 import { refresh, useList, useResource } from "../resource.ts";
@@ -81,6 +82,7 @@ function NodeFacts({ node }: { node: Node }) {
   const { certificate } = node;
   const { words, isBehind } = configurationOf(node);
   const byOwner = groupsByOwner(node);
+  const due = useDueNode(slug.value ?? "", node);
   const facts = [
     ["Address", [node.ip_address, node.ip_address6].filter((each) => each !== null).join(", ")],
     ["Groups", node.groups.length === 0 ? "none" : node.groups.join(", ")],
@@ -89,6 +91,9 @@ function NodeFacts({ node }: { node: Node }) {
     ["Networks behind it", node.subnets.length === 0 ? "none" : node.subnets.join(", ")],
     ["Engine", node.overlay_version ?? "unknown"],
     ["Agent", [node.agent_version, node.platform].filter((each) => each !== null).join(", ") || "unknown"],
+    ...(due === undefined
+      ? []
+      : [["Its user confirms it by", html`<${When} at=${due.until} />, or it is revoked`]]),
     node.phone == null
       ? ["Last check-in", html`<${When} at=${node.last_checkin_at} />`]
       : ["Imported", html`<${When} at=${node.phone.imported_at} />`],

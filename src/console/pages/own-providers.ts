@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
+import { leavingText, type Leaving } from "../leaving.ts";
 import { slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
 import type { ProviderSettings } from "../provider-settings.ts";
@@ -14,7 +15,7 @@ type Provider = ProviderSettings & {
   id: number;
   issuer: string;
   has_secret: boolean;
-  leaving: "hourly" | "daily" | null;
+  leaving: Leaving;
   redirect_uri: string;
 };
 type Domain = {
@@ -49,7 +50,7 @@ export function OwnProviders() {
             <button type="button" class="small" onClick=${() => remove(each)}>
               Remove<span class="unseen"> ${each.name}</span>
             </button>
-            <p>${leavingOf(each)}</p>
+            <p>${leavingText(each.leaving)}</p>
             <p>Register this redirect URI there:</p>
             <${Line} text=${each.redirect_uri} />
           </li>`,
@@ -82,13 +83,6 @@ export function OwnProviders() {
     }
     <${Domains} />
   </section>`;
-}
-
-function leavingOf({ leaving }: Provider): string {
-  if (leaving === null) return "The first sign-in shows when people who leave there are signed out here.";
-  return leaving === "hourly"
-    ? "It is asked every hour whether people are still there: who left is signed out within an hour, and loses machines then if that is set above."
-    : "It gives no token to ask by: who left there is signed out within a day, and loses machines then only if that is set above. The scope offline_access may change that.";
 }
 
 function rolesOf({ roles, creates_users }: Provider): string {

@@ -11,6 +11,7 @@ import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, Facts, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
+import { InstallationProviders } from "./installation-providers.ts";
 import { ServerHistory } from "./server-history.ts";
 
 const organizationsPath = "/api/org/";
@@ -170,6 +171,7 @@ export function Users() {
     >
       <button type="button" class="primary" onClick=${() => ask("new")}>Create a user</button>
     <//>
+    <${InstallationProviders} />
     ${asked === "new" ? html`<${NewUser} close=${close} />` : null}
     ${typeof asked === "object" ? html`<${Activation} user=${asked} close=${close} />` : null}`;
 }

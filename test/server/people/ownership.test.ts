@@ -7,7 +7,7 @@ import { addMember, Member, NewMember } from "../../../src/server/people/members
 import { changeRole } from "../../../src/server/offboarding/member-changes.ts";
 import { createUser, findOwner, setPassword } from "../../../src/server/people/people.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
-import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { deleteOrganization, type Organization } from "../../../src/server/policy/organizations.ts";
 import { codeOf } from "../../support/nodes.ts";
 import { makeAcme, makeNumbered, pair, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";
@@ -240,4 +240,21 @@ describe("a user of another organization", () => {
     ]);
     expect(joined).toEqual([]);
   });
+});
+
+test.each<[string, (id: number) => Promise<unknown>]>([
+  ["is withdrawn", (id) => server.send("DELETE", `${members()}${id}/`, { token: owner })],
+  ["is replaced by another", () => invite("new@example.org", owner)],
+  ["ends with its organization", () => deleteOrganization(server.app.services, acme, operator)],
+])("an invitation that %s while the new password is hashed makes no user", async (_, change) => {
+  const { services } = server.app;
+  const invited = await invite("new@example.org", owner);
+  const { hash } = services.passwords;
+  services.passwords.hash = async (...given) => {
+    services.passwords.hash = hash;
+    await change(memberOf(invited).id);
+    return hash(...given);
+  };
+  expect(codeOf(await accept(invited))).toEqual([404, "not_found"]);
+  expect(await server.db.all("SELECT 1 FROM users WHERE email = 'new@example.org'")).toEqual([]);
 });

@@ -1,8 +1,12 @@
 // How many streams of events a caller, an organization and the server have at a time.
 
 import { afterEach, beforeEach, expect, spyOn, test } from "bun:test";
+import { AppError } from "../../../src/errors.ts";
+import { operator } from "../../../src/server/audit/record.ts";
+import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import type { StreamCall } from "../../../src/server/stream/pump.ts";
 import { makeStreams } from "../../../src/server/stream/streams.ts";
+import { signInBrowser } from "../../support/browser-session.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeAcme } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
@@ -115,4 +119,27 @@ test("HEAD opens no stream, which nothing would end", async () => {
   const { status, headers } = await server.send("HEAD", "/api/org/acme/stream/", { token: owner });
   expect([status, headers.get("content-type")]).toEqual([200, "text/event-stream; charset=utf-8"]);
   expect(open).not.toHaveBeenCalled();
+});
+
+test.each<[string, () => Promise<unknown>]>([
+  ["is removed", () => server.db.write((tx) => tx.run("DELETE FROM memberships WHERE user_id = 2"))],
+  ["is disabled", () => setActive(server.app.services, "ada@example.org", false, operator)],
+  ["signs out", () => server.db.write((tx) => tx.run("DELETE FROM browser_sessions"))],
+  [
+    "needs a second factor from now on",
+    () => server.db.write((tx) => tx.run("UPDATE organizations SET second_factor = 1")),
+  ],
+])("a stream sends nothing more once its user %s", async (_, change) => {
+  const { acme } = await makeAcme(server);
+  await server.person("ada@example.org");
+  await server.join(acme, "ada@example.org", "member");
+  const open = spyOn(server.app.services.streams, "open");
+  open.mockImplementation(async () => new Response("").body ?? new ReadableStream());
+  const browser = await signInBrowser(server, "ada@example.org");
+  expect((await browser.send("GET", "/api/org/acme/stream/")).status).toBe(200);
+  const [call] = open.mock.calls[0] ?? expect.unreachable();
+  open.mockRestore();
+  await call.admitAgain();
+  await change();
+  expect(await call.admitAgain().catch((error: unknown) => error)).toBeInstanceOf(AppError);
 });

@@ -1,0 +1,10 @@
+// What a provider of identities was found to give at sign-ins, and when people who leave there are signed out.
+
+export type Leaving = "hourly" | "daily" | null;
+
+export function leavingText(leaving: Leaving): string {
+  if (leaving === null) return "The first sign-in shows when people who leave there are signed out here.";
+  return leaving === "hourly"
+    ? "It is asked every hour whether people are still there: who left is signed out within an hour, and loses machines then where an organization is so set."
+    : "It gives no token to ask by: who left there is signed out 24 hours after the last sign-in, and loses machines then only where an organization is so set. The scope offline_access may change that.";
+}
