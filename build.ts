@@ -55,6 +55,12 @@ const polyfillFirst: Bun.BunPlugin = {
   },
 };
 
+/**
+ * A command ends before the work of a JIT pays, so code must run 16 times as often before it is compiled; daemon and
+ * control plane go back to the usual policy. The other two keep the executable from obeying files of the current directory.
+ */
+export const compileFlags = { jitPolicy: 16, autoloadDotenv: false, autoloadBunfig: false };
+
 type BuildOptions = {
   version?: string | undefined;
   releaseKeys?: readonly string[];
@@ -74,7 +80,7 @@ export async function build(target: string, outfile: string, options: BuildOptio
     const made = join(work, target.includes("windows") ? "agent.exe" : "agent");
     const result = await Bun.build({
       entrypoints: [join(import.meta.dir, "src/main.ts")],
-      compile: { target, outfile: made, autoloadDotenv: false, autoloadBunfig: false } as Target,
+      compile: { ...compileFlags, target, outfile: made } as Target,
       format: "esm",
       bytecode: true,
       splitting: true,

@@ -131,6 +131,8 @@ export const command: Implementation = {
     const { refuseOpenHttp, startServer } = await import("../server/serve.ts");
     refuseOpenHttp(options);
     if (await onlyPlanned(context, { begins: true })) return;
+    // The executable is built for short commands (build.ts).
+    Bun.unsafe.setJITPolicy(1);
     const write = writeOnceATurn(system.stderr.write);
     const log = makeLog({ ...logOptions(settings, system), write, stamped: true });
     // Before the start, so that a signal during the start is not lost.

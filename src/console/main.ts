@@ -1,5 +1,6 @@
 // The console starts here.
 
+import "./core.ts";
 import { render } from "preact";
 import { ApiError, isSignedOut } from "./api.ts";
 import { App } from "./app.ts";
@@ -11,6 +12,8 @@ import { findPage, organizationPages } from "./pages.ts";
 import { followLinks, root, segments, segmentsOf } from "./router.ts";
 import { startStepUp } from "./step-up.ts";
 
+/** At the latest. */
+const liveAfterMs = 500;
 /** Pages that begin with the list of machines. */
 const listing: ReadonlySet<string> = new Set(["", "machines", "map"]);
 
@@ -21,7 +24,6 @@ if (place !== null && !location.pathname.startsWith(root)) {
 } else if (place !== null) {
   followLinks(document);
   loadAhead();
-  startLive();
   startStepUp();
   // Without a session there is nothing to ask for.
   if (place.dataset["session"] === undefined) isSignedOut.value = true;
@@ -38,6 +40,15 @@ if (place !== null && !location.pathname.startsWith(root)) {
     page?.load().catch(() => undefined);
   }
   render(html`<${App} />`, place);
+  whenIdle(startLive);
+}
+
+/** The worker costs a thread of its own: first the page is shown. */
+function whenIdle(work: () => void): void {
+  // Safari has none.
+  const { requestIdleCallback } = globalThis as Partial<Pick<Window, "requestIdleCallback">>;
+  if (requestIdleCallback === undefined) setTimeout(work, liveAfterMs);
+  else requestIdleCallback(work, { timeout: liveAfterMs });
 }
 
 /** A page's file is loaded while the pointer, or the focus, is on a link to it. */

@@ -1,9 +1,9 @@
-// The machines of an organization. The list may have ten thousand: it is shown from its first hundred on, each machine is
+// The machines of an organization. The list may have ten thousand: it is shown from its first thousand on, each machine is
 // kept as a compact record, and an event changes only the machine that it names. All of it is read again only when very
 // many change, and once a minute, because check-ins are no events.
 
 import { signal, type Signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import type { Node } from "../protocol/node.ts";
 import { ApiError, ask, awaySince, getAll, org, type Answer } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
@@ -33,8 +33,6 @@ type List = {
   timer: ReturnType<typeof setTimeout> | undefined;
 };
 
-/** Of the first request, so that rows are seen early. */
-const firstSize = 100;
 const pageSize = 1000;
 /** Machines that one request names. The API takes at most 200. */
 const perRequest = 200;
@@ -75,7 +73,8 @@ function listOf(own: string, isRevoked: boolean): List {
 /** Members of the organization, by default that of the address, or those that are revoked; current while the component is mounted. */
 export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
   const list = listOf(own, isRevoked);
-  useEffect(() => {
+  // Before the browser draws: an effect after it would cost a frame.
+  useLayoutEffect(() => {
     list.users++;
     if (list.isStale || Date.now() - list.readAt > lookEveryMs) void read(list);
     return () => {
@@ -84,6 +83,14 @@ export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
     };
   }, [list]);
   return list.state.value;
+}
+
+/** The members of an organization, if a component keeps all of them current and none is about to be read again. */
+export function currentNodes(own: string): readonly Machine[] | undefined {
+  const { users, state, timer, reading } = listOf(own, false);
+  const { isWhole, data } = state.peek();
+  const isCurrent = users > 0 && isWhole && timer === undefined && reading === undefined;
+  return isCurrent ? data : undefined;
 }
 
 /** Begins to read the members of an organization before a page asks for them. */
@@ -105,18 +112,13 @@ async function readPages(list: List): Promise<void> {
   list.readAt = Date.now();
   const isFirst = list.state.value.data === undefined;
   try {
-    if (isFirst) {
-      const first: Machine[] = [];
-      const { isLast, total } = await readPage(list, firstSize, 1, first);
-      list.state.value = { data: first, total, isWhole: isLast, error: undefined };
-      if (isLast) return;
-    }
     const machines: Machine[] = [];
     for (let page = 1; ; page++) {
-      const { isLast, total } = await readPage(list, pageSize, page, machines);
-      if (!isLast) continue;
-      list.state.value = { data: machines, total, isWhole: true, error: undefined };
-      return;
+      const { isLast, total } = await readPage(list, page, machines);
+      // Nothing is shown of a list that is read again until all of it is there.
+      if (isLast || (isFirst && page === 1))
+        list.state.value = { data: [...machines], total, isWhole: isLast, error: undefined };
+      if (isLast) return;
     }
   } catch (error) {
     list.isStale = true;
@@ -128,12 +130,11 @@ async function readPages(list: List): Promise<void> {
 /** Appends a page to `machines`. Each answer is let go before the next is asked for. */
 async function readPage(
   list: List,
-  size: number,
   page: number,
   machines: Machine[],
 ): Promise<{ isLast: boolean; total: number }> {
   const revoked = list.isRevoked ? "&revoked=true" : "";
-  const path = org(list.slug, `nodes/?page_size=${size}&page=${page}${revoked}`);
+  const path = org(list.slug, `nodes/?page_size=${pageSize}&page=${page}${revoked}`);
   const { data, headers }: Answer<Node[]> = await ask("GET", path);
   for (const node of data) machines.push(machineOf(node));
   const served = Date.parse(headers.get("date") ?? "");

@@ -1,9 +1,9 @@
 // Answers of the API that pages show: kept by path, read again when something changed, shown at once on the way back.
 
 import { signal, type Signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { ApiError, awaySince, get, getAll } from "./api.ts";
-import { onEvent } from "./live.ts";
+import { isLive, onEvent } from "./live.ts";
 
 export type Resource<T> = {
   data: T | undefined;
@@ -81,7 +81,8 @@ export function useList<T>(path: string, { isCalm = false }: Use = {}): Resource
 
 function use(path: string, read: () => Promise<unknown>, isCalm: boolean): Resource<unknown> {
   const entry = entryOf(path, read);
-  useEffect(() => {
+  // Before the browser draws: an effect after it would cost a frame.
+  useLayoutEffect(() => {
     if (path === "") return undefined;
     const isCurrent = isCalm ? entry.users > 0 : entry.eager > 0;
     entry.users++;
@@ -129,6 +130,11 @@ const isOld = ({ state }: Entry) => Date.now() - (state.peek().readAt ?? 0) >= l
 setInterval(() => {
   if (document.visibilityState === "visible" && awaySince.value === undefined) refreshSoon();
 }, lookEveryMs);
+
+/** What happened before the stream was open came by no event. */
+isLive.subscribe((isOpen) => {
+  if (isOpen) refreshSoon();
+});
 
 /** After the control plane was away, everything that is shown is read again. */
 let wasAway = false;

@@ -14,6 +14,8 @@ import { followOnce, followOrganization, type FollowEdge } from "../node/contact
 import { versionInForce } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { findEngine, type EngineSettings } from "../node/engine/overlay.ts";
+import type { Confirmation } from "../confirmation.ts";
+import { confirmationIn } from "../protocol/confirmation.ts";
 import type { Healing } from "../protocol/path-report.ts";
 import type { System } from "../system.ts";
 
@@ -22,6 +24,8 @@ export type ControlPlaneNews = {
   checkedIn(at: string): void;
   /** What the control plane counts for this relay; undefined for other nodes. */
   relayed(counted: RelayedAnswer | undefined): void;
+  /** Until when its user has to confirm the node; undefined if it need not. */
+  confirmation(asked: Confirmation | undefined): void;
   /** Keys of the configuration that apply only after a restart of the engine. */
   restartPending(keys: string[]): void;
   /** The connection pauses until `endPause` is called or the time has passed; undefined after the pause. */
@@ -84,6 +88,7 @@ export function connectControlPlane(
     onCheckin(answer) {
       news.checkedIn(answer.last_checkin_at);
       news.relayed(relayedIn(answer));
+      news.confirmation(confirmationIn(answer));
     },
     onSync: (sync) => news.restartPending(sync.restartPending),
   });

@@ -73,6 +73,9 @@ export class OrganizationEngine {
     healings: () => this.health.healings,
     checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),
     relayed: (counted) => (this.#relayed = counted),
+    confirmation: (confirm) => {
+      if (!Bun.deepEquals(confirm, this.#record.confirm)) this.trySave({ confirm });
+    },
     restartPending: (keys) => {
       // Keys of earlier changes still wait for a restart.
       const all = new Set([...(this.#record.restartPending ?? []), ...keys]);
@@ -144,10 +147,12 @@ export class OrganizationEngine {
     });
     const health = status.state === "running" ? this.health.look() : undefined;
     const relayed = this.#relayed;
+    const { confirm } = this.#record;
     return {
       ...status,
       ...(health === undefined ? {} : { health }),
       ...(relayed === undefined ? {} : { relayed }),
+      ...(confirm === undefined || status.state === "revoked" ? {} : { confirm }),
     };
   }
 

@@ -54,9 +54,8 @@ async function look(
       hint: privilegeHint(process),
     });
   }
-  const { makeServerHealth, withHealth } = await import("../node/contact/server-watch.ts");
-  const health = makeServerHealth(organization, settings, system);
-  const seen = await withHealth(health, () => health.lookAtPeers(probeMs, peer));
+  const { lookAtServerPeers } = await import("../node/contact/server-watch.ts");
+  const seen = await lookAtServerPeers(organization, settings, system, { withinMs: probeMs, peer });
   const { peers, reportsTunnels: reports_tunnels, engineVersion: version } = seen;
   return { peers, reports_tunnels, ...(version === undefined ? {} : { engine_version: version }) };
 }

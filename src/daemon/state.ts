@@ -10,6 +10,7 @@ import { brand } from "../brand.ts";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../files.ts";
 import type { Log } from "../log.ts";
+import { ConfirmationAnswer } from "../protocol/confirmation.ts";
 import { lockFile } from "../platform/file-lock.ts";
 
 const text = v.pipe(v.string(), v.maxLength(255));
@@ -25,6 +26,8 @@ export const OrganizationRecord = v.object({
   /** The engine's process: the next daemon adopts it. */
   process: v.optional(v.object({ pid: v.number(), started: text, startedAt: v.number() })),
   lastCheckinAt: v.optional(text),
+  /** Until when its user has to confirm the node, as the last check-in said. */
+  confirm: v.optional(ConfirmationAnswer),
   /** Keys of the configuration that apply only after a restart of this process. */
   restartPending: v.optional(v.pipe(v.array(text), v.maxLength(1000))),
 });

@@ -1,11 +1,14 @@
 // The report of `agent status`: the daemon's answer, completed from systemd and the process table for organizations that
 // the daemon does not run. It must start fast, so it loads the readers of files and units only when they are needed.
 
-import { brand, namesStatePath } from "../brand.ts";
+import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
+import { describeConfirmation } from "../confirmation.ts";
 import { quoteWord } from "../plan.ts";
 import { describeLeftOut } from "../left-out.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
+import type { Way } from "../node/names/service-state.ts";
+import { namesPlaces } from "../platform/names-places.ts";
 import type { System } from "../system.ts";
 import { healthNotes, isHealthy, relayNotes, stateText } from "./health-text.ts";
 import { daysLeft, roughly, textTable } from "./text-table.ts";
@@ -17,7 +20,7 @@ export type StatusReport = {
   daemon: { running: boolean; version?: string; pid?: number };
   teams: TeamStatus[];
   /** How programs of this machine find the names of nodes; undefined if names are off. */
-  names?: { way: "resolved" | "hosts"; notes: readonly string[] };
+  names?: { way: Way["way"]; notes: readonly string[] };
 };
 
 type Places = { address: LocalAddress; configRoot: string; stateDb: string };
@@ -45,7 +48,8 @@ export async function readStatus(
     .filter(({ team }) => slug === undefined || team === slug)
     .sort((a, b) => (a.team < b.team ? -1 : 1));
   const { version, pid } = answer ?? {};
-  const names = (await Bun.file(namesStatePath).exists()) ? await readNames() : undefined;
+  const { statePath } = namesPlaces(system, stateDb);
+  const names = (await Bun.file(statePath).exists()) ? await readNames(statePath) : undefined;
   return {
     daemon: {
       running: answer !== undefined,
@@ -57,9 +61,9 @@ export async function readStatus(
   };
 }
 
-async function readNames(): Promise<StatusReport["names"]> {
+async function readNames(path: string): Promise<StatusReport["names"]> {
   const { describeServing, readServiceState } = await import("../node/names/service-state.ts");
-  const state = readServiceState();
+  const state = readServiceState(path);
   return state === undefined ? undefined : { way: state.serving.way, notes: describeServing(state) };
 }
 
@@ -133,13 +137,20 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
   return `${lines.join("\n")}\n`;
 }
 
-function notesOn({ team, message, restart_pending: pending = [], left_out }: TeamStatus): string[] {
+function notesOn({ team, message, restart_pending: pending = [], left_out, ...rest }: TeamStatus): string[] {
   const restart = `${pending.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(team)}\``;
   return [
     ...(message === undefined ? [] : [message]),
+    ...confirmationNotes(rest),
     ...(pending.length === 0 ? [] : [restart]),
     ...(left_out === undefined ? [] : [describeLeftOut(left_out)]),
   ];
+}
+
+function confirmationNotes({ state, confirm }: Pick<TeamStatus, "state" | "confirm">): string[] {
+  if (confirm === undefined || state === "revoked") return [];
+  const { what, next } = describeConfirmation(confirm);
+  return [`${what}. ${next}`];
 }
 
 function headline(report: StatusReport): string {

@@ -86,14 +86,15 @@ function savedHealth(
   slug: string,
   { state, uptime_s = 0 }: Observed,
   system: Pick<System, "platform" | "now">,
-): Pick<TeamStatus, "health" | "last_checkin_at" | "relayed"> {
+): Pick<TeamStatus, "health" | "last_checkin_at" | "relayed" | "confirm"> {
   const now = system.now();
   const saved = readSavedHealth(savedHealthDirectory(configRoot, system.platform), slug, now);
-  const { health, last_checkin_at, relayed } = saved ?? {};
+  const { health, last_checkin_at, relayed, confirm } = saved ?? {};
   const isOfThisEngine = health !== undefined && now - Date.parse(health.checked_at) < (uptime_s + 1) * 1000;
   return {
     ...(last_checkin_at === undefined ? {} : { last_checkin_at }),
     ...(relayed === undefined ? {} : { relayed }),
+    ...(confirm === undefined ? {} : { confirm }),
     ...(state === "running" && isOfThisEngine ? { health } : {}),
   };
 }

@@ -1,24 +1,33 @@
 // Windows access lists: SYSTEM and the administrators own the product's files and its pipe; members of the local group
 // with the product's name may use the pipe. Written in SDDL, the text form of access lists.
 
-import { dlopen, FFIType, read } from "bun:ffi";
 import { createDirectory, wide, withHandle } from "./windows.ts";
 
-const { i32, u32, u64, ptr } = FFIType;
-
 const security = {
-  ConvertStringSecurityDescriptorToSecurityDescriptorW: { args: [ptr, u32, ptr, ptr], returns: i32 },
-  ConvertSecurityDescriptorToStringSecurityDescriptorW: { args: [ptr, u32, u32, ptr, ptr], returns: i32 },
-  ConvertSidToStringSidW: { args: [ptr, ptr], returns: i32 },
-  LookupAccountNameW: { args: [ptr, ptr, ptr, ptr, ptr, ptr, ptr], returns: i32 },
-  GetKernelObjectSecurity: { args: [u64, u32, ptr, u32, ptr], returns: i32 },
-  SetKernelObjectSecurity: { args: [u64, u32, u64], returns: i32 },
+  ConvertStringSecurityDescriptorToSecurityDescriptorW: {
+    args: ["ptr", "u32", "ptr", "ptr"],
+    returns: "i32",
+  },
+  ConvertSecurityDescriptorToStringSecurityDescriptorW: {
+    args: ["ptr", "u32", "u32", "ptr", "ptr"],
+    returns: "i32",
+  },
+  ConvertSidToStringSidW: { args: ["ptr", "ptr"], returns: "i32" },
+  LookupAccountNameW: { args: ["ptr", "ptr", "ptr", "ptr", "ptr", "ptr", "ptr"], returns: "i32" },
+  GetKernelObjectSecurity: { args: ["u64", "u32", "ptr", "u32", "ptr"], returns: "i32" },
+  SetKernelObjectSecurity: { args: ["u64", "u32", "u64"], returns: "i32" },
 } as const;
 
-let opened: ReturnType<typeof dlopen<typeof security>>["symbols"] | undefined;
+let opened: ReturnType<typeof open> | undefined;
 
+/** Opened at the first use, as in windows.ts. */
 function advapi() {
-  return (opened ??= dlopen("advapi32.dll", security).symbols);
+  return (opened ??= open());
+}
+
+function open() {
+  const { dlopen }: typeof import("bun:ffi") = require("bun:ffi");
+  return dlopen("advapi32.dll", security).symbols;
 }
 
 /** Full control for SYSTEM and Administrators, inherited by all content. Inherits nothing from the parent. */
@@ -102,6 +111,7 @@ function descriptorOf(sddl: string): bigint {
 /** Text at an address from Windows; undefined for a null pointer. */
 function wideText(address: bigint | undefined): string | undefined {
   if (address === undefined || address === 0n) return undefined;
+  const { read }: typeof import("bun:ffi") = require("bun:ffi");
   const units: number[] = [];
   for (let at = 0; at < 4096; at += 2) {
     const unit = read.u16(address, at);

@@ -1,25 +1,26 @@
 // Calls of the Windows kernel that Bun lacks: start times of processes, locks, directories with a security descriptor,
 // and handles for windows-access.ts.
 
-import { dlopen, FFIType } from "bun:ffi";
-
-const { i32, u32, u64, ptr } = FFIType;
-
 const symbols = {
-  OpenProcess: { args: [u32, i32, u32], returns: u64 },
-  WaitForSingleObject: { args: [u64, u32], returns: u32 },
-  GetProcessTimes: { args: [u64, ptr, ptr, ptr, ptr], returns: i32 },
-  CreateFileW: { args: [ptr, u32, u32, ptr, u32, u32, u64], returns: u64 },
-  WriteFile: { args: [u64, ptr, u32, ptr, ptr], returns: i32 },
-  CreateDirectoryW: { args: [ptr, ptr], returns: i32 },
-  CloseHandle: { args: [u64], returns: i32 },
+  OpenProcess: { args: ["u32", "i32", "u32"], returns: "u64" },
+  WaitForSingleObject: { args: ["u64", "u32"], returns: "u32" },
+  GetProcessTimes: { args: ["u64", "ptr", "ptr", "ptr", "ptr"], returns: "i32" },
+  CreateFileW: { args: ["ptr", "u32", "u32", "ptr", "u32", "u32", "u64"], returns: "u64" },
+  WriteFile: { args: ["u64", "ptr", "u32", "ptr", "ptr"], returns: "i32" },
+  CreateDirectoryW: { args: ["ptr", "ptr"], returns: "i32" },
+  CloseHandle: { args: ["u64"], returns: "i32" },
 } as const;
 
-let opened: ReturnType<typeof dlopen<typeof symbols>>["symbols"] | undefined;
+let opened: ReturnType<typeof open> | undefined;
 
-/** Opened at the first use, because other systems do not have this library. */
+/** Opened at the first use: other systems do not have this library, and their commands do not load bun:ffi for it. */
 function kernel() {
-  return (opened ??= dlopen("kernel32.dll", symbols).symbols);
+  return (opened ??= open());
+}
+
+function open() {
+  const { dlopen }: typeof import("bun:ffi") = require("bun:ffi");
+  return dlopen("kernel32.dll", symbols).symbols;
 }
 
 /** Null-terminated UTF-16 text. */

@@ -43,6 +43,8 @@ export const CheckinAnswer = v.object({
   paths: v.optional(received(16)),
   /** A RelayedAnswer. Unknown here: it must not keep an order from the node. */
   relayed: v.optional(v.unknown()),
+  /** A ConfirmationAnswer, once its user was told to confirm the node. Unknown here like `relayed`. */
+  confirm: v.optional(v.unknown()),
   /** The node left, and is revoked. */
   left: v.optional(v.boolean()),
   /** A signed Move, for nodes that pin the own CA. Unknown here: it must not keep an order from the node. */

@@ -15,6 +15,7 @@ import { deleteEndedPaths } from "./paths/ended.ts";
 import { advanceRollingUpdates } from "./rollout/rolling-update.ts";
 import { checkPolicies, revertUnconfirmed } from "./policy-files/upkeep.ts";
 import { countOnline } from "./metrics/online-history.ts";
+import { makeSampler, sampleMs } from "./metrics/server-history.ts";
 import { makeRotations } from "./rollout/rotation-schedule.ts";
 import { retain } from "./retention/retention.ts";
 import type { Services } from "./services.ts";
@@ -51,8 +52,9 @@ export function startBackground(
   services: Services,
   lastError: () => LastError | undefined,
 ): () => Promise<void> {
-  const { leases, leave } = joinReplicas(services, lastError);
-  const parts = partsOf(services, leases);
+  const self = { id: Buffer.from(services.system.random(12)).toString("hex"), host: hostname() };
+  const { leases, leave } = joinReplicas(services, self, lastError);
+  const parts = [...partsOf(services, leases), samplesOf(services, self)];
   leases.start();
   for (const part of parts) part.start();
   return async () => {
@@ -62,11 +64,13 @@ export function startBackground(
   };
 }
 
+/** This process. */
+type Self = { id: string; host: string };
+
 /** The leases of this replica. With each renewal, it tells the others about itself. */
-function joinReplicas(services: Services, lastError: () => LastError | undefined) {
+function joinReplicas(services: Services, { id, host }: Self, lastError: () => LastError | undefined) {
   const { db, system, secretKey, log } = services;
-  const id = Buffer.from(system.random(12)).toString("hex");
-  const self = { id, host: hostname(), version: buildInfo.version, now: system.now, secretKey };
+  const self = { id, host, version: buildInfo.version, now: system.now, secretKey };
   const leases = makeLeases({
     db,
     system,
@@ -150,6 +154,16 @@ function partsOf(services: Services, leases: Leases): Part[] {
   ];
 }
 
+function samplesOf(services: Services, self: Self): Part {
+  const name = "samples of this server";
+  const lease = { take: () => true };
+  return {
+    name,
+    runs: "each replica",
+    ...repeated(name, sampleMs, makeSampler(services, self), { ...services, lease }),
+  };
+}
+
 function acmeOf({ acme }: Services, leased: Leased): Part[] {
   if (acme === undefined) return [];
   const name = "TLS certificate by ACME";
@@ -194,12 +208,12 @@ function prepareBudget({ budget, log }: Services): Part {
   };
 }
 
-/** Runs `work` every `everyMs` while this replica has the lease. Logs failures; the next turn retries. */
+/** Runs `work` every `everyMs` while this replica has the lease, if the work needs one. Logs failures; the next turn retries. */
 function repeated(
   name: string,
   everyMs: number,
   work: (closing: AbortSignal) => Promise<void>,
-  { system, log, lease }: Pick<Services, "system" | "log"> & { lease: Lease },
+  { system, log, lease }: Pick<Services, "system" | "log"> & { lease: Pick<Lease, "take"> },
 ): Loop {
   const closing = new AbortController();
   let running: Promise<void> | undefined;

@@ -2,6 +2,7 @@
 // same flags: memory (bar: 1.4 times) and start to the first answer (bar: 2 times).
 
 import { join } from "node:path";
+import { compileFlags } from "../../build.ts";
 import { agent, buildAgent } from "../support/agent.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { median, print, residentKb, spread, startProgram } from "./measure.ts";
@@ -9,7 +10,8 @@ import { median, print, residentKb, spread, startProgram } from "./measure.ts";
 async function buildFloor(outfile: string): Promise<string> {
   const result = await Bun.build({
     entrypoints: [join(import.meta.dir, "floor-rest.ts")],
-    compile: { outfile, autoloadDotenv: false, autoloadBunfig: false },
+    // A service goes back to the usual JIT policy.
+    compile: { ...compileFlags, jitPolicy: 1, outfile },
     format: "esm",
     bytecode: true,
     splitting: true,

@@ -27,6 +27,8 @@ test("desktop organizations in the config root start, stay connected, and the ne
   first.news[0]?.restartPending(["tun.dev"]);
   first.news[0]?.restartPending([]);
   first.news[0]?.restartPending(["listen.port", "tun.dev"]);
+  const confirm = { until: "2026-11-27T12:00:00Z", url: "https://vpn.example.org/console/acme/" };
+  first.news[0]?.confirmation(confirm);
   const [status] = first.engines.status();
   expect(status).toMatchObject({
     team: "acme",
@@ -35,6 +37,7 @@ test("desktop organizations in the config root start, stay connected, and the ne
     ip_address: "10.77.0.5",
     last_checkin_at: "2026-11-20T12:00:00Z",
     restart_pending: ["tun.dev", "listen.port"],
+    confirm,
   });
   await world.crash(first);
   const second = world.open();
@@ -42,7 +45,11 @@ test("desktop organizations in the config root start, stay connected, and the ne
     pid: status?.pid,
     wanted: "up",
     restart_pending: ["tun.dev", "listen.port"],
+    confirm,
   });
+  // The user confirmed it, or the control plane is one that says nothing of it.
+  second.news[0]?.confirmation(undefined);
+  expect(second.engines.status()[0]?.confirm).toBeUndefined();
   await second.engines.restart("acme");
   expect(second.engines.status()[0]?.pid).not.toBe(status?.pid);
   expect(second.engines.status()[0]?.restart_pending).toBeUndefined();

@@ -145,3 +145,13 @@ test("--check is content only while traffic passes", () => {
   ).not.toContain(true);
   expect(check([stopped], "gamma")).toBe(false);
 });
+
+test("a confirmation that the user has to give is said with its page, not for a revoked node", () => {
+  const confirm = { until: "2026-11-27T12:00:00Z", url: "https://vpn.example.org/console/acme/" };
+  const lines = (state: TeamStatus["state"]) =>
+    renderStatus({ daemon: { running: true }, teams: [status({ state, confirm })] }, now).split("\n");
+  expect(lines("running")[5]).toBe(
+    `acme: its user has to confirm it by ${confirm.until}, or it is revoked. Its user signs in and confirms it: ${confirm.url}`,
+  );
+  expect(lines("revoked").join()).not.toContain(confirm.url);
+});

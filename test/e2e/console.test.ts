@@ -98,6 +98,52 @@ describe("the console", () => {
     limitMs,
   );
 
+  test.each(["", "acme/", "acme/machines/", "acme/map/"])(
+    "what the page at /console/%s asks first is on its way before a script runs",
+    async (path) => {
+      const storageState = await page.context().storageState();
+      const { page: other, context } = await scene.open({ storageState });
+      await other.addInitScript(`{
+        const { fetch } = globalThis;
+        globalThis.asked = [];
+        globalThis.fetch = (path, more) => (asked.push(path), fetch(path, more));
+      }`);
+      await other.goto(`${scene.url()}/console/${path}`);
+      // What nothing asks for would be read for nothing, and what differs by a letter twice.
+      const early = `[...document.querySelectorAll("link[rel=preload]")].map((each) => each.getAttribute("href"))`;
+      await other.waitForFunction(`${early}.every((each) => asked.includes(each))`, undefined, {
+        timeout: 30_000,
+      });
+      expect(await other.evaluate<number>(`${early}.length`)).toBeGreaterThan(path === "" ? 2 : 3);
+      const scripts = await other.locator("link[rel=modulepreload]").count();
+      await context.close();
+      expect([scripts > 1, scripts <= 8]).toEqual([true, true]);
+    },
+    limitMs,
+  );
+
+  test(
+    "the file of a page is loaded while the pointer is on its link",
+    async () => {
+      const scripts: string[] = [];
+      const note = (request: Request) => {
+        if (request.url().endsWith(".js")) scripts.push(request.url());
+      };
+      page.on("request", note);
+      const link = page.getByRole("link", { name: "Certificates" });
+      await Promise.all([
+        page.waitForResponse((answer) => answer.url().includes("chunk-certificates-")),
+        link.hover(),
+      ]);
+      const loaded = scripts.splice(0);
+      await link.click();
+      await page.getByRole("heading", { level: 1, name: "Certificates" }).waitFor();
+      expect([loaded.length > 0, scripts]).toEqual([true, []]);
+      page.off("request", note);
+    },
+    limitMs,
+  );
+
   test(
     "a change made elsewhere is seen, in every tab, without loading the page again",
     async () => {

@@ -27,8 +27,9 @@ export type ConsoleBrowser = AsyncDisposable & {
   expectQuiet(): void;
 };
 
-/** Refusals are part of a test: the browser logs each as an error of its own. */
-const expected = /Failed to load resource: the server responded with a status of 4\d\d/;
+/** Refusals, and a server that is away, are part of a test: the browser logs each as an error of its own. */
+const expected =
+  /Failed to load resource: (the server responded with a status of 4\d\d|net::ERR_CONNECTION_REFUSED)/;
 
 export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
   const missing = installMissing([chromiumPath]);

@@ -1,6 +1,7 @@
 // All schemas of the protocol between node and control plane, for tests that go through every one.
 
 export * from "../../src/protocol/checkin.ts";
+export * from "../../src/protocol/confirmation.ts";
 export * from "../../src/protocol/download.ts";
 export * from "../../src/protocol/error-body.ts";
 export * from "../../src/protocol/names.ts";

@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import { writeFileSync } from "node:fs";
+import { compileFlags } from "../../build.ts";
 import { agent, cleanEnvironment } from "./agent.ts";
 
 export type Figures = {
@@ -73,7 +74,7 @@ export async function buildProgram(directory: string, name: string, text: string
   writeFileSync(source, text);
   const result = await Bun.build({
     entrypoints: [source],
-    compile: { outfile, autoloadDotenv: false, autoloadBunfig: false },
+    compile: { ...compileFlags, outfile },
     format: "esm",
     bytecode: true,
     splitting: true,

@@ -2,9 +2,9 @@
 // shown. A plan of the control plane says what they would do; they are saved in one step, on the version they began with.
 
 import { effect, signal, type Signal } from "@preact/signals";
-import type { Node } from "../../protocol/node.ts";
 import { ApiError, get, getAll, org, send } from "../api.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
+import { currentNodes } from "../node-list.ts";
 import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
 import {
   editsOf,
@@ -53,7 +53,8 @@ export type Plan = {
     }[];
   };
 };
-export type Saved = { policy: Policy; rules: readonly Rule[]; nodes: readonly Node[] };
+type Named = { id: number; name: string };
+export type Saved = { policy: Policy; rules: readonly Rule[]; nodes: readonly Named[] };
 
 export type Draft = {
   slug: string;
@@ -106,16 +107,20 @@ async function read(slug: string): Promise<Saved> {
     const policy = await get<Policy>(org(slug, "policy/"));
     return { policy, stored: await getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")) };
   };
-  const [{ policy, stored }, nodes] = await Promise.all([
-    readRules(),
-    getAll<Node>(org(slug, "nodes/?page_size=1000")),
+  const readNodes = () => getAll<Named>(org(slug, "nodes/?page_size=1000"));
+  const shown = currentNodes(slug);
+  const [{ policy, stored }, known] = await Promise.all([readRules(), shown ?? readNodes()]);
+  const sides = stored.flatMap(({ peer, target }) => [peer, target]);
+  const ids = new Set(known.map(({ id }) => id));
+  const isMissing = sides.some((side) => "node" in side && !ids.has(side.node));
+  const [nodes, members, groups] = await Promise.all([
+    // One that was made a moment ago.
+    shown !== undefined && isMissing ? readNodes() : known,
+    sides.some(isOwnerSide) ? getAll<Member>(membersPath(slug)) : [],
+    sides.some(isProviderSide) ? getAll<ProviderGroup>(providerGroupsPath(slug)) : [],
   ]);
-  const names = namesOf(nodes);
-  const hasUsers = stored.some(({ peer, target }) => [peer, target].some(isOwnerSide));
-  const members = emailsOf(hasUsers ? await getAll<Member>(membersPath(slug)) : []);
-  const hasProviders = stored.some(({ peer, target }) => [peer, target].some(isProviderSide));
-  const words = wordsOf(hasProviders ? await getAll<ProviderGroup>(providerGroupsPath(slug)) : []);
-  return { policy, nodes, rules: stored.map((rule) => toRule(rule, names, members, words)) };
+  const [names, emails, words] = [namesOf(nodes), emailsOf(members), wordsOf(groups)];
+  return { policy, nodes, rules: stored.map((rule) => toRule(rule, names, emails, words)) };
 }
 
 const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {

@@ -1,5 +1,6 @@
 // Which machines may reach which others: the rules, their sum, and the rule that decides.
 
+import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import { ask, org } from "../api.ts";
 import { Explainer } from "../access/explainer.ts";

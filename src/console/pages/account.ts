@@ -1,5 +1,6 @@
 // What belongs to the signed-in person: password, second factors, and the browsers that are signed in.
 
+import "../core.ts";
 import { useState } from "preact/hooks";
 import { isSignedOut, send } from "../api.ts";
 import { html } from "../html.ts";

@@ -1,5 +1,6 @@
 // Everything that was changed, as it happens: filters in the address, what changed, export, and the chain of hashes.
 
+import "../core.ts";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import {
   actorOf,

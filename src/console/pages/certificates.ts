@@ -1,5 +1,6 @@
 // The certificate authorities of the organization, and their rotation.
 
+import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { stepOf, trustOf, type Authorities, type Authority, type Rotation } from "../authorities.ts";

@@ -1,5 +1,6 @@
 // Signs the command line in: that of this machine, which opened this page, or that of a machine which shows a code.
 
+import "../core.ts";
 import { useState } from "preact/hooks";
 import { send } from "../api.ts";
 import { html } from "../html.ts";

@@ -1,6 +1,7 @@
 // Lets a machine join that waits in a terminal (`agent up URL`). The page shows which machine asks. The words are typed:
 // they are in no link, and the control plane tells nobody.
 
+import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";

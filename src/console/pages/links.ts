@@ -1,6 +1,7 @@
 // The pages before anybody is signed in: those that links with a secret open (the first user, an invitation, a new
 // password), and the sign-in of the API's documentation. Browsers do not send the fragment, so no log has the secret.
 
+import "../core.ts";
 import type { VNode } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { send } from "../api.ts";

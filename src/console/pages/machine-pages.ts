@@ -1,5 +1,6 @@
 // Machines, those that wait for approval, one machine, or the way to add one, by the segment behind `machines`.
 
+import "../core.ts";
 import { html } from "../html.ts";
 import { AddMachine } from "./add.ts";
 import { Machine } from "./machine.ts";

@@ -1,5 +1,6 @@
 // The map: which paths carry traffic, and the same facts as a table.
 
+import "../core.ts";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, ask, org, type Answer } from "../api.ts";
 import { html } from "../html.ts";

@@ -1,5 +1,6 @@
 // What needs a person now, each with the action; and how many machines are online.
 
+import "../core.ts";
 import type { VNode } from "preact";
 import { stepOf, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";

@@ -1,5 +1,6 @@
 // Members of the organization and open invitations.
 
+import "../core.ts";
 import { useMemo, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";

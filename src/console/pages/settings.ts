@@ -1,5 +1,6 @@
 // The settings of the organization.
 
+import "../core.ts";
 import { useState } from "preact/hooks";
 import { org, send, type ApiError } from "../api.ts";
 import { html } from "../html.ts";

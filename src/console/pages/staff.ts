@@ -1,5 +1,6 @@
 // Pages for staff: the organizations, users and servers of this control plane.
 
+import "../core.ts";
 import { useState } from "preact/hooks";
 import { send } from "../api.ts";
 import { html } from "../html.ts";
@@ -10,6 +11,7 @@ import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, Facts, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
+import { ServerHistory } from "./server-history.ts";
 
 const organizationsPath = "/api/org/";
 const usersPath = "/api/users/";
@@ -284,6 +286,7 @@ export function Servers() {
     </p>
     <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />
     ${data.servers.map((server) => html`<${OneServer} key=${server.id} server=${server} />`)}
+    <${ServerHistory} />
     <${FromTerminal} command="agent admin server list" call=${`GET ${serversPath}`} />`;
 }
 

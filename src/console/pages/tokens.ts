@@ -1,5 +1,6 @@
 // Tokens: for machines that register, and for programs that use the API.
 
+import "../core.ts";
 import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";

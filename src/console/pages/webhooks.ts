@@ -1,5 +1,6 @@
 // Webhooks, and the deliveries of one.
 
+import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { exampleEvents } from "../event-examples.ts";

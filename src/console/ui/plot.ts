@@ -1,5 +1,6 @@
 // A plot over time. Loaded when the first one is shown.
 
+import "../core.ts";
 import { useEffect, useRef } from "preact/hooks";
 import UPlot from "uplot";
 import { html } from "../html.ts";

@@ -221,7 +221,10 @@ function useVisible(
   count: number,
   rowHeight: number,
 ): [number, number] {
-  const [range, setRange] = useState<[number, number]>([0, 40]);
+  const [range, setRange] = useState<[number, number]>(() => [
+    0,
+    Math.ceil(innerHeight / rowHeight) + margin,
+  ]);
   useEffect(() => {
     const look = () => {
       const top = body.current?.getBoundingClientRect().top ?? 0;

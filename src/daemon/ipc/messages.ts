@@ -3,6 +3,7 @@
 
 import * as v from "valibot";
 import type { ErrorCode } from "../../errors.ts";
+import type { Confirmation } from "../../confirmation.ts";
 import type { Health } from "../../node/health/judge.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";
 import type { RelayedAnswer } from "../../protocol/relayed-report.ts";
@@ -56,6 +57,8 @@ export type TeamStatus = {
   health?: Health;
   /** What this relay forwarded for others this month, as the control plane counts it, and its monthly limit. */
   relayed?: RelayedAnswer;
+  /** The node is revoked at `until`, unless its user confirms on the page `url` that it is still theirs. */
+  confirm?: Confirmation;
   /** Why the engine does not run, or what needs attention. */
   message?: string;
 };

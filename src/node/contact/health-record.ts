@@ -3,13 +3,19 @@
 import { formatTime } from "../../duration.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
+import { confirmationIn } from "../../protocol/confirmation.ts";
 import { relayedIn } from "../../protocol/relayed-report.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { System } from "../../system.ts";
 import type { VersionOf } from "../engine/engine-in-use.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { Health } from "../health/judge.ts";
-import { readSavedHealth, savedHealthDirectory, writeSavedHealth } from "../health/saved-health.ts";
+import {
+  readSavedHealth,
+  savedHealthDirectory,
+  writeSavedHealth,
+  type SavedHealth,
+} from "../health/saved-health.ts";
 import type { FollowEdge } from "./follow.ts";
 import type { OrganizationSettings } from "./organization-edge.ts";
 
@@ -28,18 +34,20 @@ export type HealthRecord = ReturnType<typeof healthRecord>;
 export function healthRecord({ slug }: Organization, { settings, system, log }: Watched) {
   const directory = savedHealthDirectory(settings.configRoot, system.platform);
   const former = readSavedHealth(directory, slug, system.now());
-  let [lastCheckin, relayed] = [former?.last_checkin_at, former?.relayed];
+  let { last_checkin_at: lastCheckin, relayed, confirm }: Partial<SavedHealth> = former ?? {};
   const write = (health: Health | undefined, writtenAt = formatTime(system.now())) =>
     writeSavedHealth(directory, slug, {
       written_at: writtenAt,
       ...(lastCheckin === undefined ? {} : { last_checkin_at: lastCheckin }),
       ...(relayed === undefined ? {} : { relayed }),
+      ...(confirm === undefined ? {} : { confirm }),
       ...(health === undefined ? {} : { health }),
     });
   return {
     directory,
     onCheckin(answer: CheckinAnswer): void {
-      [lastCheckin, relayed] = [answer.last_checkin_at, relayedIn(answer)];
+      lastCheckin = answer.last_checkin_at;
+      [relayed, confirm] = [relayedIn(answer), confirmationIn(answer)];
     },
     write: (health: Health | undefined) => write(health),
     /** What the last run saw keeps its age. */

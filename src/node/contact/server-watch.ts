@@ -23,7 +23,8 @@ import { Healer, knownHealing } from "../health/healer.ts";
 import { readHealing, writeHealing } from "../health/saved-healing.ts";
 import { HangWatch, tunnelsOrRestart, type Hanging } from "../health/hang.ts";
 import { OrganizationHealth, type HealthDeps } from "../health/organization-health.ts";
-import { restoreProbes, savedHealthDirectory, writeProbes } from "../health/saved-health.ts";
+import type { PeersSeen } from "../health/peer-report.ts";
+import { exchangeProbes, restoreProbes, savedHealthDirectory } from "../health/saved-health.ts";
 import type { HealthRecord, Watch, Watched } from "./health-record.ts";
 import { makePathReporter, ReportedPaths, type PathReporter } from "./path-report.ts";
 import { examineEngine, makeOrganizationEdge, type OrganizationSettings } from "./organization-edge.ts";
@@ -69,8 +70,26 @@ export function makeServerHealth(
       return (await system.run(["/usr/bin/journalctl", ...lines])).stdout.split("\n");
     },
   });
-  restoreProbes(saved, slug, health.prober, { now: system.now, monotonic });
+  restoreProbes(saved, slug, health, { now: system.now, monotonic });
   return health;
+}
+
+/** For a process that looks once: also tells check-auth which peers the user asked for. */
+export async function lookAtServerPeers(
+  organization: Organization,
+  settings: OrganizationSettings,
+  system: System,
+  { withinMs, peer }: { withinMs: number; peer: string | undefined },
+): Promise<PeersSeen> {
+  const health = makeServerHealth(organization, settings, system);
+  const seen = await withHealth(health, () => health.lookAtPeers(withinMs, peer));
+  try {
+    const saved = savedHealthDirectory(settings.configRoot, system.platform);
+    exchangeProbes(saved, organization.slug, health, { now: system.now, monotonic });
+  } catch {
+    // A full /run must not fail the look. Then the peer is forgotten.
+  }
+  return seen;
 }
 
 /** What the healer of check-auth knows. */
@@ -158,7 +177,7 @@ export async function watchHealth<T>(
   const save = () =>
     record.save(() => {
       record.write(health.look());
-      writeProbes(directory, slug, health.prober, clock);
+      exchangeProbes(directory, slug, health, clock);
       writeHealing(directory, slug, healer, clock);
     });
   const over = new AbortController();

@@ -4,6 +4,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
+import { describeConfirmation, type Confirmation } from "../../confirmation.ts";
 import type { LeftOut } from "../../left-out.ts";
 import { readTextIfThere } from "../../files.ts";
 import { formatAddress, joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
@@ -26,6 +27,7 @@ export type Seen = {
   message?: string;
   restart_pending?: readonly string[];
   left_out?: readonly LeftOut[];
+  confirm?: Confirmation;
 };
 
 /** `seen`: undefined if this user may not see it. */
@@ -40,7 +42,15 @@ export async function examineTraffic(
     runCheck("routes", slug, () => routes(organization, seen)),
     runCheck("forwarding", slug, () => forwarding(organization)),
     runCheck("interfaces", slug, () => interfaces(organization, system)),
+    ...confirmation(slug, seen),
   ]);
+}
+
+/** The control plane asks for it 7 days before. */
+function confirmation(slug: string, seen: Seen | undefined): Promise<Check>[] {
+  if (seen?.confirm === undefined || seen.state === "revoked") return [];
+  const { what, next } = describeConfirmation(seen.confirm);
+  return [runCheck("confirmation", slug, () => warn(what, next))];
 }
 
 async function traffic(

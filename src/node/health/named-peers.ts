@@ -7,9 +7,10 @@ export class NamedPeers {
   /** By address: when it was named, monotonic ms. */
   readonly #at = new Map<string, number>();
 
-  /** The latest are kept. */
+  /** The latest are kept, each with its latest time. */
   add(addresses: readonly string[], now: number): void {
     for (const address of addresses.slice(0, most)) {
+      if ((this.#at.get(address) ?? Number.NEGATIVE_INFINITY) > now) continue;
       this.#at.delete(address);
       this.#at.set(address, now);
     }
@@ -19,5 +20,11 @@ export class NamedPeers {
   addresses(now: number): string[] {
     for (const [address, at] of this.#at) if (now - at > forMs) this.#at.delete(address);
     return [...this.#at.keys()];
+  }
+
+  /** Monotonic ms; undefined: not named in the last minute. */
+  namedAt(address: string, now: number): number | undefined {
+    const at = this.#at.get(address);
+    return at !== undefined && now - at <= forMs ? at : undefined;
   }
 }

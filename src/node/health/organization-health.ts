@@ -44,9 +44,9 @@ const lookAgainMs = 1000;
 
 export class OrganizationHealth {
   readonly prober: Prober;
+  readonly named = new NamedPeers();
   readonly #deps: HealthDeps;
   readonly #inventory: Inventory;
-  readonly #named = new NamedPeers();
   #log: readonly string[] = [];
   /** Monotonic ms of the next look. */
   #lookAt = 0;
@@ -94,14 +94,14 @@ export class OrganizationHealth {
 
   /** Lighthouses, peers with a tunnel, and peers that were probed in the last ten minutes. */
   peers(): PeerReport[] {
-    return listPeers(this.#basis(), this.#named.addresses(this.#deps.monotonic()));
+    return listPeers(this.#basis(), this.named.addresses(this.#deps.monotonic()));
   }
 
   /** The peers. Those whose state is unknown are probed now. With `peer`, a name or an address, only that one. */
   async lookAtPeers(withinMs: number, peer?: string): Promise<PeersSeen> {
     if (peer !== undefined || this.#inventory.present === undefined) await this.#refresh();
     const address = peer === undefined ? undefined : this.#inventory.addressOf(peer);
-    if (address !== undefined) this.#named.add([address], this.#deps.monotonic());
+    if (address !== undefined) this.named.add([address], this.#deps.monotonic());
     await this.check(withinMs, peer === undefined ? { all: true } : { all: false, only: address });
     // A tunnel may have come up for the probe.
     if (address !== undefined) await this.#refresh();
@@ -122,7 +122,7 @@ export class OrganizationHealth {
     const { lighthouses, isLighthouse, otherHubs } = this.#inventory.present.facts;
     const from = monotonic();
     const tunnels = this.#inventory.tunnels.all.map(({ address }) => address);
-    if (all) this.#named.add(this.#inventory.reportsTunnels ? tunnels : otherHubs, from);
+    if (all) this.named.add(this.#inventory.reportsTunnels ? tunnels : otherHubs, from);
     this.#chooseTargets();
     const whole = all || isLighthouse ? this.prober.targets() : lighthouses;
     const peers = only === undefined ? whole : [only];
@@ -173,7 +173,7 @@ export class OrganizationHealth {
       facts: present.facts,
       tunnels,
       records: this.prober.records(),
-      named: this.#named.addresses(now),
+      named: this.named.addresses(now),
       choosesRelays: this.#deps.healer !== undefined,
       now,
     });

@@ -6,9 +6,11 @@ import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
+import { ConfirmationAnswer } from "../../protocol/confirmation.ts";
 import { RelayedAnswer } from "../../protocol/relayed-report.ts";
 import type { System } from "../../system.ts";
-import type { Prober, ProbeRecord } from "./prober.ts";
+import type { NamedPeers } from "./named-peers.ts";
+import { isProbed, type Prober, type ProbeRecord } from "./prober.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
@@ -19,6 +21,8 @@ const SavedHealth = v.object({
   last_checkin_at: v.optional(text(64)),
   /** Of that check-in, by a relay. */
   relayed: v.optional(RelayedAnswer),
+  /** Of that check-in, once its user was told to confirm the node. */
+  confirm: v.optional(ConfirmationAnswer),
   health: v.optional(
     v.object({
       verdict: v.picklist(["running", "degraded", "not_probed"]),
@@ -34,6 +38,7 @@ const SavedHealth = v.object({
 });
 export type SavedHealth = v.InferOutput<typeof SavedHealth>;
 
+const mostProbes = 1000;
 /** Ages instead of times: the next process has another monotonic clock. */
 const SavedProbes = v.object({
   /** ms since 1970. */
@@ -45,9 +50,11 @@ const SavedProbes = v.object({
         answered_ms: v.nullable(v.pipe(v.number(), v.minValue(0))),
         rtt_ms: v.nullable(v.pipe(v.number(), v.minValue(0))),
         missed: count,
+        /** Of a peer that a user asked for: how long ago. */
+        named_ms: v.optional(v.pipe(v.number(), v.minValue(0))),
       }),
     ),
-    v.maxEntries(1000),
+    v.maxEntries(mostProbes),
   ),
 });
 
@@ -82,38 +89,65 @@ export function writeSavedHealth(directory: string, slug: string, saved: SavedHe
 }
 
 type Clock = Pick<System, "now"> & { monotonic(): number };
+/** What a process knows of its peers. */
+type Known = { prober: Prober; named: NamedPeers };
 
-/** Whom this node talks to is for root alone. */
-export function writeProbes(directory: string, slug: string, prober: Prober, clock: Clock): void {
+/**
+ * Writes what check-auth and `agent ping` know, and takes over what the other has written meanwhile: check-auth goes on
+ * with the peers that a user asked for. Whom this node talks to is for root alone.
+ */
+export function exchangeProbes(directory: string, slug: string, known: Known, clock: Clock): void {
   const now = clock.monotonic();
+  // Not the others: this process may have dropped them since its last exchange.
+  takeOver(directory, slug, known, clock, (record) => isProbed(record, now));
   const probes = Object.fromEntries(
-    prober
+    known.prober
       .records()
-      .map(([address, { answeredAt, rttMs, missed }]) => [
-        address,
-        { answered_ms: answeredAt === undefined ? null : now - answeredAt, rtt_ms: rttMs ?? null, missed },
-      ]),
+      .slice(-mostProbes)
+      .map(([address, { answeredAt, rttMs, missed }]) => {
+        const namedAt = known.named.namedAt(address, now);
+        const probe = {
+          answered_ms: answeredAt === undefined ? null : now - answeredAt,
+          rtt_ms: rttMs ?? null,
+          missed,
+          ...(namedAt === undefined ? {} : { named_ms: now - namedAt }),
+        };
+        return [address, probe];
+      }),
   );
   const saved: v.InferOutput<typeof SavedProbes> = { at: clock.now(), probes };
   makeDirectory(directory, 0o755);
   writeFileAtomic(join(directory, `${slug}.probes.json`), `${JSON.stringify(saved)}\n`, 0o600);
 }
 
-export function restoreProbes(directory: string, slug: string, prober: Prober, clock: Clock): void {
+/** What processes before this one knew. */
+export function restoreProbes(directory: string, slug: string, known: Known, clock: Clock): void {
+  takeOver(directory, slug, known, clock, () => true);
+}
+
+/** Of addresses that the process does not know. */
+function takeOver(
+  directory: string,
+  slug: string,
+  { prober, named }: Known,
+  clock: Clock,
+  isWanted: (record: ProbeRecord) => boolean,
+): void {
   const saved = parse(SavedProbes, join(directory, `${slug}.probes.json`));
   if (saved === undefined) return;
   const now = clock.monotonic();
-  const passed = Math.max(0, clock.now() - saved.at);
-  for (const [address, { answered_ms, rtt_ms, missed }] of Object.entries(saved.probes)) {
+  const savedAt = now - Math.max(0, clock.now() - saved.at);
+  for (const [address, { answered_ms, rtt_ms, missed, named_ms }] of Object.entries(saved.probes)) {
+    if (named_ms !== undefined) named.add([address], savedAt - named_ms);
     const record: ProbeRecord = {
-      answeredAt: answered_ms === null ? undefined : now - passed - answered_ms,
+      answeredAt: answered_ms === null ? undefined : savedAt - answered_ms,
       rttMs: rtt_ms ?? undefined,
       missed,
-      since: now - passed,
+      since: savedAt,
       sent: 0,
       history: [],
     };
-    prober.restore(address, record);
+    if (prober.record(address) === undefined && isWanted(record)) prober.restore(address, record);
   }
 }
 

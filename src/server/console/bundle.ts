@@ -24,7 +24,7 @@ export function bundleConsole(): Record<string, string> {
       "--minify",
       "--splitting",
       "--entry-naming=[name]-[hash].[ext]",
-      "--chunk-naming=chunk-[hash].[ext]",
+      "--chunk-naming=chunk-[name]-[hash].[ext]",
       '--define=process.env.NODE_ENV="production"',
     ]);
     if (!built.success) throw new Error(`Cannot bundle the console\n${built.stderr.toString()}`);

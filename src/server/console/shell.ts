@@ -25,20 +25,46 @@ const icon =
 
 /** What the console asks first; see its `readMe`. The browser asks while it loads the scripts. */
 const firstAnswers = ["/api/user/", "/api/org/?page_size=1000", "/api/user/factors/"];
+const machines = "nodes/?page_size=1000&page=1";
+/**
+ * What the pages that begin with the list of machines need, by the segment behind the slug: their file, and what they ask
+ * of the organization, to the letter. Every member may read it.
+ */
+const firstOfPages: Readonly<Record<string, { file: string; asks: readonly string[] }>> = {
+  "": { file: "overview", asks: ["ca/", "relays/", "paths/?probe=broken&page_size=1000", machines] },
+  machines: { file: "machine-pages", asks: [machines] },
+  map: { file: "map", asks: [machines, "paths/?page_size=1000&page=1"] },
+};
+/** A slug needs no escaping in HTML. What else stands in an address is not repeated in the page. */
+const slugAndPage = /^\/console\/(?:([a-z][a-z0-9-]*)\/)?(?:([a-z]+)\/)?$/;
+
+/** Scripts and answers that the page at the path needs beside what every page does. */
+function firstOf(path: string): { scripts: string[]; answers: string[] } {
+  const [isPage, slug, section = ""] = slugAndPage.exec(path) ?? [];
+  const first = isPage === undefined ? undefined : firstOfPages[section];
+  if (first === undefined) return { scripts: [], answers: [] };
+  const file = nameOf(`chunk-${first.file}`, "js");
+  const answers = slug === undefined ? [] : first.asks.map((asked) => `/api/org/${slug}/${asked}`);
+  return { scripts: [file, ...importsOf(file)], answers };
+}
 
 /** `hasSession`: the browser sent a session, which may have ended. Without one the console need not ask. */
-export function consolePage({ hasSession }: { hasSession: boolean }): Reply {
+export function consolePage({ hasSession, path }: { hasSession: boolean; path: string }): Reply {
   const main = nameOf("main", "js");
+  const first = hasSession ? firstOf(path) : { scripts: [], answers: [] };
   // Otherwise the browser finds them only after it has read the first file.
-  const preloads = importsOf(main).map((name) => `<link rel="modulepreload" href="/console/files/${name}">`);
-  const answers = firstAnswers.map((path) => `<link rel="preload" as="fetch" crossorigin href="${path}">`);
+  const scripts = new Set([...importsOf(main), ...first.scripts]);
+  const preloads = [...scripts].map((name) => `<link rel="modulepreload" href="/console/files/${name}">`);
+  const answers = [...firstAnswers, ...first.answers].map(
+    (asked) => `<link rel="preload" as="fetch" crossorigin href="${asked.replaceAll("&", "&amp;")}">`,
+  );
   const page = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="description" content="The console of a private network">
 <meta name="color-scheme" content="light dark"><link rel="icon" href="${icon}">
 <link rel="stylesheet" href="/console/files/${nameOf("style", "css")}">
-${preloads.join("")}${hasSession ? answers.join("") : ""}
 <script type="module" src="/console/files/${main}" data-worker="/console/files/${nameOf("worker", "js")}"></script>
+${preloads.join("")}${hasSession ? answers.join("") : ""}
 <title>${brand.title}</title></head>
 <body><div id="console"${hasSession ? " data-session" : ""}></div><noscript>The console needs JavaScript. The command line does not: agent admin --help</noscript></body></html>
 `;

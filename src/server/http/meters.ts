@@ -13,6 +13,16 @@ export type Meters = {
   /** A node that pins the server's own CA checked in, although there is a public certificate. */
   ownCaCheckin(): void;
   samples(): Sample[];
+  /** Since the start of this process. */
+  totals(): Totals;
+};
+
+/** `counts`: answers by the time that they took at most; held check-ins are not among them. */
+export type Totals = {
+  requests: number;
+  errors: number;
+  checkins: number;
+  counts: readonly { upToMs: number; count: number }[];
 };
 
 /** One metric with its samples; `name` without the product's prefix. */
@@ -28,6 +38,11 @@ type Meter = { counts: number[]; count: number; sum: number; answers: Map<string
 
 /** Upper bounds in seconds. */
 const bounds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10];
+/** In totals, what took longer than the last bound took this. */
+const longestMs = 60_000;
+/** Check-ins, by the operationId of their route. */
+const checkinRoute = "nodes_checkin";
+const heldRoute = `${checkinRoute}_held`;
 
 export function makeMeters(): Meters {
   const byRoute = new Map<string, Meter>();
@@ -82,6 +97,29 @@ export function makeMeters(): Meters {
       renderingsTotal(renderings),
       ownCaCheckinsTotal(ownCaCheckins),
     ],
+    totals: () => totalsOf(byRoute),
+  };
+}
+
+function totalsOf(byRoute: ReadonlyMap<string, Meter>): Totals {
+  const all = [...byRoute.values()];
+  const answered = [...byRoute].flatMap(([route, meter]) => (route === heldRoute ? [] : [meter]));
+  const errors = all.flatMap(({ answers }) =>
+    [...answers.values()].flatMap((byStatus) =>
+      [...byStatus].map(([status, count]) => (status >= 500 ? count : 0)),
+    ),
+  );
+  const sum = (numbers: readonly number[]) => numbers.reduce((one, other) => one + other, 0);
+  const counts = bounds.map((bound, at) => ({
+    upToMs: bound * 1000,
+    count: sum(answered.map((meter) => meter.counts[at] ?? 0)),
+  }));
+  const longer = sum(answered.map(({ count }) => count)) - sum(counts.map(({ count }) => count));
+  return {
+    requests: sum(all.map(({ count }) => count)),
+    errors: sum(errors),
+    checkins: sum([checkinRoute, heldRoute].map((route) => byRoute.get(route)?.count ?? 0)),
+    counts: [...counts, { upToMs: longestMs, count: longer }],
   };
 }
 

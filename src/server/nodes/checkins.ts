@@ -8,6 +8,7 @@ import type { InTurn } from "../http/heavy-work.ts";
 import type { NamesNews } from "../names/book.ts";
 import type { Names } from "../names/names.ts";
 import { engineClass } from "../../engine-features.ts";
+import { confirmationPage } from "./confirmations-due.ts";
 import type { Live, LiveNode } from "./live.ts";
 import { versionOf } from "../store/nodes.ts";
 import { revokedError } from "./orders.ts";
@@ -19,7 +20,7 @@ import { makeSettler } from "./upkeep.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { raiseOwnVersion, notifyNode, readLastVersion } from "../store/versions.ts";
 
-type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
+type Deps = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl"> & {
   changes: Changes;
   live: Live;
   renewals: Renewals;
@@ -57,7 +58,7 @@ type Current = { node: LiveNode; version: number };
 
 export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
   const deps: Deps = { ...given, settle: makeSettler(given) };
-  const { system, changes, live, reports } = deps;
+  const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
   const read = async (org: Org, nodeId: number): Promise<Current> => {
     const node = await activeNode(deps, org, nodeId);
@@ -83,6 +84,12 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
     return { found: isChanged ? await read(org, nodeId) : found, seen };
   };
 
+  const answer = ({ slug }: Org, { node, version }: Current, seen: number, names?: NamesNews) => {
+    const usual = answerOf(time(), node, version, seen, names);
+    if (node.confirmBy === undefined) return usual;
+    return { ...usual, confirm: { until: node.confirmBy, url: confirmationPage(publicUrl, slug) } };
+  };
+
   return {
     atOnce(org, nodeId, request) {
       const node = live.knownNode(org.id, nodeId);
@@ -95,12 +102,12 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       if (asked !== undefined && !deps.names.isCurrent(org.id, nodeId, asked)) return undefined;
       const seen = seenVersion(node, request, version);
       note(node, request);
-      return answerOf(time(), node, version, seen);
+      return answer(org, { node, version }, seen);
     },
     async checkin(org, nodeId, request) {
       const { found, seen } = await report(org, nodeId, request);
       const names = await newsOfNames(deps, org, nodeId, request);
-      return answerOf(time(), found.node, found.version, seen, names);
+      return answer(org, found, seen, names);
     },
     async held(org, nodeId, request, { waitS, aborted }) {
       // Open the poll before the first read: then no change in between is missed.
@@ -118,7 +125,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
           const found = await read(org, nodeId);
           if ((seen !== found.version && !found.node.isEnded) || names !== undefined || !isWoken) {
             if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
-            return answerOf(time(), found.node, found.version, seen, names);
+            return answer(org, found, seen, names);
           }
           isWoken = await poll.wait(end - system.now());
         }

@@ -3,6 +3,7 @@
 
 import { formatTime } from "../../duration.ts";
 import { findNode, type NodeRecord } from "../store/nodes.ts";
+import { confirmBy } from "./confirmations-due.ts";
 import { actionOf } from "./orders.ts";
 import { makeInterner } from "../store/intern.ts";
 import { makeOrKnown } from "../store/stale.ts";
@@ -32,6 +33,8 @@ export type LiveNode = {
   /** The configuration version that it reported last, set at once. */
   applied: number | null;
   confirmed: number;
+  /** Until when its user has to confirm the node, once the user was told. */
+  confirmBy: string | undefined;
   report: Report;
   /** A notification came: read the node again before use. */
   isOutdated: boolean;
@@ -103,8 +106,9 @@ export function makeLive(db: Database): Live {
     const before = generation;
     const record = await findNode(db, orgId, nodeId);
     const notAfter = await certificateEnd(db, nodeId);
+    const until = record.ownerId === null ? undefined : await confirmBy(db, nodeId);
     const report = nodes.get(nodeId)?.report ?? emptyReport(nodeId);
-    const fresh = liveOf(record, notAfter, report, engines);
+    const fresh = liveOf(record, { notAfter, confirmBy: until }, report, engines);
     fresh.isOutdated = before !== generation;
     if (nodes.size >= maxNodes) nodes.clear();
     nodes.set(nodeId, fresh);
@@ -167,7 +171,7 @@ function emptyReport(nodeId: number): Report {
 
 function liveOf(
   node: NodeRecord,
-  notAfter: number,
+  { notAfter, confirmBy }: Pick<LiveNode, "notAfter" | "confirmBy">,
   report: Report,
   intern: (version: string) => string,
 ): LiveNode {
@@ -186,6 +190,7 @@ function liveOf(
     order: actionOf(node.orderJws) === "restore" ? (node.orderJws ?? undefined) : undefined,
     applied: report.applied ?? node.appliedConfigVersion,
     confirmed: node.confirmedConfigVersion,
+    confirmBy,
     report,
     isOutdated: false,
   };

@@ -1,7 +1,7 @@
 // OpenID Connect with one provider: the address that a browser is sent to, and the claims for the code that the browser
 // brings back. Knows no user.
 
-import type { AuthorizationServer, Client } from "oauth4webapi";
+import type { AuthorizationServer, Client, ClientAuth } from "oauth4webapi";
 import { AppError } from "../../errors.ts";
 import { openSecret } from "../../pki/secrets.ts";
 import type { ServerOptions } from "../options.ts";
@@ -46,10 +46,15 @@ export type Exchange = {
   refresh(provider: Provider, subject: string, refreshToken: string): Promise<Refreshed>;
 };
 /** `refreshToken`: undefined where the provider gives none. */
-export type Exchanged = { claims: Claims; refreshToken: string | undefined };
-/** `isWhole`: the claims are those that a sign-in would bring. Else they may lack groups that the person has. */
+type Exchanged = { claims: Claims; refreshToken: string | undefined };
+/**
+ * `unsaid`: the provider refused the token without the reason that it owes, as glewlwyd does for a person who was removed.
+ * `isWhole`: the claims are those that a sign-in would bring. Else they may lack groups that the person has.
+ */
 export type Refreshed =
-  { isThere: false } | { isThere: true; claims: Claims; isWhole: boolean; refreshToken: string | undefined };
+  | { isThere: false }
+  | { isThere: "unsaid" }
+  | { isThere: true; claims: Claims; isWhole: boolean; refreshToken: string | undefined };
 
 export const providerContext = (id: number) => `identity provider ${id}`;
 
@@ -151,10 +156,11 @@ async function refreshed(
   const given = oauth.processRefreshTokenResponse(server, client, response);
   const tokens = await given.catch((error: unknown) => {
     // Nothing else says that the person is gone: `invalid_client` is about us.
-    if (error instanceof oauth.ResponseBodyError && error.error === "invalid_grant") return undefined;
+    if (error instanceof oauth.ResponseBodyError && error.error === "invalid_grant") return false;
+    if (!(error instanceof oauth.ResponseBodyError) && response.status === 400) return "unsaid";
     throw error;
   });
-  if (tokens === undefined) return { isThere: false };
+  if (tokens === false || tokens === "unsaid") return { isThere: tokens };
   const own = oauth.getValidatedIdTokenClaims(tokens);
   if (own !== undefined) await verifySignature(deps, provider, server, response);
   if (own !== undefined && own.sub !== subject) throw notVerified("The provider named another identity.");
@@ -173,11 +179,18 @@ async function clientOf({ system }: Deps, { clientId }: Provider): Promise<Clien
 }
 
 async function authentication({ secretKey }: Deps, provider: Provider, server: AuthorizationServer) {
-  const { None, ClientSecretPost, ClientSecretBasic } = await loadOauth();
+  const { None, ClientSecretPost } = await loadOauth();
   if (provider.secretSealed === "") return None();
   const secret = openSecret(secretKey, provider.secretSealed, providerContext(provider.id));
   const methods = server.token_endpoint_auth_methods_supported ?? ["client_secret_basic"];
-  return methods.includes("client_secret_basic") ? ClientSecretBasic(secret) : ClientSecretPost(secret);
+  return methods.includes("client_secret_basic") ? basic(secret) : ClientSecretPost(secret);
+}
+
+/** oauth4webapi escapes `-` and `_` too. That is allowed, but glewlwyd is one of those who take a secret as it stands. */
+function basic(secret: string): ClientAuth {
+  const escaped = (text: string) => encodeURIComponent(text).replaceAll("%20", "+");
+  return (_server, client, _body, headers) =>
+    headers.set("authorization", `Basic ${btoa(`${escaped(client.client_id)}:${escaped(secret)}`)}`);
 }
 
 /** oauth4webapi keeps keys by the configuration's object: a new one reads them again, after a rotation. */

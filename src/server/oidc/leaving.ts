@@ -11,7 +11,7 @@ import type { ServerOptions } from "../options.ts";
 import { endSessions } from "../people/sessions.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
-import { browserSessions } from "../store/tables/browser-sessions.ts";
+import { browserSessions, byProviderMs } from "../store/tables/browser-sessions.ts";
 import {
   identities,
   identityProviders,
@@ -79,6 +79,7 @@ async function check(services: Services, grant: ProviderGrantRow): Promise<void>
   try {
     const token = openSecret(secretKey, grant.tokenSealed, grantContext(providerId, subject));
     const answer = await exchange.refresh(provider, subject, token);
+    if (answer.isThere === "unsaid") return await noteRefusal(services, grant);
     if (!answer.isThere) return await leave(services, provider, user, grant);
     await db.writeFor("rows", async (tx) => {
       const tokenSealed = sealSecret(
@@ -86,7 +87,15 @@ async function check(services: Services, grant: ProviderGrantRow): Promise<void>
         answer.refreshToken ?? token,
         grantContext(providerId, subject),
       );
-      await providerGrants.update(tx, { id }, { tokenSealed, nextAt: system.now() + askedEveryMs });
+      await providerGrants.update(
+        tx,
+        { id },
+        {
+          tokenSealed,
+          nextAt: system.now() + askedEveryMs,
+          refusedAt: null,
+        },
+      );
     });
     await applyClaims(services, provider, user, grant, answer);
   } catch (error) {
@@ -97,6 +106,25 @@ async function check(services: Services, grant: ProviderGrantRow): Promise<void>
       reason: messageOf(error),
     });
   }
+}
+
+/**
+ * A refusal without a reason may be a proxy's. After a day of them the token proves nothing any more: the user counts as one
+ * whose provider gave none.
+ */
+async function noteRefusal({ db, system, log }: Services, grant: ProviderGrantRow): Promise<void> {
+  const { id, providerId, userId: user } = grant;
+  const now = system.now();
+  const refusedAt = grant.refusedAt ?? now;
+  const isOver = refusedAt <= now - byProviderMs;
+  await db.writeFor("rows", (tx) =>
+    isOver ? providerGrants.delete(tx, { id }) : providerGrants.update(tx, { id }, { refusedAt }),
+  );
+  log.info("A provider refuses to say whether a person is still there", {
+    provider: providerId,
+    user,
+    isOver,
+  });
 }
 
 /** The groups that the person has now. One who may not sign in any more has left, too. */

@@ -14,14 +14,15 @@ export type PlainDocument = {
   placeOf(path: string): { line: number; column: number };
 };
 
-const maxFaults = 20;
+/** Faults that one answer tells. */
+export const maxFaults = 20;
 /** Faults are collected up to here. */
 const enoughFaults = 100;
 /** A policy has six levels. */
 const maxDepth = 64;
 /** Items of lists and keys of maps: in all, and in one list or map. More are refused before they are composed. */
 export const maxEntries = 50_000;
-export const maxListEntries = 10_000;
+const maxListEntries = 10_000;
 /** A comment and its line end are two. The parser keeps them in one list, which is gone through at once. */
 const maxBlanks = 10_000;
 

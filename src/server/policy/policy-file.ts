@@ -4,7 +4,7 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { NodeName } from "../../protocol/values.ts";
 import { parseNetwork } from "../../ip.ts";
-import { readDocument, type Fault, type PlainDocument } from "./document.ts";
+import { maxFaults, readDocument, type Fault, type PlainDocument } from "./document.ts";
 import { GroupName, Ports, Protocol, selfSentence } from "./firewall.ts";
 
 export const maxPolicyBytes = 512 * 1024;
@@ -145,7 +145,6 @@ export function* parsePolicy(text: string): Generator<unknown, ParsedPolicy> {
   return { file: yield* validate(value, placeOf), placeOf };
 }
 
-const maxFaults = 20;
 const partSize = 50;
 
 /** In parts: the schema makes an issue of each wrong item before it counts the items. */

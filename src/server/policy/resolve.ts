@@ -2,7 +2,7 @@
 
 import { formatAddress, parseAddress, parseNetwork } from "../../ip.ts";
 import { mapInPieces } from "../http/heavy-work.ts";
-import type { Fault } from "./document.ts";
+import { maxFaults, type Fault } from "./document.ts";
 import { providerGroupOf, type NamedProvider, type ProviderGroup } from "./group-people.ts";
 import { isReservedGroup, reservedSentence, type Peer, type RuleRequest, type Target } from "./firewall.ts";
 import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-file.ts";
@@ -162,8 +162,6 @@ function providerFault(providers: readonly NamedProvider[]): string {
   const names = providers.map(({ name }) => name).join(", ");
   return `There are several providers of identities (${names}): write idp:PROVIDER/GROUP.`;
 }
-
-const maxFaults = 20;
 
 function* findTwice(
   rules: NonNullable<Desired["rules"]>,

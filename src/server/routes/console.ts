@@ -14,7 +14,8 @@ const forEver = "public, max-age=31536000, immutable";
  */
 export async function shellPage(call?: Pick<Call, "request">): Promise<Reply> {
   const hasSession = call !== undefined && readCookie(cookiesOf(call.request), sessionCookie) !== undefined;
-  return (await import("../console/shell.ts")).consolePage({ hasSession });
+  const path = call === undefined ? "" : new URL(call.request.url).pathname;
+  return (await import("../console/shell.ts")).consolePage({ hasSession, path });
 }
 
 export function consoleRoutes(): Route[] {

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { nothing, route, type Route } from "../http/route.ts";
+import { ServerHistory, serverHistory } from "../metrics/server-history.ts";
 import type { Services } from "../services.ts";
 import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
@@ -28,8 +29,19 @@ const Servers = v.object({
   servers: v.array(Server),
 });
 
-export function serverRoutes({ db }: Services): Route[] {
+export function serverRoutes({ db, system }: Services): Route[] {
   return [
+    route({
+      method: "GET",
+      path: "/api/servers/history/",
+      access: "staff",
+      name: "servers_history_retrieve",
+      summary:
+        "What each server did over the last day, in steps of five minutes: requests, errors, check-ins, times and memory",
+      takes: nothing,
+      answers: { 200: { description: "Points by host", schema: ServerHistory } },
+      handle: async () => ({ body: await serverHistory(db, system.now()) }),
+    }),
     route({
       method: "GET",
       path: "/api/servers/",

@@ -22,6 +22,7 @@ import { groupPeople } from "./tables/group-people.ts";
 import { heldNames } from "./tables/held-names.ts";
 import { formerlyUnpublished, isUnpublished, nodeBytes, nodes } from "./tables/nodes.ts";
 import { registrants } from "./tables/registrants.ts";
+import { serverSamples } from "./tables/server-samples.ts";
 import { sightings } from "./tables/sightings.ts";
 import { knownNetworks } from "./tables/known-networks.ts";
 import { onlineCounts } from "./tables/online-counts.ts";
@@ -198,7 +199,8 @@ const steps: readonly (readonly string[])[] = [
   ],
   [nodes.add("isNameServer")],
   [...providerGroups.create],
-  [],
+  [providerGrants.add("refusedAt")],
+  [...serverSamples.create],
   [nodes.add("phone"), nodes.add("importedAt")],
 ];
 

@@ -3,7 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 import { requireLockOf, type Reader, type Transaction } from "./database.ts";
-import { queryNumber, queryOne } from "./table.ts";
+import { computed, integer, queryAll, queryNumber, queryOne } from "./table.ts";
 import { organizations } from "./tables/organizations.ts";
 
 const versionPick = organizations.pick("configVersion");
@@ -47,6 +47,14 @@ export async function raiseOwnVersion(tx: Transaction, orgId: number, nodeId: nu
 /** Drops what servers cache about the node and wakes its long polls. */
 export async function notifyNode(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
   await tx.notify("node", `${orgId}/${nodeId}`);
+}
+
+/** Nodes that were told until when their user confirms them: another setting makes it another time. */
+export async function notifyTold(tx: Transaction, orgId: number): Promise<void> {
+  const sql = `SELECT p.node_id FROM owner_proofs p JOIN nodes n ON n.id = p.node_id
+    WHERE n.org_id = $1 AND p.told_at IS NOT NULL`;
+  const told = await queryAll(tx, computed({ nodeId: integer() }), sql, [orgId]);
+  for (const { nodeId } of told) await notifyNode(tx, orgId, nodeId);
 }
 
 /** A new version of the names, for the changes of this transaction. The commit wakes waiting nodes. */

@@ -2,14 +2,16 @@ import { expect, test } from "bun:test";
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Health } from "../../../src/node/health/judge.ts";
+import { NamedPeers } from "../../../src/node/health/named-peers.ts";
 import { Prober } from "../../../src/node/health/prober.ts";
 import {
+  exchangeProbes,
   readSavedHealth,
   restoreProbes,
   savedHealthDirectory,
-  writeProbes,
   writeSavedHealth,
 } from "../../../src/node/health/saved-health.ts";
+import type { OpenEcho } from "../../../src/platform/echo-socket.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const now = Date.parse("2026-11-22T12:00:00Z");
@@ -47,29 +49,77 @@ test("another configuration root has a directory of its own", () => {
   expect(savedHealthDirectory("/tmp/a", "linux")).not.toBe(savedHealthDirectory("/tmp/b", "linux"));
 });
 
+/** Processes on one machine, each with a monotonic clock of its own; every peer answers at once. */
+function makeMachine(directory: string) {
+  let wall = now;
+  const open: OpenEcho = async (_, onReply) => ({
+    send: (_to, sequence, payload) => (queueMicrotask(() => onReply({ sequence, payload })), true),
+    close() {},
+  });
+  return {
+    pass: (ms: number) => void (wall += ms),
+    start() {
+      const startedAt = wall;
+      const clock = { now: () => wall, monotonic: () => wall - startedAt + 100 };
+      const prober = new Prober({ ...clock, open, random: (bytes) => new Uint8Array(bytes) });
+      const known = { prober, named: new NamedPeers() };
+      restoreProbes(directory, "acme", known, clock);
+      return {
+        ...known,
+        now: clock.monotonic,
+        exchange: () => exchangeProbes(directory, "acme", known, clock),
+        async probe(addresses: readonly string[]) {
+          prober.setTargets(addresses);
+          await prober.step(() => "10.77.0.9");
+          await Bun.sleep(0);
+        },
+      };
+    },
+  };
+}
+
 test("the next run goes on with the ages of the last answers, on another monotonic clock; the file is root's alone", async () => {
   using directory = temporaryDirectory();
-  const clock = { mono: 5000, wall: now };
-  const make = () =>
-    new Prober({
-      open: async (_, onReply) => ({
-        send: (_to, sequence, payload) => (queueMicrotask(() => onReply({ sequence, payload })), true),
-        close() {},
-      }),
-      monotonic: () => clock.mono,
-      random: (bytes) => new Uint8Array(bytes),
-    });
-  const edge = { now: () => clock.wall, monotonic: () => clock.mono };
-  const first = make();
-  first.setTargets(["10.77.0.1"]);
-  await first.step(() => "10.77.0.9");
-  await Bun.sleep(0);
-  clock.mono += 2000;
-  writeProbes(directory.path, "acme", first, edge);
+  const machine = makeMachine(directory.path);
+  const first = machine.start();
+  await first.probe(["10.77.0.1"]);
+  machine.pass(2000);
+  first.exchange();
   expect(statSync(join(directory.path, "acme.probes.json")).mode & 0o777).toBe(0o600);
-  clock.mono = 100;
-  clock.wall += 10_000;
-  const next = make();
-  restoreProbes(directory.path, "acme", next, edge);
-  expect(next.record("10.77.0.1")).toMatchObject({ answeredAt: 100 - 12_000, missed: 0 });
+  machine.pass(10_000);
+  expect(machine.start().prober.record("10.77.0.1")).toMatchObject({ answeredAt: 100 - 12_000, missed: 0 });
+});
+
+test("check-auth goes on with a peer that `agent ping` named: it probes it for a minute, and knows it for ten", async () => {
+  using directory = temporaryDirectory();
+  const machine = makeMachine(directory.path);
+  const [hub, peer] = ["10.77.0.1", "10.77.0.7"];
+  const watching = machine.start();
+  await watching.probe([hub]);
+  watching.exchange();
+  machine.pass(3000);
+  const ping = machine.start();
+  ping.named.add([peer], ping.now());
+  await ping.probe([hub, peer]);
+  ping.exchange();
+  machine.pass(5000);
+  // The run that was there before keeps its own record of the lighthouse.
+  watching.exchange();
+  expect(watching.named.addresses(watching.now())).toEqual([peer]);
+  expect(watching.prober.record(peer)).toMatchObject({ answeredAt: watching.now() - 5000, missed: 0 });
+  expect(watching.prober.record(hub)).toMatchObject({ answeredAt: watching.now() - 8000, sent: 1 });
+  machine.pass(50_000);
+  const next = machine.start();
+  expect(next.named.addresses(next.now())).toEqual([peer]);
+  machine.pass(500_000);
+  const later = machine.start();
+  expect(later.named.addresses(later.now())).toEqual([]);
+  expect(later.prober.record(peer)).toMatchObject({ answeredAt: later.now() - 555_000 });
+  later.exchange();
+  machine.pass(100_000);
+  // Ten minutes have passed: dropped, and not taken over from the file again.
+  later.prober.setTargets([hub]);
+  later.exchange();
+  expect(later.prober.record(peer)).toBeUndefined();
+  expect(machine.start().prober.record(peer)).toBeUndefined();
 });

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import * as v from "valibot";
 import { listDue, OwnNodeDue, reauthenticate } from "../../../src/server/nodes/reauthentication.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { confirmationIn } from "../../../src/protocol/confirmation.ts";
 import { signInBrowser } from "../../support/browser-session.ts";
 import { addApp } from "../../support/factors.ts";
 import { checkinOf, codeOf, downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
@@ -169,4 +170,46 @@ test("a node that is restored, or that gets another owner, has a whole period ag
   expect([await stateOf(), await listed("owner@example.org")]).toEqual(["active", []]);
   await after(75.9);
   expect((await listed("owner@example.org")).map(({ name }) => name)).toEqual(["laptop"]);
+});
+
+test("the machine of a told user is answered until when, and where to confirm it; nothing before and after", async () => {
+  const asked = async () => {
+    const answer = await laptop.checkin();
+    return [answer.status, confirmationIn(checkinOf(answer))];
+  };
+  await after(22.9);
+  expect(await asked()).toEqual([200, undefined]);
+  await after(23);
+  const [due] = await listed(ada);
+  const url = "https://control.example/console/acme/";
+  expect(await asked()).toEqual([200, { until: due?.until ?? "", url }]);
+  // From memory, too.
+  expect(await asked()).toEqual([200, { until: due?.until ?? "", url }]);
+  await confirm();
+  expect(await asked()).toEqual([200, undefined]);
+});
+
+test("another setting begins another period: machines forget the time, and users are told again before the end", async () => {
+  await after(23);
+  expect(confirmationIn(checkinOf(await laptop.checkin()))).toBeDefined();
+  await after(25);
+  await patch({ reauthenticate_days: 60 });
+  expect(confirmationIn(checkinOf(await laptop.checkin()))).toBeUndefined();
+  await after(85);
+  expect([await stateOf(), await events()]).toEqual([
+    "active",
+    ["node.reauthentication_due", "node.reauthentication_due"],
+  ]);
+  await after(92);
+  expect(await stateOf()).toBe("revoked");
+});
+
+test("the nodes of a user are told and cut off together", async () => {
+  const others = await Promise.all(["a", "b", "c"].map((name) => ownedBy(ada, name)));
+  await after(24);
+  expect((await listed(ada)).map(({ name }) => name).toSorted()).toEqual(["a", "b", "c", "laptop"]);
+  await confirm(ada, others[1]);
+  await after(31);
+  const live = await server.db.all("SELECT name FROM nodes WHERE state = 'active' ORDER BY name");
+  expect(live.map(({ name }) => name)).toEqual(["b", "server"]);
 });

@@ -1,8 +1,9 @@
 // Planning on an organization of thousands of nodes reads them in pages, and other requests are answered between these.
 
 import { expect, test } from "bun:test";
+import { momentOf } from "../../../src/server/policy/moment.ts";
 import { planChanges } from "../../../src/server/policy-files/plan.ts";
-import type { Reader } from "../../../src/server/store/database.ts";
+import type { Params, Reader } from "../../../src/server/store/database.ts";
 import { registrationToken } from "../../support/nodes.ts";
 import { makeTestServer } from "../../support/server.ts";
 
@@ -49,3 +50,38 @@ test("planning pauses after each page of nodes, with the tokens that they regist
   expect(large.map(({ rows }) => rows)).toEqual([1000, 1000, 500, 1000, 1000, 500]);
   expect(new Set(large.map((page) => page.round)).size).toBe(large.length);
 }, 60_000);
+
+test("the moment of an organization counts its lasting nodes in indexes: their rows are wide", async () => {
+  await using server = await makeTestServer();
+  const { db } = server;
+  const { id } = await server.organization("acme");
+  const add = (name: string, more: string) =>
+    db.write((tx) =>
+      tx.run(
+        `INSERT INTO nodes (org_id, name, ip, state, created_at, ephemeral_silence_s, watched_from)
+         VALUES ($1, $2, $2, 'active', 0, ${more})`,
+        [id, name],
+      ),
+    );
+  await add("db", "NULL, NULL");
+  const before = await momentOf(db, id);
+  await add("job", "600, 0");
+  expect(await momentOf(db, id)).toBe(before);
+  await add("web", "NULL, NULL");
+  const after = await momentOf(db, id);
+  expect(after).not.toBe(before);
+  await db.write((tx) => tx.run("UPDATE nodes SET state = 'revoked' WHERE name = 'db'"));
+  expect(await momentOf(db, id)).not.toBe(after);
+
+  let asked: { sql: string; params: Params } | undefined;
+  const get: Reader["get"] = (sql, params = []) => ((asked = { sql, params }), db.get(sql, params));
+  await momentOf({ get }, id);
+  const plan = await db.all(`EXPLAIN QUERY PLAN ${asked?.sql}`, asked?.params);
+  const ofNodes = plan.map(({ detail }) => String(detail)).filter((each) => each.includes(" nodes "));
+  // The last one ends at the first row.
+  expect(ofNodes).toEqual([
+    expect.stringContaining("USING COVERING INDEX"),
+    expect.stringContaining("USING INDEX nodes_ephemeral"),
+    expect.stringContaining("USING INDEX nodes_listed"),
+  ]);
+});

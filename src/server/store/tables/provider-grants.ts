@@ -1,6 +1,6 @@
 // What providers gave at sign-in, by which the server asks them every hour whether the person is still there.
 
-import { integer, serial, table, text, type TableRow } from "../table.ts";
+import { integer, integerOrNull, serial, since, table, text, type TableRow } from "../table.ts";
 
 /** What the token is sealed for. */
 export const grantContext = (providerId: number, subject: string) =>
@@ -17,6 +17,8 @@ export const providerGrants = table(
     tokenSealed: text(),
     /** When the provider is asked next. */
     nextAt: integer(),
+    /** Since when the provider refuses the token without saying why, ms; null: it does not. */
+    refusedAt: since(44, integerOrNull()),
   },
   {
     constraints: ["UNIQUE (provider_id, subject)"],

@@ -1,0 +1,102 @@
+// What each server did over the last day: lines over time, and the sums in words.
+
+import type { FunctionComponent } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { formatSize } from "../../duration.ts";
+import { html } from "../html.ts";
+import { useResource } from "../resource.ts";
+import { Failure, FromTerminal } from "../ui/parts.ts";
+import type { Plot } from "../ui/plot.ts";
+
+type Point = {
+  at: string;
+  requests: number;
+  errors: number;
+  checkins: number;
+  p99_ms: number | null;
+  waiting: number;
+  memory_bytes: number;
+};
+type History = { every_s: number; hosts: readonly { host: string; points: readonly Point[] }[] };
+
+const path = "/api/servers/history/";
+const lines = [
+  ["requests", "quiet"],
+  ["check-ins", "good"],
+] as const;
+
+export function ServerHistory() {
+  const { data, error } = useResource<History>(path, { isCalm: true });
+  const [view, setView] = useState<{ plot: FunctionComponent<Parameters<typeof Plot>[0]> } | undefined>(
+    undefined,
+  );
+  useEffect(() => {
+    void import("../ui/plot.ts").then(({ Plot: plot }) => setView({ plot }));
+  }, []);
+  return html`<h2>The last day</h2>
+    ${error === undefined ? null : html`<${Failure} error=${error} />`}
+    ${
+      data?.hosts.length === 0
+        ? html`<p class="quiet">
+            Nothing was written yet; each server writes a row a minute, shown by five minutes.
+          </p>`
+        : null
+    }
+    ${(data?.hosts ?? []).map(
+      ({ host, points }) =>
+        html`<${OneHost}
+          key=${host}
+          host=${host}
+          points=${points}
+          everyS=${data?.every_s ?? 300}
+          plot=${view?.plot}
+        />`,
+    )}
+    <${FromTerminal} call=${`GET ${path}`} />`;
+}
+
+type HostProps = {
+  host: string;
+  points: readonly Point[];
+  everyS: number;
+  plot: FunctionComponent<Parameters<typeof Plot>[0]> | undefined;
+};
+
+function OneHost({ host, points, everyS, plot }: HostProps) {
+  const columns = useMemo(() => columnsOf(points, everyS), [points, everyS]);
+  const words = wordsOf(points, everyS);
+  return html`<h3><bdi>${host}</bdi></h3>
+    <p class="quiet">${words}</p>
+    <div class="plot-place">
+      ${plot === undefined ? null : html`<${plot} label=${`Requests and check-ins a minute: ${words}`} columns=${columns} lines=${lines} />`}
+    </div>`;
+}
+
+/** Seconds, requests and check-ins a minute. A time without rows is a gap. */
+function columnsOf(points: readonly Point[], everyS: number): [number[], ...(number | null)[][]] {
+  const byTime = new Map(points.map((point) => [Date.parse(point.at) / 1000, point]));
+  const times = [...byTime.keys()];
+  const [first = 0, last = -1] = [times[0], times.at(-1)];
+  const every: number[] = [];
+  for (let at = first; at <= last; at += everyS) every.push(at);
+  const rates = (value: (point: Point) => number) =>
+    every.map((at) => {
+      const point = byTime.get(at);
+      return point === undefined ? null : (value(point) * 60) / everyS;
+    });
+  return [every, rates(({ requests }) => requests), rates(({ checkins }) => checkins)];
+}
+
+function wordsOf(points: readonly Point[], everyS: number): string {
+  const most = (values: readonly number[]) => Math.max(0, ...values);
+  const sum = (values: readonly number[]) => values.reduce((one, other) => one + other, 0);
+  const perMinute = (count: number) => Math.round((count * 60) / everyS);
+  const times = points.flatMap(({ p99_ms }) => p99_ms ?? []);
+  return [
+    `at most ${perMinute(most(points.map(({ requests }) => requests)))} requests (grey) and ${perMinute(most(points.map(({ checkins }) => checkins)))} check-ins (green) a minute`,
+    `${sum(points.map(({ errors }) => errors))} errors`,
+    ...(times.length === 0 ? [] : [`99 of 100 answers within ${most(times)} ms`]),
+    `at most ${most(points.map(({ waiting }) => waiting))} check-ins waiting`,
+    `at most ${formatSize(most(points.map(({ memory_bytes }) => memory_bytes)))} of memory`,
+  ].join(", ");
+}

@@ -1,0 +1,16 @@
+// The wire of what a machine is told of its user's confirmation, inside check-ins. Both sides use it.
+
+import * as v from "valibot";
+import type { Confirmation } from "../confirmation.ts";
+
+/** Shown in terminals: no control characters. */
+export const ConfirmationAnswer = v.object({
+  until: v.pipe(v.string(), v.maxLength(64), v.isoTimestamp()),
+  url: v.pipe(v.string(), v.maxLength(2048), v.regex(/^https?:\/\/[!-~]+$/)),
+});
+
+/** Undefined if the control plane asks for no confirmation. */
+export function confirmationIn({ confirm }: { confirm?: unknown }): Confirmation | undefined {
+  const parsed = v.safeParse(ConfirmationAnswer, confirm);
+  return parsed.success ? parsed.output : undefined;
+}
