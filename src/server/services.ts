@@ -14,11 +14,13 @@ import { makeCheckins, type Checkins } from "./nodes/checkins.ts";
 import { makeLive } from "./nodes/live.ts";
 import { makeProbes, type Probes } from "./nodes/probe.ts";
 import { makeRefusalNotes } from "./nodes/refused-engine.ts";
+import { nameProviderGroup } from "./nodes/name-provider-group.ts";
 import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
 import { makeReports, type Reports } from "./nodes/reports.ts";
 import { makeExchange, type Exchange } from "./oidc/exchange.ts";
 import { makeSentFiles, type SentFiles } from "./nodes/sent-files.ts";
 import type { ServerOptions } from "./options.ts";
+import type { Transaction } from "./store/database.ts";
 import { makeRelayed, type Relayed } from "./paths/relayed.ts";
 import { makePathReports, type PathReports } from "./paths/reports.ts";
 import { makeAccessControl, type AccessControl } from "./people/access.ts";
@@ -50,6 +52,8 @@ export type Services = ServerOptions & {
   /** Tests of policies before an edit by hand. */
   testing: InTurn;
   checkins: Checkins;
+  /** For rules that name a group of a provider of identities. */
+  nameProviderGroup(tx: Transaction, orgId: number, name: string): Promise<string>;
   renewals: Renewals;
   reports: Reports;
   sentFiles: SentFiles;
@@ -107,6 +111,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
       afterConfirmation,
       bringBack: (orgId, nodeId) => returnNode({ ...options, authorities }, orgId, nodeId),
     }),
+    nameProviderGroup: (tx, orgId, name) => nameProviderGroup(tx, orgId, name, system.now()),
     renewals,
     reports,
     probes: makeProbes(system.monotonic),

@@ -72,17 +72,14 @@ test.each([
   expect(await must("oidc", "list")).toEqual({ providers: [] });
 });
 
-test("rules take a group of a provider that a policy file has named, and the list shows its word", async () => {
-  await must("oidc", "create", "Directory", provider.issuer, "--client-id", "agent");
+test("a rule takes a group of a provider by its name there, and the list shows its word", async () => {
   const rule = ["rule", "create", "acme", "--protocol", "tcp", "--ports", "22", "--peer", "idp:On call"];
   const early = await admin(...rule);
   expect([early.status, early.err]).toEqual([
     1,
-    expect.stringContaining("The policy of acme does not name the group idp:On call of a provider yet"),
+    expect.stringContaining("There is no provider of identities by which members sign in."),
   ]);
-  const file = join(directory.path, "policy.yaml");
-  writeFileSync(file, 'rules:\n  - {peer: "idp:On call", target: any}\n');
-  await must("policy", "apply", "acme", file);
+  await must("oidc", "create", "Directory", provider.issuer, "--client-id", "agent");
   const made = await must(...rule);
   expect(made).toMatchObject({ peer: { group: expect.stringMatching(/^idp:\d+\./) }, new_groups: [] });
   expect((await admin("rule", "list", "acme")).out).toMatch(/tcp +22 +idp:On call +any/);

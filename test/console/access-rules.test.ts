@@ -12,6 +12,7 @@ import {
   portsFault,
   redo,
   sentenceOf,
+  sidesFor,
   toRule,
   type Rule,
 } from "../../src/console/access/rules.ts";
@@ -221,4 +222,14 @@ test("groups that no rule names are one line of the matrix", () => {
   expect(titles([])).toEqual(["db", "web"]);
   const [, , others] = linesOf(["web", "eu", "us"], [rule(1)]);
   expect(others?.all).toEqual(["eu", "us"]);
+});
+
+test("groups of providers and users are offered beside groups and machines", () => {
+  const sides = { groups: ["ops"], words: ["idp:Operators"], emails: ["op@example.org"], nodes: ["op1"] };
+  expect(sidesFor("op", sides, true)).toEqual(["group:ops", "user:op@example.org", "node:op1"]);
+  expect(sidesFor("", sides, true)).toContain("self");
+  expect(sidesFor("idp:", sides, false)).toEqual(["idp:Operators"]);
+  expect(
+    sidesFor("", { ...sides, nodes: Array.from({ length: 99 }, (_, at) => `n${at}`) }, false),
+  ).toHaveLength(50);
 });

@@ -86,18 +86,14 @@ export async function memberEmails(api: Api, slug: string): Promise<Map<number, 
   return new Map(members.map(({ user_id: id, email }) => [id ?? 0, email]));
 }
 
-/** The name in rules of a provider's group, `Engineering` or `PROVIDER/Engineering`. */
-export async function providerGroup(api: Api, slug: string, name: string): Promise<string> {
+/** A side of a rule: the group of a provider by the name that the policy has for it, or by its own. */
+export type ProviderSide = { group: string } | { idp: string };
+
+/** `name`: `Engineering` or `PROVIDER/Engineering`. Earlier control planes know only groups that the policy names already. */
+export async function providerSide(api: Api, slug: string, name: string): Promise<ProviderSide> {
   const named = await api.list(inOrg(slug, "provider_groups/"), ProviderGroup);
   const found = named.find(({ word }) => word === `idp:${name}`);
-  if (found !== undefined) return found.group;
-  throw new AppError(
-    "not_found",
-    `The policy of ${slug} does not name the group idp:${name} of a provider yet`,
-    {
-      hint: `A policy file names it first: write the rule there, then \`${admin} policy apply ${quoteWord(slug)} FILE\`.`,
-    },
-  );
+  return found === undefined ? { idp: name } : { group: found.group };
 }
 
 /**

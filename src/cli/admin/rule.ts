@@ -15,7 +15,8 @@ import {
   memberEmails,
   missingGroups,
   nodeByName,
-  providerGroup,
+  providerSide,
+  type ProviderSide,
   sayNewGroups,
   signedUpMember,
 } from "./lookup.ts";
@@ -144,7 +145,7 @@ export const create: Implementation = {
     const schema = import("../../server/policy/firewall.ts").then(({ RuleRequest }) => RuleRequest);
     await checked(
       schema,
-      await request({ node: async () => 1, user: async () => 1, idp: async () => "group" }),
+      await request({ node: async () => 1, user: async () => 1, idp: async () => ({ group: "group" }) }),
     );
     let new_groups: string[] = [];
     let present: Rule[] = [];
@@ -152,7 +153,7 @@ export const create: Implementation = {
       const body = await request({
         node: async (name) => (await nodeByName(api, slug, name)).id,
         user: async (email) => (await signedUpMember(api, slug, email)).user_id,
-        idp: async (name) => providerGroup(api, slug, name),
+        idp: async (name) => providerSide(api, slug, name),
       });
       const groups = [body.peer, body.target].flatMap((side) => ("group" in side ? [side.group] : []));
       new_groups = await missingGroups(
@@ -186,9 +187,9 @@ const meaningOf = ({ direction, protocol, ports, peer, target }: Rule) =>
   JSON.stringify([direction, protocol, ports, peer, target]);
 
 type IdOf = Record<"node" | "user", (name: string) => Promise<number>> & {
-  idp(name: string): Promise<string>;
+  idp(name: string): Promise<ProviderSide>;
 };
-type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
+type Side = { any: true } | { node: number } | { cidr: string } | ProviderSide;
 
 /** `any`, `self`, `group:web`, `node:db`, `user:ada@example.org` or a network in the form of the API. */
 async function readSide(flag: string, text: string, idOf: IdOf): Promise<Side> {
@@ -198,7 +199,7 @@ async function readSide(flag: string, text: string, idOf: IdOf): Promise<Side> {
   if (kind === "group" && name !== undefined) return { group: name };
   if (kind === "node" && name !== undefined) return { node: await idOf.node(name) };
   if (kind === "user" && name?.includes("@") === true) return { group: ownerGroup(await idOf.user(name)) };
-  if (kind === "idp" && name !== undefined) return { group: await idOf.idp(name) };
+  if (kind === "idp" && name !== undefined) return idOf.idp(name);
   if (/^[0-9.]+(\/\d+)?$/.test(text) || (text.includes(":") && kind !== "user")) return { cidr: text };
   throw new AppError("usage", `--${flag} ${text} is neither a group, a node, a user nor a network`, {
     hint: `Write node:${text} for the node, group:${text} for the group, or user:EMAIL for the nodes of a member.`,

@@ -3,10 +3,12 @@
 import { useState } from "preact/hooks";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
+import { useMemberNames } from "../member-names.ts";
+import { useProviderWords } from "../provider-words.ts";
 import { refresh, useList } from "../resource.ts";
 import { Dialog, Failure, Field, valueOf } from "../ui/parts.ts";
 import { edit, type Draft, type Saved } from "./draft.ts";
-import { endsOf, newId, portsFault, sentenceOf, withEnds, type Rule } from "./rules.ts";
+import { endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 
 type Group = { id: number; name: string };
 const fresh = (): Rule => ({
@@ -36,6 +38,9 @@ export function RuleForm({ rule, draft, saved, close }: Props) {
   const known = useList<Group>(org(draft.slug, "groups/?page_size=1000")).data;
   const groups = (known ?? []).map(({ name }) => name);
   const nodes = saved.nodes.map(({ name }) => name);
+  const emails = useMemberNames(draft.slug).values();
+  const words = useProviderWords(draft.slug).values();
+  const sides = { groups, words: [...words], emails: [...emails], nodes };
   const ends = endsOf(now);
   const word = (typed: string) => toWord(typed, groups, nodes);
   const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
@@ -54,8 +59,7 @@ export function RuleForm({ rule, draft, saved, close }: Props) {
       label=${key === "from" ? "From" : "To"}
       word=${ends[key]}
       set=${(typed: string) => set(withEnds(now, { ...ends, [key]: typed }))}
-      groups=${groups}
-      nodes=${nodes}
+      sides=${sides}
       slug=${draft.slug}
       missing=${isMissing(word(ends[key])) ? word(ends[key]).slice("group:".length) : undefined}
       mayBeNetwork=${(key === "from") === (now.direction === "inbound")}
@@ -135,16 +139,14 @@ type SidePickerProps = {
   label: "From" | "To";
   word: string;
   set: (typed: string) => void;
-  groups: readonly string[];
-  nodes: readonly string[];
+  sides: Parameters<typeof sidesFor>[1];
   mayBeNetwork: boolean;
   slug: string;
   /** The group that is named and does not exist. */
   missing: string | undefined;
 };
-const maxOffered = 50;
 
-function SidePicker({ label, word, set, groups, nodes, mayBeNetwork, slug, missing }: SidePickerProps) {
+function SidePicker({ label, word, set, sides, mayBeNetwork, slug, missing }: SidePickerProps) {
   const [error, fail] = useState<ApiError | undefined>(undefined);
   const create = async () => {
     fail(undefined);
@@ -157,13 +159,7 @@ function SidePicker({ label, word, set, groups, nodes, mayBeNetwork, slug, missi
     }
   };
   const list = `sides-${label}`;
-  const all = [
-    "any",
-    ...(mayBeNetwork ? ["self"] : []),
-    ...groups.map((name) => `group:${name}`),
-    ...nodes.map((name) => `node:${name}`),
-  ];
-  const offered = all.filter((each) => each.includes(word)).slice(0, maxOffered);
+  const offered = sidesFor(word, sides, mayBeNetwork);
   return html`<${Field}
       label=${label}
       errors=${error?.fields["name"]}

@@ -197,3 +197,23 @@ export function commandsOf(slug: string, { added, removed }: Edits): string {
     " && ",
   );
 }
+
+type Sides = Record<"groups" | "words" | "emails" | "nodes", readonly string[]>;
+const maxOffered = 50;
+
+/** The sides of rules that contain what was typed. `words`: of groups of providers. */
+export function sidesFor(
+  typed: string,
+  { groups, words, emails, nodes }: Sides,
+  mayBeSelf: boolean,
+): string[] {
+  const all = [
+    "any",
+    ...(mayBeSelf ? ["self"] : []),
+    ...groups.map((name) => `group:${name}`),
+    ...words,
+    ...emails.map((email) => `user:${email}`),
+    ...nodes.map((name) => `node:${name}`),
+  ];
+  return all.filter((each) => each.includes(typed)).slice(0, maxOffered);
+}

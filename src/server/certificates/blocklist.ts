@@ -152,20 +152,22 @@ export async function limitCertificates(
   );
 }
 
-/** The same for a change that renews every node of the organization. Refused while one node is at its limit. */
+/** The same for a change that renews these nodes, or every active one. Refused while one of them is at its limit. */
 export async function limitCertificatesOfAll(
   reader: Pick<Reader, "get">,
   orgId: number,
   now: number,
+  ids?: readonly number[],
 ): Promise<void> {
+  const these = ids === undefined ? "" : ` AND n.id IN (${ids.map((_, at) => `$${at + 3}`).join(", ")})`;
   const full = await queryOne(
     reader,
     computed({ id: integer(), name: text(), slug: text() }),
     `SELECT n.id, n.name, o.slug FROM nodes n JOIN organizations o ON o.id = n.org_id
-     WHERE n.org_id = $2 AND n.state = 'active' AND ${maxOfOneNode} <=
+     WHERE n.org_id = $2 AND n.state = 'active'${these} AND ${maxOfOneNode} <=
        (SELECT count(*) FROM certificates c WHERE c.node_id = n.id AND ${isAccepted})
      ORDER BY n.id LIMIT 1`,
-    [now, orgId],
+    [now, orgId, ...(ids ?? [])],
   );
   if (full !== undefined) await limitCertificates(reader, { id: orgId, slug: full.slug }, full, now);
 }

@@ -212,7 +212,7 @@ export async function filesFor(
   online: boolean,
   inTurn?: WorkInTurn,
 ): Promise<NodeFiles> {
-  const rows = await queryAll(db, filePick, currentOf, [node.id]);
+  const rows = await certificatesOf(db, node);
   const pem = (kind: string) =>
     readable(rows, node)
       .filter((row) => row.kind === kind)
@@ -221,11 +221,7 @@ export async function filesFor(
   const hostCrt = pem("overlay");
   const { caPem, x509Cas } = node.keepsFormer ? view.formerTrust : view.trust;
   const nodeCrt = nodeCrtOf(rows, x509Cas);
-  if (hostCrt === "") {
-    // It may have been revoked since it was read.
-    mayIssue(await findNode(db, node.orgId, node.id));
-    throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
-  }
+  if (hostCrt === "") throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
   const config = await renderings.of(view.config, node, inTurn);
   const nodeConfig = nodeConfigOf(view, node);
   const { config_version: _, ...stable } = nodeConfig;
@@ -251,6 +247,21 @@ export async function filesFor(
     others: outlineOthers({ caPem, x509Cas, rows: readable(rows, node), stable }),
   };
   return { etag, configVersion: nodeConfig.config_version, outline, answer };
+}
+
+const lastOf = `SELECT ${filePick.select()} FROM certificates WHERE node_id = $1 AND kind = 'overlay'
+  AND created_at = (SELECT max(created_at) FROM certificates WHERE node_id = $1 AND kind = 'overlay') ORDER BY version`;
+
+/**
+ * The current ones. A node that has lost a group has no current overlay certificate until the next is signed: if that fails, it
+ * still gets its configuration, beside the certificate that it has.
+ */
+async function certificatesOf(db: Reader, node: NodeRecord): Promise<readonly FileCertificate[]> {
+  const rows = await queryAll(db, filePick, currentOf, [node.id]);
+  if (rows.some(({ kind }) => kind === "overlay")) return rows;
+  // It may have been revoked since it was read.
+  mayIssue(await findNode(db, node.orgId, node.id));
+  return [...(await queryAll(db, filePick, lastOf, [node.id])), ...rows];
 }
 
 /** The leaf with its CA as they were signed, then the other CA, which may have signed certificates of peers. */

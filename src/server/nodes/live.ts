@@ -157,10 +157,12 @@ export function makeLive(db: Database): Live {
   };
 }
 
+/** A node that has lost a group has only a former one until it comes for the next. */
 const newest = `SELECT not_after FROM certificates
-  WHERE node_id = $1 AND state = 'current' AND kind = 'overlay' ORDER BY not_after DESC LIMIT 1`;
+  WHERE node_id = $1 AND state <> 'blocked' AND kind = 'overlay'
+  ORDER BY CASE state WHEN 'current' THEN 0 ELSE 1 END, not_after DESC LIMIT 1`;
 
-/** When the node's last overlay certificate expires, ms; 0 without one. */
+/** When the node's last overlay certificate expires, ms; 0 without one that peers accept. */
 async function certificateEnd(db: Database, nodeId: number): Promise<number> {
   return (await queryOne(db, certificates.pick("notAfter"), newest, [nodeId]))?.notAfter ?? 0;
 }

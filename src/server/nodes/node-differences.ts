@@ -15,8 +15,16 @@ export function granted(from: NodeRecord, to: NodeRecord): boolean {
 
 /** Whether `to` grants a group or a subnet that `from` does not. */
 function gains(from: NodeRecord, to: NodeRecord): boolean {
-  const more = (old: readonly string[], now: readonly string[]) => now.some((each) => !old.includes(each));
-  return more(certifiedGroups(from), certifiedGroups(to)) || more(from.subnets, to.subnets);
+  return gainsGroup(from, to) || hasMore(from.subnets, to.subnets);
+}
+
+const hasMore = (old: readonly string[], now: readonly string[]) => now.some((each) => !old.includes(each));
+
+type Grouped = Pick<NodeRow, "groups" | "ownerGroups" | "ownerId">;
+
+/** Whether the certificate of `to` has a group that the one of `from` has not. */
+export function gainsGroup(from: Grouped, to: Grouped): boolean {
+  return hasMore(certifiedGroups(from), certifiedGroups(to));
 }
 
 /** Whether configurations of other nodes change. Rules that name the node are not looked at. */

@@ -91,13 +91,16 @@ export async function findDue(reader: Reader, org: IssuingOrg, node: NodeRow, no
   return { overlay: needsMigration || !fresh("overlay"), x509: node.csr !== null && !fresh("x509") };
 }
 
-/** Concurrent renewals: after a long downtime, a server must still answer requests. */
+/**
+ * Concurrent renewals: after a long downtime, and when a policy was applied to ten thousand nodes, a server must still answer
+ * requests. On SQLite, those that wait for one commit share the next.
+ */
 const maxAtOnce = 8;
 
 export type Renewals = {
   /**
    * Renews the due certificates of an active node and resolves afterwards. Without `wait`, does nothing while many
-   * renewals run: the node asks again soon. Certificates that only grew old are not renewed for an unsafe engine.
+   * renewals run: the node asks again soon. With it, waits for its turn. Certificates that only grew old are not renewed for an unsafe engine.
    */
   ensure(orgId: number, nodeId: number, options: { wait: boolean }): Promise<void>;
 };
@@ -105,7 +108,21 @@ export type Renewals = {
 export function makeRenewals(
   services: Pick<NodeStore, "db" | "system" | "authorities"> & Pick<ServerOptions, "log">,
 ): Renewals {
+  /** By node, those that wait for their turn, too. */
   const running = new Map<number, Promise<void>>();
+  const turns: (() => void)[] = [];
+  let active = 0;
+  const inTurn = async (work: () => Promise<void>) => {
+    if (active >= maxAtOnce) await new Promise<void>((resolve) => turns.push(resolve));
+    else active++;
+    try {
+      await work();
+    } finally {
+      const next = turns.shift();
+      if (next === undefined) active--;
+      else next();
+    }
+  };
   const renew = async (orgId: number, nodeId: number) => {
     const node = await findNode(services.db, orgId, nodeId);
     if (node.state !== "active") return;
@@ -132,7 +149,7 @@ export function makeRenewals(
       const known = running.get(nodeId);
       if (known !== undefined) return known;
       if (!wait && running.size >= maxAtOnce) return;
-      const work = renew(orgId, nodeId)
+      const work = inTurn(() => renew(orgId, nodeId))
         // Check-ins must not fail if a CA cannot sign: nodes still need to learn of revocations.
         .catch((error: unknown) => {
           if (error instanceof AppError && error.code === "node_revoked") return;

@@ -143,7 +143,8 @@ async function blockFormer(tx: Transaction, orgId: number, now: number): Promise
   const isListed = due.some(({ notAfter }) => notAfter > now);
   const version = isListed ? await raiseConfigVersion(tx, orgId) : await readConfigVersion(tx, orgId);
   const blockedAtVersion = isListed ? version : null;
-  for (const { id } of due) {
+  for (const [at, { id }] of due.entries()) {
+    if (at % 100 === 99) await tx.pause();
     await certificates.update(
       tx,
       { id },
@@ -152,7 +153,8 @@ async function blockFormer(tx: Transaction, orgId: number, now: number): Promise
   }
   const left = `SELECT count(*) AS n FROM certificates
     WHERE node_id = $1 AND state = 'former' AND block_after IS NOT NULL`;
-  for (const nodeId of new Set(due.map((row) => row.nodeId))) {
+  for (const [at, nodeId] of [...new Set(due.map((row) => row.nodeId))].entries()) {
+    if (at % 100 === 99) await tx.pause();
     if ((await queryNumber(tx, left, [nodeId])) === 0) await boundHolds(tx, nodeId, version);
   }
   await announceBlocklist(tx, orgId, now);

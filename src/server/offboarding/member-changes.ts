@@ -1,10 +1,10 @@
 // Changes the role of a member, or removes the member. The access that ends with it ends in the same transaction.
 
 import { AppError } from "../../errors.ts";
-import { record, type Actor, type AuditEvent } from "../audit/record.ts";
+import { record, type Actor } from "../audit/record.ts";
 import type { Role } from "../http/route.ts";
 import { ownerGroup } from "../../owner-group.ts";
-import { regroupOwned, type Regrouping } from "../nodes/owner-groups.ts";
+import { regroupOwned } from "../nodes/owner-groups.ts";
 import { settle } from "../nodes/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole } from "../people/late-rights.ts";
@@ -36,18 +36,6 @@ import {
 } from "./left-access.ts";
 
 type Org = { id: number; slug: string };
-
-/** The user's nodes leave the groups in which the policy names the user or a group of a provider. */
-async function leaveGroups(
-  tx: Transaction,
-  services: Regrouping,
-  { id: orgId }: Org,
-  userId: number,
-  actor: Actor,
-): Promise<AuditEvent[]> {
-  await groupPeople.delete(tx, { orgId, people: ownerGroup(userId) });
-  return regroupOwned(tx, services, orgId, actor, userId);
-}
 
 const none: Access = { left: [], revoked: [] };
 
@@ -108,13 +96,12 @@ async function requireUnbound(tx: Transaction, { userId, email }: MembershipRow)
 }
 
 export async function removeMember(
-  services: Regrouping & Pick<ServerOptions, "db">,
+  { db, system }: Pick<ServerOptions, "db" | "system">,
   org: Org,
   memberId: number,
   by: { role: Role; actor: Actor },
   ends: Pick<Ending, "revokeTokens" | "revokeNodes"> = {},
 ): Promise<{ member: Member; access: Access }> {
-  const { db, system } = services;
   const removed = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, by.actor, roleNow(by.role));
     const before = await findMembership(tx, org, memberId);
@@ -131,10 +118,14 @@ export async function removeMember(
     const ending = { ...ends, isLeaving: true, revokeWebhooks, actor: by.actor, now: event.at, reason };
     const { userId } = before;
     const access = userId === null ? none : await endAccess(tx, { kind: "person", id: userId }, ending, org);
-    const issued = userId === null ? [] : await leaveGroups(tx, services, org, userId, by.actor);
-    if (userId !== null) await browserSessions.delete(tx, { userId });
+    if (userId !== null) {
+      // The user's nodes leave the groups in which the policy names the user or a group of a provider.
+      await groupPeople.delete(tx, { orgId: org.id, people: ownerGroup(userId) });
+      await regroupOwned(tx, org.id, event.at, userId);
+      await browserSessions.delete(tx, { userId });
+    }
     const deletion = { before: { role: before.role }, ...accessForEvent(access) };
-    await record(tx, [{ ...event, type: "member.deleted", ...deletion }, ...issued]);
+    await record(tx, { ...event, type: "member.deleted", ...deletion });
     await tx.notify("auth", `member ${before.email}`);
     return { member: showMember(before), access };
   });

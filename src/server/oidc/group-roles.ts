@@ -4,13 +4,12 @@
 import { ourselves, record } from "../audit/record.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
 import type { ServerOptions } from "../options.ts";
-import type { Regrouping } from "../nodes/owner-groups.ts";
 import { memberEvent } from "../people/members.ts";
 import { allOrganizations } from "../policy/organizations.ts";
 import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
 import { memberships } from "../store/tables/memberships.ts";
 
-type Store = Regrouping & Pick<ServerOptions, "db">;
+type Store = Pick<ServerOptions, "db" | "system">;
 type User = { id: number; email: string };
 type Role = "member" | "admin";
 

@@ -1,13 +1,12 @@
 // The groups that a provider says of a user reach the user's nodes where the policy names them: after each sign-in, and when the
 // provider was asked.
 
-import { ourselves, record } from "../audit/record.ts";
-import { regroupOwned, type Regrouping } from "../nodes/owner-groups.ts";
+import { regroupOwned } from "../nodes/owner-groups.ts";
 import type { ServerOptions } from "../options.ts";
 import { providerGroups } from "../store/tables/provider-groups.ts";
 import { changeOwnNodes } from "./node-groups.ts";
 
-type Services = Regrouping & Pick<ServerOptions, "db" | "log">;
+type Services = Pick<ServerOptions, "db" | "log" | "system">;
 
 /** The caller has stored the groups. */
 export async function applyProviderGroups(
@@ -17,8 +16,8 @@ export async function applyProviderGroups(
 ): Promise<void> {
   const named = await providerGroups.all(services.db, { providerId });
   for (const orgId of new Set(named.map((each) => each.orgId))) {
-    await changeOwnNodes(services, { orgId, userId }, async (tx) =>
-      record(tx, await regroupOwned(tx, services, orgId, ourselves, userId)),
+    await changeOwnNodes(services, { orgId, userId }, (tx) =>
+      regroupOwned(tx, orgId, services.system.now(), userId),
     );
   }
 }

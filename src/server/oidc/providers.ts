@@ -5,8 +5,8 @@ import type * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { sealSecret } from "../../pki/secrets.ts";
-import { record, type Actor, type AuditEvent } from "../audit/record.ts";
-import { regroupOwned, type Regrouping } from "../nodes/owner-groups.ts";
+import { record, type Actor } from "../audit/record.ts";
+import { regroupOwned } from "../nodes/owner-groups.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole, requireStaff } from "../people/late-rights.ts";
 import { endSessions } from "../people/sessions.ts";
@@ -168,12 +168,11 @@ export async function changeProvider(
  * cannot sign in any more.
  */
 export async function deleteProvider(
-  services: Regrouping & Pick<Services, "db">,
+  { db, system }: Pick<Services, "db" | "system">,
   { orgId }: Scope,
   id: number,
   actor: Actor,
 ): Promise<void> {
-  const { db, system } = services;
   await db.write(async (tx) => {
     await requireRight(tx, { orgId }, actor);
     const provider = await findProvider(tx, { id, orgId });
@@ -185,28 +184,20 @@ export async function deleteProvider(
     await identities.delete(tx, { providerId: id });
     await providerGrants.delete(tx, { providerId: id });
     await memberships.update(tx, { providerId: id }, { providerId: null });
-    const issued = await endProviderGroups(tx, services, id, actor);
+    await endProviderGroups(tx, id, system.now());
     await identityProviders.delete(tx, { id, orgId });
     const deleted = event(system, { orgId }, actor, nameOfProvider(provider));
-    await record(tx, [{ ...deleted, type: "provider.deleted" }, ...issued]);
+    await record(tx, { ...deleted, type: "provider.deleted" });
   });
 }
 
 /** Rules that name its groups stay without effect, as after a user left. */
-async function endProviderGroups(
-  tx: Transaction,
-  services: Regrouping,
-  providerId: number,
-  actor: Actor,
-): Promise<AuditEvent[]> {
+async function endProviderGroups(tx: Transaction, providerId: number, now: number): Promise<void> {
   const named = await providerGroups.all(tx, { providerId });
   for (const { orgId, people } of named) await groupPeople.delete(tx, { orgId, people });
   await providerGroups.delete(tx, { providerId });
-  const issued: AuditEvent[] = [];
   for (const { id: orgId } of await allOrganizations(tx))
-    if (named.some((each) => each.orgId === orgId))
-      issued.push(...(await regroupOwned(tx, services, orgId, actor)));
-  return issued;
+    if (named.some((each) => each.orgId === orgId)) await regroupOwned(tx, orgId, now);
 }
 
 function requireRight(tx: Transaction, { orgId }: Scope, actor: Actor): Promise<void> {

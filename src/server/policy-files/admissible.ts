@@ -14,7 +14,7 @@ import {
   routersOf,
 } from "../nodes/subnets.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
-import { maxProviderGroups } from "../policy/group-people.ts";
+import { requireFewProviderGroups } from "../policy/group-people.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { Reader } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
@@ -30,7 +30,8 @@ export async function requireAdmissible(
   after: readonly PolicyNode[],
 ): Promise<void> {
   requireFewRules(current.rules.length, changes.rules);
-  requireFewProviderGroups(current.providerGroups.length, changes.providerGroups);
+  const { add, remove } = changes.providerGroups;
+  if (add.length > 0) requireFewProviderGroups(current.providerGroups.length + add.length - remove.length);
   await requireRoutes(reader, orgId, current.nodes, changes.nodes, after);
   const { create, delete: deleted } = changes.aliases;
   if (create.length === 0) return;
@@ -42,16 +43,6 @@ export async function requireAdmissible(
     await requireFreeName(reader, { id: orgId }, name);
     if (at % 20 === 19) await nextRound();
   }
-}
-
-function requireFewProviderGroups(count: number, { add, remove }: Changes["providerGroups"]): void {
-  const after = count + add.length - remove.length;
-  if (after <= maxProviderGroups || add.length === 0) return;
-  throw new AppError(
-    "validation_failed",
-    `The policy would name ${after} groups of providers of identities; the maximum is ${maxProviderGroups}.`,
-    { hint: "Put several of them into one group at the provider, and name that one." },
-  );
 }
 
 async function requireRoutes(

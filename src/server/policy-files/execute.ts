@@ -10,6 +10,7 @@ import { PolicyTest } from "../policy/policy-tests.ts";
 import { maxRules } from "../policy/rules.ts";
 import { insertAlias, removeAlias } from "../names/aliases.ts";
 import { changeNode } from "../nodes/nodes.ts";
+import { changeGroups, readGrouped } from "../nodes/change-groups.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import { ownerOf } from "../../owner-group.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
@@ -108,7 +109,7 @@ export async function execute(
   const ofProviders = await changeProviderGroups(tx, orgId, changes.providerGroups, now);
   const people = await changePeople(tx, orgId, changes.people, now);
   const isRegrouped = [people, ofProviders].some(({ add, remove }) => add.length + remove.length > 0);
-  const regrouped = isRegrouped ? await regroupOwned(tx, services, orgId, actor) : [];
+  if (isRegrouped) await regroupOwned(tx, orgId, now);
   const { done, issued } = await changeNodes(tx, services, orgId, changes.nodes, actor);
   const createdAliases = await createAliases(tx, orgId, changes.aliases.create, now);
   const deleted = await deleteGroups(tx, orgId, changes.groups.delete, now);
@@ -139,7 +140,7 @@ export async function execute(
       aliases: { create: deletedAliases, delete: createdAliases },
       tests: undefined,
     },
-    issued: [...regrouped, ...issued],
+    issued,
   };
 }
 
@@ -221,9 +222,10 @@ async function changeNodes(
   changes: readonly NodeChange[],
   actor: Actor,
 ): Promise<{ done: NodeChange[]; issued: AuditEvent[] }> {
-  const changed = new Set<number>();
+  const isGrouping = ({ subnets, relay }: NodeChange) => isEmpty(subnets) && relay === null;
+  const changed = await regroupGiven(tx, orgId, changes.filter(isGrouping), services.system.now());
   const issued: AuditEvent[] = [];
-  for (const { id, groups, subnets, relay } of inOrder(changes)) {
+  for (const { id, groups, subnets, relay } of inOrder(changes.filter((each) => !isGrouping(each)))) {
     const node = await nodes.find(tx, { orgId, id });
     // Revoked between an application and its rollback: it stays as it is.
     if (node === undefined || node.state === "revoked") continue;
@@ -236,6 +238,26 @@ async function changeNodes(
     changed.add(id);
   }
   return { done: changes.filter(({ id }) => changed.has(id)), issued };
+}
+
+/** Changes nothing but groups, of thousands of nodes maybe. Returns the nodes that are not revoked. */
+async function regroupGiven(
+  tx: Transaction,
+  orgId: number,
+  changes: readonly NodeChange[],
+  now: number,
+): Promise<Set<number>> {
+  const deltas = new Map(changes.map(({ id, groups }) => [id, groups]));
+  const found = await readGrouped(tx, orgId, [...deltas.keys()]);
+  const regrouped = found.flatMap((before) => {
+    const delta = deltas.get(before.id);
+    return delta === undefined
+      ? []
+      : [{ before, after: { ...before, groups: applied(before.groups, delta) } }];
+  });
+  await ensureGroups(tx, orgId, [...new Set(regrouped.flatMap(({ after }) => after.groups))], now);
+  await changeGroups(tx, orgId, regrouped, now);
+  return new Set(regrouped.map(({ before }) => before.id));
 }
 
 /**

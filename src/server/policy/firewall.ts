@@ -56,6 +56,28 @@ const ruleFields = {
   description: v.optional(v.pipe(v.string(), v.maxLength(255))),
 };
 
+/** A group of a provider of identities, by its name there. It is stored as the group of its users' nodes. */
+const ofProvider = v.strictObject({
+  idp: v.pipe(
+    v.string(),
+    v.regex(
+      /^\S(.{0,248}\S)?$/,
+      "Enter a group of a provider, with at most 250 letters and no space around it.",
+    ),
+    v.maxLength(250),
+  ),
+});
+const askedFields = {
+  ...ruleFields,
+  peer: v.union([...Peer.options, ofProvider]),
+  target: v.union([...Target.options, ofProvider]),
+};
+/** What requests hold. It becomes a `RuleRequest`, which has more checks. */
+export const AskedRule = v.strictObject(askedFields);
+export type AskedRule = v.InferOutput<typeof AskedRule>;
+export const AskedPatch = v.partial(AskedRule);
+export type AskedPatch = v.InferOutput<typeof AskedPatch>;
+
 export const RuleRequest = v.pipe(
   v.strictObject(ruleFields),
   v.forward(
@@ -68,8 +90,6 @@ export const RuleRequest = v.pipe(
   ),
 );
 export type RuleRequest = v.InferOutput<typeof RuleRequest>;
-export const RulePatch = v.partial(v.strictObject(ruleFields));
-export type RulePatch = v.InferOutput<typeof RulePatch>;
 export type Rule = Omit<RuleRequest, "description"> & { id: number; description: string };
 
 /** The two initial rules of every organization. They are ordinary rules and can be deleted. */

@@ -4,6 +4,7 @@
 import { createHash } from "node:crypto";
 import { isPeopleGroup, ownerGroup } from "../../owner-group.ts";
 import * as v from "valibot";
+import { AppError } from "../../errors.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
 import { groupPeople } from "../store/tables/group-people.ts";
@@ -16,7 +17,17 @@ export type ProviderGroup = { people: string; providerId: number; name: string }
 export type Carriers = ReadonlyMap<string, ReadonlySet<number>>;
 
 /** Of an organization: a certificate names all that its owner has. */
-export const maxProviderGroups = 64;
+const maxProviderGroups = 64;
+
+/** Throws validation_failed. `count`: those that the policy would name. */
+export function requireFewProviderGroups(count: number): void {
+  if (count <= maxProviderGroups) return;
+  throw new AppError(
+    "validation_failed",
+    `The policy would name ${count} groups of providers of identities; the maximum is ${maxProviderGroups}.`,
+    { hint: "Put several of them into one group at the provider, and name that one." },
+  );
+}
 
 /** Stored by provider and text: a group of the same name at another provider is another one. */
 export function providerGroup(providerId: number, name: string): ProviderGroup {

@@ -157,7 +157,7 @@ function testsOf(
 
 const unsaid = { members: undefined, people: undefined };
 
-function providerFault(providers: readonly NamedProvider[]): string {
+export function providerFault(providers: readonly NamedProvider[]): string {
   if (providers.length === 0) return "There is no provider of identities by which members sign in.";
   const names = providers.map(({ name }) => name).join(", ");
   return `There are several providers of identities (${names}): write idp:PROVIDER/GROUP.`;

@@ -7,10 +7,11 @@ import {
   decide,
   isSelf,
   RuleRequest,
+  type AskedPatch,
+  type AskedRule,
   type Member,
   type Peer,
   type Rule,
-  type RulePatch,
   type RuleTest,
   type TestableRules,
   type Verdict,
@@ -30,7 +31,11 @@ import { providerGroups } from "../store/tables/provider-groups.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 
-type Store = Pick<ServerOptions, "db" | "system"> & { testing: Testing };
+type Store = Pick<ServerOptions, "db" | "system"> & {
+  testing: Testing;
+  /** The group of the nodes of the users who have it at the provider, which the policy names from now on. */
+  nameProviderGroup(tx: Transaction, orgId: number, name: string): Promise<string>;
+};
 type Org = { id: number };
 
 export async function findRule(reader: Pick<Reader, "get">, org: Org, id: number): Promise<Rule> {
@@ -49,10 +54,11 @@ export async function isPeerOfRule(reader: Pick<Reader, "get">, org: Org, nodeId
   return row !== undefined;
 }
 
-export async function createRule(store: Store, org: Org, request: RuleRequest, actor: Actor): Promise<Rule> {
+export async function createRule(store: Store, org: Org, asked: AskedRule, actor: Actor): Promise<Rule> {
   const { system } = store;
   return edit(store, org, async (tx) => {
     await requireRoom(tx, org);
+    const request = parse(RuleRequest, { ...asked, ...(await namedSides(tx, store, org, asked)) });
     await checkReferences(tx, org, request, system.now());
     const row = { ...valuesOf(request), orgId: org.id, createdAt: system.now() };
     const after = v.parse(FirewallRule, await firewallRules.insertReturning(tx, row));
@@ -66,7 +72,7 @@ export async function patchRule(
   store: Store,
   org: Org,
   id: number,
-  patch: RulePatch,
+  patch: AskedPatch,
   actor: Actor,
 ): Promise<Rule> {
   const { system } = store;
@@ -74,7 +80,11 @@ export async function patchRule(
     const before = await findRule(tx, org, id);
     const { id: _, ...present } = before;
     // Fields that are valid one by one may be invalid together.
-    const request = parse(RuleRequest, { ...present, ...patch });
+    const request = parse(RuleRequest, {
+      ...present,
+      ...patch,
+      ...(await namedSides(tx, store, org, patch)),
+    });
     await checkReferences(tx, org, request, system.now());
     await firewallRules.update(tx, { orgId: org.id, id }, valuesOf(request));
     const after = v.parse(FirewallRule, { id, ...valuesOf(request) });
@@ -82,6 +92,22 @@ export async function patchRule(
     await record(tx, { ...event(org, system, actor, id), type: "rule.updated", before, after });
     return after;
   });
+}
+
+/** Those sides that are groups of providers, as groups. */
+async function namedSides(
+  tx: Transaction,
+  { nameProviderGroup }: Store,
+  org: Org,
+  asked: AskedPatch,
+): Promise<{ peer?: Peer; target?: Peer }> {
+  const named: { peer?: Peer; target?: Peer } = {};
+  for (const field of ["peer", "target"] as const) {
+    const side = asked[field];
+    if (side !== undefined && "idp" in side)
+      named[field] = { group: await nameProviderGroup(tx, org.id, side.idp) };
+  }
+  return named;
 }
 
 export async function deleteRule(store: Store, org: Org, id: number, actor: Actor): Promise<void> {
@@ -178,7 +204,7 @@ async function requireMember(tx: Transaction, org: Org, userId: number, field: s
 
 async function requireProviderGroup(tx: Transaction, org: Org, people: string, field: string): Promise<void> {
   if ((await providerGroups.find(tx, { orgId: org.id, people })) !== undefined) return;
-  const sentence = `The policy names no group ${people} of a provider yet: a policy file does, as idp:GROUP.`;
+  const sentence = `The policy names no group ${people} of a provider. Enter its name: {"idp": "GROUP"}.`;
   throw new AppError("validation_failed", sentence, { errors: { [field]: [sentence] } });
 }
 

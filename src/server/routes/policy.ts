@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
-import { RulePatch, RuleRequest, RuleTest, type Verdict } from "../policy/firewall.ts";
+import { AskedPatch, AskedRule, RuleTest, type Verdict } from "../policy/firewall.ts";
 import { reachErrors } from "../policy/edits.ts";
 import { ListQuery } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";
@@ -73,7 +73,7 @@ function collectionRoutes(services: Services): Route[] {
       name: "firewall_rules_create",
       summary: "Create a firewall rule. Every node applies it at once",
       grows: always,
-      takes: body(RuleRequest),
+      takes: body(AskedRule),
       answers: { 201: { description: "The rule", schema: FirewallRule } },
       errors: ["too_many_rules", ...reachErrors],
       handle: async (call, input) =>
@@ -131,7 +131,7 @@ function itemRoutes(services: Services): Route[] {
       summary: "Change a firewall rule",
       grows: async ({ description }, call) =>
         adds(await findRule(services.db, call.org, call.id()), { description }),
-      takes: body(RulePatch),
+      takes: body(AskedPatch),
       answers: { 200: { description: "The rule", schema: FirewallRule } },
       errors: ["not_found", ...reachErrors],
       handle: async (call, input) => ({

@@ -26,6 +26,8 @@ export interface Transaction extends Reader {
   run(sql: string, params?: Params): Promise<number>;
   /** Calls the listeners of every process after the commit; none if the transaction fails. */
   notify(channel: Channel, payload: string): Promise<void>;
+  /** Lets other requests have their chance, in a transaction of many statements. Other writes wait all the same. */
+  pause(): Promise<void>;
 }
 
 /**

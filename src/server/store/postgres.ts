@@ -188,6 +188,8 @@ async function commitTogether(
         concerns: batch[0]?.concerns ?? "rows",
         run: async (text, params = []) => changed(await query(inside, text, params)),
         notify: async (channel, payload) => void told.push({ channel, payload }),
+        // Each statement is one.
+        pause: () => Promise.resolve(),
       };
       for (const [at, work] of batch.entries()) {
         told = [];

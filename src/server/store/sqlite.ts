@@ -198,6 +198,7 @@ function transactionOn(
     concerns,
     run: async (sql, params = []) => attempt(() => connection.prepare(sql).run(...params).changes),
     notify: async (channel, payload) => void told.push({ channel, payload }),
+    pause: () => new Promise((resolve) => void setImmediate(resolve)),
   };
 }
 

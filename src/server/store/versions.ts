@@ -32,14 +32,24 @@ export async function readLastVersion(reader: Pick<Reader, "get">, orgId: number
   return queryNumber(reader, "SELECT last_version AS n FROM organizations WHERE id = $1", [orgId]);
 }
 
+const raiseLast =
+  "UPDATE organizations SET last_version = last_version + 1 WHERE id = $1 RETURNING last_version AS n";
+
+/** A version for some nodes, which the caller gives to them. */
+export async function takeVersion(tx: Transaction, orgId: number): Promise<number> {
+  requireLockOf(tx, orgId);
+  return queryNumber(tx, raiseLast, [orgId]);
+}
+
 /** Raises the version of one node and wakes only this node: other nodes fetch and confirm nothing. Returns the new version. */
 export async function raiseOwnVersion(tx: Transaction, orgId: number, nodeId: number): Promise<number> {
   requireLockOf(tx, orgId);
-  const raise =
-    "UPDATE organizations SET last_version = last_version + 1 WHERE id = $1 RETURNING last_version AS n";
   const take = `UPDATE nodes SET own_version = (SELECT last_version FROM organizations WHERE id = $1) WHERE id = $2`;
   // Sent together: one connection executes them in this order.
-  const [ownVersion] = await Promise.all([queryNumber(tx, raise, [orgId]), tx.run(take, [orgId, nodeId])]);
+  const [ownVersion] = await Promise.all([
+    queryNumber(tx, raiseLast, [orgId]),
+    tx.run(take, [orgId, nodeId]),
+  ]);
   await notifyNode(tx, orgId, nodeId);
   return ownVersion;
 }
@@ -47,6 +57,19 @@ export async function raiseOwnVersion(tx: Transaction, orgId: number, nodeId: nu
 /** Drops what servers cache about the node and wakes its long polls. */
 export async function notifyNode(tx: Transaction, orgId: number, nodeId: number): Promise<void> {
   await tx.notify("node", `${orgId}/${nodeId}`);
+}
+
+/** A notice for each of very many nodes would cost more than what they tell. */
+const maxNoticed = 500;
+
+/** The same for many nodes. */
+export async function notifyNodes(tx: Transaction, orgId: number, ids: readonly number[]): Promise<void> {
+  if (ids.length <= maxNoticed) {
+    for (const id of ids) await notifyNode(tx, orgId, id);
+    return;
+  }
+  await tx.notify("auth", `organization ${orgId}`);
+  await tx.notify("organization", String(orgId));
 }
 
 /** Nodes that were told until when their user confirms them: another setting makes it another time. */

@@ -4,21 +4,26 @@
 import { createPrivateKey } from "node:crypto";
 import { encryptCaKey, readCaKey } from "../../pki/ca-key.ts";
 import type { Admin } from "../admin.ts";
-import { readAuthorityKey } from "../certificates/authorities.ts";
-import { operator, record } from "../audit/record.ts";
+import { openAuthorities, readAuthorityKey } from "../certificates/authorities.ts";
+import { operator, ourselves, record } from "../audit/record.ts";
+import type { NodeStore } from "../nodes/node-store.ts";
+import { renewCertificates } from "../nodes/renewal.ts";
 import type { PlainFile } from "./plain-files.ts";
 import { nodeRecordOf, type NodeRecord } from "../store/nodes.ts";
 import { makeRenderings } from "../config/renderings.ts";
 import { AppError } from "../../errors.ts";
 import { authorities } from "../store/tables/authorities.ts";
+import { queryAll } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { filesFor, makeViews, type OrgView } from "../config/views.ts";
 
+type Exporting = Pick<Admin, "db" | "secretKey"> & Pick<NodeStore, "system">;
 type Org = { id: number; slug: string };
 
 /** All files; without a passphrase the keys are plain. The audit log records the export. */
 export async function exportOrganization(
-  admin: Pick<Admin, "db" | "secretKey"> & { system: Pick<Admin["system"], "now"> },
+  admin: Exporting,
   org: Org,
   passphrase: string | undefined,
   isPlan = false,
@@ -26,13 +31,14 @@ export async function exportOrganization(
   const { db, system } = admin;
   const view = await makeViews(system.now).of(db, org.id);
   const keys = await authorityFiles(admin, org, passphrase);
+  if (!isPlan) await signMissing(admin, org);
   const rows = await db.all(
     `SELECT * FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND host_public_key IS NOT NULL ORDER BY id`,
     [org.id],
   );
-  const nodes: PlainFile[] = [];
-  for (const node of rows.map(nodeRecordOf)) nodes.push(...(await nodeFiles(admin, view, node)));
-  const files = [{ path: "ca.crt", content: view.trust.caPem, mode: 0o644 }, ...keys, ...nodes];
+  const ofNodes: PlainFile[] = [];
+  for (const node of rows.map(nodeRecordOf)) ofNodes.push(...(await nodeFiles(admin, view, node)));
+  const files = [{ path: "ca.crt", content: view.trust.caPem, mode: 0o644 }, ...keys, ...ofNodes];
   if (isPlan) return files;
   await db.writeFor({ org: org.id }, (tx) =>
     record(tx, {
@@ -45,6 +51,16 @@ export async function exportOrganization(
     }),
   );
   return files;
+}
+
+/** Nodes that have lost a group and did not come since then have no certificate that peers accept for long. */
+async function signMissing({ db, secretKey, system }: Exporting, org: Org): Promise<void> {
+  const bare = nodes.pick("id");
+  const sql = `SELECT id FROM nodes WHERE org_id = $1 AND state = 'active' AND NOT EXISTS
+    (SELECT 1 FROM certificates c WHERE c.node_id = nodes.id AND c.kind = 'overlay' AND c.state = 'current')`;
+  const services = { db, system, authorities: openAuthorities({ secretKey }) };
+  for (const { id } of await queryAll(db, bare, sql, [org.id]))
+    await renewCertificates(services, org.id, id, ourselves, { overlay: true, x509: false });
 }
 
 async function authorityFiles(

@@ -216,6 +216,28 @@ describe.each([
     expect(listed.json).toEqual([{ group: onCall, name: "On call / Ölands", word: "idp:On call / Ölands" }]);
   });
 
+  test("are named by a rule that is made by hand, without a file", async () => {
+    const { own: laptop, other } = await signedIn("/eng/db");
+    const rule = { direction: "inbound", protocol: "tcp", ports: "5432", target: { group: "db" } };
+    const made = await send("POST", "firewall_rules/", { ...rule, peer: { idp: "/eng/db" } });
+    expect([made.status, made.text]).toEqual([201, made.text]);
+    const [group = ""] = (await ofProvider()).values();
+    expect(made.json).toMatchObject({ peer: { group } });
+    expect(await certified(laptop)).toContain(group);
+    expect(await allowed(laptop.id, other.id)).toBe(true);
+    const { id } = v.parse(v.looseObject({ id: v.number() }), made.json);
+    const patched = await send("PATCH", `firewall_rules/${id}/`, { peer: { idp: "On call" } });
+    expect(patched.status).toBe(200);
+    expect(await allowed(laptop.id, other.id)).toBe(false);
+    expect((await send("PATCH", `firewall_rules/${id}/`, { peer: { idp: "/eng/db" } })).status).toBe(200);
+    expect(await allowed(laptop.id, other.id)).toBe(true);
+    provider.person = withGroups("staff");
+    await signInBy(server);
+    expect(await allowed(laptop.id, other.id)).toBe(false);
+    expect(await certified(laptop)).not.toContain(group);
+    expect((await send("POST", "firewall_rules/", { ...rule, peer: { idp: " x" } })).status).toBe(400);
+  });
+
   test("end with the user's membership, and with the provider", async () => {
     const { own: laptop } = await signedIn("/eng/db", "On call / Ölands");
     expect((await apply(policy())).status).toBe(200);
@@ -243,9 +265,16 @@ test("a policy that names a provider's group is refused where the provider is no
   };
   const rule = (peer: string) => `rules:\n  - {peer: "${peer}", target: any}\n`;
   expect(await faultOf(rule("idp:x"))).toContain("There is no provider of identities");
+  const any = { direction: "inbound", protocol: "any", ports: "any", target: { any: true } };
+  const byName = async (idp: string) => {
+    const { json } = await send("POST", "firewall_rules/", { ...any, peer: { idp } });
+    return v.parse(v.looseObject(ErrorBody.entries), json).detail;
+  };
+  expect(await byName("x")).toContain("There is no provider of identities");
   await addProvider(server, provider, settings);
   await addProvider(server, provider, { ...settings, name: "Second" }, { orgId: acme.id });
   expect(await faultOf(rule("idp:x"))).toContain("write idp:PROVIDER/GROUP");
+  expect(await byName("x")).toContain("write idp:PROVIDER/GROUP");
   expect((await plan(rule("idp:Second/x"))).rules.create).toMatchObject([{ peer: "idp:Second/x" }]);
   expect(await faultOf(rule("idp: x"))).toContain("Enter idp:GROUP");
   const strange = { group: `idp:1.${"0".repeat(32)}` };
