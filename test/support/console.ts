@@ -190,6 +190,14 @@ export async function violationsIn(page: Page): Promise<unknown> {
   })()`);
 }
 
+/** Lists and tables that scroll sideways, and cards that do not show all of their row. */
+export async function cutListsIn(page: Page): Promise<unknown> {
+  return page.evaluate(`[
+    ...[...document.querySelectorAll(".wide:not(:has(.matrix))")].filter((each) => each.scrollWidth > each.clientWidth),
+    ...[...document.querySelectorAll(".cards .body .row")].filter((each) => each.scrollHeight > each.clientHeight),
+  ].map((each) => each.textContent)`);
+}
+
 /** How many pixels the page is wider than its window. */
 export async function overflowOf(page: Page): Promise<number> {
   return Number(await page.evaluate("document.documentElement.scrollWidth - innerWidth"));
