@@ -192,19 +192,10 @@ function writeError(text: string): void {
   }
 }
 
-/** Loads node:tty, which takes as long as a short command, only for a character device that is not /dev/null. */
+/** What node:tty asks itself. Loading node:tty takes as long as a short command. */
 function isTerminal(fd: number): boolean {
-  try {
-    const { fstatSync, statSync }: typeof import("node:fs") = require("node:fs");
-    const output = fstatSync(fd);
-    if (!output.isCharacterDevice()) return false;
-    if (output.rdev === statSync("/dev/null", { throwIfNoEntry: false })?.rdev) return false;
-    const { isatty }: typeof import("node:tty") = require("node:tty");
-    return isatty(fd);
-  } catch (error) {
-    if (systemErrorCode(error) === "EBADF") return false;
-    throw error;
-  }
+  const { isTTY } = process.binding("tty_wrap") as { isTTY(fd: number): boolean };
+  return isTTY(fd);
 }
 
 function sleep(ms: number, signal?: AbortSignal): Promise<void> {

@@ -1,5 +1,5 @@
-// What went wrong in products like this one, and the tests that it does not go wrong here: an index for whoever reads
-// this for its security. A test that is renamed or removed has to be named anew.
+// What went wrong in products like this one, and what a sign-in refuses, each with the tests that it does not go wrong here: an
+// index for whoever reads this for its security. A test that is renamed or removed has to be named anew.
 
 import { expect, test } from "bun:test";
 import { join } from "node:path";
@@ -77,7 +77,12 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   },
   "headscale 0.24": {
     was: "an account was taken over by its e-mail address",
-    tests: ["inviting a user that an invitation created gives no access without its password"],
+    tests: [
+      "another subject with the same address is another identity",
+      "gives no session, and the user links the identity after a sign-in of the old way",
+      "never is the user of the installation's provider with the same issuer, or of another organization's",
+      "inviting a user that an invitation created gives no access without its password",
+    ],
   },
   "headscale PR 3155": {
     was: "deleting one user removed the keys of all",
@@ -179,12 +184,110 @@ const advisories: Record<string, { was: string; tests: readonly string[] }> = {
   },
 };
 
+/** What a sign-in refuses, and titles of its tests. */
+const refusals: Record<string, readonly string[]> = {
+  "wrong iss, aud, nonce, azp": [
+    "with another iss",
+    "with another aud",
+    "with a second aud and no azp",
+    "with a foreign azp",
+    "with another nonce",
+    "without a nonce",
+  ],
+  "algorithm none, HS256 with the public key, another key": [
+    "without a signature",
+    "signed by HS256 with the public key",
+    "signed with another key",
+  ],
+  "expired, not yet valid": ["that has expired", "that is not valid yet", "after ten minutes"],
+  "a reused code": ["that is used a second time, also at the same moment"],
+  "a missing or foreign state": [
+    "without state, with another state, and without a code",
+    "without the cookie of the browser that began, or with that of another sign-in",
+  ],
+  "a mix-up of two providers": [
+    "that another provider gave: the code of one is not sent to the other",
+    "with a token of another provider",
+    "of another organization takes no answer of a sign-in that began here, and the reverse",
+    "an answer in the name of another provider, or for another request, signs nobody in",
+  ],
+  "an unverified e-mail address": [
+    "an unverified address of the domain",
+    "that the provider does not vouch for, or of another organization's domain, does not count",
+  ],
+  "another subject with the same address": ["another subject with the same address is another identity"],
+  "an issuer that names another organization's domain": [
+    "of a domain that another organization has verified cannot be a condition here",
+    "that the provider does not vouch for, or of another organization's domain, does not count",
+  ],
+  "open redirects": ["to lead to %s afterwards: the start page opens"],
+  "session fixation": [
+    "a sign-in never keeps a cookie that the browser brought, and ends its session",
+    "is a new one each time: the cookie that the browser had is replaced",
+  ],
+  "the cookie of a sibling host": [
+    "a sibling host's cookie without the prefix, or with another case, is not read",
+  ],
+  "cross-site POST, and any other top-level GET": [
+    "with %s change nothing",
+    "with %s do not sign in",
+    "no GET has an effect: every one of them leaves all tables as they were",
+    "to a GET, which changes nothing",
+  ],
+  "a passkey of another RP": ["only pages of this control plane may do it", "of another relying party"],
+  "a counter that falls": ["a counter that is not zero must rise; zero, of synced passkeys, is always taken"],
+  "replayed TOTP and recovery codes": [
+    "a code of the present step or one beside it is taken, each step once",
+    "of 8 requests with one code at the same instant, one succeeds",
+    "each of the ten recovery codes works once, however it is typed",
+  ],
+  "a guessed device code": [
+    "has at least 40 bits, of which no letter is likelier than another",
+    "that is guessed five times wrong locks the user's guesses, also for the right one",
+    "wrong codes count together, wherever they are typed",
+  ],
+  "a device code that another member approves, or one after a demotion": [
+    "gives the rights of who approved it, as they are when it is used",
+    "is approved in browsers only: not by a token, not without a session, not by a foreign page",
+  ],
+  "a changed request after its approval": [
+    "a changed request after the approval waits again, and its approval ends",
+    "another name, other keys, another address or a lighthouse after the confirmation",
+  ],
+  "login CSRF": [
+    "with %s do not sign in",
+    "an identity is linked only in the session that began, and not to a second user",
+  ],
+  "step-up of another session": [
+    "in a browser counts for its session alone",
+    "counts for 10 minutes after a code, in this family alone, also after a refresh",
+    "counts for the sign-in that asked for it, and no other",
+  ],
+  "reuse of a refresh token": [
+    "each works once; a second use revokes the whole family",
+    "used twice at the same instant, at most one request gets a pair",
+  ],
+  "a service token that makes tokens": [
+    "none permits to make tokens, or to touch CAs, people, settings or sign-in",
+  ],
+  "what changed while the provider worked on the code": [
+    "%s: no session begins",
+    "the user who links an identity %s: it is not linked",
+    "a session by an identity that was unlinked a moment before does not begin",
+  ],
+};
+
 const files = [...new Bun.Glob("**/*.ts").scanSync(import.meta.dir)].filter(
   (file) => join(import.meta.dir, file) !== import.meta.path,
 );
 const texts = await Promise.all(files.map((file) => Bun.file(join(import.meta.dir, file)).text()));
 
+const isMissing = (title: string) => !texts.some((text) => text.includes(`"${title}"`));
+
 test.each(Object.entries(advisories))("%s has its tests", (_, { tests }) => {
-  const missing = tests.filter((title) => !texts.some((text) => text.includes(`"${title}"`)));
-  expect(missing).toEqual([]);
+  expect(tests.filter(isMissing)).toEqual([]);
+});
+
+test.each(Object.entries(refusals))("a sign-in refuses %s", (_, tests) => {
+  expect(tests.filter(isMissing)).toEqual([]);
 });

@@ -3,6 +3,7 @@ import { chmodSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { maxOutputBytes, realSystem } from "../src/system.ts";
 import { temporaryDirectory } from "./support/temporary.ts";
+import { until } from "./support/until.ts";
 
 test("runs programs by absolute path only, and searches neither PATH nor the current directory", async () => {
   using directory = temporaryDirectory();
@@ -67,4 +68,27 @@ test("kills a program that prints more than the maximum", async () => {
   }
   const size = maxOutputBytes - 10;
   expect((await run(["/bin/sh", "-c", `head -c ${size} /dev/zero`])).stdout).toHaveLength(size);
+});
+
+test("knows a terminal from a file, a pipe, /dev/null and nothing", async () => {
+  using directory = temporaryDirectory();
+  const program = join(directory.path, "program.ts");
+  writeFileSync(
+    program,
+    `import { realSystem } from ${JSON.stringify(join(import.meta.dir, "../src/system.ts"))};
+     const { stdinIsTerminal, stdout } = realSystem();
+     console.error([stdinIsTerminal, stdout.isTerminal].join());`,
+  );
+  for (const streams of ["</dev/null >/dev/null", "<&- >&-", `<'${program}' >'${program}.out'`, "| cat"]) {
+    const words = `'${process.execPath}' '${program}' ${streams}`;
+    const { stderr } = Bun.spawnSync(["/bin/sh", "-c", words], { stdin: "pipe" });
+    expect(stderr.toString()).toBe("false,false\n");
+  }
+  let shown = "";
+  const terminal = {
+    data: (_: unknown, bytes: Uint8Array) => void (shown += new TextDecoder().decode(bytes)),
+  };
+  await Bun.spawn([process.execPath, program], { terminal }).exited;
+  await until(() => shown.includes("\n"));
+  expect(shown).toContain("true,true");
 });

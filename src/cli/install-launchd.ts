@@ -14,16 +14,16 @@ export const command: Implementation = {
     `${brand.executable} install-launchd --dry-run`,
     `${brand.executable} install-launchd --uninstall`,
   ],
-  async run({ settings, system, values, output }) {
+  async run({ settings, system, values, output, log }) {
     const services = await import("../node/enroll/services.ts");
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
     const { isManagerHere, requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("launchd", system);
     if (!settings.dryRun) services.requireRoot(system);
-    if (!values.on("uninstall") && isManagerHere("launchd", system))
-      services.requireSafePrograms(settings, system);
+    const isHere = isManagerHere("launchd", system);
+    if (!values.on("uninstall") && isHere) services.requireSafePrograms(settings, system);
     const changes = values.on("uninstall")
-      ? services.planLaunchdRemoval()
+      ? [...services.planLaunchdRemoval(), ...(isHere ? services.planNamesRemoval(settings, system) : [])]
       : services.planLaunchd(settings, system);
     const steps = planChanges(changes);
     if (settings.dryRun) return output.plan(steps);
@@ -31,6 +31,11 @@ export const command: Implementation = {
     const teams = services.readModes(settings.configRoot).filter((team) => team.slug === slug);
     requireTeam(slug, teams, settings.configRoot);
     await applyChanges(changes, system);
+    if (values.on("uninstall")) {
+      // A daemon that was killed has not taken them back.
+      const { clearNames } = await import("../node/names/keep-names.ts");
+      await clearNames("resolver_files", system, log);
+    }
     reportFiles(steps, output);
   },
 };

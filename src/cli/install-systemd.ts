@@ -36,12 +36,12 @@ export const command: Implementation = {
       const { requireEngine } = await import("../node/engine/overlay.ts");
       requireEngine(settings, system);
     }
-    const hadNames = services.areNamesOn();
+    const hadNames = services.areNamesOn(settings, system);
     await applyChanges(changes, system);
-    if (hadNames && !services.areNamesOn()) {
+    if (hadNames && !services.areNamesOn(settings, system)) {
       // systemd does not clear them if it stops the unit between a crash and the restart.
       const { clearNames } = await import("../node/names/keep-names.ts");
-      await clearNames(system, log);
+      await clearNames("resolved", system, log);
     }
     reportFiles(steps, output);
   },

@@ -30,9 +30,10 @@ export const command: Implementation = {
     `${brand.executable} install-tap --uninstall`,
   ],
   async run(context) {
-    const { settings, system, values, output } = context;
+    const { settings, system, values, output, log } = context;
     const { installWintun, planWintun, removeWintun } = await import("../node/enroll/install-tap.ts");
-    const { readModes, requireRoot, requireSafePrograms } = await import("../node/enroll/services.ts");
+    const { planNamesRemoval, readModes, requireRoot, requireSafePrograms } =
+      await import("../node/enroll/services.ts");
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
     const { isManagerHere, requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("task", system);
@@ -41,13 +42,16 @@ export const command: Implementation = {
     const places = placesForWintun(settings, system);
     const uninstall = values.on("uninstall");
     if (!settings.dryRun) requireRoot(system);
-    if (!uninstall && isManagerHere("task", system)) requireSafePrograms(settings, system);
+    const isHere = isManagerHere("task", system);
+    if (!uninstall && isHere) requireSafePrograms(settings, system);
     const request = {
       version: values.text("version"),
       file: values.text("file"),
       releaseUrl: values.text("release-url"),
     };
-    const changes = uninstall ? taskRemoval(settings, system) : taskInstallation(settings, system);
+    const changes = uninstall
+      ? [...taskRemoval(settings, system), ...(isHere ? planNamesRemoval(settings, system) : [])]
+      : taskInstallation(settings, system);
     const library = planWintun(uninstall ? "remove" : request, places, system);
     const steps = uninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
     if (settings.dryRun) return output.plan(steps);
@@ -57,7 +61,12 @@ export const command: Implementation = {
     if (uninstall) await stopDaemon(context);
     else await installWintun(request, places, system);
     await applyChanges(changes, system);
-    if (uninstall) removeWintun(places, system);
+    if (uninstall) {
+      removeWintun(places, system);
+      // A daemon that was killed has not taken them back.
+      const { clearNames } = await import("../node/names/keep-names.ts");
+      await clearNames("nrpt", system, log);
+    }
     reportFiles(steps, output);
   },
 };

@@ -113,9 +113,14 @@ async function sentTo(slug: string, { configRoot }: Context["settings"]): Promis
   return readHosts(join(configRoot, slug))?.suffix;
 }
 
-async function sayWhatIsMissing(suffix: string, slug: string, { settings, output }: Context): Promise<void> {
+async function sayWhatIsMissing(
+  suffix: string,
+  slug: string,
+  { settings, system, output }: Context,
+): Promise<void> {
   const { areNamesOn } = await import("../node/enroll/services.ts");
   if ((await sentTo(slug, settings)) !== suffix)
     output.say(`An administrator chooses it: ${run} admin org update ${slug} --name-suffix ${suffix}`);
-  if (!areNamesOn()) output.say(`Programs do not find names. To change that: sudo ${run} names --on`);
+  if (!areNamesOn(settings, system))
+    output.say(`Programs do not find names. To change that: sudo ${run} names --on`);
 }

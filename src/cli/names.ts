@@ -10,6 +10,7 @@ export const command: Implementation = {
   notes:
     "Names are off until --on: it installs a service that answers systemd-resolved, for these names alone. On a machine\n" +
     "whose programs do not ask systemd-resolved, it keeps the names in a marked block of /etc/hosts, at most 1,000.\n" +
+    "On Windows and macOS, the daemon answers, and tells the system to ask it.\n" +
     "Exit status 1 with NAME: programs do not get the address of this name.",
   args: {
     NAME: {
@@ -95,14 +96,14 @@ export const command: Implementation = {
     if (values.text("peers-in") !== undefined && verb !== "run")
       throw new AppError("usage", "--peers-in belongs to --run");
     if (file !== undefined) {
-      const { prepareNames } = await import("../node/names/keep-names.ts");
+      const { prepareNames } = await import("../node/names/names-reader.ts");
       return prepareNames(file, context.settings.configRoot);
     }
     if (verb === undefined) return words[0] === undefined ? list(context) : show(words[0], context);
     const { isLinux } = await import("../platform/privilege.ts");
-    if (!isLinux(context.system)) {
-      throw new AppError("failed", "Names for programs exist on Linux only", {
-        hint: `\`${run} names\` shows the addresses; hosts.json has them for other programs.`,
+    if (!isLinux(context.system) && (verb === "run" || values.on("search") || values.on("peers"))) {
+      throw new AppError("failed", "--run, --search and --peers exist on Linux only", {
+        hint: `\`${run} names --on\` lets the daemon serve full names to the programs of this machine.`,
       });
     }
     return { on, off, run: keep, clear }[verb](context);
@@ -112,6 +113,14 @@ export const command: Implementation = {
 async function on({ settings, system, output, values }: Context): Promise<void> {
   const services = await import("../node/enroll/services.ts");
   const { applyChanges, planChanges } = await import("../platform/apply.ts");
+  const { isLinux } = await import("../platform/privilege.ts");
+  if (!isLinux(system)) {
+    const planned = services.planNames(settings, system, { search: false, peers: [] });
+    if (settings.dryRun) return output.plan(planChanges(planned));
+    services.requireRoot(system);
+    await applyChanges(planned, system);
+    return output.result({ names: "on" }, "Names are on: the daemon serves them while it runs\n");
+  }
   if (!settings.dryRun) {
     services.requireSystemd(system);
     services.refuseUnsafe(system.executable, "executable", system);
@@ -145,7 +154,7 @@ async function off(context: Context): Promise<void> {
   const { settings, system, output } = context;
   const services = await import("../node/enroll/services.ts");
   const { applyChanges, planChanges } = await import("../platform/apply.ts");
-  const changes = services.planNamesRemoval();
+  const changes = services.planNamesRemoval(settings, system);
   if (settings.dryRun) return output.plan(planChanges(changes));
   services.requireRoot(system);
   await applyChanges(changes, system);
@@ -162,11 +171,13 @@ async function keep({ settings, system, log, values }: Context): Promise<void> {
   await keepNames({ configRoot, path: hostsFile, search: values.on("search"), peers }, { system, log });
 }
 
-async function clear({ system, output, log }: Context): Promise<void> {
+async function clear({ settings, system, output, log }: Context): Promise<void> {
   const { requireRoot } = await import("../node/enroll/services.ts");
   const { clearNames, hostsFile } = await import("../node/names/keep-names.ts");
+  const { namesPlaces } = await import("../platform/names-places.ts");
   requireRoot(system);
-  if ((await clearNames(system, log)) === "later") {
+  const { way } = namesPlaces(system, settings.stateDb);
+  if ((await clearNames(way, system, log)) === "later") {
     throw new AppError(
       "failed",
       `Another program changes ${hostsFile} all the time: its names could not be removed`,
@@ -177,22 +188,26 @@ async function clear({ system, output, log }: Context): Promise<void> {
   }
   output.result(
     { names: "off" },
-    `Names are off: ${hostsFile} holds none, and systemd-resolved does not ask for them\n`,
+    way === "resolved"
+      ? `Names are off: ${hostsFile} holds none, and systemd-resolved does not ask for them\n`
+      : "Names are off: programs of this machine do not find them\n",
   );
 }
 
-async function readState({ settings }: Context) {
+async function readState({ settings, system }: Context) {
   const { readNamesState } = await import("../node/names/look.ts");
   const { hostsFile } = await import("../node/names/keep-names.ts");
   const { readServiceState } = await import("../node/names/service-state.ts");
-  return readNamesState(settings.configRoot, hostsFile, readServiceState());
+  const { namesPlaces } = await import("../platform/names-places.ts");
+  const { statePath } = namesPlaces(system, settings.stateDb);
+  return readNamesState(settings.configRoot, hostsFile, readServiceState(statePath));
 }
 
 async function list(context: Context): Promise<void> {
-  const { output } = context;
+  const { settings, system, output } = context;
   const state = await readState(context);
   const { areNamesOn } = await import("../node/enroll/services.ts");
-  const isOn = areNamesOn();
+  const isOn = areNamesOn(settings, system);
   const suffixes = state.zones.flatMap(({ slug, suffix }) =>
     suffix === undefined ? [] : [{ slug, ...suffix }],
   );
@@ -272,13 +287,19 @@ async function show(text: string, context: Context): Promise<number> {
     const answer = await askSystem({ name, slug: each.slug }, state, system);
     seen.push({ each, name, answer, ok: agrees(each, answer) });
   }
+  const { wayText } = await import("../node/names/service-state.ts");
+  const serving = state.service?.serving;
+  const resolver =
+    serving === undefined || serving.way === "resolved"
+      ? sources.resolver
+      : `the resolver of ${brand.id}, by ${wayText(serving)}`;
   const rows = seen.map(({ each, name, answer }): [string, string][] => [
     ["name", [name, ...each.names.slice(1)].join(", ")],
     ["organization", each.slug],
     [each.kind === "alias" ? "alias of" : each.kind, each.node],
     ["address", each.addresses.join(", ")],
     ["programs get", answer.answers.join(", ") || "nothing"],
-    ["from", sources[answer.source]],
+    ["from", answer.source === "resolver" ? resolver : sources[answer.source]],
   ]);
   output.result(
     {

@@ -11,15 +11,20 @@ export const shows = [
   ["away", "Away"],
   ["week", "Away for a week"],
   ["behind", "Not up to date"],
+  ["phones", "Phones"],
   ["pending", "Not registered"],
   ["revoked", "Revoked"],
 ] as const;
 
+/** Phones never check in. */
+const isAway = ({ state, online, phone }: Machine) => state === "active" && !online && phone == null;
+
 const isShown: Readonly<Record<string, (machine: Machine, now: number) => boolean>> = {
   online: ({ state, online }) => state === "active" && online,
-  away: ({ state, online }) => state === "active" && !online,
-  week: ({ state, online, seenAt }, now) => state === "active" && !online && (seenAt ?? 0) <= now - weekMs,
+  away: isAway,
+  week: (machine, now) => isAway(machine) && (machine.seenAt ?? 0) <= now - weekMs,
   behind: ({ isBehind }) => isBehind,
+  phones: ({ phone }) => phone != null,
   pending: ({ state }) => state === "pending",
 };
 

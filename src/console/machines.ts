@@ -19,6 +19,7 @@ export type Machine = Pick<
   | "overlay_version"
   | "agent_version"
   | "platform"
+  | "phone"
 > & {
   seenAt: number | null;
   /** When its certificate ends. */
@@ -52,7 +53,9 @@ export function machineOf(node: Node): Machine {
     platform: sharedText(node.platform),
     seenAt: timeOf(node.last_checkin_at),
     endsAt: timeOf(node.certificate?.not_after ?? null),
-    isBehind: node.state === "active" && node.applied_config_version !== node.config_version,
+    phone: node.phone ?? null,
+    isBehind:
+      node.state === "active" && node.phone == null && node.applied_config_version !== node.config_version,
     applied: node.applied_config_version,
     ownerId: node.owner_id ?? null,
     nameKey: naturalKey(name),

@@ -52,7 +52,8 @@ const soonMs = 7 * 86_400_000;
 /** Machines whose certificate ends soon, the first one first. */
 export function expiring(machines: readonly Machine[], now: number): Machine[] {
   return machines
-    .filter(({ state, endsAt }) => state === "active" && endsAt !== null && endsAt - now < soonMs)
+    .filter(({ state, phone }) => state === "active" && phone == null)
+    .filter(({ endsAt }) => endsAt !== null && endsAt - now < soonMs)
     .sort((a, b) => (a.endsAt ?? 0) - (b.endsAt ?? 0));
 }
 

@@ -6,13 +6,18 @@ import type { Node } from "../protocol/node.ts";
 export type StateName = "online" | "limited" | "attention" | "away" | "revoked";
 
 /** The state of a machine: its shape and its word. */
-export function stateOf({ state, online }: Pick<Node, "state" | "online">): [StateName, string] {
+export function stateOf({ state, online, phone }: Standing): [StateName, string] {
   if (state === "revoked") return ["revoked", "revoked"];
   if (state === "pending") return ["limited", "not registered"];
+  if (phone != null) return isImportDue(phone) ? ["limited", "phone, import it again"] : ["away", "phone"];
   return online ? ["online", "online"] : ["away", "away"];
 }
 
-type Standing = Pick<Node, "state" | "online">;
+type Standing = Pick<Node, "state" | "online" | "phone">;
+
+/** Whether the site file of a phone is out of date, or its certificate would have been renewed by now. */
+export const isImportDue = (phone: Node["phone"], now = Date.now()): boolean =>
+  phone != null && (phone.import_by === null || Date.parse(phone.import_by) <= now);
 
 /** Whether what it reports is current. */
 export const isPresent = ({ state, online }: Standing): boolean => state === "active" && online;
@@ -25,6 +30,7 @@ export function configurationOf({
 }: Standing & Pick<Node, "applied_config_version" | "config_version">): { words: string; isBehind: boolean } {
   if (node.state === "revoked") return { words: "none: it is revoked", isBehind: false };
   if (node.state === "pending") return { words: "none: it is not registered", isBehind: false };
+  if (node.phone != null) return { words: "as of its import", isBehind: false };
   const since = node.online ? "" : " when it was last here";
   if (applied === newest) return { words: `${newest}, applied${since}`, isBehind: false };
   return { words: `has applied ${applied ?? "none"} of ${newest}${since}`, isBehind: true };
@@ -34,13 +40,15 @@ export function configurationOf({
 export function noPathsOf(node: Standing): string {
   if (node.state === "revoked") return "It has none: it is revoked.";
   if (node.state === "pending") return "It has none: it is not registered.";
+  if (node.phone != null) return "A phone reports none.";
   if (!node.online) return "It is away, and had reported none before.";
   return "It has reported none: it has no tunnel, its engine is older than 1.12, or reports are switched off.";
 }
 
 /** How many machines are online: a state if that is less than half of them. */
 export function onlineOf(machines: readonly Standing[]): { words: string; isBad: boolean } {
-  const active = machines.filter(({ state }) => state === "active").length;
+  // Phones never check in.
+  const active = machines.filter(({ state, phone }) => state === "active" && phone == null).length;
   const online = machines.filter(isPresent).length;
   if (active === 0) return { words: "No machine is registered.", isBad: false };
   if (online === 0) return { words: `None of ${active} machines is online.`, isBad: true };

@@ -56,6 +56,11 @@ export const organizationPages: Readonly<Record<string, Page>> = {
   },
 };
 
+/** Below an organization, too, but not in the navigation: other pages lead there. */
+const sidePages: Readonly<Record<string, Page>> = {
+  phones: { title: "Phones", load: async () => (await import("./pages/phones.ts")).Phones },
+};
+
 /** Below /console/-/: of the control plane, for staff. */
 export const staffPages: Readonly<Record<string, Page>> = {
   organizations: {
@@ -82,7 +87,8 @@ export function findPage(
   segments: readonly string[],
 ): { page: Page; rest: readonly string[]; key: string } | undefined {
   const [first, second = ""] = segments;
-  const table: Readonly<Record<string, Page>> = first === "-" ? otherPages : organizationPages;
+  const table: Readonly<Record<string, Page>> =
+    first === "-" ? otherPages : { ...organizationPages, ...sidePages };
   const page = Object.hasOwn(table, second) ? table[second] : undefined;
   return page === undefined ? undefined : { page, rest: segments.slice(2), key: `${first}/${second}` };
 }

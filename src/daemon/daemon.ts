@@ -22,6 +22,7 @@ import type { LocalAddress } from "./ipc/transport.ts";
 import { makeOwnDirectory } from "../platform/own-directory.ts";
 import { lockFile } from "../platform/file-lock.ts";
 import { openLibc } from "../platform/libc.ts";
+import { namesPlaces } from "../platform/names-places.ts";
 import { makeNotifier } from "../platform/notify.ts";
 import { openState, stateLockPath } from "./state.ts";
 import { OrganizationEngines } from "./organization-engines.ts";
@@ -89,6 +90,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
 
   const background = new AbortController();
   const round = repeat(tidy, system, background.signal);
+  const names = serveNames(settings, { system, log }, background.signal);
   const watchdog = notifier.feedWatchdog(() => checkSelf(settings.address, system), background.signal);
   notifier.ready();
   log.info("The daemon is ready", { pid: process.pid, teams: engines.slugs().length });
@@ -105,7 +107,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   if (how === "stop") await leaveAll(engines.slugs(), settings, deps);
   background.abort(new Error("The daemon ends"));
   await server.stop();
-  await Promise.all([round, watchdog]);
+  await Promise.all([round, watchdog, names]);
   store.close();
   ending.stopListening();
   return 0;
@@ -161,6 +163,18 @@ function groupAccess(groupId: number | undefined, address: LocalAddress, log: Lo
   if (groupId === undefined && address.kind === "socket")
     log.warn(`There is no group ${brand.id}: only root can use the daemon`);
   return groupId;
+}
+
+/** Where no unit serves names to programs. Loaded on demand: it needs megabytes. */
+async function serveNames(
+  settings: DaemonSettings,
+  needs: Pick<DaemonDeps, "system" | "log">,
+  signal: AbortSignal,
+): Promise<void> {
+  const { switchPath } = namesPlaces(needs.system, settings.stateDb);
+  if (switchPath === undefined) return;
+  const { serveNamesInDaemon } = await import("../node/names/daemon-names.ts");
+  await serveNamesInDaemon(settings, switchPath, needs, signal);
 }
 
 /** The first round runs soon after the start. */

@@ -1,12 +1,14 @@
 // The report of `agent status`: the daemon's answer, completed from systemd and the process table for organizations that
 // the daemon does not run. It must start fast, so it loads the readers of files and units only when they are needed.
 
-import { brand, namesStatePath } from "../brand.ts";
+import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { describeConfirmation } from "../confirmation.ts";
 import { quoteWord } from "../plan.ts";
 import { describeLeftOut } from "../left-out.ts";
 import { listOrganizations } from "../node/files/list-organizations.ts";
+import type { Way } from "../node/names/service-state.ts";
+import { namesPlaces } from "../platform/names-places.ts";
 import type { System } from "../system.ts";
 import { healthNotes, isHealthy, relayNotes, stateText } from "./health-text.ts";
 import { daysLeft, roughly, textTable } from "./text-table.ts";
@@ -18,7 +20,7 @@ export type StatusReport = {
   daemon: { running: boolean; version?: string; pid?: number };
   teams: TeamStatus[];
   /** How programs of this machine find the names of nodes; undefined if names are off. */
-  names?: { way: "resolved" | "hosts"; notes: readonly string[] };
+  names?: { way: Way["way"]; notes: readonly string[] };
 };
 
 type Places = { address: LocalAddress; configRoot: string; stateDb: string };
@@ -31,11 +33,11 @@ export async function readStatus(
   { slug, probe }: StatusQuestion,
   system: Pick<System, "sleep" | "run" | "now" | "platform" | "fetch">,
 ): Promise<StatusReport> {
-  // List the directories while the daemon prepares its answer.
-  const [answer, slugs] = await Promise.all([
-    statusOfDaemon(address, probe, system),
-    (async () => listOrganizations(configRoot))(),
-  ]);
+  let slugs: readonly string[] | undefined;
+  // While the daemon prepares its answer.
+  const list = async () => void (slugs = listOrganizations(configRoot));
+  const answer = await statusOfDaemon(address, probe, system, list);
+  slugs ??= listOrganizations(configRoot);
   const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
   const others = slugs.filter((each) => !ofDaemon.some(({ team }) => team === each));
   const found =
@@ -46,7 +48,8 @@ export async function readStatus(
     .filter(({ team }) => slug === undefined || team === slug)
     .sort((a, b) => (a.team < b.team ? -1 : 1));
   const { version, pid } = answer ?? {};
-  const names = (await Bun.file(namesStatePath).exists()) ? await readNames() : undefined;
+  const { statePath } = namesPlaces(system, stateDb);
+  const names = (await Bun.file(statePath).exists()) ? await readNames(statePath) : undefined;
   return {
     daemon: {
       running: answer !== undefined,
@@ -58,9 +61,9 @@ export async function readStatus(
   };
 }
 
-async function readNames(): Promise<StatusReport["names"]> {
+async function readNames(path: string): Promise<StatusReport["names"]> {
   const { describeServing, readServiceState } = await import("../node/names/service-state.ts");
-  const state = readServiceState();
+  const state = readServiceState(path);
   return state === undefined ? undefined : { way: state.serving.way, notes: describeServing(state) };
 }
 
@@ -86,10 +89,11 @@ async function statusOfDaemon(
   address: LocalAddress,
   probe: boolean,
   system: Pick<System, "sleep">,
+  meanwhile: () => Promise<void>,
 ): Promise<Answer | undefined> {
   try {
     const request = { action: "status", ...(probe ? { probe } : {}) };
-    return await askDaemon(address, system, request, { patient: false });
+    return await askDaemon(address, system, request, { patient: false, meanwhile });
   } catch (error) {
     if (error instanceof AppError && error.code === "daemon_unreachable") return undefined;
     throw error;

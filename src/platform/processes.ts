@@ -2,6 +2,7 @@
 // same process, different for two processes that had the same id.
 
 import { closeSync, openSync, readdirSync, readFileSync, readlinkSync, readSync, statSync } from "node:fs";
+import { systemErrorCode } from "../errors.ts";
 import { windowsAge, windowsStart } from "./windows.ts";
 
 /** PATH_MAX of Linux. */
@@ -62,9 +63,22 @@ export function findProcess(args: readonly string[]): number | undefined {
   if (process.platform !== "linux") return undefined;
   const tail = Buffer.from(["", ...args, ""].join("\0"));
   const line = Buffer.alloc(longestPath + tail.length);
+  const threads = kernelThreads();
   return readdirSync("/proc")
     .map(Number)
-    .find((pid) => Number.isInteger(pid) && pid !== process.pid && runsWith(pid, tail, line));
+    .find((pid) => pid > 0 && pid !== process.pid && !threads.has(pid) && runsWith(pid, tail, line));
+}
+
+/** A third of /proc, or more, that need not be opened. Empty in a container, where process 2 is any other one. */
+export function kernelThreads(): ReadonlySet<number> {
+  try {
+    readlinkSync("/proc/2/exe");
+  } catch (error) {
+    // ENOENT: it runs no program. EACCES: whether it does is not told.
+    if (systemErrorCode(error) === "ENOENT")
+      return new Set(readProc("/proc/2/task/2/children")?.trim().split(" ").map(Number));
+  }
+  return new Set();
 }
 
 /** `line` is filled anew for each of hundreds of processes: readFileSync allocates and reads twice, for 2 to 3 times the time. */

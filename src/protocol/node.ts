@@ -33,5 +33,16 @@ export const Node = v.object({
   owner_groups: v.optional(v.pipe(v.array(received(255)), v.maxLength(4096))),
   /** It ends when it leaves or is silent. Former servers do not send it. */
   ephemeral: v.optional(v.boolean()),
+  /** It is a phone: it never checks in, and learns of changes by an import only. Former servers do not send it. */
+  phone: v.optional(
+    v.nullable(
+      v.object({
+        system: v.picklist(["android", "ios"]),
+        imported_at: time,
+        /** When it should be imported again. Null: at once, because its site file is out of date. */
+        import_by: v.nullable(time),
+      }),
+    ),
+  ),
 });
 export type Node = v.InferOutput<typeof Node>;

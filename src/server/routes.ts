@@ -29,6 +29,7 @@ import { commandLineRoutes } from "./routes/command-line.ts";
 import { domainRoutes } from "./routes/domains.ts";
 import { docsRoutes } from "./routes/docs.ts";
 import { enrollmentRoutes } from "./routes/enrollments.ts";
+import { phoneRoutes } from "./routes/phones.ts";
 import { eventRoutes } from "./routes/events.ts";
 import { factorRoutes } from "./routes/factors.ts";
 import { healthRoutes } from "./routes/health.ts";
@@ -86,6 +87,7 @@ export function allRoutes(services: Services): Route[] {
     ...nodeRoutes(services),
     ...registrationRoutes(services),
     ...enrollmentRoutes(services),
+    ...phoneRoutes(services),
   ];
   return routes;
 }

@@ -6,7 +6,7 @@ import { encode, type RecordType } from "dns-packet";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { writeHosts } from "../../src/node/files/hosts.ts";
-import { resolverAddress } from "../../src/node/names/resolver.ts";
+import { resolverAddress } from "../../src/platform/names-places.ts";
 import { agent, buildAgent, cleanEnvironment } from "../support/agent.ts";
 import { writeOrganization } from "../support/organization-engines.ts";
 import { temporaryDirectory } from "../support/temporary.ts";

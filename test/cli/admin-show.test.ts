@@ -3,6 +3,8 @@
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { run } from "../../src/cli/run.ts";
+import { makeHostKey } from "../../src/pki/keys.ts";
+import { signInBrowser } from "../support/browser-session.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../support/node.ts";
 
 let world: NodeWorld;
@@ -98,4 +100,19 @@ test("events and CAs fit the terminal", async () => {
   const text = await shown("ca show acme");
   for (const line of text.split("\n")) expect(Bun.stringWidth(line)).toBeLessThanOrEqual(80);
   expect(text).toContain("rotation: none");
+});
+
+test("a phone is no offline node, and says when it has to be imported again", async () => {
+  const browser = await signInBrowser(world.server, "owner@company.example");
+  const body = { name: "pixel", system: "android", host_public_key: makeHostKey().publicPem };
+  const made = await browser.send("POST", `/api/org/acme/phones/`, { body });
+  expect([made.status, made.text.slice(0, 200)]).toEqual([201, expect.any(String)]);
+  const lineOf = async (line: string, laterMs = 0) =>
+    /^.*pixel.*$/m.exec(Bun.stripANSI(await shown(line, laterMs)))?.[0];
+  expect(await lineOf("node list acme")).toMatch(/10\.\d+\.\d+\.\d+ +phone  /);
+  expect(await lineOf("node list acme", 70 * 86_400_000)).toContain("phone, import");
+  expect(await lineOf("node list acme --offline")).toBeUndefined();
+  const text = Bun.stripANSI(await shown("node show acme pixel"));
+  expect(text).toMatch(/^configuration +of the import at 20/m);
+  expect(text).toMatch(/^import again +before 20/m);
 });

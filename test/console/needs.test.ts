@@ -56,7 +56,15 @@ test("certificates that end within a week are listed, the first one first", () =
   const ends = (id: number, days: number, more: Partial<Machine> = {}) =>
     machine(id, { endsAt: now + days * day, ...more });
   const found = expiring(
-    [ends(1, 8), ends(2, 6), ends(3, -1), ends(4, 1, { state: "revoked" }), machine(5, { endsAt: null })],
+    [
+      ends(1, 8),
+      ends(2, 6),
+      ends(3, -1),
+      ends(4, 1, { state: "revoked" }),
+      machine(5, { endsAt: null }),
+      // Its user is asked to import it again.
+      ends(6, 1, { phone: { system: "ios", imported_at: "", import_by: null } }),
+    ],
     now,
   );
   expect(found.map(({ id }) => id)).toEqual([3, 2]);

@@ -1,7 +1,7 @@
 // What pages say about machines that are there, away or revoked.
 
 import { expect, test } from "bun:test";
-import { configurationOf, noPathsOf, onlineOf } from "../../src/console/nodes.ts";
+import { configurationOf, isImportDue, noPathsOf, onlineOf, stateOf } from "../../src/console/nodes.ts";
 
 const online = { state: "active", online: true } as const;
 const away = { state: "active", online: false } as const;
@@ -24,6 +24,23 @@ test("a machine without paths says why", () => {
   expect(noPathsOf(pending)).toContain("not registered");
   expect(noPathsOf(away)).toContain("away");
   expect(noPathsOf(online)).toContain("reports are switched off");
+});
+
+test("a phone is neither online nor away, and says when it has to be imported again", () => {
+  const imported = { system: "ios", imported_at: "2026-11-01T00:00:00Z" } as const;
+  const now = Date.UTC(2026, 10, 20);
+  const phone = (import_by: string | null) => ({ ...imported, import_by });
+  expect(
+    [null, "2026-11-20T00:00:00Z", "2026-11-20T00:00:01Z"].map((by) => isImportDue(phone(by), now)),
+  ).toEqual([true, true, false]);
+  expect(isImportDue(null, now) || isImportDue(undefined, now)).toBe(false);
+  const due = { ...away, phone: phone(null) };
+  expect(stateOf(due)[1]).toBe("phone, import it again");
+  expect(stateOf({ ...away, phone: phone("9999-01-01T00:00:00Z") })[1]).toBe("phone");
+  expect(stateOf({ ...revoked, phone: phone(null) })[1]).toBe("revoked");
+  expect(onlineOf([online, due, due, due])).toEqual({ words: "1 of 1 machines is online.", isBad: false });
+  expect(configurationOf({ ...due, applied_config_version: null, config_version: 2 }).isBehind).toBe(false);
+  expect(noPathsOf(due)).toBe("A phone reports none.");
 });
 
 test("less than half of the machines online needs attention", () => {

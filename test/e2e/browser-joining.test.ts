@@ -3,13 +3,16 @@
 
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { Database } from "bun:sqlite";
-import { existsSync, readdirSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { Page } from "playwright-core";
+import * as v from "valibot";
 import { runAgent } from "../support/agent.ts";
-import { chromiumPath, signIn, violationsIn } from "../support/console.ts";
-import { inCi, installMissing } from "../support/debian.ts";
-import { asRoot } from "../support/engines.ts";
+import { signIn, violationsIn } from "../support/console.ts";
+import { chromiumPath, inCi, installMissing } from "../support/debian.ts";
+import { asRoot, engineNamed } from "../support/engines.ts";
 import { member, nebula, pings, startJoiningScene, type JoiningScene } from "../support/joining-scene.ts";
+import { until } from "../support/until.ts";
 
 setDefaultTimeout(120_000);
 const missing = installMissing([chromiumPath, nebula, "/usr/sbin/ip", "/usr/bin/curl"]);
@@ -17,9 +20,11 @@ const withBrowser = missing === undefined || inCi ? test : test.skip;
 
 asRoot("a machine without a key", () => {
   let scene: JoiningScene;
+  /** That of the app. */
+  const engine = engineNamed("sid");
   beforeAll(async () => {
     if (missing !== undefined) throw new Error(missing);
-    scene = await startJoiningScene(["box"]);
+    scene = await startJoiningScene(["box", "phone"]);
   });
   afterAll(() => scene[Symbol.asyncDispose]());
 
@@ -94,4 +99,114 @@ asRoot("a machine without a key", () => {
     await page.getByText("Machines of yours to confirm").waitFor({ state: "detached" });
     expect(await new Response(pinging.stdout).text()).toContain("25 packets transmitted, 25 received");
   });
+
+  withBrowser(
+    "makes the site file of a phone: its key is in no request, and an engine runs with it",
+    async () => {
+      const { page, host, directory, url } = scene;
+      const sent: string[] = [];
+      page
+        .context()
+        .on("request", (request) =>
+          sent.push(`${request.url()} ${JSON.stringify(request.headers())} ${request.postData() ?? ""}`),
+        );
+      await page.goto(`${url}/console/acme/machines/add/`);
+      await page.getByRole("link", { name: "Add a phone" }).click();
+      await page.getByLabel("Name").fill("iphone");
+      await page.getByLabel("System").selectOption("ios");
+      expect(await violationsIn(page)).toEqual([]);
+      const first = await makeFile(page);
+      expect(await violationsIn(page)).toEqual([]);
+      const stored = "JSON.stringify([localStorage, sessionStorage, document.body.innerText])";
+      for (const text of [...sent, String(await page.evaluate(stored))])
+        expect(formsOf(first.pki.key).filter((form) => text.includes(form))).toEqual([]);
+      expect(sent.filter((text) => text.includes("NEBULA X25519 PUBLIC KEY"))).toHaveLength(1);
+
+      const phone = host("phone");
+      const at = (name: string) => join(directory, name);
+      for (const part of ["ca", "cert"] as const) writeFileSync(at(part), first.pki[part]);
+      phone.run([engine.nebulaCert, "verify", "-ca", at("ca"), "-crt", at("cert")]);
+      expect(phone.run([engine.nebulaCert, "print", "-path", at("cert")])).toContain("iphone");
+      writeFileSync(at("site.yml"), first.text);
+      const running = phone.spawn([engine.nebula, "-config", at("site.yml")]);
+      await pings(phone);
+
+      await page.getByRole("button", { name: "Done" }).click();
+      await page.getByRole("button", { name: "Import again" }).click();
+      const second = await makeFile(page);
+      expect(formsOf(second.pki.key).some((form) => sent.join().includes(form))).toBe(false);
+      // The other machines refuse the former certificate.
+      const ping = phone.inside(["ping", "-c", "1", "-W", "1", "10.77.0.1"]);
+      await until(() => Bun.spawnSync(ping).exitCode !== 0);
+      running.kill("SIGTERM");
+      await running.exited;
+      writeFileSync(at("site.yml"), second.text);
+      phone.spawn([engine.nebula, "-config", at("site.yml")]);
+      await pings(phone);
+    },
+  );
+
+  withBrowser("shows a hostile name of a phone as text, and says where a browser lacks the key", async () => {
+    const { page, url } = scene;
+    const hostile = `<img src=x onerror="document.title='hit'">`;
+    await page.addInitScript(`const usual = fetch;
+      window.fetch = async (...request) => {
+        const answer = await usual(...request);
+        if (!JSON.stringify(request).includes("owner=me")) return answer;
+        const text = (await answer.text()).replaceAll('"iphone"', ${JSON.stringify(JSON.stringify(hostile))});
+        return new Response(text, answer);
+      };`);
+    await page.goto(`${url}/console/acme/phones/`);
+    await page.getByText(hostile).waitFor();
+    await page.getByRole("button", { name: "Import again" }).click();
+    await page.getByRole("heading", { name: hostile }).waitFor();
+    expect(await page.locator("img").count()).toBe(0);
+    expect(await page.title()).not.toContain("hit");
+    await page.addInitScript("crypto.subtle.generateKey = async () => { throw new Error() }");
+    await page.reload();
+    await page.getByText("This browser cannot make the key").waitFor();
+    expect(await page.getByRole("button", { name: "Make the file" }).count()).toBe(0);
+    expect(await violationsIn(page)).toEqual([]);
+  });
 });
+
+const Site = v.object({ pki: v.object({ ca: v.string(), cert: v.string(), key: v.string() }) });
+
+/** Makes the file that the page offers, and downloads it. */
+async function makeFile(page: Page) {
+  await page.getByRole("button", { name: "Make the file" }).click();
+  const offered = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Download the file" }).click();
+  const text = readFileSync(await (await offered).path(), "utf8");
+  await page.getByText("This page has the key no more").waitFor();
+  return { text, ...v.parse(Site, Bun.YAML.parse(text)) };
+}
+
+/** A private key as it could leave a browser. */
+function formsOf(pem: string): string[] {
+  const base64 = /^[\w+/=]{44}$/m.exec(pem)?.[0] ?? "";
+  const bytes = Buffer.from(base64, "base64");
+  expect(bytes).toHaveLength(32);
+  const hex = bytes.toString("hex");
+  // Within the base64 of something longer, at any of its three places.
+  const within = [0, 1, 2].map((gap) =>
+    Buffer.concat([Buffer.alloc(gap), bytes])
+      .toString("base64")
+      .slice(4, 40),
+  );
+  const pemWithin = [0, 1, 2].map((gap) =>
+    Buffer.from(" ".repeat(gap) + base64)
+      .toString("base64")
+      .slice(4, 52),
+  );
+  const all = [base64, ...within, ...pemWithin];
+  return [
+    "PRIVATE KEY",
+    hex,
+    hex.toUpperCase(),
+    [...bytes].join(),
+    ...all,
+    ...all.map((each) => each.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")),
+    ...all.map(encodeURIComponent),
+  ];
+}

@@ -6,7 +6,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { writeHosts } from "../../src/node/files/hosts.ts";
-import { resolverAddress } from "../../src/node/names/resolver.ts";
+import { resolverAddress } from "../../src/platform/names-places.ts";
 import { agent, buildAgent } from "../support/agent.ts";
 import { asRoot } from "../support/engines.ts";
 import { makeLan, type Host } from "../support/namespaces.ts";

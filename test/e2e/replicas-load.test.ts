@@ -67,20 +67,31 @@ describePostgres("three servers under load", () => {
 
     let continuedAt = Number.NEGATIVE_INFINITY;
     let killedAt = Number.NEGATIVE_INFINITY;
+    let phase = "before the first kill";
     const late: string[] = [];
     const latencies: number[] = [];
     const watching = watchRevocations(load.done, closing.signal, async (id) => {
       const begun = performance.now();
       const row = await db.get("SELECT config_version FROM organizations WHERE slug = $1", [slug]);
       const version = Number(row?.["config_version"]);
-      while ([...newest.values()].some((each) => each < version) && !closing.signal.aborted)
+      const at = phase;
+      // How much later than asked this process went on: the machine is that busy.
+      let lagMs = 0;
+      while ([...newest.values()].some((each) => each < version) && !closing.signal.aborted) {
+        const from = performance.now();
         await Bun.sleep(20);
+        lagMs = Math.max(lagMs, performance.now() - from - 20);
+      }
       const took = performance.now() - begun;
       latencies.push(took);
       // A poll on a server that is stopped cannot learn of it.
       if (suspended !== undefined || begun < continuedAt) return;
       const bar = begun - killedAt < 10_000 ? bars.afterKillMs : bars.usualMs;
-      if (took > bar) late.push(`node ${id}: ${took.toFixed(0)} ms`);
+      const after = ((begun - killedAt) / 1000).toFixed(1);
+      if (took > bar)
+        late.push(
+          `node ${id}: ${took.toFixed(0)} ms, ${at}, ${after} s after a kill, lag ${lagMs.toFixed(0)} ms`,
+        );
     });
     const random = makeRandom(20_261_122);
     let kills = 0;
@@ -89,12 +100,14 @@ describePostgres("three servers under load", () => {
         await Bun.sleep(killEveryMs * (0.75 + random() / 4));
         const server = servers[victim];
         if (server === undefined) break;
+        phase = `kills of server ${victim}`;
         process.kill(server.pid, "SIGKILL");
         [killedAt, kills] = [performance.now(), kills + 1];
         servers[victim] = await start(victim);
       }
     }
     // The first server gets all leases, and keeps them beside the others.
+    phase = "only the first server";
     for (const at of [1, 2]) await servers[at]?.stop();
     // One that was killed a moment ago still seems to be there.
     const present = `SELECT id FROM replicas WHERE seen_at > ${databaseClock} - 4000`;
@@ -102,6 +115,7 @@ describePostgres("three servers under load", () => {
       AND count(*) = sum(CASE WHEN holder IN (${present}) THEN 1 ELSE 0 END)`;
     while ((await db.get(isLeader)) === undefined) await Bun.sleep(50);
     for (const at of [1, 2]) servers[at] = await start(at);
+    phase = "three servers";
     const [leader] = servers;
     if (leader === undefined) throw new Error("There are three servers");
     const fences = async () =>
@@ -120,12 +134,12 @@ describePostgres("three servers under load", () => {
     await Bun.sleep(3000);
     closing.abort();
     await Promise.all([...running, watching]);
-    expect([load.faults, late]).toEqual([[], []]);
     process.stderr.write(
       `${kills} kills, ${load.done.registered.size} registrations, ${load.done.renamed.size} renames, ` +
         `${load.done.revoked.size} revocations, in force after ${Math.max(0, ...latencies).toFixed(0)} ms at the latest; ` +
-        `loops taken over after ${takenOverMs.toFixed(0)} ms\n`,
+        `loops taken over after ${takenOverMs.toFixed(0)} ms\n${late.map((each) => `late: ${each}\n`).join("")}`,
     );
+    expect(load.faults).toEqual([]);
     expect(load.done.revoked.size).toBeGreaterThan(0);
     expect(takenOverMs).toBeLessThan(bars.takeoverMs);
 
@@ -154,6 +168,7 @@ describePostgres("three servers under load", () => {
     ).toEqual([]);
     await db.close();
     for (const server of servers) await server.stop();
+    expect(late).toEqual([]);
   }, 2_400_000);
 });
 

@@ -15,12 +15,15 @@ import {
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import type { Answer, Request, TeamStatus } from "../../src/daemon/ipc/messages.ts";
+import { writeHosts } from "../../src/node/files/hosts.ts";
 import { paths } from "../../src/protocol/paths.ts";
 import { buildAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { inCi } from "../support/debian.ts";
 import { makeOrganization, Registered, type Organization } from "../support/overlay.ts";
+import { makeLan } from "../support/namespaces.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
+import { until } from "../support/until.ts";
 import { buildForWindows, missing, openWine, windowsPath, type Wine } from "../support/windows/wine.ts";
 
 if (missing !== undefined && inCi) throw new Error(missing);
@@ -332,6 +335,79 @@ wineTest(
       "C:\\Program Files\\overlay-agent\\dist\\windows\\wintun\\bin\\amd64\\wintun.dll",
       "C:\\ProgramData\\overlay-agent\\task.xml",
     ]);
+  },
+  240_000,
+);
+
+const localRules = String.raw`HKLM\SYSTEM\CurrentControlSet\Services\Dnscache\Parameters\DnsPolicyConfig`;
+const policyRules = String.raw`HKLM\SOFTWARE\Policies\Microsoft\Windows NT\DNSClient\DnsPolicyConfig`;
+
+/** What the registry has below a key, in the words of reg.exe. */
+const registryOf = async (key: string) =>
+  (await wine.run(["reg", "query", key, "/s"])).stdout.replaceAll("\r", "");
+
+/** As soon as our rule is whole. */
+const rulesIn = (key: string) =>
+  until(async () => {
+    const text = await registryOf(key);
+    return /overlay-agent[^]*Version/.test(text) && text;
+  });
+
+wineTest(
+  "names: a resolver at port 53, and rules in the registry that end with the daemon",
+  async () => {
+    const places = makePlaces("names");
+    const { ip_address: ip } = await register(places, "names");
+    const nodes = [{ id: 7, name: "beta", ip }];
+    writeHosts(join(places.home, "etc/acme"), { schema: 1, version: 1, view: "all", nodes, aliases: [] });
+    expect((await agent(["names", ...places.flags])).stderr).toContain("names --on");
+    await must(places, ["names", "--on"]);
+    const foreign = [policyRules + "\\{0}", "/v", "GenericDNSServers", "/d", "10.0.0.1", "/f"];
+    expect((await wine.run(["reg", "add", ...foreign])).status).toBe(0);
+
+    using lan = makeLan(["win"]);
+    const host = lan.host("win");
+    wine.restart(host.inside);
+    let daemon = await startDaemon(places);
+    for (const key of [localRules, policyRules]) {
+      const found = await rulesIn(key);
+      expect(found).toContain("overlay-agent-1\n");
+      expect(found).toMatch(/Name +REG_MULTI_SZ +\.acme\.internal\\0\.\S+\.in-addr\.arpa/);
+      expect(found).toMatch(/GenericDNSServers +REG_SZ +127\.0\.0\.9\n/);
+      expect(found).toMatch(/ConfigOptions +REG_DWORD +0x8\n/);
+      expect(found).toMatch(/Version +REG_DWORD +0x2\n/);
+    }
+    // Wine answers from 127.0.0.1, whatever the address of the socket is.
+    const asking = [join(import.meta.dir, "../support/ask-names.ts"), "127.0.0.1", "udp"];
+    expect(host.run([process.execPath, ...asking, "beta.acme.internal"])).toContain(`NOERROR ${ip}`);
+    for (const command of ["status", "names"]) {
+      const { stdout, stderr } = await agent([command, ...places.flags]);
+      expect(stdout + stderr).toContain("rules for name resolution (NRPT), in the group policy too");
+    }
+
+    const areGone = async () =>
+      !/overlay-agent/.test((await registryOf(localRules)) + (await registryOf(policyRules)));
+    daemon.kill("SIGKILL");
+    await daemon.exited;
+    expect(await areGone()).toBe(false);
+    await must(places, ["names", "--off"]);
+    expect(await areGone()).toBe(true);
+
+    await must(places, ["names", "--on"]);
+    daemon = await startDaemon(places);
+    await rulesIn(policyRules);
+    expect((await ask(places, { action: "shutdown" })).ok).toBe(true);
+    expect(await daemon.exited).toBe(0);
+    expect(await areGone()).toBe(true);
+    expect(await registryOf(policyRules)).toContain("10.0.0.1");
+
+    daemon = await startDaemon(places);
+    await rulesIn(policyRules);
+    daemon.kill("SIGKILL");
+    await daemon.exited;
+    await must(places, ["install-tap", "--uninstall"]);
+    expect(await areGone()).toBe(true);
+    expect(existsSync(join(places.home, "lib/names-on.json"))).toBe(false);
   },
   240_000,
 );

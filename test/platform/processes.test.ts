@@ -3,9 +3,11 @@
 import { expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
 import { join } from "node:path";
+import { readTextIfThere } from "../../src/files.ts";
 import {
   ageSince,
   findProcess,
+  kernelThreads,
   startOf,
   unixAge,
   unixFind,
@@ -41,6 +43,14 @@ test("the start time from ps does not depend on language or time zone", () => {
   expect(after).toBe(before ?? "");
   const age = unixAge(before ?? "", Date.now());
   expect(Math.abs(age - performance.now())).toBeLessThan(60_000);
+});
+
+test("a thread of the kernel has no arguments, and no program is taken for one", () => {
+  const threads = kernelThreads();
+  // It may have ended meanwhile.
+  const words = [...threads].map((pid) => readTextIfThere(`/proc/${pid}/cmdline`) ?? "");
+  expect(words.join("")).toBe("");
+  expect([threads.has(process.pid), threads.has(process.ppid)]).toEqual([false, false]);
 });
 
 test("finds a process by its arguments, even with spaces in its path, but no process that only mentions them", async () => {

@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { wordsOfKey } from "../../src/key-words.ts";
-import { fingerprintOfHostKey } from "../../src/pki/keys.ts";
+import { fingerprintOfHostKey, makeHostKey } from "../../src/pki/keys.ts";
 import { NewEnrollment } from "../../src/server/nodes/enrollments.ts";
 import { DeviceSignIn } from "../../src/server/people/device-sign-in.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
@@ -109,6 +109,19 @@ export const aBrowser: Maker = async ({ server }, who) => {
   const session = await server.db.get("SELECT max(id) AS id FROM browser_sessions");
   return { id: Number(session?.["id"]), headers: { ...ownPage, Cookie: `__Host-session=${cookie}` } };
 };
+export const aNewPhone: Maker = async (world, who) => {
+  await world.server.db.write((tx) => tx.run("UPDATE organizations SET self_enrollment = 'members'"));
+  const { headers = {} } = await aBrowser(world, who);
+  return { headers, body: { name: world.name("phone"), ...phoneKey() } };
+};
+export const aPhone: Maker = async (world, who) => {
+  const { headers = {}, body = {} } = await aNewPhone(world, who);
+  const made = await world.server.send("POST", "/api/org/acme/phones/", { body, headers });
+  const id = v.is(Made, made.json) ? made.json.node.id : 1;
+  return { headers, id, body: phoneKey() };
+};
+const Made = v.object({ node: v.object({ id: v.number() }) });
+const phoneKey = () => ({ system: "ios", host_public_key: makeHostKey().publicPem });
 /** As a new person, if the caller is a person. */
 export const withPerson =
   (make: (server: TestServer, token: string) => Promise<Example>): Maker =>

@@ -21,10 +21,12 @@ import {
   aMember,
   anAlias,
   anEndedDelivery,
+  aNewPhone,
   anEnrollment,
   aNode,
   anOrganization,
   aPerson,
+  aPhone,
   aProvider,
   aRegistrationToken,
   aRelay,
@@ -140,6 +142,8 @@ const people: Record<string, Maker> = {
     const { request, words } = await anEnrollment(world);
     return { ...(await aBrowser(world, who)), body: { request, words } };
   },
+  phones_create: aNewPhone,
+  phones_import: aPhone,
   reauthentications_list: nothing,
   async nodes_reauthenticate(world, who) {
     const { id } = await aNode(world, who);

@@ -11,6 +11,8 @@ export type Fault = {
   isForged?: boolean;
   /** In place of the answer of the token endpoint. */
   answer?: () => Response;
+  /** What happens here while the provider works on the code. */
+  meanwhile?: () => Promise<unknown>;
   configuration?: Record<string, unknown>;
 };
 
@@ -68,6 +70,7 @@ export async function startHostileProvider(): Promise<HostileProvider> {
       if (pathname === "/keys") return Response.json({ keys: [jwk] });
       const words = new URLSearchParams(await request.text());
       made.exchanges.push(words);
+      await fault.meanwhile?.();
       if (fault.answer !== undefined) return fault.answer();
       return Response.json({
         access_token: "a",

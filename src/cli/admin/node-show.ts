@@ -50,6 +50,7 @@ async function factsOf(node: Node, owner: string, now: number): Promise<Facts> {
     ["certificate", certificateOf(certificate, daysLeft(certificate?.not_after ?? "", now))],
     ["fingerprint", certificate?.fingerprint ?? null],
     ["configuration", configurationOf(node)],
+    ...(node.phone == null ? [] : [["import again", importOf(node.phone)] as const]),
     [
       "last check-in",
       node.last_checkin_at === null ? "never" : `${node.last_checkin_at}, ${roughly(seenS)} ago`,
@@ -70,7 +71,15 @@ function certificateOf(certificate: Node["certificate"], left: string): Cell {
   return left === "expired" ? { text, mark: "bad" } : text;
 }
 
-function configurationOf({ config_version: newest, applied_config_version: applied }: Node): Cell {
+function importOf({ import_by }: NonNullable<Node["phone"]>): Cell {
+  return import_by === null
+    ? { text: "now: CAs, groups or name have changed", mark: "wait" }
+    : `before ${import_by}`;
+}
+
+function configurationOf(node: Node): Cell {
+  const { config_version: newest, applied_config_version: applied, phone } = node;
+  if (phone != null) return `of the import at ${phone.imported_at}`;
   if (applied === null) return `version ${newest}; the node has not reported one`;
   if (applied >= newest) return `version ${newest}, applied`;
   return { text: `version ${newest}; the node has version ${applied}`, mark: "wait" };
@@ -88,13 +97,17 @@ export function ownerOf({ owner_id: id }: Node, owners: ReadonlyMap<number, stri
 }
 
 export function stateOf(
-  { state, online, certificate, config_version, applied_config_version }: Node,
+  { state, online, certificate, config_version, applied_config_version, phone }: Node,
   now: number,
 ): Cell {
   if (state === "pending") return { text: "pending", mark: "wait" };
   if (state === "revoked") return { text: "revoked", mark: "bad" };
   const isOver = certificate !== null && Date.parse(certificate.not_after) <= now;
   if (isOver) return { text: "certificate expired", mark: "bad" };
+  if (phone !== undefined && phone !== null) {
+    const isDue = phone.import_by === null || Date.parse(phone.import_by) <= now;
+    return isDue ? { text: "phone, import due", mark: "wait" } : "phone";
+  }
   if (!online) return { text: "offline", mark: "faint" };
   const isCurrent = applied_config_version === null || applied_config_version >= config_version;
   return isCurrent ? { text: "online", mark: "good" } : { text: "online, updating", mark: "wait" };

@@ -42,7 +42,7 @@ export const list: Implementation = {
     };
     const [offline, group] = [context.values.on("offline"), context.values.text("group")];
     const isWanted = (node: Node) =>
-      (!offline || (node.state === "active" && !node.online)) &&
+      (!offline || (node.state === "active" && !node.online && node.phone == null)) &&
       (group === undefined || shownGroups(node).includes(group));
     const { nodes, owners } = await read(context, async (api) => {
       const found = (await api.list(inOrg(slug, "nodes/"), Node, query)).filter(isWanted);

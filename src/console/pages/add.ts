@@ -49,7 +49,8 @@ function OwnMachine() {
       It needs no key: type this there, open the address that it shows, and sign in. The machine will be
       yours.
     </p>
-    <${Line} text=${`sudo agent up ${location.origin} --org ${slug.value ?? ""}`} />`;
+    <${Line} text=${`sudo agent up ${location.origin} --org ${slug.value ?? ""}`} />
+    <p><a class="button" href=${pathOf(slug.value ?? "", "phones")}>Add a phone</a></p>`;
 }
 
 function Choices({ made }: { made: (token: Token) => void }) {

@@ -4,6 +4,7 @@ import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { stepOf, trustOf, type Authorities, type Authority, type Rotation } from "../authorities.ts";
+import { DuePhones } from "../due-phones.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import type { StateName } from "../nodes.ts";
@@ -96,9 +97,10 @@ const maxEnding = 5;
 function OfMachines({ own }: { own: string }) {
   const { data = [] } = useNodes();
   const ending = data
-    .filter(({ state, endsAt }) => state === "active" && endsAt !== null)
+    .filter(({ state, endsAt, phone }) => state === "active" && endsAt !== null && phone == null)
     .sort((a, b) => (a.endsAt ?? 0) - (b.endsAt ?? 0));
-  if (ending.length === 0) return null;
+  const phones = html`<${DuePhones} own=${own} machines=${data} />`;
+  if (ending.length === 0) return phones;
   return html`<h2>Certificates of machines</h2>
     <p>Machines renew them by themselves. These end first:</p>
     <ul class="plain-list">
@@ -113,7 +115,8 @@ function OfMachines({ own }: { own: string }) {
       <a href=${`${pathOf(own, "machines")}?columns=state,groups,ends,seen&order=ends`}
         >All machines in this order</a
       >
-    </p>`;
+    </p>
+    ${phones}`;
 }
 
 type RotationProps = { rotation: Rotation };

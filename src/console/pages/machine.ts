@@ -73,7 +73,7 @@ export function Machine({ id }: { id: string }) {
     ${node.is_relay ? html`<${Forwarded} id=${node.id} />` : null}
     ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
     <${Firewall} node=${node} />
-    ${node.state === "active" ? html`<${Configuration} node=${node} />` : null}
+    ${node.state === "active" && node.phone == null ? html`<${Configuration} node=${node} />` : null}
     <${History} node=${node} />`;
 }
 
@@ -89,7 +89,9 @@ function NodeFacts({ node }: { node: Node }) {
     ["Networks behind it", node.subnets.length === 0 ? "none" : node.subnets.join(", ")],
     ["Engine", node.overlay_version ?? "unknown"],
     ["Agent", [node.agent_version, node.platform].filter((each) => each !== null).join(", ") || "unknown"],
-    ["Last check-in", html`<${When} at=${node.last_checkin_at} />`],
+    node.phone == null
+      ? ["Last check-in", html`<${When} at=${node.last_checkin_at} />`]
+      : ["Imported", html`<${When} at=${node.phone.imported_at} />`],
     ["Certificate ends", certificate === null ? "none" : html`<${When} at=${certificate.not_after} />`],
     ["Configuration", isBehind ? html`<span class="limited">${words}</span>` : words],
     ["Created", html`<${When} at=${node.created_at} />`],
@@ -127,7 +129,11 @@ function Actions({ node }: { node: Node }) {
   const isRevoked = node.state === "revoked";
   return html`<div class="actions">
       <button type="button" onClick=${() => ask("edit")} disabled=${isRevoked}>Edit</button>
-      <button type="button" onClick=${() => ask("renew")} disabled=${node.state !== "active"}>
+      <button
+        type="button"
+        onClick=${() => ask("renew")}
+        disabled=${node.state !== "active" || node.phone != null}
+      >
         Renew certificate
       </button>
       ${

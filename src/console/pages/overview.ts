@@ -7,6 +7,7 @@ import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { onlineOf } from "../nodes.ts";
 import type { Need } from "../needs.ts";
+import { DuePhones } from "../due-phones.ts";
 import { OwnMachines } from "../own-machines.ts";
 import { relayText, type Relay } from "../relays.ts";
 import { pathOf } from "../router.ts";
@@ -46,6 +47,7 @@ export function Overview() {
     </p>
     ${waiting}
     <${OfMachines} own=${own} needs=${needs} />
+    <${DuePhones} own=${own} machines=${machines} />
     ${needs.rotation === undefined ? null : html`<${Running} own=${own} rotation=${needs.rotation} />`}
     <${Relays} relays=${needs.relays} />
     ${backup}

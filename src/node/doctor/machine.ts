@@ -14,7 +14,8 @@ import { engineVersion, refuseEngineVersion } from "../engine/engine.ts";
 import { isInstalled } from "../enroll/install-tap.ts";
 import { keyringState } from "../files/keyring.ts";
 import { findEngine } from "../engine/overlay.ts";
-import { planServices, readModes, type ServiceSettings } from "../enroll/services.ts";
+import { areNamesOn, planServices, readModes, type ServiceSettings } from "../enroll/services.ts";
+import { namesPlaces } from "../../platform/names-places.ts";
 import { hostsFile } from "../names/keep-names.ts";
 import { readServiceState } from "../names/service-state.ts";
 import { examineNames } from "./names.ts";
@@ -114,9 +115,11 @@ async function keyring(system: System): Promise<Finding> {
   }
 }
 
-function names({ configRoot }: ServiceSettings, system: System): Finding | Promise<Finding> {
-  if (!isLinux(system)) return skipped("names for programs exist on Linux only");
-  return examineNames({ configRoot, path: hostsFile, service: readServiceState() }, system);
+function names(settings: ServiceSettings, system: System): Promise<Finding> {
+  const { configRoot, stateDb } = settings;
+  const { way, statePath } = namesPlaces(system, stateDb);
+  const [service, isOn] = [readServiceState(statePath), areNamesOn(settings, system)];
+  return examineNames({ configRoot, path: hostsFile, service, isOn, way }, system);
 }
 
 function units(settings: ServiceSettings, system: System): Finding {

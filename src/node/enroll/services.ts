@@ -9,6 +9,7 @@ import { readTextIfThere } from "../../files.ts";
 import { pinnedEngine } from "../../pinned-engine.ts";
 import type { Change } from "../../platform/apply.ts";
 import { launchdInstallation, launchdRemoval, launchdRestart, plistPath } from "../../platform/launchd.ts";
+import { namesPlaces } from "../../platform/names-places.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { copyCommand, whyUnsafe } from "../../platform/program-safety.ts";
 import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
@@ -101,15 +102,27 @@ export function planNames(
   system: Pick<System, "platform" | "env" | "executable">,
   wish: NamesWish,
 ): Change[] {
+  const { switchPath } = namesPlaces(system, settings.stateDb);
+  if (switchPath !== undefined)
+    return [{ change: "file", path: switchPath, content: '{"schema":1}\n', mode: 0o644 }];
   return namesInstallation(unitPlaces(settings, system), systemdState(), wish);
 }
 
-export function planNamesRemoval(): Change[] {
-  return namesRemoval(systemdState());
+export function planNamesRemoval(
+  { stateDb }: Pick<ServiceSettings, "stateDb">,
+  system: Pick<System, "platform">,
+): Change[] {
+  const { switchPath } = namesPlaces(system, stateDb);
+  if (switchPath === undefined) return namesRemoval(systemdState());
+  return existsSync(switchPath) ? [{ change: "remove", path: switchPath }] : [];
 }
 
-export function areNamesOn(): boolean {
-  return systemdState().files.has(namesUnit);
+export function areNamesOn(
+  { stateDb }: Pick<ServiceSettings, "stateDb">,
+  system: Pick<System, "platform">,
+): boolean {
+  const { switchPath } = namesPlaces(system, stateDb);
+  return switchPath === undefined ? systemdState().files.has(namesUnit) : existsSync(switchPath);
 }
 
 /** Throws if units cannot be installed, with what to do instead. */

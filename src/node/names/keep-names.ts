@@ -1,33 +1,25 @@
 // The service of names. If programs ask systemd-resolved, it asks our resolver for the organizations' domains; else the
 // names are in a block of /etc/hosts. Either way, other names are found as before.
 
-import { closeSync, statSync } from "node:fs";
+import { closeSync } from "node:fs";
 import { basename, join } from "node:path";
 import { brand, namesStatePath } from "../../brand.ts";
 import { messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
-import { clean, type Log } from "../../log.ts";
+import type { Log } from "../../log.ts";
+import type { NamesPlaces } from "../../platform/names-places.ts";
 import type { System } from "../../system.ts";
-import { listOrganizations } from "../files/list-organizations.ts";
 import { hasMarks } from "./hosts-block.ts";
 import { makeHostsEditor, openHosts, type HostsEditor } from "./hosts-editor.ts";
-import { clearLinks, makeLinks } from "./links.ts";
-import { hostsLines, maxHostsNames, readMachineNames, type Zone } from "./machine-names.ts";
-import { openNames, packNames, type PackedNames } from "./packed-names.ts";
-import { makePeerServers } from "./peer-servers.ts";
-import { preparedFile, readPrepared, writePrepared, type Prepared } from "./prepared-names.ts";
-import { resolverAddress, startResolver, type Resolver } from "./resolver.ts";
-import { isInHostsFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
-import { indexNames } from "./zones.ts";
+import { hostsLines, maxHostsNames } from "./machine-names.ts";
+import { makeNamesReader, makePreparer, markOf, type Known } from "./names-reader.ts";
+import { preparedFile } from "./prepared-names.ts";
+import { makeService, onceEach, pauseMs } from "./service.ts";
+import { clearWay, openWay } from "./ways.ts";
 
 export const hostsFile = "/etc/hosts";
 /** An engine that starts again has a new interface, without settings. */
 const everyMs = 250;
-/** With more than this in hosts.json files (5,000 to 10,000 names), the names are prepared by a process of their own. */
-const manyBytes = 500_000;
-const prepareMs = 60_000;
-/** After a failure, such as a full disk. */
-const pauseMs = 10_000;
 /** How often another program's change may be answered before a pause: two programs must not fight over the file. */
 const maxWritesInRow = 5;
 
@@ -59,7 +51,15 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   const service =
     runtime === undefined
       ? undefined
-      : makeService(join(runtime, basename(namesStatePath)), places, system, log);
+      : makeService(
+          {
+            ...places,
+            statePath: join(runtime, basename(namesStatePath)),
+            links: openWay("resolved", { ...places, now: system.now }),
+          },
+          system,
+          log,
+        );
   if (service === undefined)
     log.warn(`The service of names is of an earlier release. Renew it: ${brand.executable} names --on`);
   const warn = onceEach(log);
@@ -85,149 +85,7 @@ export async function keepNames(places: Places, { system, log }: Needs, signal?:
   }
 }
 
-const indexOf = ({ names, zones }: Known) => indexNames(names, zones);
-
-/** Resolver and interfaces. `serve` says of which organizations the names belong into the hosts file. */
-function makeService(
-  statePath: string,
-  { search = false, peers: networks }: Pick<Places, "search" | "peers">,
-  { now }: Pick<System, "now">,
-  log: Log,
-) {
-  const links = makeLinks(resolverAddress, { now, search });
-  const peerServers = makePeerServers(networks, { now });
-  const warn = onceEach(log);
-  let resolver: Resolver | undefined;
-  let served: Known | undefined;
-  let failedAt: number | undefined;
-  let fault: string | undefined;
-  let written = "";
-  const answer = async (known: Known) => {
-    const isNew = served !== known;
-    served = known;
-    if (resolver !== undefined && isNew) resolver.use(indexOf(known));
-    if (resolver !== undefined || (failedAt !== undefined && now() - failedAt < pauseMs)) return;
-    try {
-      resolver = await startResolver(indexOf(known));
-      failedAt = fault = undefined;
-    } catch (error) {
-      failedAt = now();
-      fault = messageOf(error);
-    }
-    warn(fault ?? "");
-  };
-  const show = (state: ServiceState) => {
-    try {
-      writeServiceState(state, statePath);
-    } catch (error) {
-      // Only `agent names` and the doctor read it: names must not depend on it.
-      log.debug(messageOf(error));
-    }
-  };
-  return {
-    async serve(known: Known): Promise<(slug: string) => boolean> {
-      await answer(known);
-      // Without a resolver, systemd-resolved must not be told of one: it reads /etc/hosts too.
-      const serving: Way =
-        fault === undefined ? await links.keep(known.zones) : { way: "hosts", reason: fault };
-      const peers = await peerServers.serve(known);
-      const state: ServiceState = {
-        schema: 1,
-        serving,
-        ...(fault === undefined ? {} : { fault }),
-        ...(search ? { search } : {}),
-        suffixes: known.zones.flatMap(({ slug, suffix }) =>
-          suffix === undefined ? [] : [{ slug, ...suffix }],
-        ),
-        peers,
-      };
-      const text = JSON.stringify(state);
-      if (text !== written) show(state);
-      written = text;
-      return (slug) => isInHostsFile(slug, serving);
-    },
-    close() {
-      resolver?.close();
-      peerServers.close();
-      links.close();
-    },
-  };
-}
-
-/** Logs a warning when it differs from the one before; empty text stands for none. */
-function onceEach(log: Log): (text: string) => void {
-  let said = "";
-  return (text) => {
-    if (text !== said && text !== "") log.warn(text);
-    said = text;
-  };
-}
-
 type Done = ReturnType<HostsEditor["put"]> | "fought";
-
-/** What the organizations' files say. */
-export type Known = { zones: readonly Zone[]; names: PackedNames };
-
-/** The file of prepared names, and what writes it anew: false if it could not. */
-type Preparer = { read(): Prepared | undefined; run(): Promise<boolean> };
-
-function makePreparer(
-  path: string,
-  configRoot: string,
-  { executable, run }: Pick<System, "executable" | "run">,
-  log: Log,
-): Preparer {
-  return {
-    read: () => readPrepared(path),
-    async run() {
-      const argv = [executable, "names", "--prepare", path, "--config-root", configRoot];
-      const { status, stderr } = await run(argv, { timeoutMs: prepareMs });
-      if (status !== 0) log.warn(`Cannot prepare the names in ${path}: ${clean(stderr, 300)}`);
-      return status === 0;
-    },
-  };
-}
-
-/** Reads all names and writes them to a file that the service of names answers from. */
-export async function prepareNames(path: string, configRoot: string): Promise<void> {
-  writePrepared(path, await readAll(configRoot));
-}
-
-/** The same object as long as the files do not change. */
-export function makeNamesReader(configRoot: string, preparer?: Preparer): { look(): Promise<Known> } {
-  let seen: string | undefined;
-  let known: Known | undefined;
-  const read = async (state: string): Promise<Prepared> => {
-    if (preparer === undefined || hostsBytes(configRoot) < manyBytes) return readAll(configRoot);
-    const present = preparer.read();
-    if (present?.state === state) return present;
-    // Without space for the file, this process reads the names.
-    return ((await preparer.run()) ? preparer.read() : undefined) ?? readAll(configRoot);
-  };
-  return {
-    async look() {
-      const state = stateOf(configRoot);
-      if (known !== undefined && state === seen) return known;
-      const { state: readState, zones, packed } = await read(state);
-      seen = readState;
-      known = { zones, names: openNames(packed) };
-      return known;
-    },
-  };
-}
-
-async function readAll(configRoot: string): Promise<Prepared> {
-  // Before the reading: a change meanwhile is seen with the next look.
-  const state = stateOf(configRoot);
-  const { zones, names } = await readMachineNames(configRoot);
-  return { state, zones, packed: packNames(names) };
-}
-
-function hostsBytes(configRoot: string): number {
-  const sizeOf = (slug: string) =>
-    statSync(join(configRoot, slug, "hosts.json"), { throwIfNoEntry: false })?.size ?? 0;
-  return listOrganizations(configRoot).reduce((sum, slug) => sum + sizeOf(slug), 0);
-}
 
 /** One look at the hosts file. */
 export function makeNamesStep(
@@ -272,13 +130,18 @@ export function makeNamesStep(
   };
 }
 
-/** Takes names back from systemd-resolved and from the hosts file. */
+/** Takes names back from systemd-resolved and from the hosts file; on other systems, from what the daemon set there. */
 export async function clearNames(
+  way: NamesPlaces["way"],
   system: Pick<System, "now" | "sleep">,
   log: Log,
 ): ReturnType<typeof clearBlock> {
+  if (way !== "resolved") {
+    await clearWay(way);
+    return "written";
+  }
   // Without a bus there is no systemd-resolved with settings either. The hosts file must be cleared in any case.
-  await clearLinks(resolverAddress).catch((error: unknown) => log.debug(messageOf(error)));
+  await clearWay(way).catch((error: unknown) => log.debug(messageOf(error)));
   return clearBlock({ path: hostsFile }, system);
 }
 
@@ -306,29 +169,7 @@ export function refuseForeignHosts(path: string, owner = 0): void {
   closeSync(openHosts(path, owner));
 }
 
-/** What the names depend on. Changes if one of these files is replaced, added or removed. */
-function stateOf(configRoot: string): string {
-  const files = [
-    "hosts.json",
-    "host.crt",
-    "config.yml",
-    "auth-revoked.json",
-    "permissions.json",
-    // The address of the control plane, which no suffix may hide.
-    "credentials.json",
-  ];
-  const slugs = listOrganizations(configRoot);
-  return slugs
-    .map((slug) => [slug, ...files.map((name) => markOf(join(configRoot, slug, name)))].join(" "))
-    .join("\n");
-}
-
 function watchFile(path: string): () => boolean {
   const before = markOf(path);
   return () => ![before, "-"].includes(markOf(path));
-}
-
-function markOf(path: string): string {
-  const found = statSync(path, { bigint: true, throwIfNoEntry: false });
-  return found === undefined ? "-" : `${found.ino}.${found.mtimeNs}.${found.size}`;
 }

@@ -23,9 +23,13 @@ const checkMs = 2000;
 /** This often in a row, the settings were changed by another program. */
 const disputedAfter = 3;
 
+/** One of the ways in which a system learns whom to ask for which names. */
 export type Links = {
   /** One look; call it again soon. Never throws. */
   keep(zones: readonly Zone[]): Promise<Way>;
+  /** Our resolver cannot answer, for this reason: the system must not be told of it. */
+  without(reason: string): Way;
+  /** Settings that outlive this process end. */
   close(): void;
 };
 
@@ -102,6 +106,8 @@ export function makeLinks(
         return { way: "hosts", reason: messageOf(error) };
       }
     },
+    // systemd-resolved reads /etc/hosts too.
+    without: (reason) => ({ way: "hosts", reason }),
     close: drop,
   };
 }

@@ -4,14 +4,9 @@
 
 import { decode, encode } from "dns-packet";
 import { AppError, systemErrorCode } from "../../errors.ts";
+import { portCommand, resolverAddress } from "../../platform/names-places.ts";
 import { answerQuery } from "./answer.ts";
 import type { NameIndex } from "./zones.ts";
-
-/**
- * A loopback address of our own, so that port 53 and the usual addresses stay free for the user's own name server. A
- * forwarder is told this address, so it never changes.
- */
-export const resolverAddress = { host: "127.0.0.9", port: 5399 } as const;
 
 const maxConnections = 32;
 const idleSeconds = 5;
@@ -88,7 +83,7 @@ export async function openSockets(
     }
   } catch (error) {
     throw new AppError("failed", `Cannot answer queries at ${host}:${port}: ${why(error)}`, {
-      hint: `See which program uses the port: ss -lnup 'sport = :${port}'; ss -lntp 'sport = :${port}'`,
+      hint: `See which program uses the port: ${portCommand(port)}`,
       cause: error,
     });
   }

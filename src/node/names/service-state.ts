@@ -1,8 +1,6 @@
-// How the service of names serves them at the moment, for `agent names` and the doctor: a file in /run, which goes with the
-// service.
+// How the service of names serves them at the moment, for `agent names` and the doctor: a file that goes with the service.
 
 import * as v from "valibot";
-import { namesStatePath } from "../../brand.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 
 const text = v.pipe(v.string(), v.maxLength(1000));
@@ -12,17 +10,25 @@ export const LinkState = v.object({
   device: v.optional(text),
   /**
    * `waiting`: there is no interface, or systemd-resolved does not know it yet. `refused`: the names are in /etc/hosts
-   * instead. `disputed`: another program changes the settings again and again.
+   * instead, or, on macOS, a domain has another program's file. `disputed`: another program changes the settings again and
+   * again.
    */
   state: v.picklist(["served", "waiting", "refused", "disputed"]),
   reason: v.optional(text),
 });
 export type LinkState = v.InferOutput<typeof LinkState>;
 
-/** How programs find the names: they ask systemd-resolved, or read /etc/hosts, for this reason. */
+const links = v.pipe(v.array(LinkState), v.maxLength(1000));
+/**
+ * How programs find the names: they ask systemd-resolved; or read /etc/hosts, for this reason; by rules of Windows, which are
+ * in the group policy too (`in_policy`) where it has some; by files in /etc/resolver of macOS; or not at all.
+ */
 export const Way = v.variant("way", [
-  v.object({ way: v.literal("resolved"), links: v.pipe(v.array(LinkState), v.maxLength(1000)) }),
+  v.object({ way: v.literal("resolved"), links }),
   v.object({ way: v.literal("hosts"), reason: text }),
+  v.object({ way: v.literal("nrpt"), links, in_policy: v.boolean() }),
+  v.object({ way: v.literal("resolver_files"), links }),
+  v.object({ way: v.literal("none"), reason: text }),
 ]);
 export type Way = v.InferOutput<typeof Way>;
 
@@ -58,16 +64,19 @@ export const ServiceState = v.object({
 export type ServiceState = v.InferOutput<typeof ServiceState>;
 
 export function linkOf(slug: string, serving: Way | undefined): LinkState | undefined {
-  return serving?.way === "resolved" ? serving.links.find((each) => each.slug === slug) : undefined;
+  return serving !== undefined && "links" in serving
+    ? serving.links.find((each) => each.slug === slug)
+    : undefined;
 }
 
 /** Whether the names of this organization belong into the hosts file. */
 export function isInHostsFile(slug: string, serving: Way | undefined): boolean {
-  return serving?.way !== "resolved" || linkOf(slug, serving)?.state === "refused";
+  if (serving?.way === "resolved") return linkOf(slug, serving)?.state === "refused";
+  return serving === undefined || serving.way === "hosts";
 }
 
 /** Undefined while the service does not run. */
-export function readServiceState(path = namesStatePath): ServiceState | undefined {
+export function readServiceState(path: string): ServiceState | undefined {
   try {
     return v.parse(ServiceState, JSON.parse(readTextIfThere(path) ?? "null"));
   } catch {
@@ -85,13 +94,21 @@ export function describeServing({ serving, fault, suffixes, peers }: ServiceStat
   const others = [...suffixes.map(describeSuffix), ...peers.map(describePeers)];
   if (serving.way === "hosts")
     return [`Programs find names in /etc/hosts: ${fault ?? serving.reason}`, ...others];
+  if (serving.way === "none") return [`Programs do not find names: ${fault ?? serving.reason}`, ...others];
   return [
-    "Programs find names by systemd-resolved",
+    `Programs find names by ${wayText(serving)}`,
     ...serving.links.flatMap(({ slug, state, reason }) =>
       state === "served" ? [] : [`Names of ${slug}: ${state}, ${reason ?? ""}`],
     ),
     ...others,
   ];
+}
+
+export function wayText(serving: Way): string {
+  if (serving.way === "hosts") return "/etc/hosts";
+  if (serving.way === "resolver_files") return "files in /etc/resolver";
+  if (serving.way !== "nrpt") return "systemd-resolved";
+  return `rules for name resolution (NRPT)${serving.in_policy ? ", in the group policy too" : ""}`;
 }
 
 export function describeSuffix({ slug, name, reason }: Suffix & { slug: string }): string {

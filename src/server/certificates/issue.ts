@@ -12,13 +12,14 @@ import type { ServerOptions } from "../options.ts";
 import { secondAddress } from "../store/address-pool.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { certifiedGroups } from "../../owner-group.ts";
-import { queryOne } from "../store/table.ts";
+import { queryAll, queryOne } from "../store/table.ts";
 import { certificates, type CertificateRow } from "../store/tables/certificates.ts";
 import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 
-export const nodeLifetimeMs = 90 * 86_400_000;
-const x509LifetimeMs = 7 * 86_400_000;
+const dayMs = 86_400_000;
+export const nodeLifetimeMs = 90 * dayMs;
+const x509LifetimeMs = 7 * dayMs;
 /** Of both certificates of an ephemeral node: when it has ended, its name and address wait for their end. */
 export const ephemeralLifetimeMs = 3_600_000;
 /** The engine allows no clock slack. */
@@ -38,6 +39,7 @@ const issuingOrg = organizations.pick(
   "certificateVersion",
   "lighthousesRelay",
   "nodeApproval",
+  "reauthenticateDays",
 );
 export type IssuingOrg = ReturnType<typeof issuingOrg.parse>;
 
@@ -109,7 +111,7 @@ async function signFresh(
     notBefore: Math.max(Math.floor((now - backdatedMs) / 1000), ca.notBefore),
     publicKey: readHostPublicKey(node.hostPublicKey),
   };
-  let notAfter = Math.min(Math.floor((now + lifetimeOf(node, nodeLifetimeMs)) / 1000), ca.notAfter);
+  let notAfter = Math.min(Math.floor((now + lifetimeOf(org, node, nodeLifetimeMs)) / 1000), ca.notAfter);
   for (;;) {
     const certificate = signCertificate({ ...template, notAfter }, authority);
     const [print = "", twin = null] = fingerprints(certificate);
@@ -130,8 +132,12 @@ async function signFresh(
   }
 }
 
-const lifetimeOf = ({ ephemeralSilenceS }: NodeRow, usual: number) =>
-  ephemeralSilenceS === null ? usual : ephemeralLifetimeMs;
+/** A phone is not asked whether its user still has it: its certificate ends with that time. */
+function lifetimeOf(org: IssuingOrg, { ephemeralSilenceS, phone }: NodeRow, usual: number): number {
+  if (ephemeralSilenceS !== null) return ephemeralLifetimeMs;
+  const { reauthenticateDays: days } = org;
+  return phone === null || days === null ? usual : Math.min(usual, days * dayMs);
+}
 
 /** A node that is older than its organization's IPv6 network gets its address with the first certificate that can hold it. */
 export function withSecondAddress(org: IssuingOrg, node: NodeRow): NodeRow {
@@ -173,7 +179,7 @@ export async function signX509(
   const { publicKey } = await readCsr(node.csr);
   const ca = issuer.certificate;
   const notBefore = Math.max(system.now() - backdatedMs, ca.notBefore.getTime());
-  const notAfter = Math.min(system.now() + lifetimeOf(node, x509LifetimeMs), ca.notAfter.getTime());
+  const notAfter = Math.min(system.now() + lifetimeOf(org, node, x509LifetimeMs), ca.notAfter.getTime());
   const pem = await issueNodeX509(
     {
       publicKey,
@@ -226,6 +232,24 @@ export async function storeX509(
 export async function makeX509Due(tx: Transaction, nodeId: number): Promise<void> {
   await certificates.update(tx, { nodeId, kind: "x509", state: "current" }, { renewAt: 0 });
 }
+
+/**
+ * After a change of what a phone's certificate holds: its user has to import again, which issues the next one. `isRefused`:
+ * the present one grants too much, and becomes a former one.
+ */
+export async function outdatePhone(tx: Transaction, nodeId: number, isRefused: boolean): Promise<void> {
+  const present = { nodeId, kind: "overlay", state: "current" } as const;
+  await certificates.update(tx, present, isRefused ? { state: "former" } : { renewAt: 0 });
+  await setRenewal(tx, nodeId);
+}
+
+/** The same for all phones of an organization: the CAs that their site files name change. */
+export async function outdatePhones(tx: Transaction, orgId: number): Promise<void> {
+  for (const { id } of await queryAll(tx, phonePick, allPhones, [orgId])) await outdatePhone(tx, id, false);
+}
+
+const phonePick = nodes.pick("id");
+const allPhones = `SELECT ${phonePick.select()} FROM nodes WHERE org_id = $1 AND phone IS NOT NULL AND state = 'active'`;
 
 /** Sets when the node is due for renewal, from its current certificates. */
 export async function setRenewal(tx: Transaction, nodeId: number): Promise<void> {

@@ -140,8 +140,7 @@ export function renderConfig(view: ConfigView, node: NodeKind): RenderedConfig {
 export function* renderSlices(view: ConfigView, node: NodeKind): Generator<unknown, RenderedConfig> {
   const engine = parseEngineVersion(node.overlayVersion);
   const head = stringifyYaml({ pki: pki(view, engine) });
-  const merged = mergeYaml(mergeYaml(settings(view, node, engine), view.overrides), node.configOverrides);
-  const tree = withRechecks(merged, view.flowRechecks);
+  const tree = treeOf(view, node, engine);
   yield;
   const parts: string[] = [];
   for (const part of yamlSlices(tree)) {
@@ -155,6 +154,12 @@ export function* renderSlices(view: ConfigView, node: NodeKind): Generator<unkno
     excess: excessOf(text, tree, view.blocklist.length),
     digest: sha256(`${head}\n${view.blocklistDigest}\n${tail}`),
   };
+}
+
+/** Everything but `pki`. */
+export function treeOf(view: ConfigView, node: NodeKind, engine: EngineVersion): YamlMap {
+  const merged = mergeYaml(mergeYaml(settings(view, node, engine), view.overrides), node.configOverrides);
+  return withRechecks(merged, view.flowRechecks);
 }
 
 /** Reserves room for the nodes of `pki` and for the overrides.yml that a node merges itself. */
@@ -178,7 +183,7 @@ export function listenPortOf(
   return mustBeFound ? (node.externalPort ?? defaultOverlayPort) : 0;
 }
 
-function pki(view: ConfigView, engine: EngineVersion): YamlMap {
+export function pki(view: ConfigView, engine: EngineVersion): YamlMap {
   const usesVersion2 = view.certificateVersion !== 1 && can(engine, "certificate_v2");
   return {
     ...pkiPlaceholders,

@@ -54,6 +54,8 @@ export const limits = {
   devices: { limits: [{ times: 20, withinMs: minute }], reason: "Too many sign-ins begin." },
   /** Machines that begin to wait for a user, from one network. */
   enrollments: { limits: [{ times: 20, withinMs: minute }], reason: "Too many machines ask to join." },
+  /** Phones that one user adds or imports again. */
+  phones: { limits: [{ times: 10, withinMs: hour }], reason: "You made too many site files." },
   /** Codes and words of machines that one user types wrong. */
   codes: {
     limits: [

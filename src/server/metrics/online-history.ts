@@ -31,7 +31,8 @@ const ids = organizations.pick("id");
 const slice = computed({ n: integer(), online: integer(), last: integerOrNull() });
 const countSlice = `SELECT count(*) AS n, max(id) AS last,
     CAST(coalesce(sum(CASE WHEN last_checkin_at > $3 THEN 1 ELSE 0 END), 0) AS bigint) AS online
-  FROM (SELECT id FROM nodes WHERE org_id = $1 AND state = 'active' AND id > $2 ORDER BY id LIMIT ${sliceSize}) x
+  FROM (SELECT id FROM nodes WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND id > $2
+    ORDER BY id LIMIT ${sliceSize}) x
   LEFT JOIN sightings ON node_id = id`;
 
 /** Counts once in each interval. An interval in which no server runs stays empty. */

@@ -257,7 +257,7 @@ async function requireWords(
 
 const tried = computed({ tries: integer() });
 
-async function requirePermitted(reader: Pick<Reader, "get">, org: Org, userId: number): Promise<void> {
+export async function requirePermitted(reader: Pick<Reader, "get">, org: Org, userId: number): Promise<void> {
   if (await mayEnroll(reader, org.id, userId)) return;
   throw new AppError("permission_denied", `${org.slug} does not let you add machines in the browser.`, {
     hint:
@@ -267,7 +267,7 @@ async function requirePermitted(reader: Pick<Reader, "get">, org: Org, userId: n
 }
 
 /** The registration checks it again. Here the user still sees it, and learns what to do. */
-async function requireFreeName(tx: Transaction, org: Org, name: string, now: number): Promise<void> {
+export async function requireFreeName(tx: Transaction, org: Org, name: string, now: number): Promise<void> {
   const sql = `SELECT ${nodes.pick("registeredAt").select()} FROM nodes WHERE org_id = $1 AND name = $2 AND state <> 'revoked'`;
   const same = await queryOne(tx, nodes.pick("registeredAt"), sql, [org.id, name]);
   if (same !== undefined) throw nameTaken(name, same.registeredAt === null);

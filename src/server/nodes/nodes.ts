@@ -9,7 +9,13 @@ import { record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { GroupName } from "../policy/firewall.ts";
 import { editPolicy, editReach, type Testing } from "../policy/edits.ts";
 import { ensureGroups } from "../policy/groups.ts";
-import { issueOverlay, makeX509Due, readIssuingOrg, type IssuingOrg } from "../certificates/issue.ts";
+import {
+  issueOverlay,
+  makeX509Due,
+  outdatePhone,
+  readIssuingOrg,
+  type IssuingOrg,
+} from "../certificates/issue.ts";
 import { fitPage, pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
 import { findNode, nameTaken, neverSeen, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
 import { affectsOthers, audited, certified, granted } from "./node-differences.ts";
@@ -224,7 +230,7 @@ export async function changeNode(
   const now = services.system.now();
   const [issuing, before] = await Promise.all([readIssuingOrg(tx, org.id), findNode(tx, org.id, id)]);
   if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
-  if (before.ephemeralSilenceS !== null) refuseHub(patch);
+  if (before.ephemeralSilenceS !== null || before.phone !== null) refuseHub(before, patch);
   if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, before);
   checkPublicAddress(issuing, patch.public_ip);
   const change = {
@@ -252,9 +258,17 @@ export async function changeNode(
   };
 }
 
-/** Hubs stand in the configurations of other nodes, which would all change with each end of such a node. */
-function refuseHub({ subnets = [], is_lighthouse, is_relay }: NodePatch): void {
+/**
+ * Hubs stand in the configurations of other nodes, which would all change with each end of an ephemeral node. A phone
+ * learns of no change, and has no agent that answers questions for names.
+ */
+function refuseHub({ phone }: NodeRow, patch: NodePatch): void {
+  const { subnets = [], is_lighthouse, is_relay, is_name_server } = patch;
+  if (phone !== null && is_name_server === true)
+    throw new AppError("validation_failed", "A phone cannot be a name server.");
   if (subnets.length === 0 && is_lighthouse !== true && is_relay !== true) return;
+  if (phone !== null)
+    throw new AppError("validation_failed", "A phone cannot be a lighthouse, a relay or a router.");
   throw new AppError("validation_failed", "An ephemeral node cannot be a lighthouse, a relay or a router.", {
     hint: "Register the machine with a token that was made without --ephemeral.",
   });
@@ -307,13 +321,15 @@ export async function publishChange(
   const isRenamed = before.name !== after.name;
   // Removing rights is a revocation, which is never refused.
   const isBounded = granted(after, before);
+  const certify = () =>
+    after.phone === null
+      ? issueOverlay(tx, org, after, services, { isBounded })
+      : outdatePhone(tx, after.id, granted(before, after));
   const [isNamedInRules, , issued] = await Promise.all([
     isRenamed && isPeerOfRule(tx, { id: org.id }, after.id),
     // node.crt holds name and address. It is signed when the node, woken below, fetches its configuration.
     (isRenamed || before.ip !== after.ip) && makeX509Due(tx, after.id),
-    certified(before) === certified(after)
-      ? undefined
-      : issueOverlay(tx, org, after, services, { isBounded }),
+    certified(before) === certified(after) ? undefined : certify(),
   ]);
   const isForAll = isNamedInRules || affectsOthers(before, after);
   const version = isForAll
@@ -330,7 +346,7 @@ export async function publishChange(
     // present version have no rule that names this node, or have the rule with its new name.
     await holdName(tx, before, blocked > 0 ? null : await readConfigVersion(tx, org.id));
   }
-  return issued;
+  return issued ?? undefined;
 }
 
 /** Earlier releases rendered names of pending nodes in rules: other nodes may still have this name. */
@@ -349,6 +365,11 @@ export async function renewNode(
   const node = await findNode(services.db, org.id, id);
   if (node.state === "pending")
     throw new AppError("conflict", `The node ${node.name} is not registered yet.`);
+  if (node.phone !== null) {
+    throw new AppError("conflict", `${node.name} is a phone: it gets a certificate only with a site file.`, {
+      hint: "Its user imports it again: in the console, Machines, Phones.",
+    });
+  }
   if (isUnsafe(node.overlayVersion)) throw new AppError("conflict", unsafeSentence);
   return renewCertificates(services, org.id, id, actor);
 }

@@ -6,10 +6,11 @@ import type { RegisterRequest } from "../../protocol/registration.ts";
 import type { IssuingOrg } from "../certificates/issue.ts";
 import { whyEngineRefused } from "./refused-engine.ts";
 
+type Asked = Pick<RegisterRequest, "host_public_key" | "node_csr">;
 export type Keys = { hostPublicKey: string; csrKeySha256: string | null };
 
 /** A private key that reaches the server is compromised: refuse the request. */
-export function refusePrivateKeys(request: RegisterRequest): void {
+export function refusePrivateKeys(request: Partial<RegisterRequest>): void {
   for (const [field, value] of Object.entries(request)) {
     if (typeof value === "string" && /PRIVATE KEY/i.test(value)) {
       const sentence =
@@ -27,7 +28,7 @@ export function refuseEngine({ overlay_version }: RegisterRequest, org: IssuingO
   throw new AppError("validation_failed", sentence, { errors: { overlay_version: [sentence] } });
 }
 
-export async function readKeys(request: RegisterRequest): Promise<Keys> {
+export async function readKeys(request: Asked): Promise<Keys> {
   const hostPublicKey = readHostKey(request);
   if (request.node_csr === undefined) return { hostPublicKey, csrKeySha256: null };
   const { readCsr } = await import("../../pki/x509.ts");
@@ -35,7 +36,7 @@ export async function readKeys(request: RegisterRequest): Promise<Keys> {
 }
 
 /** In the canonical PEM form that is stored and compared: the sent PEM may break its lines anywhere. */
-function readHostKey(request: RegisterRequest): string {
+function readHostKey(request: Asked): string {
   try {
     return formatHostPublicKey(readHostPublicKey(request.host_public_key));
   } catch (error) {

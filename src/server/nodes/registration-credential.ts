@@ -25,6 +25,8 @@ export type Grant = {
   isApproved: boolean;
   /** What a user confirmed in the browser, see digestOf. Null: the token is not bound to a machine. */
   boundDigest: string | null;
+  /** It becomes a phone. */
+  isPhone?: true;
 };
 
 /** `hash`: of the registration token; null if none was sent. */

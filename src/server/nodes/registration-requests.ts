@@ -33,7 +33,7 @@ type Asking = {
 };
 type Request = RegisterRequest & { seenFrom: string };
 type Wishes = Pick<RegisterRequest, "name" | "is_lighthouse" | "is_relay" | "public_ip" | "ip_address">;
-type Covered = Pick<Grant, "groups" | "ownerId" | "boundTo" | "ephemeralSilenceS">;
+type Covered = Pick<Grant, "groups" | "ownerId" | "boundTo" | "ephemeralSilenceS" | "isPhone">;
 
 /** A request that is not answered, and an answer that is not used, end after this time. */
 const lifetimeMs = 7 * 86_400_000;
@@ -143,7 +143,7 @@ export async function holdForApproval(
 export function digestOf(
   { name, is_lighthouse, is_relay, public_ip, ip_address }: Wishes,
   keys: Keys,
-  { groups, ownerId, boundTo, ephemeralSilenceS }: Covered,
+  { groups, ownerId, boundTo, ephemeralSilenceS, isPhone }: Covered,
 ): string {
   const covered = [
     [keys.hostPublicKey, keys.csrKeySha256, name, groups.toSorted(), ownerId, boundTo],
@@ -154,6 +154,7 @@ export function digestOf(
       ip_address ?? null,
       ephemeralSilenceS !== null,
     ],
+    ...(isPhone === true ? ["phone"] : []),
   ];
   return new Bun.CryptoHasher("sha256").update(JSON.stringify(covered)).digest("hex");
 }

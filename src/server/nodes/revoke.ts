@@ -4,7 +4,7 @@
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { principal, record, type Actor, type AuditEvent } from "../audit/record.ts";
-import { issueOverlay, makeX509Due, readIssuingOrg } from "../certificates/issue.ts";
+import { issueOverlay, makeX509Due, readIssuingOrg, setRenewal } from "../certificates/issue.ts";
 import { findNode, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { requireOwner } from "./node-owner.ts";
@@ -193,9 +193,11 @@ export async function restoreNode(
     await beginPeriod(tx, id, system.now(), "given");
     await releaseOwnName(tx, node);
     await makeX509Due(tx, id);
-    const fingerprint = wasRegistered
-      ? await issueOverlay(tx, issuing, await findNode(tx, org.id, id), services)
-      : undefined;
+    if (node.phone !== null) await setRenewal(tx, id);
+    const fingerprint =
+      wasRegistered && node.phone === null
+        ? await issueOverlay(tx, issuing, await findNode(tx, org.id, id), services)
+        : undefined;
     // The node may be a lighthouse, a relay, a router or a peer of rules: wake all nodes.
     await raiseConfigVersion(tx, org.id);
     await raiseOwnVersion(tx, org.id, id);
@@ -278,7 +280,8 @@ export async function listRevocations(
      ORDER BY n.id`,
     [orgId, pattern, limit, offset],
   );
-  const activeNodes = "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state = 'active'";
+  const activeNodes =
+    "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state = 'active' AND phone IS NULL";
   const active = await queryNumber(db, activeNodes, [orgId]);
   const newest = Math.max(0, ...rows.map(({ version }) => version));
   // Counts only nodes that lag behind: usually none, however many nodes there are.

@@ -120,16 +120,18 @@ function insertIdentity(
   });
 }
 
-/** Throws conflict if another user has the identity. */
+/** Throws conflict if another user has the identity, sign_in_expired if the user's session has ended. */
 export async function linkIdentity(
   { db, system }: Store,
   provider: Provider,
   admitted: Admitted,
-  { userId, email }: User,
+  { userId, email, session }: User & { session: number },
   actor: Actor,
 ): Promise<void> {
   const { issuer, name } = provider;
   const linked = db.write(async (tx) => {
+    // It may have ended while the provider worked on the code: nothing may come back by an identity that was added since.
+    if ((await browserSessions.find(tx, { id: session, userId })) === undefined) throw sessionEnded();
     if ((await users.find(tx, { id: userId }))?.boundOrgId !== null)
       throw new AppError("conflict", "You sign in by the provider of an organization only.");
     const known = await identities.find(tx, { issuer, subject: admitted.subject });
@@ -148,6 +150,10 @@ export async function linkIdentity(
     if (error instanceof NotUnique) throw taken(name);
     throw error;
   });
+}
+
+export function sessionEnded(): AppError {
+  return new AppError("sign_in_expired", "The session that began this has ended. Sign in and begin again.");
 }
 
 function taken(name: string): AppError {

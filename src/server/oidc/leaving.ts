@@ -12,6 +12,7 @@ import { endSessions } from "../people/sessions.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryAll, queryNumber } from "../store/table.ts";
 import { browserSessions, byProviderMs } from "../store/tables/browser-sessions.ts";
+import { deviceRequests } from "../store/tables/device-requests.ts";
 import {
   identities,
   identityProviders,
@@ -81,22 +82,12 @@ async function check(services: Services, grant: ProviderGrantRow): Promise<void>
     const answer = await exchange.refresh(provider, subject, token);
     if (answer.isThere === "unsaid") return await noteRefusal(services, grant);
     if (!answer.isThere) return await leave(services, provider, user, grant);
-    await db.writeFor("rows", async (tx) => {
-      const tokenSealed = sealSecret(
-        secretKey,
-        answer.refreshToken ?? token,
-        grantContext(providerId, subject),
-      );
-      await providerGrants.update(
-        tx,
-        { id },
-        {
-          tokenSealed,
-          nextAt: system.now() + askedEveryMs,
-          refusedAt: null,
-        },
-      );
-    });
+    const next = answer.refreshToken ?? token;
+    const tokenSealed = sealSecret(secretKey, next, grantContext(providerId, subject));
+    const asked = { tokenSealed, nextAt: system.now() + askedEveryMs, refusedAt: null };
+    const kept = await db.writeFor("rows", (tx) => providerGrants.update(tx, { id }, asked));
+    // Unlinked, deleted, or replaced by a sign-in while the provider was asked: the answer says nothing any more.
+    if (kept === 0) return;
     await applyClaims(services, provider, user, grant, answer);
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
@@ -154,31 +145,39 @@ async function applyClaims(
 }
 
 /**
- * Ends what began at the provider. For a user without another way in, everything ends as for one who is disabled: also the
- * nodes, where the organization is so set.
+ * Ends what began at the provider: sessions, and what its groups gave. For a user without another way in, everything ends as
+ * for one who is disabled: also the nodes, where the organization is so set.
  */
 async function leave(
-  { db, system, log }: Services,
+  services: Services,
   provider: IdentityProviderRow,
-  { id: userId, email }: UserRow,
-  { id }: ProviderGrantRow,
+  user: UserRow,
+  { id, subject }: ProviderGrantRow,
 ): Promise<void> {
+  const { db, system, log } = services;
+  const { id: userId, email } = user;
   const name = nameOfProvider(provider);
-  const access = await db.write(async (tx): Promise<Access | undefined> => {
+  const access = await db.write(async (tx): Promise<Access | "stays" | undefined> => {
     const now = system.now();
     // A sign-in in the meantime replaced the grant: the person is there.
     if ((await providerGrants.delete(tx, { id })) === 0) return undefined;
     const by = { userId, providerId: provider.id };
     await browserSessions.delete(tx, by);
     await refreshTokens.update(tx, { ...by, revokedAt: null }, { revokedAt: now });
+    // Command lines that these sessions let in, and that have not fetched their tokens yet.
+    await deviceRequests.delete(tx, by);
     const event = { orgId: provider.orgId, at: now, actor: ourselves, subject: `user/${email}` };
     await record(tx, { ...event, type: "user.left_provider", after: { provider: name } });
-    if (await hasOtherWay(tx, by)) return undefined;
+    if (await hasOtherWay(tx, by)) {
+      await identities.update(tx, { providerId: provider.id, subject }, { groups: [] });
+      return "stays";
+    }
     await endSessions(tx, userId, now);
     const ending = { isLeaving: true, actor: ourselves, now, reason: `${email} left ${name}` };
     return endAccess(tx, { kind: "person", id: userId }, ending);
   });
   log.info("A person left a provider", { provider: provider.id, user: userId });
+  if (access === "stays") return applyGroups(services, provider, user, []);
   if (access !== undefined && access.revoked.length > 0) await settle({ db, system });
 }
 

@@ -13,7 +13,7 @@ import { keepGrant } from "./leaving.ts";
 import { takeFlow, type Flow } from "./flow.ts";
 import { boundUserOf } from "./bound-users.ts";
 import { applyGroups } from "./apply-groups.ts";
-import { linkIdentity, userOf } from "./identities.ts";
+import { linkIdentity, sessionEnded, userOf } from "./identities.ts";
 import type { NodeGroupServices } from "./node-groups.ts";
 import { applyProviderGroups } from "./provider-groups.ts";
 import { findProvider, redirectUri } from "./providers.ts";
@@ -68,10 +68,12 @@ async function finish(services: Services, answer: BroughtAnswer): Promise<Finish
 
 async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Promise<UserRow | undefined> {
   const { db, publicUrl } = services;
-  const provider = await findProvider(db, { id: flow.provider });
+  const asked = await findProvider(db, { id: flow.provider });
   const { claims, refreshToken } = await verified(services, answer.address, () =>
-    services.exchange.claims(provider, redirectUri(publicUrl, provider.id), flow, answer.parameters),
+    services.exchange.claims(asked, redirectUri(publicUrl, asked.id), flow, answer.parameters),
   );
+  // As it is now: its settings may have changed, or it was deleted, while it worked on the code.
+  const provider = await findProvider(db, { id: flow.provider });
   const admitted = admit(provider, claims);
   // Before anything else: an organization's provider finds no user of the installation, and is linked to none.
   if (provider.orgId !== null) {
@@ -86,10 +88,11 @@ async function settle(services: Services, flow: Flow, answer: BroughtAnswer): Pr
     return user;
   }
   const { signedIn } = answer;
-  if (signedIn?.userId !== flow.link.userId || sessionIdOf(signedIn) !== flow.link.session)
-    throw new AppError("sign_in_expired", "The session that began this has ended. Sign in and begin again.");
+  const session = signedIn === undefined ? undefined : sessionIdOf(signedIn);
+  if (signedIn?.userId !== flow.link.userId || session === undefined || session !== flow.link.session)
+    throw sessionEnded();
   const actor: Actor = { kind: "person", id: signedIn.userId, ip: answer.address };
-  await linkIdentity(services, provider, admitted, signedIn, actor);
+  await linkIdentity(services, provider, admitted, { ...signedIn, session }, actor);
   await applyProviderGroups(services, provider, signedIn.userId);
   return undefined;
 }

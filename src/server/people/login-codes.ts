@@ -9,8 +9,9 @@ import type { TokenPair } from "../../protocol/sign-in.ts";
 import { networkOf } from "../http/edge.ts";
 import type { ServerOptions } from "../options.ts";
 import { useOnce } from "../store/tables/used-challenges.ts";
+import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { users } from "../store/tables/users.ts";
-import { providerOf, type PersonCaller } from "./browser-sessions.ts";
+import { providerOf, sessionIdOf, type PersonCaller } from "./browser-sessions.ts";
 import type { Sessions } from "./sessions.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & { sessions: Pick<Sessions, "start"> };
@@ -23,6 +24,8 @@ const Content = v.object({
   userId: v.number(),
   challenge: Challenge,
   at: v.number(),
+  /** The browser's session. Codes of the release before have none. */
+  session: v.optional(v.number()),
   by: v.optional(v.object({ providerId: v.number(), endsAt: v.number() })),
 });
 
@@ -32,10 +35,12 @@ export async function makeLoginCode(
   challenge: string,
 ): Promise<string> {
   const by = await providerOf(db, caller);
+  const session = sessionIdOf(caller);
   const content: v.InferOutput<typeof Content> = {
     userId: caller.userId,
     challenge,
     at: system.now(),
+    ...(session === undefined ? {} : { session }),
     ...(by === undefined ? {} : { by }),
   };
   return sealSecret(secretKey, JSON.stringify(content), context);
@@ -47,13 +52,16 @@ export async function useLoginCode(
   { code, verifier }: { code: string; verifier: string },
   address: string,
 ): Promise<TokenPair> {
-  const { userId, challenge, at, by } = open(secretKey, code);
+  const { userId, challenge, at, session, by } = open(secretKey, code);
   const given = createHash("sha256").update(verifier).digest("base64url");
   const now = system.now();
   if (at + lifetimeMs <= now || !timingSafeEqual(Buffer.from(given), Buffer.from(challenge))) throw expired();
   const isFirst = await db.writeFor("rows", (tx) => useOnce(tx, code, at + lifetimeMs));
   const user = await users.find(db, { id: userId, isActive: true });
   if (!isFirst || user === undefined || user.sessionsFrom >= at) throw expired();
+  // What ends the session, such as leaving its provider, ends what it agreed to.
+  if (session !== undefined && (await browserSessions.find(db, { id: session, userId })) === undefined)
+    throw expired();
   return sessions.start(userId, user.passwordHash, networkOf(address), { by });
 }
 

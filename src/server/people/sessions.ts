@@ -100,7 +100,6 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
         const startedAt = await admit(tx, { userId, passwordHash, providerId: by?.providerId }, now);
         if (network !== undefined) await rememberNetwork(tx, { userId, network, now });
         const { providerId, endsAt } = by ?? { providerId: null, endsAt: Infinity };
-        if (providerId !== null) await requireIdentity(tx, { userId, providerId });
         const ends = Math.min(startedAt + signInMs, endsAt);
         const begun = { family: newId(), endsAt: ends, factorAt, providerId };
         await storeRefresh(tx, userId, begun, jti);
@@ -214,7 +213,8 @@ type SigningIn = {
 
 /**
  * Records the sign-in, unless the user is disabled, the password has changed, or the user is bound to an organization and
- * this is not by its provider. Every session begins here. Returns its time, see `sessionTime`.
+ * this is not by its provider, or the identity at the provider is gone. Every session begins here. Returns its time, see
+ * `sessionTime`.
  */
 export async function admit(tx: Transaction, { userId, passwordHash, providerId }: SigningIn, now: number) {
   const user = await queryOne(
@@ -227,6 +227,7 @@ export async function admit(tx: Transaction, { userId, passwordHash, providerId 
     [userId, now, passwordHash ?? null, providerId ?? null],
   );
   if (user === undefined) throw wrongCredentials();
+  if (providerId != null) await requireIdentity(tx, { userId, providerId });
   return sessionTime(user, now);
 }
 

@@ -1,4 +1,4 @@
-// Creates organizations with their two CAs, order key and initial rules; changes and deletes them. A deleted organization
+// Creates organizations with their two CAs, order key and initial rules, and deletes them. A deleted organization
 // keeps its rows, so that its nodes still learn that they are revoked.
 
 import * as v from "valibot";
@@ -13,18 +13,15 @@ import { Slug } from "../../protocol/values.ts";
 import { insertAuthority, makeAuthorities, type Authority } from "../certificates/make-authorities.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { firstRules } from "./firewall.ts";
-import { checkNameSuffix } from "./name-suffix.ts";
 import { checkRoom, overlayNetwork } from "./networks.ts";
 import { ConfigOverrides } from "../../engine-config.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
-import { notifyTold, raiseConfigVersion, raiseNamesVersion } from "../store/versions.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
-import { paths } from "../store/tables/paths.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
 
 const Name = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100));
@@ -269,114 +266,6 @@ export async function organizationBySlug(reader: Pick<Transaction, "get">, slug:
   throw new AppError("not_found", `There is no organization ${slug}`, {
     hint: `\`${brand.executable} admin org list\` lists the organizations.`,
   });
-}
-
-export async function patchOrganization(
-  { db, system, publicUrl }: Pick<ServerOptions, "db" | "system" | "publicUrl">,
-  org: Org & { role: Organization["role"] },
-  patch: OrganizationPatch,
-  actor: Actor,
-  migrate: Migrate,
-): Promise<Organization> {
-  return db.writeFor({ org: org.id }, async (tx) => {
-    const shown = await findOrganization(tx, org, org.role);
-    const before = v.parse(Changeable, shown);
-    const after = changed(before, patch);
-    const present = { id: org.id, network: shown.network, ...versionsOf(before) };
-    await migrate(tx, present, versionsOf(after), system.now());
-    const isNewSuffix = after.name_suffix !== before.name_suffix;
-    if (isNewSuffix && after.name_suffix !== null)
-      await checkNameSuffix(tx, org.id, after.name_suffix, { publicUrl });
-    await organizations.update(
-      tx,
-      { id: org.id },
-      {
-        name: after.name,
-        aliveInterval: after.alive_interval,
-        configOverrides: v.parse(v.record(v.string(), v.any()), after.config_overrides),
-        rotationAuto: after.ca_rotation_auto,
-        namesToAll: after.names_to_all,
-        nameSuffix: after.name_suffix,
-        pathReports: after.path_reports,
-        secondFactor: after.second_factor_required,
-        revokeLeaverNodes: after.revoke_leaver_nodes,
-        revokeUnprovenNodes: after.revoke_unproven_nodes,
-        nodeApproval: after.node_approval,
-        deviceCodes: after.device_codes,
-        selfEnrollment: after.self_enrollment,
-        reauthenticateDays: after.reauthenticate_days,
-        // A new time counts from now: it cuts off no node at once.
-        ...(after.reauthenticate_days === before.reauthenticate_days
-          ? {}
-          : { reauthenticateFrom: system.now() }),
-        ...(after.revoke_unproven_nodes === before.revoke_unproven_nodes
-          ? {}
-          : { revokeUnprovenFrom: system.now() }),
-        ...versionsOf(after),
-      },
-    );
-    // Name and rotation are not in the nodes' configurations.
-    const inConfig = ({ alive_interval, config_overrides }: Changeable) =>
-      JSON.stringify([alive_interval, config_overrides]);
-    if (inConfig(after) !== inConfig(before)) await raiseConfigVersion(tx, org.id);
-    // The version: a replica that has not heard of it yet must not tell a node the former suffix again.
-    if (isNewSuffix) await raiseNamesVersion(tx, org.id);
-    else if (after.names_to_all !== before.names_to_all) await tx.notify("names", String(org.id));
-    if (after.path_reports !== before.path_reports) await tx.notify("organization", String(org.id));
-    if (after.reauthenticate_days !== before.reauthenticate_days) await notifyTold(tx, org.id);
-    if (!after.path_reports) await paths.delete(tx, { orgId: org.id });
-    const subject = `organization/${org.slug}`;
-    const at = system.now();
-    await record(tx, { orgId: org.id, at, type: "organization.updated", actor, subject, before, after });
-    return findOrganization(tx, org, org.role);
-  });
-}
-
-/** The fields that a request may change: none but these are compared, written and recorded. */
-const Changeable = v.pick(Organization, [
-  "name",
-  "certificate_version",
-  "network6",
-  "alive_interval",
-  "config_overrides",
-  "ca_rotation_auto",
-  "names_to_all",
-  "name_suffix",
-  "path_reports",
-  "second_factor_required",
-  "revoke_leaver_nodes",
-  "revoke_unproven_nodes",
-  "node_approval",
-  "device_codes",
-  "self_enrollment",
-  "reauthenticate_days",
-]);
-type Changeable = v.InferOutput<typeof Changeable>;
-
-function changed(before: Changeable, patch: OrganizationPatch): Changeable {
-  return {
-    name: patch.name ?? before.name,
-    certificate_version: patch.certificate_version ?? before.certificate_version,
-    network6: patch.network6 ?? before.network6,
-    alive_interval: patch.alive_interval === undefined ? before.alive_interval : patch.alive_interval,
-    config_overrides: patch.config_overrides ?? before.config_overrides,
-    ca_rotation_auto: patch.ca_rotation_auto ?? before.ca_rotation_auto,
-    names_to_all: patch.names_to_all ?? before.names_to_all,
-    name_suffix: patch.name_suffix === undefined ? before.name_suffix : patch.name_suffix,
-    path_reports: patch.path_reports ?? before.path_reports,
-    second_factor_required: patch.second_factor_required ?? before.second_factor_required,
-    revoke_leaver_nodes: patch.revoke_leaver_nodes ?? before.revoke_leaver_nodes,
-    revoke_unproven_nodes: patch.revoke_unproven_nodes ?? before.revoke_unproven_nodes,
-    node_approval: patch.node_approval ?? before.node_approval,
-    device_codes: patch.device_codes ?? before.device_codes,
-    self_enrollment: patch.self_enrollment ?? before.self_enrollment,
-    reauthenticate_days:
-      patch.reauthenticate_days === undefined ? before.reauthenticate_days : patch.reauthenticate_days,
-  };
-}
-
-function versionsOf(org: Changeable): CertificateVersions {
-  return { certificateVersion: org.certificate_version, network6: org.network6 };
 }
 
 /**

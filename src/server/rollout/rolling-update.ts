@@ -86,7 +86,7 @@ async function nextNode(
     reader,
     nodePick,
     `SELECT ${nodePick.select()} FROM nodes LEFT JOIN sightings ON node_id = id
-     WHERE org_id = $1 AND state = 'active' AND ($2 = 0 OR last_checkin_at > $2)
+     WHERE org_id = $1 AND state = 'active' AND phone IS NULL AND ($2 = 0 OR last_checkin_at > $2)
        AND ${lacksSecondAddress("nodes")}
      ORDER BY is_lighthouse, is_relay, id LIMIT 1`,
     [orgId, since],

@@ -7,6 +7,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { blocklistLimit } from "../../protocol/download.ts";
 import type { Actor } from "../audit/record.ts";
+import { outdatePhones } from "../certificates/issue.ts";
 import { insertAuthority, makeAuthorities } from "../certificates/make-authorities.ts";
 import {
   nextStepAt,
@@ -125,8 +126,10 @@ export async function steerRotation(
     await db.writeFor({ org: org.id }, async (tx) => {
       const phase = await readPhase(tx, org.id);
       if (phase === "none") throw new AppError("conflict", "No CA rotation is under way.");
-      if (action === "rollback") await rollBack(tx, org.id, phase, system.now());
-      else await setPaused(tx, org.id, action === "pause");
+      if (action === "rollback") {
+        await rollBack(tx, org.id, phase, system.now());
+        await outdatePhones(tx, org.id);
+      } else await setPaused(tx, org.id, action === "pause");
       if (now) await organizations.update(tx, { id: org.id }, { rotationNow: true });
       const done = { action, phase: await readPhase(tx, org.id), ...(now ? { now: "true" } : {}) };
       await recordRotation(tx, org.id, system.now(), done, actor);
@@ -177,6 +180,7 @@ export async function startRotation(
     }
     for (const each of made) await insertAuthority(tx, org.id, each, now, "next");
     await raiseRotationVersion(tx, org.id);
+    await outdatePhones(tx, org.id);
     const prints = Object.fromEntries(made.map(({ kind, fingerprint }) => [kind, fingerprint]));
     const how = options.now ? { now: "true" } : {};
     await recordRotation(tx, org.id, now, { action: "start", phase: "trust", ...prints, ...how }, actor);

@@ -4,6 +4,7 @@
 
 import { messageOf } from "../../errors.ts";
 import { record, ourselves, type Actor } from "../audit/record.ts";
+import { outdatePhones } from "../certificates/issue.ts";
 import { onlineMs } from "../store/nodes.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
 import { renewCertificates } from "../nodes/renewal.ts";
@@ -38,9 +39,10 @@ const defaultAliveS = 2;
 /**
  * Nodes that count as online: seen lately. After a server start, or a time without any check-in, every active node counts
  * for a while, because it could not be seen. A node of an imported network always counts: it never checks in, and would
- * lose its connections.
+ * lose its connections. A phone never does: its user imports it again.
  */
-const isOnline = "(s.last_checkin_at > $2 OR o.rotation_heard_from > $2 OR n.registered_at IS NULL)";
+const isOnline =
+  "n.phone IS NULL AND (s.last_checkin_at > $2 OR o.rotation_heard_from > $2 OR n.registered_at IS NULL)";
 const hasOldCertificate = `EXISTS (SELECT 1 FROM certificates c JOIN authorities a ON a.id = c.authority_id
   WHERE c.node_id = n.id AND c.state = 'current' AND a.state <> 'active')`;
 /** The rolling update issues its next certificate, also by the new CA. */
@@ -270,6 +272,7 @@ export async function recordRotation(
 async function changeIssuer(tx: Transaction, orgId: number): Promise<void> {
   await authorities.update(tx, { orgId, state: "active" }, { state: "former" });
   await authorities.update(tx, { orgId, state: "next" }, { state: "active" });
+  await outdatePhones(tx, orgId);
 }
 
 /**

@@ -87,7 +87,7 @@ async function readMembers(reader: Reader, orgId: number): Promise<Member[]> {
   const active = await queryAll(
     reader,
     nodeRecord,
-    `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' ORDER BY id`,
+    `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active' AND phone IS NULL ORDER BY id`,
     [orgId],
   );
   return active.map((node) => ({

@@ -16,8 +16,8 @@ import {
   organizationOf,
   OrganizationPatch,
   OrganizationRequest,
-  patchOrganization,
 } from "../policy/organizations.ts";
+import { patchOrganization } from "../policy/patch-organization.ts";
 import { revokeAllNodes } from "../nodes/revoke-many.ts";
 import { adds } from "../retention/budget.ts";
 import { created, noContent } from "../http/reply.ts";

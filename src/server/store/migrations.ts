@@ -201,6 +201,7 @@ const steps: readonly (readonly string[])[] = [
   [...providerGroups.create],
   [providerGrants.add("refusedAt")],
   [...serverSamples.create],
+  [nodes.add("phone"), nodes.add("importedAt")],
 ];
 
 /**

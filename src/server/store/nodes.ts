@@ -58,6 +58,9 @@ export function nameTaken(name: string, isUnclaimed = false): AppError {
   });
 }
 
+/** The version that a phone counts as having confirmed: it confirms nothing, so nothing waits for it. */
+export const confirmsNothing = Number.MAX_SAFE_INTEGER - 1;
+
 export type CurrentCertificate = Node["certificate"];
 
 /** A node is online if it is active, and holds a poll or has checked in within this time. */
@@ -109,7 +112,14 @@ export function showNode(
     owner_id: node.ownerId,
     owner_groups: node.ownerGroups,
     ephemeral: node.ephemeralSilenceS !== null,
+    phone: showPhone(node),
   };
+}
+
+function showPhone({ phone, importedAt, createdAt, renewAt }: NodeRecord): Node["phone"] {
+  if (phone === null) return null;
+  const import_by = renewAt === null || renewAt === 0 ? null : formatTime(renewAt);
+  return { system: phone, imported_at: formatTime(importedAt ?? createdAt), import_by };
 }
 
 /** Lighthouses, relays and routers of subnets stand in the configurations of other nodes. */

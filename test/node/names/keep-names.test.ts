@@ -7,7 +7,8 @@ import { examineNames } from "../../../src/node/doctor/names.ts";
 import { messageOf } from "../../../src/errors.ts";
 import { writeHosts } from "../../../src/node/files/hosts.ts";
 import type { Organization } from "../../../src/node/files/organizations.ts";
-import { clearBlock, keepNames, makeNamesReader, makeNamesStep } from "../../../src/node/names/keep-names.ts";
+import { clearBlock, keepNames, makeNamesStep } from "../../../src/node/names/keep-names.ts";
+import { makeNamesReader } from "../../../src/node/names/names-reader.ts";
 import { agrees, askSystem, findNames, readNamesState } from "../../../src/node/names/look.ts";
 import { readMachineNames } from "../../../src/node/names/machine-names.ts";
 import type { LinkState, ServiceState } from "../../../src/node/names/service-state.ts";
@@ -251,5 +252,37 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     expect(await doctor(taken)).toContain("ss -lnup");
     // With the resolver, a block that is left is not current.
     expect(await doctor(link("served"))).toContain("are not current");
+  });
+
+  test("are examined by the doctor where the daemon serves them", async () => {
+    const links = (state: LinkState["state"], reason?: string): LinkState[] => [
+      { slug: organization.slug, state, ...(reason === undefined ? {} : { reason }) },
+    ];
+    const doctor = async (
+      serving: ServiceState["serving"] | undefined,
+      { answers = [ip], fault }: { answers?: string[]; fault?: string } = {},
+    ) => {
+      const common = { schema: 1 as const, suffixes: [], peers: [] };
+      const service = serving && { ...common, serving, ...(fault === undefined ? {} : { fault }) };
+      const way = serving?.way === "resolver_files" ? "resolver_files" : "nrpt";
+      const system = { ...realSystem(), lookup: async () => answers };
+      const places = { configRoot, path, isOn: true, owner, service, way } as const;
+      const { verdict, evidence, remedy } = await examineNames(places, system, async () => [ip]);
+      return `${verdict}: ${evidence} ${remedy ?? ""}`;
+    };
+    const nrpt = (state: LinkState["state"], reason?: string, in_policy = false) =>
+      ({ way: "nrpt", links: links(state, reason), in_policy }) as const;
+    const files = (state: LinkState["state"], reason?: string) =>
+      ({ way: "resolver_files", links: links(state, reason) }) as const;
+    expect(await doctor(undefined)).toStartWith("fail: the daemon does not serve names schtasks");
+    expect(await doctor(nrpt("served"))).toContain("is found through rules for name resolution (NRPT)");
+    expect(await doctor(nrpt("served", undefined, true))).toContain("in the group policy too");
+    expect(await doctor(files("served"))).toContain("is found through files in /etc/resolver");
+    expect(await doctor(nrpt("served"), { answers: [] })).toContain("Get-DnsClientNrptPolicy");
+    expect(await doctor(nrpt("disputed", "another program"))).toStartWith("warn:");
+    expect(await doctor(files("refused", "a file of another program"))).toContain("scutil --dns");
+    const none = { way: "none", reason: "Windows error 5" } as const;
+    expect(await doctor(none)).toStartWith("fail: Windows error 5");
+    expect(await doctor(none, { fault: "port taken" })).toStartWith("warn: port taken");
   });
 });

@@ -86,7 +86,7 @@ describe("interfaces in systemd-resolved", () => {
   const indexes = new Map<string, number>();
   const is = async (slug: string) => {
     const way = await links.keep([acme]);
-    return way.way === "hosts" ? "hosts" : way.links.find((each) => each.slug === slug)?.state;
+    return !("links" in way) ? "hosts" : way.links.find((each) => each.slug === slug)?.state;
   };
   const plug = (device: string, link: number) => {
     indexes.set(device, link);

@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { writeHosts } from "../../../src/node/files/hosts.ts";
-import { makeNamesReader, prepareNames } from "../../../src/node/names/keep-names.ts";
+import { makeNamesReader, prepareNames } from "../../../src/node/names/names-reader.ts";
 import type { MachineName } from "../../../src/node/names/machine-names.ts";
 import { addressKey, openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { readPrepared } from "../../../src/node/names/prepared-names.ts";

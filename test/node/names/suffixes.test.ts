@@ -13,7 +13,7 @@ import {
   writeAllowedSuffixes,
 } from "../../../src/node/files/permissions.ts";
 import { hostsLines, readMachineNames } from "../../../src/node/names/machine-names.ts";
-import { makeNamesReader } from "../../../src/node/names/keep-names.ts";
+import { makeNamesReader } from "../../../src/node/names/names-reader.ts";
 import { indexNames } from "../../../src/node/names/zones.ts";
 import { makeNodeWorld, type NodeWorld } from "../../support/node.ts";
 

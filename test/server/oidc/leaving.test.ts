@@ -171,7 +171,7 @@ test("a provider without a refresh token is shown as such, and sessions end afte
 });
 
 test("a user with a password keeps what did not begin at the provider", async () => {
-  await add();
+  await add("installation", { roles: [] });
   const browser = await signIn();
   const hash = "(SELECT password_hash FROM users WHERE id = 1)";
   await server.db.write((tx) =>
@@ -181,6 +181,20 @@ test("a user with a password keeps what did not begin at the provider", async ()
   provider.remove("ada-1");
   await anHourLater();
   expect([await isIn(browser), await isIn(local)]).toEqual([false, true]);
+});
+
+test("a user with a password loses the roles that the groups of the provider left behind gave", async () => {
+  await add();
+  await signIn();
+  await server.db.write((tx) => tx.run("UPDATE users SET password_hash = 'x' WHERE email = $1", [ada.email]));
+  const roles = () => server.db.all("SELECT email, role FROM memberships WHERE email = $1", [ada.email]);
+  expect(await roles()).toEqual([{ email: ada.email, role: "member" }]);
+  provider.remove("ada-1");
+  await anHourLater();
+  expect(await roles()).toEqual([]);
+  // Back again, by a sign-in.
+  await signIn();
+  expect(await roles()).toEqual([{ email: ada.email, role: "member" }]);
 });
 
 test("a person who is not there any more may come back, and is asked for again", async () => {
@@ -200,4 +214,39 @@ test("the token is sealed, and in no log", async () => {
   const [grant] = await grants();
   expect(String(grant?.["token_sealed"])).toMatch(/^s1\./);
   expect(server.log.join("\n")).not.toMatch(/[\w-]{43}/);
+});
+
+test("an identity that is unlinked while the provider is asked gets no role by the answer", async () => {
+  provider.person = { ...ada, groups: [] };
+  await add();
+  await signIn();
+  await server.db.write((tx) => tx.run("UPDATE provider_grants SET next_at = 0"));
+  const claims = { ...ada };
+  const refresh = async () => {
+    for (const table of ["provider_grants", "identities"])
+      await server.db.write((tx) => tx.run(`DELETE FROM ${table}`));
+    return { isThere: true, claims, isWhole: true, refreshToken: undefined } as const;
+  };
+  await checkLeavers({ ...server.app.services, exchange: { refresh } });
+  expect(await server.db.all("SELECT 1 FROM memberships WHERE user_id > 2")).toEqual([]);
+});
+
+test("a command line that was let in by the session of a person who left then gets nothing", async () => {
+  await add();
+  const browser = await signIn();
+  // Another way in, so the user stays.
+  await server.db.write((tx) => tx.run("UPDATE users SET password_hash = 'x' WHERE email = $1", [ada.email]));
+  const post = (path: string, body: object) => server.send("POST", path, { body });
+  const begun = await post("/api/device/", { machine: "build" });
+  const codes = v.parse(v.object({ device_code: v.string(), user_code: v.string() }), begun.json);
+  server.clock.ms += 1000;
+  const decided = await browser.send("POST", "/api/user/device_requests/decide/", {
+    body: { user_code: codes.user_code, approve: true },
+  });
+  expect(decided.status).toBe(204);
+  provider.remove("ada-1");
+  await anHourLater();
+  expect(await isIn(browser)).toBe(false);
+  const polled = await post("/api/device/token/", { device_code: codes.device_code });
+  expect([polled.status, polled.json]).toMatchObject([403, { code: "sign_in_expired" }]);
 });

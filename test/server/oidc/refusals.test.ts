@@ -2,7 +2,13 @@
 // providers, open redirects, addresses that must not be asked.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
-import { cookieIn, ownPage } from "../../support/browser-session.ts";
+import * as v from "valibot";
+import { operator } from "../../../src/server/audit/record.ts";
+import { changeProvider, deleteProvider, installation } from "../../../src/server/oidc/providers.ts";
+import { ProviderPatch } from "../../../src/server/oidc/provider-settings.ts";
+import { startSession } from "../../../src/server/people/browser-sessions.ts";
+import { setActive } from "../../../src/server/offboarding/user-status.ts";
+import { cookieIn, ownPage, signInBrowser } from "../../support/browser-session.ts";
 import { startHostileProvider, type Fault, type HostileProvider } from "../../support/hostile-provider.ts";
 import {
   addProvider,
@@ -13,7 +19,7 @@ import {
   whereTo,
 } from "../../support/oidc-sign-in.ts";
 import { makeAcme } from "../../support/people.ts";
-import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { makeTestServer, password, type TestServer } from "../../support/server.ts";
 
 let provider: HostileProvider;
 let other: HostileProvider;
@@ -174,6 +180,86 @@ describe("an answer is refused", () => {
     expect([answer.status, Number(answer.headers.get("retry-after"))]).toEqual([429, expect.any(Number)]);
     expect(provider.exchanges).toHaveLength(30);
   });
+});
+
+describe("while the provider works on the code", () => {
+  const settings = (change: object) => () =>
+    changeProvider(server.app.services, installation, 1, v.parse(ProviderPatch, change), operator);
+  const sessions = async () => (await server.db.all("SELECT id FROM browser_sessions")).length;
+  const known = async () => {
+    expect(whereTo(await bring())).toEqual(accepted);
+    await server.db.write((tx) => tx.run("DELETE FROM browser_sessions"));
+  };
+
+  test.each<[string, () => () => Promise<unknown>, string]>([
+    ["a group becomes required", () => settings({ required_groups: ["staff"] }), "sign_in_refused"],
+    ["another domain becomes required", () => settings({ domains: ["example.net"] }), "sign_in_refused"],
+    ["a tenant is pinned", () => settings({ tenant: "hd=example.net" }), "sign_in_refused"],
+    [
+      "the provider is deleted",
+      () => () => deleteProvider(server.app.services, installation, 1, operator),
+      "not_found",
+    ],
+    [
+      "the user is disabled",
+      () => () => setActive(server.app.services, "ada@example.org", false, operator),
+      "sign_in_refused",
+    ],
+  ])("%s: no session begins", async (_, change, code) => {
+    await known();
+    provider.fault = { meanwhile: change() };
+    expect(whereTo(await bring())).toEqual(refusedWith(code));
+    expect(await sessions()).toBe(0);
+  });
+
+  test("the provider stops creating users: none is created", async () => {
+    provider.fault = { meanwhile: settings({ creates_users: false }) };
+    expect(whereTo(await bring())).toEqual(refusedWith("sign_in_refused"));
+    expect(await server.db.all("SELECT 1 FROM users WHERE email = 'ada@example.org'")).toEqual([]);
+  });
+
+  test.each<[string, (id: number) => Promise<unknown>]>([
+    [
+      "ends the session",
+      (id) => server.db.write((tx) => tx.run("DELETE FROM browser_sessions WHERE id = $1", [id])),
+    ],
+    ["is disabled", () => setActive(server.app.services, "owner@example.org", false, operator)],
+  ])("the user who links an identity %s: it is not linked", async (_, change) => {
+    const owner = await signInBrowser(server);
+    const begun = await owner.send("POST", "/api/user/identities/", {
+      body: { provider: 1, current_password: password },
+    });
+    const { url } = v.parse(v.object({ url: v.string() }), begun.json);
+    const asked = new URL(url).searchParams;
+    provider.nonce = asked.get("nonce") ?? "";
+    const [row] = await server.db.all("SELECT id FROM browser_sessions ORDER BY id DESC");
+    provider.fault = { meanwhile: () => change(Number(row?.["id"])) };
+    const words = new URLSearchParams({ code: "a code", state: asked.get("state") ?? "" });
+    const back = new URL(`https://control.example/api/session/oidc/1/callback/?${words.toString()}`);
+    const cookies = { "__Host-oidc": cookieIn(begun, "__Host-oidc") ?? "", "__Host-session": owner.cookie };
+    expect(whereTo(await comeBack(server, back, cookies))).toEqual(expired);
+    expect(await server.db.all("SELECT 1 FROM identities")).toEqual([]);
+  });
+});
+
+test("a session by an identity that was unlinked a moment before does not begin", async () => {
+  expect(whereTo(await bring())).toEqual(accepted);
+  const { id } = v.parse(
+    v.object({ id: v.number() }),
+    await server.db.get("SELECT id FROM users WHERE email = 'ada@example.org'"),
+  );
+  await server.db.write((tx) => tx.run("DELETE FROM identities"));
+  const origin = {
+    address: "192.0.2.1",
+    request: new Request("https://control.example/"),
+    former: undefined,
+  };
+  const start = startSession(
+    server.app.services,
+    { userId: id },
+    { ...origin, factorAt: null, providerId: 1 },
+  );
+  expect(await start.catch((error: unknown) => error)).toMatchObject({ code: "sign_in_expired" });
 });
 
 describe("the beginning is refused", () => {

@@ -6,7 +6,8 @@ import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { setPassword } from "../../../src/server/people/people.ts";
-import { DeviceSignIn } from "../../../src/server/people/device-sign-in.ts";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { DeviceSignIn, makeUserCode } from "../../../src/server/people/device-sign-in.ts";
 import { deleteEnded } from "../../../src/server/retention/ended.ts";
 import { signInBrowser, type Browser } from "../../support/browser-session.ts";
 import { addApp } from "../../support/factors.ts";
@@ -15,12 +16,13 @@ import { makeTestServer, type Answer, type TestServer } from "../../support/serv
 
 const minute = 60_000;
 let server: TestServer;
+let acme: Organization;
 let owner: string;
 let browser: Browser;
 
 beforeEach(async () => {
   server = await makeTestServer();
-  ({ owner } = await makeAcme(server));
+  ({ acme, owner } = await makeAcme(server));
   browser = await signInBrowser(server);
 });
 afterEach(() => server[Symbol.asyncDispose]());
@@ -107,6 +109,40 @@ describe("a code", () => {
     server.clock.ms += 1000;
     await change();
     expect(codeOf(await poll(device_code))).toEqual([403, "sign_in_expired"]);
+  });
+
+  test("has at least 40 bits, of which no letter is likelier than another", () => {
+    const bytes = Array.from({ length: 256 * 10 }, (_, at) => at % 256);
+    const letters = new Map<string, number>();
+    for (let codes = 0; codes < 240; codes++) {
+      const code = makeUserCode({ random: () => Uint8Array.of(bytes.shift() ?? 0) });
+      expect(code).toHaveLength(10);
+      for (const letter of code) letters.set(letter, (letters.get(letter) ?? 0) + 1);
+    }
+    expect(new Set(letters.values())).toEqual(new Set([120]));
+    expect(10 * Math.log2(letters.size)).toBeGreaterThanOrEqual(40);
+  });
+
+  test("gives the rights of who approved it, as they are when it is used", async () => {
+    const change = async (token: string) =>
+      (await server.send("PATCH", "/api/org/acme/", { token, body: { name: "New" } })).status;
+    await server.person("ben@example.org");
+    await server.join(acme, "ben@example.org", "member");
+    const ben = await signInBrowser(server, "ben@example.org");
+    // The owner's machine shows the code, and another member types it.
+    const [first, second] = [await begin("machine of the owner"), await begin("machine of the owner")];
+    expect((await decide(first.user_code, true, ben)).status).toBe(204);
+    const { access } = pair(await poll(first.device_code));
+    expect([await change(access), await whoAmI(access)]).toEqual([
+      403,
+      expect.objectContaining({ email: "ben@example.org" }),
+    ]);
+    await server.db.write((tx) => tx.run("UPDATE memberships SET role = 'admin' WHERE user_id = 2"));
+    expect((await decide(second.user_code, true, ben)).status).toBe(204);
+    const asAdmin = pair(await poll(second.device_code)).access;
+    expect(await change(asAdmin)).toBe(200);
+    await server.db.write((tx) => tx.run("UPDATE memberships SET role = 'member' WHERE user_id = 2"));
+    expect(await change(asAdmin)).toBe(403);
   });
 
   test("needs a fresh second factor, and gives a session without one", async () => {
@@ -225,6 +261,12 @@ describe("a browser on the same machine", () => {
     const code = await codeFor();
     server.clock.ms += 1000;
     await setActive(server.app.services, "owner@example.org", false, operator);
+    expect(codeOf(await exchange(code))).toEqual([403, "sign_in_expired"]);
+  });
+
+  test("whose session ended since gives nothing", async () => {
+    const code = await codeFor();
+    await server.db.write((tx) => tx.run("DELETE FROM browser_sessions"));
     expect(codeOf(await exchange(code))).toEqual([403, "sign_in_expired"]);
   });
 

@@ -224,6 +224,7 @@ test("every request that changes an organization is refused at the maximum, or n
     nodes_renew_cert: "nodes go on",
     nodes_restore: "ends a revocation that was a mistake",
     nodes_transfer: "one number; the row has a fixed size",
+    phones_import: "another key of a phone; the row has a fixed size",
     policy_confirm: "ends an application, which is refused at the maximum",
     policy_partial_update: "one switch; the row has a fixed size",
     policy_plan: "stores nothing",

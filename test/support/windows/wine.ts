@@ -19,6 +19,8 @@ export const missing = installMissing([wine, wineserver, `${binutils}ld`, `${bin
 export type Wine = Disposable & {
   /** Its drive C: as a directory here. */
   driveC: string;
+  /** Ends all programs. From now on, `inside` wraps the server, which holds all sockets: so they are in a network of its own. */
+  restart(inside: (argv: readonly string[]) => string[]): void;
   /** Starts a program, which the caller ends. */
   spawn(argv: readonly string[], output: number | "ignore", env?: Record<string, string>): Bun.Subprocess;
   run(
@@ -47,6 +49,11 @@ export function openWine(): Wine {
   cpSync(randomLibrary(prefix), join(prefix, "drive_c/windows/system32/bcryptprimitives.dll"));
   return {
     driveC: join(prefix, "drive_c"),
+    restart(inside) {
+      must([wineserver, "-k"]);
+      must([wineserver, "-w"]);
+      must(inside([wineserver, "-p60"]));
+    },
     spawn: (argv, output, env) =>
       Bun.spawn([wine, ...argv], { env: environment(env), stdin: "ignore", stdout: output, stderr: output }),
     async run(argv, { input = "", env, timeoutMs = 120_000 } = {}) {

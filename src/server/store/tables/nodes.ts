@@ -87,6 +87,10 @@ export const nodes = table(
     ownerGroups: since(40, jsonWithDefault(v.array(v.string()), "[]")),
     /** It answers its peers' DNS queries for names of nodes, if root on the machine lets it. */
     isNameServer: since(42, truth(0)),
+    /** The system of a phone, which never checks in, see nodes/phones.ts; null: a machine with an agent. */
+    phone: since(46, wordOrNull(["android", "ios"])),
+    /** When the newest site file of a phone was made, ms. */
+    importedAt: since(46, integerOrNull()),
   },
   {
     indexes: [

@@ -1,0 +1,58 @@
+// Where systemd runs no unit for names, the daemon serves them: as long as the switch is there, which root sets with
+// `agent names --on`.
+
+import { existsSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { messageOf } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import { namesPlaces } from "../../platform/names-places.ts";
+import type { System } from "../../system.ts";
+import { makeNamesReader, makePreparer } from "./names-reader.ts";
+import { preparedFile } from "./prepared-names.ts";
+import { makeService, onceEach, pauseMs } from "./service.ts";
+import { clearWay, openWay } from "./ways.ts";
+
+const everyMs = 500;
+
+type Places = { configRoot: string; stateDb: string };
+type Needs = { system: Pick<System, "now" | "sleep" | "executable" | "run" | "platform">; log: Log };
+
+/** Returns when aborted, and takes everything back before. Never rejects. */
+export async function serveNamesInDaemon(
+  { configRoot, stateDb }: Places,
+  switchPath: string,
+  { system, log }: Needs,
+  signal: AbortSignal,
+): Promise<void> {
+  const { way, statePath } = namesPlaces(system, stateDb);
+  const prepared = join(dirname(stateDb), preparedFile);
+  const reader = makeNamesReader(configRoot, makePreparer(prepared, configRoot, system, log));
+  const warn = onceEach(log);
+  let service: ReturnType<typeof makeService> | undefined;
+  const stop = async () => {
+    service?.close();
+    service = undefined;
+    rmSync(statePath, { force: true });
+    await clearWay(way);
+  };
+  let isOn: boolean | undefined;
+  while (!signal.aborted) {
+    let waitMs = everyMs;
+    try {
+      const isWanted = existsSync(switchPath);
+      // Also at the start: what a killed daemon left would ask a resolver that does not run.
+      if (!isWanted && isOn !== false) await stop();
+      isOn = isWanted;
+      if (isWanted) {
+        service ??= makeService({ statePath, links: openWay(way, system) }, system, log);
+        await service.serve(await reader.look());
+      }
+      warn("");
+    } catch (error) {
+      waitMs = pauseMs;
+      warn(messageOf(error));
+    }
+    await system.sleep(waitMs, signal).catch(() => undefined);
+  }
+  await stop().catch((error: unknown) => log.warn(messageOf(error)));
+}

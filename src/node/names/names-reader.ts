@@ -1,0 +1,100 @@
+// Reads the names again when a file that they depend on has changed. Many names are read by a process of their own.
+
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import { clean, type Log } from "../../log.ts";
+import type { System } from "../../system.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
+import { readMachineNames, type Zone } from "./machine-names.ts";
+import { openNames, packNames, type PackedNames } from "./packed-names.ts";
+import { readPrepared, writePrepared, type Prepared } from "./prepared-names.ts";
+
+/** With more than this in hosts.json files (5,000 to 10,000 names), the names are prepared by a process of their own. */
+const manyBytes = 500_000;
+const prepareMs = 60_000;
+
+/** What the organizations' files say. */
+export type Known = { zones: readonly Zone[]; names: PackedNames };
+
+/** The file of prepared names, and what writes it anew: false if it could not. */
+type Preparer = { read(): Prepared | undefined; run(): Promise<boolean> };
+
+export function makePreparer(
+  path: string,
+  configRoot: string,
+  { executable, run }: Pick<System, "executable" | "run">,
+  log: Log,
+): Preparer {
+  return {
+    read: () => readPrepared(path),
+    async run() {
+      const argv = [executable, "names", "--prepare", path, "--config-root", configRoot];
+      const { status, stderr } = await run(argv, { timeoutMs: prepareMs });
+      if (status !== 0) log.warn(`Cannot prepare the names in ${path}: ${clean(stderr, 300)}`);
+      return status === 0;
+    },
+  };
+}
+
+/** Reads all names and writes them to a file that the service of names answers from. */
+export async function prepareNames(path: string, configRoot: string): Promise<void> {
+  writePrepared(path, await readAll(configRoot));
+}
+
+/** The same object as long as the files do not change. */
+export function makeNamesReader(configRoot: string, preparer?: Preparer): { look(): Promise<Known> } {
+  let seen: string | undefined;
+  let known: Known | undefined;
+  const read = async (state: string): Promise<Prepared> => {
+    if (preparer === undefined || hostsBytes(configRoot) < manyBytes) return readAll(configRoot);
+    const present = preparer.read();
+    if (present?.state === state) return present;
+    // Without space for the file, this process reads the names.
+    return ((await preparer.run()) ? preparer.read() : undefined) ?? readAll(configRoot);
+  };
+  return {
+    async look() {
+      const state = stateOf(configRoot);
+      if (known !== undefined && state === seen) return known;
+      const { state: readState, zones, packed } = await read(state);
+      seen = readState;
+      known = { zones, names: openNames(packed) };
+      return known;
+    },
+  };
+}
+
+async function readAll(configRoot: string): Promise<Prepared> {
+  // Before the reading: a change meanwhile is seen with the next look.
+  const state = stateOf(configRoot);
+  const { zones, names } = await readMachineNames(configRoot);
+  return { state, zones, packed: packNames(names) };
+}
+
+function hostsBytes(configRoot: string): number {
+  const sizeOf = (slug: string) =>
+    statSync(join(configRoot, slug, "hosts.json"), { throwIfNoEntry: false })?.size ?? 0;
+  return listOrganizations(configRoot).reduce((sum, slug) => sum + sizeOf(slug), 0);
+}
+
+/** What the names depend on. Changes if one of these files is replaced, added or removed. */
+function stateOf(configRoot: string): string {
+  const files = [
+    "hosts.json",
+    "host.crt",
+    "config.yml",
+    "auth-revoked.json",
+    "permissions.json",
+    // The address of the control plane, which no suffix may hide.
+    "credentials.json",
+  ];
+  const slugs = listOrganizations(configRoot);
+  return slugs
+    .map((slug) => [slug, ...files.map((name) => markOf(join(configRoot, slug, name)))].join(" "))
+    .join("\n");
+}
+
+export function markOf(path: string): string {
+  const found = statSync(path, { bigint: true, throwIfNoEntry: false });
+  return found === undefined ? "-" : `${found.ino}.${found.mtimeNs}.${found.size}`;
+}

@@ -1,0 +1,117 @@
+// Rules in the Name Resolution Policy Table of Windows: for names in the organizations' domains, Windows asks our resolver.
+// They are registry keys and outlive this process, so each start compares them and each end removes them.
+
+import { brand } from "../../brand.ts";
+import { messageOf } from "../../errors.ts";
+import type { Registry, RegistryValues } from "../../platform/windows-registry.ts";
+import type { Links } from "./links.ts";
+import type { Zone } from "./machine-names.ts";
+
+const localRules = String.raw`SYSTEM\CurrentControlSet\Services\Dnscache\Parameters\DnsPolicyConfig`;
+/** If it exists, even without rules, Windows ignores the local rules. Only group policies create it. */
+const policyRules = String.raw`SOFTWARE\Policies\Microsoft\Windows NT\DNSClient\DnsPolicyConfig`;
+
+/** Windows ignores further domains of one rule. */
+const maxDomains = 50;
+/** Without news. Another program, or a refreshed group policy, may have removed the rules. */
+const checkMs = 2000;
+/** This often in a row, the rules were changed by another program. */
+const disputedAfter = 3;
+
+const prefix = `${brand.id}-`;
+const isOurs = (key: string) => key.toLowerCase().startsWith(prefix);
+
+/** Pure. The rules by the names of their keys. A domain with a dot before it means the names below it. */
+export function nrptRules(domains: readonly string[], host: string): Map<string, RegistryValues> {
+  const all = [...new Set(domains)].map((domain) => `.${domain}`);
+  const rules = new Map<string, RegistryValues>();
+  for (let at = 0; at < all.length; at += maxDomains) {
+    rules.set(`${prefix}${at / maxDomains + 1}`, {
+      Version: 2,
+      Name: all.slice(at, at + maxDomains),
+      GenericDNSServers: host,
+      // The rule says which server to ask, and nothing else.
+      ConfigOptions: 8,
+    });
+  }
+  return rules;
+}
+
+type Needs = { registry: Registry; host: string; now: () => number };
+
+export function makeNrpt({ registry, host, now }: Needs): Links {
+  let last: { key: string; at: number; way: ReturnType<typeof look> } | undefined;
+  let losses = 0;
+
+  const look = (zones: readonly Zone[], isNews: boolean) => {
+    const rules = nrptRules(
+      zones.flatMap(({ domains }) => domains),
+      host,
+    );
+    const { hasChanged, inPolicy } = putRules(registry, rules);
+    losses = hasChanged && !isNews ? losses + 1 : 0;
+    const state =
+      losses < disputedAfter
+        ? { state: "served" as const }
+        : { state: "disputed" as const, reason: "another program changes the rules for name resolution" };
+    return {
+      way: "nrpt" as const,
+      links: zones.map(({ slug }) => ({ slug, ...state })),
+      in_policy: inPolicy,
+    };
+  };
+  const remove = () => {
+    last = undefined;
+    clearNrpt(registry);
+  };
+  return {
+    async keep(zones) {
+      const key = JSON.stringify(zones.map(({ slug, domains }) => [slug, domains]));
+      const isNews = last?.key !== key;
+      if (last !== undefined && !isNews && now() - last.at < checkMs) return last.way;
+      try {
+        last = { key, at: now(), way: look(zones, isNews) };
+        return last.way;
+      } catch (error) {
+        last = undefined;
+        return { way: "none", reason: messageOf(error) };
+      }
+    },
+    without(reason) {
+      remove();
+      return { way: "none", reason };
+    },
+    close: remove,
+  };
+}
+
+export function clearNrpt(registry: Registry): void {
+  putRules(registry, new Map());
+}
+
+/** Makes our rules these, in both places, and leaves the rules of others alone. */
+function putRules(
+  registry: Registry,
+  rules: ReadonlyMap<string, RegistryValues>,
+): { hasChanged: boolean; inPolicy: boolean } {
+  const put = (base: string): boolean => {
+    let hasChanged = false;
+    for (const key of registry.keysIn(base) ?? []) {
+      if (!isOurs(key) || rules.has(key)) continue;
+      registry.remove(`${base}\\${key}`);
+      hasChanged = true;
+    }
+    for (const [key, values] of rules) {
+      const path = `${base}\\${key}`;
+      if (Bun.deepEquals(registry.read(path, Object.keys(values)), values)) continue;
+      registry.write(path, values);
+      hasChanged = true;
+    }
+    return hasChanged;
+  };
+  const ofMachine = put(localRules);
+  const inPolicy = registry.keysIn(policyRules) !== undefined;
+  const ofPolicy = inPolicy && put(policyRules);
+  if (ofMachine || ofPolicy) registry.announce(ofPolicy);
+  return { hasChanged: ofMachine || ofPolicy, inPolicy };
+}

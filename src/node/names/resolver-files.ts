@@ -1,0 +1,114 @@
+// Files of macOS, one for each domain, that say which server to ask for names in it (resolver(5)). They outlive this process,
+// so each start compares them and each end removes them. A file that is not marked as ours is never changed.
+
+import { linkSync, lstatSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { brand } from "../../brand.ts";
+import { fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
+import { readTextIfThere, syncDirectory, writeNewFile } from "../../files.ts";
+import { rename } from "../../platform/file-system.ts";
+import type { Links } from "./links.ts";
+import type { Zone } from "./machine-names.ts";
+import type { Place } from "./resolver.ts";
+import type { LinkState } from "./service-state.ts";
+
+export const resolverDirectory = "/etc/resolver";
+
+const mark = `# Written by ${brand.id} (${brand.executable} names), which replaces and removes this file\n`;
+/** Without news. Another program may have changed a file. */
+const checkMs = 2000;
+
+/** Pure. */
+export function resolverFile({ host, port }: Place): string {
+  return `${mark}nameserver ${host}\nport ${port}\n`;
+}
+
+type Needs = { directory: string; server: Place; now: () => number };
+
+export function makeResolverFiles({ directory, server, now }: Needs): Links {
+  let last: { key: string; at: number; links: LinkState[] } | undefined;
+  const remove = () => {
+    last = undefined;
+    clearResolverFiles(directory);
+  };
+  return {
+    async keep(zones) {
+      const key = JSON.stringify(zones.map(({ slug, domains }) => [slug, domains]));
+      if (last === undefined || last.key !== key || now() - last.at >= checkMs) {
+        try {
+          last = { key, at: now(), links: putFiles(directory, zones, resolverFile(server)) };
+        } catch (error) {
+          last = undefined;
+          return { way: "none", reason: messageOf(error) };
+        }
+      }
+      return { way: "resolver_files", links: last.links };
+    },
+    without(reason) {
+      remove();
+      return { way: "none", reason };
+    },
+    close: remove,
+  };
+}
+
+/** Takes all our files back. */
+export function clearResolverFiles(directory: string): void {
+  removeExcept(directory, new Set());
+}
+
+function putFiles(directory: string, zones: readonly Zone[], text: string): LinkState[] {
+  removeExcept(directory, new Set(zones.flatMap(({ domains }) => domains)));
+  return zones.map(({ slug, domains }) => {
+    const foreign = domains
+      .map((domain) => join(directory, domain))
+      .filter((path) => {
+        const present = whatIs(path);
+        if (present === "foreign") return true;
+        return !(present === "ours" && readTextIfThere(path) === text) && !put(path, text, present);
+      });
+    if (foreign.length === 0) return { slug, state: "served" };
+    return { slug, state: "refused", reason: `${foreign.join(", ")}: a file of another program` };
+  });
+}
+
+/** False if another program has created the file meanwhile. Its parts are written beside the directory: macOS reads all in it. */
+function put(path: string, text: string, present: "ours" | "none"): boolean {
+  const directory = dirname(path);
+  const temporary = join(dirname(directory), `.${brand.id}.resolver.tmp`);
+  try {
+    mkdirSync(directory, { recursive: true, mode: 0o755 });
+    rmSync(temporary, { force: true });
+    writeNewFile(temporary, text, 0o644);
+    // Unlike a rename, a link replaces nothing.
+    if (present === "ours") rename(temporary, path);
+    else linkSync(temporary, path);
+    syncDirectory(directory);
+    return true;
+  } catch (error) {
+    if (systemErrorCode(error) === "EEXIST") return false;
+    throw fromSystemError(`write ${path}`, error);
+  } finally {
+    rmSync(temporary, { force: true });
+  }
+}
+
+function removeExcept(directory: string, kept: ReadonlySet<string>): void {
+  try {
+    for (const name of readdirSync(directory)) {
+      const path = join(directory, name);
+      if (!kept.has(name) && whatIs(path) === "ours") rmSync(path, { force: true });
+    }
+  } catch (error) {
+    if (systemErrorCode(error) !== "ENOENT") throw fromSystemError(`read ${directory}`, error);
+  }
+}
+
+const maxBytes = 4096;
+
+function whatIs(path: string): "none" | "ours" | "foreign" {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return "none";
+  if (!found.isFile() || found.size > maxBytes) return "foreign";
+  return readTextIfThere(path)?.startsWith(mark) === true ? "ours" : "foreign";
+}

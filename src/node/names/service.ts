@@ -1,0 +1,98 @@
+// The service of names of any system: keeps the resolver running, tells the system to ask it, and writes what it does for other
+// commands.
+
+import { messageOf } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import type { System } from "../../system.ts";
+import type { Links } from "./links.ts";
+import type { Known } from "./names-reader.ts";
+import { makePeerServers } from "./peer-servers.ts";
+import { startResolver, type Resolver } from "./resolver.ts";
+import { isInHostsFile, writeServiceState, type ServiceState, type Way } from "./service-state.ts";
+import { indexNames } from "./zones.ts";
+
+/** After a failure, such as a full disk. */
+export const pauseMs = 10_000;
+
+const indexOf = ({ names, zones }: Known) => indexNames(names, zones);
+
+type Options = {
+  statePath: string;
+  links: Links;
+  /** Short names are found too. */
+  search?: boolean;
+  /** Networks whose nodes are answered, where the organization wants it; undefined: none. */
+  peers?: readonly string[] | undefined;
+};
+
+/** `serve` says of which organizations the names belong into the hosts file. */
+export function makeService(
+  { statePath, links, search = false, peers: networks }: Options,
+  { now }: Pick<System, "now">,
+  log: Log,
+) {
+  const peerServers = makePeerServers(networks, { now });
+  const warn = onceEach(log);
+  let resolver: Resolver | undefined;
+  let served: Known | undefined;
+  let failedAt: number | undefined;
+  let fault: string | undefined;
+  let written = "";
+  const answer = async (known: Known) => {
+    const isNew = served !== known;
+    served = known;
+    if (resolver !== undefined && isNew) resolver.use(indexOf(known));
+    if (resolver !== undefined || (failedAt !== undefined && now() - failedAt < pauseMs)) return;
+    try {
+      resolver = await startResolver(indexOf(known));
+      failedAt = fault = undefined;
+    } catch (error) {
+      failedAt = now();
+      fault = messageOf(error);
+    }
+    warn(fault ?? "");
+  };
+  const show = (state: ServiceState) => {
+    try {
+      writeServiceState(state, statePath);
+    } catch (error) {
+      // Only `agent names` and the doctor read it: names must not depend on it.
+      log.debug(messageOf(error));
+    }
+  };
+  return {
+    async serve(known: Known): Promise<(slug: string) => boolean> {
+      await answer(known);
+      const serving: Way = fault === undefined ? await links.keep(known.zones) : links.without(fault);
+      const peers = await peerServers.serve(known);
+      const state: ServiceState = {
+        schema: 1,
+        serving,
+        ...(fault === undefined ? {} : { fault }),
+        ...(search ? { search } : {}),
+        suffixes: known.zones.flatMap(({ slug, suffix }) =>
+          suffix === undefined ? [] : [{ slug, ...suffix }],
+        ),
+        peers,
+      };
+      const text = JSON.stringify(state);
+      if (text !== written) show(state);
+      written = text;
+      return (slug) => isInHostsFile(slug, serving);
+    },
+    close() {
+      resolver?.close();
+      peerServers.close();
+      links.close();
+    },
+  };
+}
+
+/** Logs a warning when it differs from the one before; empty text stands for none. */
+export function onceEach(log: Log): (text: string) => void {
+  let said = "";
+  return (text) => {
+    if (text !== said && text !== "") log.warn(text);
+    said = text;
+  };
+}
