@@ -22,18 +22,19 @@ import { basename, dirname, join, resolve } from "node:path";
 import { fromSystemError, messageOf, systemErrorCode } from "./errors.ts";
 import { hasModes, rename, syncsDirectories } from "./platform/file-system.ts";
 
-/** Creates `path` with exactly this mode from the first byte, and syncs it. Fails if it exists. */
+/** Creates `path` with exactly this mode from the first byte, and syncs it if it is to last. Fails if it exists. */
 export function writeNewFile(
   path: string,
   content: string | Uint8Array,
   mode: number,
   owner?: FileOwner,
+  isLasting = true,
 ): void {
   const fd = createFileFor(path, mode, owner);
   try {
     const bytes = typeof content === "string" ? Buffer.from(content) : content;
     for (let at = 0; at < bytes.length;) at += writeSync(fd, bytes, at);
-    fsyncSync(fd);
+    if (isLasting) fsyncSync(fd);
   } finally {
     closeSync(fd);
   }
@@ -63,17 +64,23 @@ export function writeFileAtomic(
   content: string | Uint8Array,
   mode: number,
   owner?: FileOwner,
+  isLasting = true,
 ): void {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {
     rmSync(temporary, { force: true });
-    writeNewFile(temporary, content, mode, owner);
+    writeNewFile(temporary, content, mode, owner, isLasting);
     rename(temporary, path);
-    syncDirectory(dirname(path));
+    if (isLasting) syncDirectory(dirname(path));
   } catch (error) {
     rmSync(temporary, { force: true });
     throw fromSystemError(`write ${path}`, error);
   }
+}
+
+/** Like writeFileAtomic, without the syncs: for what is not true after another boot. */
+export function writeFileUntilBoot(path: string, content: string, mode: number): void {
+  writeFileAtomic(path, content, mode, undefined, false);
 }
 
 /** Makes renames in this directory durable. */

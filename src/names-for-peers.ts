@@ -24,21 +24,27 @@ export const NamesForPeers = v.object({
 });
 export type NamesForPeers = v.InferOutput<typeof NamesForPeers>;
 
-/** `sees`: whether nodes of one class see those of another; symmetric. */
-export function tableOfClasses<T>(
+/** `sees`: whether nodes of one class see those of another; symmetric. For work in slices: it compares thousands of pairs. */
+export function* tableOfClasses<T>(
   classes: readonly { name: string; of: T }[],
   sees: (one: T, other: T) => boolean,
-): Pick<NamesForPeers, "classes" | "sees"> {
-  const rows = classes.map(() => 0n);
-  const set = (at: number, bit: number) => void (rows[at] = (rows[at] ?? 0n) | (1n << BigInt(bit)));
+): Generator<unknown, Pick<NamesForPeers, "classes" | "sees">> {
+  const rows = classes.map(() => new Uint8Array(classes.length));
   for (const [at, one] of classes.entries()) {
     for (const [before, other] of classes.slice(0, at + 1).entries()) {
       if (!sees(one.of, other.of)) continue;
-      set(at, before);
-      set(before, at);
+      for (const [row, bit] of [
+        [at, before],
+        [before, at],
+      ] as const)
+        rows[row]?.fill(1, bit, bit + 1);
     }
+    yield;
   }
-  return { classes: classes.map(({ name }) => name), sees: rows.map((row) => row.toString(16)) };
+  return {
+    classes: classes.map(({ name }) => name),
+    sees: rows.map((row) => BigInt(`0b${row.toReversed().join("")}`).toString(16)),
+  };
 }
 
 /** Whether a node of one class may learn the names of a node of the other. */

@@ -78,7 +78,7 @@ const sections: readonly Section[] = [
         async () => (await import("./whois.ts")).command,
       ),
       names: lazyCommand(
-        { description: "Show the names of nodes, and let programs of this machine find them (Linux)" },
+        { description: "Show the names of nodes, and let programs of this machine find them" },
         async () => (await import("./names.ts")).command,
       ),
       start: lazyCommand(

@@ -264,7 +264,7 @@ async function list(context: Context): Promise<void> {
 }
 
 const sources = {
-  resolver: `the resolver of ${brand.id}, which this system asks`,
+  resolver: `systemd-resolved, which asks the resolver of ${brand.id}`,
   block: `/etc/hosts, the block of ${brand.id}`,
   hosts: "/etc/hosts, a line outside the block",
   dns: "a name server, or another source of /etc/nsswitch.conf",
@@ -287,13 +287,19 @@ async function show(text: string, context: Context): Promise<number> {
     const answer = await askSystem({ name, slug: each.slug }, state, system);
     seen.push({ each, name, answer, ok: agrees(each, answer) });
   }
+  const { wayText } = await import("../node/names/service-state.ts");
+  const serving = state.service?.serving;
+  const resolver =
+    serving === undefined || serving.way === "resolved"
+      ? sources.resolver
+      : `the resolver of ${brand.id}, by ${wayText(serving)}`;
   const rows = seen.map(({ each, name, answer }): [string, string][] => [
     ["name", [name, ...each.names.slice(1)].join(", ")],
     ["organization", each.slug],
     [each.kind === "alias" ? "alias of" : each.kind, each.node],
     ["address", each.addresses.join(", ")],
     ["programs get", answer.answers.join(", ") || "nothing"],
-    ["from", sources[answer.source]],
+    ["from", answer.source === "resolver" ? resolver : sources[answer.source]],
   ]);
   output.result(
     {

@@ -5,7 +5,7 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
 import { meant } from "./suggest.ts";
-import { flagsOf, variableOf, type Args, type Flags } from "./values.ts";
+import { flagsOf, variableOf, type Args, type Flags, type Word } from "./values.ts";
 
 export type Found = { name: string; rest: string[] };
 
@@ -195,9 +195,8 @@ export function withMeaning(error: unknown, words: readonly string[], names: rea
 }
 
 function checkWords(given: readonly string[], args: Args): void {
-  const words = Object.entries(args).flatMap(([name, arg]) =>
-    arg.type === "positional" ? [{ ...arg, name }] : [],
-  );
+  const words: (Word & { name: string })[] = [];
+  for (const [name, arg] of Object.entries(args)) if (arg.type === "positional") words.push({ ...arg, name });
   const extra = given[words.length];
   if (extra !== undefined && words.at(-1)?.many !== true)
     throw new AppError("usage", `Unexpected word "${extra}"`, { hint: "See --help." });

@@ -39,10 +39,7 @@ async function look({ system, settings, words, values }: Context) {
   // Not `...settings`: that reads `color`, which costs as much as the rest of the command.
   const { configRoot, stateDb } = settings;
   const places = { configRoot, stateDb, address: daemonAddress(settings) };
-  const reading = readStatus(places, { slug: team, probe }, system);
-  // While the daemon prepares its answer: looking for a terminal loads a module.
-  const width = system.stdout.isTerminal ? system.stdout.columns : undefined;
-  const read = await reading;
+  const read = await readStatus(places, { slug: team, probe }, system);
   const report = probe
     ? await (await import("../daemon/probe-now.ts")).probeNow(read, settings, system)
     : read;
@@ -52,6 +49,7 @@ async function look({ system, settings, words, values }: Context) {
     });
   }
   const failed = probe && !areHealthy(report, team) ? 1 : 0;
+  const width = system.stdout.isTerminal ? system.stdout.columns : undefined;
   return {
     report,
     text: renderStatus(report, system.now(), width),

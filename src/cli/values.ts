@@ -21,23 +21,21 @@ export type Word = PositionalArgDef & { type: "positional"; many?: true };
 export type Args = Record<string, Flag | Word>;
 
 export function flagsOf(args: Args): Flags {
-  return Object.fromEntries(
-    Object.entries(args).flatMap(([name, arg]) => (arg.type === "positional" ? [] : [[name, arg]])),
-  );
+  const flags: Flags = {};
+  for (const [name, arg] of Object.entries(args)) if (arg.type !== "positional") flags[name] = arg;
+  return flags;
 }
 
 /** Adds the NAME-file flag of each secret. */
 export function withSecretFiles(args: Args): Args {
-  return Object.fromEntries(
-    Object.entries(args).flatMap(([name, arg]) => {
-      if (arg.type === "positional" || arg.secret === undefined) return [[name, arg]];
-      const description = `Read --${name} from a file (- is standard input)`;
-      return [
-        [name, arg],
-        [`${name}-file`, { type: "string", valueHint: "FILE", description }],
-      ];
-    }),
-  );
+  const all: Args = {};
+  for (const [name, arg] of Object.entries(args)) {
+    all[name] = arg;
+    if (arg.type === "positional" || arg.secret === undefined) continue;
+    const description = `Read --${name} from a file (- is standard input)`;
+    all[`${name}-file`] = { type: "string", valueHint: "FILE", description };
+  }
+  return all;
 }
 
 /** The values of a command's flags: the flag wins over its environment variable. Each reader checks the form. */

@@ -3,8 +3,11 @@
 
 import "./access/unsaved.ts";
 import "./authorities.ts";
+import "./due-phones.ts";
+import "./leaving.ts";
 import "./member-names.ts";
 import "./nodes.ts";
+import "./own-machines.ts";
 import "./providers.ts";
 import "./step-up.ts";
 import "./ui/list.ts";

@@ -33,11 +33,11 @@ export async function readStatus(
   { slug, probe }: StatusQuestion,
   system: Pick<System, "sleep" | "run" | "now" | "platform" | "fetch">,
 ): Promise<StatusReport> {
-  // List the directories while the daemon prepares its answer.
-  const [answer, slugs] = await Promise.all([
-    statusOfDaemon(address, probe, system),
-    (async () => listOrganizations(configRoot))(),
-  ]);
+  let slugs: readonly string[] | undefined;
+  // While the daemon prepares its answer.
+  const list = async () => void (slugs = listOrganizations(configRoot));
+  const answer = await statusOfDaemon(address, probe, system, list);
+  slugs ??= listOrganizations(configRoot);
   const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
   const others = slugs.filter((each) => !ofDaemon.some(({ team }) => team === each));
   const found =
@@ -89,10 +89,11 @@ async function statusOfDaemon(
   address: LocalAddress,
   probe: boolean,
   system: Pick<System, "sleep">,
+  meanwhile: () => Promise<void>,
 ): Promise<Answer | undefined> {
   try {
     const request = { action: "status", ...(probe ? { probe } : {}) };
-    return await askDaemon(address, system, request, { patient: false });
+    return await askDaemon(address, system, request, { patient: false, meanwhile });
   } catch (error) {
     if (error instanceof AppError && error.code === "daemon_unreachable") return undefined;
     throw error;

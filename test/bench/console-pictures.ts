@@ -5,9 +5,9 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { chromium, type Page } from "playwright-core";
 import { buildAgent, root } from "../support/agent.ts";
-import { chromiumPath, signIn } from "../support/console.ts";
+import { signIn } from "../support/console.ts";
 import { askToJoin, idOf, liveScene, owner, password, seedScene } from "../support/console-scene.ts";
-import { installMissing } from "../support/debian.ts";
+import { chromiumPath, installMissing } from "../support/debian.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { print, startServer } from "./measure.ts";
 

@@ -7,7 +7,8 @@
 
 import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
 import { buildAgent } from "../support/agent.ts";
-import { chromiumPath, signIn } from "../support/console.ts";
+import { signIn } from "../support/console.ts";
+import { chromiumPath } from "../support/debian.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { median, print, spread, startServer } from "./measure.ts";
 import { seeAllNodes, seedWithOwner } from "./owner.ts";

@@ -7,7 +7,7 @@
 import { chromium, type Browser, type Page } from "playwright-core";
 import * as v from "valibot";
 import { buildAgent } from "../support/agent.ts";
-import { chromiumPath } from "../support/console.ts";
+import { chromiumPath } from "../support/debian.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { print, startServer } from "./measure.ts";
 import { seeAllNodes, seedWithOwner } from "./owner.ts";

@@ -48,7 +48,11 @@ test.each<[string, (text: string) => string, string]>([
   ],
   ["a removed group", (t) => t.replace("  db: {}\n", ""), "There is no group db in this file"],
   ["a key that is there twice", (t) => `${t}groups: {x: {}}\n`, "The key groups is here twice."],
-  ["an unknown node", (t) => `${t}relays: [node:relay1]\n`, "relays.0: There is no node relay1."],
+  [
+    "an unknown node",
+    (t) => `${t}relays: [node:relay1]\n`,
+    "relays.0: There is no node relay1. Correct the name, or remove what names it.",
+  ],
   [
     "host bits in a network",
     (t) => `${t}routes: [{network: 192.168.5.1/24, via: node:web1}]\n`,
@@ -59,8 +63,20 @@ test.each<[string, (text: string) => string, string]>([
   [
     "an unknown member",
     (t) => t.replace("group:admins\n", "user:ada@example.org\n"),
-    "There is no member ada@example.org.",
+    "There is no member ada@example.org. Correct the address, or invite the user, who has to accept first.",
   ],
+  ["a port 0", (t) => t.replace("ports: 443", "ports: 0"), "Enter ports from 1 to 65535."],
+  [
+    "9 MB",
+    (t) => `${t}#${"x".repeat(9_000_000)}\n`,
+    "KiB; the maximum is 512 KiB.\nLet rules name groups or networks",
+  ],
+  [
+    "a policy of Tailscale",
+    () => '// Ours\n{\n\t"acls": [], // none\n}\n',
+    "This is a policy of Tailscale or headscale.\nMake a policy file of it: `agent admin policy import",
+  ],
+  ["the same as JSON", () => '{"tagOwners": {}, "acls": []}', "This is a policy of Tailscale or headscale."],
   [
     "a test that contradicts a rule",
     (t) => `${t}  - deny: {from: group:web, to: group:db, protocol: tcp, port: 5432}\n`,

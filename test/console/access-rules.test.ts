@@ -16,6 +16,7 @@ import {
   toRule,
   type Rule,
 } from "../../src/console/access/rules.ts";
+import { isTestAboutGone, testsText, type PolicyTest } from "../../src/console/access/test-text.ts";
 import { AppError } from "../../src/errors.ts";
 import { atOnce } from "../../src/server/http/heavy-work.ts";
 import { decide, Ports, testable, type Member } from "../../src/server/policy/firewall.ts";
@@ -232,4 +233,24 @@ test("groups of providers and users are offered beside groups and machines", () 
   expect(
     sidesFor("", { ...sides, nodes: Array.from({ length: 99 }, (_, at) => `n${at}`) }, false),
   ).toHaveLength(50);
+});
+
+test("a test of a machine, user or group of a provider that is gone is in no file", () => {
+  const about = (from: string, to: string): PolicyTest => ({
+    expect: "accept",
+    from,
+    to,
+    protocol: "tcp",
+    ports: "443",
+    passes: true,
+  });
+  const kept = [about("group:web", "node:db-1"), about("idp:Engineering", "user:ada@example.org")];
+  const gone = [
+    about("node:#7", "any"),
+    about("any", "user:#7"),
+    about("idp:#3.0123", "any"),
+    about("any", "idp:#3.0123"),
+  ];
+  expect([...kept, ...gone].map(isTestAboutGone)).toEqual([false, false, true, true, true, true]);
+  expect(JSON.parse(testsText([...kept, ...gone])).tests).toHaveLength(2);
 });

@@ -6,13 +6,13 @@ import { join } from "node:path";
 import { agentJson, buildAgent, startControlPlane } from "../support/agent.ts";
 import { startBrowser, type Browser } from "../support/browser.ts";
 import { password, virtualDevice } from "../support/console.ts";
-import { inCi, installMissing } from "../support/debian.ts";
+import { chromiumPath, inCi, installMissing } from "../support/debian.ts";
 import { asRoot } from "../support/engines.ts";
 import { makeLan } from "../support/namespaces.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
-const missing = installMissing(["/usr/bin/chromium", "/usr/sbin/ip"]);
+const missing = installMissing([chromiumPath, "/usr/sbin/ip"]);
 const withBrowser = missing === undefined || inCi ? test : test.skip;
 const email = "ada@example.org";
 const here = "http://localhost:8420";

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import type { Page, Request } from "playwright-core";
 import { encode } from "uqr";
 import {
+  cutListsIn,
   overflowOf,
   password,
   signIn,
@@ -210,6 +211,17 @@ describe("machines in the console", () => {
       await other.getByText("Every certificate is renewed in time.").waitFor();
       await other.getByRole("heading", { name: "Online over time" }).waitFor();
       await other.getByText("There is no backup").waitFor({ state: "detached" });
+      await other.setViewportSize({ width: 360, height: 740 });
+      for (const [path, shown] of [
+        ["organizations/", "10.77.0.0/16"],
+        ["users/", "staff@example.org"],
+        ["servers/", "The last day"],
+      ] as const) {
+        await other.goto(`${scene.url()}/console/-/${path}`);
+        await other.locator("main").getByText(shown).first().waitFor();
+        expect([path, await violationsIn(other)]).toEqual([path, []]);
+        expect([path, await overflowOf(other), await cutListsIn(other)]).toEqual([path, 0, []]);
+      }
       await context.close();
     },
     limitMs,
@@ -248,7 +260,10 @@ describe("machines in the console", () => {
     async () => {
       const quiet = await machine("quiet", []);
       // All of it is read again when the stream of events is open, and then not for 20 s.
-      const second = page.waitForRequest(/\/nodes\/\?page_size=1000&page=1/);
+      let readings = 0;
+      const isSecond = (request: Request) =>
+        /\/nodes\/\?page_size=1000&page=1/.test(request.url()) && ++readings === 2;
+      const second = page.waitForRequest(isSecond, { timeout: 60_000 });
       await page.goto(`${scene.url()}/console/acme/machines/?search=quiet`);
       const row = page.getByRole("row").filter({ hasText: "quiet" });
       await row.getByText("away").waitFor();

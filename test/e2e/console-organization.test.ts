@@ -3,6 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
 import {
+  cutListsIn,
   overflowOf,
   owner,
   password,
@@ -186,7 +187,7 @@ describe("the organization in the console", () => {
         await page.goto(`${scene.url()}/console/acme/${path}`);
         await page.getByRole("heading", { level: 1 }).waitFor();
         await page.getByText("From the terminal").first().waitFor();
-        expect([path, await overflowOf(page)]).toEqual([path, 0]);
+        expect([path, await overflowOf(page), await cutListsIn(page)]).toEqual([path, 0, []]);
         await page.setViewportSize({ width: 1280, height: 800 });
         expect([path, await violationsIn(page)]).toEqual([path, []]);
       }

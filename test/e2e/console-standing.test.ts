@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
 import { makeKeys } from "../support/nodes.ts";
 import {
+  cutListsIn,
   overflowOf,
   signIn,
   speakingMachine,
@@ -197,6 +198,7 @@ describe("how machines stand in the console", () => {
       for (const path of ["", "machines/", `machines/${web.id}/`, "activity/", "../-/account/"]) {
         await open(path);
         expect([path, await violationsIn(page), await overflowOf(page)]).toEqual([path, [], 0]);
+        expect([path, await cutListsIn(page)]).toEqual([path, []]);
       }
     },
     limitMs,

@@ -6,13 +6,13 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import { startBrowser } from "../support/browser.ts";
-import { inCi, installMissing } from "../support/debian.ts";
+import { chromiumPath, inCi, installMissing } from "../support/debian.ts";
 import { asRoot } from "../support/engines.ts";
 import { makeLan } from "../support/namespaces.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
-const missing = installMissing(["/usr/bin/chromium", "/usr/sbin/ip"]);
+const missing = installMissing([chromiumPath, "/usr/sbin/ip"]);
 const withBrowser = missing === undefined || inCi ? test : test.skip;
 const email = "first@example.org";
 const password = "correct horse battery";
@@ -91,6 +91,6 @@ asRoot("in a browser without any way out", () => {
       expect(outside).toEqual([]);
       expect(browser.complaints).toEqual([]);
     },
-    110_000,
+    240_000,
   );
 });

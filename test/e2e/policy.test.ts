@@ -9,9 +9,10 @@ import { runSync } from "../support/debian.ts";
 import { Plan } from "../../src/server/policy-files/answers.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeLan, startPing, type Host } from "../support/namespaces.ts";
-import { makeOrganization, startEngine } from "../support/overlay.ts";
+import { makeOrganization, owner, startEngine, type Organization } from "../support/overlay.ts";
 import { end, paste, post, type Node } from "../support/policy-nodes.ts";
 import { reaches, startEcho, type Protocol } from "../support/traffic.ts";
+import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until } from "../support/members.ts";
 
@@ -30,6 +31,36 @@ tests:
   - accept: {from: group:staff, to: group:staff, protocol: tcp, port: 443}
   - deny: {from: group:staff, to: group:db, protocol: udp}
 `;
+const [alice, bob] = ["alice@company.example", "bob@company.example"];
+/** Alice may ask the database for names, and her nodes are operators. */
+const ofUsers = `groups:
+  ops: {members: ["user:${alice}"]}
+  db: {}
+rules:
+  - {direction: outbound, peer: any, target: any}
+  - {protocol: udp, ports: 53, peer: "user:${alice}", target: group:db}
+  - {protocol: tcp, ports: 5432, peer: group:ops, target: group:db}
+tests:
+  - deny: {from: "user:${bob}", to: group:db, protocol: any}
+`;
+
+/** The first node becomes Alice's, the second one Bob's. Returns the number of Alice's membership. */
+async function giveOwners(
+  acme: Organization,
+  { web, guest }: Record<"web" | "guest", Node>,
+): Promise<number> {
+  const made: number[] = [];
+  for (const [email, node] of [
+    [alice, web],
+    [bob, guest],
+  ] as const) {
+    await acme.plane.admin(["user", "create", email, "--password-file", "-"], owner.password);
+    made.push(v.parse(Made, await post(acme, "members/", { email, role: "member" })).id);
+    await post(acme, `nodes/${node.node_id}/transfer/`, { owner: email });
+  }
+  return made[0] ?? 0;
+}
+
 /** A setting of every section that may be overridden. */
 const overrides = {
   listen: { batch: 32, send_recv_error: "private" },
@@ -49,7 +80,7 @@ const overrides = {
 };
 
 asRoot("policy", () => {
-  describeEngines("real packets", ({ nebula }) => {
+  describeEngines("real packets", ({ nebula, version }) => {
     const sync = (node: Node) => {
       const root = dirname(node.directory);
       return agentJson(["sync-config", "--config-root", root, "--overlay-binary", nebula]);
@@ -124,6 +155,33 @@ asRoot("policy", () => {
       for (const each of cases.filter(([, , , , allowed]) => allowed)) await sent(each);
       await Promise.all(cases.filter(([, , , , allowed]) => !allowed).map(sent));
 
+      const checkOwners = async () => {
+        const member = await giveOwners(acme, { web, guest });
+        const reload = async () => {
+          for (const node of nodes) await sync(node);
+          for (const engine of engines) engine.hangUp();
+        };
+        await post(acme, "policy/apply/", { policy: ofUsers, prune: true });
+        await reload();
+        await check([web, database, "udp", 53, true]);
+        await check([web, database, "tcp", 5432, true]);
+        await check([guest, database, "udp", 53, false]);
+        await check([guest, database, "tcp", 5432, false]);
+        const ends = (each: Case) =>
+          until(`${what(each)} ends`, async () => {
+            await reload();
+            const [from, to, protocol, port] = each;
+            return !(await reaches(from.host, protocol, to.ip_address, port));
+          });
+        // The group ends with the membership, what the owner may with the ownership.
+        await acme.api("DELETE", `/api/org/acme/members/${member}/`);
+        await ends([web, database, "tcp", 5432, false]);
+        await check([web, database, "udp", 53, true]);
+        await post(acme, `nodes/${web.node_id}/transfer/`, { owner: bob });
+        await ends([web, database, "udp", 53, false]);
+        await check([guest, database, "udp", 53, false]);
+      };
+
       await acme.api("DELETE", `/api/org/acme/firewall_rules/${forWeb.id}/`);
       await sync(database);
       engines[3]?.hangUp();
@@ -148,6 +206,8 @@ asRoot("policy", () => {
       await check([guest, database, "tcp", 8000, true]);
       await until("udp/53 is gone", async () => !(await reaches(web.host, "udp", guest.ip_address, 53)));
       await check([guest, database, "tcp", 443, false]);
+
+      if (inFull || version.startsWith("1.12.")) await checkOwners();
       end(engines);
     }, 240_000);
 

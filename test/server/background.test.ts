@@ -1,8 +1,10 @@
 // Of two replicas on one PostgreSQL, each loop runs on one. A loop that ran on both would show its queries on both.
 
 import { expect, test } from "bun:test";
+import { serverHistory } from "../../src/server/metrics/server-history.ts";
 import type { Database } from "../../src/server/store/database.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
+import { queryNumber } from "../../src/server/store/table.ts";
 import { realSystem } from "../../src/system.ts";
 import {
   createDatabase,
@@ -76,6 +78,14 @@ describePostgres("the background loops of two replicas", () => {
     second.server.clock.ms += 3_600_001;
     await until(() => isComplete(second.seen));
     expect([...first.seen]).toEqual([]);
+    // Each writes about itself, and both are on this host.
+    const later = second.server.clock.ms + 600_000;
+    const history = () => serverHistory(second.server.db, later);
+    while ((await history()).hosts.length === 0) await Bun.sleep(50);
+    const [host, ...others] = (await history()).hosts;
+    expect([others, typeof host?.points[0]?.requests]).toEqual([[], "number"]);
+    const writers = "SELECT count(DISTINCT server_id) AS n FROM server_samples";
+    while ((await queryNumber(second.server.db, writers)) < 2) await Bun.sleep(50);
     for (const { server } of [first, second]) await server[Symbol.asyncDispose]();
   }, 120_000);
 });

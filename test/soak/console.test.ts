@@ -6,7 +6,8 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { buildAgent } from "../support/agent.ts";
 import { median, print, startServer, type Program } from "../bench/measure.ts";
-import { chromiumPath, signIn, startConsoleBrowser } from "../support/console.ts";
+import { signIn, startConsoleBrowser } from "../support/console.ts";
+import { chromiumPath } from "../support/debian.ts";
 import { owner, password, seedScene } from "../support/console-scene.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 

@@ -3,6 +3,7 @@
 
 import { spawn } from "node:child_process";
 import * as v from "valibot";
+import { chromiumPath } from "./debian.ts";
 import type { Host } from "./namespaces.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
@@ -41,10 +42,10 @@ export type Browser = AsyncDisposable & {
 
 export async function startBrowser(host: Host): Promise<Browser> {
   const directory = temporaryDirectory();
-  const flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
+  const flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
   const quiet = ["--no-first-run", "--disable-background-networking", "--disable-component-update"];
   const own = [`--user-data-dir=${directory.path}`, "--remote-debugging-pipe"];
-  const [program = "", ...argv] = host.inside(["/usr/bin/chromium", ...flags, ...quiet, ...own]);
+  const [program = "", ...argv] = host.inside([chromiumPath, ...flags, ...quiet, ...own]);
   const child = spawn(program, argv, { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
   const line = openLine(child.stdio[3], child.stdio[4]);
   const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));

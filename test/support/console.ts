@@ -9,12 +9,11 @@ import * as v from "valibot";
 import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { agentJson, buildAgent, runAgent, startControlPlane, type ControlPlane } from "./agent.ts";
 import { placesBelow, registerDesktop } from "./daemon.ts";
-import { installMissing } from "./debian.ts";
+import { chromiumPath, installMissing } from "./debian.ts";
 import { makeKeys } from "./nodes.ts";
 import { temporaryDirectory } from "./temporary.ts";
 import { until } from "./until.ts";
 
-export const chromiumPath = "/usr/bin/chromium";
 export const owner = "owner@example.org";
 /** Of all users that `startConsole` creates. */
 export const password = "correct horse battery";
@@ -49,7 +48,7 @@ export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
     browser,
     async open(options) {
       const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
-      context.setDefaultTimeout(15_000);
+      context.setDefaultTimeout(60_000);
       const page = await context.newPage();
       context.on("console", (message) => {
         if (message.type() === "error" && !expected.test(message.text())) complaints.push(message.text());
@@ -189,6 +188,14 @@ export async function violationsIn(page: Page): Promise<unknown> {
     const { violations } = await axe.run({ resultTypes: ["violations"] });
     return violations.map(({ id, nodes }) => id + ": " + nodes.map(({ html }) => html).join(" "));
   })()`);
+}
+
+/** Lists and tables that scroll sideways, and cards that do not show all of their row. */
+export async function cutListsIn(page: Page): Promise<unknown> {
+  return page.evaluate(`[
+    ...[...document.querySelectorAll(".wide:not(:has(.matrix))")].filter((each) => each.scrollWidth > each.clientWidth),
+    ...[...document.querySelectorAll(".cards .body .row")].filter((each) => each.scrollHeight > each.clientHeight),
+  ].map((each) => each.textContent)`);
 }
 
 /** How many pixels the page is wider than its window. */

@@ -26,10 +26,11 @@ const answers = () => import("../../server/policy-files/answers.ts");
 /** The text as it is: the control plane keeps it. */
 async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
   const file = words[at] ?? "-";
-  if (file === "-") return system.readStdin();
   const { readTextIfThere } = await import("../../files.ts");
-  const text = readTextIfThere(file);
+  const text = file === "-" ? await system.readStdin() : readTextIfThere(file);
   if (text === undefined) throw new AppError("usage", `There is no file ${file}`);
+  const { requireShort } = await import("../../server/policy/policy-file.ts");
+  requireShort(text);
   return text;
 }
 

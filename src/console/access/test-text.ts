@@ -10,9 +10,9 @@ export type PolicyTest = Pick<Rule, "protocol" | "ports"> & {
   passes: boolean | null;
 };
 
-/** No word names the machine or user any more, so a file cannot hold it. */
+/** No word names the machine, user or group of a provider any more, so a file cannot hold it. */
 export const isTestAboutGone = ({ from, to }: PolicyTest): boolean =>
-  [from, to].some((word) => /^(node|user):#/.test(word));
+  [from, to].some((word) => /^(node|user|idp):#/.test(word));
 
 /** A policy file that replaces the tests and leaves everything else as it is. */
 export function testsText(tests: readonly PolicyTest[]): string {

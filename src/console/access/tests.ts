@@ -53,7 +53,7 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
                   <td><${State} name=${name} word=${word} /></td>
                   <td>
                     <${TestSentence} test=${test} />
-                    ${isTestAboutGone(test) ? html`<div class="limited">No machine or member of this name is left, and the next change of the tests deletes it.</div>` : null}
+                    ${isTestAboutGone(test) ? html`<div class="limited">No machine, member or group of a provider of this name is left, and the next change of the tests deletes it.</div>` : null}
                   </td>
                   <td>
                     ${

@@ -121,7 +121,7 @@ function Sessions() {
       <${Export} file="sessions.csv" items=${data} columns=${sessionColumns} />
     </div>
     <div class="wide" tabindex="0">
-      <table>
+      <table class="stack">
         <thead>
           <tr>
             <th>Browser</th>
@@ -137,10 +137,10 @@ function Sessions() {
             (session) =>
               html`<tr key=${session.id}>
                 <td><bdi title=${session.device}>${browserWords(session.device)}</bdi></td>
-                <td><bdi class="mono">${session.address}</bdi></td>
-                <td><${When} at=${session.created_at} /></td>
-                <td><${When} at=${session.last_used_at} /></td>
-                <td><${When} at=${session.expires_at} /></td>
+                <td data-title="Address"><bdi class="mono">${session.address}</bdi></td>
+                <td data-title="Signed in"><${When} at=${session.created_at} /></td>
+                <td data-title="Last used"><${When} at=${session.last_used_at} /></td>
+                <td data-title="Ends"><${When} at=${session.expires_at} /></td>
                 <td>
                   ${
                     session.is_current

@@ -51,7 +51,7 @@ export function Certificates() {
       <${Export} file=${`${own}-cas.csv`} items=${data.cas} columns=${columns} />
     </div>
     <div class="wide" tabindex="0">
-      <table>
+      <table class="stack">
         <thead>
           <tr>
             <th>State</th>
@@ -67,14 +67,16 @@ export function Certificates() {
             (ca) =>
               html`<tr key=${ca.fingerprint}>
                 <td><${State} name=${states[ca.state]} word=${ca.state} /></td>
-                <td>${ca.kind === "overlay" ? "the overlay" : "names and services (X.509)"}</td>
+                <td data-title="For">
+                  ${ca.kind === "overlay" ? "the overlay" : "names and services (X.509)"}
+                </td>
                 <td>
                   <code title=${ca.fingerprint}>${ca.fingerprint.slice(0, 16)}…</code>
                   <${Copy} text=${ca.fingerprint} />
                 </td>
-                <td>${trustOf(ca, data.rotation)}</td>
-                <td><${When} at=${ca.not_before} /></td>
-                <td><${When} at=${ca.not_after} /></td>
+                <td data-title="Machines trust it">${trustOf(ca, data.rotation)}</td>
+                <td data-title="Valid from"><${When} at=${ca.not_before} /></td>
+                <td data-title="Ends"><${When} at=${ca.not_after} /></td>
               </tr>`,
           )}
         </tbody>

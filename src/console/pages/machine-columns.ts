@@ -1,6 +1,5 @@
 // The columns that the list of machines can have, and which of them the address chooses.
 
-import { signal } from "@preact/signals";
 import type { Names } from "../activity.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
@@ -10,6 +9,7 @@ import { setQuery } from "../router.ts";
 import { utc } from "../times.ts";
 import { Check } from "../ui/form.ts";
 import { textColumn } from "../ui/list.ts";
+import { isNarrow } from "../ui/narrow.ts";
 import { moment, State } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 
@@ -17,11 +17,6 @@ const first = "name";
 const byDefault = ["state", "address", "groups", "paths", "engine", "seen"];
 /** Of a phone. */
 const byDefaultNarrow = ["state", "address", "groups", "seen"];
-const narrow = matchMedia("(max-width: 599px)");
-export const isNarrow = signal(narrow.matches);
-narrow.addEventListener("change", () => {
-  isNarrow.value = narrow.matches;
-});
 
 const usual = () => (isNarrow.value ? byDefaultNarrow : byDefault);
 

@@ -230,7 +230,7 @@ function Peers({ node }: { node: Node }) {
                   </p>`
             }
             <div class="wide" tabindex="0">
-              <table>
+              <table class="stack">
                 <thead>
                   <tr>
                     <th>Peer</th>
@@ -244,9 +244,11 @@ function Peers({ node }: { node: Node }) {
                     (peer) =>
                       html`<tr key=${peer.peer_address}>
                         <td><${PeerName} peer=${peer} /></td>
-                        <td><${PathState} peer=${peer} isPresent=${isPresent(node)} /></td>
-                        <td>${peer.rtt_ms === null ? "-" : `${peer.rtt_ms} ms`}</td>
-                        <td>${peer.loss === null ? "-" : `${Math.round(peer.loss * 100)} %`}</td>
+                        <td data-title="Path"><${PathState} peer=${peer} isPresent=${isPresent(node)} /></td>
+                        <td data-title="Round trip">${peer.rtt_ms === null ? "-" : `${peer.rtt_ms} ms`}</td>
+                        <td data-title="Loss">
+                          ${peer.loss === null ? "-" : `${Math.round(peer.loss * 100)} %`}
+                        </td>
                       </tr>`,
                   )}
                 </tbody>

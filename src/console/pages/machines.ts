@@ -17,7 +17,7 @@ import { Empty, Failure, FromTerminal, Loading, valueOf } from "../ui/parts.ts";
 import { Rows } from "../ui/rows.ts";
 import { searchWords } from "../search.ts";
 import { Export, Search } from "../ui/tools.ts";
-import { allColumns, chosenColumns, ColumnChoice, isChosen, isNarrow } from "./machine-columns.ts";
+import { allColumns, chosenColumns, ColumnChoice, isChosen } from "./machine-columns.ts";
 import { Selected } from "./selected-machines.ts";
 
 const word = (name: string) => query.value.get(name) ?? "";
@@ -82,7 +82,6 @@ export function Machines() {
             columns=${drawn}
             keyOf=${({ id }: Machine) => id}
             linkOf=${({ id }: Machine) => pathOf(own, "machines", id)}
-            isCards=${isNarrow.value}
             order=${order}
             setOrder=${(next: string) => setQuery({ order: next === "name" ? undefined : next })}
             selected=${mayAdminister.value ? selected : undefined}

@@ -1,5 +1,6 @@
 // Site files for the Nebula app on phones. The page makes the key, and completes the file that the control plane signed.
 
+import "../core.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { org, send } from "../api.ts";

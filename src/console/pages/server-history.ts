@@ -5,7 +5,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { formatSize } from "../../duration.ts";
 import { html } from "../html.ts";
 import { useResource } from "../resource.ts";
-import { Failure, FromTerminal } from "../ui/parts.ts";
+import { Failure } from "../ui/parts.ts";
 import type { Plot } from "../ui/plot.ts";
 
 type Point = {
@@ -19,14 +19,14 @@ type Point = {
 };
 type History = { every_s: number; hosts: readonly { host: string; points: readonly Point[] }[] };
 
-const path = "/api/servers/history/";
+export const historyPath = "/api/servers/history/";
 const lines = [
   ["requests", "quiet"],
   ["check-ins", "good"],
 ] as const;
 
 export function ServerHistory() {
-  const { data, error } = useResource<History>(path, { isCalm: true });
+  const { data, error } = useResource<History>(historyPath, { isCalm: true });
   const [view, setView] = useState<{ plot: FunctionComponent<Parameters<typeof Plot>[0]> } | undefined>(
     undefined,
   );
@@ -51,8 +51,7 @@ export function ServerHistory() {
           everyS=${data?.every_s ?? 300}
           plot=${view?.plot}
         />`,
-    )}
-    <${FromTerminal} call=${`GET ${path}`} />`;
+    )}`;
 }
 
 type HostProps = {

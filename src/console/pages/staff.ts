@@ -12,7 +12,7 @@ import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, Facts, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 import { InstallationProviders } from "./installation-providers.ts";
-import { ServerHistory } from "./server-history.ts";
+import { historyPath, ServerHistory } from "./server-history.ts";
 
 const organizationsPath = "/api/org/";
 const usersPath = "/api/users/";
@@ -289,7 +289,10 @@ export function Servers() {
     <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />
     ${data.servers.map((server) => html`<${OneServer} key=${server.id} server=${server} />`)}
     <${ServerHistory} />
-    <${FromTerminal} command="agent admin server list" call=${`GET ${serversPath}`} />`;
+    <${FromTerminal}
+      command="agent admin server list"
+      call=${`GET ${serversPath} and GET ${historyPath}`}
+    />`;
 }
 
 function OneServer({ server }: { server: Server }) {

@@ -57,6 +57,7 @@ export function List<T>(props: ListProps<T>) {
     linkOf=${linkOf}
     order=${order}
     setOrder=${(next: string) => setQuery({ [`${part}order`]: next })}
+    isTitled=${true}
   />`;
   return html`<div class="tools">
       <${Search} label=${`Search ${label.toLowerCase()}`} name=${`${part}search`} />

@@ -104,10 +104,10 @@ export function Line({ text }: { text: string }) {
 }
 
 /** The same from the command line and from the API. */
-export function FromTerminal({ command, call }: { command?: string; call: string }) {
+export function FromTerminal({ command, call }: { command: string; call: string }) {
   return html`<details class="terminal">
     <summary>From the terminal</summary>
-    ${command === undefined ? null : html`<${Line} text=${command} />`}
+    <${Line} text=${command} />
     <${Line} text=${call} />
   </details>`;
 }

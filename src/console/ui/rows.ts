@@ -4,6 +4,7 @@ import type { VNode } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../html.ts";
 import { now } from "../times.ts";
+import { isNarrow } from "./narrow.ts";
 
 export type Column<T> = {
   key: string;
@@ -24,8 +25,10 @@ export type Column<T> = {
 };
 
 const lineHeight = 36;
-/** Of a row on a phone, which shows the columns behind the second on a second line. */
-const cardHeight = 60;
+/** On a phone, each row is a card of two lines; of three, if it has many columns with their titles. */
+const cardHeights = { short: 60, tall: 84 };
+/** Columns of a short card. */
+const maxShort = 3;
 /** Rows above and below what is in sight, so that scrolling shows no gaps. */
 const margin = 6;
 
@@ -40,8 +43,8 @@ type RowsProps<T> = {
   setOrder(order: string): void;
   selected?: ReadonlySet<number | string>;
   select?(keys: ReadonlySet<number | string>): void;
-  /** Each row is a card of two lines. */
-  isCards?: boolean;
+  /** On a phone, the cells have the titles of their columns before them. */
+  isTitled?: boolean;
 };
 
 /** The rows that are in the page, so that scrolling makes only those that come into sight. */
@@ -49,16 +52,19 @@ type DrawnRow = { at: number; selected: unknown; view: VNode };
 type Drawn<T> = { columns: readonly Column<T>[]; isCards: boolean; at: number; rows: Map<T, DrawnRow> };
 
 export function Rows<T>(props: RowsProps<T>) {
-  const { label, items, columns, keyOf, order, setOrder, selected, select, isCards = false } = props;
+  const { label, items, columns, keyOf, order, setOrder, selected, select, isTitled = false } = props;
   const body = useRef<HTMLDivElement>(null);
+  const isCards = isNarrow.value;
+  const cardHeight = cardHeights[isTitled && columns.length > maxShort ? "tall" : "short"];
   const rowHeight = isCards ? cardHeight : lineHeight;
   const [from, to] = useVisible(body, items.length, rowHeight);
   const canSelect = select !== undefined;
   const template = useMemo(
     () => ({
       "--columns": `${canSelect ? "28px " : ""}${columns.map(({ width }) => `minmax(0,${width}fr)`).join(" ")}`,
+      "--card": `${cardHeight}px`,
     }),
-    [columns, canSelect],
+    [columns, canSelect, cardHeight],
   );
   const isSelected = (item: T) => selected?.has(keyOf(item)) === true;
   const isAll = useMemo(() => items.every(isSelected), [items, selected]);
@@ -95,7 +101,7 @@ export function Rows<T>(props: RowsProps<T>) {
   drawn.current = next;
   return html`<div
     role="table"
-    class=${isCards ? "rows cards" : "rows"}
+    class=${`rows${isCards ? " cards" : ""}${isTitled ? " titled" : ""}`}
     style=${template}
     aria-label=${label}
     aria-rowcount=${items.length + 1}
@@ -187,8 +193,14 @@ function drawRow<T>({
           </div>`
     }
     ${columns.map(
-      ({ key: name, cell }, column) =>
-        html`<div role="cell" key=${name}>
+      ({ key: name, title, cell }, column) =>
+        html`<div
+          role="cell"
+          key=${name}
+          class=${column === 0 ? "first" : ""}
+          data-column=${name}
+          data-title=${title}
+        >
           ${column === 0 && href !== undefined ? html`<a href=${href}>${cell(item)}</a>` : cell(item)}
         </div>`,
     )}

@@ -39,16 +39,17 @@ export async function connectDaemon(
   }
 }
 
-/** One request on a connection of its own. */
+/** One request on a connection of its own. `meanwhile` begins when the request is sent. */
 export async function askDaemon(
   address: LocalAddress,
   system: Pick<System, "sleep">,
   request: Request,
-  options: { patient: boolean },
+  { patient, meanwhile }: { patient: boolean; meanwhile?: () => Promise<void> },
 ): Promise<Answer> {
-  const daemon = await connectDaemon(address, system, options);
+  const daemon = await connectDaemon(address, system, { patient });
   try {
-    return await daemon.request(request);
+    const [answer] = await Promise.all([daemon.request(request), meanwhile?.()]);
+    return answer;
   } finally {
     daemon.close();
   }

@@ -5,7 +5,7 @@
 import { join, resolve } from "node:path";
 import * as v from "valibot";
 import { brand, defaultPlaces } from "../../brand.ts";
-import { makeDirectory, readTextIfThere, writeFileAtomic } from "../../files.ts";
+import { makeDirectory, readTextIfThere, writeFileUntilBoot } from "../../files.ts";
 import { ConfirmationAnswer } from "../../protocol/confirmation.ts";
 import { RelayedAnswer } from "../../protocol/relayed-report.ts";
 import type { System } from "../../system.ts";
@@ -85,7 +85,7 @@ export function readSavedHealth(directory: string, slug: string, now: number): S
 /** Throws disk_full and os_permission. */
 export function writeSavedHealth(directory: string, slug: string, saved: SavedHealth): void {
   makeDirectory(directory, 0o755);
-  writeFileAtomic(join(directory, `${slug}.json`), `${JSON.stringify(saved)}\n`, 0o644);
+  writeFileUntilBoot(join(directory, `${slug}.json`), `${JSON.stringify(saved)}\n`, 0o644);
 }
 
 type Clock = Pick<System, "now"> & { monotonic(): number };
@@ -117,7 +117,7 @@ export function exchangeProbes(directory: string, slug: string, known: Known, cl
   );
   const saved: v.InferOutput<typeof SavedProbes> = { at: clock.now(), probes };
   makeDirectory(directory, 0o755);
-  writeFileAtomic(join(directory, `${slug}.probes.json`), `${JSON.stringify(saved)}\n`, 0o600);
+  writeFileUntilBoot(join(directory, `${slug}.probes.json`), `${JSON.stringify(saved)}\n`, 0o600);
 }
 
 /** What processes before this one knew. */

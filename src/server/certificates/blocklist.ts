@@ -84,6 +84,22 @@ export async function countBlocklist(
   return queryNumber(reader, sql, [now, orgId]);
 }
 
+/**
+ * The same if the list may have `least` entries, else 0. Asked before each certificate and after each block: as long as half
+ * of that many certificates are blocked, which may all have twins, an index alone answers it.
+ */
+async function entriesFrom(
+  reader: Pick<Reader, "get">,
+  orgId: number,
+  least: number,
+  now: number,
+): Promise<number> {
+  const sql =
+    "SELECT count(*) AS n FROM certificates WHERE org_id = $1 AND state = 'blocked' AND not_after > $2";
+  const blocked = await queryNumber(reader, sql, [orgId, now]);
+  return 2 * blocked < least ? 0 : countBlocklist(reader, orgId, now);
+}
+
 /** The same for every organization that has entries. */
 export async function countBlocklists(
   reader: Pick<Reader, "all">,
@@ -100,7 +116,7 @@ export async function countBlocklists(
 
 /** Records one event for each mark that the list reaches. Call it in the transaction that blocks certificates. */
 export async function announceBlocklist(tx: Transaction, orgId: number, now: number): Promise<void> {
-  const entries = await countBlocklist(tx, orgId, now);
+  const entries = await entriesFrom(tx, orgId, blocklistWarning, now);
   const reached = marks.findLast((mark) => entries >= mark) ?? 0;
   const announced = await queryNumber(tx, "SELECT blocklist_mark AS n FROM organizations WHERE id = $1", [
     orgId,
@@ -135,7 +151,7 @@ export async function limitCertificates(
       `SELECT count(*) AS n, min(c.not_after) AS until FROM certificates c WHERE c.node_id = $2 AND ${isAccepted}`,
       [now, node.id],
     ),
-    countBlocklist(reader, org.id, now),
+    entriesFrom(reader, org.id, issuingEnds, now),
   ]);
   const remedy = `A CA rotation replaces them all: \`${brand.executable} admin ca rotate ${org.slug}\`.`;
   if (own !== undefined && own.n >= maxOfOneNode) {

@@ -4,6 +4,7 @@
 import type { NameAlias, NamedNode, NamesAnswer, NamesPosition, NamesRequest } from "../../protocol/names.ts";
 import type { Member } from "../policy/firewall.ts";
 import type { NamesForPeers } from "../../names-for-peers.ts";
+import { atOnce } from "../http/heavy-work.ts";
 import { classNameOf, noTable, tableFor } from "./for-peers.ts";
 import { everything, type NamesClass, type Visibility } from "./visibility.ts";
 
@@ -99,14 +100,29 @@ export type NamesNews = NamesPosition & Partial<NamesAnswer>;
 export function tableOf(book: Book, nodeId: number, asked: NamesRequest): NamesForPeers {
   const viewer = book.nodes.get(nodeId);
   if (viewer?.isNameServer !== true || viewer.isGone || asked.peers === undefined) return noTable;
+  return atOnce(makeTable(book));
+}
+
+/** In slices, the work that answers of a book with name servers need: else the first one would hold up all requests. */
+export function* prepareTable(book: Book): Generator<unknown, undefined> {
+  if (book.nodes.values().some(({ isNameServer, isGone }) => isNameServer === true && !isGone))
+    yield* makeTable(book);
+}
+
+function* makeTable(book: Book): Generator<unknown, NamesForPeers> {
   const { visibility, version } = book;
   const before = book.table?.by === visibility ? book.table : undefined;
   if (before?.version === version) return before.as;
   const classes = new Set<NamesClass>();
-  for (const node of book.nodes.values()) if (!node.isGone) classes.add(classOf(book, node));
+  for (const node of book.nodes.values()) {
+    if (node.isGone) continue;
+    const isKnown = node.known?.by === visibility;
+    classes.add(classOf(book, node));
+    if (!isKnown) yield;
+  }
   // Most changes make no new class, and comparing all classes takes long.
   const isSame = before !== undefined && classes.symmetricDifference(before.classes).size === 0;
-  const as = isSame ? before.as : tableFor(visibility, classes);
+  const as = isSame ? before.as : yield* tableFor(visibility, classes);
   book.table = { by: visibility, version, classes, as };
   return as;
 }

@@ -13,7 +13,16 @@ import { queryAll, queryOne } from "../store/table.ts";
 import { nameAliases } from "../store/tables/name-aliases.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
-import { makeBook, newsFor, positionOf, tableOf, take, type Book, type NamesNews } from "./book.ts";
+import {
+  makeBook,
+  newsFor,
+  positionOf,
+  prepareTable,
+  tableOf,
+  take,
+  type Book,
+  type NamesNews,
+} from "./book.ts";
 import { keptVersions } from "../store/names.ts";
 import { makeVisibility, type Visibility } from "./visibility.ts";
 
@@ -213,6 +222,7 @@ async function read(reader: Reader, orgId: number, known: Kept | undefined): Pro
       version: row.namesVersion,
     })),
   );
+  await inSlices(prepareTable(book));
   const suffix = org.nameSuffix ?? "";
   return { ...rules, toAll: org.namesToAll, suffix, book, isOutdated: false, hasNewRules: false };
 }

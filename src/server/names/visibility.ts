@@ -43,6 +43,7 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
   const overlaps = overlapsOf(rules);
   const sides = sidesOf(rules);
   const selves = selvesOf(rules);
+  const find = placesOf(rules);
 
   const sees = (one: NamesClass, other: NamesClass): boolean => {
     if (toAll) return true;
@@ -71,7 +72,7 @@ export function makeVisibility(rules: TestableRules, toAll: boolean): Visibility
     return made;
   };
   const classOf = (member: Member): NamesClass => {
-    const places = placesOf(rules, member);
+    const places = find(member);
     const hasSelf = selves.inbound.size + selves.outbound.size > 0;
     const owner = hasSelf ? ownerGroupIn(member.groups) : undefined;
     const key = JSON.stringify(owner === undefined ? places : [places, owner]);
@@ -92,15 +93,53 @@ function digestOf({ inbound, outbound }: TestableRules): string {
   return hash("sha256", JSON.stringify(parts), "hex").slice(0, 16);
 }
 
-function placesOf(rules: TestableRules, member: Member): { targets: Places; peers: Places } {
-  const addresses = [member.ip, member.ip6 ?? ""].flatMap((text) => parseAddress(text) ?? []);
-  const find = (side: "target" | "peer", direction: Direction) =>
-    rules[direction].flatMap((rule, at) => (permits(rule, side, member, addresses) ? [at] : []));
-  const both = (side: "target" | "peer"): Places => ({
-    inbound: find(side, "inbound"),
-    outbound: find(side, "outbound"),
+type Side = "target" | "peer";
+
+/** Where rules have a node: found by its groups and id, because an organization has thousands of nodes and rules. */
+function placesOf(rules: TestableRules): (member: Member) => { targets: Places; peers: Places } {
+  const lists = (side: Side) => ({
+    inbound: placesIn(rules.inbound, side),
+    outbound: placesIn(rules.outbound, side),
   });
-  return { targets: both("target"), peers: both("peer") };
+  const [targets, peers] = [lists("target"), lists("peer")];
+  return (member) => {
+    const addresses = [member.ip, member.ip6 ?? ""].flatMap((text) => parseAddress(text) ?? []);
+    const both = ({ inbound, outbound }: typeof targets): Places => ({
+      inbound: inbound(member, addresses),
+      outbound: outbound(member, addresses),
+    });
+    return { targets: both(targets), peers: both(peers) };
+  };
+}
+
+type Addresses = Parameters<typeof permits>[3];
+
+/** One side of a list of rules: in ascending order, the places of those that have a node there. */
+function placesIn(
+  list: TestableRules[Direction],
+  side: Side,
+): (member: Member, addresses: Addresses) => number[] {
+  const known = new Map<string | number, number[]>();
+  /** Networks, `self`, and every node: compared one by one. */
+  const others: number[] = [];
+  for (const [at, rule] of list.entries()) {
+    const of = rule[side];
+    const key = "group" in of && of.group !== selfGroup ? of.group : "node" in of ? of.node : undefined;
+    if (key === undefined) others.push(at);
+    else {
+      const places = known.get(key) ?? [];
+      places.push(at);
+      known.set(key, places);
+    }
+  }
+  return (member, addresses) => {
+    const own = [member.id, ...new Set(member.groups)].flatMap((key) => known.get(key) ?? []);
+    const more = others.filter((at) => {
+      const rule = list[at];
+      return rule !== undefined && permits(rule, side, member, addresses);
+    });
+    return [...own, ...more].sort((a, b) => a - b);
+  };
 }
 
 /** Whether an outbound and an inbound rule, by their places, have a packet in common. */

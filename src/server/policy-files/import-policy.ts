@@ -5,7 +5,7 @@ import { stringify } from "yaml";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { readDocument } from "../policy/document.ts";
-import { faulty, maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
+import { faulty, parsePolicy, requireShort } from "../policy/policy-file.ts";
 import { runTests } from "../policy/policy-tests.ts";
 import { resolvePolicy } from "../policy/resolve.ts";
 import { plainJson } from "./hujson.ts";
@@ -62,9 +62,7 @@ const sections = new Map([
 
 /** Throws validation_failed for a text that is no policy, and policy_test_failed if one of its own tests fails. */
 export function* importPolicy(text: string): Generator<unknown, Imported> {
-  if (Buffer.byteLength(text) > maxPolicyBytes) {
-    throw new AppError("payload_too_large", `The policy exceeds the maximum of ${maxPolicyBytes} bytes.`);
-  }
+  requireShort(text);
   const { value, faults, placeOf } = yield* readDocument(plainJson(text));
   if (faults.length > 0) throw faulty(faults);
   // Both read the names of keys in any case.
@@ -91,6 +89,12 @@ export function* importPolicy(text: string): Generator<unknown, Imported> {
   if (acls === undefined && grants === undefined && strange !== undefined) {
     const message = `${strange} is no key of Tailscale or headscale, and there are neither acls nor grants.`;
     throw faulty([{ ...placeOf(keys.get(strange) ?? ""), message }]);
+  }
+  const { defaultsrcposture: posture } = given;
+  if (Array.isArray(posture) && posture.length > 0 && [...(acls ?? []), ...(grants ?? [])].length > 0) {
+    const message =
+      "defaultSrcPosture: device posture is not known here, so each rule would permit more than the original. If that is right, remove this key and import again.";
+    throw faulty([{ ...placeOf(keys.get("defaultsrcposture") ?? ""), message }]);
   }
   const rules = importing.rules();
   const tests = importing.tests();
@@ -130,7 +134,7 @@ class Importing {
         this.#note(
           `groups.${word}`,
           `${members.length} ${members.length === 1 ? "member" : "members"} of ${word}`,
-          "groups hold nodes here: give the group to their nodes",
+          "write user:EMAIL below its `members` once they are members here, or give the group to their nodes",
         );
       }
     }

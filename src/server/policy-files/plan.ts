@@ -24,7 +24,10 @@ import {
 } from "./differences.ts";
 import { showRule, sideNames, sideWriter, type SideWriter } from "./render.ts";
 
-export const PolicyText = v.pipe(v.string(), v.maxLength(maxPolicyBytes));
+export const PolicyText = v.pipe(
+  v.string(),
+  v.maxLength(maxPolicyBytes, `At most ${maxPolicyBytes / 1024} KiB.`),
+);
 export const PlanRequest = v.strictObject({ policy: PolicyText, prune: v.optional(v.boolean(), false) });
 export type PlanRequest = v.InferOutput<typeof PlanRequest>;
 

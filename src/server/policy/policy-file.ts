@@ -1,6 +1,7 @@
 // The policy file: its schema, and reading it with the line and column of each fault. resolve.ts turns names into ids.
 
 import * as v from "valibot";
+import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { NodeName } from "../../protocol/values.ts";
 import { parseNetwork } from "../../ip.ts";
@@ -128,12 +129,34 @@ export type PolicyFile = v.InferOutput<typeof PolicyFile>;
 
 export type ParsedPolicy = { file: PolicyFile; placeOf: PlainDocument["placeOf"] };
 
+/** Throws payload_too_large. */
+export function requireShort(text: string): void {
+  const bytes = Buffer.byteLength(text);
+  if (bytes <= maxPolicyBytes) return;
+  throw new AppError(
+    "payload_too_large",
+    `The policy has ${Math.ceil(bytes / 1024)} KiB; the maximum is ${maxPolicyBytes / 1024} KiB.`,
+    {
+      hint: "Let rules name groups or networks instead of many single nodes, and let registration tokens give groups.",
+    },
+  );
+}
+
+/** With their comments and tabs it is no YAML, and has faults. */
+function isForeign(text: string, { value, faults }: Pick<PlainDocument, "value" | "faults">): boolean {
+  if (faults.length > 0) return /^\s*(\/[/*]|\{)/.test(text) && /"(acls|grants|tagOwners)"\s*:/i.test(text);
+  return Object.keys(Object(value)).some((key) => /^(acls|grants|tagowners)$/i.test(key));
+}
+
 /** Throws validation_failed with each fault's line and column. */
 export function* parsePolicy(text: string): Generator<unknown, ParsedPolicy> {
-  if (Buffer.byteLength(text) > maxPolicyBytes) {
-    throw new AppError("payload_too_large", `The policy exceeds the maximum of ${maxPolicyBytes} bytes.`);
-  }
+  requireShort(text);
   const { value, faults, placeOf } = yield* readDocument(text);
+  if (isForeign(text, { value, faults })) {
+    throw new AppError("validation_failed", "This is a policy of Tailscale or headscale.", {
+      hint: `Make a policy file of it: \`${brand.executable} admin policy import --from tailscale FILE >policy.yaml\``,
+    });
+  }
   if (faults.length > 0) throw faulty(faults);
   if (value === null) {
     const message = "The policy is empty. Expected groups, rules, routes, relays, aliases or tests.";

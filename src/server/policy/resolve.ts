@@ -54,12 +54,16 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
   const node = (word: string, path: string): number => {
     const name = nodeNameOf(word);
     const id = known.nodes.get(name);
-    if (id === undefined) fault(path, `There is no node ${name}.`);
+    if (id === undefined) fault(path, `There is no node ${name}. Correct the name, or remove what names it.`);
     return id ?? 0;
   };
   const member = (email: string, path: string): number => {
     const id = known.users.get(email.toLowerCase());
-    if (id === undefined) fault(path, `There is no member ${email}. An invitation has to be accepted first.`);
+    if (id === undefined)
+      fault(
+        path,
+        `There is no member ${email}. Correct the address, or invite the user, who has to accept first.`,
+      );
     return id ?? 0;
   };
   const ofProviders = new Map<string, ProviderGroup>();

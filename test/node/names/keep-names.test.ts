@@ -253,4 +253,36 @@ describe.skipIf(process.platform !== "linux")("names of a machine", () => {
     // With the resolver, a block that is left is not current.
     expect(await doctor(link("served"))).toContain("are not current");
   });
+
+  test("are examined by the doctor where the daemon serves them", async () => {
+    const links = (state: LinkState["state"], reason?: string): LinkState[] => [
+      { slug: organization.slug, state, ...(reason === undefined ? {} : { reason }) },
+    ];
+    const doctor = async (
+      serving: ServiceState["serving"] | undefined,
+      { answers = [ip], fault }: { answers?: string[]; fault?: string } = {},
+    ) => {
+      const common = { schema: 1 as const, suffixes: [], peers: [] };
+      const service = serving && { ...common, serving, ...(fault === undefined ? {} : { fault }) };
+      const way = serving?.way === "resolver_files" ? "resolver_files" : "nrpt";
+      const system = { ...realSystem(), lookup: async () => answers };
+      const places = { configRoot, path, isOn: true, owner, service, way } as const;
+      const { verdict, evidence, remedy } = await examineNames(places, system, async () => [ip]);
+      return `${verdict}: ${evidence} ${remedy ?? ""}`;
+    };
+    const nrpt = (state: LinkState["state"], reason?: string, in_policy = false) =>
+      ({ way: "nrpt", links: links(state, reason), in_policy }) as const;
+    const files = (state: LinkState["state"], reason?: string) =>
+      ({ way: "resolver_files", links: links(state, reason) }) as const;
+    expect(await doctor(undefined)).toStartWith("fail: the daemon does not serve names schtasks");
+    expect(await doctor(nrpt("served"))).toContain("is found through rules for name resolution (NRPT)");
+    expect(await doctor(nrpt("served", undefined, true))).toContain("in the group policy too");
+    expect(await doctor(files("served"))).toContain("is found through files in /etc/resolver");
+    expect(await doctor(nrpt("served"), { answers: [] })).toContain("Get-DnsClientNrptPolicy");
+    expect(await doctor(nrpt("disputed", "another program"))).toStartWith("warn:");
+    expect(await doctor(files("refused", "a file of another program"))).toContain("scutil --dns");
+    const none = { way: "none", reason: "Windows error 5" } as const;
+    expect(await doctor(none)).toStartWith("fail: Windows error 5");
+    expect(await doctor(none, { fault: "port taken" })).toStartWith("warn: port taken");
+  });
 });

@@ -5,6 +5,7 @@ import { decode, encode, streamEncode } from "dns-packet";
 import { createSocket } from "node:dgram";
 import { connect } from "node:net";
 import { tableOfClasses, type NamesForPeers } from "../../../src/names-for-peers.ts";
+import { atOnce } from "../../../src/server/http/heavy-work.ts";
 import type { MachineName, Zone } from "../../../src/node/names/machine-names.ts";
 import { openNames, packNames } from "../../../src/node/names/packed-names.ts";
 import { makeAllowance, makePeerServers } from "../../../src/node/names/peer-servers.ts";
@@ -16,7 +17,7 @@ const classes = ["web", "db", "lone"].map((name) => ({ name, of: name }));
 const pairs = new Set(["web db", "db web", "web web"]);
 const peers: NamesForPeers = {
   digest: "1",
-  ...tableOfClasses(classes, (one, other) => pairs.has(`${one} ${other}`)),
+  ...atOnce(tableOfClasses(classes, (one, other) => pairs.has(`${one} ${other}`))),
 };
 const own = "127.77.0.1";
 const zone: Zone = {

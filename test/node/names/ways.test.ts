@@ -65,6 +65,18 @@ describe("rules of Windows", () => {
     expect([...keys]).toEqual([[`${local}\\{foreign}`, foreign]]);
   });
 
+  test("of two organizations stand side by side, and one goes with its organization", async () => {
+    const links = nrpt();
+    const other = zone("other", ["other.internal", "77.10.in-addr.arpa"]);
+    await links.keep([acme, other]);
+    const namesOf = () => keys.get(`${local}\\overlay-agent-1`)?.["Name"];
+    expect(namesOf()).toEqual([".acme.internal", ".77.10.in-addr.arpa", ".other.internal"]);
+    await links.keep([other]);
+    expect(namesOf()).toEqual([".other.internal", ".77.10.in-addr.arpa"]);
+    await links.keep([]);
+    expect(keys.size).toBe(1);
+  });
+
   test("are in the group policy too as long as it has the table, which stays", async () => {
     keys.set(policy, {});
     keys.set(`${policy}\\{foreign}`, foreign);

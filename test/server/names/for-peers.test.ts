@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import { mayLearn, maxPeerClasses } from "../../../src/names-for-peers.ts";
 import type { HostsFile } from "../../../src/protocol/names.ts";
 import { atOnce } from "../../../src/server/http/heavy-work.ts";
+import { makeBook, prepareTable, tableOf, take } from "../../../src/server/names/book.ts";
 import { classNameOf, tableFor } from "../../../src/server/names/for-peers.ts";
 import { makeVisibility } from "../../../src/server/names/visibility.ts";
 import { testable } from "../../../src/server/policy/firewall.ts";
@@ -131,7 +132,7 @@ test("who learns whose name by a table is who sees whom by the rules", () => {
     const { rules, members } = policy(12);
     const visibility = makeVisibility(atOnce(testable(rules)), false);
     const classes = members.map((member) => visibility.classOf(member));
-    const may = mayLearn(tableFor(visibility, classes));
+    const may = mayLearn(atOnce(tableFor(visibility, classes)));
     for (const one of classes) {
       for (const other of classes) {
         const sees = visibility.sees(one, other);
@@ -163,7 +164,7 @@ test("classes of other rules, unknown ones and too many are told nothing", () =>
       visibility.classOf({ id: at + 1, name: `n${at}`, ip: `10.77.1.${at}`, ip6: null, groups: [`g${at}`] }),
     );
     return {
-      table: tableFor(visibility, classes),
+      table: atOnce(tableFor(visibility, classes)),
       names: classes.map((each) => classNameOf(visibility, each)),
     };
   };
@@ -179,4 +180,44 @@ test("classes of other rules, unknown ones and too many are told nothing", () =>
   expect(many.table).toMatchObject({ too_many: true, classes: [], sees: [] });
   expect(mayLearn(many.table)(many.names[0], many.names[0])).toBe(false);
   expect(make(maxPeerClasses + 1, true).table).toMatchObject({ all: true, digest: "all" });
+});
+
+test("the table is made in small steps, and after a change in as many as there are changed nodes", () => {
+  const rules = Array.from({ length: 40 }, (_, at) => ({
+    id: at + 1,
+    direction: at % 2 === 0 ? ("inbound" as const) : ("outbound" as const),
+    protocol: "tcp" as const,
+    ports: "22",
+    peer: { group: `g${at}` },
+    target: { group: `g${at + 1}` },
+    description: "",
+  }));
+  const book = makeBook(makeVisibility(atOnce(testable(rules)), false), 0);
+  const entry = (at: number, version: number, isNameServer = false) => ({
+    id: at + 1,
+    name: `n${at}`,
+    ip: `10.77.1.${at}`,
+    ip6: null,
+    groups: [`g${at % 40}`],
+    isGone: false,
+    isNameServer,
+    version,
+  });
+  const steps = () => [...prepareTable(book)].length;
+  take(
+    book,
+    1,
+    Array.from({ length: 100 }, (_, at) => entry(at, 1)),
+    [],
+  );
+  expect(steps()).toBe(0);
+  take(book, 2, [entry(0, 2, true)], []);
+  // One for each node, and one for each class.
+  expect(steps()).toBe(100 + 40);
+  const asked = { version: 0, view: "", peers: "" };
+  const table = tableOf(book, 1, asked);
+  expect([table.classes.length, table.digest]).toEqual([40, book.table?.as.digest ?? ""]);
+  take(book, 3, [entry(7, 3), entry(8, 3)], []);
+  expect(steps()).toBe(2);
+  expect(tableOf(book, 1, asked)).toBe(table);
 });

@@ -4,10 +4,11 @@ import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { decodeBundle } from "../../../src/pki/bundle.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
 import { blocklistLimit, blocklistWarning } from "../../../src/protocol/download.ts";
-import { readBlocklist } from "../../../src/server/certificates/blocklist.ts";
+import { limitCertificates, readBlocklist } from "../../../src/server/certificates/blocklist.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { writeMetrics } from "../../../src/server/metrics/metrics.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
+import type { Reader } from "../../../src/server/store/database.ts";
 import { revokeNode } from "../../../src/server/nodes/revoke.ts";
 import {
   blocklistOf,
@@ -71,6 +72,19 @@ describe("two hundred certificates of one node", () => {
     expect((await callNode("DELETE", node)).status).toBe(204);
     expect(await blockedBy(peer)).toHaveLength(201);
     expect(codeOf(await callNode("POST", node, "restore/", {}))).toEqual([409, "too_many_certificates"]);
+  });
+
+  test("are counted beside a blocklist whose rows no certificate reads", async () => {
+    const [node, peer] = [await registerNode(server, org, "web"), await registerNode(server, org, "peer")];
+    await addCertificates(server, peer, 500, "blocked");
+    const asked: string[] = [];
+    const get: Reader["get"] = (sql, params) => (asked.push(sql), server.db.get(sql, params));
+    await limitCertificates({ get }, org, { id: node.id, name: "web" }, server.clock.ms);
+    const ofList = asked.filter((sql) => sql.includes("state = 'blocked'"));
+    // Columns of the index certificates_blocked alone, and no other table.
+    expect(ofList).toEqual([
+      "SELECT count(*) AS n FROM certificates WHERE org_id = $1 AND state = 'blocked' AND not_after > $2",
+    ]);
   });
 
   test("stop an organization from migrating between certificate versions repeatedly", async () => {

@@ -64,7 +64,7 @@ test("rules, groups and tests have their equals; every other line is named", () 
       { deny: { from: "group:dev", to: "group:web", protocol: "tcp", port: 23 } },
     ],
     notes: [
-      "4 2 members of group:dev: groups hold nodes here: give the group to their nodes",
+      "4 2 members of group:dev: write user:EMAIL below its `members` once they are members here, or give the group to their nodes",
       "6 the owners of tag:web: registration tokens give groups",
       "6 the owners of tag:dev: registration tokens give groups",
       "12 carl@example.org: users are not imported: put their nodes into a group, or write user:EMAIL once they are members",
@@ -100,6 +100,13 @@ describe("what would permit more is left out", () => {
     expect(rules).toEqual([]);
     expect(notes.join("\n")).toContain(reason);
   });
+});
+
+test("a default posture is refused: each rule would permit more than the original", () => {
+  const rule = '{"action": "accept", "src": ["*"], "dst": ["*:*"]}';
+  const text = `{"acls": [${rule}],\n "defaultSrcPosture": ["posture:x"]}`;
+  expect(() => atOnce(importPolicy(text))).toThrow("Line 2, column 2: defaultSrcPosture: device posture");
+  expect(imported(`{"acls": [${rule}], "defaultSrcPosture": []}`).rules).toHaveLength(1);
 });
 
 test("a policy without rules permits everything, one with an empty list nothing", () => {

@@ -5,7 +5,7 @@ import { momentOf } from "../../../src/server/policy/moment.ts";
 import { planChanges } from "../../../src/server/policy-files/plan.ts";
 import type { Params, Reader } from "../../../src/server/store/database.ts";
 import { registrationToken } from "../../support/nodes.ts";
-import { makeTestServer } from "../../support/server.ts";
+import { makeTestServer, onPostgres } from "../../support/server.ts";
 
 const nodes = 2500;
 
@@ -73,6 +73,7 @@ test("the moment of an organization counts its lasting nodes in indexes: their r
   await db.write((tx) => tx.run("UPDATE nodes SET state = 'revoked' WHERE name = 'db'"));
   expect(await momentOf(db, id)).not.toBe(after);
 
+  if (onPostgres) return;
   let asked: { sql: string; params: Params } | undefined;
   const get: Reader["get"] = (sql, params = []) => ((asked = { sql, params }), db.get(sql, params));
   await momentOf({ get }, id);
