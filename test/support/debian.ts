@@ -24,7 +24,6 @@ const packages: Record<string, string> = {
   "/usr/bin/musl-gcc": "musl-tools",
   "/usr/sbin/haproxy": "haproxy",
   "/usr/sbin/exim4": "exim4-daemon-light",
-  "/usr/bin/glewlwyd": "glewlwyd",
   "/usr/bin/openssl": "openssl",
   "/usr/bin/xmllint": "libxml2-utils",
   "/usr/bin/plistutil": "libplist-utils",

@@ -2,12 +2,12 @@
 // language, with rules of its own. It is configured and signed in to by plain HTTP, as its pages do it.
 
 import { Database } from "bun:sqlite";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { exportJWK, generateKeyPair } from "jose";
-import { installMissing } from "./debian.ts";
+import { cannotInstall, installPackages } from "./debian.ts";
 import { freePort } from "./free-port.ts";
+import { temporaryDirectory } from "./temporary.ts";
 import { until } from "./until.ts";
 
 const program = "/usr/bin/glewlwyd";
@@ -16,7 +16,18 @@ const tables = "/usr/share/dbconfig-common/data/glewlwyd/install/sqlite3";
 const password = "password";
 
 /** The reason why there is no glewlwyd here, or undefined. */
-export const noGlewlwyd = installMissing([program]);
+export const noGlewlwyd = install();
+
+function install(): string | undefined {
+  if (existsSync(program)) return undefined;
+  const reason = cannotInstall();
+  if (reason !== undefined) return reason;
+  // Its package would start it for the whole network, with the password of every new installation.
+  const unit = "/etc/systemd/system/glewlwyd.service";
+  mkdirSync(dirname(unit), { recursive: true });
+  if (!existsSync(unit)) symlinkSync("/dev/null", unit);
+  return installPackages(["glewlwyd", "dbconfig-sqlite3"]);
+}
 
 export type GlewlwydPerson = { username: string; email: string; groups: readonly string[] };
 
@@ -37,7 +48,8 @@ const clientId = "agent";
 const clientSecret = "a-client_secret.of~forty-two_characters-ok";
 
 export async function startGlewlwyd(redirectUris: readonly string[]): Promise<Glewlwyd> {
-  const directory = mkdtempSync(join(tmpdir(), "agent-glewlwyd-"));
+  await using cleanup = new AsyncDisposableStack();
+  const directory = cleanup.use(temporaryDirectory()).path;
   const port = freePort();
   const base = `http://127.0.0.1:${port}/api`;
   const database = join(directory, "data.db");
@@ -48,6 +60,10 @@ export async function startGlewlwyd(redirectUris: readonly string[]): Promise<Gl
     stdout: Bun.file(join(directory, "log")),
     stderr: Bun.file(join(directory, "log")),
     stdin: "ignore",
+  });
+  cleanup.defer(async () => {
+    child.kill();
+    await child.exited;
   });
   await until(() =>
     fetch(`${base}/../config`)
@@ -82,6 +98,7 @@ export async function startGlewlwyd(redirectUris: readonly string[]): Promise<Gl
     authorization_type: ["code", "refresh_token"],
     token_endpoint_auth_method: ["client_secret_basic", "client_secret_post"],
   });
+  const started = cleanup.move();
   const shown = ({ username, email, groups }: GlewlwydPerson) => ({
     username,
     name: username,
@@ -107,11 +124,7 @@ export async function startGlewlwyd(redirectUris: readonly string[]): Promise<Gl
       const answer = await browser.send("GET", `${url}&g_continue`);
       return new URL(answer.headers.get("location") ?? "", url);
     },
-    async [Symbol.asyncDispose]() {
-      child.kill();
-      await child.exited;
-      rmSync(directory, { recursive: true, force: true });
-    },
+    [Symbol.asyncDispose]: () => started.disposeAsync(),
   };
 }
 
