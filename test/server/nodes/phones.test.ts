@@ -10,6 +10,7 @@ import { openAuthorities } from "../../../src/server/certificates/authorities.ts
 import { countOnline, OnlineHistory } from "../../../src/server/metrics/online-history.ts";
 import { PhoneSite } from "../../../src/server/nodes/phones.ts";
 import { Authorities } from "../../../src/server/rollout/rotation-commands.ts";
+import { advanceRollingUpdates } from "../../../src/server/rollout/rolling-update.ts";
 import { advanceRotations } from "../../../src/server/rollout/rotation-phases.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { releaseDue } from "../../../src/server/nodes/upkeep.ts";
@@ -231,6 +232,9 @@ describe("nothing waits for a phone:", () => {
     expect((await patch({ certificate_version: "both" })).status).toBe(200);
     expect((await nodeOf(node.id)).phone?.import_by).toBeNull();
     expect((await patch({ certificate_version: 2, network6: "fd00::/64" })).status).toBe(200);
+    const { services } = server.app;
+    await advanceRollingUpdates({ ...services, authorities: openAuthorities(services) });
+    expect(await countOf(server, "SELECT move_open AS n FROM organizations WHERE id = $1", acme.id)).toBe(0);
     const again = siteOf(await importAgain(node.id));
     expect(certificateOf(again.site).version).toBe(2);
     await countOnline(server.app.services);
