@@ -166,6 +166,8 @@ async function keep({ settings, system, log, values }: Context): Promise<void> {
   const { requireRoot } = await import("../node/enroll/services.ts");
   const { hostsFile, keepNames } = await import("../node/names/keep-names.ts");
   requireRoot(system);
+  // The executable is built for short commands (build.ts).
+  Bun.unsafe.setJITPolicy(1);
   const { configRoot } = settings;
   const peers = values.text("peers-in")?.split(",");
   await keepNames({ configRoot, path: hostsFile, search: values.on("search"), peers }, { system, log });
