@@ -57,7 +57,8 @@ const polyfillFirst: Bun.BunPlugin = {
 
 /**
  * A command ends before the work of a JIT pays, so code must run 16 times as often before it is compiled; daemon,
- * control plane and resolver go back to the usual policy. The other two keep the executable from obeying files of the current directory.
+ * control plane and resolver go back to the usual policy. The other two keep the executable from obeying files of the
+ * current directory.
  */
 export const compileFlags = { jitPolicy: 16, autoloadDotenv: false, autoloadBunfig: false };
 
