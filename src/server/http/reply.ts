@@ -1,5 +1,5 @@
 // Turns a handler's reply, or an error, into the HTTP response: headers, security headers, the one error shape. Only
-// this file creates a Response.
+// this file creates a Response of the application.
 
 import { AppError } from "../../errors.ts";
 import { clean, cleanErrors } from "../../log.ts";
