@@ -318,6 +318,8 @@ async function deleteGroups(
 ): Promise<Changes["groups"]["delete"]> {
   const deleted: Changes["groups"]["delete"] = [];
   for (const group of groups) {
+    // Looking at ten thousand nodes takes 15 ms.
+    await tx.pause();
     // A node may have joined it a moment ago.
     if ((await useOfGroup(tx, orgId, group.name, now)) !== undefined) continue;
     await nodeGroups.delete(tx, { orgId, name: group.name });
