@@ -13,6 +13,7 @@ import {
   violationsIn,
   type Console,
 } from "../support/console.ts";
+import { until } from "../support/until.ts";
 
 const member = "member@example.org";
 const limitMs = 120_000;
@@ -111,9 +112,8 @@ describe("the console", () => {
       await other.goto(`${scene.url()}/console/${path}`);
       // What nothing asks for would be read for nothing, and what differs by a letter twice.
       const early = `[...document.querySelectorAll("link[rel=preload]")].map((each) => each.getAttribute("href"))`;
-      await other.waitForFunction(`${early}.every((each) => asked.includes(each))`, undefined, {
-        timeout: 30_000,
-      });
+      // The policy of the page refuses what Playwright's own waiting evaluates there.
+      await until(() => other.evaluate<boolean>(`${early}.every((each) => asked.includes(each))`));
       expect(await other.evaluate<number>(`${early}.length`)).toBeGreaterThan(path === "" ? 2 : 3);
       // Those that the script adds for the next pages are not in the text of the page.
       const text = await (await other.request.get(`${scene.url()}/console/${path}`)).text();
