@@ -8,8 +8,12 @@ import { systemErrorCode } from "../../errors.ts";
 export type EngineAnswer =
   { is: "answers"; rttMs: number; from: number } | { is: "closed" | "no route" | "silent" };
 
-const waitMs = 700;
-const tries = 2;
+/**
+ * Linux tells each address only once a second that a port is closed (icmp_ratelimit), and the handshakes of the engine here
+ * use that up as well: so many packets, for three seconds.
+ */
+const waitMs = 150;
+const tries = 20;
 const headerBytes = 16;
 /** Version 1, type 1 (message). The answer has type 2. */
 const message = 0x11;
