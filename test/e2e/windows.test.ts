@@ -362,12 +362,13 @@ wineTest(
     writeHosts(join(places.home, "etc/acme"), { schema: 1, version: 1, view: "all", nodes, aliases: [] });
     expect((await agent(["names", ...places.flags])).stderr).toContain("names --on");
     await must(places, ["names", "--on"]);
-    const foreign = [policyRules + "\\{0}", "/v", "GenericDNSServers", "/d", "10.0.0.1", "/f"];
-    expect((await wine.run(["reg", "add", ...foreign])).status).toBe(0);
 
     using lan = makeLan(["win"]);
     const host = lan.host("win");
-    wine.restart(host.inside);
+    wine[Symbol.dispose]();
+    wine = openWine(host.inside);
+    const foreign = [policyRules + "\\{0}", "/v", "GenericDNSServers", "/d", "10.0.0.1", "/f"];
+    expect((await wine.run(["reg", "add", ...foreign])).status).toBe(0);
     let daemon = await startDaemon(places);
     for (const key of [localRules, policyRules]) {
       const found = await rulesIn(key);

@@ -19,8 +19,6 @@ export const missing = installMissing([wine, wineserver, `${binutils}ld`, `${bin
 export type Wine = Disposable & {
   /** Its drive C: as a directory here. */
   driveC: string;
-  /** Ends all programs. From now on, `inside` wraps the server, which holds all sockets: so they are in a network of its own. */
-  restart(inside: (argv: readonly string[]) => string[]): void;
   /** Starts a program, which the caller ends. */
   spawn(argv: readonly string[], output: number | "ignore", env?: Record<string, string>): Bun.Subprocess;
   run(
@@ -32,7 +30,8 @@ export type Wine = Disposable & {
 /** The path for programs under Wine. */
 export const windowsPath = (path: string): string => `Z:${path.replaceAll("/", "\\")}`;
 
-export function openWine(): Wine {
+/** `inside` wraps the server, which holds all sockets: with it, they are in a network of its own. */
+export function openWine(inside = (argv: string[]) => argv): Wine {
   const prefix = mkdtempSync(join(tmpdir(), "agent-wine-"));
   const own = { WINEPREFIX: prefix, WINEDEBUG: "-all", WINEDLLOVERRIDES: "mscoree,mshtml=", HOME: prefix };
   const environment = (env: Record<string, string> = {}) => cleanEnvironment({ ...own, ...env });
@@ -43,17 +42,12 @@ export function openWine(): Wine {
     if (exitCode !== 0) throw new Error(`${argv.join(" ")}: exit ${exitCode}`);
   };
   // One server for all programs. It ends on request or, after killed tests, when it is idle.
-  must([wineserver, "-p60"]);
+  must(inside([wineserver, "-p60"]));
   must([wine, "wineboot", "-i"]);
   must([wine, "reg", "add", "HKCU\\Software\\Wine", "/v", "Version", "/d", "win10", "/f"]);
   cpSync(randomLibrary(prefix), join(prefix, "drive_c/windows/system32/bcryptprimitives.dll"));
   return {
     driveC: join(prefix, "drive_c"),
-    restart(inside) {
-      must([wineserver, "-k"]);
-      must([wineserver, "-w"]);
-      must(inside([wineserver, "-p60"]));
-    },
     spawn: (argv, output, env) =>
       Bun.spawn([wine, ...argv], { env: environment(env), stdin: "ignore", stdout: output, stderr: output }),
     async run(argv, { input = "", env, timeoutMs = 120_000 } = {}) {
