@@ -58,6 +58,9 @@ const packages: Record<string, string> = {
   [chromiumPath]: "chromium-headless-shell",
   "/usr/bin/pngquant": "pngquant",
   "/usr/bin/qemu-aarch64": "qemu-user",
+  "/usr/bin/ansible-playbook": "ansible-core",
+  "/usr/bin/ssh": "openssh-client",
+  "/usr/bin/ssh-keygen": "openssh-client",
   "/lib/ld-musl-x86_64.so.1": "musl",
 };
 
