@@ -1,7 +1,16 @@
 // Runs Windows programs under Wine, with one prefix (a separate Windows) for each test file. Wine 8 lacks a library that
 // Bun needs for a single function. Another library has this function under another name.
 
-import { cpSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { build } from "../../../build.ts";
@@ -67,11 +76,24 @@ export function openWine(inside = (argv: string[]) => argv): Wine {
       return { status, stdout, stderr };
     },
     [Symbol.dispose]() {
-      // Ends the programs of this prefix only.
       Bun.spawnSync([wineserver, "-k"], { env: environment(), stdout: "ignore", stderr: "ignore" });
+      // Some programs outlive their server.
+      killPrograms(prefix);
       rmSync(prefix, { recursive: true, force: true });
     },
   };
+}
+
+/** Kills the processes of this prefix alone. */
+function killPrograms(prefix: string): void {
+  for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+    try {
+      const environment = readFileSync(`/proc/${pid}/environ`, "latin1").split("\0");
+      if (environment.includes(`WINEPREFIX=${prefix}`)) process.kill(Number(pid), "SIGKILL");
+    } catch {
+      // It has ended.
+    }
+  }
 }
 
 /** bcryptprimitives.dll: a library without code, whose ProcessPrng is SystemFunction036 of advapi32.dll. */
