@@ -2,10 +2,9 @@
 // They are registry keys and outlive this process, so each start compares them and each end removes them.
 
 import { brand } from "../../brand.ts";
-import { messageOf } from "../../errors.ts";
 import type { Registry, RegistryValues } from "../../platform/windows-registry.ts";
+import { makeLastingLinks } from "./lasting-links.ts";
 import type { Links } from "./links.ts";
-import type { Zone } from "./machine-names.ts";
 
 const localRules = String.raw`SYSTEM\CurrentControlSet\Services\Dnscache\Parameters\DnsPolicyConfig`;
 /** If it exists, even without rules, Windows ignores the local rules. Only group policies create it. */
@@ -13,9 +12,7 @@ const policyRules = String.raw`SOFTWARE\Policies\Microsoft\Windows NT\DNSClient\
 
 /** Windows ignores further domains of one rule. */
 const maxDomains = 50;
-/** Without news. Another program, or a refreshed group policy, may have removed the rules. */
-const checkMs = 2000;
-/** This often in a row, the rules were changed by another program. */
+/** This often in a row, another program, or a refreshed group policy, has changed the rules. */
 const disputedAfter = 3;
 
 const prefix = `${brand.id}-`;
@@ -40,49 +37,21 @@ export function nrptRules(domains: readonly string[], host: string): Map<string,
 type Needs = { registry: Registry; host: string; now: () => number };
 
 export function makeNrpt({ registry, host, now }: Needs): Links {
-  let last: { key: string; at: number; way: ReturnType<typeof look> } | undefined;
   let losses = 0;
-
-  const look = (zones: readonly Zone[], isNews: boolean) => {
-    const rules = nrptRules(
-      zones.flatMap(({ domains }) => domains),
-      host,
-    );
-    const { hasChanged, inPolicy } = putRules(registry, rules);
-    losses = hasChanged && !isNews ? losses + 1 : 0;
-    const state =
-      losses < disputedAfter
-        ? { state: "served" as const }
-        : { state: "disputed" as const, reason: "another program changes the rules for name resolution" };
-    return {
-      way: "nrpt" as const,
-      links: zones.map(({ slug }) => ({ slug, ...state })),
-      in_policy: inPolicy,
-    };
-  };
-  const remove = () => {
-    last = undefined;
-    clearNrpt(registry);
-  };
-  return {
-    async keep(zones) {
-      const key = JSON.stringify(zones.map(({ slug, domains }) => [slug, domains]));
-      const isNews = last?.key !== key;
-      if (last !== undefined && !isNews && now() - last.at < checkMs) return last.way;
-      try {
-        last = { key, at: now(), way: look(zones, isNews) };
-        return last.way;
-      } catch (error) {
-        last = undefined;
-        return { way: "none", reason: messageOf(error) };
-      }
+  return makeLastingLinks({
+    now,
+    clear: () => clearNrpt(registry),
+    put(zones, isNews) {
+      const domains = zones.flatMap((zone) => zone.domains);
+      const { hasChanged, inPolicy } = putRules(registry, nrptRules(domains, host));
+      losses = hasChanged && !isNews ? losses + 1 : 0;
+      const state =
+        losses < disputedAfter
+          ? { state: "served" as const }
+          : { state: "disputed" as const, reason: "another program changes the rules for name resolution" };
+      return { way: "nrpt", links: zones.map(({ slug }) => ({ slug, ...state })), in_policy: inPolicy };
     },
-    without(reason) {
-      remove();
-      return { way: "none", reason };
-    },
-    close: remove,
-  };
+  });
 }
 
 export function clearNrpt(registry: Registry): void {

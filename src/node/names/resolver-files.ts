@@ -4,9 +4,10 @@
 import { linkSync, lstatSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
-import { fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
+import { fromSystemError, systemErrorCode } from "../../errors.ts";
 import { readTextIfThere, syncDirectory, writeNewFile } from "../../files.ts";
 import { rename } from "../../platform/file-system.ts";
+import { makeLastingLinks } from "./lasting-links.ts";
 import type { Links } from "./links.ts";
 import type { Zone } from "./machine-names.ts";
 import type { Place } from "./resolver.ts";
@@ -15,8 +16,6 @@ import type { LinkState } from "./service-state.ts";
 export const resolverDirectory = "/etc/resolver";
 
 const mark = `# Written by ${brand.id} (${brand.executable} names), which replaces and removes this file\n`;
-/** Without news. Another program may have changed a file. */
-const checkMs = 2000;
 
 /** Pure. */
 export function resolverFile({ host, port }: Place): string {
@@ -26,30 +25,11 @@ export function resolverFile({ host, port }: Place): string {
 type Needs = { directory: string; server: Place; now: () => number };
 
 export function makeResolverFiles({ directory, server, now }: Needs): Links {
-  let last: { key: string; at: number; links: LinkState[] } | undefined;
-  const remove = () => {
-    last = undefined;
-    clearResolverFiles(directory);
-  };
-  return {
-    async keep(zones) {
-      const key = JSON.stringify(zones.map(({ slug, domains }) => [slug, domains]));
-      if (last === undefined || last.key !== key || now() - last.at >= checkMs) {
-        try {
-          last = { key, at: now(), links: putFiles(directory, zones, resolverFile(server)) };
-        } catch (error) {
-          last = undefined;
-          return { way: "none", reason: messageOf(error) };
-        }
-      }
-      return { way: "resolver_files", links: last.links };
-    },
-    without(reason) {
-      remove();
-      return { way: "none", reason };
-    },
-    close: remove,
-  };
+  return makeLastingLinks({
+    now,
+    clear: () => clearResolverFiles(directory),
+    put: (zones) => ({ way: "resolver_files", links: putFiles(directory, zones, resolverFile(server)) }),
+  });
 }
 
 /** Takes all our files back. */

@@ -1,0 +1,44 @@
+// Links whose settings outlive this process, as those of Windows and macOS do: compared at news and every two seconds, removed
+// at each end.
+
+import { messageOf } from "../../errors.ts";
+import type { Links } from "./links.ts";
+import type { Zone } from "./machine-names.ts";
+import type { Way } from "./service-state.ts";
+
+/** Without news. Another program may have changed the settings. */
+const checkMs = 2000;
+
+type Needs = {
+  now: () => number;
+  /** Makes the settings those of the zones. `isNews`: others than at the last look, or the first. May throw. */
+  put(zones: readonly Zone[], isNews: boolean): Way;
+  clear(): void;
+};
+
+export function makeLastingLinks({ now, put, clear }: Needs): Links {
+  let last: { key: string; at: number; way: Way } | undefined;
+  const remove = () => {
+    last = undefined;
+    clear();
+  };
+  return {
+    async keep(zones) {
+      const key = JSON.stringify(zones.map(({ slug, domains }) => [slug, domains]));
+      const isNews = last?.key !== key;
+      if (last !== undefined && !isNews && now() - last.at < checkMs) return last.way;
+      try {
+        last = { key, at: now(), way: put(zones, isNews) };
+        return last.way;
+      } catch (error) {
+        last = undefined;
+        return { way: "none", reason: messageOf(error) };
+      }
+    },
+    without(reason) {
+      remove();
+      return { way: "none", reason };
+    },
+    close: remove,
+  };
+}
