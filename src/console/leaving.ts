@@ -5,6 +5,6 @@ export type Leaving = "hourly" | "daily" | null;
 export function leavingText(leaving: Leaving): string {
   if (leaving === null) return "The first sign-in shows when people who leave there are signed out here.";
   return leaving === "hourly"
-    ? "It is asked every hour whether people are still there: who left is signed out within an hour, and loses machines then where an organization is so set."
-    : "It gives no token to ask by: who left there is signed out 24 hours after the last sign-in, and loses machines then only where an organization is so set. The scope offline_access may change that.";
+    ? "It is asked every hour whether people are still there: a person who left is signed out within an hour, and loses machines then where an organization is set to that."
+    : "It gives no token to ask by: a person who left there is signed out 24 hours after the last sign-in, and loses machines then only where an organization is set to that. The scope offline_access may change that.";
 }

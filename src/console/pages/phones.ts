@@ -128,7 +128,8 @@ function File({ made, done }: { made: Made; done(): void }) {
     }
     <ol>
       <li>
-        It holds the private key of the phone: best, open this page on the phone itself. Send it to nobody.
+        The file holds the private key of the phone. Send it to nobody: best open this page on the phone
+        itself.
       </li>
       <li>In the app, add a site <strong>From file</strong>, choose the file, give it a name, and save.</li>
       <li>Delete the former site of this network in the app: each import makes a new one.</li>

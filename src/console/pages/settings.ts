@@ -62,7 +62,7 @@ const switches: Readonly<Record<keyof Switches, readonly [string, string, string
     "--leaver-nodes keep",
   ],
   revoke_unproven_nodes: [
-    "The machines of a person whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in, on weekends too: who does not sign in on Saturday has none on Monday, until an administrator restores them. People with a password keep theirs, and people who sign in with a passkey",
+    "The machines of a person whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in, on weekends too: a person who does not sign in on Saturday has none on Monday, until an administrator restores them. People with a password keep theirs, and people who sign in with a passkey",
     "--unproven-nodes revoke",
     "--unproven-nodes keep",
   ],

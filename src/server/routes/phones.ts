@@ -43,7 +43,7 @@ export function phoneRoutes(services: Services): Route[] {
       fresh: true,
       name: "phones_create",
       summary:
-        "Add a phone of the own user by its public key. Who may: as machines without a key (`self_enrollment`)",
+        "Add a phone of the own user by its public key. The users who may add machines without a key may do it (`self_enrollment`)",
       takes: body(NewPhone),
       answers,
       errors,
