@@ -14,7 +14,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SQL } from "bun";
-import { describe, test } from "bun:test";
+import { afterAll, beforeAll, describe, test } from "bun:test";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { cannotInstall, inCi, installPackages, runSync } from "./debian.ts";
 
@@ -127,6 +127,31 @@ export async function createMigrated(directory: string): Promise<void> {
   await administer(directory, `CREATE DATABASE ${migrated}`);
   await (await openPostgres({ url: urlOf(directory, migrated), now: Date.now })).close();
 }
+
+/** A cluster without syncs for unit tests. `database` creates a database with our tables. */
+export async function startMigrated(): Promise<Postgres & { database(): Promise<string> }> {
+  await using cleanup = new AsyncDisposableStack();
+  const cluster = cleanup.use(await startPostgres(unsynced));
+  await createMigrated(cluster.directory);
+  cleanup.move();
+  return { ...cluster, database: () => createDatabase(cluster.directory, migrated) };
+}
+
+/** One such cluster for the tests of a `describe`. Returns its `database`. */
+export function useMigrated(): () => Promise<string> {
+  let cluster: Awaited<ReturnType<typeof startMigrated>>;
+  beforeAll(async () => {
+    cluster = await startMigrated();
+  }, 120_000);
+  afterAll(() => cluster.stop());
+  return () => cluster.database();
+}
+
+/** For `makeTestServer`: a server on this database. */
+export const openedAt = (url: string) => async (now: () => number) => ({
+  db: await openPostgres({ url, now }),
+  dispose: () => undefined,
+});
 
 /** The URL of that database in the cluster of this directory. */
 export function urlOf(directory: string, name: string): string {
