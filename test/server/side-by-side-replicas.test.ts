@@ -131,25 +131,23 @@ describePostgres("two replicas with conflicting requests", () => {
     expect(registered.status).toBe(201);
   });
 
-  test("a user is told once that a node has to be confirmed, and a confirmation counts on all replicas", async () => {
+  test("a user is told once that nodes have to be confirmed, and a confirmation counts on all replicas", async () => {
     const { id } = await registerNode(first, acme, "confirmed-again");
-    const overdue = 300 * 86_400_000;
+    const { id: other } = await registerNode(first, acme, "not-confirmed");
+    const own = "UPDATE nodes SET owner_id = 1, registered_at = registered_at - $1 WHERE id IN ($2, $3)";
     await first.db.write(async (tx) => {
       await tx.run("UPDATE organizations SET reauthenticate_days = 30 WHERE id = $1", [acme.id]);
-      await tx.run("UPDATE nodes SET owner_id = 1, registered_at = registered_at - $2 WHERE id = $1", [
-        id,
-        overdue,
-      ]);
+      await tx.run(own, [300 * 86_400_000, id, other]);
     });
     const told = "events WHERE type = 'node.reauthentication_due'";
     await everywhere((on) => reauthenticate(on.app.services));
-    expect(await count(told)).toBe(1);
+    expect(await count(told)).toBe(2);
     const { cookie } = await signInBrowser(first);
     const path = `/api/org/acme/nodes/${id}/reauthenticate/`;
     const answers = await everywhere((on) => browserWith(on, cookie).send("POST", path));
     expect(statuses(answers)).toEqual({ 204: 12 });
     await everywhere((on) => reauthenticate(on.app.services));
-    expect(await count(told)).toBe(1);
+    expect(await count(told)).toBe(2);
     await first.db.write((tx) => tx.run("UPDATE organizations SET reauthenticate_days = NULL"));
   });
 
