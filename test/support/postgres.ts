@@ -1,22 +1,13 @@
 // A real PostgreSQL for tests: Debian's programs with a temporary directory and Unix socket, never Debian's own cluster.
 // It ends with the test process, even after a kill.
 
-import {
-  chmodSync,
-  chownSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, chownSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SQL } from "bun";
 import { afterAll, beforeAll, describe, test } from "bun:test";
 import { openPostgres } from "../../src/server/store/postgres.ts";
-import { cannotInstall, inCi, installPackages, runSync } from "./debian.ts";
+import { inCi, installMissing, runSync } from "./debian.ts";
 
 export const programs = "/usr/lib/postgresql/15/bin";
 /** PostgreSQL refuses to run as root. */
@@ -29,18 +20,6 @@ export type Postgres = AsyncDisposable & {
   restart(meanwhile: () => Promise<void>): Promise<void>;
   stop(): Promise<void>;
 };
-
-/** The reason why there is no PostgreSQL here, or undefined. */
-export function installPostgres(): string | undefined {
-  if (existsSync(join(programs, "postgres"))) return undefined;
-  const reason = cannotInstall();
-  if (reason !== undefined) return `${programs} is not there, and ${reason}`;
-  // Prevent Debian's package from creating and starting a cluster.
-  mkdirSync("/etc/postgresql-common", { recursive: true });
-  const settings = "/etc/postgresql-common/createcluster.conf";
-  if (!existsSync(settings)) writeFileSync(settings, "create_main_cluster = false\n");
-  return installPackages(["postgresql-15"]);
-}
 
 /** Settings without waits for the disk: the data need not survive a crash. */
 export const unsynced = ["fsync = off", "synchronous_commit = off", "full_page_writes = off"];
@@ -192,7 +171,7 @@ async function untilReady(act: () => Promise<void>, log: string): Promise<void> 
 
 /** Tests with a real PostgreSQL. Without one they are skipped; in CI they fail. */
 export function describePostgres(name: string, tests: () => void): void {
-  const missing = installPostgres();
+  const missing = installMissing([join(programs, "postgres")]);
   if (missing === undefined) return describe(name, tests);
   const reason = `${name}: no PostgreSQL: ${missing}`;
   if (inCi) test(reason, () => Promise.reject(new Error(reason)));
