@@ -8,15 +8,15 @@ import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { insertUser, userEvent } from "../people/people.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
-import { computed, queryAll, queryNumber, text } from "../store/table.ts";
+import { computed, queryAll, text } from "../store/table.ts";
 import { identities, type IdentityProviderRow } from "../store/tables/identity-providers.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { providerGrants } from "../store/tables/provider-grants.ts";
-import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import { applyProviderGroups } from "./provider-groups.ts";
 import type { Admitted } from "./admission.ts";
 import { acceptInvited, invitationsOf } from "./invited.ts";
+import { endSessionsBy, hasWayIn } from "./ways-in.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "name" | "createsUsers">;
@@ -172,24 +172,16 @@ export async function unlinkIdentity(
     const found = await identities.find(tx, { id, userId });
     if (found === undefined) throw new AppError("not_found", "You have no such identity.");
     await identities.delete(tx, { id });
-    await requireWayIn(tx, userId);
     const by = { userId, providerId: found.providerId };
+    if (!(await hasWayIn(tx, userId)))
+      throw new AppError("conflict", "This is your only way to sign in.", {
+        hint: "Add a passkey first, or ask the operator for a password.",
+      });
     await providerGrants.delete(tx, by);
-    await browserSessions.delete(tx, by);
-    await refreshTokens.update(tx, { ...by, revokedAt: null }, { revokedAt: system.now() });
+    await endSessionsBy(tx, by, system.now());
     const before = { provider: found.issuer };
     await record(tx, { ...userEvent(system, actor, email), type: "user.identity_unlinked", before });
     return found.providerId;
   });
   await applyProviderGroups(services, { id: provider }, userId);
-}
-
-async function requireWayIn(tx: Transaction, userId: number): Promise<void> {
-  const others = `SELECT (SELECT count(*) FROM identities WHERE user_id = $1) +
-    (SELECT count(*) FROM passkeys WHERE user_id = $1) +
-    (SELECT count(*) FROM users WHERE id = $1 AND password_hash <> '') AS n`;
-  if ((await queryNumber(tx, others, [userId])) > 0) return;
-  throw new AppError("conflict", "This is your only way to sign in.", {
-    hint: "Add a passkey first, or ask the operator for a password.",
-  });
 }
