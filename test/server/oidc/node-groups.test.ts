@@ -216,6 +216,28 @@ describe.each([
     expect(listed.json).toEqual([{ group: onCall, name: "On call / Ölands", word: "idp:On call / Ölands" }]);
   });
 
+  test("tell a member who is in them only once the policy names them", async () => {
+    const { own: laptop } = await signedIn("/eng/db");
+    const token = await server.person("mia@example.org");
+    await server.join(acme, "mia@example.org", "member");
+    const asks = (path: string, text: string) =>
+      server.send("POST", `/api/org/acme/policy/${path}/`, { token, body: { policy: text } });
+    const inGroup = 'groups: {spies: {members: ["idp:/eng/db"]}}';
+    const tested = 'tests: [{accept: {from: "idp:/eng/db", to: any}}]';
+    const refused = [await asks("plan", inGroup), await asks("test", tested), await asks("plan", tested)];
+    for (const { status, text } of refused) {
+      expect([status, text]).toEqual([
+        403,
+        expect.stringContaining("only administrators may see who is in it"),
+      ]);
+      expect(text).not.toContain(laptop.name);
+    }
+    // What the policy names already decides about everybody, and everybody may read it.
+    expect((await apply(policy())).status).toBe(200);
+    expect((await asks("plan", inGroup)).status).toBe(200);
+    expect((await asks("test", tested)).status).toBe(200);
+  });
+
   test("are named by a rule that is made by hand, without a file", async () => {
     const { own: laptop, other } = await signedIn("/eng/db");
     const rule = { direction: "inbound", protocol: "tcp", ports: "5432", target: { group: "db" } };
