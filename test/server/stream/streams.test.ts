@@ -2,10 +2,11 @@
 
 import { afterEach, beforeEach, expect, spyOn, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
-import { operator } from "../../../src/server/audit/record.ts";
+import { operator, record } from "../../../src/server/audit/record.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
-import type { StreamCall } from "../../../src/server/stream/pump.ts";
+import { pump, type StreamCall } from "../../../src/server/stream/pump.ts";
 import { makeStreams } from "../../../src/server/stream/streams.ts";
+import { makeTail } from "../../../src/server/stream/tail.ts";
 import { signInBrowser } from "../../support/browser-session.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeAcme } from "../../support/people.ts";
@@ -111,6 +112,27 @@ test("a stream names the nodes of its organization that were in contact, once, w
   await node.checkin({});
   expect(await nextSeen()).toEqual([[node.id, server.clock.ms, applied]]);
   streams.close();
+});
+
+test("rights that end while missed events are read end the stream between two pages", async () => {
+  const acme = await server.organization("acme");
+  const { db, system, reports } = server.app.services;
+  const event = { orgId: acme.id, at: 1, type: "node.updated", actor: operator, subject: "node/1" } as const;
+  await db.writeFor({ org: acme.id }, (tx) => record(tx, Array<typeof event>(450).fill(event)));
+  const sent: string[] = [];
+  let looks = 0;
+  const over = new AbortController();
+  const call: StreamCall = {
+    caller: { kind: "person", userId: 1, email: "ada@example.org", isStaff: false },
+    org: { id: acme.id, slug: acme.slug, role: "member", visiting: false },
+    request: new Request("https://control.example/"),
+    admitAgain: () => (++looks < 2 ? Promise.resolve() : Promise.reject(new AppError("not_found", "gone"))),
+  };
+  const tail = makeTail({ db, system, reports, failed: expect.unreachable });
+  const client = { signal: over.signal, send: (text: string) => sent.push(text) > 0 };
+  const ended = await pump({ db, system, tail }, call, 0, client).catch((error: unknown) => error);
+  expect(ended).toBeInstanceOf(AppError);
+  expect(sent.filter((text) => text.startsWith("id: "))).toHaveLength(200);
 });
 
 test("HEAD opens no stream, which nothing would end", async () => {
