@@ -153,7 +153,7 @@ test("an event after the end of the rights is not sent", async () => {
   const acme = await server.organization("acme");
   let mayRead = true;
   const { ended, events } = pumped(acme, 0, () => (mayRead ? Promise.resolve() : gone()));
-  await until(() => events() > 0, "the first event");
+  await until(() => events() > 0);
   const before = events();
   mayRead = false;
   await recordMany(acme, 1);
