@@ -84,6 +84,25 @@ test("a claim at a path gives groups to the user's nodes at each sign-in, and ta
   expect(await groupsOf(own.id)).toEqual(["lab"]);
 });
 
+test("a node that is given to another user, or to the organization, loses what the provider gave its former owner", async () => {
+  await addProvider(server, provider, settings);
+  provider.person = withGroups("staff", "db-admins");
+  await signInBy(server);
+  const { own, other } = await nodesOfAda();
+  await signInBy(server);
+  expect(await groupsOf(own.id)).toEqual(["lab", "db", "office"]);
+  const former = await certified(own);
+  expect((await send("POST", `nodes/${own.id}/transfer/`, { owner: "owner@example.org" })).status).toBe(200);
+  expect([former.includes("db"), await groupsOf(own.id)]).toEqual([true, ["lab"]]);
+  expect(await certified(own)).not.toContain("db");
+  expect(await blockedSoon(own)).toBeGreaterThan(0);
+  // An administrator gave it, to a node that nobody owns.
+  expect((await send("POST", `nodes/${other.id}/transfer/`, { owner: "owner@example.org" })).status).toBe(
+    200,
+  );
+  expect(await groupsOf(other.id)).toEqual(["db"]);
+});
+
 test("of an organization's provider too, also when the loss of the group refuses the sign-in", async () => {
   const roles = [{ group: "staff", organization: "acme", role: "member" as const }];
   const more = { ...settings, roles, creates_users: false };
