@@ -104,21 +104,26 @@ export async function createAlias(
   });
 }
 
-/** Throws conflict, name_taken, validation_failed, or NotUnique if there is an alias with this name. */
+/**
+ * `givesWay`: a node may have the name, as if the alias had been there before it. Throws conflict, name_taken,
+ * validation_failed, or NotUnique if there is an alias with this name.
+ */
 export async function insertAlias(
   tx: Transaction,
   org: Org,
   request: AliasRequest,
   createdAt: number,
+  givesWay = false,
 ): Promise<{ id: number; address: string | null }> {
   await requireRoom(tx, org);
   const address = await checkTarget(tx, org, request);
-  await requireFreeName(tx, org, request.name);
+  if (!givesWay) await requireFreeName(tx, org, request.name);
   const { id } = await nameAliases.insertReturning(tx, {
     orgId: org.id,
     name: request.name,
     nodeId: request.node,
     address,
+    isShadowed: givesWay && (await hasNode(tx, org.id, request.name, ["active"])),
     namesVersion: await raiseNamesVersion(tx, org.id),
     createdAt,
   });

@@ -137,7 +137,12 @@ const gone = () => Promise.reject(new AppError("not_found", "gone"));
 async function recordMany(acme: { id: number }, count: number): Promise<void> {
   const event = { orgId: acme.id, at: 1, type: "node.updated", actor: operator, subject: "node/1" } as const;
   const { db } = server.app.services;
-  await db.writeFor({ org: acme.id }, (tx) => record(tx, Array<typeof event>(count).fill(event)));
+  await db.writeFor({ org: acme.id }, (tx) =>
+    record(
+      tx,
+      Array.from({ length: count }, () => event),
+    ),
+  );
 }
 
 test("rights that end while missed events are read end the stream between two pages", async () => {
