@@ -5,7 +5,7 @@ import * as v from "valibot";
 import { Policy } from "../../../src/server/policy-files/answers.ts";
 import { revertUnconfirmed } from "../../../src/server/policy-files/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
-import { registerNode, registrationToken } from "../../support/nodes.ts";
+import { makeKeys, registerNode, registrationToken, sendRegistration } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
 let server: TestServer;
@@ -49,7 +49,8 @@ test("rules go back also when aliases, routes and relays of before are not possi
   await apply(before);
   await apply(`${rules("any")}routes: []\nrelays: []\naliases: []\n`, { confirm: 600 });
   // Who may register machines, or change their addresses, needs no right to the policy.
-  await registerNode(server, org, "wiki");
+  const wiki = { name: "wiki", ...(await makeKeys("wiki")) };
+  expect((await sendRegistration(server, "acme", wiki, { token: admin })).status).toBe(201);
   const registration_token = await registrationToken(server, org, { is_lighthouse: true });
   const lighthouse = { is_lighthouse: true, public_ip: "192.168.5.7", registration_token };
   await registerNode(server, org, "hub", lighthouse);
