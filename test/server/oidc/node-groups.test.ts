@@ -84,6 +84,20 @@ test("a claim at a path gives groups to the user's nodes at each sign-in, and ta
   expect(await groupsOf(own.id)).toEqual(["lab"]);
 });
 
+test("a restored node has only what the provider says by then", async () => {
+  await addProvider(server, provider, settings);
+  provider.person = withGroups("staff", "db-admins");
+  await signInBy(server);
+  const { own } = await nodesOfAda();
+  await signInBy(server);
+  expect((await send("DELETE", `nodes/${own.id}/`)).status).toBe(204);
+  provider.person = withGroups("staff");
+  await signInBy(server);
+  expect((await send("POST", `nodes/${own.id}/restore/`)).status).toBe(200);
+  expect(await groupsOf(own.id)).toEqual(["lab", "office"]);
+  expect(await certified(own)).not.toContain("db");
+});
+
 test("a node that is given to another user, or to the organization, loses what the provider gave its former owner", async () => {
   await addProvider(server, provider, settings);
   provider.person = withGroups("staff", "db-admins");
