@@ -5,6 +5,7 @@ import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../ip.ts";
+import { hostLabels } from "../../host-labels.ts";
 import { NodeName } from "../../protocol/values.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
@@ -104,21 +105,26 @@ export async function createAlias(
   });
 }
 
-/** Throws conflict, name_taken, validation_failed, or NotUnique if there is an alias with this name. */
+/**
+ * `givesWay`: a node may have the name, as if the alias had been there before it. Throws conflict, name_taken,
+ * validation_failed, or NotUnique if there is an alias with this name.
+ */
 export async function insertAlias(
   tx: Transaction,
   org: Org,
   request: AliasRequest,
   createdAt: number,
+  givesWay = false,
 ): Promise<{ id: number; address: string | null }> {
   await requireRoom(tx, org);
   const address = await checkTarget(tx, org, request);
-  await requireFreeName(tx, org, request.name);
+  if (!givesWay) await requireFreeName(tx, org, request.name);
   const { id } = await nameAliases.insertReturning(tx, {
     orgId: org.id,
     name: request.name,
     nodeId: request.node,
     address,
+    isShadowed: givesWay && (await hasNode(tx, org.id, request.name, ["active"])),
     namesVersion: await raiseNamesVersion(tx, org.id),
     createdAt,
   });
@@ -132,6 +138,21 @@ export async function requireFreeName(reader: Pick<Reader, "get">, org: Org, nam
     errors: { name: ["This name is taken."] },
     hint: "Choose another name.",
   });
+}
+
+/**
+ * For machines that no administrator registers: an alias gives way to a node of its name, so whoever may add a machine could
+ * become the database that everybody asks for. Throws name_taken.
+ */
+export async function refuseAliasName(reader: Pick<Reader, "get">, org: Org, name: string): Promise<void> {
+  for (const label of hostLabels(name)) {
+    if ((await nameAliases.find(reader, { orgId: org.id, name: label, deletedAt: null })) === undefined)
+      continue;
+    throw new AppError("name_taken", `${label} is an alias of another node.`, {
+      errors: { name: ["This name is taken."] },
+      hint: "Choose another name, or ask an administrator to delete the alias.",
+    });
+  }
 }
 
 async function requireRoom(tx: Transaction, org: Org): Promise<void> {

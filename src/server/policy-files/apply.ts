@@ -61,7 +61,7 @@ export async function applyPolicy(
   const { db, system } = services;
   for (let tries = 1; ; tries++) {
     requireEditable(await policies.find(db, { orgId: org.id }), request);
-    const planned = await planChanges(db, org.id, request);
+    const planned = await planChanges(db, org.id, request, true);
     const { version, moment } = planned.snapshot;
     if (request.version !== undefined && request.version !== version) throw changed(request.version, version);
     if (planned.failures.length > 0) throw testsFailed(planned.failures, "The policy is not applied");
@@ -234,7 +234,8 @@ async function waiting(tx: Transaction, org: Org): Promise<PolicyRow> {
 const newest = `SELECT type, at FROM events WHERE org_id = $1 AND subject = 'policy' ORDER BY id DESC LIMIT 1`;
 
 /**
- * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked. `due`: only if its
+ * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked, and what is not possible
+ * any more is left out. `due`: only if its
  * time has passed.
  */
 export async function revertPolicy(
@@ -249,7 +250,7 @@ export async function revertPolicy(
     const now = services.system.now();
     const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
     const all: Changes = { ...changes, owned: [], tests: changes.tests };
-    const { inverse, issued } = await execute(tx, services, org.id, all, actor);
+    const { inverse, issued, leftOut } = await execute(tx, services, org.id, all, actor, true);
     const version = row.version + 1;
     await policies.update(
       tx,
@@ -269,7 +270,12 @@ export async function revertPolicy(
       {
         ...event,
         type: "policy.reverted",
-        after: { version, applied_by: row.appliedBy, ...audited(all, inverse) },
+        after: {
+          version,
+          applied_by: row.appliedBy,
+          ...audited(all, inverse),
+          ...(leftOut.length === 0 ? {} : { left_out: leftOut.slice(0, maxAudited) }),
+        },
       },
       ...issued,
     ]);
