@@ -105,26 +105,21 @@ export async function createAlias(
   });
 }
 
-/**
- * `givesWay`: a node may have the name, as if the alias had been there before it. Throws conflict, name_taken,
- * validation_failed, or NotUnique if there is an alias with this name.
- */
+/** Throws conflict, name_taken, validation_failed, or NotUnique if there is an alias with this name. */
 export async function insertAlias(
   tx: Transaction,
   org: Org,
   request: AliasRequest,
   createdAt: number,
-  givesWay = false,
 ): Promise<{ id: number; address: string | null }> {
   await requireRoom(tx, org);
   const address = await checkTarget(tx, org, request);
-  if (!givesWay) await requireFreeName(tx, org, request.name);
+  await requireFreeName(tx, org, request.name);
   const { id } = await nameAliases.insertReturning(tx, {
     orgId: org.id,
     name: request.name,
     nodeId: request.node,
     address,
-    isShadowed: givesWay && (await hasNode(tx, org.id, request.name, ["active"])),
     namesVersion: await raiseNamesVersion(tx, org.id),
     createdAt,
   });

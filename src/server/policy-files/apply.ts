@@ -234,8 +234,7 @@ async function waiting(tx: Transaction, org: Org): Promise<PolicyRow> {
 const newest = `SELECT type, at FROM events WHERE org_id = $1 AND subject = 'policy' ORDER BY id DESC LIMIT 1`;
 
 /**
- * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked, and what is not possible
- * any more is left out. `due`: only if its
+ * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked. `due`: only if its
  * time has passed.
  */
 export async function revertPolicy(
@@ -250,7 +249,7 @@ export async function revertPolicy(
     const now = services.system.now();
     const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
     const all: Changes = { ...changes, owned: [], tests: changes.tests };
-    const { inverse, issued, leftOut } = await execute(tx, services, org.id, all, actor, true);
+    const { inverse, issued } = await execute(tx, services, org.id, all, actor);
     const version = row.version + 1;
     await policies.update(
       tx,
@@ -270,12 +269,7 @@ export async function revertPolicy(
       {
         ...event,
         type: "policy.reverted",
-        after: {
-          version,
-          applied_by: row.appliedBy,
-          ...audited(all, inverse),
-          ...(leftOut.length === 0 ? {} : { left_out: leftOut.slice(0, maxAudited) }),
-        },
+        after: { version, applied_by: row.appliedBy, ...audited(all, inverse) },
       },
       ...issued,
     ]);

@@ -25,7 +25,6 @@ import { nodeGroups } from "../store/tables/node-groups.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { providerGroups } from "../store/tables/provider-groups.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
-import { bringAliasesBack, possibleChanges } from "./bring-back.ts";
 import { applied, type Changes, type NodeChange } from "./differences.ts";
 import type { Delta } from "./people-differences.ts";
 
@@ -86,27 +85,14 @@ export const Undo = v.object({
 });
 export type Undo = v.InferOutput<typeof Undo>;
 
-type Done = {
-  /** The changes that take these back. */
-  inverse: Changes;
-  /** The events of certificates that were issued. */
-  issued: AuditEvent[];
-  /** Sentences about what a rollback could not bring back. */
-  leftOut: string[];
-};
-
-/**
- * `isRollback`: what is not possible any more is left out, as when a machine registered meanwhile under the name of an alias.
- * Nobody may keep a policy in force that was not confirmed.
- */
+/** Returns the changes that take these back, and the events of certificates that were issued. */
 export async function execute(
   tx: Transaction,
   services: Executing,
   orgId: number,
   changes: Changes,
   actor: Actor,
-  isRollback = false,
-): Promise<Done> {
+): Promise<{ inverse: Changes; issued: AuditEvent[] }> {
   const now = services.system.now();
   await requireRoom(tx, orgId, changes);
   await ensureGroups(
@@ -124,12 +110,8 @@ export async function execute(
   const people = await changePeople(tx, orgId, changes.people, now);
   const isRegrouped = [people, ofProviders].some(({ add, remove }) => add.length + remove.length > 0);
   if (isRegrouped) await regroupOwned(tx, orgId, now);
-  const leftOut: string[] = [];
-  const possible = isRollback ? await possibleChanges(tx, orgId, changes.nodes, leftOut) : changes.nodes;
-  const { done, issued } = await changeNodes(tx, services, orgId, possible, actor);
-  const createdAliases = isRollback
-    ? await bringAliasesBack(tx, orgId, changes.aliases.create, { now, leftOut })
-    : await createAliases(tx, orgId, changes.aliases.create, now);
+  const { done, issued } = await changeNodes(tx, services, orgId, changes.nodes, actor);
+  const createdAliases = await createAliases(tx, orgId, changes.aliases.create, now);
   const deleted = await deleteGroups(tx, orgId, changes.groups.delete, now);
   return {
     inverse: {
@@ -159,7 +141,6 @@ export async function execute(
       tests: undefined,
     },
     issued,
-    leftOut,
   };
 }
 
