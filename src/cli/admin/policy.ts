@@ -29,8 +29,9 @@ async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
   const { readTextIfThere } = await import("../../files.ts");
   const text = file === "-" ? await system.readStdin() : readTextIfThere(file);
   if (text === undefined) throw new AppError("usage", `There is no file ${file}`);
-  const { requireShort } = await import("../../server/policy/policy-file.ts");
+  const { requireShort, requireText } = await import("../../server/policy/policy-file.ts");
   requireShort(text);
+  requireText(text);
   return text;
 }
 
