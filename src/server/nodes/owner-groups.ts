@@ -11,8 +11,13 @@ const pageSize = 1000;
 const owned = `SELECT ${groupedNode.select()} FROM nodes
   WHERE org_id = $1 AND id > $3 AND owner_id IS NOT NULL AND ($2 = 0 OR owner_id = $2) ORDER BY id LIMIT ${pageSize}`;
 
-/** Of all owners, or of one. */
-export async function regroupOwned(tx: Transaction, orgId: number, now: number, ownerId = 0): Promise<void> {
+/** Of all owners, or of one. `isBounded`: see changeGroups. */
+export async function regroupOwned(
+  tx: Transaction,
+  orgId: number,
+  now: number,
+  { ownerId = 0, isBounded = true } = {},
+): Promise<void> {
   const groupsOf = await readOwnerGroups(tx, orgId, ownerId === 0 ? undefined : ownerId);
   const changed: Regrouped[] = [];
   for (let last = 0; ;) {
@@ -26,5 +31,5 @@ export async function regroupOwned(tx: Transaction, orgId: number, now: number, 
     last = page.at(-1)?.id ?? last;
     await tx.pause();
   }
-  await changeGroups(tx, orgId, changed, now);
+  await changeGroups(tx, orgId, changed, now, { isBounded });
 }

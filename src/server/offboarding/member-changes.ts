@@ -121,7 +121,7 @@ export async function removeMember(
     if (userId !== null) {
       // The user's nodes leave the groups in which the policy names the user or a group of a provider.
       await groupPeople.delete(tx, { orgId: org.id, people: ownerGroup(userId) });
-      await regroupOwned(tx, org.id, event.at, userId);
+      await regroupOwned(tx, org.id, event.at, { ownerId: userId });
       await browserSessions.delete(tx, { userId });
     }
     const deletion = { before: { role: before.role }, ...accessForEvent(access) };
