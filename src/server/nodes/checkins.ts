@@ -63,14 +63,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
   const deps: Deps = { ...given, settle: makeSettler(given) };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
-  const read = async (org: Org, nodeId: number): Promise<Current> => {
-    const node = await activeNode(deps, org, nodeId);
-    return { node, version: versionOf(node, await live.version(org.id)) };
-  };
-  /** An ephemeral node with a stopped engine is silent: older agents do not say that they leave. */
-  const note = (node: LiveNode, request: CheckinRequest) => {
-    if (!node.isEphemeral || isRunning(request)) reports.add(node, system.now(), request);
-  };
+  const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);
 
   /** Takes the report. Returns the current state, the version that the node has, and the write of what it confirms. */
   const report = async (org: Org, nodeId: number, sent: CheckinRequest) => {
@@ -83,11 +76,11 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
     }
     const seen = seenVersion(found.node, sent, found.version);
     const request = isAhead(sent, found.version) ? await withoutUnreached(deps, org, sent) : sent;
-    note(found.node, request);
+    note(deps, found.node, request);
     const consequences = consequencesOf(found.node, request, system.now());
     const isChanged = await apply(deps, org, found.node, consequences);
     const confirming = takeConfirmation(deps, org, found.node, consequences?.confirmed);
-    // A caller that does not wait for it must not end the process.
+    // A held poll may not wait for it.
     confirming.catch(() => undefined);
     return { found: isChanged ? await read(org, nodeId) : found, seen, confirming };
   };
@@ -109,7 +102,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       const { names: asked } = request;
       if (asked !== undefined && !deps.names.isCurrent(org.id, nodeId, asked)) return undefined;
       const seen = seenVersion(node, request, version);
-      note(node, request);
+      note(deps, node, request);
       return answer(org, { node, version }, seen);
     },
     async checkin(org, nodeId, request) {
@@ -139,10 +132,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
             if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
             return answer(org, found, seen, names);
           }
-          // What was read may be old, because the database is away: the wake-up must not be lost.
-          const isOld =
-            live.knownNode(org.id, nodeId) === undefined || live.knownVersion(org.id) === undefined;
-          if (isOld) void system.sleep(readAgainMs).then(() => changes.wakeNode(org.id, nodeId));
+          readAgainIfOld(deps, org, nodeId);
           isWoken = await poll.wait(end - system.now());
         }
       } finally {
@@ -155,6 +145,12 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       if (!node.isEnded) reports.add(node, system.now(), { config_version: version });
     },
   };
+}
+
+/** What was read may be old, because the database is away: the wake-up for it must not be lost. */
+function readAgainIfOld({ system, live, changes }: Deps, org: Org, nodeId: number): void {
+  if (live.knownNode(org.id, nodeId) !== undefined && live.knownVersion(org.id) !== undefined) return;
+  void system.sleep(readAgainMs).then(() => changes.wakeNode(org.id, nodeId));
 }
 
 function answerOf(
@@ -201,6 +197,16 @@ function isActive(node: LiveNode): boolean {
 /** Whether the engine runs, as far as the report says. The report of a stopped one must not bring a node back. */
 function isRunning({ overlay_state: state, leaving }: CheckinRequest): boolean {
   return state !== "stopped" && leaving !== true;
+}
+
+/** An ephemeral node with a stopped engine is silent: older agents do not say that they leave. */
+function note({ reports, system }: Deps, node: LiveNode, request: CheckinRequest): void {
+  if (!node.isEphemeral || isRunning(request)) reports.add(node, system.now(), request);
+}
+
+async function readCurrent(deps: Deps, org: Org, nodeId: number): Promise<Current> {
+  const node = await activeNode(deps, org, nodeId);
+  return { node, version: versionOf(node, await deps.live.version(org.id)) };
 }
 
 async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNode> {
