@@ -18,7 +18,7 @@ import {
   signInBy,
   whereTo,
 } from "../../support/oidc-sign-in.ts";
-import { makeAcme } from "../../support/people.ts";
+import { makeAcme, membershipOf } from "../../support/people.ts";
 import type { TestServer } from "../../support/server.ts";
 
 const ada = { sub: "ada-1", email: "ada@example.org", email_verified: true };
@@ -82,6 +82,20 @@ test("a claim at a path gives groups to the user's nodes at each sign-in, and ta
   provider.person = withGroups();
   await signInBy(server);
   expect(await groupsOf(own.id)).toEqual(["lab"]);
+});
+
+test("the nodes of a member who is removed lose what the provider gave", async () => {
+  await addProvider(server, provider, settings);
+  provider.person = withGroups("staff", "db-admins");
+  await signInBy(server);
+  const { own, other } = await nodesOfAda();
+  await signInBy(server);
+  expect(await certified(own)).toContain("db");
+  const member = await membershipOf(server.db, acme, ada.email);
+  expect((await send("DELETE", `members/${member}/`)).status).toBe(204);
+  expect([await groupsOf(own.id), await groupsOf(other.id)]).toEqual([["lab"], ["db"]]);
+  expect(await certified(own)).not.toContain("db");
+  expect(await blockedSoon(own)).toBeGreaterThan(0);
 });
 
 test("a restored node has only what the provider says by then", async () => {
