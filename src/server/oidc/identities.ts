@@ -9,11 +9,16 @@ import type { ServerOptions } from "../options.ts";
 import { insertUser, userEvent } from "../people/people.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { computed, queryAll, text } from "../store/table.ts";
-import { identities, type IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import {
+  identities,
+  identityProviders,
+  type IdentityProviderRow,
+} from "../store/tables/identity-providers.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { providerGrants } from "../store/tables/provider-grants.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
-import { applyProviderGroups } from "./provider-groups.ts";
+import { applyGroups } from "./apply-groups.ts";
+import type { NodeGroupServices } from "./node-groups.ts";
 import type { Admitted } from "./admission.ts";
 import { acceptInvited, invitationsOf } from "./invited.ts";
 import { endSessionsBy, hasWayIn } from "./ways-in.ts";
@@ -160,15 +165,18 @@ function taken(name: string): AppError {
   return new AppError("conflict", `Another user has this identity at ${name}.`);
 }
 
-/** Sessions that began with it end. Throws not_found, or conflict for the last way to sign in. */
+/**
+ * Sessions that began with it end, and so does what its groups gave: the provider does not take it any more. Throws not_found, or
+ * conflict for the last way to sign in.
+ */
 export async function unlinkIdentity(
-  services: Store & Parameters<typeof applyProviderGroups>[0],
+  services: NodeGroupServices,
   { userId, email }: User,
   id: number,
   actor: Actor,
 ): Promise<void> {
   const { db, system } = services;
-  const provider = await db.write(async (tx) => {
+  const left = await db.write(async (tx) => {
     const found = await identities.find(tx, { id, userId });
     if (found === undefined) throw new AppError("not_found", "You have no such identity.");
     await identities.delete(tx, { id });
@@ -181,7 +189,10 @@ export async function unlinkIdentity(
     await endSessionsBy(tx, by, system.now());
     const before = { provider: found.issuer };
     await record(tx, { ...userEvent(system, actor, email), type: "user.identity_unlinked", before });
-    return found.providerId;
+    // The user may have another identity there.
+    const groups = (await identities.all(tx, by)).flatMap((each) => each.groups);
+    return { provider: await identityProviders.find(tx, { id: found.providerId }), groups };
   });
-  await applyProviderGroups(services, { id: provider }, userId);
+  if (left.provider !== undefined)
+    await applyGroups(services, left.provider, { id: userId, email }, left.groups);
 }
