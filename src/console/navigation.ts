@@ -62,7 +62,7 @@ function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
   </ul>`;
 }
 
-/** Counting reads all machines: the page comes first. */
+/** The page comes first. */
 const countAfterMs = 1000;
 
 /** How many things need a person. Zero is shown as nothing. */

@@ -156,11 +156,11 @@ describe("machines in the console", () => {
     async () => {
       // Nothing is shown before all of it is known, so that the page does not grow while it is looked at.
       const held = Promise.withResolvers<void>();
-      await page.route(/probe=broken/, async (route) => {
+      await page.route(/\/relays\/$/, async (route) => {
         await held.promise;
         await route.continue();
       });
-      const machines = page.waitForResponse(/nodes\/\?page_size/);
+      const machines = page.waitForResponse(/nodes\/attention\/$/);
       await page.goto(`${scene.url()}/console/acme/`);
       await (await machines).finished();
       await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
@@ -168,7 +168,7 @@ describe("machines in the console", () => {
       expect(await online.count()).toBe(0);
       held.resolve();
       await online.first().waitFor();
-      await page.unroute(/probe=broken/);
+      await page.unroute(/\/relays\/$/);
       await scene.admin(["node", "update", "acme", "hub", "--lighthouse", "--public-ip", "192.0.2.1"]);
       const hub = page
         .getByRole("listitem")

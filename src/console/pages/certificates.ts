@@ -8,8 +8,8 @@ import { DuePhones } from "../due-phones.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import type { StateName } from "../nodes.ts";
-import { useNodes } from "../node-list.ts";
 import { refresh, useResource } from "../resource.ts";
+import { useAttention } from "../use-needs.ts";
 import { pathOf } from "../router.ts";
 import { Check } from "../ui/form.ts";
 import { Export } from "../ui/tools.ts";
@@ -94,22 +94,20 @@ export function Certificates() {
 }
 
 /** Machines renew by themselves, so only the first to end are of interest. */
-const maxEnding = 5;
-
 function OfMachines({ own }: { own: string }) {
-  const { data = [] } = useNodes();
-  const ending = data
-    .filter(({ state, endsAt, phone }) => state === "active" && endsAt !== null && phone == null)
-    .sort((a, b) => (a.endsAt ?? 0) - (b.endsAt ?? 0));
-  const phones = html`<${DuePhones} own=${own} machines=${data} />`;
+  const { data } = useAttention(own);
+  if (data === undefined) return null;
+  const { ending_first: ending, phones_due } = data;
+  const phones = html`<${DuePhones} own=${own} due=${phones_due} />`;
   if (ending.length === 0) return phones;
   return html`<h2>Certificates of machines</h2>
     <p>Machines renew them by themselves. These end first:</p>
     <ul class="plain-list">
-      ${ending.slice(0, maxEnding).map(
-        ({ id, name, endsAt }) =>
+      ${ending.map(
+        ({ id, name, not_after }) =>
           html`<li key=${id}>
-            <a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a> <span>ends ${moment(endsAt)}</span>
+            <a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a>
+            <span>ends ${moment(Date.parse(not_after))}</span>
           </li>`,
       )}
     </ul>

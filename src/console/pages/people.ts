@@ -1,11 +1,10 @@
 // Members of the organization and open invitations.
 
 import "../core.ts";
-import { useMemo, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, me, organization, slug } from "../me.ts";
-import { useNodes } from "../node-list.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
@@ -22,6 +21,7 @@ type Member = {
   created_at: string;
   expires_at: string | null;
   user_id: number | null;
+  node_count: number;
 };
 type Asked = "invite" | { change: Member } | { remove: Member } | undefined;
 
@@ -35,13 +35,6 @@ export function People() {
   const own = slug.value ?? "";
   const [asked, ask] = useState<Asked>(undefined);
   const close = () => ask(undefined);
-  const { data: machines } = useNodes();
-  const counts = useMemo(() => {
-    const found = new Map<number | null, number>();
-    for (const { ownerId } of machines ?? [])
-      if (ownerId !== null) found.set(ownerId, (found.get(ownerId) ?? 0) + 1);
-    return found;
-  }, [machines]);
   const columns: Column<Member>[] = [
     textColumn("email", "E-mail", 4, ({ email }) => email),
     textColumn("role", "Role", 1, ({ role }) => role),
@@ -68,16 +61,14 @@ export function People() {
       key: "machines",
       title: "Machines",
       width: 1,
-      text: ({ user_id }) => `${counts.get(user_id) ?? 0}`,
-      cell: ({ user_id, email }) => {
-        const count = counts.get(user_id) ?? 0;
-        return count === 0
+      text: ({ node_count }) => `${node_count}`,
+      cell: ({ user_id, email, node_count }) =>
+        node_count === 0
           ? html`<span class="quiet">0</span>`
           : html`<a href=${`${pathOf(own, "machines")}?owner=${user_id}`}
-              >${count}<span class="unseen"> machines of ${email}</span></a
-            >`;
-      },
-      compare: (a, b) => (counts.get(a.user_id) ?? 0) - (counts.get(b.user_id) ?? 0),
+              >${node_count}<span class="unseen"> machines of ${email}</span></a
+            >`,
+      compare: (a, b) => a.node_count - b.node_count,
     },
     ...(mayAdminister.value ? [actions(ask)] : []),
   ];

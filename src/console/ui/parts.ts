@@ -50,7 +50,6 @@ export function Failure({ error, retry }: { error: ApiError; retry?: () => void 
   </div>`;
 }
 
-/** Shown after a moment, so that fast answers do not flicker. `rows`: how much space the content will take. */
 /** Short facts with their titles. A value may have markup. */
 export function Facts({ facts }: { facts: readonly (readonly [title: string, value: unknown])[] }) {
   return html`<dl class="facts">
@@ -64,6 +63,7 @@ export function Facts({ facts }: { facts: readonly (readonly [title: string, val
   </dl>`;
 }
 
+/** Shown after a moment, so that fast answers do not flicker. `rows`: how much space the content will take. */
 export function Loading({ rows = 6 }: { rows?: number }) {
   const [isShown, show] = useState(false);
   useEffect(() => {
