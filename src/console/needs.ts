@@ -58,6 +58,14 @@ export function isBackupDue(at: string | null, now: number): boolean {
   return at === null || now - Date.parse(at) > backupMs;
 }
 
+const dayS = 86_400;
+
+/** The last days, in seconds since 1970. The control plane's clock may be ahead: its newest point is in it. */
+export function lastDays(days: number, nowMs: number, newest = 0): [number, number] {
+  const to = Math.max(nowMs / 1000, newest);
+  return [to - days * dayS, to];
+}
+
 export type Point = { at: string; online: number; active: number };
 
 /** Columns of a plot: seconds, online, active. Times without points are gaps. */

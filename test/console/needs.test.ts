@@ -1,7 +1,7 @@
 // What the console says needs a person.
 
 import { expect, test } from "bun:test";
-import { columnsOf, degraded, isBackupDue, onlineOf } from "../../src/console/needs.ts";
+import { columnsOf, degraded, isBackupDue, lastDays, onlineOf } from "../../src/console/needs.ts";
 
 const now = Date.UTC(2026, 10, 1);
 const day = 86_400_000;
@@ -47,6 +47,12 @@ test("a backup is due when there is none, or the last one is two days old", () =
   expect(isBackupDue(null, now)).toBe(true);
   expect(isBackupDue(new Date(now - 3 * day).toISOString(), now)).toBe(true);
   expect(isBackupDue(new Date(now - day).toISOString(), now)).toBe(false);
+});
+
+test("a plot ends now, or with a count of a control plane whose clock is ahead", () => {
+  const seconds = now / 1000;
+  expect(lastDays(1, now)).toEqual([seconds - 86_400, seconds]);
+  expect(lastDays(7, now, seconds + 60)).toEqual([seconds + 60 - 7 * 86_400, seconds + 60]);
 });
 
 test("a time without counts is a gap of the plot", () => {
