@@ -189,7 +189,9 @@ describe("machines in the console", () => {
         );
       await until(async () => Number(await points()) > 0);
       await page.goto(`${scene.url()}/console/acme/?days=7`);
-      const plot = page.getByRole("img", { name: /^Machines that were online: \d+ at least/ });
+      const plot = page.getByRole("img", {
+        name: /^Online \(green\) of all machines \(grey\): \d+ at least/,
+      });
       await plot.locator("canvas").waitFor();
       expect(await page.getByLabel("Time").inputValue()).toBe("7");
       expect(await violationsIn(page)).toEqual([]);
@@ -208,7 +210,7 @@ describe("machines in the console", () => {
       await other.getByText("There is no backup of the control plane yet.").waitFor();
       await scene.admin(["backup", join(directory.path, "backup.db")]);
       await other.reload();
-      await other.getByText("Every certificate is renewed in time.").waitFor();
+      await other.getByText("No certificate is overdue for renewal.").waitFor();
       await other.getByRole("heading", { name: "Online over time" }).waitFor();
       await other.getByText("There is no backup").waitFor({ state: "detached" });
       await other.setViewportSize({ width: 360, height: 740 });

@@ -13,7 +13,7 @@ import { useAttention } from "../use-needs.ts";
 import { pathOf } from "../router.ts";
 import { Check } from "../ui/form.ts";
 import { Export } from "../ui/tools.ts";
-import { Confirm, Copy, Failure, FromTerminal, Loading, moment, State, When } from "../ui/parts.ts";
+import { Confirm, Copy, dated, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 
 type Action = "start" | "pause" | "resume" | "rollback";
 
@@ -101,13 +101,17 @@ function OfMachines({ own }: { own: string }) {
   const phones = html`<${DuePhones} own=${own} due=${phones_due} />`;
   if (ending.length === 0) return phones;
   return html`<h2>Certificates of machines</h2>
-    <p>Machines renew them by themselves. These end first:</p>
+    <p>
+      A machine renews its certificate by itself at a check-in, when a third of its life is left; one that is
+      away does so when it is back. These end first:
+    </p>
     <ul class="plain-list">
       ${ending.map(
         ({ id, name, not_after }) =>
           html`<li key=${id}>
-            <a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a>
-            <span>ends ${moment(Date.parse(not_after))}</span>
+            <a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a
+            >${" "}
+            <span>ends ${dated(Date.parse(not_after))}</span>
           </li>`,
       )}
     </ul>
@@ -170,7 +174,7 @@ const questions: Readonly<Record<Action, { title: string; action: string; effect
     title: "Rotate the CAs?",
     action: "Start the rotation",
     effect:
-      "New CAs replace the present ones in three steps. All tunnels stay up. You can pause it, or roll it back.",
+      "New CAs replace the present ones in three steps. All tunnels stay up. Until the last step, machines also trust certificates of the present CAs. You can pause it, or roll it back.",
     flag: "",
   },
   pause: {
@@ -220,7 +224,7 @@ function Steer({ action, close }: { action: Action; close(): void }) {
       ${
         action === "start"
           ? html`<${Check}
-              label="Do not wait for tunnels: those that still use a former CA are torn down, and can lose packets for some seconds"
+              label="A key of the present CAs may be known to others: do not wait for tunnels. Those that still use a former CA are torn down, and can lose packets for some seconds"
               checked=${isNow}
               set=${setNow}
             />`

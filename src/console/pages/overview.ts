@@ -66,6 +66,13 @@ export function Overview() {
               <a href=${`${pathOf(own, "machines")}?show=away&order=-seen`}>Which are away?</a>`
           : words
       }
+      ${
+        machines.nodes === machines.active
+          ? null
+          : html`<span class="quiet">
+              ${machines.nodes - machines.active} more: phones, or not registered yet.</span
+            >`
+      }
     </p>
     ${waiting}
     <${OfMachines} own=${own} machines=${machines} />
@@ -95,7 +102,7 @@ function OfMachines({ own, machines }: { own: string; machines: Attention }) {
     }
     ${
       not_renewed.count === 0
-        ? html`<p class="quiet">Every certificate is renewed in time.</p>`
+        ? html`<p class="quiet">No certificate is overdue for renewal.</p>`
         : html`<${Listed}
               title="Certificates that are not renewed"
               items=${not_renewed.first.map((each) => named(each, html`ends ${moment(Date.parse(each.not_after))}`))}
@@ -117,7 +124,10 @@ function OfMachines({ own, machines }: { own: string; machines: Attention }) {
     ${
       engines.count === 0
         ? null
-        : html`<p class="quiet">On the machine, this updates it:</p>
+        : html`<p>
+              <a href=${`${pathOf(own, "machines")}?show=vulnerable`}>All of them in the list of machines</a>
+            </p>
+            <p class="quiet">On the machine, this updates it:</p>
             <${Line} text="sudo agent overlay update" />`
     }`;
 }

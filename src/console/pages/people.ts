@@ -7,6 +7,7 @@ import { html } from "../html.ts";
 import { mayAdminister, me, organization, slug } from "../me.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
+import { tell } from "../ui/told.ts";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, FromTerminal, Line, State, When } from "../ui/parts.ts";
@@ -220,7 +221,7 @@ function Remove({ member, close }: { member: Member; close(): void }) {
   const [nodes, setNodes] = useState(false);
   const [tokens, setTokens] = useState(false);
   const isInvited = member.state === "invited";
-  const path = `${org(own, `members/${member.id}/`)}?revoke_nodes=${nodes}&revoke_tokens=${tokens}`;
+  const path = `${org(own, `members/${member.id}/`)}?revoke_nodes=${nodes}&revoke_tokens=${tokens}&report=true`;
   const self = member.user_id === me.value?.id;
   const flags = `${nodes ? " --revoke-nodes" : ""}${tokens ? " --revoke-tokens" : ""}`;
   return html`<${Confirm}
@@ -236,8 +237,17 @@ function Remove({ member, close }: { member: Member; close(): void }) {
       ${
         isInvited
           ? null
+          : html`<p>
+              The account stays: the person can still sign in to this control plane, and to other
+              organizations.${" "}
+              ${me.value?.is_staff === true ? html`To end that, disable it under <a href=${pathOf("-", "users")}>Users</a>.` : "Staff of the control plane can disable it."}
+            </p>`
+      }
+      ${
+        isInvited
+          ? null
           : html`<${Check}
-                label="Also revoke the machines that belong to them"
+                label=${`Also revoke the machines that belong to them: ${member.node_count}`}
                 checked=${nodes}
                 set=${setNodes}
               />
@@ -252,9 +262,23 @@ function Remove({ member, close }: { member: Member; close(): void }) {
         call=${`DELETE ${path}`}
       />`}
     run=${async () => {
-      await send("DELETE", path);
+      const report = await send<AccessReport>("DELETE", path);
       await changed();
+      if (!isInvited) tell(`${member.email} is removed. ${reportWords(report)}`);
     }}
     close=${close}
   />`;
+}
+
+/** What the person could use: machines, tokens, webhooks. */
+type AccessReport = Record<"access_left" | "access_revoked", readonly { kind: string }[]> &
+  Record<"access_left_total" | "access_revoked_total", number>;
+
+function reportWords(report: AccessReport): string {
+  const counted = (items: AccessReport["access_left"]) =>
+    [...Map.groupBy(items, ({ kind }) => kind)]
+      .map(([kind, { length }]) => `${length} ${kind.replaceAll("_", " ")}${length === 1 ? "" : "s"}`)
+      .join(", ");
+  const { access_revoked: revoked, access_left: left } = report;
+  return `Revoked: ${counted(revoked) || "nothing"}. Still working: ${counted(left) || "nothing"}.`;
 }
