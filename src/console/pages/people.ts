@@ -125,7 +125,10 @@ function Invite({ close }: { close(): void }) {
     await changed();
   });
   if (made !== undefined)
-    return html`<${Dialog} title=${made.state === "active" ? "Added" : "Invited"} close=${close}>
+    return html`<${Dialog}
+      title=${made.state === "active" ? "Added" : "Invited"}
+      close=${made.link === undefined ? close : () => undefined}
+    >
       ${
         made.link === undefined
           ? html`<p>
@@ -133,8 +136,9 @@ function Invite({ close }: { close(): void }) {
               ${made.state === "active" ? "is a member now." : "gets the link by e-mail."}
             </p>`
           : html`<p>
-                Hand this link to <bdi>${made.email}</bdi> over a channel that you trust. It is shown only
-                now, works once, and ends <${When} at=${made.expires_at} />.
+                No e-mail was sent. Hand this link to <bdi>${made.email}</bdi> over a channel that you trust.
+                It is shown only now, works once, replaces any link that you made for this address before, and
+                ends <${When} at=${made.expires_at} />.
               </p>
               <${Line} text=${made.link} />`
       }
