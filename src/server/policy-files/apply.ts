@@ -204,6 +204,7 @@ export async function confirmPolicy(
   actor: Actor,
 ): Promise<{ version: number }> {
   return db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const row = await waiting(tx, org);
     const now = system.now();
     if (row.unconfirmedUntil !== null && row.unconfirmedUntil <= now) {
@@ -245,6 +246,7 @@ export async function revertPolicy(
   due?: number,
 ): Promise<Reverted> {
   return services.db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const row = await waiting(tx, org);
     const leftOut: string[] = [];
     if (due !== undefined && (row.unconfirmedUntil ?? 0) > due)
@@ -295,6 +297,7 @@ export async function patchPolicy(
   actor: Actor,
 ): Promise<void> {
   await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const row = await policies.find(tx, { orgId: org.id });
     const before = row?.byFile ?? false;
     if (by_file === undefined || by_file === before) return;
