@@ -158,11 +158,11 @@ describe("machines in the console", () => {
     async () => {
       // Nothing is shown before all of it is known, so that the page does not grow while it is looked at.
       const held = Promise.withResolvers<void>();
-      await page.route(/probe=broken/, async (route) => {
+      await page.route(/\/relays\/$/, async (route) => {
         await held.promise;
         await route.continue();
       });
-      const machines = page.waitForResponse(/nodes\/\?page_size/);
+      const machines = page.waitForResponse(/nodes\/attention\/$/);
       await page.goto(`${scene.url()}/console/acme/`);
       await (await machines).finished();
       await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
@@ -170,7 +170,7 @@ describe("machines in the console", () => {
       expect(await online.count()).toBe(0);
       held.resolve();
       await online.first().waitFor();
-      await page.unroute(/probe=broken/);
+      await page.unroute(/\/relays\/$/);
       await scene.admin(["node", "update", "acme", "hub", "--lighthouse", "--public-ip", "192.0.2.1"]);
       const hub = page
         .getByRole("listitem")
@@ -191,7 +191,9 @@ describe("machines in the console", () => {
         );
       await until(async () => Number(await points()) > 0);
       await page.goto(`${scene.url()}/console/acme/?days=7`);
-      const plot = page.getByRole("img", { name: /^Machines that were online: \d+ at least/ });
+      const plot = page.getByRole("img", {
+        name: /^Online \(green\) of all machines \(grey\): \d+ at least/,
+      });
       await plot.locator("canvas").waitFor();
       expect(await page.getByLabel("Time").inputValue()).toBe("7");
       expect(await violationsIn(page)).toEqual([]);
@@ -210,7 +212,7 @@ describe("machines in the console", () => {
       await other.getByText("There is no backup of the control plane yet.").waitFor();
       await scene.admin(["backup", join(directory.path, "backup.db")]);
       await other.reload();
-      await other.getByText("Every certificate is renewed in time.").waitFor();
+      await other.getByText("No certificate is overdue for renewal.").waitFor();
       await other.getByRole("heading", { name: "Online over time" }).waitFor();
       await other.getByText("There is no backup").waitFor({ state: "detached" });
       await other.setViewportSize({ width: 360, height: 740 });

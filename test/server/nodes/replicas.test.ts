@@ -1,10 +1,12 @@
 // Two servers on one PostgreSQL: a node may report to either.
 
+import { SQL } from "bun";
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { writeSightings } from "../../../src/server/store/sightings.ts";
-import { countOf, nodeOf, registerNode } from "../../support/nodes.ts";
+import { checkinOf, countOf, nodeOf, registerNode } from "../../support/nodes.ts";
 import { describePostgres, openedAt, useMigrated } from "../../support/postgres.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { until } from "../../support/until.ts";
 
 setDefaultTimeout(120_000);
 
@@ -102,5 +104,36 @@ describePostgres("two servers on one database", () => {
     // A clock that was set back.
     await report(second, at - 3_600_000, 3);
     expect(await stored()).toEqual({ at: at - 3_600_000, uptime: 3 });
+  });
+
+  test("a node that confirms a version gets news while another server holds the lock of its organization", async () => {
+    const url = await createDatabase();
+    const secretKey = crypto.getRandomValues(new Uint8Array(32));
+    await using server = await makeTestServer({ open: openedAt(url), secretKey });
+    const org = await server.organization("acme");
+    const node = await registerNode(server, org, "web");
+    await registerNode(server, org, "hub", { is_lighthouse: true, public_ip: "203.0.113.1" });
+    const { config_version: former } = checkinOf(await node.checkin());
+    await registerNode(server, org, "relay", { is_lighthouse: true, public_ip: "203.0.113.2" });
+    await using other = new SQL(url, { max: 1 });
+    const over = Promise.withResolvers<void>();
+    const locked = Promise.withResolvers<void>();
+    const holding = other.begin(async (inside) => {
+      await inside.unsafe(`SELECT pg_advisory_xact_lock(8421, ${org.id})`);
+      locked.resolve();
+      await over.promise;
+    });
+    await locked.promise;
+    const confirms = { config_version: former, confirmed_config_version: former };
+    const answer = await node.checkin(confirms, { wait: 55 });
+    // The write of the confirmation still waits for the lock, which it would not get within 15 s.
+    const waiting = "SELECT count(*) AS n FROM pg_locks WHERE objid::bigint = $1 AND NOT granted";
+    await until(async () => (await countOf(server, waiting, org.id)) === 1, { ms: 30_000 }).finally(
+      over.resolve,
+    );
+    await holding;
+    expect(checkinOf(answer).config_changed).toBe(true);
+    const confirmed = "SELECT confirmed_config_version AS n FROM nodes WHERE id = $1";
+    await until(async () => (await countOf(server, confirmed, node.id)) === former);
   });
 });

@@ -188,10 +188,10 @@ describePostgres("the locks of PostgreSQL", () => {
     const slow = await slowWriter(url, "1/slow");
     await a.write((tx) => tx.notify("node", "fast"));
     const reader = await makeNoticeReader(b);
-    expect(await reader.read()).toEqual([]);
+    expect((await reader.read()).found).toEqual([]);
     await slow.end("COMMIT");
-    expect((await reader.read()).map(({ payload }) => payload)).toEqual(["1/slow"]);
-    expect(await reader.read()).toEqual([]);
+    expect((await reader.read()).found.map(({ payload }) => payload)).toEqual(["1/slow"]);
+    expect((await reader.read()).found).toEqual([]);
   });
 
   test("the search for a missing id ends with the transactions that might hold it, not before", async () => {
@@ -201,7 +201,7 @@ describePostgres("the locks of PostgreSQL", () => {
     const slow = await slowWriter(url, "slow");
     await a.write((tx) => tx.notify("node", "fast"));
     const look = async () => {
-      const found = await reader.read();
+      const { found } = await reader.read();
       await reader.boundGaps();
       return found.map(({ payload }) => payload);
     };

@@ -5,7 +5,7 @@ import { AppError } from "../../../src/errors.ts";
 import { makeLog } from "../../../src/log.ts";
 import { sealSecret } from "../../../src/pki/secrets.ts";
 import { writeMetrics } from "../../../src/server/metrics/metrics.ts";
-import type { Database } from "../../../src/server/store/database.ts";
+import { databaseClock, type Database } from "../../../src/server/store/database.ts";
 import { makeLeases } from "../../../src/server/store/leases.ts";
 import { setMeta } from "../../../src/server/store/meta.ts";
 import {
@@ -162,6 +162,18 @@ describePostgres("replicas", () => {
     await db.write((tx) => tx.run("UPDATE replicas SET seen_at = seen_at - 3600000 WHERE id = 'a'"));
     await note(db, "c");
     expect((await listReplicas(db)).map(({ id }) => id).toSorted()).toEqual(["b", "c"]);
+  });
+
+  test("a server that is stopped falls behind, and is listed as running for 20 s", async () => {
+    const db = await open();
+    await note(db, "a");
+    const unseenFor = async (ms: number) => {
+      await db.write((tx) => tx.run(`UPDATE replicas SET seen_at = ${databaseClock} - $1`, [ms]));
+      const [listed] = await listReplicas(db);
+      return { isRunning: listed?.isRunning, isBehind: (listed?.noticesBehindMs ?? 0) >= 7 + ms - 2500 };
+    };
+    expect(await unseenFor(10_000)).toEqual({ isRunning: true, isBehind: true });
+    expect(await unseenFor(86_400_000)).toEqual({ isRunning: false, isBehind: true });
   });
 
   test("the metrics have a line for each server", async () => {
