@@ -173,7 +173,7 @@ function shownNodes({ nodes, owned }: Pick<Changes, "nodes" | "owned">, side: Si
   return [...shown.values()];
 }
 
-export function sidesIn(rules: readonly Rule[]): Peer[] {
+function sidesIn(rules: readonly Rule[]): Peer[] {
   return rules.flatMap(({ peer, target }) => [peer, target]);
 }
 
