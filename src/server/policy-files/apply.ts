@@ -136,10 +136,8 @@ async function write(
     appliedBy: row?.appliedBy ?? null,
     driftedAt: row?.driftedAt ?? null,
   };
-  const undo: Undo = v.parse(Undo, {
-    changes: { ...inverse, ...(changes.tests === undefined ? {} : { tests: storedTests(row) }) },
-    former,
-  });
+  const tests = changes.tests === undefined ? {} : { tests: storedTests(row) };
+  const undo = () => JSON.stringify(v.parse(Undo, { changes: { ...inverse, ...tests }, former }));
   await save(tx, org, now, {
     version: version + 1,
     ...(request.keep_file === true
@@ -148,7 +146,7 @@ async function write(
     failing: [],
     ...(changes.tests === undefined ? {} : { tests: changes.tests }),
     unconfirmedUntil: until,
-    undo: until === null ? null : JSON.stringify(undo),
+    undo: until === null ? null : undo(),
   });
   const after = {
     version: version + 1,
