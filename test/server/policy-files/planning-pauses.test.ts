@@ -41,10 +41,12 @@ test("planning reads each node once, and pauses after each page; memberships by 
       return rows;
     },
   };
-  const { changes } = await planChanges(reader, org.id, {
-    policy: "groups: {db: {members: []}}",
-    prune: true,
-  });
+  const { changes } = await planChanges(
+    reader,
+    org.id,
+    { policy: "groups: {db: {members: []}}", prune: true },
+    true,
+  );
   isOver = true;
 
   // The file takes no node out of the group: all are in it by their token.
