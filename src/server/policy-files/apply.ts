@@ -15,7 +15,8 @@ import { events } from "../store/tables/events.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import type { Applied, Reverted } from "./answers.ts";
 import { isUnchanged, type Changes } from "./differences.ts";
-import { execute, Undo, type Executing } from "./execute.ts";
+import { execute, type Executing } from "./execute.ts";
+import { Undo } from "./rollback.ts";
 import { planChanges, PolicyText, showPlan, type Planned } from "./plan.ts";
 
 const applyFields = v.strictObject({
