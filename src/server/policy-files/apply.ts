@@ -15,7 +15,8 @@ import { events } from "../store/tables/events.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import type { Applied, Reverted } from "./answers.ts";
 import { isUnchanged, type Changes } from "./differences.ts";
-import { execute, Undo, type Executing } from "./execute.ts";
+import { execute, type Executing } from "./execute.ts";
+import { Undo } from "./rollback.ts";
 import { planChanges, PolicyText, showPlan, type Planned } from "./plan.ts";
 
 const applyFields = v.strictObject({
@@ -136,10 +137,8 @@ async function write(
     appliedBy: row?.appliedBy ?? null,
     driftedAt: row?.driftedAt ?? null,
   };
-  const undo: Undo = v.parse(Undo, {
-    changes: { ...inverse, ...(changes.tests === undefined ? {} : { tests: storedTests(row) }) },
-    former,
-  });
+  const tests = changes.tests === undefined ? {} : { tests: storedTests(row) };
+  const undo = () => JSON.stringify(v.parse(Undo, { changes: { ...inverse, ...tests }, former }));
   await save(tx, org, now, {
     version: version + 1,
     ...(request.keep_file === true
@@ -148,7 +147,7 @@ async function write(
     failing: [],
     ...(changes.tests === undefined ? {} : { tests: changes.tests }),
     unconfirmedUntil: until,
-    undo: until === null ? null : JSON.stringify(undo),
+    undo: until === null ? null : undo(),
   });
   const after = {
     version: version + 1,
