@@ -61,7 +61,7 @@ export async function applyPolicy(
   const { db, system } = services;
   for (let tries = 1; ; tries++) {
     requireEditable(await policies.find(db, { orgId: org.id }), request);
-    const planned = await planChanges(db, org.id, request);
+    const planned = await planChanges(db, org.id, request, true);
     const { version, moment } = planned.snapshot;
     if (request.version !== undefined && request.version !== version) throw changed(request.version, version);
     if (planned.failures.length > 0) throw testsFailed(planned.failures, "The policy is not applied");

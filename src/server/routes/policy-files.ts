@@ -31,6 +31,9 @@ function planInTurn<T>(services: Services, call: OrganizationCall, work: () => P
   return inTurnOf({ heavyWork: services.planning }, call, work);
 }
 
+/** Groups of a provider that the policy does not name yet. */
+const mayName = ({ org }: OrganizationCall) => org.role !== "member";
+
 function readingRoutes(services: Services): Route[] {
   const { db, system } = services;
   return [
@@ -78,7 +81,11 @@ function readingRoutes(services: Services): Route[] {
       errors: planErrors,
       handle: async (call, input) => ({
         raw: await planInTurn(services, call, async () =>
-          inSlices(jsonInPieces(await showPlan(db, call.org.id, await planChanges(db, call.org.id, input)))),
+          inSlices(
+            jsonInPieces(
+              await showPlan(db, call.org.id, await planChanges(db, call.org.id, input, mayName(call))),
+            ),
+          ),
         ),
       }),
     }),
@@ -95,7 +102,7 @@ function readingRoutes(services: Services): Route[] {
       answers: { 200: { description: "The result", schema: TestResult } },
       errors: planErrors,
       handle: async (call, input) => ({
-        body: await planInTurn(services, call, () => testPolicy(db, call.org.id, input)),
+        body: await planInTurn(services, call, () => testPolicy(db, call.org.id, input, mayName(call))),
       }),
     }),
   ];

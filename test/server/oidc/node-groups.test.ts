@@ -84,6 +84,39 @@ test("a claim at a path gives groups to the user's nodes at each sign-in, and ta
   expect(await groupsOf(own.id)).toEqual(["lab"]);
 });
 
+test("a restored node has only what the provider says by then", async () => {
+  await addProvider(server, provider, settings);
+  provider.person = withGroups("staff", "db-admins");
+  await signInBy(server);
+  const { own } = await nodesOfAda();
+  await signInBy(server);
+  expect((await send("DELETE", `nodes/${own.id}/`)).status).toBe(204);
+  provider.person = withGroups("staff");
+  await signInBy(server);
+  expect((await send("POST", `nodes/${own.id}/restore/`)).status).toBe(200);
+  expect(await groupsOf(own.id)).toEqual(["lab", "office"]);
+  expect(await certified(own)).not.toContain("db");
+});
+
+test("a node that is given to another user, or to the organization, loses what the provider gave its former owner", async () => {
+  await addProvider(server, provider, settings);
+  provider.person = withGroups("staff", "db-admins");
+  await signInBy(server);
+  const { own, other } = await nodesOfAda();
+  await signInBy(server);
+  expect(await groupsOf(own.id)).toEqual(["lab", "db", "office"]);
+  const former = await certified(own);
+  expect((await send("POST", `nodes/${own.id}/transfer/`, { owner: "owner@example.org" })).status).toBe(200);
+  expect([former.includes("db"), await groupsOf(own.id)]).toEqual([true, ["lab"]]);
+  expect(await certified(own)).not.toContain("db");
+  expect(await blockedSoon(own)).toBeGreaterThan(0);
+  // An administrator gave it, to a node that nobody owns.
+  expect((await send("POST", `nodes/${other.id}/transfer/`, { owner: "owner@example.org" })).status).toBe(
+    200,
+  );
+  expect(await groupsOf(other.id)).toEqual(["db"]);
+});
+
 test("of an organization's provider too, also when the loss of the group refuses the sign-in", async () => {
   const roles = [{ group: "staff", organization: "acme", role: "member" as const }];
   const more = { ...settings, roles, creates_users: false };
@@ -214,6 +247,28 @@ describe.each([
     expect(await plan(drifted.policy)).toMatchObject({ is_empty: true });
     const listed = await send("GET", "provider_groups/");
     expect(listed.json).toEqual([{ group: onCall, name: "On call / Ölands", word: "idp:On call / Ölands" }]);
+  });
+
+  test("tell a member who is in them only once the policy names them", async () => {
+    const { own: laptop } = await signedIn("/eng/db");
+    const token = await server.person("mia@example.org");
+    await server.join(acme, "mia@example.org", "member");
+    const asks = (path: string, text: string) =>
+      server.send("POST", `/api/org/acme/policy/${path}/`, { token, body: { policy: text } });
+    const inGroup = 'groups: {spies: {members: ["idp:/eng/db"]}}';
+    const tested = 'tests: [{accept: {from: "idp:/eng/db", to: any}}]';
+    const refused = [await asks("plan", inGroup), await asks("test", tested), await asks("plan", tested)];
+    for (const { status, text } of refused) {
+      expect([status, text]).toEqual([
+        403,
+        expect.stringContaining("only administrators may see who is in it"),
+      ]);
+      expect(text).not.toContain(laptop.name);
+    }
+    // What the policy names already decides about everybody, and everybody may read it.
+    expect((await apply(policy())).status).toBe(200);
+    expect((await asks("plan", inGroup)).status).toBe(200);
+    expect((await asks("test", tested)).status).toBe(200);
   });
 
   test("are named by a rule that is made by hand, without a file", async () => {

@@ -39,10 +39,12 @@ test("planning pauses after each page of nodes, with the tokens that they regist
       return rows;
     },
   };
-  const { changes } = await planChanges(reader, org.id, {
-    policy: "groups: {db: {members: []}}",
-    prune: true,
-  });
+  const { changes } = await planChanges(
+    reader,
+    org.id,
+    { policy: "groups: {db: {members: []}}", prune: true },
+    true,
+  );
   isOver = true;
 
   // The file takes no node out of the group: all are in it by their token.

@@ -1,6 +1,6 @@
 // Servers on one PostgreSQL: which of them may start, and what the administrator sees of each.
 
-import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
+import { afterEach, expect, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
 import { makeLog } from "../../../src/log.ts";
 import { sealSecret } from "../../../src/pki/secrets.ts";
@@ -23,37 +23,22 @@ import {
   rememberErrors,
 } from "../../../src/server/store/replicas.ts";
 import { realSystem } from "../../../src/system.ts";
-import {
-  createDatabase,
-  createMigrated,
-  describePostgres,
-  migrated,
-  startPostgres,
-  unsynced,
-  type Postgres,
-} from "../../support/postgres.ts";
+import { describePostgres, useMigrated } from "../../support/postgres.ts";
 import { makeTestServer } from "../../support/server.ts";
 import { failureOf } from "./cases.ts";
 
 const key = (n: number) => new Uint8Array(32).fill(3).fill(n, 0, 1);
 
 describePostgres("replicas", () => {
-  let cluster: Postgres;
+  const createDatabase = useMigrated();
   const ends: (() => Promise<void>)[] = [];
 
-  beforeAll(async () => {
-    cluster = await startPostgres(unsynced);
-    await createMigrated(cluster.directory);
-  }, 120_000);
-  afterAll(async () => {
-    await cluster.stop();
-  });
   afterEach(async () => {
     for (const end of ends.splice(0).toReversed()) await end();
   });
 
   const open = async () => {
-    const url = await createDatabase(cluster.directory, migrated);
+    const url = await createDatabase();
     const database = await openPostgres({ url, now: Date.now });
     ends.push(() => database.close());
     return database;
