@@ -6,7 +6,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { sessionSettings } from "../../src/server/store/postgres-refusals.ts";
-import { installPackages } from "../support/debian.ts";
+import { installMissing } from "../support/debian.ts";
 import {
   asPostgres,
   createDatabase,
@@ -28,7 +28,7 @@ describePostgres("PgBouncer", () => {
   ])(
     "that pools each %s is refused (%s)",
     async (mode, more) => {
-      expect(installPackages(["pgbouncer"])).toBeUndefined();
+      expect(installMissing(["/usr/sbin/pgbouncer"])).toBeUndefined();
       await using cluster = await startPostgres(unsynced);
       const { pathname } = new URL(await createDatabase(cluster.directory));
       const directory = join(cluster.directory, "pooler");

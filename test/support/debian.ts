@@ -64,6 +64,7 @@ const packages: Record<string, string> = {
   "/usr/bin/ssh-keygen": "openssh-client",
   "/lib/ld-musl-x86_64.so.1": "musl",
   "/usr/lib/postgresql/15/bin/postgres": "postgresql-15",
+  "/usr/sbin/pgbouncer": "pgbouncer",
   // Without the second, apt chooses a database server for the first.
   "/usr/bin/glewlwyd": "glewlwyd dbconfig-sqlite3",
 };
@@ -76,12 +77,15 @@ const prepared: Record<string, () => void> = {
     if (!existsSync(settings)) writeFileSync(settings, "create_main_cluster = false\n");
   },
   /** For the whole network, with the password of every new installation. */
-  glewlwyd() {
-    const unit = "/etc/systemd/system/glewlwyd.service";
-    mkdirSync(dirname(unit), { recursive: true });
-    if (!existsSync(unit)) symlinkSync("/dev/null", unit);
-  },
+  glewlwyd: () => mask("glewlwyd"),
+  pgbouncer: () => mask("pgbouncer"),
 };
+
+function mask(service: string): void {
+  const unit = `/etc/systemd/system/${service}.service`;
+  mkdirSync(dirname(unit), { recursive: true });
+  if (!existsSync(unit)) symlinkSync("/dev/null", unit);
+}
 
 /** The reason why packages cannot be installed here, or undefined. */
 export function cannotInstall(): string | undefined {
@@ -107,8 +111,9 @@ export function runSync(argv: string[], options: { cwd?: string } = {}): string 
 /** Programs for an engine in a network of namespaces. */
 export const enginePrograms = ["/usr/bin/nebula", "/usr/bin/nebula-cert", "/usr/sbin/ip", "/usr/bin/ping"];
 
-/** Go comes with the first engine that is built, where the machine has none of its own. */
-const usual = Object.keys(packages).filter((program) => program !== "/usr/bin/go");
+/** Go comes with the first engine that is built, where the machine has none of its own; a soak installs the other. */
+const later: ReadonlySet<string> = new Set(["/usr/bin/go", "/usr/sbin/pgbouncer"]);
+const usual = Object.keys(packages).filter((program) => !later.has(program));
 
 /** Installs the missing ones of `programs`. Returns the reason why one is still missing, or undefined. */
 export function installMissing(programs: readonly string[] = usual): string | undefined {
