@@ -227,6 +227,10 @@ describe("the console", () => {
       await page.getByRole("link", { name: "Machines" }).first().click();
       await page.getByText("web-1").click();
       await page.getByRole("button", { name: "Revoke" }).click();
+      await page.keyboard.press("Escape");
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      expect(await page.evaluate("document.activeElement.innerText")).toBe("Revoke");
+      await page.getByRole("button", { name: "Revoke" }).click();
       await page.getByRole("button", { name: "Revoke web-1" }).click();
       await page.getByRole("button", { name: "Restore" }).click();
       await page.getByRole("button", { name: "Restore web-1" }).click();
