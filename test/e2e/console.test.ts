@@ -329,7 +329,7 @@ describe("the console", () => {
         "globalThis.requestIdleCallback = (work) => void (globalThis.startLive = work)",
       );
       await other.goto(`${scene.url()}/console/acme/activity/`);
-      await other.getByText("node.created").first().waitFor();
+      await other.locator(".events li").first().waitFor();
       await createNode("early-1");
       await other.evaluate("startLive()");
       await other.getByText("early-1").first().waitFor();
