@@ -58,6 +58,9 @@ const packages: Record<string, string> = {
   "/usr/bin/faketime": "faketime",
   [chromiumPath]: "chromium-headless-shell",
   "/usr/bin/pngquant": "pngquant",
+  "/usr/bin/firefox-esr": "firefox-esr",
+  "/usr/bin/WebKitWebDriver": "webkit2gtk-driver",
+  "/usr/bin/Xvfb": "xvfb",
   "/usr/bin/qemu-aarch64": "qemu-user",
   "/usr/bin/ansible-playbook": "ansible-core",
   "/usr/bin/ssh": "openssh-client",
@@ -111,9 +114,18 @@ export function runSync(argv: string[], options: { cwd?: string } = {}): string 
 /** Programs for an engine in a network of namespaces. */
 export const enginePrograms = ["/usr/bin/nebula", "/usr/bin/nebula-cert", "/usr/sbin/ip", "/usr/bin/ping"];
 
-/** Go comes with the first engine that is built, where the machine has none of its own; a soak installs the other. */
-const later: ReadonlySet<string> = new Set(["/usr/bin/go", "/usr/sbin/pgbouncer"]);
-const usual = Object.keys(packages).filter((program) => !later.has(program));
+/**
+ * Go comes with the first engine that is built, where the machine has none of its own; the others with the soak tests that
+ * need them.
+ */
+const rare = [
+  "/usr/bin/go",
+  "/usr/sbin/pgbouncer",
+  "/usr/bin/firefox-esr",
+  "/usr/bin/WebKitWebDriver",
+  "/usr/bin/Xvfb",
+];
+const usual = Object.keys(packages).filter((program) => !rare.includes(program));
 
 /** Installs the missing ones of `programs`. Returns the reason why one is still missing, or undefined. */
 export function installMissing(programs: readonly string[] = usual): string | undefined {
