@@ -1,6 +1,7 @@
 // The events of an organization, from the newest back, current as they happen.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { behindAll, readBack } from "./activity.ts";
 import { ApiError, get, org } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import { onEvent } from "./live.ts";
@@ -8,18 +9,29 @@ import { onEvent } from "./live.ts";
 const maxKept = 20_000;
 /** Of the first request, so that events are seen early. */
 const firstLimit = 200;
-/** The API takes at most 15 digits. */
-const behindAll = 999_999_999_999_999;
+/** Of one request. */
+const maxLimit = 1000;
 
 export type Log = {
   /** Newest first. */
   events: readonly AuditEvent[];
-  /** Nothing older is on the control plane, or so much was read that the page keeps no more. */
+  /** Nothing older is on the control plane. */
   isAll: boolean;
+  /** So much was read that the page keeps no more. */
+  isFull: boolean;
   isReading: boolean;
   /** Reads the events before the oldest one. */
   older(): void;
 };
+
+/** All events since `start` (ms), although the page keeps fewer. `tell`: how many were read so far. Throws an ApiError. */
+export function readEvents(
+  slug: string,
+  start: number | undefined,
+  tell: (count: number) => void,
+): Promise<AuditEvent[]> {
+  return readBack((before) => get(org(slug, `events/?before=${before}&limit=${maxLimit}`)), start, tell);
+}
 
 /** `limit`: events of one request but the first, at most 1000. */
 export function useLog(slug: string, limit: number): Log {
@@ -65,7 +77,8 @@ export function useLog(slug: string, limit: number): Log {
   const oldest = events.at(-1)?.id;
   return {
     events,
-    isAll: isAll || events.length >= maxKept,
+    isAll,
+    isFull: events.length >= maxKept,
     isReading,
     older: () => {
       if (!isReading && oldest !== undefined) read(oldest);
