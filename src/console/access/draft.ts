@@ -3,6 +3,7 @@
 
 import { effect, signal, type Signal } from "@preact/signals";
 import { ApiError, get, getAll, org, send } from "../api.ts";
+import type { AuditEvent } from "../audit-event.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
 import { currentNodes } from "../node-list.ts";
 import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
@@ -54,7 +55,13 @@ export type Plan = {
   };
 };
 type Named = { id: number; name: string };
-export type Saved = { policy: Policy; rules: readonly Rule[]; nodes: readonly Named[] };
+export type Saved = {
+  policy: Policy;
+  rules: readonly Rule[];
+  /** The same, as the API gives them. */
+  stored: readonly StoredRule[];
+  nodes: readonly Named[];
+};
 
 export type Draft = {
   slug: string;
@@ -69,6 +76,8 @@ export type Draft = {
   isSaving: Signal<boolean>;
   /** The last edits were saved a moment ago, and the page says so. */
   isSaved: Signal<boolean>;
+  /** The last event about rules, for who made it. */
+  lastChange: Signal<Pick<AuditEvent, "actor" | "at"> | undefined>;
 };
 
 const drafts = new Map<string, Draft>();
@@ -85,6 +94,7 @@ export function draftOf(slug: string): Draft {
     error: signal<ApiError | undefined>(undefined),
     isSaving: signal(false),
     isSaved: signal(false),
+    lastChange: signal<Pick<AuditEvent, "actor" | "at"> | undefined>(undefined),
   };
   drafts.set(slug, draft);
   effect(() => setUnsaved(slug, draft.rules.value !== undefined));
@@ -120,7 +130,7 @@ async function read(slug: string): Promise<Saved> {
     sides.some(isProviderSide) ? getAll<ProviderGroup>(providerGroupsPath(slug)) : [],
   ]);
   const [names, emails, words] = [namesOf(nodes), emailsOf(members), wordsOf(groups)];
-  return { policy, nodes, rules: stored.map((rule) => toRule(rule, names, emails, words)) };
+  return { policy, nodes, stored, rules: stored.map((rule) => toRule(rule, names, emails, words)) };
 }
 
 const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {
@@ -173,11 +183,10 @@ export function edit(draft: Draft, change: (rules: readonly Rule[]) => readonly 
 export function rebase(draft: Draft): void {
   const { saved, rules, theirs } = draft;
   if (saved.value === undefined || rules.value === undefined || theirs.value === undefined) return;
-  const edits = editsOf(saved.value.rules, rules.value);
-  const newest = theirs.value;
+  const [base, edited, newest] = [saved.value.rules, rules.value, theirs.value];
   saved.value = newest;
   theirs.value = undefined;
-  edit(draft, () => redo(edits, newest.rules));
+  edit(draft, () => redo(base, edited, newest.rules));
 }
 
 /** Takes what another user saved, and forgets the edits of this tab. */
@@ -242,11 +251,11 @@ export async function save(draft: Draft): Promise<void> {
       if (error instanceof ApiError) return { ...before, rules: sent };
       throw error;
     });
-    const later = editsOf(sent, rules.value ?? sent);
+    const later = rules.value ?? sent;
     saved.value = newest;
     discard(draft);
     draft.isSaved.value = true;
-    if (later.added.length + later.removed.length > 0) edit(draft, () => redo(later, newest.rules));
+    if (!areEqual(sent, later)) edit(draft, () => redo(sent, later, newest.rules));
   });
   isSaving.value = false;
   if (!draft.isSaved.value) await load(draft);

@@ -3,8 +3,9 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
-import { pathOf, query, setQuery } from "../router.ts";
+import { query, setQuery } from "../router.ts";
 import { Failure, Field, FromTerminal, State, valueOf } from "../ui/parts.ts";
+import { Between } from "./between.ts";
 import type { Saved } from "./draft.ts";
 import { quoted, type Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
@@ -56,7 +57,21 @@ export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
     </div>
     <div role="status">
       ${error === undefined ? null : html`<${Failure} error=${error} />`}
-      ${answer === undefined ? null : html`<${Answer} answer=${answer} rule=${rule} from=${sender} slug=${slug} />`}
+      ${answer === undefined ? null : html`<${Answer} answer=${answer} rule=${rule} />`}
+      ${
+        sender === undefined ||
+        receiver === undefined ||
+        sender === receiver ||
+        (isWhole && answer === undefined)
+          ? null
+          : html`<${Between}
+              saved=${saved}
+              slug=${slug}
+              from=${sender}
+              to=${receiver}
+              isAllowed=${isWhole ? answer?.allowed : undefined}
+            />`
+      }
     </div>
     ${
       isWhole
@@ -69,21 +84,11 @@ export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
   </section>`;
 }
 
-type AnswerProps = { answer: Verdict; rule: Rule | undefined; from: number | undefined; slug: string };
-
-function Answer({ answer, rule, from, slug }: AnswerProps) {
+function Answer({ answer, rule }: { answer: Verdict; rule: Rule | undefined }) {
   return html`<p>
       <${State} name=${answer.allowed ? "online" : "attention"} word=${answer.allowed ? "yes" : "no"} />
       ${" "}<bdi>${answer.reason}</bdi>
     </p>
-    ${
-      answer.allowed && from !== undefined
-        ? html`<p class="quiet">
-            If it fails all the same, the path may be broken, or the rules not applied yet:${" "}
-            <a href=${pathOf(slug, "machines", from)}>the sender's page</a> says so.
-          </p>`
-        : null
-    }
     ${
       rule === undefined
         ? null

@@ -2,8 +2,8 @@
 
 import "../core.ts";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { actorOf, type Names } from "../actor.ts";
 import {
-  actorOf,
   changesOf,
   countWords,
   exportName,
@@ -13,7 +13,6 @@ import {
   subjectOf,
   thingsOf,
   type Filter,
-  type Names,
   type Things,
 } from "../activity.ts";
 import { dayOf } from "../ago.ts";
