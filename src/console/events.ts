@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get, org } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
-import { onEvent } from "./live.ts";
+import { isLive, onEvent } from "./live.ts";
 
 const maxKept = 20_000;
 /** Of the first request, so that events are seen early. */
@@ -69,11 +69,17 @@ export function useLog(slug: string, limit: number): Log {
     over.current = new AbortController();
     setEvents([]);
     setAll(false);
-    read(behindAll, Math.min(limit, firstLimit));
+    const readNewest = () => read(behindAll, Math.min(limit, firstLimit));
+    if (!isLive.peek()) readNewest();
     const leave = onEvent((event) => add([event]));
+    // What happened before the stream was open came by no event.
+    const end = isLive.subscribe((isOpen) => {
+      if (isOpen) readNewest();
+    });
     return () => {
       over.current.abort();
       leave();
+      end();
     };
   }, [slug, limit]);
   const oldest = events.at(-1)?.id;

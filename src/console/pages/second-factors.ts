@@ -142,14 +142,15 @@ function Passkeys({ ask }: { ask(asked: Asked): void }) {
       ? html`<div class="actions">
           <button type="button" onClick=${() => ask("passkey")}>Add a passkey</button>
         </div>`
-      : html`<p>
-          ${
-            isPasskeyHost
-              ? "This browser has no passkeys on this page: it needs HTTPS."
-              : "Passkeys need a host name, and none works on a bare IP address. Open the console by the name of the control plane, or start it with one: --public-url https://vpn.example.org"
-          }
-        </p>`
+      : html`<p>${whyNoPasskeys()}</p>`
   }`;
+}
+
+function whyNoPasskeys(): string {
+  if (!isPasskeyHost)
+    return "Passkeys need a host name, and none works on a bare IP address. Open the console by the name of the control plane, or start it with one: --public-url https://vpn.example.org";
+  if (!isSecureContext) return "This browser has no passkeys on this page: it needs HTTPS.";
+  return "This browser cannot use passkeys here. Use a newer one: Chrome 129, Firefox 119, Safari 18.4.";
 }
 
 type NewProps = {

@@ -60,5 +60,6 @@ export function download(name: string, text: string, type: string): void {
   link.href = url;
   link.download = name;
   link.click();
-  URL.revokeObjectURL(url);
+  // An iPhone asks first, and reads it after the answer.
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }

@@ -255,6 +255,9 @@ export async function queryOne<T>(
   return row === undefined ? undefined : parse(row);
 }
 
+/** SQL for the later of two times: SQLite and PostgreSQL name the greater one differently. */
+export const later = (a: string, b: string): string => `CASE WHEN ${a} > ${b} THEN ${a} ELSE ${b} END`;
+
 /** The number that a query computes as `n`: `SELECT count(*) AS n …`. */
 export async function queryNumber(
   reader: Pick<Reader, "get">,
