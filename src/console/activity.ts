@@ -1,5 +1,6 @@
 // Events of the audit log: filters, what changed as a readable difference, and the chain of hashes. Pure.
 
+import { actorOf, type Names } from "./actor.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import { hasWords, searchWords } from "./search.ts";
 
@@ -13,16 +14,6 @@ export type Filter = {
   to: string;
 };
 export const filterKeys = ["search", "actor", "type", "subject", "from", "to"] as const;
-
-/** E-mail addresses by user. */
-export type Names = ReadonlyMap<number, string>;
-
-export function actorOf({ actor }: AuditEvent, names: Names): string {
-  const email = actor.kind === "person" && actor.id !== null ? names.get(actor.id) : undefined;
-  const numbered = actor.id === null || actor.id === 0 ? actor.kind : `${actor.kind} ${actor.id}`;
-  const who = email ?? numbered;
-  return actor.ip === null ? who : `${who} from ${actor.ip}`;
-}
 
 /** Names by subject: `node/7`. */
 export type Things = ReadonlyMap<string, string>;
@@ -52,9 +43,9 @@ function dayOf(text: string, days = 0): number | undefined {
 
 export const firstMoment = ({ from }: Filter): number | undefined => dayOf(from);
 
-/** What a search looks at. A number is in nearly every hash and time, so those are left out. */
+/** What a search looks at. A number is in nearly every hash, fingerprint and time, so those are left out. */
 const searchedIn = ({ type, actor, subject, before, after }: AuditEvent) =>
-  JSON.stringify([type, actor, subject, before, after]);
+  JSON.stringify([type, actor, subject, before, after]).replaceAll(/"[0-9a-f]{64}"/g, '""');
 
 /** Whether the event is about this one thing. A policy that is applied changes many rules and nodes in one event. */
 function isAbout({ type, subject, after }: AuditEvent, wanted: string): boolean {

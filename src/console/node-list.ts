@@ -85,17 +85,10 @@ export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
   return list.state.value;
 }
 
-/** The members of an organization, if a component keeps all of them current and none is about to be read again. */
-export function currentNodes(own: string): readonly Machine[] | undefined {
-  const { users, state, timer, reading } = listOf(own, false);
-  const { isWhole, data } = state.peek();
-  const isCurrent = users > 0 && isWhole && timer === undefined && reading === undefined;
-  return isCurrent ? data : undefined;
-}
-
-/** Begins to read the members of an organization before a page asks for them. */
+/** Begins to read the members of an organization before a page asks for them, if none were read. */
 export function readAhead(own: string): void {
-  void read(listOf(own, false));
+  const list = listOf(own, false);
+  if (list.state.peek().data === undefined) void read(list);
 }
 
 /** Reads the whole list. The first time, it is shown as soon as there is something to see. */

@@ -64,9 +64,9 @@ const packages: Record<string, string> = {
   "/usr/bin/ssh-keygen": "openssh-client",
   "/lib/ld-musl-x86_64.so.1": "musl",
   "/usr/lib/postgresql/15/bin/postgres": "postgresql-15",
-  "/usr/sbin/pgbouncer": "pgbouncer",
   // Without the second, apt chooses a database server for the first.
   "/usr/bin/glewlwyd": "glewlwyd dbconfig-sqlite3",
+  "/usr/sbin/pgbouncer": "pgbouncer",
 };
 
 /** Files that are there before a package is installed, by its name: as Debian has it, it starts a service. */
@@ -111,9 +111,8 @@ export function runSync(argv: string[], options: { cwd?: string } = {}): string 
 /** Programs for an engine in a network of namespaces. */
 export const enginePrograms = ["/usr/bin/nebula", "/usr/bin/nebula-cert", "/usr/sbin/ip", "/usr/bin/ping"];
 
-/** Go comes with the first engine that is built, where the machine has none of its own; a soak installs the other. */
-const later: ReadonlySet<string> = new Set(["/usr/bin/go", "/usr/sbin/pgbouncer"]);
-const usual = Object.keys(packages).filter((program) => !later.has(program));
+/** Go comes with the first engine that is built, where the machine has none of its own; PgBouncer is for the soak. */
+const usual = Object.keys(packages).filter((each) => !["/usr/bin/go", "/usr/sbin/pgbouncer"].includes(each));
 
 /** Installs the missing ones of `programs`. Returns the reason why one is still missing, or undefined. */
 export function installMissing(programs: readonly string[] = usual): string | undefined {

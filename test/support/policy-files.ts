@@ -66,6 +66,7 @@ export function usePolicyFiles(take: (made: Made) => void) {
     api("POST", "policy/apply/", { policy, prune: true, ...more });
   return {
     api,
+    good,
     apply,
     /** The same, which must succeed. */
     applied: (policy: string, more: object = {}) => good(Plan, apply(policy, more)),

@@ -3,19 +3,24 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
-import { pathOf, query, setQuery } from "../router.ts";
+import type { Machine } from "../machines.ts";
+import { useNodes } from "../node-list.ts";
+import { query, setQuery } from "../router.ts";
 import { Failure, Field, FromTerminal, State, valueOf } from "../ui/parts.ts";
+import { Between } from "./between.ts";
 import type { Saved } from "./draft.ts";
 import { quoted, type Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
 type Verdict = { allowed: boolean; rule_id: number | null; reason: string };
 const maxOffered = 50;
+const none: readonly Machine[] = [];
 
 export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
   const word = (key: string, otherwise = "") => query.value.get(key) ?? otherwise;
   const [from, to, protocol, port] = [word("from"), word("to"), word("protocol", "tcp"), word("port")];
-  const idOf = (name: string) => saved.nodes.find((node) => node.name === name)?.id;
+  const { data: nodes = none } = useNodes();
+  const idOf = (name: string) => nodes.find((node) => node.name === name)?.id;
   const [sender, receiver] = [idOf(from), idOf(to)];
   const isWhole =
     sender !== undefined && receiver !== undefined && (protocol === "icmp" || /^\d{1,5}$/.test(port));
@@ -35,8 +40,8 @@ export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
   return html`<section aria-labelledby="explainer">
     <h2 id="explainer">May one machine reach another?</h2>
     <div class="question">
-      <${NodePicker} label="From machine" name=${from} set=${set("from")} saved=${saved} />
-      <${NodePicker} label="To machine" name=${to} set=${set("to")} saved=${saved} />
+      <${NodePicker} label="From machine" name=${from} set=${set("from")} nodes=${nodes} />
+      <${NodePicker} label="To machine" name=${to} set=${set("to")} nodes=${nodes} />
       <${Field} label="Protocol">
         <select value=${protocol} onChange=${set("protocol")}>
           <option value="tcp">tcp</option>
@@ -56,7 +61,21 @@ export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
     </div>
     <div role="status">
       ${error === undefined ? null : html`<${Failure} error=${error} />`}
-      ${answer === undefined ? null : html`<${Answer} answer=${answer} rule=${rule} from=${sender} slug=${slug} />`}
+      ${answer === undefined ? null : html`<${Answer} answer=${answer} rule=${rule} />`}
+      ${
+        sender === undefined ||
+        receiver === undefined ||
+        sender === receiver ||
+        (isWhole && answer === undefined)
+          ? null
+          : html`<${Between}
+              saved=${saved}
+              slug=${slug}
+              from=${sender}
+              to=${receiver}
+              isAllowed=${isWhole ? answer?.allowed : undefined}
+            />`
+      }
     </div>
     ${
       isWhole
@@ -69,21 +88,11 @@ export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
   </section>`;
 }
 
-type AnswerProps = { answer: Verdict; rule: Rule | undefined; from: number | undefined; slug: string };
-
-function Answer({ answer, rule, from, slug }: AnswerProps) {
+function Answer({ answer, rule }: { answer: Verdict; rule: Rule | undefined }) {
   return html`<p>
       <${State} name=${answer.allowed ? "online" : "attention"} word=${answer.allowed ? "yes" : "no"} />
       ${" "}<bdi>${answer.reason}</bdi>
     </p>
-    ${
-      answer.allowed && from !== undefined
-        ? html`<p class="quiet">
-            If it fails all the same, the path may be broken, or the rules not applied yet:${" "}
-            <a href=${pathOf(slug, "machines", from)}>the sender's page</a> says so.
-          </p>`
-        : null
-    }
     ${
       rule === undefined
         ? null
@@ -134,12 +143,17 @@ function useVerdict(
   return [answer, error];
 }
 
-type NodePickerProps = { label: string; name: string; set: (event: Event) => void; saved: Saved };
+type NodePickerProps = {
+  label: string;
+  name: string;
+  set: (event: Event) => void;
+  nodes: readonly Machine[];
+};
 
-function NodePicker({ label, name, set, saved }: NodePickerProps) {
+function NodePicker({ label, name, set, nodes }: NodePickerProps) {
   const list = label.replaceAll(" ", "-");
-  const offered = saved.nodes.filter((node) => node.name.includes(name)).slice(0, maxOffered);
-  const isUnknown = name !== "" && offered.length === 0;
+  const offered = nodes.filter((node) => node.name.includes(name)).slice(0, maxOffered);
+  const isUnknown = name !== "" && nodes.length > 0 && offered.length === 0;
   return html`<${Field}
     label=${label}
     errors=${isUnknown ? ["There is no machine of this name."] : undefined}

@@ -68,7 +68,7 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
 
 function changedWords(count: number): string {
   if (count === 0) return "Your changes leave this table as it is.";
-  return `With your changes, ${count === 1 ? "1 cell is" : `${count} cells are`} different: marked, with what was there before.`;
+  return `With your changes, ${count === 1 ? "1 cell is" : `${count} cells are`} different: marked, with what is added and what is removed.`;
 }
 
 type Cells = ReturnType<typeof matrixOf>;
@@ -110,15 +110,18 @@ function drawCell(
   open: () => void,
 ): VNode {
   // A line ends between two of them, not between protocol and port.
-  const words = (list: readonly string[]) =>
-    list.length === 0 ? "nothing" : list.map((each) => each.replace(" ", "\u00A0")).join(", ");
+  const whole = (each: string) => each.replace(" ", "\u00A0");
+  const added = isChanged ? traffic.filter((each) => !before.includes(each)) : [];
+  const removed = isChanged ? before.filter((each) => !traffic.includes(each)) : [];
   const now =
     traffic.length === 0
       ? html`<span class="quiet">nothing</span>`
-      : html`<button type="button" class="plain" onClick=${open}>${words(traffic)}</button>`;
-  if (!isChanged) return html`<td key=${to}>${now}</td>`;
-  return html`<td key=${to} class="marked">
-    ${now} <del><span class="unseen">before: </span>${words(before)}</del>
+      : html`<button type="button" class="plain" onClick=${open}>
+          ${traffic.map((each, at) => [at === 0 ? "" : ", ", added.includes(each) ? html`<ins>${whole(each)}</ins>` : whole(each)])}
+        </button>`;
+  return html`<td key=${to} class=${isChanged ? "marked" : undefined}>
+    ${now}
+    ${removed.length === 0 ? null : html` <del><span class="unseen">removed: </span>${removed.map(whole).join(", ")}</del>`}
   </td>`;
 }
 

@@ -1,11 +1,13 @@
 // Before saving: the machines that gain and lose access, the tests, and what another user saved meanwhile.
 
 import { useState } from "preact/hooks";
+import { actorOf } from "../actor.ts";
 import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
-import { Confirm, Failure } from "../ui/parts.ts";
+import { useMemberNames } from "../member-names.ts";
+import { Confirm, Failure, When } from "../ui/parts.ts";
 import { discard, maySave, rebase, save, takeTheirs, type Draft, type Plan, type Saved } from "./draft.ts";
-import { editsOf, faultLines, type Rule } from "./rules.ts";
+import { clashesOf, faultLines, identityOf, type Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
 type PreviewProps = { draft: Draft; saved: Saved };
@@ -103,9 +105,11 @@ function Effects({ plan: { access } }: { plan: Plan }) {
     </details>`;
 }
 
-function classWords({ nodes, count }: Plan["access"]["classes"][number]["from"]): string {
+function classWords({ groups, nodes, count }: Plan["access"]["classes"][number]["from"]): string {
   const left = count - nodes.length;
-  return nodes.join(", ") + (left > 0 ? ` and ${left} more` : "");
+  const names = nodes.join(", ") + (left > 0 ? ` and ${left} more` : "");
+  if (count === 1) return names;
+  return `${count} machines in ${groups.length === 0 ? "no group" : groups.join(" and ")} (${names})`;
 }
 
 function Tests({ plan: { tests } }: { plan: Plan }) {
@@ -127,8 +131,18 @@ function Tests({ plan: { tests } }: { plan: Plan }) {
 type ConflictProps = { draft: Draft; saved: Saved; theirs: Saved };
 
 function Conflict({ draft, saved, theirs }: ConflictProps) {
+  const mine = draft.rules.value ?? saved.rules;
+  const { changed, gone } = clashesOf(saved.rules, mine, theirs.rules);
+  const change = draft.lastChange.value;
+  const names = useMemberNames(draft.slug);
   return html`<div class="failure" role="alert">
-    <p>Another user saved rules since you began, so yours are not saved.</p>
+    <p>
+      <bdi>${change === undefined ? "Another user" : actorOf(change, names)}</bdi> saved
+      rules${change === undefined ? null : html` <${When} at=${change.at} />`}, since you began. Yours are not
+      saved.
+    </p>
+    ${changed.map((rule) => html`<p key=${rule.id}><strong>Both of you edited rule ${rule.id}.</strong> Your edit is put on theirs; where you changed the same part, yours counts.</p>`)}
+    ${gone.map((rule) => html`<p key=${rule.id}><strong>Rule ${rule.id}, which you edited, is gone or was replaced.</strong> Your edit of it would be added as a new rule beside theirs.</p>`)}
     <div class="versions">
       <div>
         <h3>Saved by others (version ${theirs.policy.version})</h3>
@@ -136,7 +150,7 @@ function Conflict({ draft, saved, theirs }: ConflictProps) {
       </div>
       <div>
         <h3>Yours (from version ${saved.policy.version})</h3>
-        <${EditList} base=${saved.rules} rules=${draft.rules.value ?? saved.rules} />
+        <${EditList} base=${saved.rules} rules=${mine} />
       </div>
     </div>
     <div class="actions">
@@ -147,19 +161,49 @@ function Conflict({ draft, saved, theirs }: ConflictProps) {
 }
 
 function EditList({ base, rules }: { base: readonly Rule[]; rules: readonly Rule[] }) {
-  const { added, removed } = editsOf(base, rules);
+  const after = new Map(rules.map((rule) => [rule.id, rule]));
+  const known = new Set(base.map(({ id }) => id));
   return html`<ul class="plain-list">
-    ${added.map(
-      (rule) =>
-        html`<li key=${`+${rule.id}`}>
-          <ins>+ <${Sentence} rule=${rule} /></ins>
-        </li>`,
-    )}
-    ${removed.map(
-      (rule) =>
-        html`<li key=${`-${rule.id}`}>
-          <del>− <${Sentence} rule=${rule} /></del>
-        </li>`,
-    )}
+    ${base.map((was) => {
+      const now = after.get(was.id);
+      if (now === undefined)
+        return html`<li key=${was.id}>
+          <del>− <${Sentence} rule=${was} /></del>
+        </li>`;
+      return html`<${EditOf} key=${was.id} was=${was} now=${now} />`;
+    })}
+    ${rules
+      .filter(({ id }) => !known.has(id))
+      .map(
+        (rule) =>
+          html`<li key=${rule.id}>
+            <ins>+ <${Sentence} rule=${rule} /></ins>
+          </li>`,
+      )}
   </ul>`;
+}
+
+function EditOf({ was, now }: { was: Rule; now: Rule }) {
+  const isOther = identityOf(was) !== identityOf(now);
+  if (!isOther && was.description === now.description) return null;
+  return html`<li>
+    No. ${was.id}:${" "}
+    ${
+      isOther
+        ? html`<del>− <${Sentence} rule=${was} /></del> <ins>+ <${Sentence} rule=${now} /></ins>`
+        : html`<${Sentence} rule=${now} />`
+    }
+    ${
+      was.description === now.description
+        ? null
+        : html`, description
+          ${
+            was.description === ""
+              ? null
+              : html`<del><bdi>${was.description}</bdi></del
+                  >${" "}`
+          }
+          ${now.description === "" ? "removed" : html`<ins><bdi>${now.description}</bdi></ins>`}`
+    }
+  </li>`;
 }

@@ -100,10 +100,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
             command=${`agent admin rule list ${draft.slug}`}
             call=${`GET /api/org/${draft.slug}/firewall_rules/`}
           />`
-        : html`<${FromTerminal}
-            command=${commandsOf(draft.slug, editsOf(saved.rules, rules))}
-            call=${`POST /api/org/${draft.slug}/policy/apply/ {"policy": "…", "prune": true, "keep_file": true, "version": ${saved.policy.version}}`}
-          />`
+        : html`<${FromTerminal} command=${commandsOf(draft.slug, editsOf(saved.rules, rules))} />`
     }
     ${
       open === undefined
@@ -111,7 +108,6 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
         : html`<${RuleForm}
             rule=${open === "new" ? undefined : open}
             draft=${draft}
-            saved=${saved}
             close=${() => setOpen(undefined)}
           />`
     }

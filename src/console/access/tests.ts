@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
+import { useNodes } from "../node-list.ts";
 import { useList } from "../resource.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, Dialog, Empty, FromTerminal, State } from "../ui/parts.ts";
@@ -82,13 +83,16 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
             action="Delete the test"
             effect=${html`<p><${TestSentence} test=${asked.test} />.</p>
               <p>Rules that break it can be saved then. Adding it again brings it back.</p>`}
-            run=${() => save(list.filter((each) => each !== asked.test))}
+            run=${() => save(list.filter((each) => !isSame(each, asked.test)))}
             close=${close}
           />`
         : null
     }
   </section>`;
 }
+
+/** The list may have been read again since the question was asked. */
+const isSame = (one: PolicyTest, other: PolicyTest) => JSON.stringify(one) === JSON.stringify(other);
 
 /** The rules, groups and the stored file stay. */
 const bodyOf = (saved: Saved, tests: readonly PolicyTest[]) => ({
@@ -142,7 +146,7 @@ function NewTest({ draft, saved, save, close }: NewTestProps) {
   const groups = (useList<{ name: string }>(org(draft.slug, "groups/?page_size=1000")).data ?? []).map(
     ({ name }) => name,
   );
-  const nodes = saved.nodes.map(({ name }) => name);
+  const nodes = (useNodes().data ?? []).map(({ name }) => name);
   const word = (typed: string) => toWord(typed, groups, nodes);
   const ports = test.protocol === "icmp" ? "any" : test.ports;
   const whole = { ...test, from: word(test.from), to: word(test.to), ports };

@@ -19,8 +19,9 @@ export function Access() {
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     void load(draft);
-    const leave = onEvent(({ type }) => {
+    const leave = onEvent(({ type, actor, at }) => {
       if (!/^(rule|policy|group|node)\./.test(type)) return;
+      if (/^(rule|policy)\./.test(type)) draft.lastChange.value = { actor, at };
       clearTimeout(timer);
       timer = setTimeout(() => void load(draft), 300);
     });

@@ -23,7 +23,8 @@ import { users, type UserRow } from "../store/tables/users.ts";
 import { admit, valueAt } from "./admission.ts";
 import type { Exchange, Refreshed } from "./exchange.ts";
 import { applyGroups } from "./apply-groups.ts";
-import type { NodeGroupServices } from "./node-groups.ts";
+import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
+import { applyProviderGroups } from "./provider-groups.ts";
 import { endSessionsBy, hasWayIn } from "./ways-in.ts";
 
 type Services = NodeGroupServices & { exchange: Pick<Exchange, "refresh"> };
@@ -144,7 +145,7 @@ async function applyClaims(
 
 /**
  * Ends what began at the provider: sessions, and what its groups gave. For a user without another way in, everything ends as
- * for one who is disabled: also the nodes, where the organization is so set.
+ * for one who is disabled: also the nodes, where the organization is so set. The role stays then, and nobody can use it.
  */
 async function leave(
   services: Services,
@@ -163,15 +164,19 @@ async function leave(
     await endSessionsBy(tx, by, now);
     const event = { orgId: provider.orgId, at: now, actor: ourselves, subject: `user/${email}` };
     await record(tx, { ...event, type: "user.left_provider", after: { provider: name } });
-    if (await hasWayIn(tx, userId, provider.id)) {
-      await identities.update(tx, { providerId: provider.id, subject }, { groups: [] });
-      return "stays";
-    }
+    const identity = { providerId: provider.id, subject };
+    await identities.update(tx, identity, { groups: [] });
+    await organizationIdentities.update(tx, identity, { groups: [] });
+    if (await hasWayIn(tx, userId, provider.id)) return "stays";
     await endSessions(tx, userId, now);
     const ending = { isLeaving: true, actor: ourselves, now, reason: `${email} left ${name}` };
     return endAccess(tx, { kind: "person", id: userId }, ending);
   });
   log.info("A person left a provider", { provider: provider.id, user: userId });
   if (access === "stays") return applyGroups(services, provider, user, []);
-  if (access !== undefined && access.revoked.length > 0) await settle({ db, system });
+  if (access === undefined) return;
+  // Nodes may stay, but not in groups that the provider gave.
+  await applyNodeGroups(services, provider, userId, []);
+  await applyProviderGroups(services, provider, userId);
+  if (access.revoked.length > 0) await settle({ db, system });
 }

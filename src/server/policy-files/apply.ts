@@ -13,9 +13,10 @@ import type { Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { events } from "../store/tables/events.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
-import type { Applied } from "./answers.ts";
+import type { Applied, Reverted } from "./answers.ts";
 import { isUnchanged, type Changes } from "./differences.ts";
-import { execute, Undo, type Executing } from "./execute.ts";
+import { execute, type Executing } from "./execute.ts";
+import { Undo } from "./rollback.ts";
 import { planChanges, PolicyText, showPlan, type Planned } from "./plan.ts";
 
 const applyFields = v.strictObject({
@@ -136,10 +137,8 @@ async function write(
     appliedBy: row?.appliedBy ?? null,
     driftedAt: row?.driftedAt ?? null,
   };
-  const undo: Undo = v.parse(Undo, {
-    changes: { ...inverse, ...(changes.tests === undefined ? {} : { tests: storedTests(row) }) },
-    former,
-  });
+  const tests = changes.tests === undefined ? {} : { tests: storedTests(row) };
+  const undo = () => JSON.stringify(v.parse(Undo, { changes: { ...inverse, ...tests }, former }));
   await save(tx, org, now, {
     version: version + 1,
     ...(request.keep_file === true
@@ -148,7 +147,7 @@ async function write(
     failing: [],
     ...(changes.tests === undefined ? {} : { tests: changes.tests }),
     unconfirmedUntil: until,
-    undo: until === null ? null : JSON.stringify(undo),
+    undo: until === null ? null : undo(),
   });
   const after = {
     version: version + 1,
@@ -204,6 +203,7 @@ export async function confirmPolicy(
   actor: Actor,
 ): Promise<{ version: number }> {
   return db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const row = await waiting(tx, org);
     const now = system.now();
     if (row.unconfirmedUntil !== null && row.unconfirmedUntil <= now) {
@@ -234,22 +234,26 @@ async function waiting(tx: Transaction, org: Org): Promise<PolicyRow> {
 const newest = `SELECT type, at FROM events WHERE org_id = $1 AND subject = 'policy' ORDER BY id DESC LIMIT 1`;
 
 /**
- * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked. `due`: only if its
- * time has passed.
+ * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked, and what people have
+ * made impossible since is left out: else the policy would stay as it is, and nobody could change it. `due`: only if its time
+ * has passed.
  */
 export async function revertPolicy(
   services: Services,
   org: Org,
   actor: Actor,
   due?: number,
-): Promise<{ version: number }> {
+): Promise<Reverted> {
   return services.db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const row = await waiting(tx, org);
-    if (due !== undefined && (row.unconfirmedUntil ?? 0) > due) return { version: row.version };
+    const leftOut: string[] = [];
+    if (due !== undefined && (row.unconfirmedUntil ?? 0) > due)
+      return { version: row.version, left_out: leftOut };
     const now = services.system.now();
     const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
     const all: Changes = { ...changes, owned: [], tests: changes.tests };
-    const { inverse, issued } = await execute(tx, services, org.id, all, actor);
+    const { inverse, issued } = await execute(tx, services, org.id, all, actor, { leftOut });
     const version = row.version + 1;
     await policies.update(
       tx,
@@ -269,11 +273,16 @@ export async function revertPolicy(
       {
         ...event,
         type: "policy.reverted",
-        after: { version, applied_by: row.appliedBy, ...audited(all, inverse) },
+        after: {
+          version,
+          applied_by: row.appliedBy,
+          ...audited(all, inverse),
+          ...(leftOut.length === 0 ? {} : { left_out: leftOut.slice(0, maxAudited) }),
+        },
       },
       ...issued,
     ]);
-    return { version };
+    return { version, left_out: leftOut };
   });
 }
 
@@ -287,6 +296,7 @@ export async function patchPolicy(
   actor: Actor,
 ): Promise<void> {
   await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const row = await policies.find(tx, { orgId: org.id });
     const before = row?.byFile ?? false;
     if (by_file === undefined || by_file === before) return;

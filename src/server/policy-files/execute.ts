@@ -1,12 +1,9 @@
 // Makes changes of a policy in one transaction, and returns what takes them back.
 
-import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import type { Actor, AuditEvent } from "../audit/record.ts";
-import { Peer, Ports, Protocol, Target } from "../policy/firewall.ts";
-import { ensureGroups, useOfGroup } from "../policy/groups.ts";
+import { ensureGroups, insertGroups, useOfGroup } from "../policy/groups.ts";
 import type { ProviderGroup } from "../policy/group-people.ts";
-import { PolicyTest } from "../policy/policy-tests.ts";
 import { maxRules } from "../policy/rules.ts";
 import { insertAlias, removeAlias } from "../names/aliases.ts";
 import { changeNode } from "../nodes/nodes.ts";
@@ -27,63 +24,9 @@ import { providerGroups } from "../store/tables/provider-groups.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 import { applied, type Changes, type NodeChange } from "./differences.ts";
 import type { Delta } from "./people-differences.ts";
+import { attempt, type Rollback } from "./rollback.ts";
 
 export type Executing = Pick<NodeStore, "authorities" | "secretKey" | "system">;
-
-const words = v.array(v.string());
-const rule = {
-  direction: v.picklist(["inbound", "outbound"]),
-  protocol: Protocol,
-  ports: Ports,
-  peer: Peer,
-  target: Target,
-  description: v.string(),
-};
-const named = { name: v.string(), description: v.string() };
-const alias = { name: v.string(), nodeId: v.number(), address: v.nullable(v.string()) };
-const person = v.object({ name: v.string(), people: v.string() });
-const ofProvider = v.object({ people: v.string(), providerId: v.number(), name: v.string() });
-const delta = v.object({ add: words, remove: words });
-/** As it is stored until an application is confirmed. */
-export const Undo = v.object({
-  changes: v.object({
-    groups: v.object({
-      create: v.array(v.object(named)),
-      delete: v.array(v.object(named)),
-      describe: v.array(v.object({ ...named, before: v.string() })),
-    }),
-    rules: v.object({
-      create: v.array(v.object({ ...rule, id: v.number() })),
-      delete: v.array(v.object({ ...rule, id: v.number() })),
-      describe: v.array(v.object({ ...rule, id: v.number(), before: v.string() })),
-    }),
-    nodes: v.array(
-      v.object({
-        id: v.number(),
-        name: v.string(),
-        groups: delta,
-        subnets: delta,
-        relay: v.nullable(v.boolean()),
-      }),
-    ),
-    /** Absent: it was stored by an earlier version. */
-    people: v.optional(v.object({ add: v.array(person), remove: v.array(person) }), { add: [], remove: [] }),
-    providerGroups: v.optional(v.object({ add: v.array(ofProvider), remove: v.array(ofProvider) }), {
-      add: [],
-      remove: [],
-    }),
-    aliases: v.object({ create: v.array(v.object(alias)), delete: v.array(v.object(alias)) }),
-    tests: v.optional(v.array(PolicyTest)),
-  }),
-  /** The file that was in force before. */
-  former: v.object({
-    text: v.nullable(v.string()),
-    appliedAt: v.nullable(v.number()),
-    appliedBy: v.nullable(v.string()),
-    driftedAt: v.nullable(v.number()),
-  }),
-});
-export type Undo = v.InferOutput<typeof Undo>;
 
 /** Returns the changes that take these back, and the events of certificates that were issued. */
 export async function execute(
@@ -92,10 +35,13 @@ export async function execute(
   orgId: number,
   changes: Changes,
   actor: Actor,
+  rollback?: Rollback,
 ): Promise<{ inverse: Changes; issued: AuditEvent[] }> {
   const now = services.system.now();
-  await requireRoom(tx, orgId, changes);
-  await ensureGroups(
+  if (rollback === undefined) await requireRoom(tx, orgId, changes);
+  // An earlier release may have made a group with a name that is reserved now.
+  const makeGroups = rollback === undefined ? ensureGroups : insertGroups;
+  await makeGroups(
     tx,
     orgId,
     changes.groups.create.map(({ name }) => name),
@@ -109,9 +55,9 @@ export async function execute(
   const ofProviders = await changeProviderGroups(tx, orgId, changes.providerGroups, now);
   const people = await changePeople(tx, orgId, changes.people, now);
   const isRegrouped = [people, ofProviders].some(({ add, remove }) => add.length + remove.length > 0);
-  if (isRegrouped) await regroupOwned(tx, orgId, now);
-  const { done, issued } = await changeNodes(tx, services, orgId, changes.nodes, actor);
-  const createdAliases = await createAliases(tx, orgId, changes.aliases.create, now);
+  if (isRegrouped) await regroupOwned(tx, orgId, now, { isBounded: rollback === undefined });
+  const { done, issued } = await changeNodes(tx, services, orgId, changes.nodes, actor, rollback);
+  const createdAliases = await createAliases(tx, orgId, changes.aliases.create, now, rollback);
   const deleted = await deleteGroups(tx, orgId, changes.groups.delete, now);
   return {
     inverse: {
@@ -182,8 +128,6 @@ async function changeProviderGroups(
 }
 
 async function requireRoom(tx: Transaction, orgId: number, { rules }: Changes): Promise<void> {
-  // A rollback brings back what was there.
-  if (rules.create.some(({ id }) => id !== undefined)) return;
   const count = await queryNumber(tx, "SELECT count(*) AS n FROM firewall_rules WHERE org_id = $1", [orgId]);
   requireFewRules(count, rules);
 }
@@ -198,6 +142,14 @@ export function requireFewRules(count: number, rules: Changes["rules"]): void {
   );
 }
 
+/** Call it after each statement: 500 of them take SQLite 10 to 40 ms, in which it answers nothing else. */
+function pausing(tx: Transaction): () => Promise<void> {
+  let count = 0;
+  return async () => {
+    if (++count % 25 === 0) await tx.pause();
+  };
+}
+
 async function changeRules(
   tx: Transaction,
   orgId: number,
@@ -205,12 +157,20 @@ async function changeRules(
   createdAt: number,
 ): Promise<Changes["rules"]["delete"]> {
   const created: Changes["rules"]["delete"] = [];
+  const some = pausing(tx);
   for (const { description = "", ...each } of create) {
     const { id } = await firewallRules.insertReturning(tx, { ...each, description, orgId, createdAt });
     created.push({ ...each, id, description });
+    await some();
   }
-  for (const { id } of removed) await firewallRules.delete(tx, { orgId, id });
-  for (const { id, description } of describe) await firewallRules.update(tx, { orgId, id }, { description });
+  for (const { id } of removed) {
+    await firewallRules.delete(tx, { orgId, id });
+    await some();
+  }
+  for (const { id, description } of describe) {
+    await firewallRules.update(tx, { orgId, id }, { description });
+    await some();
+  }
   if (create.length + removed.length > 0) await raiseConfigVersion(tx, orgId);
   return created;
 }
@@ -221,11 +181,14 @@ async function changeNodes(
   orgId: number,
   changes: readonly NodeChange[],
   actor: Actor,
+  rollback: Rollback | undefined,
 ): Promise<{ done: NodeChange[]; issued: AuditEvent[] }> {
   const isGrouping = ({ subnets, relay }: NodeChange) => isEmpty(subnets) && relay === null;
-  const changed = await regroupGiven(tx, orgId, changes.filter(isGrouping), services.system.now());
+  // A route that is left out must not keep the node from its groups.
+  const parts = rollback === undefined ? changes : changes.flatMap(groupsApart);
+  const changed = await regroupGiven(tx, orgId, parts.filter(isGrouping), services.system.now(), rollback);
   const issued: AuditEvent[] = [];
-  for (const { id, groups, subnets, relay } of inOrder(changes.filter((each) => !isGrouping(each)))) {
+  for (const { id, groups, subnets, relay } of inOrder(parts.filter((each) => !isGrouping(each)))) {
     const node = await nodes.find(tx, { orgId, id });
     // Revoked between an application and its rollback: it stays as it is.
     if (node === undefined || node.state === "revoked") continue;
@@ -234,11 +197,23 @@ async function changeNodes(
       ...(isEmpty(subnets) ? {} : { subnets: applied(node.subnets, subnets) }),
       ...(relay === null ? {} : { is_relay: relay }),
     };
-    issued.push(...(await changeNode(tx, services, { id: orgId }, id, patch, actor)).issued);
+    const change = () => changeNode(tx, services, { id: orgId }, id, patch, actor);
+    const made = await attempt(tx, rollback, `The node ${node.name}`, change);
+    if (made === undefined) continue;
+    issued.push(...made.issued);
     changed.add(id);
   }
   return { done: changes.filter(({ id }) => changed.has(id)), issued };
 }
+
+function groupsApart(change: NodeChange): NodeChange[] {
+  if (isEmpty(change.groups)) return [change];
+  const rest = { ...change, groups: none };
+  const grouping = { ...change, subnets: none, relay: null };
+  return isEmpty(rest.subnets) && rest.relay === null ? [grouping] : [grouping, rest];
+}
+
+const none: Delta = { add: [], remove: [] };
 
 /** Changes nothing but groups, of thousands of nodes maybe. Returns the nodes that are not revoked. */
 async function regroupGiven(
@@ -246,6 +221,7 @@ async function regroupGiven(
   orgId: number,
   changes: readonly NodeChange[],
   now: number,
+  rollback: Rollback | undefined,
 ): Promise<Set<number>> {
   const deltas = new Map(changes.map(({ id, groups }) => [id, groups]));
   const found = await readGrouped(tx, orgId, [...deltas.keys()]);
@@ -255,8 +231,9 @@ async function regroupGiven(
       ? []
       : [{ before, after: { ...before, groups: applied(before.groups, delta) } }];
   });
-  await ensureGroups(tx, orgId, [...new Set(regrouped.flatMap(({ after }) => after.groups))], now);
-  await changeGroups(tx, orgId, regrouped, now);
+  const makeGroups = rollback === undefined ? ensureGroups : insertGroups;
+  await makeGroups(tx, orgId, [...new Set(regrouped.flatMap(({ after }) => after.groups))], now);
+  await changeGroups(tx, orgId, regrouped, now, { isBounded: rollback === undefined });
   return new Set(regrouped.map(({ before }) => before.id));
 }
 
@@ -266,7 +243,6 @@ async function regroupGiven(
  */
 function inOrder(changes: readonly NodeChange[]): NodeChange[] {
   const isGain = ({ subnets, relay }: NodeChange) => subnets.add.length > 0 || relay === true;
-  const none: Delta = { add: [], remove: [] };
   const gains = changes.filter(isGain);
   const given = gains.flatMap(({ id, name, subnets }): NodeChange[] =>
     subnets.remove.length === 0
@@ -290,13 +266,20 @@ async function deleteAliases(tx: Transaction, orgId: number, list: Aliases, now:
 }
 
 /** After the nodes: an address has to be behind its node. Aliases of nodes that are gone are left out. */
-async function createAliases(tx: Transaction, orgId: number, list: Aliases, now: number): Promise<Aliases> {
+async function createAliases(
+  tx: Transaction,
+  orgId: number,
+  list: Aliases,
+  now: number,
+  rollback: Rollback | undefined,
+): Promise<Aliases> {
   const created: Aliases = [];
   for (const { name, nodeId, address } of list) {
     const node = await nodes.find(tx, { orgId, id: nodeId });
     if (node === undefined || node.state === "revoked") continue;
-    await insertAlias(tx, { id: orgId }, { name, node: nodeId, address }, now);
-    created.push({ name, nodeId, address });
+    const insert = () => insertAlias(tx, { id: orgId }, { name, node: nodeId, address }, now);
+    const made = await attempt(tx, rollback, `The alias ${name}`, insert);
+    if (made !== undefined) created.push({ name, nodeId, address });
   }
   return created;
 }

@@ -11,7 +11,7 @@ import {
   PolicyPatch,
   revertPolicy,
 } from "../policy-files/apply.ts";
-import { Applied, Plan, Policy, TestResult, Version } from "../policy-files/answers.ts";
+import { Applied, Plan, Policy, Reverted, TestResult, Version } from "../policy-files/answers.ts";
 import { PlanRequest, planChanges, showPlan } from "../policy-files/plan.ts";
 import { showPolicy, TestRequest, testPolicy } from "../policy-files/show.ts";
 import { maxPolicyBytes } from "../policy/policy-file.ts";
@@ -177,8 +177,8 @@ function writingRoutes(services: Services): Route[] {
       name: "policy_revert",
       summary: "Take back the policy that waits for its confirmation",
       takes: nothing,
-      answers: { 200: { description: "The version", schema: Version } },
-      errors: ["conflict", "too_many_certificates", "name_taken"],
+      answers: { 200: { description: "The version, and what could not be taken back", schema: Reverted } },
+      errors: ["conflict"],
       handle: async (call) => ({ body: await revertPolicy(services, call.org, actorOf(call)) }),
     }),
   ];

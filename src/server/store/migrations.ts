@@ -203,6 +203,14 @@ const steps: readonly (readonly string[])[] = [
   [providerGrants.add("refusedAt")],
   [...serverSamples.create],
   [nodes.add("phone"), nodes.add("importedAt")],
+  // What a console asks all the time, see nodes/attention.ts, without reading all nodes.
+  [
+    "CREATE INDEX nodes_engines ON nodes (org_id, overlay_version) WHERE state = 'active'",
+    "CREATE INDEX nodes_phones ON nodes (org_id) WHERE phone IS NOT NULL",
+    `CREATE INDEX certificates_ending ON certificates (org_id, not_after)
+       WHERE state = 'current' AND kind = 'overlay'`,
+    "CREATE INDEX paths_broken ON paths (org_id, node_id, peer) WHERE probe = 'broken'",
+  ],
 ];
 
 /**

@@ -233,7 +233,7 @@ export function joined<A, B>(a: string, first: Picked<A>, b: string, second: Pic
   };
 }
 
-type Parser<T> = { parse(row: Row): T };
+export type Parser<T> = { parse(row: Row): T };
 
 export async function queryAll<T>(
   reader: Pick<Reader, "all">,

@@ -18,7 +18,7 @@ import {
   signInBy,
   whereTo,
 } from "../../support/oidc-sign-in.ts";
-import { makeAcme } from "../../support/people.ts";
+import { makeAcme, membershipOf } from "../../support/people.ts";
 import type { TestServer } from "../../support/server.ts";
 
 const ada = { sub: "ada-1", email: "ada@example.org", email_verified: true };
@@ -82,6 +82,20 @@ test("a claim at a path gives groups to the user's nodes at each sign-in, and ta
   provider.person = withGroups();
   await signInBy(server);
   expect(await groupsOf(own.id)).toEqual(["lab"]);
+});
+
+test("the nodes of a member who is removed lose what the provider gave", async () => {
+  await addProvider(server, provider, settings);
+  provider.person = withGroups("staff", "db-admins");
+  await signInBy(server);
+  const { own, other } = await nodesOfAda();
+  await signInBy(server);
+  expect(await certified(own)).toContain("db");
+  const member = await membershipOf(server.db, acme, ada.email);
+  expect((await send("DELETE", `members/${member}/`)).status).toBe(204);
+  expect([await groupsOf(own.id), await groupsOf(other.id)]).toEqual([["lab"], ["db"]]);
+  expect(await certified(own)).not.toContain("db");
+  expect(await blockedSoon(own)).toBeGreaterThan(0);
 });
 
 test("a restored node has only what the provider says by then", async () => {
@@ -284,6 +298,10 @@ describe.each([
     const patched = await send("PATCH", `firewall_rules/${id}/`, { peer: { idp: "On call" } });
     expect(patched.status).toBe(200);
     expect(await allowed(laptop.id, other.id)).toBe(false);
+    // The policy does not name it any more.
+    expect([...(await ofProvider()).keys()]).toEqual(["On call"]);
+    expect(await certified(laptop)).not.toContain(group);
+    expect(await blockedSoon(laptop)).toBeGreaterThan(0);
     expect((await send("PATCH", `firewall_rules/${id}/`, { peer: { idp: "/eng/db" } })).status).toBe(200);
     expect(await allowed(laptop.id, other.id)).toBe(true);
     provider.person = withGroups("staff");
@@ -291,6 +309,25 @@ describe.each([
     expect(await allowed(laptop.id, other.id)).toBe(false);
     expect(await certified(laptop)).not.toContain(group);
     expect((await send("POST", "firewall_rules/", { ...rule, peer: { idp: " x" } })).status).toBe(400);
+    // Another rule names it, then a test, then nothing.
+    const second = await send("POST", "firewall_rules/", { ...rule, ports: "80", peer: { idp: "/eng/db" } });
+    expect(second.status).toBe(201);
+    const tested = 'tests: [{deny: {from: "idp:/eng/db", to: group:db, protocol: udp}}]';
+    expect((await send("POST", "policy/apply/", { policy: tested })).status).toBe(200);
+    const { id: last } = v.parse(v.looseObject({ id: v.number() }), second.json);
+    for (const [each, named] of [
+      [id, ["/eng/db"]],
+      [last, ["/eng/db"]],
+    ] as const) {
+      expect((await send("DELETE", `firewall_rules/${each}/`)).status).toBe(204);
+      expect([...(await ofProvider()).keys()]).toEqual([...named]);
+    }
+    expect((await send("POST", "policy/apply/", { policy: "tests: []" })).status).toBe(200);
+    expect(await ofProvider()).toEqual(new Map());
+    const third = await send("POST", "firewall_rules/", { ...rule, peer: { idp: "/eng/db" } });
+    const { id: only } = v.parse(v.looseObject({ id: v.number() }), third.json);
+    expect((await send("DELETE", `firewall_rules/${only}/`)).status).toBe(204);
+    expect(await ofProvider()).toEqual(new Map());
   });
 
   test("end with the user's membership, and with the provider", async () => {

@@ -2,16 +2,21 @@
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
+import { confirmPolicy, patchPolicy, revertPolicy } from "../../../src/server/policy-files/apply.ts";
+import { Reverted } from "../../../src/server/policy-files/answers.ts";
 import { checkPolicies, revertUnconfirmed } from "../../../src/server/policy-files/upkeep.ts";
-import type { RegisteredNode } from "../../support/nodes.ts";
+import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { addCertificates } from "../../support/many-certificates.ts";
+import { registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { base, usePolicyFiles } from "../../support/policy-files.ts";
 import type { TestServer } from "../../support/server.ts";
 
 let server: TestServer;
+let org: Organization;
 let web: RegisteredNode;
 let db: RegisteredNode;
-const { api, apply, applied, show, plan, failure, events } = usePolicyFiles(
-  (made) => ({ server, web, db } = made),
+const { api, good, apply, applied, show, plan, failure, events } = usePolicyFiles(
+  (made) => ({ server, org, web, db } = made),
 );
 const services = () => server.app.services;
 
@@ -143,6 +148,46 @@ describe("an unconfirmed policy", () => {
     await revertUnconfirmed(services());
     expect(await show()).toMatchObject({ source: "file", policy: base, unconfirmed: null });
     expect((await api("POST", "policy/confirm/")).status).toBe(409);
+  });
+
+  test.each([
+    ["at its deadline", true],
+    ["on request", false],
+  ])("goes back %s without what has become impossible, and says what that is", async (_, isDue) => {
+    const routed = `${base}routes: [{network: 192.168.5.0/24, via: node:web1}]
+aliases: [{name: nas, node: node:db1}, {name: printer, node: node:web1, address: 192.168.5.9}]
+`;
+    const rest = base.replace("[node:web1]", "[]").replace(/tests:[^]*/, "");
+    await applied(routed);
+    await applied(`${rest}routes: []\naliases: []\ntests: []\n`, { confirm: 600 });
+    // None of this is a change of the policy.
+    const created = await api("POST", "nodes/", { name: "router2", subnets: ["192.168.5.0/24"] });
+    expect([created.status, created.text]).toEqual([201, created.text]);
+    await registerNode(server, org, "nas");
+    await addCertificates(server, web, 200, "former");
+    if (isDue) server.clock.ms += 600_000;
+    const revert = () => good(Reverted, api("POST", "policy/revert/"));
+    const answer = isDue ? await revertUnconfirmed(services()) : await revert();
+    const left = [
+      "The node web1 is not as before: The node router2 already routes 192.168.5.0/24.",
+      "The alias nas is not as before: A node is named nas. An alias never takes the name of a node.",
+      "The alias printer is not as before: 192.168.5.9 is in no subnet that the node web1 routes.",
+    ];
+    if (answer !== undefined) expect(answer.left_out).toEqual(left);
+    expect(await events("policy.reverted")).toMatchObject([{ after: { left_out: left } }]);
+    expect((await api("GET", `nodes/${web.id}/`)).json).toMatchObject({ groups: ["web"], subnets: [] });
+    expect((await show()).unconfirmed).toBeNull();
+    expect((await api("POST", "groups/", { name: "other" })).status).toBe(201);
+  });
+
+  test("is neither confirmed nor taken back by somebody whose rights ended while the request waited", async () => {
+    await applied(base, { confirm: 600 });
+    const former = { kind: "person", id: 4711, ip: null } as const;
+    const refused = { code: "permission_denied" };
+    await expect(confirmPolicy(services(), org, former)).rejects.toMatchObject(refused);
+    await expect(revertPolicy(services(), org, former)).rejects.toMatchObject(refused);
+    await expect(patchPolicy(services(), org, { by_file: true }, former)).rejects.toMatchObject(refused);
+    expect(await show()).toMatchObject({ by_file: false, unconfirmed: { by: "admin@example.org" } });
   });
 
   test("is taken back at once on request, memberships and groups included", async () => {
