@@ -57,7 +57,7 @@ const searchedIn = ({ type, actor, subject, before, after }: AuditEvent) =>
   JSON.stringify([type, actor, subject, before, after]);
 
 /** Whether the event is about this one thing. A policy that is applied changes many rules and nodes in one event. */
-function isAbout({ type, subject, after }: AuditEvent, wanted: string): boolean {
+export function isAbout({ type, subject, after }: AuditEvent, wanted: string): boolean {
   if (subject === wanted) return true;
   if (type !== "policy.applied" && type !== "policy.reverted") return false;
   const [kind, id] = [wanted.slice(0, wanted.indexOf("/")), Number(wanted.slice(wanted.indexOf("/") + 1))];

@@ -2,15 +2,13 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { cellOf, linesOf, matrixOf } from "../../src/console/access/matrix.ts";
+import { cellOf, isChanged, linesOf, matrixOf } from "../../src/console/access/matrix.ts";
 import {
   commandsOf,
-  editsOf,
   faultLines,
   faultsByRule,
   policyText,
   portsFault,
-  redo,
   sentenceOf,
   sidesFor,
   toRule,
@@ -135,15 +133,6 @@ test("a sentence says that all ports are meant", () => {
   expect(sentenceOf(rule(1, { ports: "any", protocol: "icmp" }))).toEndWith("on icmp");
 });
 
-test("edits are put on rules that another user changed, without losing either", () => {
-  const base = [rule(1), rule(2, { ports: "80" }), rule(3, { ports: "22" })];
-  const mine = [rule(1, { ports: "444" }), rule(3, { ports: "22" }), rule(-1, { ports: "53" })];
-  const theirs = [rule(1, { description: "checked" }), rule(2, { ports: "80" }), rule(4, { ports: "53" })];
-  const merged = redo(editsOf(base, mine), theirs);
-  expect(merged.map(({ ports }) => ports).sort()).toEqual(["443", "444", "53"]);
-  expect(new Set(merged.map(({ id }) => id)).size).toBe(merged.length);
-});
-
 test("commands quote what a shell would read otherwise", () => {
   const added = [rule(-1, { description: "it's $(reboot)" })];
   expect(commandsOf("acme", { added, removed: [rule(3)] })).toBe(
@@ -203,15 +192,15 @@ function covers(traffic: readonly string[], protocol: string, port: number | und
   });
 }
 
-test("the matrix of a draft marks the cells whose traffic differs, with what was there before", () => {
+test("the matrix of a draft says which traffic of a cell comes and goes", () => {
   const out = rule(1, { direction: "outbound", protocol: "any", ports: "any", peer: "any", target: "any" });
   const saved = [out, rule(2), rule(3, { ports: "22" })];
   const draft = [out, rule(3, { ports: "22" }), rule(2, { peer: "group:db", target: "group:web" })];
   const changed = (rules: readonly Rule[]) =>
     matrixOf(["db", "web"], rules, saved)
       .flat()
-      .map(({ traffic, before, isChanged }) => (isChanged ? `${before.join()} → ${traffic.join()}` : "same"));
-  expect(changed(draft)).toEqual(["same", " → tcp 443", "tcp 443,tcp 22 → tcp 22", "same"]);
+      .map((cell) => (isChanged(cell) ? `+${cell.added.join()} -${cell.removed.join()}` : "same"));
+  expect(changed(draft)).toEqual(["same", "+tcp 443 -", "+ -tcp 443", "same"]);
   // Another order of the same rules changes nothing.
   expect(changed(saved.toReversed())).toEqual(["same", "same", "same", "same"]);
 });

@@ -6,14 +6,17 @@ import { ApiError, get, getAll, org, send } from "../api.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
 import { currentNodes } from "../node-list.ts";
 import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
+import type { Class } from "./class-words.ts";
+import { mergeRules, type Choice } from "./merge.ts";
 import {
+  commandsOf,
   editsOf,
   isOwnerSide,
   isProviderSide,
   namesOf,
   policyText,
-  redo,
   toRule,
+  type Named,
   type Rule,
   type StoredRule,
 } from "./rules.ts";
@@ -28,7 +31,6 @@ type Policy = {
   unconfirmed: { by: string; until: string } | null;
   tests: { count: number; failing: readonly string[]; list: readonly PolicyTest[] };
 };
-type Class = { groups: readonly string[]; nodes: readonly string[]; count: number };
 /** The answer to POST policy/plan/, as far as this page shows it. */
 export type Plan = {
   version: number;
@@ -53,7 +55,6 @@ export type Plan = {
     }[];
   };
 };
-type Named = { id: number; name: string };
 export type Saved = { policy: Policy; rules: readonly Rule[]; nodes: readonly Named[] };
 
 export type Draft = {
@@ -67,8 +68,8 @@ export type Draft = {
   theirs: Signal<Saved | undefined>;
   error: Signal<ApiError | undefined>;
   isSaving: Signal<boolean>;
-  /** The last edits were saved a moment ago, and the page says so. */
-  isSaved: Signal<boolean>;
+  /** The last edits were saved a moment ago: the same from the terminal. */
+  done: Signal<Terminal | undefined>;
 };
 
 const drafts = new Map<string, Draft>();
@@ -84,7 +85,7 @@ export function draftOf(slug: string): Draft {
     theirs: signal<Saved | undefined>(undefined),
     error: signal<ApiError | undefined>(undefined),
     isSaving: signal(false),
-    isSaved: signal(false),
+    done: signal<Terminal | undefined>(undefined),
   };
   drafts.set(slug, draft);
   effect(() => setUnsaved(slug, draft.rules.value !== undefined));
@@ -161,7 +162,7 @@ export function discard(draft: Draft): void {
 }
 
 export function edit(draft: Draft, change: (rules: readonly Rule[]) => readonly Rule[]): void {
-  draft.isSaved.value = false;
+  draft.done.value = undefined;
   const base = draft.saved.value?.rules ?? [];
   const next = change(draft.rules.value ?? base);
   if (areEqual(base, next)) return discard(draft);
@@ -169,15 +170,14 @@ export function edit(draft: Draft, change: (rules: readonly Rule[]) => readonly 
   plan(draft);
 }
 
-/** Puts the edits of this tab on what another user saved. */
-export function rebase(draft: Draft): void {
+/** Puts the edits of this tab on what another user saved. `choices`: for the rules that both changed. */
+export function rebase(draft: Draft, choices: ReadonlyMap<string, Choice>): void {
   const { saved, rules, theirs } = draft;
   if (saved.value === undefined || rules.value === undefined || theirs.value === undefined) return;
-  const edits = editsOf(saved.value.rules, rules.value);
-  const newest = theirs.value;
-  saved.value = newest;
+  const merged = mergeRules(saved.value.rules, rules.value, theirs.value.rules, choices);
+  saved.value = theirs.value;
   theirs.value = undefined;
-  edit(draft, () => redo(edits, newest.rules));
+  edit(draft, () => merged.rules);
 }
 
 /** Takes what another user saved, and forgets the edits of this tab. */
@@ -213,6 +213,21 @@ function plan(draft: Draft): void {
   }, settleMs);
 }
 
+const bodyOf = ({ policy: { version } }: Saved, rules: readonly Rule[]) => ({
+  policy: policyText(rules),
+  prune: true,
+  keep_file: true,
+  version,
+});
+
+export type Terminal = { command: string; call: string };
+
+/** The edits as commands, and as the one request that this page sends. */
+export const terminalOf = (slug: string, saved: Saved, rules: readonly Rule[]): Terminal => ({
+  command: commandsOf(slug, editsOf(saved.rules, rules)),
+  call: `POST ${org(slug, "policy/apply/")} ${JSON.stringify(bodyOf(saved, rules))}`,
+});
+
 /** Whether saving is offered: the plan is known, no test fails, and no other user has saved. */
 export function maySave({ saved, plan, theirs, isSaving, error }: Draft): boolean {
   if (plan.value === undefined || theirs.value !== undefined || isSaving.value) return false;
@@ -228,12 +243,8 @@ export async function save(draft: Draft): Promise<void> {
   const { saved, rules, isSaving } = draft;
   const [sent, before] = [rules.value, saved.value];
   if (sent === undefined || before === undefined || !maySave(draft)) return;
-  const body = {
-    policy: policyText(sent),
-    prune: true,
-    keep_file: true,
-    version: before.policy.version,
-  };
+  const body = bodyOf(before, sent);
+  const terminal = terminalOf(draft.slug, before, sent);
   isSaving.value = true;
   await trying(draft, async () => {
     await send("POST", org(draft.slug, "policy/apply/"), body);
@@ -242,12 +253,25 @@ export async function save(draft: Draft): Promise<void> {
       if (error instanceof ApiError) return { ...before, rules: sent };
       throw error;
     });
-    const later = editsOf(sent, rules.value ?? sent);
+    const later = rules.value ?? sent;
     saved.value = newest;
     discard(draft);
-    draft.isSaved.value = true;
-    if (later.added.length + later.removed.length > 0) edit(draft, () => redo(later, newest.rules));
+    draft.done.value = terminal;
+    if (!areEqual(sent, later)) editLater(draft, sent, later);
   });
   isSaving.value = false;
-  if (!draft.isSaved.value) await load(draft);
+  if (draft.done.value === undefined) await load(draft);
+}
+
+/** Puts edits that were made while `sent` was saved on the rules as they are now. */
+function editLater(draft: Draft, sent: readonly Rule[], later: readonly Rule[]): void {
+  const newest = draft.saved.value;
+  if (newest === undefined) return;
+  const { rules, clashes } = mergeRules(sent, later, newest.rules);
+  if (clashes.length === 0) return edit(draft, () => rules);
+  // A third user was faster.
+  draft.done.value = undefined;
+  draft.saved.value = { ...newest, rules: sent };
+  draft.rules.value = later;
+  draft.theirs.value = newest;
 }

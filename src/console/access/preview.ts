@@ -3,18 +3,21 @@
 import { useState } from "preact/hooks";
 import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
-import { Confirm, Failure } from "../ui/parts.ts";
-import { discard, maySave, rebase, save, takeTheirs, type Draft, type Plan, type Saved } from "./draft.ts";
-import { editsOf, faultLines, type Rule } from "./rules.ts";
-import { Sentence } from "./rule-table.ts";
+import { Confirm, Failure, FromTerminal } from "../ui/parts.ts";
+import { classWords, gainWords, loseWords } from "./class-words.ts";
+import { Conflict } from "./conflict.ts";
+import { discard, maySave, save, type Draft, type Plan, type Saved } from "./draft.ts";
+import { faultLines, type Named, type Rule } from "./rules.ts";
 
 type PreviewProps = { draft: Draft; saved: Saved };
 
 export function Preview({ draft, saved }: PreviewProps) {
-  const { rules, error, isSaved } = draft;
+  const { rules, error, done } = draft;
   // A save that failed has kept its edits; without edits, only reading can have failed.
   const isFailed = rules.value === undefined && error.value !== undefined;
-  return html`<div role="status" class=${isSaved.value ? "saved" : ""}>${isSaved.value ? "Saved." : ""}</div>
+  return html`<div role="status" class=${done.value === undefined ? "" : "saved"}>
+      ${done.value === undefined ? "" : html`Saved. <${FromTerminal} ...${done.value} />`}
+    </div>
     ${isFailed ? html`<${Failure} error=${error.value} />` : null}
     ${rules.value === undefined ? null : html`<${Unsaved} draft=${draft} saved=${saved} />`}`;
 }
@@ -32,7 +35,7 @@ function Unsaved({ draft, saved }: PreviewProps) {
           ? error.value === undefined
             ? html`<p class="quiet">Working out what changes.</p>`
             : null
-          : html`<${Effects} plan=${plan.value} /><${Tests} plan=${plan.value} />`
+          : html`<${Effects} plan=${plan.value} nodes=${saved.nodes} /><${Tests} plan=${plan.value} />`
       }
     </div>
     <div class="actions">
@@ -69,7 +72,16 @@ function Refusal({ rules, error }: { rules: readonly Rule[]; error: ApiError }) 
   </div>`;
 }
 
-function Effects({ plan: { access } }: { plan: Plan }) {
+type GainsProps = { count: number; gains: readonly string[]; loses: readonly string[] };
+
+function Gains({ count, gains, loses }: GainsProps) {
+  return html`${gains.length === 0 ? null : html`<ins>${gainWords(count, gains)}</ins> `}
+  ${loses.length === 0 ? null : html`<del>${loseWords(count, loses)}</del>`}`;
+}
+
+type EffectsProps = { plan: Plan; nodes: readonly Named[] };
+
+function Effects({ plan: { access }, nodes }: EffectsProps) {
   if (access.pairs_changed === 0) return html`<p>No machine gains or loses access.</p>`;
   return html`<p>
       ${access.pairs_changed === 1 ? "1 pair of machines changes:" : `${access.pairs_changed} pairs of machines change:`}
@@ -78,10 +90,9 @@ function Effects({ plan: { access } }: { plan: Plan }) {
       ${access.classes.map(
         ({ from, to, owners = "any", gains, loses }, at) =>
           html`<li key=${at}>
-            <bdi>${classWords(from)}</bdi> → <bdi>${classWords(to)}</bdi>${" "}
+            <bdi>${classWords(from, nodes)}</bdi> → <bdi>${classWords(to, nodes)}</bdi>${" "}
             ${owners === "any" ? null : `(${owners === "same" ? "with the same owner" : "with different owners"}) `}
-            ${gains.length === 0 ? null : html`<ins>gains ${gains.join(", ")}</ins> `}
-            ${loses.length === 0 ? null : html`<del>loses ${loses.join(", ")}</del>`}
+            <${Gains} count=${from.count} gains=${gains} loses=${loses} />
           </li>`,
       )}
     </ul>
@@ -95,17 +106,11 @@ function Effects({ plan: { access } }: { plan: Plan }) {
           ({ from, to, gains, loses }) =>
             html`<li key=${`${from.id} ${to.id}`}>
               <bdi>${from.name}</bdi> → <bdi>${to.name}</bdi>${" "}
-              ${gains.length === 0 ? null : html`<ins>gains ${gains.join(", ")}</ins> `}
-              ${loses.length === 0 ? null : html`<del>loses ${loses.join(", ")}</del>`}
+              <${Gains} count=${1} gains=${gains} loses=${loses} />
             </li>`,
         )}
       </ul>
     </details>`;
-}
-
-function classWords({ nodes, count }: Plan["access"]["classes"][number]["from"]): string {
-  const left = count - nodes.length;
-  return nodes.join(", ") + (left > 0 ? ` and ${left} more` : "");
 }
 
 function Tests({ plan: { tests } }: { plan: Plan }) {
@@ -122,44 +127,4 @@ function Tests({ plan: { tests } }: { plan: Plan }) {
       ${failing.map((sentence) => html`<li key=${sentence}><bdi>${sentence}</bdi></li>`)}
     </ul>
   </div>`;
-}
-
-type ConflictProps = { draft: Draft; saved: Saved; theirs: Saved };
-
-function Conflict({ draft, saved, theirs }: ConflictProps) {
-  return html`<div class="failure" role="alert">
-    <p>Another user saved rules since you began, so yours are not saved.</p>
-    <div class="versions">
-      <div>
-        <h3>Saved by others (version ${theirs.policy.version})</h3>
-        <${EditList} base=${saved.rules} rules=${theirs.rules} />
-      </div>
-      <div>
-        <h3>Yours (from version ${saved.policy.version})</h3>
-        <${EditList} base=${saved.rules} rules=${draft.rules.value ?? saved.rules} />
-      </div>
-    </div>
-    <div class="actions">
-      <button type="button" onClick=${() => rebase(draft)}>Put my changes on theirs</button>
-      <button type="button" onClick=${() => takeTheirs(draft)}>Take theirs, drop mine</button>
-    </div>
-  </div>`;
-}
-
-function EditList({ base, rules }: { base: readonly Rule[]; rules: readonly Rule[] }) {
-  const { added, removed } = editsOf(base, rules);
-  return html`<ul class="plain-list">
-    ${added.map(
-      (rule) =>
-        html`<li key=${`+${rule.id}`}>
-          <ins>+ <${Sentence} rule=${rule} /></ins>
-        </li>`,
-    )}
-    ${removed.map(
-      (rule) =>
-        html`<li key=${`-${rule.id}`}>
-          <del>− <${Sentence} rule=${rule} /></del>
-        </li>`,
-    )}
-  </ul>`;
 }

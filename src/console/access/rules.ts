@@ -3,6 +3,8 @@
 import type { Node } from "../../protocol/node.ts";
 import { ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
 
+/** A machine, as rules and their effects name it. */
+export type Named = Pick<Node, "id" | "name" | "groups" | "owner_groups">;
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
 /** A rule as GET firewall_rules/ shows it. */
 export type StoredRule = {
@@ -113,7 +115,7 @@ export const verbOf = ({ direction }: Pick<Rule, "direction">): string =>
 /** Equal in this: the same rule for the control plane. */
 export const identityOf = ({ direction, protocol, ports, peer, target }: Rule): string =>
   JSON.stringify([direction, protocol, ports, peer, target]);
-const contentOf = (rule: Rule): string => identityOf(rule) + rule.description;
+export const contentOf = (rule: Rule): string => identityOf(rule) + rule.description;
 
 export type Edits = { added: readonly Rule[]; removed: readonly Rule[] };
 
@@ -128,19 +130,6 @@ export function editsOf(base: readonly Rule[], draft: readonly Rule[]): Edits {
 /** A number for a rule that is not saved yet: below zero, as the control plane gives the others. */
 export const newId = (rules: readonly Rule[]): number =>
   rules.reduce((least, { id }) => Math.min(least, id), 0) - 1;
-
-/** The same edits on rules that changed meanwhile. */
-export function redo({ added, removed }: Edits, present: readonly Rule[]): readonly Rule[] {
-  const gone = new Set(removed.map(contentOf));
-  const result = present.filter((rule) => !gone.has(contentOf(rule)));
-  const known = new Set(result.map(contentOf));
-  for (const rule of added) {
-    if (known.has(contentOf(rule))) continue;
-    const isTaken = result.some(({ id }) => id === rule.id);
-    result.push(isTaken ? { ...rule, id: newId([...result, ...added]) } : rule);
-  }
-  return result;
-}
 
 /** The rules as a policy file, one a line, so that the line of a fault is that of its rule. */
 export function policyText(rules: readonly Rule[]): string {
