@@ -96,8 +96,9 @@ function QuestionForm({ question: { from, to, protocol, port }, saved, known, fa
   /** Enter: a beginning that only one machine has is enough. */
   const complete = (event: Event) => {
     event.preventDefault();
-    for (const [key, name] of Object.entries({ from, to })) {
-      const [only, ...others] = offeredOf(saved, name);
+    for (const key of ["from", "to"]) {
+      // Of the address: what was typed a moment ago may not be drawn yet.
+      const [only, ...others] = offeredOf(saved, query.peek().get(key) ?? "");
       if (only !== undefined && others.length === 0) setQuery({ [key]: only.name });
     }
   };
