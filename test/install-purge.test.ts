@@ -13,18 +13,12 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { asRoot } from "./support/engines.ts";
+import { shells } from "./support/install-script.ts";
 import { temporaryDirectory } from "./support/temporary.ts";
 
 const script = join(import.meta.dir, "../install");
 /** /run last: mount(8) makes a directory there. */
 const places = ["etc", "usr/local", "var", "run"];
-const shells = [
-  ["/usr/bin/dash"],
-  ["/usr/bin/busybox", "ash"],
-  ["/usr/bin/mksh"],
-  ["/usr/bin/posh"],
-  ["/usr/bin/bash", "--posix"],
-];
 const organization =
   "host.key node.key credentials.json orders.json api-ca.crt auth-revoked.json stopped lock permissions.json hosts.json " +
   "node-config.copy.json run/ctl.sock run/local-changes.json run/.local-changes.json.7.tmp generations/3/ca.crt " +
@@ -147,7 +141,7 @@ asRoot("install --uninstall", () => {
     expect(machine.files().filter((path) => path.includes("overlay") || path.includes("agent"))).toEqual([]);
   });
 
-  for (const shell of shells.filter(([program = ""]) => existsSync(program)))
+  for (const shell of Object.values(shells).filter(([program = ""]) => existsSync(program)))
     test(`--purge keeps and names a control plane and foreign files: ${shell.join(" ")}`, () => {
       using machine = makeMachine();
       putForeign(machine);

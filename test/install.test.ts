@@ -16,15 +16,8 @@ import {
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { hostTarget } from "../build.ts";
+import { serveReleases, shells } from "./support/install-script.ts";
 import { makeRelease, makeReleaseKey } from "./support/releases.ts";
-
-const shells: Record<string, string[]> = {
-  dash: ["/usr/bin/dash"],
-  busybox: ["/usr/bin/busybox", "ash"],
-  mksh: ["/usr/bin/mksh"],
-  posh: ["/usr/bin/posh"],
-  bash: ["/usr/bin/bash", "--posix"],
-};
 
 const directory = mkdtempSync(join(tmpdir(), "install-"));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
@@ -50,40 +43,6 @@ await release("bad", "1.11.0", "exit 9");
 await release("expired", "1.12.0", "", "2026-01-02T00:00:00Z");
 await release("foreign", "1.13.0", "", undefined, otherKey);
 
-const serveScript = `
-const server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch(request) {
-  const { pathname } = new URL(request.url);
-  if (pathname.startsWith("/endless/")) {
-    // A stream without Content-Length. Counts the bytes that were read.
-    let sent = 0;
-    return new Response(new ReadableStream({
-      pull(controller) {
-        sent += 65536;
-        require("node:fs").writeFileSync(process.argv[2], String(sent));
-        if (sent > 64 * 1024 * 1024) controller.close();
-        else controller.enqueue(new Uint8Array(65536).fill(10));
-      },
-    }));
-  }
-  if (pathname.startsWith("/dripping/")) {
-    return new Response(new ReadableStream({
-      async pull(controller) {
-        await Bun.sleep(50);
-        controller.enqueue(new Uint8Array(1));
-      },
-    }));
-  }
-  const file = Bun.file(process.argv[1] + pathname);
-  return file.size > 0 ? new Response(file) : new Response("no", { status: 404 });
-}});
-console.log("http://127.0.0.1:" + server.port + "/");
-`;
-
-async function firstLine(stream: ReadableStream<Uint8Array>): Promise<string> {
-  const { value } = await stream.getReader().read();
-  return new TextDecoder().decode(value).trim();
-}
-
 /** A PATH with only these programs, by names or paths. */
 function pathWith(programs: string[]): string {
   const bin = mkdtempSync(at("path-"));
@@ -101,13 +60,9 @@ const basics =
 const environment = { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C", TMPDIR: directory };
 const unprivileged = ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
-/** Serves the release v1 on loopback, in its own process because tests block while the script runs. */
-const server = Bun.spawn([process.execPath, "-e", serveScript, at("v1"), at("sent")], {
-  stdout: "pipe",
-  stdin: "ignore",
-});
-afterAll(() => server.kill());
-const url = await firstLine(server.stdout);
+const server = await serveReleases(at("v1"), at("sent"));
+afterAll(() => server[Symbol.dispose]());
+const { url } = server;
 
 type Run = { status: number; output: string };
 

@@ -160,10 +160,12 @@ export const command: Implementation = {
     const handedOver = isService ? handOver(system, log) : ended;
     const notices = await notifySystemd(system, log);
     if (former !== undefined) process.kill(former, "SIGUSR2");
-    const successor = await Promise.race([ended, handedOver]);
+    const end = await Promise.race([ended, handedOver, serving.outdated]);
+    const successor = end instanceof AppError ? undefined : end;
     log.info(successor === undefined ? "stopping" : `process ${successor} has taken over`);
     notices.end(successor);
     await serving.stop();
+    if (end instanceof AppError) throw end;
   },
 };
 

@@ -4,7 +4,8 @@ const steps: readonly (readonly [number, Intl.RelativeTimeFormatUnit])[] = [
   [60, "second"],
   [60, "minute"],
   [24, "hour"],
-  [30, "day"],
+  // "in 2mo" would be too coarse for the end of a certificate.
+  [100, "day"],
   [12, "month"],
   [Number.POSITIVE_INFINITY, "year"],
 ];
@@ -18,8 +19,10 @@ export function ago(at: number, from: number): string {
   if (Math.abs(amount) < 10) return "now";
   const format = amount < 0 ? past : future;
   for (const [size, unit] of steps) {
-    if (Math.abs(amount) < size) return format.format(Math.trunc(amount), unit);
-    amount /= size;
+    // What is to come ends in 7 days until half a day is gone.
+    const whole = amount < 0 ? Math.trunc(amount) : Math.round(amount);
+    if (Math.abs(whole) < size) return format.format(whole, unit);
+    amount /= unit === "day" ? 30 : size;
   }
   return "";
 }

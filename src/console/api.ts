@@ -55,12 +55,17 @@ export async function ask<T>(method: Method, path: string, sent: Sent = {}): Pro
 async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Answer<T>> {
   // A browser's request without JSON could come from another site's form, so the server refuses it.
   const { body = method === "POST" || method === "PATCH" ? {} : undefined, headers = {}, signal } = sent;
-  const response = await fetch(path, {
-    method,
-    headers: { ...headers, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
-    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    ...(signal === undefined ? {} : { signal }),
-  }).catch((error: unknown) => {
+  const read = async () => {
+    const response = await fetch(path, {
+      method,
+      headers: { ...headers, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(signal === undefined ? {} : { signal }),
+    });
+    return { response, text: await response.text() };
+  };
+  // The network may also go while the answer is read.
+  const { response, text } = await read().catch((error: unknown) => {
     if (signal?.aborted === true) throw error;
     awaySince.value ??= Date.now();
     throw new ApiError(
@@ -70,7 +75,6 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
     );
   });
   awaySince.value = undefined;
-  const text = await response.text();
   const isJson = response.headers.get("content-type")?.includes("json") === true;
   const parsed: unknown = isJson && text !== "" ? JSON.parse(text) : undefined;
   if (response.ok) return { data: parsed as T, headers: response.headers };

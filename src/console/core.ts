@@ -2,10 +2,12 @@
 // that share something, puts all of it into one: a browser has six connections, so fifteen small files are three rounds.
 
 import "./access/unsaved.ts";
+import "./actor.ts";
 import "./authorities.ts";
 import "./due-phones.ts";
 import "./leaving.ts";
 import "./member-names.ts";
+import "./node-list.ts";
 import "./nodes.ts";
 import "./own-machines.ts";
 import "./providers.ts";

@@ -1,16 +1,12 @@
 // Phones whose users have to import them again: the certificate nears its end, or the CAs or their groups have changed.
 
 import { html } from "./html.ts";
-import type { Machine } from "./machines.ts";
-import { isImportDue } from "./nodes.ts";
+import type { Attention } from "./needs.ts";
 import { pathOf } from "./router.ts";
 
-const maxShown = 20;
-
-export function DuePhones({ own, machines }: { own: string; machines: readonly Machine[] }) {
-  const due = machines.filter(({ state, phone }) => state === "active" && isImportDue(phone));
-  if (due.length === 0) return null;
-  const more = due.length - maxShown;
+export function DuePhones({ own, due }: { own: string; due: Attention["phones_due"] }) {
+  if (due.count === 0) return null;
+  const more = due.count - due.first.length;
   return html`<h2>Phones to import again</h2>
     <p>
       Their users do it, before the certificate or the CA ends:${" "}<a href=${pathOf(own, "phones")}
@@ -18,7 +14,7 @@ export function DuePhones({ own, machines }: { own: string; machines: readonly M
       >
     </p>
     <ul class="plain-list">
-      ${due.slice(0, maxShown).map(
+      ${due.first.map(
         ({ id, name }) =>
           html`<li key=${id}>
             <a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a>

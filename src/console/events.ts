@@ -3,11 +3,13 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get, org } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
-import { onEvent } from "./live.ts";
+import { isLive, onEvent } from "./live.ts";
 
 const maxKept = 20_000;
 /** Of the first request, so that events are seen early. */
 const firstLimit = 200;
+/** Of one request. */
+const maxLimit = 1000;
 /** The API takes at most 15 digits. */
 const behindAll = 999_999_999_999_999;
 
@@ -20,6 +22,18 @@ export type Log = {
   /** Reads the events before the oldest one. */
   older(): void;
 };
+
+/** All events since `start` (ms), from the newest back. Throws an ApiError. */
+export async function readEvents(slug: string, start: number | undefined): Promise<AuditEvent[]> {
+  const events: AuditEvent[] = [];
+  for (let before = behindAll; ;) {
+    const found = await get<AuditEvent[]>(org(slug, `events/?before=${before}&limit=${maxLimit}`));
+    events.push(...found);
+    const oldest = found.at(-1);
+    if (oldest === undefined || Date.parse(oldest.at) < (start ?? 0)) return events;
+    before = oldest.id;
+  }
+}
 
 /** `limit`: events of one request but the first, at most 1000. */
 export function useLog(slug: string, limit: number): Log {
@@ -55,11 +69,17 @@ export function useLog(slug: string, limit: number): Log {
     over.current = new AbortController();
     setEvents([]);
     setAll(false);
-    read(behindAll, Math.min(limit, firstLimit));
+    const readNewest = () => read(behindAll, Math.min(limit, firstLimit));
+    if (!isLive.peek()) readNewest();
     const leave = onEvent((event) => add([event]));
+    // What happened before the stream was open came by no event.
+    const end = isLive.subscribe((isOpen) => {
+      if (isOpen) readNewest();
+    });
     return () => {
       over.current.abort();
       leave();
+      end();
     };
   }, [slug, limit]);
   const oldest = events.at(-1)?.id;

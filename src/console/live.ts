@@ -39,9 +39,9 @@ export function onSeen(listener: (contacts: readonly Contact[]) => void): () => 
 /** Starts to follow the organization that the address names. */
 export function startLive(): void {
   const url = document.querySelector<HTMLScriptElement>("script[data-worker]")?.dataset["worker"] ?? "";
-  const worker = new SharedWorker(ownScript(url), { type: "module" });
-  const tell = (message: ToWorker) => worker.port.postMessage(message);
-  worker.port.addEventListener("message", ({ data }: MessageEvent<FromWorker>) => {
+  const port = startWorker(ownScript(url));
+  const tell = (message: ToWorker) => port.postMessage(message);
+  port.addEventListener("message", ({ data }: MessageEvent<FromWorker>) => {
     if (data.slug !== slug.peek()) return;
     if (data.kind === "open") {
       isLive.value = true;
@@ -60,13 +60,25 @@ export function startLive(): void {
       for (const listener of listeners) listener(event);
     }
   });
-  worker.port.start();
-  effect(() => {
+  const follow = () => {
     if (isSignedOut.value) tell({ kind: "leave" });
     else if (slug.value !== undefined) tell({ kind: "follow", slug: slug.value });
     isLive.value = false;
-  });
+  };
+  effect(follow);
   addEventListener("pagehide", () => tell({ kind: "leave" }));
+  // On the way back the browser may show the page as it was left.
+  addEventListener("pageshow", ({ persisted }) => {
+    if (persisted) follow();
+  });
+}
+
+/** Chrome on Android has shared workers since version 148. In a browser without them, each tab has a worker of its own. */
+function startWorker(script: string): Pick<MessagePort, "addEventListener" | "postMessage"> {
+  if (!("SharedWorker" in globalThis)) return new Worker(script, { type: "module" });
+  const { port } = new SharedWorker(script, { type: "module" });
+  port.start();
+  return port;
 }
 
 type TrustedTypes = {

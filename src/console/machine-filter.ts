@@ -1,5 +1,6 @@
 // Which machines a list shows: by state, by group, by owner, and by words. The address has all of it. Pure.
 
+import { advisoriesFor } from "../engine-features.ts";
 import type { Machine } from "./machines.ts";
 
 const weekMs = 7 * 86_400_000;
@@ -10,7 +11,8 @@ export const shows = [
   ["online", "Online"],
   ["away", "Away"],
   ["week", "Away for a week"],
-  ["behind", "Not up to date"],
+  ["behind", "Configuration not the newest"],
+  ["vulnerable", "Engine with known vulnerabilities"],
   ["phones", "Phones"],
   ["pending", "Not registered"],
   ["revoked", "Revoked"],
@@ -24,6 +26,8 @@ const isShown: Readonly<Record<string, (machine: Machine, now: number) => boolea
   away: isAway,
   week: (machine, now) => isAway(machine) && (machine.seenAt ?? 0) <= now - weekMs,
   behind: ({ isBehind }) => isBehind,
+  vulnerable: ({ state, overlay_version }) =>
+    state === "active" && overlay_version !== null && advisoriesFor(overlay_version).length > 0,
   phones: ({ phone }) => phone != null,
   pending: ({ state }) => state === "pending",
 };

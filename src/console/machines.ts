@@ -59,7 +59,7 @@ export function machineOf(node: Node): Machine {
     applied: node.applied_config_version,
     ownerId: node.owner_id ?? null,
     nameKey: naturalKey(name),
-    words: [name, ip_address, ...groups].join("\n").toLowerCase(),
+    words: [name, ip_address, ...groups, node.overlay_version, node.platform].join("\n").toLowerCase(),
   };
 }
 

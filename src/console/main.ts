@@ -15,7 +15,7 @@ import { startStepUp } from "./step-up.ts";
 /** At the latest. */
 const liveAfterMs = 500;
 /** Pages that begin with the list of machines. */
-const listing: ReadonlySet<string> = new Set(["", "machines", "map"]);
+const listing: ReadonlySet<string> = new Set(["machines", "map"]);
 
 const place = document.getElementById("console");
 if (place !== null && !location.pathname.startsWith(root)) {
@@ -32,8 +32,7 @@ if (place !== null && !location.pathname.startsWith(root)) {
       // The page shows what is wrong: signed out, or no answer.
       if (!(error instanceof ApiError)) throw error;
     });
-    const [own, section = ""] = segments.peek();
-    if (own !== undefined && own !== "-" && listing.has(section)) readAhead(own);
+    readListAhead(segments.peek());
     // While the answers are on their way. Without an organization in the address, it is that of the only one.
     const { page } = findPage(segments.peek()) ?? { page: organizationPages[""] };
     // If its file does not arrive, the page says so.
@@ -51,13 +50,19 @@ function whenIdle(work: () => void): void {
   else requestIdleCallback(work, { timeout: liveAfterMs });
 }
 
-/** A page's file is loaded while the pointer, or the focus, is on a link to it. */
+function readListAhead([own, section = "", ...rest]: readonly string[]): void {
+  if (own !== undefined && own !== "-" && listing.has(section) && rest.length === 0) readAhead(own);
+}
+
+/** A page's file, and the list that it begins with, are loaded while the pointer, or the focus, is on a link to it. */
 function loadAhead(): void {
   const look = ({ target }: Event) => {
     const link = target instanceof Element ? target.closest("a") : null;
     if (link === null || link.origin !== location.origin || !link.pathname.startsWith(root)) return;
+    const asked = segmentsOf(link.pathname);
+    readListAhead(asked);
     // If it does not arrive, the page says so when it is opened.
-    findPage(segmentsOf(link.pathname))
+    findPage(asked)
       ?.page.load()
       .catch(() => undefined);
   };

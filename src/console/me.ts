@@ -1,7 +1,7 @@
 // Who is signed in, and the organizations that this person sees.
 
 import { computed, signal } from "@preact/signals";
-import { ask, get, getAll, isSignedOut, sessionPath } from "./api.ts";
+import { ApiError, ask, get, getAll, isSignedOut, sessionPath } from "./api.ts";
 import { provePasskey } from "./passkeys.ts";
 import { segments } from "./router.ts";
 
@@ -85,7 +85,15 @@ export async function signInByPasskey(): Promise<void> {
 }
 
 async function signedIn(): Promise<void> {
-  await readMe();
+  try {
+    await readMe();
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 401) throw error;
+    const detail = "The sign-in was right, but this browser does not keep the session: its cookie needs TLS.";
+    const hint =
+      "Open the console at its https:// address. Without TLS, some browsers keep it on the control plane's own machine; Safari does not.";
+    throw new ApiError(0, { code: "no_session", detail, hint }, null);
+  }
   isSignedOut.value = false;
 }
 

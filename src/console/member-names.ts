@@ -1,7 +1,7 @@
 // E-mail addresses of the organization's members by user.
 
 import { useMemo } from "preact/hooks";
-import type { Names } from "./activity.ts";
+import type { Names } from "./actor.ts";
 import { org } from "./api.ts";
 import { useList } from "./resource.ts";
 

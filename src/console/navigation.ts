@@ -37,7 +37,9 @@ export function Navigation() {
         <bdi class="quiet">${me.value?.email}</bdi>
         <a href=${pathOf("-", "account")}>Account</a>
         <button type="button" class="plain" onClick=${() => void signOut()}>Sign out</button>
-        <small class="hint"><kbd>Ctrl K</kbd> go to, <kbd>/</kbd> search, <kbd>?</kbd> keys</small>
+        <small class="hint"
+          ><kbd>Ctrl K</kbd> find a page or machine, <kbd>/</kbd> search this page, <kbd>?</kbd> keys</small
+        >
       </div>
     </div>
   </nav>`;
@@ -62,7 +64,7 @@ function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
   </ul>`;
 }
 
-/** Counting reads all machines: the page comes first. */
+/** The page comes first. */
 const countAfterMs = 1000;
 
 /** How many things need a person. Zero is shown as nothing. */

@@ -1,60 +1,53 @@
-// Which machines need a person now, and why. Pure.
+// What needs a person now, in words. Pure.
 
-import { advisoriesFor } from "../engine-features.ts";
-import type { Machine } from "./machines.ts";
+type Found<T> = { count: number; first: readonly T[] };
+type Named = { id: number; name: string };
+export type Ending = Named & { not_after: string };
 
-/** `more`: what is wrong with it. */
-export type Need = { id: number; name: string; more: string };
+/** What GET nodes/attention/ answers. `first`: at most 20 of `count`. */
+export type Attention = {
+  nodes: number;
+  active: number;
+  online: number;
+  hubs_away: Found<Named & { is_lighthouse: boolean }>;
+  not_renewed: Found<Ending>;
+  vulnerable_engines: Found<Named & { overlay_version: string; advisory: string; fixed_in: string }>;
+  phones_due: Found<Named>;
+  ending_first: readonly Ending[];
+  broken_paths: Found<Named & { peers: readonly string[]; peer_count: number }>;
+};
 
-/** A broken path, as GET paths/ shows it. */
-export type BrokenPath = { node: number; node_name: string; peer_name: string | null; peer_address: string };
-
-/** Peers that a sentence names; the rest is counted. */
-const maxNamed = 3;
+/** `more`: what is wrong with the machine. */
+export type Need = Named & { more: string };
 
 /** Machines that others need and that are away, and those that do not reach a peer. */
-export function degraded(machines: readonly Machine[], broken: readonly BrokenPath[]): Need[] {
-  const needed = machines.filter(
-    ({ state, online, is_lighthouse, is_relay }) =>
-      state === "active" && !online && (is_lighthouse || is_relay),
-  );
-  const away = needed.map(({ id, name, is_lighthouse }) => ({
+export function degraded({ hubs_away, broken_paths }: Pick<Attention, "hubs_away" | "broken_paths">): Need[] {
+  const away = hubs_away.first.map(({ id, name, is_lighthouse }) => ({
     id,
     name,
     more: is_lighthouse
       ? "is away: machines find each other by this lighthouse"
       : "is away: it relays for others",
   }));
-  const byNode = [...Map.groupBy(broken, ({ node }) => node)].map(([id, paths]) => {
-    const names = paths.map(({ peer_name, peer_address }) => peer_name ?? peer_address);
-    const rest = names.length - maxNamed;
-    return {
-      id,
-      name: paths[0]?.node_name ?? "",
-      more: `does not reach ${names.slice(0, maxNamed).join(", ")}${rest > 0 ? ` and ${rest} more` : ""}`,
-    };
+  const unreached = broken_paths.first.map(({ id, name, peers, peer_count }) => {
+    const rest = peer_count - peers.length;
+    return { id, name, more: `does not reach ${peers.join(", ")}${rest > 0 ? ` and ${rest} more` : ""}` };
   });
-  return [...away, ...byNode];
+  return [...away, ...unreached];
 }
 
-/** Engines with published vulnerabilities. */
-export function outdatedEngines(machines: readonly Machine[]): Need[] {
-  return machines.flatMap(({ id, name, state, overlay_version }) => {
-    const [found] = state === "active" && overlay_version !== null ? advisoriesFor(overlay_version) : [];
-    if (found === undefined) return [];
-    return [{ id, name, more: `runs engine ${overlay_version}: ${found.id}, fixed in ${found.fixed_in}` }];
-  });
-}
-
-/** Certificates are renewed long before: a shorter rest means that renewal fails. */
-const soonMs = 7 * 86_400_000;
-
-/** Machines whose certificate ends soon, the first one first. */
-export function expiring(machines: readonly Machine[], now: number): Machine[] {
-  return machines
-    .filter(({ state, phone }) => state === "active" && phone == null)
-    .filter(({ endsAt }) => endsAt !== null && endsAt - now < soonMs)
-    .sort((a, b) => (a.endsAt ?? 0) - (b.endsAt ?? 0));
+/** How many machines are online: a state if that is less than half of them. */
+export function onlineOf({ active, online }: Pick<Attention, "active" | "online">): {
+  words: string;
+  isBad: boolean;
+} {
+  if (active === 0) return { words: "No machine is registered.", isBad: false };
+  if (online === 0) return { words: `None of ${active} machines is online.`, isBad: true };
+  const isBad = online * 2 < active;
+  return {
+    words: `${isBad ? "Only " : ""}${online} of ${active} machines ${online === 1 ? "is" : "are"} online.`,
+    isBad,
+  };
 }
 
 /** A backup that is older needs a person. */
@@ -63,6 +56,14 @@ const backupMs = 2 * 86_400_000;
 /** `at`: of the last backup, ISO 8601 or null. */
 export function isBackupDue(at: string | null, now: number): boolean {
   return at === null || now - Date.parse(at) > backupMs;
+}
+
+const dayS = 86_400;
+
+/** The last days, in seconds since 1970. The control plane's clock may be ahead: its newest point is in it. */
+export function lastDays(days: number, nowMs: number, newest = 0): [number, number] {
+  const to = Math.max(nowMs / 1000, newest);
+  return [to - days * dayS, to];
 }
 
 export type Point = { at: string; online: number; active: number };

@@ -93,9 +93,10 @@ export function currentNodes(own: string): readonly Machine[] | undefined {
   return isCurrent ? data : undefined;
 }
 
-/** Begins to read the members of an organization before a page asks for them. */
+/** Begins to read the members of an organization before a page asks for them, if none were read. */
 export function readAhead(own: string): void {
-  void read(listOf(own, false));
+  const list = listOf(own, false);
+  if (list.state.peek().data === undefined) void read(list);
 }
 
 /** Reads the whole list. The first time, it is shown as soon as there is something to see. */

@@ -44,17 +44,3 @@ export function noPathsOf(node: Standing): string {
   if (!node.online) return "It is away, and had reported none before.";
   return "It has reported none: it has no tunnel, its engine is older than 1.12, or reports are switched off.";
 }
-
-/** How many machines are online: a state if that is less than half of them. */
-export function onlineOf(machines: readonly Standing[]): { words: string; isBad: boolean } {
-  // Phones never check in.
-  const active = machines.filter(({ state, phone }) => state === "active" && phone == null).length;
-  const online = machines.filter(isPresent).length;
-  if (active === 0) return { words: "No machine is registered.", isBad: false };
-  if (online === 0) return { words: `None of ${active} machines is online.`, isBad: true };
-  const isBad = online * 2 < active;
-  return {
-    words: `${isBad ? "Only " : ""}${online} of ${active} machines ${online === 1 ? "is" : "are"} online.`,
-    isBad,
-  };
-}

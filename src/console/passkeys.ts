@@ -4,7 +4,11 @@ import { ApiError, send } from "./api.ts";
 
 /** Browsers bind a passkey to a host name, and offer none on a bare IP address. */
 export const isPasskeyHost = !/^\[|^[\d.]+$/.test(location.hostname);
-export const canUsePasskeys = isPasskeyHost && "PublicKeyCredential" in globalThis;
+/** Safari has had the class for longer than what reads the options of the control plane. */
+export const canUsePasskeys =
+  isPasskeyHost &&
+  "PublicKeyCredential" in globalThis &&
+  "parseRequestOptionsFromJSON" in PublicKeyCredential;
 
 /** Proves a passkey to the path, which has its options below. */
 export async function provePasskey(path: string): Promise<void> {

@@ -10,6 +10,8 @@ export type Registration = {
   is_lighthouse: boolean;
   is_relay: boolean;
   owner_id: number | null;
+  /** With which it asked. */
+  registration_token_id: number | null;
   platform: string | null;
   version: string | null;
   seen_from: string;

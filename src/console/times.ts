@@ -36,11 +36,14 @@ export function chooseDateLanguage(tag: string): void {
   dateLanguage.value = tag;
 }
 
-const exactFormat = computed(() => {
-  const language = dateLanguage.value === "" ? undefined : dateLanguage.value;
-  const dateStyle = language === iso ? "short" : "medium";
-  return new Intl.DateTimeFormat(language, { dateStyle, timeStyle: "long" });
-});
+const language = () => (dateLanguage.value === "" ? undefined : dateLanguage.value);
+
+export const timeFormat = (options: Intl.DateTimeFormatOptions): Intl.DateTimeFormat =>
+  new Intl.DateTimeFormat(language(), options);
+
+const exactFormat = computed(() =>
+  timeFormat({ dateStyle: language() === iso ? "short" : "medium", timeStyle: "long" }),
+);
 
 export function exact(at: number): string {
   return exactFormat.value.format(at);

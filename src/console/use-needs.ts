@@ -1,23 +1,20 @@
 // What needs a person now, of everything that the console reads: the overview lists it, the navigation counts it.
 
-import { org } from "./api.ts";
+import { org, type ApiError } from "./api.ts";
 import type { Authorities, Rotation } from "./authorities.ts";
-import type { Machine } from "./machines.ts";
 import { isAdmin, me, shownOrganization } from "./me.ts";
-import { degraded, expiring, isBackupDue, outdatedEngines, type BrokenPath, type Need } from "./needs.ts";
-import { useNodes, type NodeList } from "./node-list.ts";
+import { isBackupDue, type Attention } from "./needs.ts";
 import { registrationsPath, type Registration } from "./registrations.ts";
 import { relaysPath, type Relay } from "./relays.ts";
-import { useList, useResource } from "./resource.ts";
+import { useList, useResource, type Resource } from "./resource.ts";
 import { now } from "./times.ts";
 
 export type Needs = {
-  nodes: NodeList;
+  /** Undefined until all is read, so that the page does not grow while it is looked at. */
+  machines: Attention | undefined;
+  error: ApiError | undefined;
   /** Machines that wait for approval: only administrators are told. */
   waiting: readonly Registration[];
-  degraded: readonly Need[];
-  expiring: readonly Machine[];
-  engines: readonly Need[];
   /** Undefined while none is running. */
   rotation: Rotation | undefined;
   relays: readonly Relay[];
@@ -25,55 +22,56 @@ export type Needs = {
   lastBackupAt: string | null | undefined;
   /** All of them. */
   count: number;
-  /** Everything was read, so that the page does not grow while it is looked at. */
-  isWhole: boolean;
 };
 
 /** Nothing is asked for the empty path. */
 const none = "";
 
-/** Of the organization of the navigation. `isCalm`: see `useResource`. */
+export const attentionPath = (own: string) => org(own, "nodes/attention/");
+
+/** Machines that need a person. `isCalm`: see `useResource`. */
+export function useAttention(
+  own: string,
+  { isCalm = false }: { isCalm?: boolean } = {},
+): Resource<Attention> {
+  return useResource<Attention>(attentionPath(own), { isCalm });
+}
+
+/** Of the organization of the navigation. */
 export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const shown = shownOrganization.value;
   const own = shown?.slug ?? "";
-  const nodes = useNodes(false, own);
   const use = { isCalm };
+  const attention = useAttention(own, use);
   const registrations = useList<Registration>(isAdmin(shown) ? registrationsPath(own) : none);
-  const brokenPaths = useResource<readonly BrokenPath[]>(org(own, "paths/?probe=broken&page_size=1000"), {
-    isCalm: true,
-  });
   const cas = useResource<Authorities>(org(own, "ca/"), use);
   const allRelays = useList<Relay>(relaysPath(own), use);
-  const controlPlane = useResource<{ last_backup_at: string | null }>(
-    me.value?.is_staff === true ? "/api/servers/" : none,
-    { isCalm: true },
-  );
-  const [waiting, relays] = [registrations.data ?? [], allRelays.data ?? []];
-  const [broken, authorities, servers] = [brokenPaths.data ?? [], cas.data, controlPlane.data];
+  const isStaff = me.value?.is_staff === true;
+  const controlPlane = useResource<{ last_backup_at: string | null }>(isStaff ? "/api/servers/" : none, {
+    isCalm: true,
+  });
   const asked = [
-    brokenPaths,
     cas,
     allRelays,
     ...(isAdmin(shown) ? [registrations] : []),
-    ...(me.value?.is_staff === true ? [controlPlane] : []),
+    ...(isStaff ? [controlPlane] : []),
   ];
-  const isWhole =
-    nodes.isWhole && asked.every(({ data, error }) => data !== undefined || error !== undefined);
-  const machines = nodes.data ?? [];
-  const found = {
-    degraded: degraded(machines, broken),
-    expiring: expiring(machines, now.value),
-    engines: outdatedEngines(machines),
-  };
-  const rotation = authorities?.rotation.phase === "none" ? undefined : authorities?.rotation;
+  const isWhole = asked.every(({ data, error }) => data !== undefined || error !== undefined);
+  const machines = isWhole ? attention.data : undefined;
+  const [waiting, relays, servers] = [registrations.data ?? [], allRelays.data ?? [], controlPlane.data];
+  const rotation = cas.data?.rotation.phase === "none" ? undefined : cas.data?.rotation;
   const lastBackupAt =
     servers !== undefined && isBackupDue(servers.last_backup_at, now.value)
       ? servers.last_backup_at
       : undefined;
-  const lists = [waiting, ...Object.values(found), relays.filter(({ paused }) => paused)];
-  const count =
-    lists.reduce((sum, { length }) => sum + length, 0) +
-    (rotation === undefined ? 0 : 1) +
-    (lastBackupAt === undefined ? 0 : 1);
-  return { nodes, waiting, ...found, rotation, relays, lastBackupAt, count, isWhole };
+  const { hubs_away, broken_paths, not_renewed, vulnerable_engines } = machines ?? {};
+  const counts = [
+    ...[hubs_away, broken_paths, not_renewed, vulnerable_engines].map((found) => found?.count ?? 0),
+    waiting.length,
+    relays.filter(({ paused }) => paused).length,
+    rotation === undefined ? 0 : 1,
+    lastBackupAt === undefined ? 0 : 1,
+  ];
+  const count = counts.reduce((sum, each) => sum + each, 0);
+  return { machines, error: attention.error, waiting, rotation, relays, lastBackupAt, count };
 }

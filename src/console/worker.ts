@@ -1,11 +1,13 @@
-// The shared worker: one stream of events for each organization that a tab of this browser shows.
+// The worker, shared where the browser can: one stream of events for each organization that a tab of this browser shows.
 
 import type { FromWorker, ToWorker } from "./live.ts";
 
-type Stream = { source: EventSource; ports: Set<MessagePort>; lastHeard: number };
+/** To a tab. */
+type Port = Pick<MessagePort, "addEventListener" | "postMessage">;
+type Stream = { source: EventSource; ports: Set<Port>; lastHeard: number };
 
 const streams = new Map<string, Stream>();
-const followed = new Map<MessagePort, string>();
+const followed = new Map<Port, string>();
 /** The server says something every 10 s. */
 const silenceMs = 25_000;
 
@@ -15,14 +17,20 @@ const scope = self as unknown as {
 
 scope.addEventListener("connect", ({ ports: [port] }) => {
   if (port === undefined) return;
+  serve(port);
+  port.start();
+});
+// In a browser without shared workers it is the worker of one tab, and itself the port to it.
+if (!("onconnect" in self)) serve(self as unknown as Port);
+
+function serve(port: Port): void {
   port.addEventListener("message", ({ data }: MessageEvent<ToWorker>) => {
     leave(port);
     if (data.kind === "follow") follow(port, data.slug);
   });
-  port.start();
-});
+}
 
-function follow(port: MessagePort, slug: string): void {
+function follow(port: Port, slug: string): void {
   followed.set(port, slug);
   const known = streams.get(slug);
   if (known !== undefined) {
@@ -33,7 +41,7 @@ function follow(port: MessagePort, slug: string): void {
   streams.set(slug, open(slug, new Set([port])));
 }
 
-function leave(port: MessagePort): void {
+function leave(port: Port): void {
   const slug = followed.get(port);
   const stream = slug === undefined ? undefined : streams.get(slug);
   followed.delete(port);
@@ -43,7 +51,7 @@ function leave(port: MessagePort): void {
   streams.delete(slug);
 }
 
-function open(slug: string, ports: Set<MessagePort>): Stream {
+function open(slug: string, ports: Set<Port>): Stream {
   const source = new EventSource(`/api/org/${encodeURIComponent(slug)}/stream/`);
   const stream: Stream = { source, ports, lastHeard: Date.now() };
   const tell = (message: FromWorker) => {

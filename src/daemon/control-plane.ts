@@ -18,6 +18,7 @@ import type { Confirmation } from "../confirmation.ts";
 import { confirmationIn } from "../protocol/confirmation.ts";
 import type { Healing } from "../protocol/path-report.ts";
 import type { System } from "../system.ts";
+import { within } from "../within.ts";
 
 export type ControlPlaneNews = {
   /** The control plane's time of the last check-in, RFC 3339. */
@@ -101,8 +102,8 @@ export function connectControlPlane(
     async leave(organization) {
       if (organization.config.ephemeral !== true) return;
       const { sayFarewell } = await import("../node/enroll/unregister.ts");
-      const late = system.sleep(farewellMs).then(() => "the control plane did not answer in time");
-      const reason = await Promise.race([sayFarewell(organization, system, log), late]);
+      const farewell = sayFarewell(organization, system, log);
+      const reason = await within(system, farewellMs, farewell, "the control plane did not answer in time");
       if (reason !== undefined)
         log.warn(
           "The control plane could not be told that this ephemeral node ends; it notices the silence",

@@ -26,6 +26,7 @@ import type { OrganizationStatus } from "./organization-status.ts";
 import { spawnEngine, watchEnd } from "./processes.ts";
 import type { OrganizationRecord, StateStore } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
+import { within } from "../within.ts";
 
 export type OrganizationEngineDeps = {
   configRoot: string;
@@ -271,10 +272,7 @@ export class OrganizationEngine {
   /** Disconnects. Resolves when a change or an order that is being carried out has been, or takes too long. */
   async lastChange(): Promise<void> {
     this.disconnect();
-    const over = new AbortController();
-    const late = this.#deps.system.sleep(lastChangeMs, over.signal).catch(() => undefined);
-    await Promise.race([this.#following, late]);
-    over.abort(new Error("Carried out"));
+    await within(this.#deps.system, lastChangeMs, this.#following, undefined);
   }
 
   /** Leaves the engine to the next daemon, after a change that is being applied. */

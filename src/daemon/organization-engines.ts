@@ -18,6 +18,7 @@ import {
 } from "./organization-engine.ts";
 import { OrganizationStatus } from "./organization-status.ts";
 import type { OrganizationRecord } from "./state.ts";
+import { within } from "../within.ts";
 
 type Change = Pick<OrganizationRecord, "wanted"> & Partial<OrganizationRecord>;
 
@@ -218,10 +219,8 @@ export class OrganizationEngines {
 
   /** Without an answer the last order stays in force. */
   async #askOnce(engine: OrganizationEngine): Promise<void> {
-    const answered = new AbortController();
     const asked = engine.sync().catch(() => undefined);
-    await Promise.race([asked, this.#deps.system.sleep(askMs, answered.signal).catch(() => undefined)]);
-    answered.abort(new Error("Answered"));
+    await within(this.#deps.system, askMs, asked, undefined);
   }
 
   #save(slug: string, change: Change): OrganizationEngine {

@@ -23,6 +23,7 @@
 
 import type { Route } from "./http/route.ts";
 import { accessRoutes } from "./routes/access.ts";
+import { attentionRoutes } from "./routes/attention.ts";
 import { authorityRoutes } from "./routes/authorities.ts";
 import { consoleRoutes } from "./routes/console.ts";
 import { commandLineRoutes } from "./routes/command-line.ts";
@@ -80,6 +81,7 @@ export function allRoutes(services: Services): Route[] {
     ...nameRoutes(services),
     ...policyFileRoutes(services),
     ...pathRoutes(services),
+    ...attentionRoutes(services),
     ...authorityRoutes(services),
     ...eventRoutes(services),
     ...streamRoutes(services),

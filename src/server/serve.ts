@@ -42,6 +42,8 @@ export type Serving = {
   metricsUrl?: string;
   /** If there is no user yet: the link for creating the first one. */
   firstAccountLink?: string;
+  /** Resolves when the server has to end and start again. */
+  outdated: Promise<AppError>;
   stop(): Promise<void>;
 };
 
@@ -137,6 +139,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
       ...caFingerprint,
       ...(metricsUrl === undefined ? {} : { metricsUrl }),
       ...(firstAccountLink === undefined ? {} : { firstAccountLink }),
+      outdated: whenOutdated(db),
       async stop() {
         await stop();
         lock();
@@ -146,6 +149,16 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
     await stop();
     throw error;
   }
+}
+
+/** Parts of what a server remembers are never read again, such as its CA keys: only a start forgets all of it. */
+async function whenOutdated({ rewound = new Promise<void>(() => undefined) }: Database): Promise<AppError> {
+  await rewound;
+  return new AppError(
+    "storage_unavailable",
+    "The database no longer has the last change that this server read: it was restored, a standby without the last changes took over, or this server was away for a day",
+    { hint: "Start this server again, unless systemd does: it must forget what the database has lost." },
+  );
 }
 
 function serveMetrics(

@@ -14,7 +14,7 @@ import { makeCheckins, type Checkins } from "./nodes/checkins.ts";
 import { makeLive } from "./nodes/live.ts";
 import { makeProbes, type Probes } from "./nodes/probe.ts";
 import { makeRefusalNotes } from "./nodes/refused-engine.ts";
-import { nameProviderGroup } from "./nodes/name-provider-group.ts";
+import { forgetProviderGroups, nameProviderGroup } from "./nodes/name-provider-group.ts";
 import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
 import { makeReports, type Reports } from "./nodes/reports.ts";
 import { makeExchange, type Exchange } from "./oidc/exchange.ts";
@@ -54,6 +54,7 @@ export type Services = ServerOptions & {
   checkins: Checkins;
   /** For rules that name a group of a provider of identities. */
   nameProviderGroup(tx: Transaction, orgId: number, name: string): Promise<string>;
+  forgetProviderGroups(tx: Transaction, orgId: number): Promise<void>;
   renewals: Renewals;
   reports: Reports;
   sentFiles: SentFiles;
@@ -112,6 +113,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
       bringBack: (orgId, nodeId) => returnNode({ ...options, authorities }, orgId, nodeId),
     }),
     nameProviderGroup: (tx, orgId, name) => nameProviderGroup(tx, orgId, name, system.now()),
+    forgetProviderGroups: (tx, orgId) => forgetProviderGroups(tx, orgId, system.now()),
     renewals,
     reports,
     probes: makeProbes(system.monotonic),

@@ -49,7 +49,7 @@ test("a lighthouse without a public address is said", async () => {
 test("a service token says what it may and how it is used; its output is the token alone", async () => {
   const { out, err } = await agent("admin service-token create acme ci");
   expect(out).toMatch(/^\S{43}\n$/);
-  expect(err).toContain("It is a member with the scopes read.");
+  expect(err).toContain("It has the role member and the scopes read.");
   expect(err).toContain("agent admin node list acme --api-base URL --access-token-file FILE");
   expect(err).not.toContain(out.trim());
 });

@@ -2,7 +2,7 @@
 // with a sentence that says what to do.
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { writeFileSync } from "node:fs";
+import { symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { agentHere } from "../support/in-process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -35,7 +35,7 @@ beforeAll(async () => {
 
 const rule = "  - protocol: any\n    peer: group:admins\n    target: any\n";
 
-test.each<[string, (text: string) => string, string]>([
+test.each<[string, (text: string) => string | Buffer, string]>([
   [
     "a mistyped key",
     (t) => t.replace("peer: group:admins", "per: group:admins"),
@@ -71,6 +71,25 @@ test.each<[string, (text: string) => string, string]>([
     (t) => `${t}#${"x".repeat(9_000_000)}\n`,
     "KiB; the maximum is 512 KiB.\nLet rules name groups or networks",
   ],
+  ["an empty file", () => "", "The policy is empty. Expected groups, rules, routes"],
+  ["a tab", (t) => t.replace("  db: {}", "\tdb: {}"), "Tabs are not allowed as indentation: use spaces."],
+  ["ports the wrong way", (t) => t.replace("ports: 443", "ports: 90-80"), "the lower one first."],
+  ["a wrong protocol", (t) => t.replace("protocol: tcp", "protocol: TCP"), "Expected any, tcp, udp or icmp."],
+  [
+    "a merge conflict",
+    (t) => t.replace("  db: {}\n", "<<<<<<< HEAD\n  db: {}\n=======\n  data: {}\n>>>>>>> b\n"),
+    "Git left a merge conflict here: keep one side, and delete the marks.",
+  ],
+  [
+    "a file in UTF-16",
+    (t) => Buffer.from(`\uFEFF${t}`, "utf16le"),
+    "Line 1 is not text in UTF-8.\nSave the file as UTF-8",
+  ],
+  [
+    "a letter in Latin-1",
+    (t) => Buffer.from(t.replace("  db: {}", "  db: {description: caf\u00E9}"), "latin1"),
+    "is not text in UTF-8.",
+  ],
   [
     "a policy of Tailscale",
     () => '// Ours\n{\n\t"acls": [], // none\n}\n',
@@ -95,6 +114,13 @@ test.each<[string, (text: string) => string, string]>([
   const { status, err } = await policy("apply", "acme", broken, "--prune");
   expect([status, err]).toEqual([1, expect.stringContaining(sentence)]);
   expect((await policy("get", "acme")).out).toBe(before);
+});
+
+test("a byte order mark, line ends of Windows and a link to the file change nothing", async () => {
+  const [windows, link] = [join(directory.path, "windows.yaml"), join(directory.path, "link.yaml")];
+  writeFileSync(windows, `\uFEFF${text.replaceAll("\n", "\r\n")}`);
+  symlinkSync(windows, link);
+  expect((await policy("plan", "acme", link, "--prune")).out).toContain("Nothing changes.");
 });
 
 test("of two editors, the second is told to plan again", async () => {

@@ -13,7 +13,11 @@ test.each([
   [-day, "yesterday"],
   [40 * second, "in 40s"],
   [day, "in 1d"],
-  [31 * day, "in 1mo"],
+  [6.99 * day, "in 7d"],
+  [59.9 * 60 * second, "in 1h"],
+  [89.99 * day, "in 90d"],
+  [120 * day, "in 4mo"],
+  [-89.99 * day, "89d ago"],
   [370 * day, "in 1y"],
 ])("%d ms from now is %s", (later, words) => {
   expect(ago(later, 0)).toBe(words);

@@ -47,7 +47,7 @@ test("a list keeps a machine's times as numbers, what is searched in lower case,
     isBehind: true,
     ownerId: null,
   });
-  expect(machine.words).toBe("web-10\n10.77.0.7\nweb\neu");
+  expect(machine.words).toBe("web-10\n10.77.0.7\nweb\neu\n1.12.0\nlinux");
   expect(machine).not.toHaveProperty("config_overrides");
   expect(machineOf({ ...node, state: "pending" }).isBehind).toBe(false);
   // Equal groups are kept once.
@@ -126,8 +126,9 @@ test("a list of machines is filtered by state, group, owner and words", () => {
     isBehind: false,
     ...more,
   });
+  const pick = ({ overlay_version, words }: Machine) => ({ overlay_version, words });
   const all = [
-    record(1, { online: true, seenAt: at }),
+    { ...record(1, { online: true, seenAt: at }), ...pick(machineOf({ ...node, overlay_version: "1.9.6" })) },
     record(2, { online: false, seenAt: at - 1000, ownerId: 4 }),
     record(3, { online: false, seenAt: at - week, groups: ["db"], isBehind: true }),
     record(4, { online: false, seenAt: null, state: "pending" }),
@@ -140,6 +141,8 @@ test("a list of machines is filtered by state, group, owner and words", () => {
   expect(ids({ show: "week" })).toEqual([3]);
   expect(ids({ show: "behind" })).toEqual([3]);
   expect(ids({ show: "pending" })).toEqual([4]);
+  expect(ids({ show: "vulnerable" })).toEqual([1]);
+  expect(ids({ words: ["1.9.6"] })).toEqual([1]);
   // Words of an address that someone typed.
   expect(ids({ show: "constructor" })).toEqual([1, 2, 3, 4]);
   expect(ids({ group: "db" })).toEqual([3]);

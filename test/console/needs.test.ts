@@ -1,90 +1,58 @@
 // What the console says needs a person.
 
 import { expect, test } from "bun:test";
-import { columnsOf, degraded, expiring, isBackupDue, outdatedEngines } from "../../src/console/needs.ts";
-import type { Machine } from "../../src/console/machines.ts";
+import { columnsOf, degraded, isBackupDue, lastDays, onlineOf } from "../../src/console/needs.ts";
 
 const now = Date.UTC(2026, 10, 1);
 const day = 86_400_000;
 
-const machine = (id: number, more: Partial<Machine> = {}): Machine => ({
-  id,
-  name: `node-${id}`,
-  state: "active",
-  online: true,
-  ip_address: `10.77.0.${id}`,
-  groups: [],
-  subnets: [],
-  is_lighthouse: false,
-  is_relay: false,
-  overlay_version: "1.12.0",
-  agent_version: null,
-  platform: null,
-  seenAt: now,
-  endsAt: now + 90 * day,
-  isBehind: false,
-  applied: 1,
-  ownerId: null,
-  nameKey: "",
-  words: "",
-  ...more,
-});
-
 test("lighthouses and relays that are away, and machines that do not reach peers, are degraded", () => {
-  const machines = [
-    machine(1),
-    machine(2, { online: false }),
-    machine(3, { online: false, is_lighthouse: true }),
-    machine(4, { online: false, is_relay: true }),
-    machine(5, { online: false, is_relay: true, state: "revoked" }),
+  const hubs_away = {
+    count: 2,
+    first: [
+      { id: 3, name: "node-3", is_lighthouse: true },
+      { id: 4, name: "node-4", is_lighthouse: false },
+    ],
+  };
+  const peers = ["peer-1", "peer-2", "10.77.1.4"];
+  const unreached = [
+    { id: 1, name: "node-1", peers, peer_count: 4 },
+    { id: 2, name: "node-2", peers: ["peer-1"], peer_count: 1 },
   ];
-  const broken = [1, 2, 3, 4].map((peer) => ({
-    node: 1,
-    node_name: "node-1",
-    peer_name: peer === 4 ? null : `peer-${peer}`,
-    peer_address: `10.77.1.${peer}`,
-  }));
-  expect(degraded(machines, broken)).toEqual([
+  expect(degraded({ hubs_away, broken_paths: { count: 2, first: unreached } })).toEqual([
     { id: 3, name: "node-3", more: "is away: machines find each other by this lighthouse" },
     { id: 4, name: "node-4", more: "is away: it relays for others" },
-    { id: 1, name: "node-1", more: "does not reach peer-1, peer-2, peer-3 and 1 more" },
+    { id: 1, name: "node-1", more: "does not reach peer-1, peer-2, 10.77.1.4 and 1 more" },
+    { id: 2, name: "node-2", more: "does not reach peer-1" },
   ]);
-  expect(degraded([machine(1)], [])).toEqual([]);
 });
 
-test("certificates that end within a week are listed, the first one first", () => {
-  const ends = (id: number, days: number, more: Partial<Machine> = {}) =>
-    machine(id, { endsAt: now + days * day, ...more });
-  const found = expiring(
-    [
-      ends(1, 8),
-      ends(2, 6),
-      ends(3, -1),
-      ends(4, 1, { state: "revoked" }),
-      machine(5, { endsAt: null }),
-      // Its user is asked to import it again.
-      ends(6, 1, { phone: { system: "ios", imported_at: "", import_by: null } }),
-    ],
-    now,
-  );
-  expect(found.map(({ id }) => id)).toEqual([3, 2]);
-});
-
-test("engines with published vulnerabilities are named with the version that fixes them", () => {
-  const found = outdatedEngines([
-    machine(1, { overlay_version: "1.9.5" }),
-    machine(2),
-    machine(3, { overlay_version: null }),
-    machine(4, { overlay_version: "1.9.5", state: "revoked" }),
-  ]);
-  expect(found).toHaveLength(1);
-  expect(found[0]?.more).toContain("fixed in 1.9.7");
+test("less than half of the machines online needs attention", () => {
+  expect(onlineOf({ active: 0, online: 0 })).toEqual({ words: "No machine is registered.", isBad: false });
+  expect(onlineOf({ active: 2, online: 0 })).toEqual({
+    words: "None of 2 machines is online.",
+    isBad: true,
+  });
+  expect(onlineOf({ active: 3, online: 1 })).toEqual({
+    words: "Only 1 of 3 machines is online.",
+    isBad: true,
+  });
+  expect(onlineOf({ active: 2, online: 1 })).toEqual({
+    words: "1 of 2 machines is online.",
+    isBad: false,
+  });
 });
 
 test("a backup is due when there is none, or the last one is two days old", () => {
   expect(isBackupDue(null, now)).toBe(true);
   expect(isBackupDue(new Date(now - 3 * day).toISOString(), now)).toBe(true);
   expect(isBackupDue(new Date(now - day).toISOString(), now)).toBe(false);
+});
+
+test("a plot ends now, or with a count of a control plane whose clock is ahead", () => {
+  const seconds = now / 1000;
+  expect(lastDays(1, now)).toEqual([seconds - 86_400, seconds]);
+  expect(lastDays(7, now, seconds + 60)).toEqual([seconds + 60 - 7 * 86_400, seconds + 60]);
 });
 
 test("a time without counts is a gap of the plot", () => {

@@ -1,7 +1,7 @@
 // What pages say about machines that are there, away or revoked.
 
 import { expect, test } from "bun:test";
-import { configurationOf, isImportDue, noPathsOf, onlineOf, stateOf } from "../../src/console/nodes.ts";
+import { configurationOf, isImportDue, noPathsOf, stateOf } from "../../src/console/nodes.ts";
 
 const online = { state: "active", online: true } as const;
 const away = { state: "active", online: false } as const;
@@ -38,14 +38,6 @@ test("a phone is neither online nor away, and says when it has to be imported ag
   expect(stateOf(due)[1]).toBe("phone, import it again");
   expect(stateOf({ ...away, phone: phone("9999-01-01T00:00:00Z") })[1]).toBe("phone");
   expect(stateOf({ ...revoked, phone: phone(null) })[1]).toBe("revoked");
-  expect(onlineOf([online, due, due, due])).toEqual({ words: "1 of 1 machines is online.", isBad: false });
   expect(configurationOf({ ...due, applied_config_version: null, config_version: 2 }).isBehind).toBe(false);
   expect(noPathsOf(due)).toBe("A phone reports none.");
-});
-
-test("less than half of the machines online needs attention", () => {
-  expect(onlineOf([pending, revoked])).toEqual({ words: "No machine is registered.", isBad: false });
-  expect(onlineOf([away, away, revoked])).toEqual({ words: "None of 2 machines is online.", isBad: true });
-  expect(onlineOf([online, away, away])).toEqual({ words: "Only 1 of 3 machines is online.", isBad: true });
-  expect(onlineOf([online, away])).toEqual({ words: "1 of 2 machines is online.", isBad: false });
 });

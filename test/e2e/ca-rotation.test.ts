@@ -17,6 +17,7 @@ import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeMembers, pingAll, type Member } from "../support/members.ts";
 import { lost, lostAt, makeLan, startPing } from "../support/namespaces.ts";
 import { makeOrganization, type Organization } from "../support/overlay.ts";
+import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until as untilFound } from "../support/until.ts";
 
@@ -37,7 +38,7 @@ const everyMs = 200;
 
 const names = ["lighthouse", "alpha", "beta", "gamma"];
 
-/** Phases last seconds, and six networks look at once. */
+/** Phases last seconds, and five networks look at once. */
 const until = (what: string, isSo: () => Promise<boolean> | boolean, ms = 60_000) =>
   untilFound(isSo, { what, ms, everyMs: 250 });
 
@@ -130,78 +131,87 @@ asRoot("CA rotation", () => {
       },
       300_000,
     );
-
-    test.concurrent(
-      "waits for a stopped engine, continues after restarts of the server, and rolls back",
-      async () => {
-        using directory = temporaryDirectory();
-        using lan = makeLan(["lighthouse", "alpha", "beta"]);
-        const data = join(directory.path, "server");
-        let plane = await startControlPlane(data);
-        await using stack = new AsyncDisposableStack();
-        stack.defer(async () => void (await plane.stop()));
-        const port = Number(new URL(plane.url).port);
-        const acme = await makeOrganization(plane);
-        const { members } = stack.use(await makeMembers(acme, lan, directory.path, nebula));
-        const restart = async () => {
-          await plane.stop();
-          plane = await startControlPlane(data, [], port);
-        };
-        const still = members[2];
-        const [engine] = still === undefined ? [] : enginesOf(still.places);
-        if (still === undefined || engine === undefined) throw new Error("No engine to stop");
-        const old = issuerOf(still);
-
-        const rotate = async (...flags: string[]) => {
-          const { status, stderr } = await plane.admin(["ca", "rotate", "acme", ...flags]);
-          expect(`${status} ${stderr}`).toStartWith("0 ");
-          expect(stderr.includes("can lose packets")).toBe(flags.includes("--now"));
-        };
-        const waitsFor = (phase: string) =>
-          until(`waiting for one in ${phase}`, async () => {
-            const { rotation } = await show(acme);
-            return rotation.phase === phase && rotation.waiting_for.join() === String(still.id);
-          });
-        process.kill(engine, "SIGSTOP");
-        await rotate();
-        await waitsFor("trust");
-        await restart();
-        // Longer than the interval of the server's checks, and than the other nodes need to check in.
-        await Bun.sleep(3000);
-        await waitsFor("trust");
-        process.kill(engine, "SIGCONT");
-        await phaseIs(acme, "issue");
-        await rotate("--pause");
-        process.kill(engine, "SIGSTOP");
-        await restart();
-        await rotate("--resume");
-        await waitsFor("issue");
-        process.kill(engine, "SIGCONT");
-        await until("time for the tunnels", async () => (await show(acme)).rotation.next_step_at !== null);
-        await rotate("--now");
-        await until("the end of issue", async () =>
-          ["retire", "none"].includes((await show(acme)).rotation.phase),
-        );
-        await restart();
-        await phaseIs(acme, "none");
-        expect(issuerOf(still)).not.toBe(old);
-
-        // Another rotation, rolled back after the first certificates were sent.
-        const present = issuerOf(still);
-        await rotate();
-        await phaseIs(acme, "issue");
-        await until("a certificate of the next CA", () => members.some((each) => issuerOf(each) !== present));
-        const pings = await pingAll(members, everyMs);
-        await rotate("--rollback");
-        await phaseIs(acme, "none");
-        await Bun.sleep(3000);
-        await Promise.all(pings.map((ping) => ping.reply(20_000)));
-        await Promise.all(pings.map((ping) => ping.stop()));
-        for (const ping of pings) expect(lost(ping).length).toBeLessThanOrEqual(mayLose(version));
-        for (const member of members) expect([issuerOf(member)]).toEqual([present]);
-        for (const member of members) expect(trustedBy(member)).toEqual([present ?? ""]);
-      },
-      360_000,
-    );
   });
+
+  // Mostly about the server. The engines without and with a control socket; long runs take all of them.
+  describeEngines(
+    "with restarts",
+    ({ nebula, version }) => {
+      test.concurrent(
+        "waits for a stopped engine, continues after restarts of the server, and rolls back",
+        async () => {
+          using directory = temporaryDirectory();
+          using lan = makeLan(["lighthouse", "alpha", "beta"]);
+          const data = join(directory.path, "server");
+          let plane = await startControlPlane(data);
+          await using stack = new AsyncDisposableStack();
+          stack.defer(async () => void (await plane.stop()));
+          const port = Number(new URL(plane.url).port);
+          const acme = await makeOrganization(plane);
+          const { members } = stack.use(await makeMembers(acme, lan, directory.path, nebula));
+          const restart = async () => {
+            await plane.stop();
+            plane = await startControlPlane(data, [], port);
+          };
+          const still = members[2];
+          const [engine] = still === undefined ? [] : enginesOf(still.places);
+          if (still === undefined || engine === undefined) throw new Error("No engine to stop");
+          const old = issuerOf(still);
+
+          const rotate = async (...flags: string[]) => {
+            const { status, stderr } = await plane.admin(["ca", "rotate", "acme", ...flags]);
+            expect(`${status} ${stderr}`).toStartWith("0 ");
+            expect(stderr.includes("can lose packets")).toBe(flags.includes("--now"));
+          };
+          const waitsFor = (phase: string) =>
+            until(`waiting for one in ${phase}`, async () => {
+              const { rotation } = await show(acme);
+              return rotation.phase === phase && rotation.waiting_for.join() === String(still.id);
+            });
+          process.kill(engine, "SIGSTOP");
+          await rotate();
+          await waitsFor("trust");
+          await restart();
+          // Longer than the interval of the server's checks, and than the other nodes need to check in.
+          await Bun.sleep(3000);
+          await waitsFor("trust");
+          process.kill(engine, "SIGCONT");
+          await phaseIs(acme, "issue");
+          await rotate("--pause");
+          process.kill(engine, "SIGSTOP");
+          await restart();
+          await rotate("--resume");
+          await waitsFor("issue");
+          process.kill(engine, "SIGCONT");
+          await until("time for the tunnels", async () => (await show(acme)).rotation.next_step_at !== null);
+          await rotate("--now");
+          await until("the end of issue", async () =>
+            ["retire", "none"].includes((await show(acme)).rotation.phase),
+          );
+          await restart();
+          await phaseIs(acme, "none");
+          expect(issuerOf(still)).not.toBe(old);
+
+          // Another rotation, rolled back after the first certificates were sent.
+          const present = issuerOf(still);
+          await rotate();
+          await phaseIs(acme, "issue");
+          await until("a certificate of the next CA", () =>
+            members.some((each) => issuerOf(each) !== present),
+          );
+          const pings = await pingAll(members, everyMs);
+          await rotate("--rollback");
+          await phaseIs(acme, "none");
+          await Bun.sleep(3000);
+          await Promise.all(pings.map((ping) => ping.reply(20_000)));
+          await Promise.all(pings.map((ping) => ping.stop()));
+          for (const ping of pings) expect(lost(ping).length).toBeLessThanOrEqual(mayLose(version));
+          for (const member of members) expect([issuerOf(member)]).toEqual([present]);
+          for (const member of members) expect(trustedBy(member)).toEqual([present ?? ""]);
+        },
+        360_000,
+      );
+    },
+    inFull ? undefined : ["debian", "1.12"],
+  );
 });

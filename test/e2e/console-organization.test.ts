@@ -9,7 +9,8 @@ import {
   password,
   signIn,
   startConsole,
-  violationsIn,
+  noViolations,
+  violationsInSchemes,
   type Console,
 } from "../support/console.ts";
 
@@ -176,12 +177,13 @@ describe("the organization in the console", () => {
     limitMs,
   );
 
-  test.each(["light", "dark"] as const)(
-    "the pages are accessible and fit a phone, %s",
-    async (colorScheme) => {
-      await page.emulateMedia({ colorScheme });
-      await scene.admin(["webhook", "create", "acme", `http://127.0.0.1:${receiver.port}/${colorScheme}`]);
-      await scene.admin(["domain", "create", "acme", `${colorScheme}.${"long-".repeat(10)}example.org`]);
+  test(
+    "the pages are accessible, light and dark, and fit a phone",
+    async () => {
+      for (const name of ["first", "second"]) {
+        await scene.admin(["webhook", "create", "acme", `http://127.0.0.1:${receiver.port}/${name}`]);
+        await scene.admin(["domain", "create", "acme", `${name}.${"long-".repeat(10)}example.org`]);
+      }
       for (const path of ["people/", "tokens/", "webhooks/", "certificates/", "settings/"]) {
         await page.setViewportSize({ width: 360, height: 740 });
         await page.goto(`${scene.url()}/console/acme/${path}`);
@@ -189,7 +191,7 @@ describe("the organization in the console", () => {
         await page.getByText("From the terminal").first().waitFor();
         expect([path, await overflowOf(page), await cutListsIn(page)]).toEqual([path, 0, []]);
         await page.setViewportSize({ width: 1280, height: 800 });
-        expect([path, await violationsIn(page)]).toEqual([path, []]);
+        expect([path, await violationsInSchemes(page)]).toEqual([path, noViolations]);
       }
     },
     limitMs,

@@ -83,9 +83,9 @@ describePostgres("three servers under load", () => {
         lagMs = Math.max(lagMs, performance.now() - from - 20);
       }
       const took = performance.now() - begun;
-      latencies.push(took);
       // A poll on a server that is stopped cannot learn of it.
       if (suspended !== undefined || begun < continuedAt) return;
+      latencies.push(took);
       const bar = begun - killedAt < 10_000 ? bars.afterKillMs : bars.usualMs;
       const after = ((begun - killedAt) / 1000).toFixed(1);
       if (took > bar)

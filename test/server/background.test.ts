@@ -6,14 +6,7 @@ import type { Database } from "../../src/server/store/database.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { queryNumber } from "../../src/server/store/table.ts";
 import { realSystem } from "../../src/system.ts";
-import {
-  createDatabase,
-  createMigrated,
-  describePostgres,
-  migrated,
-  startPostgres,
-  unsynced,
-} from "../support/postgres.ts";
+import { describePostgres, startMigrated } from "../support/postgres.ts";
 import { makeTestServer } from "../support/server.ts";
 
 /** Longest pause of a loop here. */
@@ -38,9 +31,8 @@ const loops = {
 
 describePostgres("the background loops of two replicas", () => {
   test("each loop runs on one of them, and on the other after a stop", async () => {
-    await using cluster = await startPostgres(unsynced);
-    await createMigrated(cluster.directory);
-    const url = await createDatabase(cluster.directory, migrated);
+    await using cluster = await startMigrated();
+    const url = await cluster.database();
     const start = async () => {
       const seen = new Set<string>();
       const note = (sql: string) => {

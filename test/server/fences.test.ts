@@ -2,17 +2,9 @@
 // piece of work is made due in that moment, and is done once the lease is back.
 
 import { expect, test } from "bun:test";
-import { openPostgres } from "../../src/server/store/postgres.ts";
 import { realSystem } from "../../src/system.ts";
 import { registerNode } from "../support/nodes.ts";
-import {
-  createDatabase,
-  createMigrated,
-  describePostgres,
-  migrated,
-  startPostgres,
-  unsynced,
-} from "../support/postgres.ts";
+import { describePostgres, openedAt, startMigrated } from "../support/postgres.ts";
 import { makeTestServer, type TestServer } from "../support/server.ts";
 import { until } from "../support/until.ts";
 
@@ -141,9 +133,8 @@ const cases: Readonly<Record<string, Case>> = {
 
 describePostgres("a replica without its leases", () => {
   test("does nothing of what is due", async () => {
-    await using cluster = await startPostgres(unsynced);
-    await createMigrated(cluster.directory);
-    const url = await createDatabase(cluster.directory, migrated);
+    await using cluster = await startMigrated();
+    const url = await cluster.database();
     /** `isAsleep`: it no longer renews its leases. */
     const replica = { isSuspended: false, isAsleep: false };
     const sleep = async (ms: number, signal?: AbortSignal) => {
@@ -154,7 +145,7 @@ describePostgres("a replica without its leases", () => {
         await Bun.sleep(5);
       }
     };
-    const open = async (now: () => number) => ({ db: await openPostgres({ url, now }), dispose: () => {} });
+    const open = openedAt(url);
     const network = { sleep, fetch: async () => new Response(null, { status: 204 }) };
     await using server = await makeTestServer({ open, network });
     const ids = await furnish(server);

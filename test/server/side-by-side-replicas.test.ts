@@ -19,25 +19,16 @@ import { reauthenticate } from "../../src/server/nodes/reauthentication.ts";
 import { startRotation } from "../../src/server/rollout/rotation-commands.ts";
 import { openPostgres } from "../../src/server/store/postgres.ts";
 import { createServiceToken } from "../../src/server/people/service-tokens.ts";
-import { writeSightings } from "../../src/server/store/sightings.ts";
 import { raiseConfigVersion } from "../../src/server/store/versions.ts";
 import type { Organization } from "../../src/server/policy/organizations.ts";
 import { browserWith, signInBrowser } from "../support/browser-session.ts";
 import { makeKeys, registerNode, registrationToken, sendRegistration } from "../support/nodes.ts";
 import { pair, signInTo } from "../support/people.ts";
-import {
-  createDatabase,
-  createMigrated,
-  describePostgres,
-  migrated,
-  startPostgres,
-  unsynced,
-  type Postgres,
-} from "../support/postgres.ts";
+import { describePostgres, openedAt, useMigrated } from "../support/postgres.ts";
 import { makeTestServer, type Answer, type TestServer } from "../support/server.ts";
 
 describePostgres("two replicas with conflicting requests", () => {
-  let cluster: Postgres;
+  const createDatabase = useMigrated();
   let replicas: TestServer[];
   let first: TestServer;
   let url: string;
@@ -46,13 +37,8 @@ describePostgres("two replicas with conflicting requests", () => {
   let owner: string;
 
   beforeAll(async () => {
-    cluster = await startPostgres(unsynced);
-    await createMigrated(cluster.directory);
-    url = await createDatabase(cluster.directory, migrated);
-    const open = async (now: () => number) => ({
-      db: await openPostgres({ url, now }),
-      dispose: () => undefined,
-    });
+    url = await createDatabase();
+    const open = openedAt(url);
     first = await makeTestServer({ open, secretKey });
     replicas = [first, await makeTestServer({ open, secretKey })];
     acme = await first.organization("acme");
@@ -61,7 +47,6 @@ describePostgres("two replicas with conflicting requests", () => {
   }, 120_000);
   afterAll(async () => {
     for (const each of replicas) await each[Symbol.asyncDispose]();
-    await cluster.stop();
   });
 
   /** Runs `act` six times on each replica at once. */
@@ -146,25 +131,23 @@ describePostgres("two replicas with conflicting requests", () => {
     expect(registered.status).toBe(201);
   });
 
-  test("a user is told once that a node has to be confirmed, and a confirmation counts on all replicas", async () => {
+  test("a user is told once that nodes have to be confirmed, and a confirmation counts on all replicas", async () => {
     const { id } = await registerNode(first, acme, "confirmed-again");
-    const overdue = 300 * 86_400_000;
+    const { id: other } = await registerNode(first, acme, "not-confirmed");
+    const own = "UPDATE nodes SET owner_id = 1, registered_at = registered_at - $1 WHERE id IN ($2, $3)";
     await first.db.write(async (tx) => {
       await tx.run("UPDATE organizations SET reauthenticate_days = 30 WHERE id = $1", [acme.id]);
-      await tx.run("UPDATE nodes SET owner_id = 1, registered_at = registered_at - $2 WHERE id = $1", [
-        id,
-        overdue,
-      ]);
+      await tx.run(own, [300 * 86_400_000, id, other]);
     });
     const told = "events WHERE type = 'node.reauthentication_due'";
     await everywhere((on) => reauthenticate(on.app.services));
-    expect(await count(told)).toBe(1);
+    expect(await count(told)).toBe(2);
     const { cookie } = await signInBrowser(first);
     const path = `/api/org/acme/nodes/${id}/reauthenticate/`;
     const answers = await everywhere((on) => browserWith(on, cookie).send("POST", path));
     expect(statuses(answers)).toEqual({ 204: 12 });
     await everywhere((on) => reauthenticate(on.app.services));
-    expect(await count(told)).toBe(1);
+    expect(await count(told)).toBe(2);
     await first.db.write((tx) => tx.run("UPDATE organizations SET reauthenticate_days = NULL"));
   });
 
@@ -362,53 +345,6 @@ describePostgres("two replicas with conflicting requests", () => {
       await Promise.all(replicas.map(renew));
       expect(await count("certificates WHERE node_id = $1 AND kind = 'overlay'", [node.id])).toBe(2);
     }
-  });
-
-  test("a confirmation is stored although another replica remembers it from before a lower one", async () => {
-    const org = await first.organization("confirming");
-    const node = await registerNode(first, org, "node");
-    await first.db.write((tx) => tx.run("UPDATE organizations SET last_version = 5 WHERE id = $1", [org.id]));
-    const checkin = (on: TestServer, version: number) =>
-      on.send("POST", `/api/org/confirming/nodes/${node.id}/checkin/`, {
-        token: node.token,
-        body: { version: "1.0.0", uptime: 7, config_version: version, confirmed_config_version: version },
-      });
-    const [, second = first] = replicas;
-    const confirmed = () => count("nodes WHERE id = $1 AND confirmed_config_version = 5", [node.id]);
-    for (const on of replicas) await checkin(on, 5);
-    await checkin(second, 4);
-    expect(await confirmed()).toBe(0);
-    // The notice arrives.
-    while ((await checkin(first, 5)).status === 200 && (await confirmed()) === 0) await Bun.sleep(20);
-    expect(await confirmed()).toBe(1);
-  });
-
-  test("a late report of one replica does not replace a newer one of another", async () => {
-    const org = await first.organization("reporting");
-    const { id: nodeId } = await registerNode(first, org, "node");
-    const at = first.clock.ms;
-    const report = (on: TestServer, lastCheckinAt: number, uptime: number) =>
-      on.db.writeFor("rows", (tx) =>
-        writeSightings(tx, [
-          {
-            nodeId,
-            lastCheckinAt,
-            uptime,
-            reportedVersion: null,
-            overlayState: null,
-            appliedConfigVersion: null,
-          },
-        ]),
-      );
-    const stored = () =>
-      first.db.get("SELECT last_checkin_at AS at, uptime FROM sightings WHERE node_id = $1", [nodeId]);
-    const [, second = first] = replicas;
-    await report(first, at + 60_000, 2);
-    await report(second, at, 1);
-    expect(await stored()).toEqual({ at: at + 60_000, uptime: 2 });
-    // A clock that was set back.
-    await report(second, at - 3_600_000, 3);
-    expect(await stored()).toEqual({ at: at - 3_600_000, uptime: 3 });
   });
 
   test("wrong passwords count on all replicas", async () => {

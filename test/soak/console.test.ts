@@ -23,7 +23,8 @@ const Report = v.object({
 const cleanup = new AsyncDisposableStack();
 const directory = cleanup.use(temporaryDirectory());
 let server: Program;
-let cookie: string;
+/** Has the session cookie: arguments are in the list of processes, and in the message of a failure. */
+const headersFile = join(directory.path, "headers.json");
 
 beforeAll(async () => {
   buildAgent();
@@ -35,7 +36,8 @@ beforeAll(async () => {
   await page.goto(`${server.url}/console/`);
   await signIn(page, owner, password);
   await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
-  cookie = (await context.cookies()).map(({ name, value }) => `${name}=${value}`).join("; ");
+  const cookie = (await context.cookies()).map(({ name, value }) => `${name}=${value}`).join("; ");
+  await Bun.write(headersFile, JSON.stringify({ Cookie: cookie }), { mode: 0o600 });
   await run(["npm", "install", "--no-audit", "--no-fund", "--prefix", directory.path, lighthouse]);
 }, limitMs);
 afterAll(() => cleanup.disposeAsync());
@@ -59,7 +61,7 @@ async function scores(path: string, isSignedIn: boolean): Promise<Record<string,
     `--output-path=${output}`,
     "--only-categories=performance,accessibility,best-practices",
     "--chrome-flags=--headless=new --no-sandbox --disable-gpu",
-    ...(isSignedIn ? [`--extra-headers=${JSON.stringify({ Cookie: cookie })}`] : []),
+    ...(isSignedIn ? [`--extra-headers=${headersFile}`] : []),
   ];
   for (let at = 1; ; at++) {
     try {

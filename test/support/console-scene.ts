@@ -68,7 +68,12 @@ export async function seedScene(data: string): Promise<void> {
         );
         await tx.run("UPDATE sightings SET last_checkin_at = $2 WHERE node_id = $1", [id, now - silent]);
         const left = name === "db-3" ? 3 : 20 + (id % 70);
-        await tx.run("UPDATE certificates SET not_after = $2 WHERE node_id = $1", [id, now + left * dayMs]);
+        const end = now + left * dayMs;
+        await tx.run("UPDATE certificates SET not_before = $2, not_after = $3 WHERE node_id = $1", [
+          id,
+          end - 90 * dayMs,
+          end,
+        ]);
       }
       for (let at = now - 7 * dayMs - ((now - 7 * dayMs) % 300_000); at < now; at += 300_000) {
         const hour = (at % dayMs) / hourMs;

@@ -185,10 +185,31 @@ export async function violationsIn(page: Page): Promise<unknown> {
   await until(async () => (await page.locator("[aria-busy=true]").count()) === 0);
   return page.evaluate(`(async () => {
     ${axe.source};
-    const { violations } = await axe.run({ resultTypes: ["violations"] });
-    return violations.map(({ id, nodes }) => id + ": " + nodes.map(({ html }) => html).join(" "));
+    ${violations("{}")}
   })()`);
 }
+
+/**
+ * The same in both color schemes, without a second visit: the page takes over a change of the scheme. The dark one has
+ * other colors and nothing else (test/console/style.test.ts), so only the rules about colors run again.
+ */
+export async function violationsInSchemes(page: Page): Promise<unknown> {
+  await page.emulateMedia({ colorScheme: "light" });
+  const light = await violationsIn(page);
+  await page.emulateMedia({ colorScheme: "dark" });
+  const dark = await page.evaluate(`(async () => { ${violations(colors)} })()`);
+  await page.emulateMedia({ colorScheme: "light" });
+  return { light, dark };
+}
+
+/** Of axe's rules about colors, those that it runs by default. */
+const colors = '{ runOnly: { type: "rule", values: ["color-contrast", "link-in-text-block"] } }';
+const violations = (options: string) => `
+  const { violations } = await axe.run({ resultTypes: ["violations"], ...${options} });
+  return violations.map(({ id, nodes }) => id + ": " + nodes.map(({ html }) => html).join(" "));`;
+
+/** What `violationsInSchemes` finds in a page without faults. */
+export const noViolations = { light: [], dark: [] };
 
 /** Lists and tables that scroll sideways, and cards that do not show all of their row. */
 export async function cutListsIn(page: Page): Promise<unknown> {

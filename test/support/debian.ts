@@ -1,7 +1,8 @@
 // What tests need from the machine: root, Debian, and Debian's packages. If something is missing, tests fail in CI and are
 // skipped with the reason elsewhere.
 
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
 
 export const inCi = process.env["CI"] === "true";
 
@@ -62,7 +63,29 @@ const packages: Record<string, string> = {
   "/usr/bin/ssh": "openssh-client",
   "/usr/bin/ssh-keygen": "openssh-client",
   "/lib/ld-musl-x86_64.so.1": "musl",
+  "/usr/lib/postgresql/15/bin/postgres": "postgresql-15",
+  // Without the second, apt chooses a database server for the first.
+  "/usr/bin/glewlwyd": "glewlwyd dbconfig-sqlite3",
+  "/usr/sbin/pgbouncer": "pgbouncer",
 };
+
+/** Files that are there before a package is installed, by its name: as Debian has it, it starts a service. */
+const prepared: Record<string, () => void> = {
+  "postgresql-15"() {
+    const settings = "/etc/postgresql-common/createcluster.conf";
+    mkdirSync(dirname(settings), { recursive: true });
+    if (!existsSync(settings)) writeFileSync(settings, "create_main_cluster = false\n");
+  },
+  /** For the whole network, with the password of every new installation. */
+  glewlwyd: () => mask("glewlwyd"),
+  pgbouncer: () => mask("pgbouncer"),
+};
+
+function mask(service: string): void {
+  const unit = `/etc/systemd/system/${service}.service`;
+  mkdirSync(dirname(unit), { recursive: true });
+  if (!existsSync(unit)) symlinkSync("/dev/null", unit);
+}
 
 /** The reason why packages cannot be installed here, or undefined. */
 export function cannotInstall(): string | undefined {
@@ -88,8 +111,8 @@ export function runSync(argv: string[], options: { cwd?: string } = {}): string 
 /** Programs for an engine in a network of namespaces. */
 export const enginePrograms = ["/usr/bin/nebula", "/usr/bin/nebula-cert", "/usr/sbin/ip", "/usr/bin/ping"];
 
-/** Go comes with the first engine that is built, where the machine has none of its own. */
-const usual = Object.keys(packages).filter((program) => program !== "/usr/bin/go");
+/** Go comes with the first engine that is built, where the machine has none of its own; PgBouncer is for the soak. */
+const usual = Object.keys(packages).filter((each) => !["/usr/bin/go", "/usr/sbin/pgbouncer"].includes(each));
 
 /** Installs the missing ones of `programs`. Returns the reason why one is still missing, or undefined. */
 export function installMissing(programs: readonly string[] = usual): string | undefined {
@@ -97,15 +120,17 @@ export function installMissing(programs: readonly string[] = usual): string | un
   if (missing().length === 0) return undefined;
   const reason = cannotInstall();
   if (reason !== undefined) return `${missing().join(", ")} not there, and ${reason}`;
-  const refused = installPackages([...new Set(missing().map((program) => packages[program] ?? program))]);
+  const names = missing().flatMap((program) => (packages[program] ?? program).split(" "));
+  const refused = installPackages([...new Set(names)]);
   if (refused !== undefined || missing().length === 0) return refused;
   return `${missing().join(", ")} not there after installing`;
 }
 
 /** Installs packages; other processes may install at the same time. Returns the reason why it cannot, or undefined. */
-export function installPackages(names: readonly string[]): string | undefined {
+function installPackages(names: readonly string[]): string | undefined {
   const apt = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120"];
   try {
+    for (const name of names) prepared[name]?.();
     // A failed refresh of the lists is not fatal, but a missing package is.
     Bun.spawnSync([...apt, "update"], { stdin: "ignore", stdout: "ignore", stderr: "ignore" });
     runSync([...apt, "install", "--no-install-recommends", ...names]);

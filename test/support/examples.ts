@@ -277,6 +277,7 @@ const organizations: Record<string, Maker> = {
   groups_destroy: aGroup,
   paths_list: nothing,
   paths_counts: nothing,
+  nodes_attention: nothing,
   nodes_peers: ({ node }) => ({ id: node.id }),
   relays_list: nothing,
   relays_partial_update: aRelay,

@@ -2,10 +2,10 @@
 // language, with rules of its own. It is configured and signed in to by plain HTTP, as its pages do it.
 
 import { Database } from "bun:sqlite";
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { exportJWK, generateKeyPair } from "jose";
-import { cannotInstall, installPackages } from "./debian.ts";
+import { installMissing } from "./debian.ts";
 import { freePort } from "./free-port.ts";
 import { temporaryDirectory } from "./temporary.ts";
 import { until } from "./until.ts";
@@ -16,18 +16,7 @@ const tables = "/usr/share/dbconfig-common/data/glewlwyd/install/sqlite3";
 const password = "password";
 
 /** The reason why there is no glewlwyd here, or undefined. */
-export const noGlewlwyd = install();
-
-function install(): string | undefined {
-  if (existsSync(program)) return undefined;
-  const reason = cannotInstall();
-  if (reason !== undefined) return reason;
-  // Its package would start it for the whole network, with the password of every new installation.
-  const unit = "/etc/systemd/system/glewlwyd.service";
-  mkdirSync(dirname(unit), { recursive: true });
-  if (!existsSync(unit)) symlinkSync("/dev/null", unit);
-  return installPackages(["glewlwyd", "dbconfig-sqlite3"]);
-}
+export const noGlewlwyd = installMissing([program]);
 
 export type GlewlwydPerson = { username: string; email: string; groups: readonly string[] };
 

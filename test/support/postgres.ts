@@ -1,22 +1,13 @@
 // A real PostgreSQL for tests: Debian's programs with a temporary directory and Unix socket, never Debian's own cluster.
 // It ends with the test process, even after a kill.
 
-import {
-  chmodSync,
-  chownSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, chownSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SQL } from "bun";
-import { describe, test } from "bun:test";
+import { afterAll, beforeAll, describe, test } from "bun:test";
 import { openPostgres } from "../../src/server/store/postgres.ts";
-import { cannotInstall, inCi, installPackages, runSync } from "./debian.ts";
+import { inCi, installMissing, runSync } from "./debian.ts";
 
 export const programs = "/usr/lib/postgresql/15/bin";
 /** PostgreSQL refuses to run as root. */
@@ -29,18 +20,6 @@ export type Postgres = AsyncDisposable & {
   restart(meanwhile: () => Promise<void>): Promise<void>;
   stop(): Promise<void>;
 };
-
-/** The reason why there is no PostgreSQL here, or undefined. */
-export function installPostgres(): string | undefined {
-  if (existsSync(join(programs, "postgres"))) return undefined;
-  const reason = cannotInstall();
-  if (reason !== undefined) return `${programs} is not there, and ${reason}`;
-  // Prevent Debian's package from creating and starting a cluster.
-  mkdirSync("/etc/postgresql-common", { recursive: true });
-  const settings = "/etc/postgresql-common/createcluster.conf";
-  if (!existsSync(settings)) writeFileSync(settings, "create_main_cluster = false\n");
-  return installPackages(["postgresql-15"]);
-}
 
 /** Settings without waits for the disk: the data need not survive a crash. */
 export const unsynced = ["fsync = off", "synchronous_commit = off", "full_page_writes = off"];
@@ -128,6 +107,31 @@ export async function createMigrated(directory: string): Promise<void> {
   await (await openPostgres({ url: urlOf(directory, migrated), now: Date.now })).close();
 }
 
+/** A cluster without syncs for unit tests. `database` creates a database with our tables. */
+export async function startMigrated(): Promise<Postgres & { database(): Promise<string> }> {
+  await using cleanup = new AsyncDisposableStack();
+  const cluster = cleanup.use(await startPostgres(unsynced));
+  await createMigrated(cluster.directory);
+  cleanup.move();
+  return { ...cluster, database: () => createDatabase(cluster.directory, migrated) };
+}
+
+/** One such cluster for the tests of a `describe`. Returns its `database`. */
+export function useMigrated(): () => Promise<string> {
+  let cluster: Awaited<ReturnType<typeof startMigrated>>;
+  beforeAll(async () => {
+    cluster = await startMigrated();
+  }, 120_000);
+  afterAll(() => cluster.stop());
+  return () => cluster.database();
+}
+
+/** For `makeTestServer`: a server on this database. */
+export const openedAt = (url: string) => async (now: () => number) => ({
+  db: await openPostgres({ url, now }),
+  dispose: () => undefined,
+});
+
 /** The URL of that database in the cluster of this directory. */
 export function urlOf(directory: string, name: string): string {
   return `postgres://postgres@localhost/${name}?host=${encodeURIComponent(directory)}`;
@@ -167,7 +171,7 @@ async function untilReady(act: () => Promise<void>, log: string): Promise<void> 
 
 /** Tests with a real PostgreSQL. Without one they are skipped; in CI they fail. */
 export function describePostgres(name: string, tests: () => void): void {
-  const missing = installPostgres();
+  const missing = installMissing([join(programs, "postgres")]);
   if (missing === undefined) return describe(name, tests);
   const reason = `${name}: no PostgreSQL: ${missing}`;
   if (inCi) test(reason, () => Promise.reject(new Error(reason)));

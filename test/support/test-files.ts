@@ -156,4 +156,6 @@ export const unitPrograms: readonly string[] = [
   "/usr/bin/busybox",
   "/usr/bin/mksh",
   "/usr/bin/posh",
+  "/usr/lib/postgresql/15/bin/postgres",
+  "/usr/bin/glewlwyd",
 ];

@@ -4,9 +4,8 @@
 import { installMissing } from "./debian.ts";
 import { engineNames, engineNamed } from "./engines.ts";
 import { goProgram, goPrograms } from "./go-programs.ts";
-import { installPostgres } from "./postgres.ts";
 
-for (const missing of [installMissing(), installPostgres()])
-  if (missing !== undefined) process.stdout.write(`${missing}\n`);
+const missing = installMissing();
+if (missing !== undefined) process.stdout.write(`${missing}\n`);
 for (const name of engineNames) process.stdout.write(`${engineNamed(name).nebula}\n`);
 for (const name of goPrograms) process.stdout.write(`${goProgram(name)}\n`);

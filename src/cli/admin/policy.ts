@@ -29,8 +29,9 @@ async function readPolicy({ words, system }: Context, at = 1): Promise<string> {
   const { readTextIfThere } = await import("../../files.ts");
   const text = file === "-" ? await system.readStdin() : readTextIfThere(file);
   if (text === undefined) throw new AppError("usage", `There is no file ${file}`);
-  const { requireShort } = await import("../../server/policy/policy-file.ts");
+  const { requireShort, requireText } = await import("../../server/policy/policy-file.ts");
   requireShort(text);
+  requireText(text);
   return text;
 }
 
@@ -210,7 +211,8 @@ export const confirm: Implementation = {
   args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin policy confirm acme`],
   async run(context) {
-    const done = await change(context, "confirm");
+    const { Version } = await answers();
+    const done = await change(context, "confirm", Version);
     if (done !== undefined) context.output.result(done, `Confirmed version ${done.version}\n`);
   },
 };
@@ -219,15 +221,17 @@ export const revert: Implementation = {
   args: { ...orgArg, ...targetFlags },
   examples: [`${brand.executable} admin policy revert acme`],
   async run(context) {
-    const done = await change(context, "revert");
-    if (done !== undefined) context.output.result(done, `Took the policy back: version ${done.version}\n`);
+    const { Reverted } = await answers();
+    const done = await change(context, "revert", Reverted);
+    if (done === undefined) return;
+    context.output.result(done, `Took the policy back: version ${done.version}\n`);
+    for (const sentence of done.left_out) context.output.say(sentence);
   },
 };
 
-async function change(context: Context, verb: "confirm" | "revert") {
-  const { Version } = await answers();
+async function change<T>(context: Context, verb: "confirm" | "revert", schema: Schema<T>) {
   const path = inOrg(context.words[0] ?? "", `policy/${verb}/`);
-  return write(context, Version, () => ({ method: "POST", path }));
+  return write(context, schema, () => ({ method: "POST", path }));
 }
 
 export const update: Implementation = {

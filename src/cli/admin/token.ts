@@ -266,7 +266,7 @@ rights over people, tokens, CAs and settings. It is printed once.`,
     output.result(made, `${made.token}\n`);
     const rights = made.scopes?.join(", ") ?? "all of its role";
     output.say(
-      `It is a ${made.role} with the scopes ${rights}. Save it in a file that only the program can read, then:`,
+      `It has the role ${made.role} and the scopes ${rights}. Save it in a file that only the program can read, then:`,
     );
     output.say(
       `  ${brand.executable} admin node list ${quoteWord(slug)} --api-base URL --access-token-file FILE`,

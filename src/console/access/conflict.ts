@@ -1,7 +1,7 @@
 // Another user saved rules since the edits of this tab began: both are shown, with who saved and when.
 
 import { useState } from "preact/hooks";
-import { actorOf, isAbout } from "../activity.ts";
+import { actorOf, isAbout } from "../actor.ts";
 import { org } from "../api.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { html } from "../html.ts";

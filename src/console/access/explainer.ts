@@ -176,7 +176,7 @@ function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
     ${
       isActive
         ? html`<p>
-            All that the rules allow from <bdi>${from.name}</bdi> to <bdi>${to.name}</bdi>:
+            All that the rules allow from <bdi>${from.name}</bdi> to <bdi>${to.name}</bdi>:${" "}
             <strong>${all}</strong>.
           </p>`
         : null

@@ -82,13 +82,16 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
             action="Delete the test"
             effect=${html`<p><${TestSentence} test=${asked.test} />.</p>
               <p>Rules that break it can be saved then. Adding it again brings it back.</p>`}
-            run=${() => save(list.filter((each) => each !== asked.test))}
+            run=${() => save(list.filter((each) => !isSame(each, asked.test)))}
             close=${close}
           />`
         : null
     }
   </section>`;
 }
+
+/** The list may have been read again since the question was asked. */
+const isSame = (one: PolicyTest, other: PolicyTest) => JSON.stringify(one) === JSON.stringify(other);
 
 /** The rules, groups and the stored file stay. */
 const bodyOf = (saved: Saved, tests: readonly PolicyTest[]) => ({

@@ -10,6 +10,7 @@ import { sizeOf, type Place } from "./layout.ts";
 
 /** With more dots, only lighthouses and routers have their name beside them; the others show it under the pointer. */
 const maxLabels = 60;
+/** Pixels around the dots. */
 const margin = 40;
 
 export function wordsOf({ kind, pairs, relays, rttMs }: Edge): string {
@@ -36,14 +37,15 @@ export function Drawing({ graph, places, label }: DrawingProps) {
   const [top, bottom] = ends(all.map(({ y }) => y));
   // Few machines are not drawn larger than many.
   const [width, height] = [Math.max(480, right - left), Math.max(240, bottom - top)];
+  // Names, and the margin that they need, have the same size on a phone, where the drawing is small.
+  const unit = Math.max(1, width / (shownWidth() - 2 * margin), height / (shownHeight() - 2 * margin));
+  const around = margin * unit;
   const box = [
-    (left + right - width) / 2 - margin,
-    (top + bottom - height) / 2 - margin,
-    width + 2 * margin,
-    height + 2 * margin,
+    (left + right - width) / 2 - around,
+    (top + bottom - height) / 2 - around,
+    width + 2 * around,
+    height + 2 * around,
   ];
-  // Names have the same size on a phone, where the drawing is small.
-  const unit = Math.max(1, (width + 2 * margin) / shownWidth(), (height + 2 * margin) / shownHeight());
   return html`<svg
     class="map"
     role="img"

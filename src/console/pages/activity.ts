@@ -2,8 +2,8 @@
 
 import "../core.ts";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { actorOf, type Names } from "../actor.ts";
 import {
-  actorOf,
   changesOf,
   filterKeys,
   firstMoment,
@@ -11,11 +11,10 @@ import {
   subjectOf,
   thingsOf,
   type Filter,
-  type Names,
   type Things,
 } from "../activity.ts";
 import type { AuditEvent } from "../audit-event.ts";
-import { useLog } from "../events.ts";
+import { readEvents, useLog } from "../events.ts";
 import { html } from "../html.ts";
 import { isLive } from "../live.ts";
 import { slug } from "../me.ts";
@@ -107,7 +106,11 @@ export function Activity() {
       <span class="quiet" role="status"
         >${isFiltered ? `${shown.length} of the last ${log.events.length} events` : `${log.events.length} events`}${isAll ? "" : ", older ones are on the control plane"}</span
       >
-      <${Export} file=${`${own}-events.csv`} items=${shown} columns=${columnsFor(names, things)} />
+      <${Export}
+        file=${`${own}-events.csv`}
+        items=${async () => (isAll ? log.events : await readEvents(own, start)).filter(makeMatch(filter, names, things))}
+        columns=${columnsFor(names, things)}
+      />
     </div>
     <${Filters} filter=${filter} events=${log.events} />
     <p class="newer" role="status">

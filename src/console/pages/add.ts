@@ -1,28 +1,36 @@
 // Adds a machine: choose what it is, paste one line there, and watch it arrive.
 
 import { useEffect, useState } from "preact/hooks";
+import { quoted } from "../access/rules.ts";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { subjectOf } from "../activity.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { onEvent } from "../live.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
+import { useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Check, Choice, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
-import { Empty, FromTerminal, Line, State, When } from "../ui/parts.ts";
+import { dated, Empty, FromTerminal, Line, State } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";
 import { GroupsField } from "./groups-field.ts";
 
 /** The answer to POST registration_tokens/. The secret is shown once. */
 type Token = {
   id: number;
+  name: string | null;
   command: string;
   join_key: string;
   expires_at: string;
   uses: number;
   groups: readonly string[];
   is_lighthouse: boolean;
+  approved: boolean;
 };
+
+/** Which new machines wait for an administrator. */
+type Approval = { node_approval: "none" | "unapproved" | "all" };
+const useApproval = (own: string) => useResource<Approval>(org(own, "")).data?.node_approval ?? "none";
 
 const validities = [
   ["1h", "an hour"],
@@ -55,22 +63,34 @@ function OwnMachine() {
 
 function Choices({ made }: { made: (token: Token) => void }) {
   const own = slug.value ?? "";
+  const approval = useApproval(own);
+  const [name, setName] = useState("");
+  const [isApproved, approve] = useState(false);
   const [groups, setGroups] = useState("");
   const [uses, setUses] = useState("1");
   const [expires, setExpires] = useState("1h");
   const [isLighthouse, setLighthouse] = useState(false);
   const asked = partsOf(groups);
-  const body = { uses: Number(uses), expires_in: expires, groups: asked, is_lighthouse: isLighthouse };
+  const body = {
+    ...(name.trim() === "" ? {} : { name: name.trim() }),
+    uses: Number(uses),
+    expires_in: expires,
+    groups: asked,
+    is_lighthouse: isLighthouse,
+    ...(isApproved ? { approved: true } : {}),
+  };
   const { error, isRunning, submit } = useAction(async () => {
     made(await send<Token>("POST", org(own, "registration_tokens/"), body));
   });
   const words = [
     "agent admin token create",
     own,
+    ...(body.name === undefined ? [] : [`--name ${quoted(body.name)}`]),
     ...asked.map((group) => `--group ${group}`),
     ...(uses === "1" ? [] : [`--uses ${uses}`]),
     `--expires ${expires}`,
     ...(isLighthouse ? ["--lighthouse"] : []),
+    ...(isApproved ? ["--approved"] : []),
   ];
   return html`<form onSubmit=${submit} class="narrow">
     <${GroupsField} label="Groups" errors=${error?.fields["groups"]} value=${groups} set=${setGroups} />
@@ -93,7 +113,24 @@ function Choices({ made }: { made: (token: Token) => void }) {
       checked=${isLighthouse}
       set=${setLighthouse}
     />
-    <${FormFailure} error=${error} shown=${["groups", "uses", "expires_in"]} />
+    ${
+      approval === "unapproved"
+        ? html`<${Check}
+            label="They need no approval: whoever has the key can join at once"
+            checked=${isApproved}
+            set=${approve}
+          />`
+        : null
+    }
+    <${Text}
+      label="Name of the key"
+      help="Optional, to find it again under Tokens."
+      errors=${error?.fields["name"]}
+      value=${name}
+      set=${setName}
+      control=${{ maxlength: 100 }}
+    />
+    <${FormFailure} error=${error} shown=${["groups", "uses", "expires_in", "name"]} />
     <div class="actions"><button class="primary" disabled=${isRunning}>Make the line</button></div>
     <${FromTerminal}
       command=${words.join(" ")}
@@ -111,6 +148,8 @@ function madeBy({ uses, groups, is_lighthouse }: Token): string {
 
 function Waiting({ token, again }: { token: Token; again(): void }) {
   const own = slug.value ?? "";
+  const approval = useApproval(own);
+  const waits = approval === "all" || (approval === "unapproved" && !token.approved);
   const [arrived, setArrived] = useState<readonly AuditEvent[]>([]);
   useEffect(
     () =>
@@ -121,8 +160,19 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
   );
   return html`<p>
       For <strong><bdi>${madeBy(token)}</bdi></strong
-      >. Paste this on the machine. The key is shown only now, and ends <${When} at=${token.expires_at} />.
+      >. Paste this on the machine. The key is shown only now, and ends
+      ${dated(Date.parse(token.expires_at))}. It is
+      ${token.name === null ? `token ${token.id}` : html`<bdi>${token.name}</bdi>`} under${" "}
+      <a href=${pathOf(own, "tokens")}>Tokens</a>, where it can be revoked.
     </p>
+    ${
+      waits
+        ? html`<p class="notice">
+            Each machine waits for the approval of an administrator:${" "}
+            <a href=${pathOf(own, "machines", "waiting")}>Approval</a>
+          </p>`
+        : null
+    }
     <${Line} text=${`sudo agent up`} />
     <p>It asks for this key:</p>
     <${Line} text=${token.join_key} />
@@ -132,7 +182,10 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
       <${Qr} text=${token.join_key} label="The join key as a QR code" />
     </details>
     <details>
-      <summary>Without agent up</summary>
+      <summary>In one line</summary>
+      <p class="quiet">The key then stays in the history of the shell.</p>
+      <${Line} text=${`sudo agent up ${token.join_key}`} />
+      <p class="quiet">The same without agent up, for scripts:</p>
       <${Line} text=${token.command} />
     </details>
     <div role="status">

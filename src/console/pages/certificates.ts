@@ -8,12 +8,12 @@ import { DuePhones } from "../due-phones.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import type { StateName } from "../nodes.ts";
-import { useNodes } from "../node-list.ts";
 import { refresh, useResource } from "../resource.ts";
+import { useAttention } from "../use-needs.ts";
 import { pathOf } from "../router.ts";
 import { Check } from "../ui/form.ts";
 import { Export } from "../ui/tools.ts";
-import { Confirm, Copy, Failure, FromTerminal, Loading, moment, State, When } from "../ui/parts.ts";
+import { Confirm, Copy, dated, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 
 type Action = "start" | "pause" | "resume" | "rollback";
 
@@ -94,22 +94,24 @@ export function Certificates() {
 }
 
 /** Machines renew by themselves, so only the first to end are of interest. */
-const maxEnding = 5;
-
 function OfMachines({ own }: { own: string }) {
-  const { data = [] } = useNodes();
-  const ending = data
-    .filter(({ state, endsAt, phone }) => state === "active" && endsAt !== null && phone == null)
-    .sort((a, b) => (a.endsAt ?? 0) - (b.endsAt ?? 0));
-  const phones = html`<${DuePhones} own=${own} machines=${data} />`;
+  const { data } = useAttention(own);
+  if (data === undefined) return null;
+  const { ending_first: ending, phones_due } = data;
+  const phones = html`<${DuePhones} own=${own} due=${phones_due} />`;
   if (ending.length === 0) return phones;
   return html`<h2>Certificates of machines</h2>
-    <p>Machines renew them by themselves. These end first:</p>
+    <p>
+      A machine renews its certificate by itself at a check-in, when a third of its life is left; one that is
+      away does so when it is back. These end first:
+    </p>
     <ul class="plain-list">
-      ${ending.slice(0, maxEnding).map(
-        ({ id, name, endsAt }) =>
+      ${ending.map(
+        ({ id, name, not_after }) =>
           html`<li key=${id}>
-            <a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a> <span>ends ${moment(endsAt)}</span>
+            <a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a
+            >${" "}
+            <span>ends ${dated(Date.parse(not_after))}</span>
           </li>`,
       )}
     </ul>
@@ -172,7 +174,7 @@ const questions: Readonly<Record<Action, { title: string; action: string; effect
     title: "Rotate the CAs?",
     action: "Start the rotation",
     effect:
-      "New CAs replace the present ones in three steps. All tunnels stay up. You can pause it, or roll it back.",
+      "New CAs replace the present ones in three steps. All tunnels stay up. Until the last step, machines also trust certificates of the present CAs. You can pause it, or roll it back.",
     flag: "",
   },
   pause: {
@@ -222,7 +224,7 @@ function Steer({ action, close }: { action: Action; close(): void }) {
       ${
         action === "start"
           ? html`<${Check}
-              label="Do not wait for tunnels: those that still use a former CA are torn down, and can lose packets for some seconds"
+              label="A key of the present CAs may be known to others: do not wait for tunnels. Those that still use a former CA are torn down, and can lose packets for some seconds"
               checked=${isNow}
               set=${setNow}
             />`

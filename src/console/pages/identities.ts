@@ -57,7 +57,10 @@ export function Identities() {
         : html`<${Confirm}
             title="Unlink this identity?"
             action="Unlink it"
-            effect=${html`<p>It signs you in no longer, and browsers that signed in with it are signed out.</p>`}
+            effect=${html`<p>
+              It signs you in no longer, browsers that signed in with it are signed out, and you lose the
+              roles and groups that it gave.
+            </p>`}
             run=${async () => {
               await send("DELETE", `${path}${unlinking.id}/`);
               await refresh(path);

@@ -1,6 +1,6 @@
 // The columns that the list of machines can have, and which of them the address chooses.
 
-import type { Names } from "../activity.ts";
+import type { Names } from "../actor.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { isPresent, stateOf } from "../nodes.ts";

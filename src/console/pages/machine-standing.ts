@@ -40,7 +40,8 @@ function Difference({ found }: { found: Changes }) {
   const has = applied === null ? "It has applied none" : `It has applied version ${applied}`;
   if (!is_known)
     return html`<p>
-      ${has} of ${newest}. The control plane does not know which files it has, so it cannot compare them.
+      ${has} of ${newest}. It takes the newest with its next check-in. The control plane does not know which
+      files it has, so it cannot compare them.
     </p>`;
   if (changes.length === 0) return html`<p>${has} of ${newest}. Its files stay the same.</p>`;
   return html`<p>${has} of ${newest}. This changes with its next check-in:</p>
@@ -66,6 +67,9 @@ export function Firewall({ node }: { node: Node }) {
   const own = slug.value ?? "";
   const { data: rules, error } = useList<StoredRule>(org(own, "firewall_rules/?page_size=1000"));
   if (rules === undefined) return error === undefined ? null : html`<${Failure} error=${error} />`;
+  if (node.state === "revoked")
+    return html`<h2>Firewall</h2>
+      <p class="quiet">It reaches nothing, and nothing reaches it: it is revoked.</p>`;
   const { letsIn, letIn, letsOut } = standingOf(rules, node);
   const named = namedIn([...letsIn, ...letIn, ...letsOut]).filter((id) => id !== node.id);
   return html`<h2>Firewall</h2>

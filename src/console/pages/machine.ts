@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { groupsByOwner } from "../../owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
+import { quoted } from "../access/rules.ts";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { useLog } from "../events.ts";
@@ -14,8 +15,9 @@ import { relayText, useRelays } from "../relays.ts";
 import { configurationOf, isPresent, noPathsOf, stateOf } from "../nodes.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
-import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
+import { Confirm, dated, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 import { Events } from "../ui/events.ts";
+import { Text } from "../ui/form.ts";
 import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
@@ -97,7 +99,7 @@ function NodeFacts({ node }: { node: Node }) {
     node.phone == null
       ? ["Last check-in", html`<${When} at=${node.last_checkin_at} />`]
       : ["Imported", html`<${When} at=${node.phone.imported_at} />`],
-    ["Certificate ends", certificate === null ? "none" : html`<${When} at=${certificate.not_after} />`],
+    ["Certificate ends", certificate === null ? "none" : dated(Date.parse(certificate.not_after))],
     ["Configuration", isBehind ? html`<span class="limited">${words}</span>` : words],
     ["Created", html`<${When} at=${node.created_at} />`],
   ];
@@ -148,30 +150,16 @@ function Actions({ node }: { node: Node }) {
       }
     </div>
     ${asked === "edit" ? html`<${Edit} node=${node} close=${close} />` : null}
-    ${
-      asked === "revoke"
-        ? html`<${Confirm}
-            title=${`Revoke ${node.name}?`}
-            action=${`Revoke ${node.name}`}
-            effect=${html`<p>
-                All other machines drop it within seconds, and its overlay stops. It can be restored here.
-              </p>
-              <${FromTerminal}
-                command=${`agent admin node revoke ${own} ${node.name}`}
-                call=${`DELETE ${path}`}
-              />`}
-            run=${act("is revoked", "DELETE")}
-            close=${close}
-          />`
-        : null
-    }
+    ${asked === "revoke" ? html`<${Revoke} node=${node} act=${act} close=${close} />` : null}
     ${
       asked === "restore"
         ? html`<${Confirm}
             title=${`Restore ${node.name}?`}
             action=${`Restore ${node.name}`}
             isDanger=${false}
-            effect=${html`<p>The other machines accept it again as soon as it has a new certificate.</p>
+            effect=${html`<p>
+                It fetches a new certificate when it is next online. Then the other machines accept it again.
+              </p>
               <${FromTerminal}
                 command=${`agent admin node restore ${own} ${node.name}`}
                 call=${`POST ${path}restore/`}
@@ -197,6 +185,39 @@ function Actions({ node }: { node: Node }) {
           />`
         : null
     }`;
+}
+
+type RevokeProps = {
+  node: Node;
+  act(done: string, method: "DELETE", rest: string): () => Promise<void>;
+  close(): void;
+};
+
+function Revoke({ node, act, close }: RevokeProps) {
+  const own = slug.value ?? "";
+  const [reason, setReason] = useState("");
+  const why = reason.trim();
+  const query = why === "" ? "" : `?reason=${encodeURIComponent(why)}`;
+  return html`<${Confirm}
+    title=${`Revoke ${node.name}?`}
+    action=${`Revoke ${node.name}`}
+    effect=${html`<p>
+        All other machines drop it within seconds, and its overlay stops. It can be restored here.
+      </p>
+      <${Text}
+        label="Reason"
+        help="Optional. It stands in the log, and the machine is told."
+        value=${reason}
+        set=${setReason}
+        control=${{ maxlength: 500 }}
+      />
+      <${FromTerminal}
+        command=${`agent admin node revoke ${own} ${node.name}${why === "" ? "" : ` --reason ${quoted(why)}`}`}
+        call=${`DELETE ${org(own, `nodes/${node.id}/`)}${query}`}
+      />`}
+    run=${act("is revoked", "DELETE", query)}
+    close=${close}
+  />`;
 }
 
 const peerColumns = [
@@ -268,7 +289,10 @@ function PeerName({ peer: { peer, peer_name, peer_address } }: { peer: Path }) {
 
 /** What a machine that is away reported has no colour. */
 function PathState({ peer, isPresent }: { peer: Path; isPresent: boolean }) {
-  if (!isPresent) return html`<span class="quiet">${peer.probe === "broken" ? "broken" : peer.path}</span>`;
+  if (!isPresent)
+    return peer.probe === "broken"
+      ? html`<strong>broken</strong>`
+      : html`<span class="quiet">${peer.path}</span>`;
   if (peer.probe === "broken") return html`<${State} name="attention" word="broken" />`;
   if (peer.path === "relayed")
     return html`<${State} name="limited" word=${`relayed by ${peer.relays.join(", ")}`} />`;

@@ -74,7 +74,7 @@ export function Machines() {
     ${
       shown.length === 0
         ? html`<${Empty}
-            text=${nodes.length > 0 ? "No machine is like that." : isRevoked ? "No machine is revoked." : "There is no machine yet. Adding one gives you a line to paste on it."}
+            text=${nodes.length > 0 ? "No machine is like that. The search looks at names, addresses, groups, engines and systems." : isRevoked ? "No machine is revoked." : "There is no machine yet. Adding one gives you a line to paste on it."}
           />`
         : html`<${Rows}
             label="Machines"

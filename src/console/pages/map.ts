@@ -70,6 +70,8 @@ async function readPaths(own: string, signal: AbortSignal): Promise<Read> {
 function usePlaces(graph: Graph | undefined): ReadonlyMap<string, Place> | undefined {
   const [places, place] = useState<ReadonlyMap<string, Place> | undefined>(undefined);
   const last = useRef<ReadonlyMap<string, Place>>(new Map());
+  // Machines check in all the time: a layout goes on as long as the dots are the same.
+  const dots = graph?.dots.map(({ key }) => key).join();
   useEffect(() => {
     if (graph === undefined) return undefined;
     const over = new AbortController();
@@ -79,7 +81,7 @@ function usePlaces(graph: Graph | undefined): ReadonlyMap<string, Place> | undef
       place(found);
     });
     return () => over.abort();
-  }, [graph]);
+  }, [dots]);
   return places;
 }
 

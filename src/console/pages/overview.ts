@@ -2,32 +2,54 @@
 
 import "../core.ts";
 import type { VNode } from "preact";
+import { useEffect } from "preact/hooks";
 import { stepOf, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
-import { onlineOf } from "../nodes.ts";
-import type { Need } from "../needs.ts";
+import { onSeen } from "../live.ts";
+import { degraded, onlineOf, type Attention } from "../needs.ts";
 import { DuePhones } from "../due-phones.ts";
 import { OwnMachines } from "../own-machines.ts";
 import { relayText, type Relay } from "../relays.ts";
 import { pathOf } from "../router.ts";
-import { useNeeds, type Needs } from "../use-needs.ts";
+import { refresh } from "../resource.ts";
+import { attentionPath, useNeeds, type Needs } from "../use-needs.ts";
 import { OnlinePlot } from "../ui/online-plot.ts";
 import { Empty, Failure, Line, Loading, moment, State, When } from "../ui/parts.ts";
 
 /** Of each kind; the rest is counted. */
 const maxShown = 20;
+/** Check-ins are no events. Those of this time are read together. */
+const settleMs = 3000;
+
+/** Reads again after machines were in contact. */
+function useContacts(own: string): void {
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const end = onSeen(() => {
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        void refresh(attentionPath(own));
+      }, settleMs);
+    });
+    return () => {
+      end();
+      clearTimeout(timer);
+    };
+  }, [own]);
+}
 
 export function Overview() {
   const own = slug.value ?? "";
   const needs = useNeeds();
-  const { data: machines, error } = needs.nodes;
+  useContacts(own);
+  const { machines, error } = needs;
   const waiting = html`<${OwnMachines} own=${own} /> <${Waiting} own=${own} waiting=${needs.waiting} />`;
   const backup = needs.lastBackupAt === undefined ? null : html`<${Backup} at=${needs.lastBackupAt} />`;
-  if (machines === undefined || !needs.isWhole)
+  if (machines === undefined)
     return html`<h1>Overview</h1>
       ${error === undefined ? html`<${Loading} rows=${16} />` : html`<${Failure} error=${error} />`}`;
-  if (machines.length === 0)
+  if (machines.nodes === 0)
     return html`<h1>Overview</h1>
       ${waiting} ${backup}
       <${Empty}
@@ -44,10 +66,17 @@ export function Overview() {
               <a href=${`${pathOf(own, "machines")}?show=away&order=-seen`}>Which are away?</a>`
           : words
       }
+      ${
+        machines.nodes === machines.active
+          ? null
+          : html`<span class="quiet">
+              ${machines.nodes - machines.active} more: phones, or not registered yet.</span
+            >`
+      }
     </p>
     ${waiting}
-    <${OfMachines} own=${own} needs=${needs} />
-    <${DuePhones} own=${own} machines=${machines} />
+    <${OfMachines} own=${own} machines=${machines} />
+    <${DuePhones} own=${own} due=${machines.phones_due} />
     ${needs.rotation === undefined ? null : html`<${Running} own=${own} rotation=${needs.rotation} />`}
     <${Relays} relays=${needs.relays} />
     ${backup}
@@ -55,11 +84,16 @@ export function Overview() {
 }
 
 /** What is wrong with machines. */
-function OfMachines({ own, needs }: { own: string; needs: Needs }) {
-  const { degraded: ill, expiring: ending, engines } = needs;
-  const line = ({ id, name, more }: Need) =>
-    html`<a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a> <bdi>${more}</bdi>`;
-  return html`<${Listed} title="Machines that are degraded" items=${ill.map(line)} />
+function OfMachines({ own, machines }: { own: string; machines: Attention }) {
+  const { hubs_away, broken_paths, not_renewed, vulnerable_engines: engines } = machines;
+  const ill = degraded(machines);
+  const named = ({ id, name }: { id: number; name: string }, more: unknown) =>
+    html`<a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a> ${more}`;
+  return html`<${Listed}
+      title="Machines that are degraded"
+      items=${ill.map((each) => named(each, html`<bdi>${each.more}</bdi>`))}
+      count=${hubs_away.count + broken_paths.count}
+    />
     ${
       ill.length === 0
         ? null
@@ -67,24 +101,33 @@ function OfMachines({ own, needs }: { own: string; needs: Needs }) {
             <${Line} text="agent doctor" />`
     }
     ${
-      ending.length === 0
-        ? html`<p class="quiet">Every certificate is renewed in time.</p>`
+      not_renewed.count === 0
+        ? html`<p class="quiet">No certificate is overdue for renewal.</p>`
         : html`<${Listed}
               title="Certificates that are not renewed"
-              items=${ending.map(
-                ({ id, name, endsAt }) =>
-                  html`<a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a>
-                    ends${" "}${moment(endsAt)}`,
-              )}
+              items=${not_renewed.first.map((each) => named(each, html`ends ${moment(Date.parse(each.not_after))}`))}
+              count=${not_renewed.count}
             />
             <p class="quiet">A machine renews when it checks in. On the machine, this asks at once:</p>
             <${Line} text="sudo agent checkin" />`
     }
-    <${Listed} title="Engines with known vulnerabilities" items=${engines.map(line)} />
+    <${Listed}
+      title="Engines with known vulnerabilities"
+      items=${engines.first.map((each) =>
+        named(
+          each,
+          html`<bdi>runs engine ${each.overlay_version}: ${each.advisory}, fixed in ${each.fixed_in}</bdi>`,
+        ),
+      )}
+      count=${engines.count}
+    />
     ${
-      engines.length === 0
+      engines.count === 0
         ? null
-        : html`<p class="quiet">On the machine, this updates it:</p>
+        : html`<p>
+              <a href=${`${pathOf(own, "machines")}?show=vulnerable`}>All of them in the list of machines</a>
+            </p>
+            <p class="quiet">On the machine, this updates it:</p>
             <${Line} text="sudo agent overlay update" />`
     }`;
 }
@@ -147,11 +190,15 @@ function Backup({ at }: { at: string | null }) {
     <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />`;
 }
 
-function Listed({ title, items }: { title: string; items: readonly VNode[] }) {
+type ListedProps = { title: string; items: readonly VNode[]; count?: number };
+
+/** `count`: of all, if `items` are not all. */
+function Listed({ title, items, count = items.length }: ListedProps) {
   if (items.length === 0) return null;
+  const shown = items.slice(0, maxShown);
   return html`<h2>${title}</h2>
     <ul class="plain-list">
-      ${items.slice(0, maxShown).map((item, at) => html`<li key=${at}>${item}</li>`)}
-      ${items.length > maxShown ? html`<li>and ${items.length - maxShown} more</li>` : null}
+      ${shown.map((item, at) => html`<li key=${at}>${item}</li>`)}
+      ${count > shown.length ? html`<li>and ${count - shown.length} more</li>` : null}
     </ul>`;
 }

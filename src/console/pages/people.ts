@@ -1,13 +1,13 @@
 // Members of the organization and open invitations.
 
 import "../core.ts";
-import { useMemo, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, me, organization, slug } from "../me.ts";
-import { useNodes } from "../node-list.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
+import { tell } from "../ui/told.ts";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, FromTerminal, Line, State, When } from "../ui/parts.ts";
@@ -22,6 +22,7 @@ type Member = {
   created_at: string;
   expires_at: string | null;
   user_id: number | null;
+  node_count: number;
 };
 type Asked = "invite" | { change: Member } | { remove: Member } | undefined;
 
@@ -35,13 +36,6 @@ export function People() {
   const own = slug.value ?? "";
   const [asked, ask] = useState<Asked>(undefined);
   const close = () => ask(undefined);
-  const { data: machines } = useNodes();
-  const counts = useMemo(() => {
-    const found = new Map<number | null, number>();
-    for (const { ownerId } of machines ?? [])
-      if (ownerId !== null) found.set(ownerId, (found.get(ownerId) ?? 0) + 1);
-    return found;
-  }, [machines]);
   const columns: Column<Member>[] = [
     textColumn("email", "E-mail", 4, ({ email }) => email),
     textColumn("role", "Role", 1, ({ role }) => role),
@@ -68,16 +62,14 @@ export function People() {
       key: "machines",
       title: "Machines",
       width: 1,
-      text: ({ user_id }) => `${counts.get(user_id) ?? 0}`,
-      cell: ({ user_id, email }) => {
-        const count = counts.get(user_id) ?? 0;
-        return count === 0
+      text: ({ node_count }) => `${node_count}`,
+      cell: ({ user_id, email, node_count }) =>
+        node_count === 0
           ? html`<span class="quiet">0</span>`
           : html`<a href=${`${pathOf(own, "machines")}?owner=${user_id}`}
-              >${count}<span class="unseen"> machines of ${email}</span></a
-            >`;
-      },
-      compare: (a, b) => (counts.get(a.user_id) ?? 0) - (counts.get(b.user_id) ?? 0),
+              >${node_count}<span class="unseen"> machines of ${email}</span></a
+            >`,
+      compare: (a, b) => a.node_count - b.node_count,
     },
     ...(mayAdminister.value ? [actions(ask)] : []),
   ];
@@ -133,7 +125,10 @@ function Invite({ close }: { close(): void }) {
     await changed();
   });
   if (made !== undefined)
-    return html`<${Dialog} title=${made.state === "active" ? "Added" : "Invited"} close=${close}>
+    return html`<${Dialog}
+      title=${made.state === "active" ? "Added" : "Invited"}
+      close=${made.link === undefined ? close : () => undefined}
+    >
       ${
         made.link === undefined
           ? html`<p>
@@ -141,8 +136,9 @@ function Invite({ close }: { close(): void }) {
               ${made.state === "active" ? "is a member now." : "gets the link by e-mail."}
             </p>`
           : html`<p>
-                Hand this link to <bdi>${made.email}</bdi> over a channel that you trust. It is shown only
-                now, works once, and ends <${When} at=${made.expires_at} />.
+                No e-mail was sent. Hand this link to <bdi>${made.email}</bdi> over a channel that you trust.
+                It is shown only now, works once, replaces any link that you made for this address before, and
+                ends <${When} at=${made.expires_at} />.
               </p>
               <${Line} text=${made.link} />`
       }
@@ -229,7 +225,7 @@ function Remove({ member, close }: { member: Member; close(): void }) {
   const [nodes, setNodes] = useState(false);
   const [tokens, setTokens] = useState(false);
   const isInvited = member.state === "invited";
-  const path = `${org(own, `members/${member.id}/`)}?revoke_nodes=${nodes}&revoke_tokens=${tokens}`;
+  const path = `${org(own, `members/${member.id}/`)}?revoke_nodes=${nodes}&revoke_tokens=${tokens}&report=true`;
   const self = member.user_id === me.value?.id;
   const flags = `${nodes ? " --revoke-nodes" : ""}${tokens ? " --revoke-tokens" : ""}`;
   return html`<${Confirm}
@@ -245,8 +241,17 @@ function Remove({ member, close }: { member: Member; close(): void }) {
       ${
         isInvited
           ? null
+          : html`<p>
+              The account stays: the person can still sign in to this control plane, and to other
+              organizations.${" "}
+              ${me.value?.is_staff === true ? html`To end that, disable it under <a href=${pathOf("-", "users")}>Users</a>.` : "Staff of the control plane can disable it."}
+            </p>`
+      }
+      ${
+        isInvited
+          ? null
           : html`<${Check}
-                label="Also revoke the machines that belong to them"
+                label=${`Also revoke the machines that belong to them: ${member.node_count}`}
                 checked=${nodes}
                 set=${setNodes}
               />
@@ -261,9 +266,23 @@ function Remove({ member, close }: { member: Member; close(): void }) {
         call=${`DELETE ${path}`}
       />`}
     run=${async () => {
-      await send("DELETE", path);
+      const report = await send<AccessReport>("DELETE", path);
       await changed();
+      if (!isInvited) tell(`${member.email} is removed. ${reportWords(report)}`);
     }}
     close=${close}
   />`;
+}
+
+/** What the person could use: machines, tokens, webhooks. */
+type AccessReport = Record<"access_left" | "access_revoked", readonly { kind: string }[]> &
+  Record<"access_left_total" | "access_revoked_total", number>;
+
+function reportWords(report: AccessReport): string {
+  const counted = (items: AccessReport["access_left"]) =>
+    [...Map.groupBy(items, ({ kind }) => kind)]
+      .map(([kind, { length }]) => `${length} ${kind.replaceAll("_", " ")}${length === 1 ? "" : "s"}`)
+      .join(", ");
+  const { access_revoked: revoked, access_left: left } = report;
+  return `Revoked: ${counted(revoked) || "nothing"}. Still working: ${counted(left) || "nothing"}.`;
 }

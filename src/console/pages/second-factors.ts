@@ -1,6 +1,6 @@
 // The person's second factors: authenticator app, passkeys, and recovery codes, which are shown once.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { send } from "../api.ts";
 import { html } from "../html.ts";
 import { factors, readFactors } from "../me.ts";
@@ -142,14 +142,15 @@ function Passkeys({ ask }: { ask(asked: Asked): void }) {
       ? html`<div class="actions">
           <button type="button" onClick=${() => ask("passkey")}>Add a passkey</button>
         </div>`
-      : html`<p>
-          ${
-            isPasskeyHost
-              ? "This browser has no passkeys on this page: it needs HTTPS."
-              : "Passkeys need a host name, and none works on a bare IP address. Open the console by the name of the control plane, or start it with one: --public-url https://vpn.example.org"
-          }
-        </p>`
+      : html`<p>${whyNoPasskeys()}</p>`
   }`;
+}
+
+function whyNoPasskeys(): string {
+  if (!isPasskeyHost)
+    return "Passkeys need a host name, and none works on a bare IP address. Open the console by the name of the control plane, or start it with one: --public-url https://vpn.example.org";
+  if (!isSecureContext) return "This browser has no passkeys on this page: it needs HTTPS.";
+  return "This browser cannot use passkeys here. Use a newer one: Chrome 129, Firefox 119, Safari 18.4.";
 }
 
 type NewProps = {
@@ -212,7 +213,10 @@ function FirstCode({ secret, changed, close }: { secret: Secret } & Pick<NewProp
     });
     await changed(made.recovery_codes);
   });
-  return html`<form onSubmit=${submit}>
+  const form = useRef<HTMLFormElement>(null);
+  // The dialog was open before: `autofocus` counts only when it opens.
+  useEffect(() => form.current?.querySelector("input")?.focus(), []);
+  return html`<form onSubmit=${submit} ref=${form}>
     <p>Scan this with the app, or type the secret there.</p>
     <${Qr} text=${secret.otpauth_url} label="QR code of the secret" />
     <${Line} text=${secret.secret} />
@@ -276,15 +280,15 @@ function RecoveryCodes({ codes, close }: { codes: Codes; close(): void }) {
     </p>
     <pre class="codes">${text}</pre>
     <div class="actions">
-      <button type="button" class="primary" onClick=${close}>I have kept them</button>
-      <${Copy} text=${text} />
       <button
         type="button"
-        class="small"
+        autofocus
         onClick=${() => download("recovery-codes.txt", `${text}\n`, "text/plain")}
       >
         Save as a file
       </button>
+      <${Copy} text=${text} />
+      <button type="button" class="primary" onClick=${close}>I have kept them</button>
     </div>
   <//>`;
 }

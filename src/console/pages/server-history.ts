@@ -4,6 +4,7 @@ import type { FunctionComponent } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { formatSize } from "../../duration.ts";
 import { html } from "../html.ts";
+import { lastDays } from "../needs.ts";
 import { useResource } from "../resource.ts";
 import { Failure } from "../ui/parts.ts";
 import type { Plot } from "../ui/plot.ts";
@@ -31,7 +32,11 @@ export function ServerHistory() {
     undefined,
   );
   useEffect(() => {
-    void import("../ui/plot.ts").then(({ Plot: plot }) => setView({ plot }));
+    // Without its file, the words above say the same.
+    import("../ui/plot.ts").then(
+      ({ Plot: plot }) => setView({ plot }),
+      () => undefined,
+    );
   }, []);
   return html`<h2>The last day</h2>
     ${error === undefined ? null : html`<${Failure} error=${error} />`}
@@ -62,12 +67,15 @@ type HostProps = {
 };
 
 function OneHost({ host, points, everyS, plot }: HostProps) {
-  const columns = useMemo(() => columnsOf(points, everyS), [points, everyS]);
+  const [columns, range] = useMemo(() => {
+    const drawn = columnsOf(points, everyS);
+    return [drawn, lastDays(1, Date.now(), drawn[0].at(-1))] as const;
+  }, [points, everyS]);
   const words = wordsOf(points, everyS);
   return html`<h3><bdi>${host}</bdi></h3>
     <p class="quiet">${words}</p>
     <div class="plot-place">
-      ${plot === undefined ? null : html`<${plot} label=${`Requests and check-ins a minute: ${words}`} columns=${columns} lines=${lines} />`}
+      ${plot === undefined ? null : html`<${plot} label=${`Requests and check-ins a minute: ${words}`} columns=${columns} range=${range} lines=${lines} />`}
     </div>`;
 }
 

@@ -8,6 +8,7 @@ import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Check, Choice, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
+import { tell } from "../ui/told.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, FromTerminal, Line, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
@@ -20,6 +21,7 @@ type RegistrationToken = {
   groups: readonly string[];
   is_lighthouse: boolean;
   expires_at: string;
+  created_at: string;
 };
 type ServiceToken = {
   id: number;
@@ -38,6 +40,19 @@ const expiry = <T extends { expires_at: string | null }>(): Column<T> => ({
   text: ({ expires_at }) => expires_at ?? "never",
   cell: ({ expires_at }) => html`<${When} at=${expires_at} />`,
   compare: (a, b) => (a.expires_at ?? "9").localeCompare(b.expires_at ?? "9"),
+});
+
+/** When; its events say by whom. */
+const madeColumn = (own: string): Column<RegistrationToken> => ({
+  key: "made",
+  title: "Made",
+  width: 1,
+  text: ({ created_at }) => created_at,
+  cell: ({ id, created_at }) =>
+    html`<a href=${`${pathOf(own, "activity")}?subject=registration_token/${id}`}
+      ><${When} at=${created_at} /><span class="unseen">, by whom</span></a
+    >`,
+  compare: (a, b) => a.created_at.localeCompare(b.created_at),
 });
 
 export function Tokens() {
@@ -70,7 +85,10 @@ export function Tokens() {
       columns=${[
         textColumn("name", "Name", 2, nameOf),
         textColumn("groups", "Groups", 2, ({ groups }: RegistrationToken) => groups.join(", ") || "none"),
-        textColumn("used", "Used", 1, ({ used, uses }: RegistrationToken) => `${used} of ${uses}`),
+        textColumn("used", "Used", 1, ({ used, uses }: RegistrationToken) =>
+          used >= uses ? "used up" : `${used} of ${uses}`,
+        ),
+        madeColumn(own),
         expiry<RegistrationToken>(),
         actions("registration_tokens", nameOf),
       ]}
@@ -134,6 +152,7 @@ function Revoke({ token: { kind, id, name }, close }: { token: Revoked; close():
     run=${async () => {
       await send("DELETE", path);
       await refresh(org(own, kind));
+      tell(`${name} is revoked.`);
     }}
     close=${close}
   />`;

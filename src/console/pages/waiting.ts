@@ -10,7 +10,7 @@ import { hasWords, searchWords } from "../search.ts";
 import { Bulk } from "../ui/bulk.ts";
 import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
-import { Choice, FormFailure, useAction } from "../ui/form.ts";
+import { Check, Choice, FormFailure, useAction } from "../ui/form.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, valueOf, When } from "../ui/parts.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 
@@ -138,10 +138,16 @@ function One({ machine, give }: { machine: Registration; give(answer: Answer): v
     ["Groups", machine.groups.join(", ") || "none"],
     ["Roles", roles.filter((role) => role !== "").join(", ") || "none"],
     ["Owner", machine.owner_id === null ? "the organization" : (owner ?? `user ${machine.owner_id}`)],
+    [
+      "Token",
+      machine.registration_token_id === null
+        ? "none"
+        : html`<a href=${pathOf(own, "tokens")}>token ${machine.registration_token_id}</a>`,
+    ],
     ["Seen from", machine.seen_from],
     ["System", [machine.platform, machine.version].filter((each) => each !== null).join(", ") || "unknown"],
     ["Asked", html`<${When} at=${machine.created_at} />`],
-    ["Ends", html`<${When} at=${machine.expires_at} />`],
+    ["The request lapses", html`<${When} at=${machine.expires_at} />`],
   ];
   const buttons = (["approve", "refuse"] as const).map(
     (verb) =>
@@ -166,6 +172,9 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
   const path = org(own, `registrations/${machine.id}/${verb}/`);
   const isApproval = verb === "approve";
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
+  const [isTokenOver, endToken] = useState(false);
+  const token = isApproval ? null : machine.registration_token_id;
+  const tokenPath = org(own, `registration_tokens/${token}/`);
   return html`<${Confirm}
     title=${`${action}?`}
     action=${action}
@@ -175,15 +184,25 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
           isApproval
             ? html`It joins within seconds, with key <code>${keyOf(machine)}</code>. It can be revoked
                 afterwards.`
-            : "The machine is told that it was refused. Its token can be used again."
+            : "The machine is told that it was refused. With its token it can ask again."
         }
       </p>
+      ${
+        token === null
+          ? null
+          : html`<${Check}
+              label=${`Also revoke token ${token}: no machine registers with it any more`}
+              checked=${isTokenOver}
+              set=${endToken}
+            />`
+      }
       <${FromTerminal}
-        command=${`agent admin registration ${verb} ${own} ${machine.id}`}
+        command=${`agent admin registration ${verb} ${own} ${machine.id}${isTokenOver ? ` && agent admin token revoke ${own} ${token}` : ""}`}
         call=${`POST ${path}`}
       />`}
     run=${async () => {
       await send("POST", path);
+      if (isTokenOver) await send("DELETE", tokenPath);
       await refresh(org(own, ""));
       tell(`${machine.name} is ${isApproval ? "approved" : "refused"}.`);
     }}
@@ -214,7 +233,7 @@ function Rule() {
   return html`<form class="narrow" onSubmit=${saving.submit}>
     <${Choice}
       label="These wait for approval"
-      help="Nodes that are registered already need none when they register again."
+      help="Machines that are registered already need none when they register again."
       errors=${saving.error?.fields["node_approval"]}
       value=${wanted}
       set=${choose}

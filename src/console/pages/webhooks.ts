@@ -141,14 +141,13 @@ const states = {
   failed: ["attention", "failed"],
 } as const;
 
-/** A delivery that ended is sent once more: it was delivered, or given up. */
+/** A delivery that ended is sent once more; one that waits for its next attempt, now. */
 function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
   const { error, isRunning, run } = useAction(async () => {
     await send("POST", `${path}deliveries/${delivery.id}/send_again/`);
     await refresh(path);
   });
-  // The control plane refuses to send what it still tries.
-  if (delivery.state === "waiting") return html`<span class="quiet">-</span>`;
+  const words = delivery.state === "waiting" ? "Send now" : "Send again";
   return html`<button
     type="button"
     class="small"
@@ -156,7 +155,7 @@ function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
     title=${error?.message}
     onClick=${run}
   >
-    ${error === undefined ? "Send again" : "Not sent"}<span class="unseen">: event ${delivery.event_id}</span>
+    ${error === undefined ? words : "Not sent"}<span class="unseen">: event ${delivery.event_id}</span>
   </button>`;
 }
 

@@ -1,6 +1,7 @@
 // Events of the audit log, as sentences with what changed.
 
-import { actorOf, changesOf, subjectOf, thingsOf, type Names, type Things } from "../activity.ts";
+import { actorOf, type Names } from "../actor.ts";
+import { changesOf, subjectOf, thingsOf, type Things } from "../activity.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { html } from "../html.ts";
 import { When } from "./parts.ts";
@@ -25,7 +26,8 @@ export function Events({ events, names = noNames, things = thingsOf(events) }: E
 
 /** Each changed field on a line: what was removed, and what was added. */
 function Changes({ event }: { event: AuditEvent }) {
-  const changes = changesOf(event);
+  // Its name is not taken away: it is what the event is about.
+  const changes = changesOf(event.type === "node.revoked" ? { ...event, before: null } : event);
   if (changes.length === 0) return null;
   return html`<dl class="changes">
     ${changes.map(

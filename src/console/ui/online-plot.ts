@@ -4,8 +4,9 @@ import type { FunctionComponent } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { ApiError, get, org } from "../api.ts";
 import { html } from "../html.ts";
-import { columnsOf, type Point } from "../needs.ts";
+import { columnsOf, lastDays, type Point } from "../needs.ts";
 import { query, setQuery } from "../router.ts";
+import { exact } from "../times.ts";
 import { valueOf } from "./parts.ts";
 import type { Plot } from "./plot.ts";
 
@@ -52,13 +53,18 @@ export function OnlinePlot({ own }: { own: string }) {
     undefined,
   );
   useEffect(() => {
-    void import("./plot.ts").then(({ Plot: plot }) => setView({ plot }));
+    // Without its file, the words above say the same.
+    import("./plot.ts").then(
+      ({ Plot: plot }) => setView({ plot }),
+      () => undefined,
+    );
   }, []);
-  const columns = useMemo(() => {
+  const [columns, range] = useMemo(() => {
     const [times, online = [], active = []] = columnsOf(history?.points ?? [], history?.every_s ?? 300);
-    return [times, active, online] as [number[], ...(number | null)[][]];
+    const drawn: [number[], ...(number | null)[][]] = [times, active, online];
+    return [drawn, lastDays(Number(days), Date.now(), times.at(-1))] as const;
   }, [history]);
-  const counts = (history?.points ?? []).map(({ online }) => online);
+  const points = history?.points ?? [];
   return html`<h2>Online over time</h2>
     <div class="tools">
       <select
@@ -70,14 +76,23 @@ export function OnlinePlot({ own }: { own: string }) {
         ${spans.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}
       </select>
       <span class="quiet"
-        >${counts.length === 0 ? "Nothing was counted yet; it is counted every five minutes." : wordsOf(counts)}</span
+        >${
+          history === undefined
+            ? ""
+            : points.length === 0
+              ? "Nothing was counted in this time; it is counted every five minutes."
+              : wordsOf(points)
+        }</span
       >
     </div>
     <div class="plot-place">
-      ${view === undefined || counts.length === 0 ? null : html`<${view.plot} label=${`Machines that were online: ${wordsOf(counts)}`} columns=${columns} lines=${lines} />`}
+      ${view === undefined || points.length === 0 ? null : html`<${view.plot} label=${wordsOf(points)} columns=${columns} range=${range} lines=${lines} />`}
     </div>`;
 }
 
-function wordsOf(counts: readonly number[]): string {
-  return `${Math.min(...counts)} at least, ${Math.max(...counts)} at most, ${counts.at(-1)} at last`;
+function wordsOf(points: readonly Point[]): string {
+  const counts = points.map(({ online }) => online);
+  const { at = "", online = 0 } = points.at(-1) ?? {};
+  const few = `${Math.min(...counts)} at least, ${Math.max(...counts)} at most, ${online} at the last count`;
+  return `Online (green) of all machines (grey): ${few}, ${exact(Date.parse(at))}`;
 }

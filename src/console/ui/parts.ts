@@ -41,16 +41,20 @@ export function moment(at: number | null, never = "never"): VNode {
   return html`<time datetime=${utc(at)} title=${exact(at)}>${ago(at, now.value)}</time>`;
 }
 
+/** With the day beside it, where the day counts. */
+export function dated(at: number): VNode {
+  return html`${moment(at)}, <span class="quiet">${exact(at)}</span>`;
+}
+
 export function Failure({ error, retry }: { error: ApiError; retry?: () => void }) {
   return html`<div class="failure" role="alert">
     <p><${Foreign} text=${error.message} /></p>
     ${error.hint === undefined ? null : html`<p>${error.hint}</p>`}
-    ${error.requestId === null ? null : html`<p class="quiet">Request <code>${error.requestId}</code></p>`}
+    ${error.requestId === null ? null : html`<p class="quiet">Request, as the log of the control plane names it: <code>${error.requestId}</code></p>`}
     ${retry === undefined ? null : html`<button type="button" onClick=${retry}>Try again</button>`}
   </div>`;
 }
 
-/** Shown after a moment, so that fast answers do not flicker. `rows`: how much space the content will take. */
 /** Short facts with their titles. A value may have markup. */
 export function Facts({ facts }: { facts: readonly (readonly [title: string, value: unknown])[] }) {
   return html`<dl class="facts">
@@ -64,6 +68,7 @@ export function Facts({ facts }: { facts: readonly (readonly [title: string, val
   </dl>`;
 }
 
+/** Shown after a moment, so that fast answers do not flicker. `rows`: how much space the content will take. */
 export function Loading({ rows = 6 }: { rows?: number }) {
   const [isShown, show] = useState(false);
   useEffect(() => {
@@ -104,11 +109,11 @@ export function Line({ text }: { text: string }) {
 }
 
 /** The same from the command line and from the API. */
-export function FromTerminal({ command, call }: { command: string; call: string }) {
+export function FromTerminal({ command, call }: { command: string; call?: string }) {
   return html`<details class="terminal">
     <summary>From the terminal</summary>
     <${Line} text=${command} />
-    <${Line} text=${call} />
+    ${call === undefined ? null : html`<${Line} text=${call} />`}
   </details>`;
 }
 

@@ -4,6 +4,7 @@ import "../core.ts";
 import { useEffect, useRef } from "preact/hooks";
 import UPlot from "uplot";
 import { html } from "../html.ts";
+import { timeFormat } from "../times.ts";
 
 const height = 160;
 
@@ -12,19 +13,22 @@ type PlotProps = {
   label: string;
   /** Seconds since 1970, and a column of values for each line. Null is a gap. */
   columns: [number[], ...(number | null)[][]];
+  /** Its first and last time, seconds since 1970, also where nothing is known. */
+  range: readonly [number, number];
   /** Of the lines: a title, and the name of its colour in the style sheet. */
   lines: readonly (readonly [title: string, colour: string])[];
 };
 
-export function Plot({ label, columns, lines }: PlotProps) {
+export function Plot({ label, columns, range, lines }: PlotProps) {
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = place.current;
     if (element === null) return undefined;
-    let plot = draw(element, columns, lines);
+    const fresh = () => draw(element, { columns, range, lines });
+    let plot = fresh();
     const again = () => {
       plot.destroy();
-      plot = draw(element, columns, lines);
+      plot = fresh();
     };
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", again);
@@ -35,11 +39,30 @@ export function Plot({ label, columns, lines }: PlotProps) {
       sizes.disconnect();
       plot.destroy();
     };
-  }, [columns, lines]);
+  }, [columns, range, lines]);
   return html`<div class="plot" role="img" aria-label=${label} ref=${place}></div>`;
 }
 
-function draw(element: HTMLElement, columns: PlotProps["columns"], lines: PlotProps["lines"]): UPlot {
+const dayS = 86_400;
+
+/** Hours of a day, and days where one begins: in the language of dates and the zone of this browser. */
+function timesOf(splits: readonly number[], everyS: number): string[] {
+  const hour = timeFormat({ hour: "numeric", minute: "2-digit" });
+  const day = timeFormat({ month: "short", day: "numeric" });
+  return splits.map((split) => {
+    const at = new Date(split * 1000);
+    const isMidnight = at.getHours() === 0 && at.getMinutes() === 0;
+    return (everyS >= dayS || isMidnight ? day : hour).format(at);
+  });
+}
+
+/** Values that no line shows, because nothing is known before and after. */
+function alone(values: readonly (number | null | undefined)[]): number[] {
+  const isKnown = (at: number) => values[at] != null;
+  return values.flatMap((_, at) => (isKnown(at) && !isKnown(at - 1) && !isKnown(at + 1) ? [at] : []));
+}
+
+function draw(element: HTMLElement, { columns, range, lines }: Omit<PlotProps, "label">): UPlot {
   const style = getComputedStyle(element);
   const colour = (name: string) => style.getPropertyValue(`--${name}`);
   const axis = {
@@ -53,9 +76,12 @@ function draw(element: HTMLElement, columns: PlotProps["columns"], lines: PlotPr
       height,
       legend: { show: false },
       cursor: { show: false },
-      scales: { y: { range: (_, _least, most) => [0, Math.max(1, most * 1.1)] } },
+      scales: {
+        x: { range: () => [...range] },
+        y: { range: (_, _least, most) => [0, Math.max(1, most * 1.1)] },
+      },
       axes: [
-        axis,
+        { ...axis, size: 32, space: 64, values: (_, splits, __, ___, everyS) => timesOf(splits, everyS) },
         { ...axis, size: 56, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000] },
       ],
       series: [
@@ -64,7 +90,7 @@ function draw(element: HTMLElement, columns: PlotProps["columns"], lines: PlotPr
           label: title,
           stroke: colour(name),
           width: 1.5,
-          points: { show: columns[0].length < 20 },
+          points: { show: true, size: 4, filter: (_: UPlot, at: number) => alone(columns[at] ?? []) },
         })),
       ],
     },

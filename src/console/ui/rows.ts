@@ -247,7 +247,11 @@ function useVisible(
     look();
     addEventListener("scroll", look, { passive: true });
     addEventListener("resize", look);
+    // What is above may have closed, such as the menu on a phone.
+    const sizes = new ResizeObserver(look);
+    sizes.observe(document.body);
     return () => {
+      sizes.disconnect();
       removeEventListener("scroll", look);
       removeEventListener("resize", look);
     };

@@ -3,6 +3,7 @@
 import { html } from "../html.ts";
 import { query, setQuery } from "../router.ts";
 import { hasWords, searchWords } from "../search.ts";
+import { useAction } from "./form.ts";
 import { valueOf } from "./parts.ts";
 import type { Column } from "./rows.ts";
 
@@ -25,11 +26,20 @@ export function searched(name = "search"): (text: string) => boolean {
 
 type CsvColumn<T> = Pick<Column<T>, "title" | "text">;
 
-type ExportProps<T> = { file: string; items: readonly T[]; columns: readonly CsvColumn<T>[] };
+type ExportProps<T> = {
+  file: string;
+  /** Or what reads them, where the page has only a part. */
+  items: readonly T[] | (() => Promise<readonly T[]>);
+  columns: readonly CsvColumn<T>[];
+};
 
 export function Export<T>({ file, items, columns }: ExportProps<T>) {
-  return html`<button type="button" onClick=${() => download(file, toCsv(items, columns), "text/csv")}>
-    Export CSV
+  const { error, isRunning, run } = useAction(async () => {
+    const all = typeof items === "function" ? await items() : items;
+    download(file, toCsv(all, columns), "text/csv");
+  });
+  return html`<button type="button" disabled=${isRunning} title=${error?.message} onClick=${run}>
+    ${isRunning ? "Reading…" : error === undefined ? "Export CSV" : "Not exported"}
   </button>`;
 }
 
@@ -50,5 +60,6 @@ export function download(name: string, text: string, type: string): void {
   link.href = url;
   link.download = name;
   link.click();
-  URL.revokeObjectURL(url);
+  // An iPhone asks first, and reads it after the answer.
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }

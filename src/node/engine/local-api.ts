@@ -5,6 +5,7 @@ import * as v from "valibot";
 import { AppError, systemErrorCode } from "../../errors.ts";
 import { clean } from "../../log.ts";
 import type { System } from "../../system.ts";
+import { within } from "../../within.ts";
 
 /** Parses answers with tolerance: fields of newer engines are ignored, and lists may be null. */
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
@@ -226,21 +227,15 @@ async function exchange(
   system: Pick<System, "sleep">,
 ): Promise<Answer> {
   if (at === undefined) throw unreachable("", "is not in use: its path would be too long");
-  const over = new AbortController();
-  const late = system.sleep(withinMs, over.signal).then(
-    () => "late" as const,
-    () => "late" as const,
-  );
   const connection = openConnection(at, `${JSON.stringify(request)}\n`);
   try {
-    const line = await Promise.race([connection.line, late]);
+    const line = await within(system, withinMs, connection.line, "late" as const);
     if (line === "late")
       throw unreachable(at, `did not answer within ${withinMs / 1000} s`, new Error("late"));
     const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Response), line.text);
     if (parsed.success) return parsed.output;
     throw new AppError("engine_failed", `The overlay engine's control socket ${at} sent no valid answer`);
   } finally {
-    over.abort(new Error("Answered"));
     connection.end();
   }
 }

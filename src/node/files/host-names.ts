@@ -9,6 +9,7 @@ import type { LeftOut } from "../../left-out.ts";
 import type { System } from "../../system.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { hostNames, type HostNames } from "./config-file.ts";
+import { within } from "../../within.ts";
 
 type Needs = Pick<System, "lookup" | "sleep">;
 
@@ -128,13 +129,7 @@ async function resolveAll(
  * name server answers.
  */
 async function addressesOf(name: string, system: Needs): Promise<string[] | undefined> {
-  const over = new AbortController();
-  const late = system.sleep(lookupMs, over.signal).then(
-    () => undefined,
-    () => undefined,
-  );
-  const answer = await Promise.race([system.lookup(name, "system"), late]);
-  over.abort();
+  const answer = await within(system, lookupMs, system.lookup(name, "system"), undefined);
   if (answer === undefined) return undefined;
   const all = [...new Set(answer)].sort();
   const version4 = all.filter((each) => !each.includes(":"));

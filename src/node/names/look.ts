@@ -7,6 +7,7 @@ import type { System } from "../../system.ts";
 import { namesIn, splitHosts } from "./hosts-block.ts";
 import { isInHostsFile, linkOf, type ServiceState } from "./service-state.ts";
 import { hostsLines, readMachineNames, type MachineName, type MachineNames } from "./machine-names.ts";
+import { within } from "../../within.ts";
 
 export type NamesState = MachineNames & {
   /** Lines of the block; undefined without a block. */
@@ -74,13 +75,7 @@ export async function askSystem(
   { block, taken, service }: Pick<NamesState, "block" | "taken" | "service">,
   system: Pick<System, "lookup" | "sleep">,
 ): Promise<Answer> {
-  const over = new AbortController();
-  const late = system.sleep(lookupMs, over.signal).then(
-    () => [],
-    () => [],
-  );
-  const found = await Promise.race([system.lookup(name, "system"), late]);
-  over.abort();
+  const found = await within(system, lookupMs, system.lookup(name, "system"), []);
   const answers = [...new Set(found.map(canonicalAddress))];
   if (answers.length === 0) return { source: "none", answers };
   if (taken.has(name)) return { source: "hosts", answers };

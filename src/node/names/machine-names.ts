@@ -72,6 +72,9 @@ const foreignDomains = new Set([
   "minikube",
 ]);
 
+/** Programs look these up by themselves, below each search domain: they would use the node as proxy, or as way to IPv6. */
+const lookedUpUnasked = new Set(["wpad", "isatap"]);
+
 /** No organization can have these as an address behind a router: this machine's own, link-local and multicast ones. */
 const neverBehindRouters = parseAll([
   "0.0.0.0/8",
@@ -149,7 +152,9 @@ export function namesIn(
   const isOwn = (text: string) => within(inside, text);
   const domains = [domainOf(slug), ...(suffix === undefined ? [] : [suffix])];
   const full = (labels: readonly string[]) =>
-    domains.flatMap((domain) => labels.map((label) => `${label}.${domain}`));
+    domains.flatMap((domain) =>
+      labels.filter((label) => !lookedUpUnasked.has(label)).map((label) => `${label}.${domain}`),
+    );
   const ofNodes = hosts.nodes.map((node): MachineName => {
     const labels = hostLabels(node.name).filter((label) => isNode(index.byName(label), node));
     const addresses = [node.ip, node.ip6 ?? ""].filter(isOwn);

@@ -29,7 +29,7 @@ export type Outcome = {
 };
 
 /** An unsettled claim older than this is free again: its server has died. Longer than any request takes, 15 s. */
-const leaseMs = 20_000;
+export const leaseMs = 20_000;
 const batch = 500;
 const maxClaims = 32;
 /** The wait after each failed attempt. The attempt after the last wait is final: 16 hours in all. */

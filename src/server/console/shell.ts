@@ -31,7 +31,7 @@ const machines = "nodes/?page_size=1000&page=1";
  * of the organization, to the letter. Every member may read it.
  */
 const firstOfPages: Readonly<Record<string, { file: string; asks: readonly string[] }>> = {
-  "": { file: "overview", asks: ["ca/", "relays/", "paths/?probe=broken&page_size=1000", machines] },
+  "": { file: "overview", asks: ["nodes/attention/", "ca/", "relays/"] },
   machines: { file: "machine-pages", asks: [machines] },
   map: { file: "map", asks: [machines, "paths/?page_size=1000&page=1"] },
 };

@@ -91,7 +91,9 @@ const point = computed({
   memory: integer(),
 });
 
-/** Of the last day, by host. The time that has not ended is left out: its sums would be too small. */
+const beginOf = (at: number): number => at - (at % stepMs);
+
+/** Of the last day, by host. Times of which it knows only a part, the first and the last, are left out: their sums would be too small. */
 export async function serverHistory(
   reader: Pick<Reader, "all">,
   now: number,
@@ -103,7 +105,7 @@ export async function serverHistory(
     `SELECT host, at - at % $1 AS "from", ${sum("requests")}, ${sum("errors")}, ${sum("checkins")}, max(p99_ms) AS p99,
        max(waiting) AS waiting, max(memory_bytes) AS memory
      FROM server_samples WHERE at >= $2 AND at < $3 GROUP BY host, at - at % $1 ORDER BY host, at - at % $1`,
-    [stepMs, now - keptMs, now - (now % stepMs)],
+    [stepMs, beginOf(now - keptMs + stepMs - 1), beginOf(now)],
   );
   const hosts = Map.groupBy(rows, ({ host }) => host);
   return {

@@ -5,6 +5,7 @@ import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../ip.ts";
+import { hostLabels } from "../../host-labels.ts";
 import { NodeName } from "../../protocol/values.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
@@ -132,6 +133,21 @@ export async function requireFreeName(reader: Pick<Reader, "get">, org: Org, nam
     errors: { name: ["This name is taken."] },
     hint: "Choose another name.",
   });
+}
+
+/**
+ * For machines that no administrator registers: an alias gives way to a node of its name, so whoever may add a machine could
+ * become the database that everybody asks for. Throws name_taken.
+ */
+export async function refuseAliasName(reader: Pick<Reader, "get">, org: Org, name: string): Promise<void> {
+  for (const label of hostLabels(name)) {
+    if ((await nameAliases.find(reader, { orgId: org.id, name: label, deletedAt: null })) === undefined)
+      continue;
+    throw new AppError("name_taken", `${label} is an alias of another node.`, {
+      errors: { name: ["This name is taken."] },
+      hint: "Choose another name, or ask an administrator to delete the alias.",
+    });
+  }
 }
 
 async function requireRoom(tx: Transaction, org: Org): Promise<void> {

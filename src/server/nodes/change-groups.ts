@@ -32,12 +32,14 @@ const publish = (
 /**
  * Certificates of nodes that lose a group are former from now on, and blocked in time whether their nodes come or not. A node
  * that only gains keeps the present one until it comes. Throws too_many_certificates if such a node may get no more of them.
+ * `isBounded` false: it gets back what it had.
  */
 export async function changeGroups(
   tx: Transaction,
   orgId: number,
   changes: readonly Regrouped[],
   now: number,
+  { isBounded = true } = {},
 ): Promise<void> {
   if (changes.length === 0) return;
   const active = changes.filter(({ before }) => before.state === "active");
@@ -45,7 +47,7 @@ export async function changeGroups(
   const gaining = active.filter(({ before, after }) => gainsGroup(before, after));
   const concerned = new Set([...losing, ...gaining]);
   // Taking rights away is a revocation, which is never refused.
-  await limitGaining(tx, orgId, gaining, now);
+  if (isBounded) await limitGaining(tx, orgId, gaining, now);
   const version = await takeVersion(tx, orgId);
   // The names that nodes see depend on groups.
   const namesVersion = await raiseNamesVersion(tx, orgId);

@@ -53,6 +53,9 @@ export type Checkins = {
   takeApplied(org: Org, nodeId: number, version: number): Promise<void>;
 };
 
+/** After this time a poll reads again what it could not read while the database was away. */
+const readAgainMs = 1000;
+
 /** A node and the version that it should have. */
 type Current = { node: LiveNode; version: number };
 
@@ -60,28 +63,26 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
   const deps: Deps = { ...given, settle: makeSettler(given) };
   const { system, changes, live, reports, publicUrl } = deps;
   const time = makeClock(system.now);
-  const read = async (org: Org, nodeId: number): Promise<Current> => {
-    const node = await activeNode(deps, org, nodeId);
-    return { node, version: versionOf(node, await live.version(org.id)) };
-  };
-  /** An ephemeral node with a stopped engine is silent: older agents do not say that they leave. */
-  const note = (node: LiveNode, request: CheckinRequest) => {
-    if (!node.isEphemeral || isRunning(request)) reports.add(node, system.now(), request);
-  };
+  const read = (org: Org, nodeId: number) => readCurrent(deps, org, nodeId);
 
-  /** Takes the report. Returns the current state after it, and the version that the node has. */
+  /** Takes the report. Returns the current state, the version that the node has, and the write of what it confirms. */
   const report = async (org: Org, nodeId: number, sent: CheckinRequest) => {
     let found = await read(org, nodeId);
     if (found.node.isEnded) {
-      if (!isRunning(sent)) return { found, seen: seenVersion(found.node, sent, found.version) };
+      if (!isRunning(sent))
+        return { found, seen: seenVersion(found.node, sent, found.version), confirming: Promise.resolve() };
       await deps.bringBack(org.id, nodeId);
       found = await read(org, nodeId);
     }
     const seen = seenVersion(found.node, sent, found.version);
     const request = isAhead(sent, found.version) ? await withoutUnreached(deps, org, sent) : sent;
-    note(found.node, request);
-    const isChanged = await apply(deps, org, found.node, consequencesOf(found.node, request, system.now()));
-    return { found: isChanged ? await read(org, nodeId) : found, seen };
+    note(deps, found.node, request);
+    const consequences = consequencesOf(found.node, request, system.now());
+    const isChanged = await apply(deps, org, found.node, consequences);
+    const confirming = takeConfirmation(deps, org, found.node, consequences?.confirmed);
+    // A held poll may not wait for it.
+    confirming.catch(() => undefined);
+    return { found: isChanged ? await read(org, nodeId) : found, seen, confirming };
   };
 
   const answer = ({ slug }: Org, { node, version }: Current, seen: number, names?: NamesNews) => {
@@ -101,11 +102,12 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       const { names: asked } = request;
       if (asked !== undefined && !deps.names.isCurrent(org.id, nodeId, asked)) return undefined;
       const seen = seenVersion(node, request, version);
-      note(node, request);
+      note(deps, node, request);
       return answer(org, { node, version }, seen);
     },
     async checkin(org, nodeId, request) {
-      const { found, seen } = await report(org, nodeId, request);
+      const { found, seen, confirming } = await report(org, nodeId, request);
+      await confirming;
       const names = await newsOfNames(deps, org, nodeId, request);
       return answer(org, found, seen, names);
     },
@@ -118,15 +120,19 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       if (aborted.aborted) onAbort();
       try {
         const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
-        const { seen } = await report(org, nodeId, request);
+        const { seen, confirming } = await report(org, nodeId, request);
         for (let isWoken = true; ;) {
           const names = await newsOfNames(deps, org, nodeId, request);
           // Read after the names: one change may concern both, and an answer that has only one costs the other a moment.
           const found = await read(org, nodeId);
-          if ((seen !== found.version && !found.node.isEnded) || names !== undefined || !isWoken) {
+          const hasNews = (seen !== found.version && !found.node.isEnded) || names !== undefined;
+          if (hasNews || !isWoken) {
+            // News do not wait for a write, whose lock may be held: the node confirms again with its next check-in.
+            if (!hasNews) await confirming;
             if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
             return answer(org, found, seen, names);
           }
+          readAgainIfOld(deps, org, nodeId);
           isWoken = await poll.wait(end - system.now());
         }
       } finally {
@@ -139,6 +145,12 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       if (!node.isEnded) reports.add(node, system.now(), { config_version: version });
     },
   };
+}
+
+/** What was read may be old, because the database is away: the wake-up for it must not be lost. */
+function readAgainIfOld({ system, live, changes }: Deps, org: Org, nodeId: number): void {
+  if (live.knownNode(org.id, nodeId) !== undefined && live.knownVersion(org.id) !== undefined) return;
+  void system.sleep(readAgainMs).then(() => changes.wakeNode(org.id, nodeId));
 }
 
 function answerOf(
@@ -185,6 +197,16 @@ function isActive(node: LiveNode): boolean {
 /** Whether the engine runs, as far as the report says. The report of a stopped one must not bring a node back. */
 function isRunning({ overlay_state: state, leaving }: CheckinRequest): boolean {
   return state !== "stopped" && leaving !== true;
+}
+
+/** An ephemeral node with a stopped engine is silent: older agents do not say that they leave. */
+function note({ reports, system }: Deps, node: LiveNode, request: CheckinRequest): void {
+  if (!node.isEphemeral || isRunning(request)) reports.add(node, system.now(), request);
+}
+
+async function readCurrent(deps: Deps, org: Org, nodeId: number): Promise<Current> {
+  const node = await activeNode(deps, org, nodeId);
+  return { node, version: versionOf(node, await deps.live.version(org.id)) };
 }
 
 async function activeNode(deps: Deps, org: Org, nodeId: number): Promise<LiveNode> {
@@ -238,9 +260,8 @@ async function apply(
   consequences: Consequences | undefined,
 ): Promise<boolean> {
   if (consequences === undefined) return false;
-  const { engine, confirmed, isDue } = consequences;
+  const { engine, isDue } = consequences;
   const isTaken = engine !== undefined && (await unlessStorageRefuses(() => takeEngine(deps, node, engine)));
-  if (confirmed !== undefined) await unlessStorageRefuses(() => takeConfirmation(deps, org, node, confirmed));
   if (isDue) {
     await deps.renewals.ensure(org.id, node.id, { wait: node.notAfter <= deps.system.now() });
   }
@@ -270,17 +291,24 @@ function confirmedVersion(request: CheckinRequest): number | undefined {
 }
 
 /**
- * Written before the answer, together with the work that waits for it: other nodes may depend on it. Other replicas forget
- * what they cached: they would take a later report of the version that they know for no change.
+ * Written before an answer without news, together with the work that waits for it: other nodes may depend on it. Other
+ * replicas forget what they cached: they would take a later report of the version that they know for no change.
  */
-async function takeConfirmation(deps: Deps, org: Org, node: LiveNode, version: number): Promise<void> {
-  const { db } = deps;
-  await db.writeFor({ org: org.id }, async (tx) => {
-    await nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version });
-    await notifyNode(tx, org.id, node.id);
+async function takeConfirmation(
+  deps: Deps,
+  org: Org,
+  node: LiveNode,
+  version: number | undefined,
+): Promise<void> {
+  if (version === undefined) return;
+  await unlessStorageRefuses(async () => {
+    await deps.db.writeFor({ org: org.id }, async (tx) => {
+      await nodes.update(tx, { id: node.id }, { confirmedConfigVersion: version });
+      await notifyNode(tx, org.id, node.id);
+    });
+    await deps.settle(org.id);
+    await deps.afterConfirmation(org.id);
   });
-  await deps.settle(org.id);
-  await deps.afterConfirmation(org.id);
 }
 
 /** An engine of another class needs another configuration, for this node alone. */

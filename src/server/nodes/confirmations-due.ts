@@ -2,7 +2,7 @@
 
 import { formatTime } from "../../duration.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, integer, integerOrNull, queryAll, queryOne, text } from "../store/table.ts";
+import { computed, integer, integerOrNull, later, queryAll, queryOne, text } from "../store/table.ts";
 
 const dayMs = 86_400_000;
 const toldMs = 7 * dayMs;
@@ -19,8 +19,6 @@ const due = computed({
 });
 export type Due = ReturnType<typeof due.parse>;
 
-/** The later one of two numbers, for both databases. */
-const later = (a: string, b: string) => `CASE WHEN ${a} > ${b} THEN ${a} ELSE ${b} END`;
 const since = later(
   later("coalesce(p.proven_at, 0)", "o.reauthenticate_from"),
   "coalesce(n.registered_at, 0)",

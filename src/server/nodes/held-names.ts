@@ -1,8 +1,9 @@
-// Refuses held names to ordinary registration tokens: peers may still grant the name the rights of its former node, or
-// trust the node.crt of that node. Administrators may assign a held name at any time.
+// Refuses held names to machines that no administrator registers: peers may still grant the name the rights of its former
+// node, or trust the node.crt of that node. Names of aliases too. Administrators may assign both at any time.
 
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
+import { refuseAliasName } from "../names/aliases.ts";
 import { releaseDue } from "./upkeep.ts";
 import type { Transaction } from "../store/database.ts";
 import { nodesBehind } from "../store/holds.ts";
@@ -10,13 +11,14 @@ import { holdsOf, type NameHold } from "../store/names.ts";
 
 const maxNamed = 5;
 
-/** Throws name_held with the nodes or the date that the name waits for. */
+/** Throws name_held with the nodes or the date that the name waits for, and name_taken for an alias. */
 export async function refuseHeldName(
   tx: Transaction,
   org: { id: number },
   name: string,
   now: number,
 ): Promise<void> {
+  await refuseAliasName(tx, org, name);
   if ((await holdsOf(tx, org.id, name)).length === 0) return;
   await releaseDue(tx, org.id, now);
   const holds = await holdsOf(tx, org.id, name);

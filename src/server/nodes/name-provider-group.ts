@@ -1,4 +1,5 @@
-// Lets a rule name a group of a provider of identities that the policy did not name before.
+// Lets a rule name a group of a provider of identities that the policy did not name before, and forgets those that it names no
+// longer: a policy names a limited number.
 
 import {
   providerGroupOf,
@@ -9,6 +10,7 @@ import {
 import { providerFault } from "../policy/resolve.ts";
 import { AppError } from "../../errors.ts";
 import type { Transaction } from "../store/database.ts";
+import { computed, queryAll, text } from "../store/table.ts";
 import { providerGroups } from "../store/tables/provider-groups.ts";
 import { regroupOwned } from "./owner-groups.ts";
 
@@ -28,4 +30,18 @@ export async function nameProviderGroup(
   await providerGroups.insert(tx, { ...group, orgId, createdAt: now });
   await regroupOwned(tx, orgId, now);
   return group.people;
+}
+
+const unnamed = `SELECT p.people FROM provider_groups p WHERE p.org_id = $1
+  AND NOT EXISTS (SELECT 1 FROM firewall_rules r WHERE r.org_id = $1
+    AND (replace(r.peer, p.people, '') <> r.peer OR replace(r.target, p.people, '') <> r.target))
+  AND NOT EXISTS (SELECT 1 FROM group_people g WHERE g.org_id = $1 AND g.people = p.people)
+  AND NOT EXISTS (SELECT 1 FROM policies o WHERE o.org_id = $1 AND replace(o.tests, p.people, '') <> o.tests)`;
+
+/** The groups that no rule, test or group of nodes names any more: the nodes of their users leave them. */
+export async function forgetProviderGroups(tx: Transaction, orgId: number, now: number): Promise<void> {
+  const found = await queryAll(tx, computed({ people: text() }), unnamed, [orgId]);
+  if (found.length === 0) return;
+  for (const { people } of found) await providerGroups.delete(tx, { orgId, people });
+  await regroupOwned(tx, orgId, now);
 }

@@ -11,20 +11,28 @@ const pageSize = 1000;
 const owned = `SELECT ${groupedNode.select()} FROM nodes
   WHERE org_id = $1 AND id > $3 AND owner_id IS NOT NULL AND ($2 = 0 OR owner_id = $2) ORDER BY id LIMIT ${pageSize}`;
 
-/** Of all owners, or of one. */
-export async function regroupOwned(tx: Transaction, orgId: number, now: number, ownerId = 0): Promise<void> {
+const nothing: ReadonlySet<string> = new Set();
+
+/** Of all owners, or of one. `taken`: groups that the nodes were given, and lose. `isBounded`: see changeGroups. */
+export async function regroupOwned(
+  tx: Transaction,
+  orgId: number,
+  now: number,
+  { ownerId = 0, taken = nothing, isBounded = true } = {},
+): Promise<void> {
   const groupsOf = await readOwnerGroups(tx, orgId, ownerId === 0 ? undefined : ownerId);
   const changed: Regrouped[] = [];
   for (let last = 0; ;) {
     const page = await queryAll(tx, groupedNode, owned, [orgId, ownerId, last]);
     for (const before of page) {
       const ownerGroups = before.ownerId === null ? [] : groupsOf(before.ownerId);
-      if (ownerGroups.join() !== before.ownerGroups.join())
-        changed.push({ before, after: { ...before, ownerGroups } });
+      const groups = before.groups.filter((group) => !taken.has(group));
+      if (ownerGroups.join() !== before.ownerGroups.join() || groups.length < before.groups.length)
+        changed.push({ before, after: { ...before, ownerGroups, groups } });
     }
     if (page.length < pageSize) break;
     last = page.at(-1)?.id ?? last;
     await tx.pause();
   }
-  await changeGroups(tx, orgId, changed, now);
+  await changeGroups(tx, orgId, changed, now, { isBounded });
 }

@@ -18,3 +18,11 @@ export async function beginPeriod(
   const row = { nodeId, provenAt: now, toldAt: null, givenAt: by === "given" ? now : null };
   await ownerProofs.upsert(tx, row, again);
 }
+
+/** The users of these nodes were told that the time ends. */
+export async function noteTold(tx: Transaction, ids: readonly number[], now: number): Promise<void> {
+  const rows = ids.map((_, at) => `($${at + 2}, 0, $1)`).join(", ");
+  const sql = `INSERT INTO owner_proofs (node_id, proven_at, told_at) VALUES ${rows}
+    ON CONFLICT (node_id) DO UPDATE SET told_at = excluded.told_at`;
+  await tx.run(sql, [now, ...ids]);
+}

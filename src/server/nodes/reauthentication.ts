@@ -10,11 +10,10 @@ import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { sendMail } from "../people/mail.ts";
 import { findNode } from "../store/nodes.ts";
-import { ownerProofs } from "../store/tables/owner-proofs.ts";
-import { notifyNode } from "../store/versions.ts";
+import { notifyNode, notifyNodes } from "../store/versions.ts";
 import { confirmationPage, findAllDue, findDueIn, findStillDue, type Due } from "./confirmations-due.ts";
 import { requireOwner } from "./node-owner.ts";
-import { beginPeriod } from "./owner-period.ts";
+import { beginPeriod, noteTold } from "./owner-period.ts";
 import { revokeInside } from "./revoke.ts";
 import { settle } from "./upkeep.ts";
 
@@ -101,20 +100,24 @@ async function revokeBatch({ db, system }: Store, found: readonly Due[]): Promis
 async function tellBatch(services: Mailing, found: readonly Due[]): Promise<void> {
   const { db, system } = services;
   const [{ orgId } = { orgId: 0 }] = found;
-  const told: Due[] = [];
-  await db.writeFor({ org: orgId }, async (tx) => {
+  const told = await db.writeFor({ org: orgId }, async (tx) => {
     const now = system.now();
-    for (const each of await findStillDue(tx, found, now)) {
-      if (each.toldAt !== null) continue;
-      const again = "ON CONFLICT (node_id) DO UPDATE SET told_at = excluded.told_at";
-      await ownerProofs.upsert(tx, { nodeId: each.id, provenAt: 0, toldAt: now }, again);
-      const after = { name: each.name, owner_id: each.ownerId, until: formatTime(each.until) };
-      const event = { orgId, at: now, actor: ourselves, subject: `node/${each.id}` };
-      await record(tx, { ...event, type: "node.reauthentication_due", after });
-      // Its machine shows the time.
-      await notifyNode(tx, orgId, each.id);
-      told.push(each);
-    }
+    const untold = (await findStillDue(tx, found, now)).filter(({ toldAt }) => toldAt === null);
+    if (untold.length === 0) return untold;
+    const ids = untold.map(({ id }) => id);
+    await noteTold(tx, ids, now);
+    const events = untold.map(({ id, name, ownerId, until }) => ({
+      orgId,
+      at: now,
+      actor: ourselves,
+      subject: `node/${id}`,
+      type: "node.reauthentication_due" as const,
+      after: { name, owner_id: ownerId, until: formatTime(until) },
+    }));
+    await record(tx, events);
+    // Their machines show the time.
+    await notifyNodes(tx, orgId, ids);
+    return untold;
   });
   for (const own of Map.groupBy(told, ({ ownerId }) => ownerId).values()) await mailTo(services, own);
 }

@@ -7,7 +7,7 @@ import { AppError } from "../../errors.ts";
 import type { Node } from "../../protocol/node.ts";
 import { record, type Actor } from "../audit/record.ts";
 import { requireRole } from "../people/late-rights.ts";
-import { ownerGroupsOf } from "../policy/group-people.ts";
+import { groupsThatProvidersDecide, ownerGroupsOf } from "../policy/group-people.ts";
 import type { Transaction } from "../store/database.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
@@ -43,18 +43,24 @@ export async function transferNode(
     if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
     const ownerId = owner === null ? null : await memberOf(tx, org, owner);
     if (ownerId === node.ownerId && node.ownerKnown) return node;
-    const owned = { ownerId, ownerKnown: true, ownerGroups: await ownerGroupsOf(tx, org.id, ownerId) };
+    const owned = {
+      ownerId,
+      ownerKnown: true,
+      ownerGroups: await ownerGroupsOf(tx, org.id, ownerId),
+      groups: await withoutGiven(tx, node),
+    };
     const after = { ...node, ...owned };
     await nodes.update(tx, { id }, owned);
     await beginPeriod(tx, id, system.now(), "given");
     const fingerprint = node.state === "active" ? await publish(tx, services, node, after) : undefined;
+    const isLess = owned.groups.length < node.groups.length;
     const event = { orgId: org.id, at: system.now(), actor, subject: `node/${id}` };
     await record(tx, [
       {
         ...event,
         type: "node.transferred",
-        before: { owner_id: node.ownerId },
-        after: { owner_id: ownerId },
+        before: { owner_id: node.ownerId, ...(isLess ? { groups: node.groups } : {}) },
+        after: { owner_id: ownerId, ...(isLess ? { groups: owned.groups } : {}) },
       },
       ...(fingerprint === undefined
         ? []
@@ -63,6 +69,16 @@ export async function transferNode(
     return findNode(tx, org.id, id);
   });
   return showOne(services, org, moved);
+}
+
+/** Without the groups that a provider gave because of the former owner. That of the new one gives its own at the next sign-in. */
+async function withoutGiven(
+  tx: Transaction,
+  { orgId, ownerId, groups }: Pick<NodeRecord, "orgId" | "ownerId" | "groups">,
+): Promise<string[]> {
+  if (ownerId === null) return groups;
+  const decided = await groupsThatProvidersDecide(tx, orgId, ownerId);
+  return groups.filter((group) => !decided.has(group));
 }
 
 /** Issues the certificates with the groups of the new owner. Other nodes may see the node now, or no longer. */

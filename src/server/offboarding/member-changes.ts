@@ -8,6 +8,7 @@ import { regroupOwned } from "../nodes/owner-groups.ts";
 import { settle } from "../nodes/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import { requireRole } from "../people/late-rights.ts";
+import { groupsThatProvidersDecide } from "../policy/group-people.ts";
 import {
   anotherOwner,
   findMembership,
@@ -119,9 +120,10 @@ export async function removeMember(
     const { userId } = before;
     const access = userId === null ? none : await endAccess(tx, { kind: "person", id: userId }, ending, org);
     if (userId !== null) {
-      // The user's nodes leave the groups in which the policy names the user or a group of a provider.
+      // The user's nodes leave the groups that a provider gave, and those in which the policy names the user or its groups.
       await groupPeople.delete(tx, { orgId: org.id, people: ownerGroup(userId) });
-      await regroupOwned(tx, org.id, event.at, userId);
+      const taken = await groupsThatProvidersDecide(tx, org.id, userId);
+      await regroupOwned(tx, org.id, event.at, { ownerId: userId, taken });
       await browserSessions.delete(tx, { userId });
     }
     const deletion = { before: { role: before.role }, ...accessForEvent(access) };

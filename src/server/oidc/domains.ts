@@ -14,6 +14,7 @@ import { Slug } from "../../protocol/values.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
 import { verifiedDomains, type VerifiedDomainRow } from "../store/tables/verified-domains.ts";
 import { Domain } from "./provider-settings.ts";
+import { within } from "../../within.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = { id: number };
@@ -99,7 +100,8 @@ export async function checkDomain(
 ): Promise<ClaimedDomain> {
   const { domain, proof } = await findDomain(db, org, id);
   const name = recordName(domain);
-  if (!(await textsOf(system, name)).includes(recordText(proof)))
+  const texts: readonly string[] = await within(system, lookupMs, system.lookupTexts(name), []);
+  if (!texts.includes(recordText(proof)))
     throw new AppError("domain_unverified", `There is no TXT record of ${name} with the expected text.`, {
       hint: `\`${brand.executable} admin domain list ORG\` prints the text to publish. Try again some minutes after that.`,
     });
@@ -145,19 +147,6 @@ export async function removeDomain({ db, system }: Store, org: Org, id: number, 
     await verifiedDomains.delete(tx, { id });
     await record(tx, { ...event(system, org, actor, domain), type: "domain.deleted" });
   });
-}
-
-async function textsOf({ lookupTexts, sleep }: Store["system"], name: string): Promise<readonly string[]> {
-  const done = new AbortController();
-  const late = sleep(lookupMs, done.signal).then(
-    () => [],
-    () => [],
-  );
-  try {
-    return await Promise.race([lookupTexts(name), late]);
-  } finally {
-    done.abort();
-  }
 }
 
 function event({ now }: Store["system"], { id }: Org, actor: Actor, domain: string) {

@@ -8,15 +8,20 @@ import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { insertUser, userEvent } from "../people/people.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
-import { computed, queryAll, queryNumber, text } from "../store/table.ts";
-import { identities, type IdentityProviderRow } from "../store/tables/identity-providers.ts";
+import { computed, queryAll, text } from "../store/table.ts";
+import {
+  identities,
+  identityProviders,
+  type IdentityProviderRow,
+} from "../store/tables/identity-providers.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { providerGrants } from "../store/tables/provider-grants.ts";
-import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
-import { applyProviderGroups } from "./provider-groups.ts";
+import { applyGroups } from "./apply-groups.ts";
+import type { NodeGroupServices } from "./node-groups.ts";
 import type { Admitted } from "./admission.ts";
 import { acceptInvited, invitationsOf } from "./invited.ts";
+import { endSessionsBy, hasWayIn } from "./ways-in.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "name" | "createsUsers">;
@@ -160,36 +165,34 @@ function taken(name: string): AppError {
   return new AppError("conflict", `Another user has this identity at ${name}.`);
 }
 
-/** Sessions that began with it end. Throws not_found, or conflict for the last way to sign in. */
+/**
+ * Sessions that began with it end, and so does what its groups gave: the provider does not take it any more. Throws not_found, or
+ * conflict for the last way to sign in.
+ */
 export async function unlinkIdentity(
-  services: Store & Parameters<typeof applyProviderGroups>[0],
+  services: NodeGroupServices,
   { userId, email }: User,
   id: number,
   actor: Actor,
 ): Promise<void> {
   const { db, system } = services;
-  const provider = await db.write(async (tx) => {
+  const left = await db.write(async (tx) => {
     const found = await identities.find(tx, { id, userId });
     if (found === undefined) throw new AppError("not_found", "You have no such identity.");
     await identities.delete(tx, { id });
-    await requireWayIn(tx, userId);
     const by = { userId, providerId: found.providerId };
+    if (!(await hasWayIn(tx, userId)))
+      throw new AppError("conflict", "This is your only way to sign in.", {
+        hint: "Add a passkey first, or ask the operator for a password.",
+      });
     await providerGrants.delete(tx, by);
-    await browserSessions.delete(tx, by);
-    await refreshTokens.update(tx, { ...by, revokedAt: null }, { revokedAt: system.now() });
+    await endSessionsBy(tx, by, system.now());
     const before = { provider: found.issuer };
     await record(tx, { ...userEvent(system, actor, email), type: "user.identity_unlinked", before });
-    return found.providerId;
+    // The user may have another identity there.
+    const groups = (await identities.all(tx, by)).flatMap((each) => each.groups);
+    return { provider: await identityProviders.find(tx, { id: found.providerId }), groups };
   });
-  await applyProviderGroups(services, { id: provider }, userId);
-}
-
-async function requireWayIn(tx: Transaction, userId: number): Promise<void> {
-  const others = `SELECT (SELECT count(*) FROM identities WHERE user_id = $1) +
-    (SELECT count(*) FROM passkeys WHERE user_id = $1) +
-    (SELECT count(*) FROM users WHERE id = $1 AND password_hash <> '') AS n`;
-  if ((await queryNumber(tx, others, [userId])) > 0) return;
-  throw new AppError("conflict", "This is your only way to sign in.", {
-    hint: "Add a passkey first, or ask the operator for a password.",
-  });
+  if (left.provider !== undefined)
+    await applyGroups(services, left.provider, { id: userId, email }, left.groups);
 }

@@ -9,10 +9,8 @@ import { settle } from "../nodes/upkeep.ts";
 import { endAccess, type Access } from "../offboarding/left-access.ts";
 import type { ServerOptions } from "../options.ts";
 import { endSessions } from "../people/sessions.ts";
-import type { Transaction } from "../store/database.ts";
-import { queryAll, queryNumber } from "../store/table.ts";
-import { browserSessions, byProviderMs } from "../store/tables/browser-sessions.ts";
-import { deviceRequests } from "../store/tables/device-requests.ts";
+import { queryAll } from "../store/table.ts";
+import { byProviderMs } from "../store/tables/browser-sessions.ts";
 import {
   identities,
   identityProviders,
@@ -21,12 +19,13 @@ import {
   type IdentityProviderRow,
 } from "../store/tables/identity-providers.ts";
 import { grantContext, providerGrants, type ProviderGrantRow } from "../store/tables/provider-grants.ts";
-import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import { admit, valueAt } from "./admission.ts";
 import type { Exchange, Refreshed } from "./exchange.ts";
 import { applyGroups } from "./apply-groups.ts";
-import type { NodeGroupServices } from "./node-groups.ts";
+import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
+import { applyProviderGroups } from "./provider-groups.ts";
+import { endSessionsBy, hasWayIn } from "./ways-in.ts";
 
 type Services = NodeGroupServices & { exchange: Pick<Exchange, "refresh"> };
 
@@ -146,7 +145,7 @@ async function applyClaims(
 
 /**
  * Ends what began at the provider: sessions, and what its groups gave. For a user without another way in, everything ends as
- * for one who is disabled: also the nodes, where the organization is so set.
+ * for one who is disabled: also the nodes, where the organization is so set. The role stays then, and nobody can use it.
  */
 async function leave(
   services: Services,
@@ -162,29 +161,22 @@ async function leave(
     // A sign-in in the meantime replaced the grant: the person is there.
     if ((await providerGrants.delete(tx, { id })) === 0) return undefined;
     const by = { userId, providerId: provider.id };
-    await browserSessions.delete(tx, by);
-    await refreshTokens.update(tx, { ...by, revokedAt: null }, { revokedAt: now });
-    // Command lines that these sessions let in, and that have not fetched their tokens yet.
-    await deviceRequests.delete(tx, by);
+    await endSessionsBy(tx, by, now);
     const event = { orgId: provider.orgId, at: now, actor: ourselves, subject: `user/${email}` };
     await record(tx, { ...event, type: "user.left_provider", after: { provider: name } });
-    if (await hasOtherWay(tx, by)) {
-      await identities.update(tx, { providerId: provider.id, subject }, { groups: [] });
-      return "stays";
-    }
+    const identity = { providerId: provider.id, subject };
+    await identities.update(tx, identity, { groups: [] });
+    await organizationIdentities.update(tx, identity, { groups: [] });
+    if (await hasWayIn(tx, userId, provider.id)) return "stays";
     await endSessions(tx, userId, now);
     const ending = { isLeaving: true, actor: ourselves, now, reason: `${email} left ${name}` };
     return endAccess(tx, { kind: "person", id: userId }, ending);
   });
   log.info("A person left a provider", { provider: provider.id, user: userId });
   if (access === "stays") return applyGroups(services, provider, user, []);
-  if (access !== undefined && access.revoked.length > 0) await settle({ db, system });
-}
-
-function hasOtherWay(tx: Transaction, { userId, providerId }: { userId: number; providerId: number }) {
-  const ways = `SELECT (SELECT count(*) FROM identities WHERE user_id = $1 AND provider_id <> $2) +
-    (SELECT count(*) FROM passkeys p JOIN users u ON u.id = p.user_id
-       WHERE p.user_id = $1 AND u.bound_org_id IS NULL) +
-    (SELECT count(*) FROM users WHERE id = $1 AND password_hash <> '') AS n`;
-  return queryNumber(tx, ways, [userId, providerId]).then((n) => n > 0);
+  if (access === undefined) return;
+  // Nodes may stay, but not in groups that the provider gave.
+  await applyNodeGroups(services, provider, userId, []);
+  await applyProviderGroups(services, provider, userId);
+  if (access.revoked.length > 0) await settle({ db, system });
 }

@@ -64,10 +64,14 @@ async function regroup(
 ): Promise<void> {
   const isMember = (await memberships.find(tx, { orgId, userId })) !== undefined;
   for (const node of await nodes.all(tx, { orgId, ownerId: userId })) {
-    if (node.state === "revoked") continue;
     const others = node.groups.filter((group) => !decided.has(group));
     const next = isMember ? [...others, ...given] : others;
     if (new Set(next).symmetricDifference(new Set(node.groups)).size === 0) continue;
+    if (node.state === "revoked") {
+      // It has no certificate; a restore must not bring back what its owner has lost.
+      await nodes.update(tx, { id: node.id }, { groups: next });
+      continue;
+    }
     const org = { id: orgId };
     const { updated, issued } = await changeNode(tx, services, org, node.id, { groups: next }, ourselves);
     await record(tx, [updated, ...issued]);

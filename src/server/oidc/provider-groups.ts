@@ -17,7 +17,7 @@ export async function applyProviderGroups(
   const named = await providerGroups.all(services.db, { providerId });
   for (const orgId of new Set(named.map((each) => each.orgId))) {
     await changeOwnNodes(services, { orgId, userId }, (tx) =>
-      regroupOwned(tx, orgId, services.system.now(), userId),
+      regroupOwned(tx, orgId, services.system.now(), { ownerId: userId }),
     );
   }
 }

@@ -12,7 +12,6 @@ import { requireRole, requireStaff } from "../people/late-rights.ts";
 import { endSessions } from "../people/sessions.ts";
 import { allOrganizations } from "../policy/organizations.ts";
 import { NotUnique, type Reader, type Transaction } from "../store/database.ts";
-import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { groupPeople } from "../store/tables/group-people.ts";
 import {
   identities,
@@ -24,7 +23,6 @@ import {
 import { memberships } from "../store/tables/memberships.ts";
 import { providerGrants } from "../store/tables/provider-grants.ts";
 import { providerGroups } from "../store/tables/provider-groups.ts";
-import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { verifiedDomains } from "../store/tables/verified-domains.ts";
 import { providerContext, type Exchange } from "./exchange.ts";
 import {
@@ -34,6 +32,7 @@ import {
   type Provider,
   type ProviderPatch,
 } from "./provider-settings.ts";
+import { endSessionsBy } from "./ways-in.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl"> & {
   exchange: Pick<Exchange, "discover">;
@@ -176,8 +175,7 @@ export async function deleteProvider(
   await db.write(async (tx) => {
     await requireRight(tx, { orgId }, actor);
     const provider = await findProvider(tx, { id, orgId });
-    await browserSessions.delete(tx, { providerId: id });
-    await refreshTokens.update(tx, { providerId: id, revokedAt: null }, { revokedAt: system.now() });
+    await endSessionsBy(tx, { providerId: id }, system.now());
     for (const { userId } of await organizationIdentities.all(tx, { providerId: id }))
       await endSessions(tx, userId, system.now());
     await organizationIdentities.delete(tx, { providerId: id });

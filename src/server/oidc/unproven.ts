@@ -9,10 +9,11 @@ import { settle } from "../nodes/upkeep.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
 import { readMeta, setMeta } from "../store/meta.ts";
-import { computed, integer, queryAll, text } from "../store/table.ts";
+import { computed, integer, later, queryAll, text } from "../store/table.ts";
 import { byProviderMs } from "../store/tables/browser-sessions.ts";
 import { identityProviders, type IdentityProviderRow } from "../store/tables/identity-providers.ts";
 import type { Exchange } from "./exchange.ts";
+import { ownWayIn } from "./ways-in.ts";
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Services = Store & Pick<ServerOptions, "log"> & { exchange: Pick<Exchange, "discover"> };
@@ -28,7 +29,6 @@ const together = 20;
 const due = computed({ id: integer(), orgId: integer(), userId: integer(), email: text() });
 type Due = ReturnType<typeof due.parse>;
 
-const later = (a: string, b: string) => `CASE WHEN ${a} > ${b} THEN ${a} ELSE ${b} END`;
 /** Proofs of reauthentication.ts do not count: a session of the day before can give them. */
 const from = later("o.revoke_unproven_from", "coalesce(p.given_at, 0)");
 /** A user has identities of one kind. A user whose provider was deleted has none. */
@@ -37,8 +37,7 @@ const lastSignIn = `coalesce((SELECT max(i.last_used_at) FROM identities i WHERE
 const dueNodes = `FROM (SELECT n.id, n.org_id, n.owner_id AS user_id, u.email, ${from} AS given, ${lastSignIn} AS signed
     FROM organizations o JOIN nodes n ON n.org_id = o.id AND n.owner_id IS NOT NULL AND n.state = 'active'
     JOIN users u ON u.id = n.owner_id LEFT JOIN owner_proofs p ON p.node_id = n.id
-    WHERE o.revoke_unproven_nodes = 1 AND o.deleted_at IS NULL AND u.password_hash = ''
-      AND (u.bound_org_id IS NOT NULL OR NOT EXISTS (SELECT 1 FROM passkeys k WHERE k.user_id = u.id))
+    WHERE o.revoke_unproven_nodes = 1 AND o.deleted_at IS NULL AND NOT ${ownWayIn("u")}
       AND NOT EXISTS (SELECT 1 FROM provider_grants g WHERE g.user_id = u.id)) d
   WHERE d.signed <= $1 - ${byProviderMs} AND d.given <= $1 - ${byProviderMs}`;
 const providersOf = (users: string) => `SELECT provider_id FROM identities WHERE user_id IN (${users})

@@ -132,6 +132,49 @@ export async function countPathsByNode(
   return { items, total, query };
 }
 
+/** Of each node; the rest is counted. */
+const maxPeers = 3;
+
+export const BrokenPaths = v.object({
+  id: v.number(),
+  name: v.string(),
+  /** Names, or addresses, of the first three. */
+  peers: v.array(v.string()),
+  peer_count: v.number(),
+});
+
+const brokenRow = computed({ node: integer(), nodeName: text(), peer: text(), n: integer() });
+
+/** The nodes that do not reach peers: how many, and the first `limit`. */
+export async function brokenByNode(
+  reader: Reader,
+  orgId: number,
+  { ownerId, limit }: Pick<Shown, "ownerId"> & { limit: number },
+): Promise<{ count: number; first: v.InferOutput<typeof BrokenPaths>[] }> {
+  const params = [orgId, ...(ownerId === undefined ? [] : [ownerId])];
+  const where = `${from} AND x.probe = 'broken'${ownerId === undefined ? "" : " AND n.owner_id = $2"}`;
+  const count = await queryNumber(reader, `SELECT count(DISTINCT x.node_id) AS n ${where}`, params);
+  if (count === 0) return { count, first: [] };
+  const rows = await queryAll(
+    reader,
+    brokenRow,
+    `SELECT node, node_name, peer, n FROM
+       (SELECT x.node_id AS node, n.name AS node_name, x.peer AS peer, count(*) OVER (PARTITION BY x.node_id) AS n,
+          row_number() OVER (PARTITION BY x.node_id ORDER BY x.peer) AS place
+        ${where} AND x.node_id IN (SELECT DISTINCT x.node_id ${where} ORDER BY x.node_id LIMIT ${limit})) y
+     WHERE place <= ${maxPeers} ORDER BY node, peer`,
+    params,
+  );
+  const peers = await peersWith(reader, orgId, [...new Set(rows.map(({ peer }) => peer))]);
+  const first = [...Map.groupBy(rows, ({ node }) => node)].map(([id, found]) => ({
+    id,
+    name: found[0]?.nodeName ?? "",
+    peers: found.map(({ peer }) => peers.get(peer)?.name ?? peer),
+    peer_count: found[0]?.n ?? 0,
+  }));
+  return { count, first };
+}
+
 const peerPick = nodes.pick("id", "name", "ip", "ip6");
 
 /** The active nodes with these overlay addresses. */

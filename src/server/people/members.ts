@@ -35,6 +35,8 @@ export const Member = v.object({
   user_id: v.nullable(v.number()),
 });
 export type Member = v.InferOutput<typeof Member>;
+/** In the list. `node_count`: nodes that are theirs, without revoked ones. */
+export const ListedMember = v.object({ ...Member.entries, node_count: v.number() });
 /** `link` is shown once. The inviter passes it on, unless it was sent by e-mail. */
 export const NewMember = v.object({
   ...Member.entries,
@@ -50,12 +52,20 @@ type Org = Pick<OrganizationAccess, "id" | "slug">;
 export const roleNow = (role: Role) => (role === "owner" ? "owner" : "admin");
 const invitationMs = 72 * 3_600_000;
 export const memberColumns = memberships.select();
+const ownNodes = computed({ nodeCount: integer() });
+/** For SELECT of the list. "+ 0": SQLite would otherwise read the nodes of the organization for each member. */
+export const listedColumns = `${memberColumns}, (SELECT count(*) FROM nodes n
+  WHERE n.owner_id = memberships.user_id AND n.org_id + 0 = memberships.org_id AND n.state <> 'revoked') AS node_count`;
 /** SQL condition: the organization has another owner who can sign in. */
 export const anotherOwner = `EXISTS (SELECT 1 FROM memberships o JOIN users u ON u.id = o.user_id
   WHERE o.org_id = memberships.org_id AND o.role = 'owner' AND u.is_active = 1 AND o.id <> memberships.id)`;
 
-export function memberOf(row: Row): Member {
+function memberOf(row: Row): Member {
   return showMember(memberships.parse(row));
+}
+
+export function listedMemberOf(row: Row): v.InferOutput<typeof ListedMember> {
+  return { ...memberOf(row), node_count: ownNodes.parse(row).nodeCount };
 }
 
 export function showMember({ id, email, role, userId, createdAt, expiresAt }: MembershipRow): Member {

@@ -93,5 +93,9 @@ export type Policy = v.InferOutput<typeof Policy>;
 export const TestResult = v.object({ count: v.number(), failing: v.array(v.string()) });
 export type TestResult = v.InferOutput<typeof TestResult>;
 
-/** After confirm and revert. */
+/** After confirm. */
 export const Version = v.object({ version: v.number() });
+
+/** After revert. `left_out`: what is not as before, and why. */
+export const Reverted = v.object({ version: v.number(), left_out: v.optional(v.array(v.string()), []) });
+export type Reverted = v.InferOutput<typeof Reverted>;

@@ -13,7 +13,7 @@ import type { Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { events } from "../store/tables/events.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
-import type { Applied } from "./answers.ts";
+import type { Applied, Reverted } from "./answers.ts";
 import { isUnchanged, type Changes } from "./differences.ts";
 import { execute, Undo, type Executing } from "./execute.ts";
 import { planChanges, PolicyText, showPlan, type Planned } from "./plan.ts";
@@ -61,7 +61,7 @@ export async function applyPolicy(
   const { db, system } = services;
   for (let tries = 1; ; tries++) {
     requireEditable(await policies.find(db, { orgId: org.id }), request);
-    const planned = await planChanges(db, org.id, request);
+    const planned = await planChanges(db, org.id, request, true);
     const { version, moment } = planned.snapshot;
     if (request.version !== undefined && request.version !== version) throw changed(request.version, version);
     if (planned.failures.length > 0) throw testsFailed(planned.failures, "The policy is not applied");
@@ -234,22 +234,25 @@ async function waiting(tx: Transaction, org: Org): Promise<PolicyRow> {
 const newest = `SELECT type, at FROM events WHERE org_id = $1 AND subject = 'policy' ORDER BY id DESC LIMIT 1`;
 
 /**
- * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked. `due`: only if its
- * time has passed.
+ * Takes back an application that waits for confirmation. Nodes that were revoked meanwhile stay revoked, and what people have
+ * made impossible since is left out: else the policy would stay as it is, and nobody could change it. `due`: only if its time
+ * has passed.
  */
 export async function revertPolicy(
   services: Services,
   org: Org,
   actor: Actor,
   due?: number,
-): Promise<{ version: number }> {
+): Promise<Reverted> {
   return services.db.writeFor({ org: org.id }, async (tx) => {
     const row = await waiting(tx, org);
-    if (due !== undefined && (row.unconfirmedUntil ?? 0) > due) return { version: row.version };
+    const leftOut: string[] = [];
+    if (due !== undefined && (row.unconfirmedUntil ?? 0) > due)
+      return { version: row.version, left_out: leftOut };
     const now = services.system.now();
     const { changes, former } = v.parse(Undo, JSON.parse(row.undo ?? "{}"));
     const all: Changes = { ...changes, owned: [], tests: changes.tests };
-    const { inverse, issued } = await execute(tx, services, org.id, all, actor);
+    const { inverse, issued } = await execute(tx, services, org.id, all, actor, { leftOut });
     const version = row.version + 1;
     await policies.update(
       tx,
@@ -269,11 +272,16 @@ export async function revertPolicy(
       {
         ...event,
         type: "policy.reverted",
-        after: { version, applied_by: row.appliedBy, ...audited(all, inverse) },
+        after: {
+          version,
+          applied_by: row.appliedBy,
+          ...audited(all, inverse),
+          ...(leftOut.length === 0 ? {} : { left_out: leftOut.slice(0, maxAudited) }),
+        },
       },
       ...issued,
     ]);
-    return { version };
+    return { version, left_out: leftOut };
   });
 }
 

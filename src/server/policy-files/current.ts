@@ -88,30 +88,30 @@ async function openTokenGroups(reader: Pick<Reader, "all">, orgId: number): Prom
   return new Set(rows.flatMap(({ groups }) => namesIn(groups)));
 }
 
-const membershipPick = computed({ id: integer(), given: text() });
-const pageSize = 1000;
+const tokenPick = computed({ id: integer(), groups: text() });
+const pageSize = 500;
 
 /** Nodes keep the groups of the token that they registered with. Retention keeps these tokens. */
 async function tokenMemberships(
   reader: Pick<Reader, "all">,
   orgId: number,
 ): Promise<Current["isGivenElsewhere"]> {
-  const given = new Map<number, string>();
+  const given = new Map<number, readonly string[]>();
   for (let last = 0; ;) {
     const rows = await queryAll(
       reader,
-      membershipPick,
-      `SELECT n.id, t.groups AS given FROM nodes n JOIN registration_tokens t ON t.id = n.registered_with
-       WHERE n.org_id = $1 AND n.state <> 'revoked' AND n.groups <> '[]' AND n.id > $2
-       ORDER BY n.id LIMIT ${pageSize}`,
+      tokenPick,
+      `SELECT id, groups FROM registration_tokens
+       WHERE org_id = $1 AND groups <> '[]' AND id > $2 ORDER BY id LIMIT ${pageSize}`,
       [orgId, last],
     );
-    for (const row of rows) given.set(row.id, row.given);
+    for (const { id, groups } of rows) given.set(id, namesIn(groups));
     if (rows.length < pageSize) break;
     last = rows.at(-1)?.id ?? last;
     await nextRound();
   }
-  return ({ id }, group) => namesIn(given.get(id) ?? "[]").includes(group);
+  return ({ registeredWith }, group) =>
+    registeredWith !== null && given.get(registeredWith)?.includes(group) === true;
 }
 
 const providerPick = identityProviders.pick("id", "nodeGroups");

@@ -1,10 +1,10 @@
 // Makes changes of a policy in one transaction, and returns what takes them back.
 
 import * as v from "valibot";
-import { AppError } from "../../errors.ts";
+import { AppError, type ErrorCode } from "../../errors.ts";
 import type { Actor, AuditEvent } from "../audit/record.ts";
 import { Peer, Ports, Protocol, Target } from "../policy/firewall.ts";
-import { ensureGroups, useOfGroup } from "../policy/groups.ts";
+import { ensureGroups, insertGroups, useOfGroup } from "../policy/groups.ts";
 import type { ProviderGroup } from "../policy/group-people.ts";
 import { PolicyTest } from "../policy/policy-tests.ts";
 import { maxRules } from "../policy/rules.ts";
@@ -85,6 +85,12 @@ export const Undo = v.object({
 });
 export type Undo = v.InferOutput<typeof Undo>;
 
+/**
+ * A rollback must not wait for what other people do: a part that has become impossible is left out, with a sentence here.
+ * Limits of certificates and rules do not hold for it.
+ */
+export type Rollback = { leftOut: string[] };
+
 /** Returns the changes that take these back, and the events of certificates that were issued. */
 export async function execute(
   tx: Transaction,
@@ -92,10 +98,13 @@ export async function execute(
   orgId: number,
   changes: Changes,
   actor: Actor,
+  rollback?: Rollback,
 ): Promise<{ inverse: Changes; issued: AuditEvent[] }> {
   const now = services.system.now();
-  await requireRoom(tx, orgId, changes);
-  await ensureGroups(
+  if (rollback === undefined) await requireRoom(tx, orgId, changes);
+  // An earlier release may have made a group with a name that is reserved now.
+  const makeGroups = rollback === undefined ? ensureGroups : insertGroups;
+  await makeGroups(
     tx,
     orgId,
     changes.groups.create.map(({ name }) => name),
@@ -109,9 +118,9 @@ export async function execute(
   const ofProviders = await changeProviderGroups(tx, orgId, changes.providerGroups, now);
   const people = await changePeople(tx, orgId, changes.people, now);
   const isRegrouped = [people, ofProviders].some(({ add, remove }) => add.length + remove.length > 0);
-  if (isRegrouped) await regroupOwned(tx, orgId, now);
-  const { done, issued } = await changeNodes(tx, services, orgId, changes.nodes, actor);
-  const createdAliases = await createAliases(tx, orgId, changes.aliases.create, now);
+  if (isRegrouped) await regroupOwned(tx, orgId, now, { isBounded: rollback === undefined });
+  const { done, issued } = await changeNodes(tx, services, orgId, changes.nodes, actor, rollback);
+  const createdAliases = await createAliases(tx, orgId, changes.aliases.create, now, rollback);
   const deleted = await deleteGroups(tx, orgId, changes.groups.delete, now);
   return {
     inverse: {
@@ -181,9 +190,36 @@ async function changeProviderGroups(
   return { add: remove, remove: added };
 }
 
+/** Returns undefined for a part that a rollback leaves out. */
+async function attempt<T>(
+  tx: Transaction,
+  rollback: Rollback | undefined,
+  what: string,
+  part: () => Promise<T>,
+): Promise<T | undefined> {
+  if (rollback === undefined) return part();
+  await tx.run("SAVEPOINT part");
+  try {
+    const done = await part();
+    await tx.run("RELEASE part");
+    return done;
+  } catch (error) {
+    if (!(error instanceof AppError) || !refusals.has(error.code)) throw error;
+    await tx.run("ROLLBACK TO part");
+    await tx.run("RELEASE part");
+    rollback.leftOut.push(`${what} is not as before: ${error.message}`);
+    return undefined;
+  }
+}
+
+const refusals: ReadonlySet<ErrorCode> = new Set([
+  "conflict",
+  "name_taken",
+  "too_many_certificates",
+  "validation_failed",
+]);
+
 async function requireRoom(tx: Transaction, orgId: number, { rules }: Changes): Promise<void> {
-  // A rollback brings back what was there.
-  if (rules.create.some(({ id }) => id !== undefined)) return;
   const count = await queryNumber(tx, "SELECT count(*) AS n FROM firewall_rules WHERE org_id = $1", [orgId]);
   requireFewRules(count, rules);
 }
@@ -221,11 +257,14 @@ async function changeNodes(
   orgId: number,
   changes: readonly NodeChange[],
   actor: Actor,
+  rollback: Rollback | undefined,
 ): Promise<{ done: NodeChange[]; issued: AuditEvent[] }> {
   const isGrouping = ({ subnets, relay }: NodeChange) => isEmpty(subnets) && relay === null;
-  const changed = await regroupGiven(tx, orgId, changes.filter(isGrouping), services.system.now());
+  // A route that is left out must not keep the node from its groups.
+  const parts = rollback === undefined ? changes : changes.flatMap(groupsApart);
+  const changed = await regroupGiven(tx, orgId, parts.filter(isGrouping), services.system.now(), rollback);
   const issued: AuditEvent[] = [];
-  for (const { id, groups, subnets, relay } of inOrder(changes.filter((each) => !isGrouping(each)))) {
+  for (const { id, groups, subnets, relay } of inOrder(parts.filter((each) => !isGrouping(each)))) {
     const node = await nodes.find(tx, { orgId, id });
     // Revoked between an application and its rollback: it stays as it is.
     if (node === undefined || node.state === "revoked") continue;
@@ -234,11 +273,23 @@ async function changeNodes(
       ...(isEmpty(subnets) ? {} : { subnets: applied(node.subnets, subnets) }),
       ...(relay === null ? {} : { is_relay: relay }),
     };
-    issued.push(...(await changeNode(tx, services, { id: orgId }, id, patch, actor)).issued);
+    const change = () => changeNode(tx, services, { id: orgId }, id, patch, actor);
+    const made = await attempt(tx, rollback, `The node ${node.name}`, change);
+    if (made === undefined) continue;
+    issued.push(...made.issued);
     changed.add(id);
   }
   return { done: changes.filter(({ id }) => changed.has(id)), issued };
 }
+
+function groupsApart(change: NodeChange): NodeChange[] {
+  if (isEmpty(change.groups)) return [change];
+  const rest = { ...change, groups: none };
+  const grouping = { ...change, subnets: none, relay: null };
+  return isEmpty(rest.subnets) && rest.relay === null ? [grouping] : [grouping, rest];
+}
+
+const none: Delta = { add: [], remove: [] };
 
 /** Changes nothing but groups, of thousands of nodes maybe. Returns the nodes that are not revoked. */
 async function regroupGiven(
@@ -246,6 +297,7 @@ async function regroupGiven(
   orgId: number,
   changes: readonly NodeChange[],
   now: number,
+  rollback: Rollback | undefined,
 ): Promise<Set<number>> {
   const deltas = new Map(changes.map(({ id, groups }) => [id, groups]));
   const found = await readGrouped(tx, orgId, [...deltas.keys()]);
@@ -255,8 +307,9 @@ async function regroupGiven(
       ? []
       : [{ before, after: { ...before, groups: applied(before.groups, delta) } }];
   });
-  await ensureGroups(tx, orgId, [...new Set(regrouped.flatMap(({ after }) => after.groups))], now);
-  await changeGroups(tx, orgId, regrouped, now);
+  const makeGroups = rollback === undefined ? ensureGroups : insertGroups;
+  await makeGroups(tx, orgId, [...new Set(regrouped.flatMap(({ after }) => after.groups))], now);
+  await changeGroups(tx, orgId, regrouped, now, { isBounded: rollback === undefined });
   return new Set(regrouped.map(({ before }) => before.id));
 }
 
@@ -266,7 +319,6 @@ async function regroupGiven(
  */
 function inOrder(changes: readonly NodeChange[]): NodeChange[] {
   const isGain = ({ subnets, relay }: NodeChange) => subnets.add.length > 0 || relay === true;
-  const none: Delta = { add: [], remove: [] };
   const gains = changes.filter(isGain);
   const given = gains.flatMap(({ id, name, subnets }): NodeChange[] =>
     subnets.remove.length === 0
@@ -290,13 +342,20 @@ async function deleteAliases(tx: Transaction, orgId: number, list: Aliases, now:
 }
 
 /** After the nodes: an address has to be behind its node. Aliases of nodes that are gone are left out. */
-async function createAliases(tx: Transaction, orgId: number, list: Aliases, now: number): Promise<Aliases> {
+async function createAliases(
+  tx: Transaction,
+  orgId: number,
+  list: Aliases,
+  now: number,
+  rollback: Rollback | undefined,
+): Promise<Aliases> {
   const created: Aliases = [];
   for (const { name, nodeId, address } of list) {
     const node = await nodes.find(tx, { orgId, id: nodeId });
     if (node === undefined || node.state === "revoked") continue;
-    await insertAlias(tx, { id: orgId }, { name, node: nodeId, address }, now);
-    created.push({ name, nodeId, address });
+    const insert = () => insertAlias(tx, { id: orgId }, { name, node: nodeId, address }, now);
+    const made = await attempt(tx, rollback, `The alias ${name}`, insert);
+    if (made !== undefined) created.push({ name, nodeId, address });
   }
   return created;
 }

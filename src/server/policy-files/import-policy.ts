@@ -118,11 +118,11 @@ class Importing {
     this.#note = note;
     const groups = Object.keys(original.groups ?? {});
     const tags = Object.keys(original.tagowners ?? {});
-    for (const word of groups) this.#groups.set(word, groupName(word));
-    const taken = new Set(this.#groups.values());
-    for (const tag of tags) {
-      const name = groupName(tag);
-      this.#groups.set(tag, taken.has(name) ? `tag-${name}` : name);
+    const taken = new Set<string>();
+    for (const word of new Set([...groups, ...tags])) {
+      const name = freeName(word, taken);
+      taken.add(name);
+      this.#groups.set(word, name);
     }
     const hosts = new Map(Object.entries(original.hosts ?? {}));
     this.#names = { hosts, groupOf: (word) => this.#groups.get(word) };
@@ -281,14 +281,28 @@ function wordsOf(value: unknown): string[] {
   return parsed.success ? parsed.output : [];
 }
 
+/** With room for a number behind it. */
+const longest = 58;
+
 /** `tag:web` is the group `web`. */
 function groupName(word: string): string {
   const name = word
     .replace(/^(tag|group):/, "")
     .replace(/^(user|idp|autogroup):/i, "$1-")
     .replace(/[^A-Za-z0-9_.:-]/g, "-")
-    .slice(0, 58);
+    .slice(0, longest);
   return /^[A-Za-z0-9]/.test(name) && name.toLowerCase() !== "any" ? name : `x${name}`;
+}
+
+/** Two of the original never become one here: each would have the rules of both. */
+function freeName(word: string, taken: ReadonlySet<string>): string {
+  const name = groupName(word);
+  const choices = [name, ...(word.startsWith("tag:") ? [`tag-${name}`.slice(0, longest)] : [])];
+  for (let count = 2; ; count++) {
+    const free = choices.find((each) => !taken.has(each));
+    if (free !== undefined) return free;
+    choices.push(`${name}-${count}`);
+  }
 }
 
 function render(groups: readonly string[], rules: readonly Rule[], tests: readonly Test[]): string {

@@ -1,6 +1,7 @@
 // What applying a policy file would change: rules, groups, nodes, and who gains or loses access to whom.
 
 import * as v from "valibot";
+import { AppError } from "../../errors.ts";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Peer, Rule } from "../policy/firewall.ts";
 import { providerWords, readCarriers, type GroupPerson } from "../policy/group-people.ts";
@@ -39,11 +40,15 @@ export type Planned = Compared & {
   failures: TestFailure[];
 };
 
-/** Whether it could be applied is not looked at. Throws validation_failed for a file with faults. */
+/**
+ * Whether it could be applied is not looked at. `mayName`: provider's groups that the policy does not name yet. Throws
+ * validation_failed for a file with faults, permission_denied for such a group.
+ */
 export async function compare(
   reader: Reader,
   orgId: number,
   { policy, prune }: PlanRequest,
+  mayName: boolean,
 ): Promise<Compared> {
   const parsed = await inSlices(parsePolicy(policy));
   const present = await readSnapshot(reader, orgId);
@@ -55,7 +60,7 @@ export async function compare(
     providers,
   };
   const desired = await inSlices(resolvePolicy(parsed, known));
-  const snapshot = await withDesired(reader, orgId, present, desired);
+  const snapshot = await withDesired(reader, orgId, present, desired, mayName);
   return { ...(await inSlices(differences(snapshot, desired, prune))), snapshot, desired };
 }
 
@@ -65,17 +70,33 @@ async function withDesired(
   orgId: number,
   present: Snapshot,
   { providerGroups }: Desired,
+  mayName: boolean,
 ): Promise<Snapshot> {
   const added = providerGroups.filter(({ people }) => !present.carriers.has(people));
   if (added.length === 0) return present;
+  if (!mayName) throw onlyAdministrators(added.map(({ name }) => name));
   const all = [...present.providerGroups, ...added];
   const carriers = new Map([...present.carriers, ...(await readCarriers(reader, orgId, added))]);
   return { ...present, carriers, words: providerWords(present.providers, all) };
 }
 
-/** Throws validation_failed for a file with faults, and what applying it would throw. */
-export async function planChanges(reader: Reader, orgId: number, request: PlanRequest): Promise<Planned> {
-  const compared = await compare(reader, orgId, request);
+/** A plan names the nodes that gain something: it would tell everybody who is in any group of the provider. */
+function onlyAdministrators([first = ""]: readonly string[]): AppError {
+  return new AppError(
+    "permission_denied",
+    `The policy does not name the provider's group ${first} yet, and only administrators may see who is in it.`,
+    { hint: "Ask an administrator to plan with this file." },
+  );
+}
+
+/** Throws validation_failed for a file with faults, permission_denied as `compare`, and what applying it would throw. */
+export async function planChanges(
+  reader: Reader,
+  orgId: number,
+  request: PlanRequest,
+  mayName: boolean,
+): Promise<Planned> {
+  const compared = await compare(reader, orgId, request, mayName);
   const { changes, snapshot } = compared;
   const tests = changes.tests ?? snapshot.tests;
   const after = {

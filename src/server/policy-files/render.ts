@@ -5,7 +5,7 @@ import { isSelf, type Peer, type Rule } from "../policy/firewall.ts";
 import type { PolicyNode } from "../policy/policy-nodes.ts";
 import type { PolicyTest } from "../policy/policy-tests.ts";
 import type { Reader } from "../store/database.ts";
-import { ownerOf, providerOf } from "../../owner-group.ts";
+import { isPeopleGroup, ownerOf, providerOf } from "../../owner-group.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import type { Snapshot } from "./current.ts";
 
@@ -73,8 +73,8 @@ export function showRule(
 const head = "# Written by the control plane from the present state.\n";
 
 /**
- * Rules and tests about nodes that are gone, or about former members, are named in comments only: they permit nothing, and
- * a file with their names could not be applied.
+ * Rules and tests about nodes that are gone, or about former members, are named in comments only: a file with their names could
+ * not be applied.
  */
 export async function renderPolicy(
   reader: Pick<Reader, "get">,
@@ -92,7 +92,12 @@ export async function renderPolicy(
     ...old.rules.flatMap(({ peer, target }) => [peer, target]),
     ...old.tests.flatMap(({ from, to }) => [from, to]),
   ];
-  const comments = leftOut(old, await sideWriter(reader, orgId, snapshot, sides));
+  const certified = new Set(present.flatMap((node) => node.groups));
+  const hasNodes = (each: Peer) => {
+    if ("node" in each) return names.has(each.node);
+    return !("group" in each) || !isPeopleGroup(each.group) || certified.has(each.group);
+  };
+  const comments = leftOut(old, await sideWriter(reader, orgId, snapshot, sides), hasNodes);
   const byGroup = new Map(groups.map(({ name }) => [name, [] as string[]]));
   for (const each of people)
     if (!isGone({ group: each.people })) byGroup.get(each.name)?.push(side({ group: each.people }));
@@ -123,13 +128,21 @@ export async function renderPolicy(
 }
 
 /** One comment for each rule and test that the file cannot hold. */
-function leftOut(old: { rules: readonly Rule[]; tests: readonly PolicyTest[] }, side: SideWriter): string {
+function leftOut(
+  old: { rules: readonly Rule[]; tests: readonly PolicyTest[] },
+  side: SideWriter,
+  hasNodes: (side: Peer) => boolean,
+): string {
   const line = (what: string, from: string, to: string) =>
     `# Left out, because a node or member that it names is gone: ${what} from ${from} to ${to}\n`;
   const rules = old.rules.map(({ id, direction, protocol, ports, peer, target }) => {
     const ends = direction === "inbound" ? [peer, target] : [target, peer];
     const [from = "", to = ""] = ends.map(side);
-    return line(`rule ${id}, ${direction} ${protocol}/${ports}`, from, to);
+    // The nodes of a former member keep their access until they are revoked or transferred.
+    const still = [peer, target].every(hasNodes)
+      ? "# It still holds for the nodes that the user owns.\n"
+      : "";
+    return line(`rule ${id}, ${direction} ${protocol}/${ports}`, from, to) + still;
   });
   const tests = old.tests.map(({ expect, from, to, protocol, ports }) =>
     line(`the test ${expect} ${protocol}/${ports}`, side(from), side(to)),

@@ -54,7 +54,7 @@ function listTests({ tests, nodes, users }: Snapshot, failures: readonly TestFai
 /** Whether applying the file again with `prune` would change something. A node that it names may be gone. */
 export async function hasDrifted(reader: Reader, orgId: number, policy: string): Promise<boolean> {
   try {
-    return !isUnchanged((await compare(reader, orgId, { policy, prune: true })).changes);
+    return !isUnchanged((await compare(reader, orgId, { policy, prune: true }, true)).changes);
   } catch (error) {
     if (error instanceof AppError && error.code === "validation_failed") return true;
     throw error;
@@ -75,6 +75,7 @@ export async function testPolicy(
   reader: Reader,
   orgId: number,
   { policy, prune }: v.InferOutput<typeof TestRequest>,
+  mayName: boolean,
 ): Promise<TestResult> {
   if (policy === undefined) {
     const snapshot = await readSnapshot(reader, orgId);
@@ -83,6 +84,6 @@ export async function testPolicy(
       failing: (await testsNow(snapshot)).map(({ sentence }) => sentence),
     };
   }
-  const { tests, failures } = await planChanges(reader, orgId, { policy, prune });
+  const { tests, failures } = await planChanges(reader, orgId, { policy, prune }, mayName);
   return { count: tests.length, failing: failures.map(({ sentence }) => sentence) };
 }

@@ -290,5 +290,6 @@ function contents(tokens: Iterable<CST.Token>, reading: Reading): unknown {
 function sentenceOf(message: string): string {
   const [line = message] = message.split("\n");
   const text = line.replace(/ at line \d+, column \d+:?$/, "").trim();
+  if (text.startsWith("Tabs are not allowed")) return "Tabs are not allowed as indentation: use spaces.";
   return /[.!?]$/.test(text) ? text : `${text}.`;
 }

@@ -7,6 +7,7 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
+import { identityProviders } from "../store/tables/identity-providers.ts";
 import { groupPeople } from "../store/tables/group-people.ts";
 import { providerGroups } from "../store/tables/provider-groups.ts";
 
@@ -117,6 +118,22 @@ export function readProviders(reader: Pick<Reader, "all">, orgId: number): Promi
   const sql = `SELECT id, coalesce(label, name) AS name FROM identity_providers
     WHERE org_id = $1 OR org_id IS NULL ORDER BY org_id IS NULL, id`;
   return queryAll(reader, provider, sql, [orgId]);
+}
+
+const deciding = identityProviders.pick("nodeGroups");
+
+/** Groups of nodes about which providers alone decide for the nodes of this user. */
+export async function groupsThatProvidersDecide(
+  reader: Pick<Reader, "all">,
+  orgId: number,
+  userId: number,
+): Promise<ReadonlySet<string>> {
+  const sql = `SELECT ${deciding.select()} FROM identity_providers WHERE (org_id IS NULL OR org_id = $1) AND id IN (
+    SELECT provider_id FROM identities WHERE user_id = $2
+    UNION ALL SELECT provider_id FROM organization_identities WHERE user_id = $2)`;
+  const found = await queryAll(reader, deciding, sql, [orgId, userId]);
+  const own = found.flatMap(({ nodeGroups }) => nodeGroups).filter((each) => each.orgId === orgId);
+  return new Set(own.map(({ nodeGroup }) => nodeGroup));
 }
 
 /** `Engineering` at the only provider, else `Okta/Engineering`. Undefined: there is no such provider, or there are several. */

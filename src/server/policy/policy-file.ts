@@ -142,6 +142,27 @@ export function requireShort(text: string): void {
   );
 }
 
+/** Throws validation_failed. */
+export function requireText(text: string): void {
+  // UTF-8 is decoded with U+FFFD in place of what is none.
+  const at = text.search(/[\0\uFFFD]/);
+  if (at < 0) return;
+  const line = text.slice(0, at).split("\n").length;
+  throw new AppError("validation_failed", `The policy is not valid. Line ${line} is not text in UTF-8.`, {
+    hint: "Save the file as UTF-8 with an editor, or write the letter again.",
+  });
+}
+
+/** For these, YAML's own faults are riddles. */
+function conflictsIn(text: string): Fault[] | undefined {
+  const [mark] = text.matchAll(/^(<{7}|={7}|>{7})( |\r?$)/gm);
+  if (mark === undefined) return undefined;
+  const line = text.slice(0, mark.index).split("\n").length;
+  return [
+    { line, column: 1, message: "Git left a merge conflict here: keep one side, and delete the marks." },
+  ];
+}
+
 /** With their comments and tabs it is no YAML, and has faults. */
 function isForeign(text: string, { value, faults }: Pick<PlainDocument, "value" | "faults">): boolean {
   if (faults.length > 0) return /^\s*(\/[/*]|\{)/.test(text) && /"(acls|grants|tagOwners)"\s*:/i.test(text);
@@ -157,7 +178,7 @@ export function* parsePolicy(text: string): Generator<unknown, ParsedPolicy> {
       hint: `Make a policy file of it: \`${brand.executable} admin policy import --from tailscale FILE >policy.yaml\``,
     });
   }
-  if (faults.length > 0) throw faulty(faults);
+  if (faults.length > 0) throw faulty(conflictsIn(text) ?? faults);
   if (value === null) {
     const message = "The policy is empty. Expected groups, rules, routes, relays, aliases or tests.";
     throw faulty([{ line: 1, column: 1, message }]);
@@ -228,7 +249,14 @@ function sentenceOf(issue: v.BaseIssue<unknown>, path: string): string {
   if (issue.kind === "validation" || issue.type === "union") return issue.message;
   if (issue.expected === "never") return "This key is unknown.";
   if (issue.received === "undefined") return "This key is required.";
+  if (issue.type === "picklist") return `Expected ${alternatives(issue.expected ?? "")}.`;
   return `Expected ${words.get(issue.type) ?? issue.expected ?? "another value"}.`;
+}
+
+/** `("any" | "tcp" | "udp")` as a sentence says it. */
+function alternatives(expected: string): string {
+  const found = expected.replaceAll(/[()"]/g, "").split(" | ");
+  return found.length < 2 ? found.join() : `${found.slice(0, -1).join(", ")} or ${found.at(-1)}`;
 }
 
 const words = new Map([

@@ -36,6 +36,8 @@ type Store = Pick<ServerOptions, "db" | "system"> & {
   testing: Testing;
   /** The group of the nodes of the users who have it at the provider, which the policy names from now on. */
   nameProviderGroup(tx: Transaction, orgId: number, name: string): Promise<string>;
+  /** Those that the policy names no longer. */
+  forgetProviderGroups(tx: Transaction, orgId: number): Promise<void>;
 };
 type Org = { id: number };
 
@@ -88,6 +90,7 @@ export async function patchRule(
     });
     await checkReferences(tx, org, request, system.now());
     await firewallRules.update(tx, { orgId: org.id, id }, valuesOf(request));
+    if (namesProvider(before)) await store.forgetProviderGroups(tx, org.id);
     const after = v.parse(FirewallRule, { id, ...valuesOf(request) });
     await raiseConfigVersion(tx, org.id);
     await record(tx, { ...event(org, system, actor, id), type: "rule.updated", before, after });
@@ -111,11 +114,15 @@ async function namedSides(
   return named;
 }
 
+const namesProvider = ({ peer, target }: Pick<Rule, "peer" | "target">) =>
+  [peer, target].some((side) => "group" in side && providerOf(side.group) !== undefined);
+
 export async function deleteRule(store: Store, org: Org, id: number, actor: Actor): Promise<void> {
   const { system } = store;
   await edit(store, org, async (tx) => {
     const before = await findRule(tx, org, id);
     await firewallRules.delete(tx, { orgId: org.id, id });
+    if (namesProvider(before)) await store.forgetProviderGroups(tx, org.id);
     await raiseConfigVersion(tx, org.id);
     await record(tx, { ...event(org, system, actor, id), type: "rule.deleted", before });
   });

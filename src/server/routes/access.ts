@@ -19,9 +19,10 @@ import {
   addMember,
   emailInvitation,
   findMember,
+  listedColumns,
+  ListedMember,
+  listedMemberOf,
   Member,
-  memberColumns,
-  memberOf,
   NewMember,
 } from "../people/members.ts";
 import { changeRole, removeMember } from "../offboarding/member-changes.ts";
@@ -74,9 +75,9 @@ const by = (call: OrganizationCall) => ({ role: call.org.role, actor: actorOf(ca
 function memberReads(services: Services): Route[] {
   const listed: Listed = {
     table: "memberships",
-    columns: memberColumns,
+    columns: listedColumns,
     where: "AND email LIKE $2 ESCAPE '!'",
-    toItem: memberOf,
+    toItem: listedMemberOf,
   };
   return [
     organizationRoute({
@@ -87,7 +88,7 @@ function memberReads(services: Services): Route[] {
       name: "members_list",
       summary: "Members and open invitations",
       takes: query(ListQuery),
-      answers: { 200: { description: "Members", schema: v.array(Member) } },
+      answers: { 200: { description: "Members", schema: v.array(ListedMember) } },
       handle: (call, input) => listRows(services, call, listed, input),
     }),
     organizationRoute({

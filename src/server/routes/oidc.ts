@@ -220,7 +220,7 @@ function identityRoutes(services: Services): Route[] {
       access: "person",
       fresh: true,
       name: "user_identities_destroy",
-      summary: "Unlink an identity. Sessions that began with it end",
+      summary: "Unlink an identity. Sessions that began with it end, and the roles and groups that it gave",
       takes: nothing,
       answers: { 204: { description: "Unlinked" } },
       errors: ["not_found", "conflict"],

@@ -113,7 +113,7 @@ function countsRoute({ db, publicUrl }: Pick<Services, "db" | "publicUrl">): Rou
 }
 
 /** The user whose nodes alone the caller sees; undefined for administrators. Visitors and programs own none. */
-function ownerOf({ caller, org }: OrganizationCall): number | undefined {
+export function ownerOf({ caller, org }: OrganizationCall): number | undefined {
   if (org.role !== "member") return undefined;
   return caller.kind === "person" && !org.visiting ? caller.userId : 0;
 }

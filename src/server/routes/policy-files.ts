@@ -11,7 +11,7 @@ import {
   PolicyPatch,
   revertPolicy,
 } from "../policy-files/apply.ts";
-import { Applied, Plan, Policy, TestResult, Version } from "../policy-files/answers.ts";
+import { Applied, Plan, Policy, Reverted, TestResult, Version } from "../policy-files/answers.ts";
 import { PlanRequest, planChanges, showPlan } from "../policy-files/plan.ts";
 import { showPolicy, TestRequest, testPolicy } from "../policy-files/show.ts";
 import { maxPolicyBytes } from "../policy/policy-file.ts";
@@ -30,6 +30,9 @@ export function policyFileRoutes(services: Services): Route[] {
 function planInTurn<T>(services: Services, call: OrganizationCall, work: () => Promise<T>): Promise<T> {
   return inTurnOf({ heavyWork: services.planning }, call, work);
 }
+
+/** Groups of a provider that the policy does not name yet. */
+const mayName = ({ org }: OrganizationCall) => org.role !== "member";
 
 function readingRoutes(services: Services): Route[] {
   const { db, system } = services;
@@ -78,7 +81,11 @@ function readingRoutes(services: Services): Route[] {
       errors: planErrors,
       handle: async (call, input) => ({
         raw: await planInTurn(services, call, async () =>
-          inSlices(jsonInPieces(await showPlan(db, call.org.id, await planChanges(db, call.org.id, input)))),
+          inSlices(
+            jsonInPieces(
+              await showPlan(db, call.org.id, await planChanges(db, call.org.id, input, mayName(call))),
+            ),
+          ),
         ),
       }),
     }),
@@ -95,7 +102,7 @@ function readingRoutes(services: Services): Route[] {
       answers: { 200: { description: "The result", schema: TestResult } },
       errors: planErrors,
       handle: async (call, input) => ({
-        body: await planInTurn(services, call, () => testPolicy(db, call.org.id, input)),
+        body: await planInTurn(services, call, () => testPolicy(db, call.org.id, input, mayName(call))),
       }),
     }),
   ];
@@ -170,8 +177,8 @@ function writingRoutes(services: Services): Route[] {
       name: "policy_revert",
       summary: "Take back the policy that waits for its confirmation",
       takes: nothing,
-      answers: { 200: { description: "The version", schema: Version } },
-      errors: ["conflict", "too_many_certificates", "name_taken"],
+      answers: { 200: { description: "The version, and what could not be taken back", schema: Reverted } },
+      errors: ["conflict"],
       handle: async (call) => ({ body: await revertPolicy(services, call.org, actorOf(call)) }),
     }),
   ];

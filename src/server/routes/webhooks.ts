@@ -140,7 +140,8 @@ function itemRoutes(services: Services): Route[] {
       access: "admin",
       scope: "webhooks",
       name: "webhooks_deliveries_send_again",
-      summary: "Send a delivery once more that was delivered or given up, with the same Webhook-Id",
+      summary:
+        "Send a delivery now, with the same Webhook-Id: one that was delivered or given up once more, or one that waits for its next attempt",
       takes: body(v.strictObject({})),
       answers: { 202: { description: "The delivery, waiting", schema: Delivery } },
       errors: ["not_found", "conflict"],

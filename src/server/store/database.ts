@@ -57,6 +57,11 @@ export interface Database extends Reader {
    * good as the rows. SQLite looks, at the price of a pragma; PostgreSQL cannot know, and neither can a visitor.
    */
   hasHeardAll(): boolean;
+  /**
+   * Resolves when what this process remembers may be wrong, because the database went back to an earlier state or its
+   * notices were missed for a day. PostgreSQL only.
+   */
+  rewound?: Promise<void>;
   /** Returns a function that removes the listener. */
   listen(channel: Channel, listener: (payload: string) => void): () => void;
   close(): Promise<void>;

@@ -9,6 +9,7 @@ import type { System } from "../../system.ts";
 import { databaseClock, type Database, type Transaction } from "./database.ts";
 import { computed, integer, queryAll, queryOne } from "./table.ts";
 import { leases } from "./tables/leases.ts";
+import { renewEveryMs } from "./tables/replicas.ts";
 
 /** The lease of one loop. */
 export type Lease = {
@@ -39,7 +40,7 @@ export type LeaseTimes = { leaseMs: number; renewEveryMs: number };
  * A death is noticed after the two together, 10.5 s. A replica that is suspended inside a transaction keeps the lease's
  * row until PostgreSQL ends that session, after 5 s (postgres.ts).
  */
-const usualTimes: LeaseTimes = { leaseMs: 8000, renewEveryMs: 2500 };
+const usualTimes: LeaseTimes = { leaseMs: 8000, renewEveryMs };
 
 export type LeaseOptions = {
   db: Database;

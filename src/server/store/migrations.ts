@@ -5,7 +5,8 @@
 import { AppError } from "../../errors.ts";
 import type { Database, Reader, Transaction } from "./database.ts";
 import { readMeta, setMeta } from "./meta.ts";
-import { queryNumber } from "./table.ts";
+import { requireOwnTables } from "./postgres-refusals.ts";
+import { computed, queryAll, queryNumber, text } from "./table.ts";
 import { authorities } from "./tables/authorities.ts";
 import { browserSessions } from "./tables/browser-sessions.ts";
 import { certificates } from "./tables/certificates.ts";
@@ -202,6 +203,14 @@ const steps: readonly (readonly string[])[] = [
   [providerGrants.add("refusedAt")],
   [...serverSamples.create],
   [nodes.add("phone"), nodes.add("importedAt")],
+  // What a console asks all the time, see nodes/attention.ts, without reading all nodes.
+  [
+    "CREATE INDEX nodes_engines ON nodes (org_id, overlay_version) WHERE state = 'active'",
+    "CREATE INDEX nodes_phones ON nodes (org_id) WHERE phone IS NOT NULL",
+    `CREATE INDEX certificates_ending ON certificates (org_id, not_after)
+       WHERE state = 'current' AND kind = 'overlay'`,
+    "CREATE INDEX paths_broken ON paths (org_id, node_id, peer) WHERE probe = 'broken'",
+  ],
 ];
 
 /**
@@ -239,7 +248,10 @@ export async function migrate(
 ): Promise<void> {
   await database.write(async (tx) => {
     // Replicas that start together wait for each other here. On SQLite, the write lock is held already.
-    if (tx.dialect === "postgres") await tx.run("SELECT pg_advisory_xact_lock(8420)");
+    if (tx.dialect === "postgres") {
+      await tx.run("SELECT pg_advisory_xact_lock(8420)");
+      requireOwnTables(await namesInUse(tx));
+    }
     await tx.run(adapt(createMigrations, tx));
     const version = await versionOf(tx);
     if (version > newestVersion) return requireReadable(tx, version);
@@ -253,6 +265,13 @@ export async function migrate(
     }
     await setMeta(tx, readableKey, String(formerVersion));
   });
+}
+
+/** PostgreSQL: the tables with names of ours. */
+async function namesInUse(tx: Transaction): Promise<string[]> {
+  const sql = "SELECT tablename::text AS name FROM pg_tables WHERE schemaname = current_schema()";
+  const names = (await queryAll(tx, computed({ name: text() }), sql)).map(({ name }) => name);
+  return names.filter((name) => tableNames.includes(name));
 }
 
 /** The newest migration that is applied; 0 for a new database. */

@@ -11,7 +11,7 @@ export type Notice = { channel: Channel; payload: string };
 /** Finds a missed bell after this time at the latest. */
 const lookAtLeastEveryMs = 2000;
 
-const columns = notices.pick("id", "channel", "payload");
+const columns = notices.pick("id", "channel", "payload", "createdAt");
 export const newestNoticeSql = "SELECT coalesce(max(id), 0) AS n FROM notices";
 export const noticesAfterSql = `SELECT ${columns.select()} FROM notices WHERE id > $1 ORDER BY id`;
 export const parseNotice = columns.parse;
@@ -64,12 +64,16 @@ export function makeBell(notify: () => Promise<void>): { ring(): void; stop(): P
 /** As many ids may be missing: more than the transactions of all replicas hold back. */
 const maxGaps = 1000;
 
-const withSnapshot = computed({ xmin: integer() });
+const withSnapshot = computed({ xmin: integer(), isKept: integer() });
 /**
- * $1: the newest id that was read. $2: missing ids below it, as JSON. Without notices, one row without an id. `xmin`: all
- * transactions with a lower number have ended, and what they committed is in this answer.
+ * $1: the newest id that was read, $3: its time. $2: missing ids below it, as JSON. Without notices, one row without an
+ * id. `xmin`: all transactions with a lower number have ended, and what they committed is in this answer. `is_kept`: the
+ * database has what was read. A standby may not have it yet.
  */
-const newsSql = `SELECT n.id, n.channel, n.payload, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin
+const newsSql = `SELECT n.id, n.channel, n.payload, n.created_at,
+    pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
+    CASE WHEN CAST($1 AS BIGINT) = 0 OR pg_is_in_recovery() OR EXISTS (SELECT 1 FROM notices WHERE id = $1 AND created_at = $3)
+      THEN 1 ELSE 0 END AS is_kept
   FROM (SELECT 1) one LEFT JOIN (
     SELECT ${columns.select()} FROM notices WHERE id > $1
     UNION ALL SELECT ${columns.select()} FROM notices
@@ -84,15 +88,16 @@ const transactionNumber = "SELECT pg_current_xact_id()::text::bigint AS n";
  */
 export async function makeNoticeReader(reader: Reader) {
   let last = await queryNumber(reader, newestNoticeSql);
+  let lastAt = 0;
   /** Missing ids. All transactions with a number below the value must end; 0: no number is taken yet. */
   const gaps = new Map<number, number>();
   const noteGaps = (from: number, to: number) => {
     for (let id = Math.max(from, to - maxGaps); id < to; id++) gaps.set(id, 0);
   };
-  const take = (found: readonly { id: number }[]) => {
-    for (const { id } of found) {
+  const take = (found: readonly { id: number; createdAt: number }[]) => {
+    for (const { id, createdAt } of found) {
       if (!gaps.delete(id)) noteGaps(last + 1, id);
-      last = Math.max(last, id);
+      if (id > last) [last, lastAt] = [id, createdAt];
     }
   };
   // A transaction that began before this process may hold an id below the newest.
@@ -100,14 +105,14 @@ export async function makeNoticeReader(reader: Reader) {
   take(await queryAll(reader, columns, noticesAfterSql, [last]));
 
   return {
-    /** The new notices. */
-    async read(): Promise<ReturnType<typeof parseNotice>[]> {
-      const rows = await reader.all(newsSql, [last, JSON.stringify([...gaps.keys()])]);
+    /** The new notices, and whether the database still has the newest one that was read before. */
+    async read(): Promise<{ found: ReturnType<typeof parseNotice>[]; isKept: boolean }> {
+      const rows = await reader.all(newsSql, [last, JSON.stringify([...gaps.keys()]), lastAt]);
       const found = rows.filter((row) => row["id"] !== null).map(parseNotice);
-      const { xmin } = withSnapshot.parse(rows[0] ?? {});
+      const { xmin, isKept } = withSnapshot.parse(rows[0] ?? {});
       take(found);
       for (const [id, end] of gaps) if (end > 0 && end <= xmin) gaps.delete(id);
-      return found;
+      return { found, isKept: isKept === 1 };
     },
     /** Bounds the search for the ids that are missing now. */
     async boundGaps(): Promise<void> {
@@ -126,11 +131,12 @@ export async function makeNoticeReader(reader: Reader) {
 /**
  * PostgreSQL: passes on each notice that another process left. `subscribe` rings when a process commits, and whenever a
  * bell may have been missed. `keepOwn` takes the ids of this process's own notices, before their commit. `lookedAt` is
- * the time of `performance.now()` when the last complete look began.
+ * the time of `performance.now()` when the last complete look began. `rewound`: the database has lost what was read, or
+ * deleted it because this process did not look for a day. What is kept in memory may be wrong then.
  */
 export async function watchNotices(
   reader: Reader,
-  tell: (notices: readonly Notice[]) => void,
+  { tell, rewound }: { tell(notices: readonly Notice[]): void; rewound(): void },
   subscribe: (ring: () => void) => Promise<void>,
 ): Promise<{ keepOwn(id: number): void; lookedAt(): number; stop(): Promise<void> }> {
   const own = new Set<number>();
@@ -143,7 +149,8 @@ export async function watchNotices(
     do {
       hasRung = false;
       const begun = performance.now();
-      const found = await news.read();
+      const { found, isKept } = await news.read();
+      if (!isKept) rewound();
       tell(found.filter(({ id }) => !own.delete(id)).filter(isKnown));
       // Ids of own transactions that failed.
       for (const id of own) if (news.isPast(id)) own.delete(id);

@@ -3,6 +3,7 @@
 
 import { SQL } from "bun";
 import { AppError } from "../../errors.ts";
+import { sessionSettings } from "./postgres-refusals.ts";
 
 /** Check-ins need no query, so few are enough. */
 const readConnections = 4;
@@ -12,8 +13,6 @@ export const writeConnections = 8;
 const connectWithinS = 5;
 /** Far longer than a busy database takes for the simplest query. */
 const pulseWithinMs = 8000;
-/** A replica that is suspended during a write must not block all others. */
-const timeouts = { idle_in_transaction_session_timeout: 5000, lock_timeout: 15_000 };
 
 export type Pools = {
   reads(): SQL;
@@ -36,7 +35,7 @@ export function openPools(url: string, applicationName: string): Pools {
         max,
         bigint: true,
         connectionTimeout: connectWithinS,
-        connection: { ...timeouts, application_name: applicationName },
+        connection: { ...sessionSettings, application_name: applicationName },
         onclose: () => undefined,
       });
     const writes = Array.from({ length: writeConnections }, () => pool(1));

@@ -17,6 +17,7 @@ import {
 import { migrate } from "./migrations.ts";
 import { makeBell, makeListeners, watchNotices, type Notice } from "./notices.ts";
 import { openPools, writeConnections, type Pools } from "./postgres-pools.ts";
+import { fitnessSql, refusalOf, requireFit, sqlStateOf } from "./postgres-refusals.ts";
 import { queryNumber } from "./table.ts";
 import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
 
@@ -40,6 +41,8 @@ const bellName = "overlay_agent";
 /** A replica that was disconnected for longer must be restarted. */
 const keptMs = 86_400_000;
 const tidyEvery = 1000;
+/** The newest ones stay: each replica looks for the last one that it has read (notices.ts). */
+const tidySql = "DELETE FROM notices WHERE created_at < $1 AND id < (SELECT max(id) FROM notices) - $2";
 const lookForFormerMs = 2000;
 
 /**
@@ -85,6 +88,7 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
   };
   const queue = makeWriteQueue(commit, tell, { maxBatch, width: writeConnections });
   let watch: Awaited<ReturnType<typeof watchNotices>> | undefined;
+  const rewound = Promise.withResolvers<void>();
   const database: Database = {
     ...reader,
     dialect: "postgres",
@@ -93,6 +97,7 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     hasHeardAll: () => false,
     noticesBehindMs: () => (watch === undefined ? 0 : Math.round(performance.now() - watch.lookedAt())),
     listen,
+    rewound: rewound.promise,
     async close() {
       await queue.close();
       former.stop();
@@ -102,17 +107,20 @@ export async function openPostgres(options: PostgresOptions): Promise<Database> 
     },
   };
   try {
+    requireFit((await reader.get(fitnessSql)) ?? {});
     await migrate(database, options.now());
     await former.look();
     if (options.role !== "visitor") {
       former.start();
-      watch = await watchNotices(pulse, tell, (ring) => attempt(() => pools.listen(bellName, ring)));
+      watch = await watchNotices(pulse, { tell, rewound: rewound.resolve }, (ring) =>
+        attempt(() => pools.listen(bellName, ring)),
+      );
     }
     return database;
   } catch (error) {
     former.stop();
     await pools.close();
-    throw error;
+    throw refusalOf(error) ?? error;
   }
 }
 
@@ -211,9 +219,7 @@ async function commitTogether(
       return { settle, notices: [...notices.values()], left: () => left };
     });
     if ((await left()).some((id) => id % tidyEvery === 0))
-      await sql
-        .unsafe("DELETE FROM notices WHERE created_at < $1", [BigInt(now() - keptMs)])
-        .catch(() => undefined);
+      await sql.unsafe(tidySql, [BigInt(now() - keptMs), BigInt(tidyEvery)]).catch(() => undefined);
     return { settle, notices };
   }).catch((error: unknown) => {
     // If the connection ended during COMMIT, the outcome is unknown: do not retry. Before COMMIT, nothing was stored.
@@ -334,7 +340,7 @@ function concernsAll(error: unknown): boolean {
 
 function translate(error: unknown): unknown {
   if (!(error instanceof Error) || error instanceof AppError) return error;
-  const state = "errno" in error ? String(error.errno) : "";
+  const state = sqlStateOf(error);
   if (state === "40001" || state === "40P01") return new Retry("try again", { cause: error });
   if (state === "23505") {
     return new NotUnique("constraint" in error ? String(error.constraint) : "", error);
@@ -342,8 +348,9 @@ function translate(error: unknown): unknown {
   // 08: connection. 57P: ended by the operator. 25P03: our own time-out.
   const isLost = /^(08|57P|25P03)/.test(state) || (systemErrorCode(error) ?? "").includes("CONNECTION");
   if (isLost) return new Lost("the connection ended", { cause: error });
-  // 53: insufficient resources (disk full). 57: cancelled. 58: I/O error. 25006: read only. 55P03: lock time-out.
-  return /^(53|57|58|25006|55P03)/.test(state) ? unavailable(error) : error;
+  // 28: the role may not connect. 3D: no such database. 53: insufficient resources (disk full). 57: cancelled. 58: I/O error.
+  // 25006: read only. 55P03: lock time-out.
+  return /^(28|3D|53|57|58|25006|55P03)/.test(state) ? unavailable(error) : error;
 }
 
 function unavailable(cause: unknown): AppError {

@@ -233,7 +233,7 @@ export function joined<A, B>(a: string, first: Picked<A>, b: string, second: Pic
   };
 }
 
-type Parser<T> = { parse(row: Row): T };
+export type Parser<T> = { parse(row: Row): T };
 
 export async function queryAll<T>(
   reader: Pick<Reader, "all">,
@@ -254,6 +254,9 @@ export async function queryOne<T>(
   const row = await reader.get(sql, params);
   return row === undefined ? undefined : parse(row);
 }
+
+/** SQL for the later of two times: SQLite and PostgreSQL name the greater one differently. */
+export const later = (a: string, b: string): string => `CASE WHEN ${a} > ${b} THEN ${a} ELSE ${b} END`;
 
 /** The number that a query computes as `n`: `SELECT count(*) AS n …`. */
 export async function queryNumber(

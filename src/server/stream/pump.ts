@@ -60,6 +60,8 @@ export async function pump(
     // The client hears at once that it is connected.
     send(": open\n\n");
     for (let isBehind = true; isBehind && !signal.aborted;) {
+      // There may be a million events to read, and the rights may end meanwhile.
+      await call.admitAgain();
       const { events, next } = await listEvents(db, call.org.id, { after: last, limit: 200 });
       if (!sendAll(events)) return;
       isBehind = next !== undefined;

@@ -1,10 +1,12 @@
-// Decides which addresses a webhook, or a request to a provider of identities, may connect to. The sender connects to the very address that passed here, so a later
-// answer of a name server cannot redirect it to an internal one. Nothing here sends.
+// Decides which addresses a webhook, or a request to a provider of identities, may connect to. The sender connects to the
+// very address that passed here, so a later answer of a name server cannot redirect it to an internal one. Nothing here
+// sends.
 
 import ipaddr from "ipaddr.js";
 import { AppError } from "../../errors.ts";
 import type { System } from "../../system.ts";
 import { networkContains, parseAddress, parseNetwork, type Network } from "../../ip.ts";
+import { within } from "../../within.ts";
 
 export type TargetRules = {
   system: Pick<System, "lookup" | "sleep">;
@@ -25,7 +27,7 @@ export async function resolveTarget(
 ): Promise<string> {
   const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
   const isAddress = ipaddr.isValid(host);
-  const addresses = isAddress ? [host] : await lookUp(host, system);
+  const addresses = isAddress ? [host] : await within(system, lookupMs, system.lookup(host), []);
   const [first] = addresses;
   const isAllowed = (address: string) => isWithin(address, webhookNetworks);
   if (first === undefined || !addresses.every((each) => isAllowed(each) || isPublic(each))) {
@@ -64,19 +66,6 @@ export function isPublic(text: string): boolean {
 function isWithin(text: string, networks: readonly Network[]): boolean {
   const address = parseAddress(text);
   return address !== undefined && networks.some((network) => networkContains(network, address));
-}
-
-async function lookUp(host: string, system: TargetRules["system"]): Promise<readonly string[]> {
-  const done = new AbortController();
-  const timeout = system.sleep(lookupMs, done.signal).then(
-    () => [],
-    () => [],
-  );
-  try {
-    return await Promise.race([system.lookup(host), timeout]);
-  } finally {
-    done.abort();
-  }
 }
 
 function refused(sentence: string): AppError {

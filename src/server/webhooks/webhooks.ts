@@ -7,6 +7,7 @@ import { AppError } from "../../errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { eventTypes, principal, record, type Actor } from "../audit/record.ts";
+import { leaseMs } from "../audit/outbox.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";
@@ -185,8 +186,8 @@ export async function changeWebhook(
 }
 
 /**
- * Sends a delivery that ended once more, under the same Webhook-Id: a receiver that has it can discard it. Throws not_found,
- * or conflict if it is still tried by itself: its outcome may be under way.
+ * Sends a delivery that ended once more, or one that waits for long now, under the same Webhook-Id: a receiver that has it
+ * can discard it. Throws not_found, or conflict if its outcome may be under way.
  */
 export async function sendAgain(
   { db, system }: Pick<Store, "db" | "system">,
@@ -196,16 +197,17 @@ export async function sendAgain(
   return db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     await findWebhook(tx, org, webhookId);
+    const now = system.now();
     const row = await tx.get(
-      `UPDATE deliveries SET next_at = $3, delivered_at = NULL WHERE id = $1 AND webhook_id = $2 AND next_at IS NULL
-       RETURNING ${deliveryColumns}`,
-      [id, webhookId, system.now()],
+      `UPDATE deliveries SET next_at = $3, delivered_at = NULL WHERE id = $1 AND webhook_id = $2
+         AND (next_at IS NULL OR next_at > $4) RETURNING ${deliveryColumns}`,
+      [id, webhookId, now, now + leaseMs],
     );
     if (row !== undefined) return deliveryOf(row);
     if ((await deliveries.find(tx, { id, webhookId })) === undefined)
       throw new AppError("not_found", "There is no such delivery. They are kept for 30 days.");
-    throw new AppError("conflict", "This delivery is still tried by itself.", {
-      hint: "It can be sent again once it is delivered or given up.",
+    throw new AppError("conflict", "This delivery is under way, or tried within seconds.", {
+      hint: `Look at its result in ${leaseMs / 1000} seconds.`,
     });
   });
 }

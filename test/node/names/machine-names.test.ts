@@ -40,6 +40,15 @@ describe("names", () => {
     ]);
   });
 
+  test("that programs look up by themselves are left out, as nodes and as aliases", () => {
+    const nodes = [beta, { id: 4, name: "wpad", ip: "10.77.0.4" }];
+    const aliases = [{ id: 1, name: "isatap", node_id: 3 }];
+    expect(linesOf({ nodes, aliases })).toEqual([
+      "10.77.0.3 beta.acme.internal",
+      "fd00:77::3 beta.acme.internal",
+    ]);
+  });
+
   test("of nodes outside the overlay's networks are left out", () => {
     const nodes = [
       { ...beta, ip: "8.8.8.8" },

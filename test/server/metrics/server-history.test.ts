@@ -72,6 +72,20 @@ test("a row counts what happened since the row before, and a restart goes on in 
   expect(point?.memory_bytes).toBeGreaterThan(1_000_000);
 });
 
+test("a time of which the first rows are a day old is left out", async () => {
+  const sample = sampler("a", "one");
+  for (const after of [2 * minuteMs, stepMs, stepMs + minuteMs]) {
+    server.clock.ms = start + after;
+    await sample();
+  }
+  const shown = async (after: number) => {
+    server.clock.ms = start + 86_400_000 + after;
+    return (await history()).hosts.flatMap(({ points }) => points.map(({ at }) => Date.parse(at) - start));
+  };
+  expect(await shown(0)).toEqual([0, stepMs]);
+  expect(await shown(minuteMs)).toEqual([stepMs]);
+});
+
 test("servers have lines of their own, and rows are deleted after a day", async () => {
   await sampler("a", "one")();
   await sampler("b", "two")();

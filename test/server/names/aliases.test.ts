@@ -5,16 +5,35 @@ import * as v from "valibot";
 import { Alias, maxAliases } from "../../../src/server/names/aliases.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { fetchNames } from "../../support/names.ts";
-import { codeOf, registerNode } from "../../support/nodes.ts";
+import { RegisterAnswer } from "../../../src/protocol/registration.ts";
+import { signInBrowser } from "../../support/browser-session.ts";
+import { codeOf, makeKeys, registerNode, registrationToken, sendRegistration } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
+import { numberedEmail } from "../../support/people.ts";
 import type { TestServer } from "../../support/server.ts";
 
 let server: TestServer;
 let org: Organization;
-const { call } = useNumbered((made) => ({ server, org } = made));
+let admin = "";
+let email = "";
+const { call } = useNumbered((made) => {
+  ({ server, org, admin } = made);
+  email = numberedEmail(made.count);
+});
 
 const create = (body: unknown) => call("POST", "names/", body);
 const list = async () => v.parse(v.array(Alias), (await call("GET", "names/")).json);
+
+/** An administrator may give a machine the name of an alias. */
+async function byAdministrator(name: string): Promise<{ id: number }> {
+  const answer = await sendRegistration(
+    server,
+    org.slug,
+    { name, ...(await makeKeys(name)) },
+    { token: admin },
+  );
+  return v.parse(RegisterAnswer, answer.json).node;
+}
 
 test("an alias never takes the name of a node, also of one that is not registered yet, or its stated form", async () => {
   const beta = await registerNode(server, org, "beta");
@@ -66,13 +85,31 @@ test("an alias gives way to a node that gets its name, and returns with the node
   await create({ name: "db", node: alpha.id });
   const first = await fetchNames(alpha);
   expect(first.hosts.aliases).toMatchObject([{ name: "db" }]);
-  const db = await registerNode(server, org, "db");
+  const db = await byAdministrator("db");
   expect(await list()).toMatchObject([{ name: "db", is_shadowed: true }]);
   const second = await fetchNames(alpha, first.hosts);
   expect(second.hosts).toMatchObject({ nodes: [{ name: "alpha" }, { name: "db" }], aliases: [] });
   await call("PATCH", `nodes/${db.id}/`, { name: "database" });
   expect(await list()).toMatchObject([{ name: "db", is_shadowed: false }]);
   expect((await fetchNames(alpha, second.hosts)).hosts.aliases).toMatchObject([{ name: "db" }]);
+});
+
+test("a machine that no administrator registers takes no alias, whichever way it joins", async () => {
+  const alpha = await registerNode(server, org, "alpha");
+  for (const name of ["db", "n-10"]) await create({ name, node: alpha.id });
+  const registration_token = await registrationToken(server, org);
+  for (const name of ["db", "10"]) {
+    const keys = await makeKeys(name);
+    const refused = await sendRegistration(server, org.slug, { name, ...keys, registration_token });
+    expect([name, ...codeOf(refused)]).toEqual([name, 409, "name_taken"]);
+  }
+  await call("PATCH", "", { self_enrollment: "members" });
+  const browser = await signInBrowser(server, email);
+  const { host_public_key } = await makeKeys("db");
+  const body = { name: "db", system: "ios", host_public_key };
+  const phone = await browser.send("POST", `/api/org/${org.slug}/phones/`, { body });
+  expect(codeOf(phone)).toEqual([409, "name_taken"]);
+  expect(await list()).toMatchObject([{ is_shadowed: false }, { is_shadowed: false }]);
 });
 
 test("an organization has a maximum of aliases", async () => {

@@ -4,16 +4,8 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { publishLateNames, publishNames } from "../../../src/server/names/publish.ts";
 import type { Database, Params, Transaction } from "../../../src/server/store/database.ts";
-import { openPostgres } from "../../../src/server/store/postgres.ts";
 import { queryNumber } from "../../../src/server/store/table.ts";
-import {
-  createDatabase,
-  createMigrated,
-  describePostgres,
-  migrated,
-  startPostgres,
-  unsynced,
-} from "../../support/postgres.ts";
+import { describePostgres, openedAt, startMigrated } from "../../support/postgres.ts";
 import { makeTestServer } from "../../support/server.ts";
 
 const count = 3000;
@@ -33,12 +25,9 @@ async function addNodes(db: Database, orgId: number, first: number): Promise<voi
 
 describePostgres("names on PostgreSQL", () => {
   test("reads and writes only the changed node, by its id", async () => {
-    await using cluster = await startPostgres(unsynced);
-    await createMigrated(cluster.directory);
-    const url = await createDatabase(cluster.directory, migrated);
-    await using server = await makeTestServer({
-      open: async (now) => ({ db: await openPostgres({ url, now }), dispose: () => undefined }),
-    });
+    await using cluster = await startMigrated();
+    const url = await cluster.database();
+    await using server = await makeTestServer({ open: openedAt(url) });
     const { db } = server;
     const { id: orgId } = await server.organization("acme");
     await addNodes(db, orgId, 1000);

@@ -1,12 +1,12 @@
-// Ephemeral nodes: short certificates, the end by leaving or by silence, what is held afterwards, and how they come back.
+// Ephemeral nodes: short certificates, the end by leaving, what is held afterwards, and how they come back.
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
-import { countedSilence, endSilentNodes, watchAt } from "../../../src/server/nodes/silence.ts";
 import { settle } from "../../../src/server/nodes/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { deleteEnded } from "../../../src/server/retention/ended.ts";
+import { hour, minute, useEphemeral } from "../../support/ephemeral.ts";
 import {
   blocklistOf,
   certificateOf,
@@ -19,51 +19,16 @@ import {
   registerNode,
   registrationToken,
   sendRegistration,
-  type RegisteredNode,
 } from "../../support/nodes.ts";
 import { addCertificates } from "../../support/many-certificates.ts";
-import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
 
 let server: TestServer;
 let org: Organization;
 let admin: string;
-useNumbered((made) => ({ server, org, admin } = made));
-
-const minute = 60_000;
-const hour = 60 * minute;
-
-const ephemeralToken = (fields: object = {}) =>
-  registrationToken(server, org, { ephemeral: true, expires_in: "30d", ...fields });
-const job = async (name: string, fields: object = {}) =>
-  registerNode(server, org, name, { registration_token: await ephemeralToken(fields) });
-const rowOf = async ({ id }: { id: number }) =>
-  server.db.get("SELECT state, ended_at, revoke_reason, ip FROM nodes WHERE id = $1", [id]);
-const isLive = async (node: RegisteredNode) => (await rowOf(node))?.["state"] === "active";
-const eventsOf = async ({ id }: { id: number }) =>
-  (
-    await server.db.all("SELECT type FROM events WHERE org_id = $1 AND subject = $2 ORDER BY id", [
-      org.id,
-      `node/${id}`,
-    ])
-  ).map((each) => String(each["type"]));
-const versionOf = async () =>
-  Number(
-    (await server.db.get("SELECT config_version AS n FROM organizations WHERE id = $1", [org.id]))?.["n"],
-  );
-
-/** Lets time pass while the server is up: the watch looks every 5 s. */
-async function pass(ms: number): Promise<void> {
-  await watch();
-  for (const end = server.clock.ms + ms; server.clock.ms < end;) {
-    server.clock.ms = Math.min(end, server.clock.ms + 5000);
-    await watch();
-  }
-}
-async function watch(): Promise<void> {
-  await server.app.services.reports.stop();
-  await endSilentNodes(server.app.services);
-}
+const { configVersion, ephemeralToken, job, rowOf, isLive, eventsOf, pass } = useEphemeral(
+  (made) => ({ server, org, admin } = made),
+);
 
 test("both certificates live for an hour, and are renewed in time", async () => {
   const node = await job("job");
@@ -93,11 +58,11 @@ test("a lasting node keeps its lifetimes, and its files do not change", async ()
 test("a node that leaves ends: nothing is blocked, and no version is raised for others", async () => {
   const peer = await registerNode(server, org, "peer");
   await confirm(peer);
-  const before = await versionOf();
+  const before = await configVersion();
   const node = await job("job");
   expect(checkinOf(await node.checkin({ leaving: true })).left).toBe(true);
   expect(await rowOf(node)).toMatchObject({ state: "revoked", revoke_reason: "left" });
-  expect(await versionOf()).toBe(before);
+  expect(await configVersion()).toBe(before);
   expect(checkinOf(await peer.checkin({ config_version: before })).config_changed).toBe(false);
   expect(blocklistOf(downloadOf(await peer.download()))).toEqual([]);
   expect(await eventsOf(node)).toEqual(["node.registered", "certificate.issued", "node.ended"]);
@@ -131,13 +96,13 @@ test("the address is not used again before engines have checked open flows, and 
   await confirm(peer);
   const node = await job("job");
   await node.checkin({ leaving: true });
-  const before = await versionOf();
+  const before = await configVersion();
   server.clock.ms += 3 * hour;
   await settle(server.app.services, org.id);
   await settle(server.app.services, org.id);
   server.clock.ms += 3 * hour;
   await settle(server.app.services, org.id);
-  expect(await versionOf()).toBe(before);
+  expect(await configVersion()).toBe(before);
   expect((await registerNode(server, org, "other")).ip).not.toBe(node.ip);
   // A lasting node gives its address up, for which the engines check their flows.
   const leaver = await registerNode(server, org, "leaver");
@@ -182,80 +147,6 @@ test("engines check their flows for ephemeral addresses alone when few are left"
   for (let n = 0; n < 4; n++)
     next.push(await registerNode(server, small, `late-${n}`, { registration_token: later }));
   expect(next.some(({ ip }) => addresses.has(ip))).toBe(true);
-});
-
-test("silence ends a node after 10 minutes, or as its token says", async () => {
-  const [usual, quick] = [await job("usual"), await job("quick", { silence: "60s" })];
-  // Reports of other servers may be noticed 10 s late.
-  await pass(69_000);
-  expect([await isLive(usual), await isLive(quick)]).toEqual([true, true]);
-  await pass(1000);
-  expect([await isLive(usual), await isLive(quick)]).toEqual([true, false]);
-  await usual.checkin({ overlay_state: "running" });
-  await pass(10 * minute + 9000);
-  expect(await isLive(usual)).toBe(true);
-  await pass(1000);
-  expect(await rowOf(usual)).toMatchObject({ state: "revoked", revoke_reason: "silent" });
-});
-
-test("silence counts only while the server was up", async () => {
-  const node = await job("job");
-  await pass(9 * minute);
-  server.clock.ms += 5 * hour;
-  await watch();
-  expect(await isLive(node)).toBe(true);
-  await pass(50_000);
-  expect(await isLive(node)).toBe(true);
-  await pass(20_000);
-  expect(await isLive(node)).toBe(false);
-});
-
-test("a node that holds polls at another server, whose clock is behind, is not silent", async () => {
-  const node = await job("job", { silence: "60s" });
-  const skewMs = 4900;
-  await node.checkin({ overlay_state: "running" });
-  const heard = async (at: number) =>
-    server.db.writeFor("rows", (tx) =>
-      tx.run("UPDATE sightings SET last_checkin_at = $2 WHERE node_id = $1", [node.id, at - skewMs]),
-    );
-  await watch();
-  for (let polls = 0; polls < 3; polls++) {
-    await heard(server.clock.ms);
-    await pass(55_000);
-    // The next poll, and the second until its report is written.
-    await pass(1000);
-    expect(await isLive(node)).toBe(true);
-  }
-  // The database was away for 9 s, just before the report.
-  server.clock.ms += 9000;
-  await watch();
-  expect(await isLive(node)).toBe(true);
-});
-
-test("a node whose engine is stopped counts as silent, also without a farewell", async () => {
-  const node = await job("job");
-  for (let n = 0; n < 11; n++) {
-    await pass(minute);
-    await node.checkin({ overlay_state: "stopped" });
-  }
-  expect(await isLive(node)).toBe(false);
-  expect((await node.checkin({ overlay_state: "stopped" })).status).toBe(200);
-  expect(await isLive(node)).toBe(false);
-});
-
-test("a silent node comes back with its next check-in, its name and its address, and a new certificate", async () => {
-  const node = await job("job");
-  await pass(11 * minute);
-  expect(codeOf(await node.download())).toEqual([409, "conflict"]);
-  const answer = checkinOf(await node.checkin({ overlay_state: "running", config_version: 1 }));
-  expect(answer.config_changed).toBe(true);
-  expect(await rowOf(node)).toMatchObject({ state: "active", ended_at: null, ip: node.ip });
-  const files = downloadOf(await node.download());
-  expect(certificateOf(files, server.clock.ms).notAfter * 1000 - server.clock.ms).toBe(hour);
-  expect((await eventsOf(node)).slice(-3)).toEqual(["node.ended", "node.returned", "certificate.issued"]);
-  // It is heard of again: the former silence does not count.
-  await pass(minute);
-  expect(await isLive(node)).toBe(true);
 });
 
 test("a long poll that waits when its node leaves does not bring it back", async () => {
@@ -408,17 +299,6 @@ test("no certificate of a job is announced as expiring", async () => {
   const node = await job("job");
   await announceExpiring(server.app.services);
   expect(await eventsOf(node)).not.toContain("certificate.expiring");
-});
-
-test("gaps between two looks do not count as silence", () => {
-  expect(countedSilence(0, 100, [])).toBe(100);
-  expect(countedSilence(0, 100, [[20, 50]])).toBe(70);
-  expect(countedSilence(30, 100, [[20, 50]])).toBe(50);
-  expect(countedSilence(60, 100, [[20, 50]])).toBe(40);
-  expect(countedSilence(0, 100, [[90, 200]])).toBe(90);
-  expect(watchAt(undefined, 5)).toEqual({ seen: 5, gaps: [] });
-  expect(watchAt({ seen: 0, gaps: [] }, 10_000)).toEqual({ seen: 10_000, gaps: [] });
-  expect(watchAt({ seen: 0, gaps: [] }, 10_001)).toEqual({ seen: 10_001, gaps: [[0, 10_001]] });
 });
 
 test("a node that leaves and returns without a pause gets no more certificates than others, and can be revoked", async () => {

@@ -88,9 +88,12 @@ describe.each([
     expect(codeOf(await refresh(token))).toEqual([401, "token_not_valid"]);
   });
 
-  test("gives nothing if the provider was deleted since the browser agreed", async () => {
+  test.each([
+    ["the provider was deleted", deleteProvider],
+    ["the identity was unlinked", unlink],
+  ] as const)("gives nothing if %s since the browser agreed", async (_what, act) => {
     const end = await start();
-    expect(await deleteProvider()).toBe(204);
+    expect(await act()).toBe(204);
     expect(codeOf(await end())).toEqual([403, "sign_in_expired"]);
   });
 });

@@ -152,6 +152,30 @@ describe.each(["installation", "organization"] as const)("a provider of the %s",
     await send(`nodes/${later.id}/transfer/`, { owner: String(user?.["email"]) });
     expect(certificateOf(downloadOf(await later.download()), server.clock.ms).groups).not.toContain("db");
   });
+
+  test("and the nodes of a person who left lose its groups, where they stay", async () => {
+    const node_groups = [{ group: "dba", organization: "acme", node_group: "given" }];
+    await add(of, { node_groups });
+    provider.person = { ...ada, groups: ["staff", "dba"] };
+    await signIn();
+    const laptop = await registerNode(server, acme, "laptop");
+    const user = await server.db.get("SELECT email FROM users WHERE password_hash = ''");
+    const send = (path: string, body: object) =>
+      server.send("POST", `/api/org/acme/${path}`, { token: owner, body });
+    await send(`nodes/${laptop.id}/transfer/`, { owner: String(user?.["email"]) });
+    expect((await send("policy/apply/", { policy: 'groups:\n  db: {members: ["idp:dba"]}\n' })).status).toBe(
+      200,
+    );
+    await signIn();
+    const groups = async () =>
+      certificateOf(downloadOf(await laptop.download()), server.clock.ms).groups.filter(
+        (name) => name === "given" || name === "db" || name.startsWith("idp:"),
+      );
+    expect(await groups()).toHaveLength(3);
+    provider.remove("ada-1");
+    await anHourLater();
+    expect(await groups()).toEqual([]);
+  });
 });
 
 test("a provider without a refresh token is shown as such, and sessions end after a day", async () => {

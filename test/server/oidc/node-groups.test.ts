@@ -18,7 +18,7 @@ import {
   signInBy,
   whereTo,
 } from "../../support/oidc-sign-in.ts";
-import { makeAcme } from "../../support/people.ts";
+import { makeAcme, membershipOf } from "../../support/people.ts";
 import type { TestServer } from "../../support/server.ts";
 
 const ada = { sub: "ada-1", email: "ada@example.org", email_verified: true };
@@ -82,6 +82,53 @@ test("a claim at a path gives groups to the user's nodes at each sign-in, and ta
   provider.person = withGroups();
   await signInBy(server);
   expect(await groupsOf(own.id)).toEqual(["lab"]);
+});
+
+test("the nodes of a member who is removed lose what the provider gave", async () => {
+  await addProvider(server, provider, settings);
+  provider.person = withGroups("staff", "db-admins");
+  await signInBy(server);
+  const { own, other } = await nodesOfAda();
+  await signInBy(server);
+  expect(await certified(own)).toContain("db");
+  const member = await membershipOf(server.db, acme, ada.email);
+  expect((await send("DELETE", `members/${member}/`)).status).toBe(204);
+  expect([await groupsOf(own.id), await groupsOf(other.id)]).toEqual([["lab"], ["db"]]);
+  expect(await certified(own)).not.toContain("db");
+  expect(await blockedSoon(own)).toBeGreaterThan(0);
+});
+
+test("a restored node has only what the provider says by then", async () => {
+  await addProvider(server, provider, settings);
+  provider.person = withGroups("staff", "db-admins");
+  await signInBy(server);
+  const { own } = await nodesOfAda();
+  await signInBy(server);
+  expect((await send("DELETE", `nodes/${own.id}/`)).status).toBe(204);
+  provider.person = withGroups("staff");
+  await signInBy(server);
+  expect((await send("POST", `nodes/${own.id}/restore/`)).status).toBe(200);
+  expect(await groupsOf(own.id)).toEqual(["lab", "office"]);
+  expect(await certified(own)).not.toContain("db");
+});
+
+test("a node that is given to another user, or to the organization, loses what the provider gave its former owner", async () => {
+  await addProvider(server, provider, settings);
+  provider.person = withGroups("staff", "db-admins");
+  await signInBy(server);
+  const { own, other } = await nodesOfAda();
+  await signInBy(server);
+  expect(await groupsOf(own.id)).toEqual(["lab", "db", "office"]);
+  const former = await certified(own);
+  expect((await send("POST", `nodes/${own.id}/transfer/`, { owner: "owner@example.org" })).status).toBe(200);
+  expect([former.includes("db"), await groupsOf(own.id)]).toEqual([true, ["lab"]]);
+  expect(await certified(own)).not.toContain("db");
+  expect(await blockedSoon(own)).toBeGreaterThan(0);
+  // An administrator gave it, to a node that nobody owns.
+  expect((await send("POST", `nodes/${other.id}/transfer/`, { owner: "owner@example.org" })).status).toBe(
+    200,
+  );
+  expect(await groupsOf(other.id)).toEqual(["db"]);
 });
 
 test("of an organization's provider too, also when the loss of the group refuses the sign-in", async () => {
@@ -216,6 +263,28 @@ describe.each([
     expect(listed.json).toEqual([{ group: onCall, name: "On call / Ölands", word: "idp:On call / Ölands" }]);
   });
 
+  test("tell a member who is in them only once the policy names them", async () => {
+    const { own: laptop } = await signedIn("/eng/db");
+    const token = await server.person("mia@example.org");
+    await server.join(acme, "mia@example.org", "member");
+    const asks = (path: string, text: string) =>
+      server.send("POST", `/api/org/acme/policy/${path}/`, { token, body: { policy: text } });
+    const inGroup = 'groups: {spies: {members: ["idp:/eng/db"]}}';
+    const tested = 'tests: [{accept: {from: "idp:/eng/db", to: any}}]';
+    const refused = [await asks("plan", inGroup), await asks("test", tested), await asks("plan", tested)];
+    for (const { status, text } of refused) {
+      expect([status, text]).toEqual([
+        403,
+        expect.stringContaining("only administrators may see who is in it"),
+      ]);
+      expect(text).not.toContain(laptop.name);
+    }
+    // What the policy names already decides about everybody, and everybody may read it.
+    expect((await apply(policy())).status).toBe(200);
+    expect((await asks("plan", inGroup)).status).toBe(200);
+    expect((await asks("test", tested)).status).toBe(200);
+  });
+
   test("are named by a rule that is made by hand, without a file", async () => {
     const { own: laptop, other } = await signedIn("/eng/db");
     const rule = { direction: "inbound", protocol: "tcp", ports: "5432", target: { group: "db" } };
@@ -229,6 +298,10 @@ describe.each([
     const patched = await send("PATCH", `firewall_rules/${id}/`, { peer: { idp: "On call" } });
     expect(patched.status).toBe(200);
     expect(await allowed(laptop.id, other.id)).toBe(false);
+    // The policy does not name it any more.
+    expect([...(await ofProvider()).keys()]).toEqual(["On call"]);
+    expect(await certified(laptop)).not.toContain(group);
+    expect(await blockedSoon(laptop)).toBeGreaterThan(0);
     expect((await send("PATCH", `firewall_rules/${id}/`, { peer: { idp: "/eng/db" } })).status).toBe(200);
     expect(await allowed(laptop.id, other.id)).toBe(true);
     provider.person = withGroups("staff");
@@ -236,6 +309,25 @@ describe.each([
     expect(await allowed(laptop.id, other.id)).toBe(false);
     expect(await certified(laptop)).not.toContain(group);
     expect((await send("POST", "firewall_rules/", { ...rule, peer: { idp: " x" } })).status).toBe(400);
+    // Another rule names it, then a test, then nothing.
+    const second = await send("POST", "firewall_rules/", { ...rule, ports: "80", peer: { idp: "/eng/db" } });
+    expect(second.status).toBe(201);
+    const tested = 'tests: [{deny: {from: "idp:/eng/db", to: group:db, protocol: udp}}]';
+    expect((await send("POST", "policy/apply/", { policy: tested })).status).toBe(200);
+    const { id: last } = v.parse(v.looseObject({ id: v.number() }), second.json);
+    for (const [each, named] of [
+      [id, ["/eng/db"]],
+      [last, ["/eng/db"]],
+    ] as const) {
+      expect((await send("DELETE", `firewall_rules/${each}/`)).status).toBe(204);
+      expect([...(await ofProvider()).keys()]).toEqual([...named]);
+    }
+    expect((await send("POST", "policy/apply/", { policy: "tests: []" })).status).toBe(200);
+    expect(await ofProvider()).toEqual(new Map());
+    const third = await send("POST", "firewall_rules/", { ...rule, peer: { idp: "/eng/db" } });
+    const { id: only } = v.parse(v.looseObject({ id: v.number() }), third.json);
+    expect((await send("DELETE", `firewall_rules/${only}/`)).status).toBe(204);
+    expect(await ofProvider()).toEqual(new Map());
   });
 
   test("end with the user's membership, and with the provider", async () => {

@@ -6,7 +6,6 @@ import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import { setPassword } from "../../../src/server/people/people.ts";
 import { signInBrowser } from "../../support/browser-session.ts";
-import { addPasskeyTo } from "../../support/authenticator.ts";
 import { startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";
 import {
   addProvider,
@@ -54,32 +53,23 @@ beforeEach(async () => {
 afterEach(() => server[Symbol.asyncDispose]());
 
 const betaOwner = async () => (await signInBrowser(server, "beta@example.org")).send;
+const company = (settings: object = {}) => ({
+  name: "Company",
+  creates_users: true,
+  issuer: provider.issuer,
+  client_id: provider.clientId,
+  client_secret: provider.clientSecret,
+  ...settings,
+});
 /** Adds a provider to acme. */
 const add = async (settings: object = {}) => {
-  const given = {
-    issuer: provider.issuer,
-    client_id: provider.clientId,
-    client_secret: provider.clientSecret,
-  };
-  const body = {
-    name: "Company",
-    creates_users: true,
-    scopes: "openid email profile groups",
-    ...given,
-    ...settings,
-  };
+  const body = company({ scopes: "openid email profile groups", ...settings });
   const answer = await server.send("POST", "/api/org/acme/identity_providers/", { token: owner, body });
   expect(answer.status).toBe(201);
   return v.parse(Id, answer.json).id;
 };
 const addToBeta = async () => {
-  const given = {
-    issuer: provider.issuer,
-    client_id: provider.clientId,
-    client_secret: provider.clientSecret,
-  };
-  const body = { name: "Company", creates_users: true, ...given };
-  const answer = await (await betaOwner())("POST", "/api/org/beta/identity_providers/", { body });
+  const answer = await (await betaOwner())("POST", "/api/org/beta/identity_providers/", { body: company() });
   expect(answer.status).toBe(201);
 };
 const signIn = (id = 1) => signInBy(server, { provider: id });
@@ -400,19 +390,4 @@ describe("groups", () => {
     expect(await roleOf()).toEqual([]);
     expect((await browser.send("GET", "/api/org/acme/")).status).not.toBe(200);
   });
-});
-
-test("a passkey of such a user is a second factor, and no way in", async () => {
-  const device = await addPasskeyTo(server, await server.person("passkey@example.org"));
-  const enter = async () => {
-    const headers = { Origin: "https://control.example", "Sec-Fetch-Site": "same-origin" };
-    const options = await server.send("POST", "/api/session/passkey/options/", { body: {}, headers });
-    const body = { response: device.get(options.json) };
-    return (await server.send("POST", "/api/session/passkey/", { body, headers })).status;
-  };
-  expect(await enter()).toBe(201);
-  await server.db.write((tx) =>
-    tx.run("UPDATE users SET bound_org_id = 1 WHERE email = 'passkey@example.org'"),
-  );
-  expect(await enter()).toBe(401);
 });

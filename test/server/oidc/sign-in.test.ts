@@ -6,6 +6,7 @@ import { changeRole } from "../../../src/server/offboarding/member-changes.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { browserWith, cookieIn, ownPage, signInBrowser } from "../../support/browser-session.ts";
 import { appWith } from "../../support/factors.ts";
+import { registerNode } from "../../support/nodes.ts";
 import { signInAt, startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";
 import {
   addProvider,
@@ -21,6 +22,7 @@ import {
 import { makeAcme, membershipOf } from "../../support/people.ts";
 import { password, type TestServer } from "../../support/server.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { nodes } from "../../../src/server/store/tables/nodes.ts";
 
 const hour = 3_600_000;
 const ada = { sub: "ada-1", email: "Ada@Example.org", email_verified: true, groups: ["staff", "net-admins"] };
@@ -184,6 +186,21 @@ describe("an address that is taken", () => {
     expect((await browser.send("GET", "/api/user/")).status).toBe(401);
     expect((await (await signInBrowser(server)).send("DELETE", "/api/user/identities/1/")).status).toBe(404);
   });
+});
+
+test("unlinking takes the role and the groups of machines that the identity's groups gave, and no others", async () => {
+  const roles = [{ group: "net-admins", organization: "acme", role: "admin" as const }];
+  const node_groups = [{ group: "net-admins", organization: "acme", node_group: "db" }];
+  await addProvider(server, provider, { ...creating, roles, node_groups });
+  await signInBy(server);
+  const { id } = await registerNode(server, acme, "laptop");
+  await server.db.write((tx) => tx.run("UPDATE nodes SET owner_id = 2, owner_known = 1"));
+  const browser = sessionIn(server, await signInBy(server));
+  await server.db.write((tx) => tx.run("UPDATE users SET password_hash = 'x' WHERE id = 2"));
+  const given = async () => (await nodes.find(server.db, { id }))?.groups;
+  expect([await rolesOf("ada@example.org"), await given()]).toEqual([["admin"], ["db"]]);
+  expect((await browser.send("DELETE", "/api/user/identities/1/")).status).toBe(204);
+  expect([await rolesOf("ada@example.org"), await given()]).toEqual([[], []]);
 });
 
 describe("who may sign in", () => {

@@ -199,6 +199,13 @@ describe("signing in with a passkey", () => {
     expect((await signIn()).status).toBe(401);
   });
 
+  test("a user of an organization's provider gets none: there it is a second factor only", async () => {
+    await add();
+    expect((await signIn()).status).toBe(201);
+    await server.db.write((tx) => tx.run("UPDATE users SET bound_org_id = 1 WHERE email = $1", [email]));
+    expect((await signIn()).status).toBe(401);
+  });
+
   test("a user without a password signs in with it, and with no password", async () => {
     await add();
     await server.db.write((tx) => tx.run("UPDATE users SET password_hash = ''"));

@@ -7,20 +7,11 @@ import * as v from "valibot";
 import { DeviceSignIn } from "../../../src/server/people/device-sign-in.ts";
 import { deleteProvider, installation } from "../../../src/server/oidc/providers.ts";
 import { operator } from "../../../src/server/audit/record.ts";
-import { openPostgres } from "../../../src/server/store/postgres.ts";
 import { browserWith, cookieIn, signInBrowser } from "../../support/browser-session.ts";
 import { signInAt, startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";
 import { addProvider, begin, callback, comeBack, loopback, whereTo } from "../../support/oidc-sign-in.ts";
 import { makeAcme, pair } from "../../support/people.ts";
-import {
-  createDatabase,
-  createMigrated,
-  describePostgres,
-  migrated,
-  startPostgres,
-  unsynced,
-  type Postgres,
-} from "../../support/postgres.ts";
+import { describePostgres, openedAt, useMigrated } from "../../support/postgres.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
 import { until } from "../../support/until.ts";
 
@@ -38,27 +29,18 @@ function only(answers: readonly Answer[], isAccepted: (answer: Answer) => boolea
 const sorted = (answers: readonly Answer[]) => answers.map(({ status }) => status).toSorted((a, b) => a - b);
 
 describePostgres("a sign-in on three servers", () => {
-  let cluster: Postgres;
+  const createDatabase = useMigrated();
   let provider: IdentityProvider;
   let servers: [TestServer, TestServer, TestServer];
 
   beforeAll(async () => {
-    cluster = await startPostgres(unsynced);
-    await createMigrated(cluster.directory);
     provider = await startIdentityProvider([callback()]);
     provider.person = ada;
   });
-  afterAll(async () => {
-    await provider[Symbol.asyncDispose]();
-    await cluster.stop();
-  });
+  afterAll(() => provider[Symbol.asyncDispose]());
   beforeEach(async () => {
-    const url = await createDatabase(cluster.directory, migrated);
+    const open = openedAt(await createDatabase());
     const secretKey = crypto.getRandomValues(new Uint8Array(32));
-    const open = async (now: () => number) => ({
-      db: await openPostgres({ url, now }),
-      dispose: () => undefined,
-    });
     const make = () => makeTestServer({ ...loopback, open, secretKey });
     servers = [await make(), await make(), await make()];
     setClocks(Date.now());

@@ -102,6 +102,37 @@ describe("what would permit more is left out", () => {
   });
 });
 
+test("tags and groups whose names differ here in nothing stay apart", () => {
+  const long = "a".repeat(70);
+  const { groups, rules } = imported(
+    JSON.stringify({
+      groups: { "group:web": [], [`group:${long}1`]: [], [`group:${long}2`]: [] },
+      tagOwners: {
+        "tag:web": [],
+        "tag:tag-web": [],
+        "tag:a/b": [],
+        "tag:a-b": [],
+        "tag:any": [],
+        "tag:xany": [],
+      },
+      acls: [
+        { action: "accept", proto: "tcp", src: ["tag:web"], dst: ["tag:a/b:22"] },
+        { action: "accept", proto: "tcp", src: ["tag:tag-web"], dst: ["tag:a-b:443"] },
+        { action: "accept", proto: "tcp", src: [`group:${long}2`], dst: ["tag:xany:80"] },
+      ],
+    }),
+  );
+  const short = "a".repeat(58);
+  expect(Object.keys(groups ?? {}).toSorted()).toEqual(
+    ["web", short, `${short}-2`, "tag-web", "tag-tag-web", "a-b", "tag-a-b", "xany", "tag-xany"].toSorted(),
+  );
+  expect(rules).toEqual([
+    "group:tag-web group:a-b tcp/22",
+    "group:tag-tag-web group:tag-a-b tcp/443",
+    `group:${short}-2 group:tag-xany tcp/80`,
+  ]);
+});
+
 test("a default posture is refused: each rule would permit more than the original", () => {
   const rule = '{"action": "accept", "src": ["*"], "dst": ["*:*"]}';
   const text = `{"acls": [${rule}],\n "defaultSrcPosture": ["posture:x"]}`;

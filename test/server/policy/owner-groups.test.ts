@@ -160,6 +160,11 @@ test("the rule stays with the user's number: a later user with the address inher
   const first = await idOf(ada);
   const id = await membershipOf(server.db, org, ada);
   expect((await send("DELETE", `members/${id}/`)).status).toBe(204);
+  const still = "# It still holds for the nodes that the user owns.";
+  const present = async () => v.parse(Policy, (await send("GET", "policy/")).json).policy;
+  expect(await present()).toContain(still);
+  await transfer(null);
+  expect(await present()).not.toContain(still);
   expect(detailOf(await apply(file(ada)))).toContain(`There is no member ${ada}.`);
   // The address becomes another user's.
   await server.db.write((tx) =>

@@ -99,7 +99,8 @@ function makeFiles(seed: number) {
     const ownerGroups = groupsOf(ownerId, people);
     const owned = ownerId === null ? [] : [...ownerGroups, ownerGroup(ownerId)];
     const groups = [...new Set([...given, ...owned])];
-    return { ...member, groups, given, ownerGroups, ownerId, isActive: true, subnets: [], isRelay: false };
+    const more = { isActive: true, registeredWith: null, subnets: [], isRelay: false };
+    return { ...member, groups, given, ownerGroups, ownerId, ...more };
   };
   const some = () => names.filter(() => below(4) === 0);
   return () => {

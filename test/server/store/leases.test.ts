@@ -1,44 +1,27 @@
 // Which replica runs a loop, and that a former holder of a lease cannot write any more.
 
-import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
+import { afterEach, expect, test } from "bun:test";
 import type { Database } from "../../../src/server/store/database.ts";
 import { LeaseLost, makeLeases } from "../../../src/server/store/leases.ts";
 import { openPostgres } from "../../../src/server/store/postgres.ts";
 import { openSqlite } from "../../../src/server/store/sqlite.ts";
 import { realSystem } from "../../../src/system.ts";
-import {
-  createDatabase,
-  createMigrated,
-  describePostgres,
-  migrated,
-  startPostgres,
-  unsynced,
-  type Postgres,
-} from "../../support/postgres.ts";
+import { describePostgres, useMigrated } from "../../support/postgres.ts";
+import { until } from "../../support/until.ts";
 import { failureOf, keys, put } from "./cases.ts";
 
 const times = { leaseMs: 1500, renewEveryMs: 150 };
 
 describePostgres("leases", () => {
-  let cluster: Postgres;
+  const createDatabase = useMigrated();
   const ends: (() => Promise<void>)[] = [];
 
-  beforeAll(async () => {
-    cluster = await startPostgres(unsynced);
-    await createMigrated(cluster.directory);
-  }, 120_000);
-  afterAll(async () => {
-    await cluster.stop();
-  });
   afterEach(async () => {
     for (const end of ends.splice(0).toReversed()) await end();
   });
 
-  const until = async (done: () => boolean | Promise<boolean>) => {
-    while (!(await done())) await Bun.sleep(10);
-  };
   const openTwo = async () => {
-    const url = await createDatabase(cluster.directory, migrated);
+    const url = await createDatabase();
     const open = async () => {
       const database = await openPostgres({ url, now: Date.now });
       ends.push(() => database.close());

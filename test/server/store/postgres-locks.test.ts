@@ -1,6 +1,6 @@
 // Which writes of several replicas run side by side on PostgreSQL, and that every notice is read.
 
-import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
+import { afterEach, expect, test } from "bun:test";
 import { SQL } from "bun";
 import {
   requireLockOf,
@@ -10,34 +10,20 @@ import {
 } from "../../../src/server/store/database.ts";
 import { makeNoticeReader } from "../../../src/server/store/notices.ts";
 import { openPostgres } from "../../../src/server/store/postgres.ts";
-import {
-  createDatabase,
-  createMigrated,
-  describePostgres,
-  migrated,
-  startPostgres,
-  type Postgres,
-} from "../../support/postgres.ts";
+import { describePostgres, useMigrated } from "../../support/postgres.ts";
+import { until } from "../../support/until.ts";
 import { failureOf, put } from "./cases.ts";
 
 const waiting = "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
 
 describePostgres("the locks of PostgreSQL", () => {
-  let cluster: Postgres;
+  const create = useMigrated();
   const ends: (() => Promise<void>)[] = [];
 
-  beforeAll(async () => {
-    cluster = await startPostgres();
-    await createMigrated(cluster.directory);
-  }, 120_000);
-  afterAll(async () => {
-    await cluster.stop();
-  });
   afterEach(async () => {
     for (const end of ends.splice(0).toReversed()) await end();
   });
 
-  const create = () => createDatabase(cluster.directory, migrated);
   const open = async (url: string) => {
     const database = await openPostgres({ url, now: Date.now });
     ends.push(() => database.close());
@@ -53,9 +39,6 @@ describePostgres("the locks of PostgreSQL", () => {
     ends.push(() => sql.close());
     await sql.unsafe("SELECT 1");
     return sql;
-  };
-  const until = async (done: () => boolean | Promise<boolean>) => {
-    while (!(await done())) await Bun.sleep(5);
   };
 
   /** Runs both writes; the first stays in its transaction until the second has begun, or `waits` for its lock. */
@@ -205,10 +188,10 @@ describePostgres("the locks of PostgreSQL", () => {
     const slow = await slowWriter(url, "1/slow");
     await a.write((tx) => tx.notify("node", "fast"));
     const reader = await makeNoticeReader(b);
-    expect(await reader.read()).toEqual([]);
+    expect((await reader.read()).found).toEqual([]);
     await slow.end("COMMIT");
-    expect((await reader.read()).map(({ payload }) => payload)).toEqual(["1/slow"]);
-    expect(await reader.read()).toEqual([]);
+    expect((await reader.read()).found.map(({ payload }) => payload)).toEqual(["1/slow"]);
+    expect((await reader.read()).found).toEqual([]);
   });
 
   test("the search for a missing id ends with the transactions that might hold it, not before", async () => {
@@ -218,7 +201,7 @@ describePostgres("the locks of PostgreSQL", () => {
     const slow = await slowWriter(url, "slow");
     await a.write((tx) => tx.notify("node", "fast"));
     const look = async () => {
-      const found = await reader.read();
+      const { found } = await reader.read();
       await reader.boundGaps();
       return found.map(({ payload }) => payload);
     };

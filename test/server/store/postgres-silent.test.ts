@@ -3,23 +3,15 @@
 import { expect, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
 import { openPostgres } from "../../../src/server/store/postgres.ts";
-import {
-  createDatabase,
-  createMigrated,
-  describePostgres,
-  migrated,
-  startPostgres,
-  unsynced,
-} from "../../support/postgres.ts";
+import { describePostgres, startMigrated } from "../../support/postgres.ts";
 import { startSilentRelay } from "../../support/silent-relay.ts";
 import { failureOf, keys, put } from "./cases.ts";
 
 describePostgres("a silent PostgreSQL", () => {
   test("reads and writes are refused instead of waiting, and go on when it is back", async () => {
-    await using cluster = await startPostgres(unsynced);
-    await createMigrated(cluster.directory);
+    await using cluster = await startMigrated();
     using relay = startSilentRelay(cluster.directory);
-    const direct = await createDatabase(cluster.directory, migrated);
+    const direct = await cluster.database();
     const url = `postgres://postgres@127.0.0.1:${relay.port}${new URL(direct).pathname}`;
     const database = await openPostgres({ url, now: Date.now });
     const other = await openPostgres({ url: direct, now: Date.now });

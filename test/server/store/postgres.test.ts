@@ -1,7 +1,9 @@
+import { SQL } from "bun";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
 import type { Database } from "../../../src/server/store/database.ts";
 import { openPostgres } from "../../../src/server/store/postgres.ts";
+import { fitnessSql, requireFit, sessionSettings } from "../../../src/server/store/postgres-refusals.ts";
 import { queryNumber } from "../../../src/server/store/table.ts";
 import { createDatabase, describePostgres, startPostgres, type Postgres } from "../../support/postgres.ts";
 import { failureOf, keys, put, storeCases } from "./cases.ts";
@@ -39,6 +41,17 @@ describePostgres("openPostgres()", () => {
     database.get(
       "SELECT count(pg_terminate_backend(pid)) AS n FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
     );
+  /** A new database and a role without other rights. `administer` runs SQL as superuser; ROLE is the role's name. */
+  const withRole = async (isOwner: boolean) => {
+    const url = new URL(await createDatabase(cluster.directory));
+    const own = url.pathname.slice(1);
+    const administer = async (sql: string) => {
+      await using session = new SQL(url.href, { max: 1 });
+      await session.unsafe(sql.replaceAll("ROLE", own)).simple();
+    };
+    await administer(`CREATE USER ROLE${isOwner ? `; ALTER DATABASE ${own} OWNER TO ROLE` : ""}`);
+    return { url: url.href.replace("postgres@", `${own}@`), administer };
+  };
   const until = async (done: () => boolean) => {
     while (!done()) await Bun.sleep(5);
   };
@@ -81,6 +94,92 @@ describePostgres("openPostgres()", () => {
     await until(() => heard.includes("8"));
     await put(replica, "writes again", "");
     expect(heard.filter((each) => each === "8")).toEqual(["8"]);
+  });
+
+  test("a replica learns that the database went back before a change that it had read", async () => {
+    const database = await open();
+    const replica = await again(database);
+    const heard: string[] = [];
+    replica.listen("organization", (payload) => heard.push(payload));
+    let isRewound = false;
+    void replica.rewound?.then(() => (isRewound = true));
+    for (const payload of ["1", "2"]) await database.write((tx) => tx.notify("organization", payload));
+    await until(() => heard.includes("2"));
+    // As after a failover that lost the last change: another one gets its id.
+    await database.write((tx) =>
+      tx.run("UPDATE notices SET created_at = created_at - 1 WHERE id = (SELECT max(id) FROM notices)"),
+    );
+    await until(() => isRewound);
+  }, 60_000);
+
+  test("old notices are deleted, but for the newest: a replica looks for the last one that it has read", async () => {
+    const database = await open();
+    await database.write(async (tx) => {
+      await tx.run(
+        "INSERT INTO notices (id, channel, payload, created_at) VALUES (1, 'node', '', 0), (1500, 'node', '', 0)",
+      );
+      await tx.run("SELECT setval(pg_get_serial_sequence('notices', 'id'), 1999)");
+    });
+    await database.write((tx) => tx.notify("node", "newest"));
+    const ids = async () => (await database.all("SELECT id FROM notices ORDER BY id")).map(({ id }) => id);
+    expect(await ids()).toEqual([1500, 2000]);
+  }, 60_000);
+
+  test.each([
+    [
+      "a role's own time-outs",
+      "ALTER USER ROLE SET statement_timeout = 1; ALTER USER ROLE SET lock_timeout = 1",
+    ],
+    ["commits that are not on disk", "ALTER USER ROLE SET synchronous_commit = off"],
+  ])(
+    "%s are not in force",
+    async (_, alter) => {
+      const { url, administer } = await withRole(true);
+      await administer(alter);
+      const database = await openAt(url);
+      const settings = `SELECT current_setting('statement_timeout') AS statement,
+      current_setting('lock_timeout') AS lock, current_setting('synchronous_commit') AS commit`;
+      expect(await database.get(settings)).toEqual({ statement: "0", lock: "15s", commit: "on" });
+      await put(database, "key", "");
+    },
+    60_000,
+  );
+
+  test.each([
+    [
+      "a role that may not create tables",
+      false,
+      "",
+      "cannot create or use the tables: permission denied for schema public",
+    ],
+    ["tables of another program", true, "CREATE TABLE users (id INT)", "tables of another program: users"],
+    [
+      "migrations of another program",
+      true,
+      "CREATE TABLE migrations (version BIGINT)",
+      "tables of another program: migrations",
+    ],
+  ])(
+    "%s is bad_configuration",
+    async (_, isOwner, create, reason) => {
+      const { url, administer } = await withRole(isOwner);
+      if (create !== "") await administer(create);
+      const refused = await failureOf(openPostgres({ url, now: Date.now }));
+      expect(refused).toMatchObject({ code: "bad_configuration", message: expect.stringContaining(reason) });
+    },
+    60_000,
+  );
+
+  test("a pooler that drops our settings, and a standby, are refused", async () => {
+    const direct = { standby: 0, ...sessionSettings };
+    requireFit(direct);
+    for (const [row, code] of [
+      [{ ...direct, lock_timeout: "0" }, "bad_configuration"],
+      [{ ...direct, standby: 1 }, "storage_unavailable"],
+    ] as const)
+      expect(() => requireFit(row)).toThrow(expect.objectContaining({ code }));
+    const database = await open();
+    expect(await database.get(fitnessSql)).toEqual(direct);
   });
 
   test("a write that loses its connection before the commit is run again, and stored once", async () => {

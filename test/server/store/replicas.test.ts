@@ -1,11 +1,11 @@
 // Servers on one PostgreSQL: which of them may start, and what the administrator sees of each.
 
-import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
+import { afterEach, expect, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
 import { makeLog } from "../../../src/log.ts";
 import { sealSecret } from "../../../src/pki/secrets.ts";
 import { writeMetrics } from "../../../src/server/metrics/metrics.ts";
-import type { Database } from "../../../src/server/store/database.ts";
+import { databaseClock, type Database } from "../../../src/server/store/database.ts";
 import { makeLeases } from "../../../src/server/store/leases.ts";
 import { setMeta } from "../../../src/server/store/meta.ts";
 import {
@@ -23,37 +23,22 @@ import {
   rememberErrors,
 } from "../../../src/server/store/replicas.ts";
 import { realSystem } from "../../../src/system.ts";
-import {
-  createDatabase,
-  createMigrated,
-  describePostgres,
-  migrated,
-  startPostgres,
-  unsynced,
-  type Postgres,
-} from "../../support/postgres.ts";
+import { describePostgres, useMigrated } from "../../support/postgres.ts";
 import { makeTestServer } from "../../support/server.ts";
 import { failureOf } from "./cases.ts";
 
 const key = (n: number) => new Uint8Array(32).fill(3).fill(n, 0, 1);
 
 describePostgres("replicas", () => {
-  let cluster: Postgres;
+  const createDatabase = useMigrated();
   const ends: (() => Promise<void>)[] = [];
 
-  beforeAll(async () => {
-    cluster = await startPostgres(unsynced);
-    await createMigrated(cluster.directory);
-  }, 120_000);
-  afterAll(async () => {
-    await cluster.stop();
-  });
   afterEach(async () => {
     for (const end of ends.splice(0).toReversed()) await end();
   });
 
   const open = async () => {
-    const url = await createDatabase(cluster.directory, migrated);
+    const url = await createDatabase();
     const database = await openPostgres({ url, now: Date.now });
     ends.push(() => database.close());
     return database;
@@ -177,6 +162,18 @@ describePostgres("replicas", () => {
     await db.write((tx) => tx.run("UPDATE replicas SET seen_at = seen_at - 3600000 WHERE id = 'a'"));
     await note(db, "c");
     expect((await listReplicas(db)).map(({ id }) => id).toSorted()).toEqual(["b", "c"]);
+  });
+
+  test("a server that is stopped falls behind, and is listed as running for 20 s", async () => {
+    const db = await open();
+    await note(db, "a");
+    const unseenFor = async (ms: number) => {
+      await db.write((tx) => tx.run(`UPDATE replicas SET seen_at = ${databaseClock} - $1`, [ms]));
+      const [listed] = await listReplicas(db);
+      return { isRunning: listed?.isRunning, isBehind: (listed?.noticesBehindMs ?? 0) >= 7 + ms - 2500 };
+    };
+    expect(await unseenFor(10_000)).toEqual({ isRunning: true, isBehind: true });
+    expect(await unseenFor(86_400_000)).toEqual({ isRunning: false, isBehind: true });
   });
 
   test("the metrics have a line for each server", async () => {

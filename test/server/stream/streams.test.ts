@@ -2,14 +2,16 @@
 
 import { afterEach, beforeEach, expect, spyOn, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
-import { operator } from "../../../src/server/audit/record.ts";
+import { operator, record } from "../../../src/server/audit/record.ts";
 import { setActive } from "../../../src/server/offboarding/user-status.ts";
-import type { StreamCall } from "../../../src/server/stream/pump.ts";
+import { pump, type StreamCall } from "../../../src/server/stream/pump.ts";
 import { makeStreams } from "../../../src/server/stream/streams.ts";
+import { makeTail } from "../../../src/server/stream/tail.ts";
 import { signInBrowser } from "../../support/browser-session.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeAcme } from "../../support/people.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
+import { until } from "../../support/until.ts";
 
 let server: TestServer;
 beforeEach(async () => {
@@ -111,6 +113,57 @@ test("a stream names the nodes of its organization that were in contact, once, w
   await node.checkin({});
   expect(await nextSeen()).toEqual([[node.id, server.clock.ms, applied]]);
   streams.close();
+});
+
+/** A stream without a network. `admitAgain`: whether its caller may have more. */
+function pumped(acme: { id: number; slug: string }, after: number, admitAgain: () => Promise<void>) {
+  const { db, system, reports } = server.app.services;
+  const sent: string[] = [];
+  const over = new AbortController();
+  const call: StreamCall = {
+    caller: { kind: "person", userId: 1, email: "ada@example.org", isStaff: false },
+    org: { id: acme.id, slug: acme.slug, role: "member", visiting: false },
+    request: new Request("https://control.example/"),
+    admitAgain,
+  };
+  const tail = makeTail({ db, system, reports, failed: expect.unreachable });
+  const client = { signal: over.signal, send: (text: string) => sent.push(text) > 0 };
+  const ended = pump({ db, system, tail }, call, after, client).catch((error: unknown) => error);
+  return { ended, events: () => sent.filter((text) => text.startsWith("id: ")).length };
+}
+
+const gone = () => Promise.reject(new AppError("not_found", "gone"));
+
+async function recordMany(acme: { id: number }, count: number): Promise<void> {
+  const event = { orgId: acme.id, at: 1, type: "node.updated", actor: operator, subject: "node/1" } as const;
+  const { db } = server.app.services;
+  await db.writeFor({ org: acme.id }, (tx) =>
+    record(
+      tx,
+      Array.from({ length: count }, () => event),
+    ),
+  );
+}
+
+test("rights that end while missed events are read end the stream between two pages", async () => {
+  const acme = await server.organization("acme");
+  await recordMany(acme, 450);
+  let looks = 0;
+  const { ended, events } = pumped(acme, 0, () => (++looks < 2 ? Promise.resolve() : gone()));
+  expect(await ended).toBeInstanceOf(AppError);
+  expect(events()).toBe(200);
+});
+
+test("an event after the end of the rights is not sent", async () => {
+  const acme = await server.organization("acme");
+  let mayRead = true;
+  const { ended, events } = pumped(acme, 0, () => (mayRead ? Promise.resolve() : gone()));
+  await until(() => events() > 0);
+  const before = events();
+  mayRead = false;
+  await recordMany(acme, 1);
+  expect(await ended).toBeInstanceOf(AppError);
+  expect(events()).toBe(before);
 });
 
 test("HEAD opens no stream, which nothing would end", async () => {

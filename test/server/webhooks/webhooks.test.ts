@@ -164,7 +164,7 @@ test("the list says which webhook fails now", async () => {
   expect(await failing()).toEqual([false]);
 });
 
-test("a delivery that ended is sent again with its id; one that waits, or is of another webhook, is not", async () => {
+test("a delivery that ended, or waits for long, is sent again with its id; one under way, or of another webhook, is not", async () => {
   let isReady = false;
   const { received, port } = receive(() => new Response(null, { status: isReady ? 200 : 500 }));
   const { server, hook, send, deliveries } = await start();
@@ -186,6 +186,16 @@ test("a delivery that ended is sent again with its id; one that waits, or is of 
   );
   expect(received.length).toBe(sent + 1);
   expect(received.at(-1)?.headers.get("webhook-id")).toBe(received[0]?.headers.get("webhook-id") ?? "");
+  // As after several failures.
+  const halfAnHour = server.clock.ms + 1_800_000;
+  await server.db.write((tx) =>
+    tx.run("UPDATE deliveries SET next_at = $1, delivered_at = NULL WHERE id = $2", [
+      halfAnHour,
+      first?.id ?? 0,
+    ]),
+  );
+  expect((await again(id, first?.id ?? 0)).status).toBe(202);
+  await until(() => received.length === sent + 2);
 });
 
 test("redirects are not followed, and a failing webhook does not delay the others", async () => {

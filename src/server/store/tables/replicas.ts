@@ -23,7 +23,9 @@ export const replicas = table("replicas", {
 });
 export type ReplicaRow = TableRow<typeof replicas>;
 
-/** A replica renews its row every 2.5 s. A suspended or disconnected one counts as running for this long. */
+/** A replica renews its row this often. */
+export const renewEveryMs = 2500;
+/** A suspended or disconnected one counts as running for this long. */
 export const aliveMs = 20_000;
 
 export function liveReplicas(reader: Pick<Reader, "all">): Promise<ReplicaRow[]> {

@@ -1,0 +1,193 @@
+// What of an organization's nodes needs a person: how many are online, and the first nodes of each kind of trouble. Each
+// query is bounded, or answered from an index alone: it is asked by every open console.
+
+import * as v from "valibot";
+import { formatTime } from "../../duration.ts";
+import { advisoriesFor } from "../../engine-features.ts";
+import type { Params, Reader } from "../store/database.ts";
+import { isOnline, nodeColumns, nodeRecord, onlineMs } from "../store/nodes.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
+import { computed, integer, queryAll, queryNumber, queryOne, text, type Parser } from "../store/table.ts";
+import type { NodeStore } from "./node-store.ts";
+
+/** Of each kind; the rest is counted. */
+export const maxFirst = 20;
+/** Nodes whose certificates end first. */
+const maxNext = 5;
+/** Versions of engines come from nodes. */
+const maxVersions = 100;
+/** Certificates are renewed with a third of their life left, so one with less than a quarter was not renewed. */
+const renewedMs = 7 * 86_400_000;
+
+const named = { id: v.number(), name: v.string() };
+const ending = v.object({ ...named, not_after: v.string() });
+/** `first`: at most 20 of `count`. */
+export const foundOf = <S extends v.GenericSchema>(schema: S) =>
+  v.object({ count: v.number(), first: v.array(schema) });
+
+export const NodeTrouble = v.object({
+  /** All that are not revoked. */
+  nodes: v.number(),
+  /** The active ones; phones, which never check in, are not counted. */
+  active: v.number(),
+  online: v.number(),
+  /** Lighthouses and relays that are not online. */
+  hubs_away: foundOf(v.object({ ...named, is_lighthouse: v.boolean() })),
+  /** Certificates that end within a week and should have been renewed. Ephemeral nodes and phones are left out. */
+  not_renewed: foundOf(ending),
+  /** Engines with published vulnerabilities. */
+  vulnerable_engines: foundOf(
+    v.object({ ...named, overlay_version: v.string(), advisory: v.string(), fixed_in: v.string() }),
+  ),
+  /** Phones to import again. */
+  phones_due: foundOf(v.object(named)),
+  /** Whose certificates end first, renewed or not. */
+  ending_first: v.array(ending),
+});
+export type NodeTrouble = v.InferOutput<typeof NodeTrouble>;
+
+export async function nodeTrouble(services: NodeStore, orgId: number): Promise<NodeTrouble> {
+  const { db, system } = services;
+  const now = system.now();
+  const [counts, hubs_away, not_renewed, vulnerable_engines, phones_due, next] = await Promise.all([
+    countNodes(db, orgId, now),
+    hubsAway(services, orgId, now),
+    notRenewed(db, orgId, now),
+    vulnerableEngines(db, orgId),
+    phonesDue(db, orgId, now),
+    endingFirst(db, orgId),
+  ]);
+  return { ...counts, hubs_away, not_renewed, vulnerable_engines, phones_due, ending_first: next };
+}
+
+const counted = computed({ active: integer(), online: integer() });
+
+async function countNodes(db: Reader, orgId: number, now: number) {
+  const [nodes, phones, found] = await Promise.all([
+    queryNumber(db, "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state <> 'revoked'", [orgId]),
+    queryNumber(db, `SELECT count(*) AS n ${phonesOf}`, [orgId]),
+    // Of nodes it reads an index only.
+    queryOne(
+      db,
+      counted,
+      `SELECT count(*) AS active,
+         CAST(coalesce(sum(CASE WHEN last_checkin_at > $2 THEN 1 ELSE 0 END), 0) AS bigint) AS online
+       FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active'`,
+      [orgId, now - onlineMs],
+    ),
+  ]);
+  return { nodes, active: (found?.active ?? 0) - phones, online: found?.online ?? 0 };
+}
+
+/** The condition is that of the index `nodes_special`. */
+async function hubsAway({ db, changes, reports }: NodeStore, orgId: number, now: number) {
+  const hubs = await queryAll(
+    db,
+    nodeRecord,
+    `SELECT ${nodeColumns} FROM ${nodesWithSightings}
+     WHERE org_id = $1 AND (is_lighthouse = 1 OR is_relay = 1 OR subnets <> '[]') ORDER BY id`,
+    [orgId],
+  );
+  const away = hubs.filter(
+    (hub) =>
+      hub.state === "active" &&
+      (hub.isLighthouse || hub.isRelay) &&
+      !isOnline(reports?.onto(hub) ?? hub, now, changes),
+  );
+  const first = away
+    .slice(0, maxFirst)
+    .map(({ id, name, isLighthouse }) => ({ id, name, is_lighthouse: isLighthouse }));
+  return { count: away.length, first };
+}
+
+/** Ephemeral nodes live as long as their certificates, and the users of phones are asked to import them again. */
+const certified = `FROM certificates c JOIN nodes n ON n.id = c.node_id
+  WHERE c.org_id = $1 AND c.state = 'current' AND c.kind = 'overlay'
+    AND n.state = 'active' AND n.phone IS NULL AND n.ephemeral_silence_s IS NULL`;
+const endingPick = computed({ id: integer(), name: text(), notAfter: integer() });
+const showEnding = ({ id, name, notAfter }: { id: number; name: string; notAfter: number }) => ({
+  id,
+  name,
+  not_after: formatTime(notAfter),
+});
+
+async function notRenewed(db: Reader, orgId: number, now: number) {
+  const late = `${certified} AND c.not_after < $2 AND (c.not_after - $3) * 4 < c.not_after - c.not_before`;
+  const found = await firstOf(db, endingPick, {
+    count: "count(DISTINCT c.node_id)",
+    // A node may have certificates of two versions.
+    select: "c.node_id AS id, n.name, min(c.not_after) AS not_after",
+    from: late,
+    order: "GROUP BY c.node_id, n.name ORDER BY not_after, id",
+    params: [orgId, now + renewedMs, now],
+  });
+  return { count: found.count, first: found.first.map(showEnding) };
+}
+
+async function endingFirst(db: Reader, orgId: number) {
+  const rows = await queryAll(
+    db,
+    endingPick,
+    `SELECT c.node_id AS id, n.name, c.not_after ${certified} ORDER BY c.not_after LIMIT ${2 * maxNext}`,
+    [orgId],
+  );
+  const once = rows.filter(({ id }, at) => rows.findIndex((each) => each.id === id) === at);
+  return once.slice(0, maxNext).map(showEnding);
+}
+
+const engine = computed({ version: text() });
+const engineOf = computed({ id: integer(), name: text(), version: text() });
+
+async function vulnerableEngines(db: Reader, orgId: number): Promise<NodeTrouble["vulnerable_engines"]> {
+  const active = "FROM nodes WHERE org_id = $1 AND state = 'active' AND overlay_version IS NOT NULL";
+  const all = await queryAll(db, engine, `SELECT DISTINCT overlay_version AS version ${active}`, [orgId]);
+  const versions = all.map(({ version }) => version).filter((version) => advisoriesFor(version).length > 0);
+  if (versions.length === 0) return { count: 0, first: [] };
+  const params = versions.slice(0, maxVersions);
+  const places = params.map((_, at) => `$${at + 2}`).join(", ");
+  const { count, first } = await firstOf(db, engineOf, {
+    count: "count(*)",
+    select: "id, name, overlay_version AS version",
+    from: `${active} AND overlay_version IN (${places})`,
+    order: "ORDER BY id",
+    params: [orgId, ...params],
+  });
+  return {
+    count,
+    first: first.flatMap(({ id, name, version }) =>
+      advisoriesFor(version)
+        .slice(0, 1)
+        .map((found) => ({
+          id,
+          name,
+          overlay_version: version,
+          advisory: found.id,
+          fixed_in: found.fixed_in,
+        })),
+    ),
+  };
+}
+
+/** A comparison of the state with "=" would make SQLite read all active nodes by another index. */
+const phonesOf = "FROM nodes WHERE org_id = $1 AND phone IS NOT NULL AND state NOT IN ('pending', 'revoked')";
+
+async function phonesDue(db: Reader, orgId: number, now: number) {
+  return firstOf(db, computed({ id: integer(), name: text() }), {
+    count: "count(*)",
+    select: "id, name",
+    from: `${phonesOf} AND coalesce(renew_at, 0) <= $2`,
+    order: "ORDER BY id",
+    params: [orgId, now],
+  });
+}
+
+type Asked = { count: string; select: string; from: string; order: string; params: Params };
+
+async function firstOf<T>(db: Reader, pick: Parser<T>, asked: Asked) {
+  const { count, select, from, order, params } = asked;
+  const [n, first] = await Promise.all([
+    queryNumber(db, `SELECT ${count} AS n ${from}`, params),
+    queryAll(db, pick, `SELECT ${select} ${from} ${order} LIMIT ${maxFirst}`, params),
+  ]);
+  return { count: n, first };
+}

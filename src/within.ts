@@ -1,0 +1,23 @@
+// Waits that end at a limit.
+
+import type { System } from "./system.ts";
+
+/** What `work` resolves with; `late` if it takes longer than `ms`. The work itself continues. */
+export async function within<T, L>(
+  { sleep }: Pick<System, "sleep">,
+  ms: number,
+  work: Promise<T>,
+  late: L,
+): Promise<T | L> {
+  const over = new AbortController();
+  // Both ways: the sleep rejects when it is aborted.
+  const limit = sleep(ms, over.signal).then(
+    () => late,
+    () => late,
+  );
+  try {
+    return await Promise.race([work, limit]);
+  } finally {
+    over.abort();
+  }
+}

@@ -1,0 +1,21 @@
+// The style sheet of the console: what its color schemes may differ in.
+
+import { expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+
+const sheet = readFileSync(join(import.meta.dir, "../../src/console/style.css"), "utf8");
+
+/** Pages are checked whole in the light scheme, and by their colors alone in the dark one (test/support/console.ts). */
+test("the dark scheme gives other values to the colors of the light one, and changes nothing else", () => {
+  const [dark = "", ...more] = [
+    ...sheet.matchAll(/@media \(prefers-color-scheme: dark\) \{([^@]*?)\n\}/g),
+  ].map(([, inside = ""]) => inside);
+  expect([sheet.match(/prefers-color-scheme/g)?.length, more]).toEqual([1, []]);
+  const colors = (text: string) =>
+    [...text.matchAll(/^ *(--[a-z-]+): oklch\([^)]*\);$/gm)].map(([, name]) => name);
+  const rest = dark.replaceAll(/^ *--[a-z-]+: oklch\([^)]*\);$/gm, "").replaceAll(/\s/g, "");
+  expect(rest).toBe(":root{}");
+  const light = colors(sheet.slice(0, sheet.indexOf("@media")));
+  expect(colors(dark)).toEqual(light);
+});
