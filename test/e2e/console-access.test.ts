@@ -133,7 +133,8 @@ describe("the page Access", () => {
         .getByText(/web reaches db on/)
         .waitFor();
       await page.getByRole("button", { name: "May one machine reach another?" }).click();
-      // A beginning and Enter are enough; without a port, the answer is everything.
+      // A beginning and Enter are enough, once the machines are there; without a port, the answer is everything.
+      await page.locator("#From-machine option").first().waitFor({ state: "attached" });
       await page.getByLabel("From machine").fill("web");
       await page.getByLabel("To machine").fill("db");
       await page.getByLabel("To machine").press("Enter");

@@ -6,12 +6,11 @@ import type { Named } from "./rules.ts";
 /** Machines that all rules treat alike: the groups of them that rules name, the first names, and how many. */
 export type Class = { groups: readonly string[]; nodes: readonly string[]; count: number };
 
-type Machine = Pick<Named, "groups" | "owner_groups">;
 /** Rules name these, and no machine shows that it is in one. */
 const isOfPeople = (group: string) => /^(user|idp):/.test(group);
 
 /** "web-1, web-2", "64 machines in web", "12 of 64 machines in web (web-1, web-2, web-3, …)", "all 300 machines". */
-export function classWords({ groups, nodes, count }: Class, machines: readonly Machine[]): string {
+export function classWords({ groups, nodes, count }: Class, machines: readonly Named[]): string {
   const names = nodes.join(", ");
   if (count <= nodes.length) return names;
   if (count === machines.length) return `all ${count} machines`;

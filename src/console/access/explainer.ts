@@ -5,6 +5,8 @@ import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
+import type { Machine } from "../machines.ts";
+import { useNodes } from "../node-list.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { Failure, Field, FromTerminal, State, valueOf, When } from "../ui/parts.ts";
@@ -16,7 +18,9 @@ import { Sentence } from "./rule-table.ts";
 /** `permitted`: all that the rules permit between the two, whatever was asked. */
 type Verdict = { allowed: boolean; rule_id: number | null; reason: string; permitted: readonly string[] };
 const maxOffered = 50;
-const offeredOf = ({ nodes }: Saved, name: string) => nodes.filter((node) => node.name.includes(name));
+const none: readonly Machine[] = [];
+const offeredOf = (nodes: readonly Machine[], name: string) =>
+  nodes.filter((node) => node.name.includes(name));
 
 type Props = { saved: Saved; slug: string; isEdited: boolean };
 
@@ -25,7 +29,8 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   const question = questionOf(query.value);
   const { from, to, protocol, port } = question;
   const fault = port === "" || portsFault(port) === undefined ? undefined : "Enter a port from 1 to 65535.";
-  const [sender, receiver] = [useMachine(slug, saved, from), useMachine(slug, saved, to)];
+  const { data: nodes = none } = useNodes();
+  const [sender, receiver] = [useMachine(slug, nodes, from), useMachine(slug, nodes, to)];
   const isWhole = sender !== undefined && receiver !== undefined && fault === undefined;
   const body = {
     from: sender?.id,
@@ -43,7 +48,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
     <h2 id="explainer">May one machine reach another?</h2>
     <${QuestionForm}
       question=${question}
-      saved=${saved}
+      nodes=${nodes}
       known=${[sender?.name, receiver?.name]}
       fault=${fault}
     />
@@ -85,20 +90,20 @@ function questionOf(words: URLSearchParams): Question {
 
 type FormProps = {
   question: Question;
-  saved: Saved;
+  nodes: readonly Machine[];
   /** The names of machines that exist. */
   known: readonly (string | undefined)[];
   fault: string | undefined;
 };
 
-function QuestionForm({ question: { from, to, protocol, port }, saved, known, fault }: FormProps) {
+function QuestionForm({ question: { from, to, protocol, port }, nodes, known, fault }: FormProps) {
   const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
   /** Enter: a beginning that only one machine has is enough. */
   const complete = (event: Event) => {
     event.preventDefault();
     for (const key of ["from", "to"]) {
       // Of the address: what was typed a moment ago may not be drawn yet.
-      const [only, ...others] = offeredOf(saved, query.peek().get(key) ?? "");
+      const [only, ...others] = offeredOf(nodes, query.peek().get(key) ?? "");
       if (only !== undefined && others.length === 0) setQuery({ [key]: only.name });
     }
   };
@@ -107,7 +112,7 @@ function QuestionForm({ question: { from, to, protocol, port }, saved, known, fa
       label=${label}
       name=${name}
       set=${set(key)}
-      saved=${saved}
+      nodes=${nodes}
       isKnown=${known.includes(name)}
     />`;
   return html`<form class="question" onSubmit=${complete}>
@@ -134,9 +139,9 @@ function QuestionForm({ question: { from, to, protocol, port }, saved, known, fa
 }
 
 /** The machine of this name, also one that is revoked. */
-function useMachine(slug: string, saved: Saved, name: string): Node | undefined {
-  const id = saved.nodes.find((node) => node.name === name)?.id;
-  const isOther = name !== "" && offeredOf(saved, name).length === 0;
+function useMachine(slug: string, nodes: readonly Machine[], name: string): Node | undefined {
+  const id = nodes.find((node) => node.name === name)?.id;
+  const isOther = name !== "" && nodes.length > 0 && offeredOf(nodes, name).length === 0;
   const { data } = useResource<Node>(id === undefined ? "" : org(slug, `nodes/${id}/`));
   const revoked = `nodes/?revoked=true&page_size=200&search=${encodeURIComponent(name)}`;
   const others = useList<Node>(isOther ? org(slug, revoked) : "").data;
@@ -245,14 +250,14 @@ type PickerProps = {
   label: string;
   name: string;
   set: (event: Event) => void;
-  saved: Saved;
+  nodes: readonly Machine[];
   isKnown: boolean;
 };
 
-function NodePicker({ label, name, set, saved, isKnown }: PickerProps) {
+function NodePicker({ label, name, set, nodes, isKnown }: PickerProps) {
   const list = label.replaceAll(" ", "-");
-  const offered = offeredOf(saved, name).slice(0, maxOffered);
-  const isUnknown = name !== "" && offered.length === 0 && !isKnown;
+  const offered = offeredOf(nodes, name).slice(0, maxOffered);
+  const isUnknown = name !== "" && nodes.length > 0 && offered.length === 0 && !isKnown;
   return html`<${Field}
     label=${label}
     errors=${isUnknown ? ["There is no machine of this name."] : undefined}

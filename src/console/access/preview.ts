@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
+import { useNodes } from "../node-list.ts";
 import { Confirm, Failure, FromTerminal } from "../ui/parts.ts";
 import { classWords, gainWords, loseWords } from "./class-words.ts";
 import { Conflict } from "./conflict.ts";
@@ -25,6 +26,7 @@ export function Preview({ draft, saved }: PreviewProps) {
 function Unsaved({ draft, saved }: PreviewProps) {
   const { plan, theirs, error, isSaving } = draft;
   const [isDiscarding, askToDiscard] = useState(false);
+  const { data, isWhole } = useNodes();
   return html`<section class="preview" aria-labelledby="preview">
     <h2 id="preview">Before you save</h2>
     <div aria-live="polite">
@@ -35,7 +37,9 @@ function Unsaved({ draft, saved }: PreviewProps) {
           ? error.value === undefined
             ? html`<p class="quiet">Working out what changes.</p>`
             : null
-          : html`<${Effects} plan=${plan.value} nodes=${saved.nodes} /><${Tests} plan=${plan.value} />`
+          : html`<${Effects} plan=${plan.value} nodes=${isWhole ? data : undefined} /><${Tests}
+                plan=${plan.value}
+              />`
       }
     </div>
     <div class="actions">
@@ -79,9 +83,10 @@ function Gains({ count, gains, loses }: GainsProps) {
   ${loses.length === 0 ? null : html`<del>${loseWords(count, loses)}</del>`}`;
 }
 
-type EffectsProps = { plan: Plan; nodes: readonly Named[] };
+/** `nodes`: all machines, once they were read. */
+type EffectsProps = { plan: Plan; nodes: readonly Named[] | undefined };
 
-function Effects({ plan: { access }, nodes }: EffectsProps) {
+function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
   if (access.pairs_changed === 0) return html`<p>No machine gains or loses access.</p>`;
   return html`<p>
       ${access.pairs_changed === 1 ? "1 pair of machines changes:" : `${access.pairs_changed} pairs of machines change:`}

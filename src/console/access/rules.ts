@@ -4,7 +4,7 @@ import type { Node } from "../../protocol/node.ts";
 import { ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
 
 /** A machine, as rules and their effects name it. */
-export type Named = Pick<Node, "id" | "name" | "groups" | "owner_groups">;
+export type Named = Pick<Node, "groups" | "owner_groups">;
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
 /** A rule as GET firewall_rules/ shows it. */
 export type StoredRule = {
