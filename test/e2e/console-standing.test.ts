@@ -150,6 +150,14 @@ describe("how machines stand in the console", () => {
       await page.getByRole("heading", { name: "ci-1" }).waitFor({ state: "detached" });
       await page.getByRole("heading", { name: "other" }).waitFor();
       expect(await page.getByRole("heading", { name: "ci-2" }).count()).toBe(0);
+      // Neither comes back.
+      const left = page.getByRole("listitem").filter({ hasText: "has not come back yet" });
+      await left.nth(1).waitFor();
+      await page.getByRole("button", { name: "Take back the approval of ci-2" }).click();
+      await dialog.getByRole("button", { name: "Take it back" }).click();
+      await page.getByText("The approval of ci-2 is taken back.").waitFor();
+      await left.nth(1).waitFor({ state: "detached" });
+      await left.getByText("ci-1").first().waitFor();
       expect(await page.getByRole("alert").count()).toBe(0);
     },
     limitMs,

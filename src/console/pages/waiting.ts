@@ -12,7 +12,7 @@ import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
 import { Check, Choice, FormFailure, useAction } from "../ui/form.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, valueOf, When } from "../ui/parts.ts";
-import { registrationsPath, type Registration } from "../registrations.ts";
+import { approvedPath, registrationsPath, type Registration } from "../registrations.ts";
 
 type Answer = { verb: "approve" | "refuse"; machine: Registration };
 
@@ -24,6 +24,7 @@ export function Waiting() {
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
     <h1>Approval of machines</h1>
     <${List} />
+    <${Approved} />
     <h2>Which machines wait</h2>
     <${Rule} />`;
 }
@@ -205,6 +206,51 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
       if (isTokenOver) await send("DELETE", tokenPath);
       await refresh(org(own, ""));
       tell(`${machine.name} is ${isApproval ? "approved" : "refused"}.`);
+    }}
+    close=${close}
+  />`;
+}
+
+/** Usually empty: an approved machine comes back within seconds. */
+function Approved() {
+  const own = slug.value ?? "";
+  const { data: machines = [] } = useList<Registration>(approvedPath(own));
+  const [chosen, choose] = useState<Registration | undefined>(undefined);
+  if (machines.length === 0) return null;
+  return html`<h2>Approved, not back yet</h2>
+    <p>
+      A machine comes back by itself and joins within a minute, if it still waits: run the same agent command
+      on it again.
+    </p>
+    <ul class="plain-list">
+      ${machines.map(
+        (machine) =>
+          html`<li key=${machine.id}>
+            <bdi>${machine.name}</bdi> <code>${keyOf(machine)}</code>${" "}
+            <span class="limited">approved <${When} at=${machine.approved_at} />, has not come back yet</span
+            >${" "}
+            <button type="button" class="small" onClick=${() => choose(machine)}>
+              Take back<span class="unseen"> the approval of ${machine.name}</span>
+            </button>
+          </li>`,
+      )}
+    </ul>
+    ${chosen === undefined ? null : html`<${TakeBack} machine=${chosen} close=${() => choose(undefined)} />`}`;
+}
+
+function TakeBack({ machine: { id, name }, close }: { machine: Registration; close(): void }) {
+  const own = slug.value ?? "";
+  const path = org(own, `registrations/${id}/refuse/`);
+  const body = { state: "approved" };
+  return html`<${Confirm}
+    title=${`Take back the approval of ${name}?`}
+    action="Take it back"
+    effect=${html`<p>If it comes back, it is told that it was refused. Its token can be used again.</p>
+      <${FromTerminal} command=${`POST ${path} ${JSON.stringify(body)}`} />`}
+    run=${async () => {
+      await send("POST", path, body);
+      await refresh(org(own, ""));
+      tell(`The approval of ${name} is taken back.`);
     }}
     close=${close}
   />`;
