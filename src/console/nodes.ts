@@ -48,11 +48,10 @@ export function behindWords(
   { applied, newest, since }: { applied: number | null; newest: number; since: string | null },
 ): { words: string; isFault: boolean } {
   const has = `It has applied ${applied === null ? "none" : `version ${applied}`}, the newest is ${newest}.`;
-  if (!node.online)
-    return { words: `${has} It is away, and takes the newest when it is back.`, isFault: false };
+  if (!node.online) return { words: `${has} It takes it when it is back.`, isFault: false };
   if (since === null)
     return {
-      words: `${has} It is online, but has not fetched a newer one. A machine does so within seconds of a change: if this stays, look at the machine.`,
+      words: `${has} It has not fetched a newer one. That takes seconds: if this stays, look at the machine.`,
       isFault: false,
     };
   return {

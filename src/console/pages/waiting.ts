@@ -24,7 +24,6 @@ export function Waiting() {
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
     <h1>Approval of machines</h1>
     <${List} />
-    <${Approved} />
     <h2>Which machines wait</h2>
     <${Rule} />`;
 }
@@ -49,6 +48,7 @@ function List() {
       command=${`agent admin registration list ${own}`}
       call=${`GET ${registrationsPath(own)}`}
     />
+    <${Approved} give=${give} />
     ${answer === undefined ? null : html`<${Confirmed} ...${answer} close=${() => give(undefined)} />`}`;
 }
 
@@ -172,6 +172,10 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
   const own = slug.value ?? "";
   const path = org(own, `registrations/${machine.id}/${verb}/`);
   const isApproval = verb === "approve";
+  // An approval that is taken back.
+  const body = machine.approved_at === null ? undefined : { state: "approved" };
+  const call = `POST ${path}${body === undefined ? "" : ` ${JSON.stringify(body)}`}`;
+  const line = `agent admin registration ${verb} ${own} ${machine.id}`;
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   const [isTokenOver, endToken] = useState(false);
   const token = isApproval ? null : machine.registration_token_id;
@@ -198,11 +202,11 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
             />`
       }
       <${FromTerminal}
-        command=${`agent admin registration ${verb} ${own} ${machine.id}${isTokenOver ? ` && agent admin token revoke ${own} ${token}` : ""}`}
-        call=${`POST ${path}`}
+        command=${`${body === undefined ? line : call}${isTokenOver ? ` && agent admin token revoke ${own} ${token}` : ""}`}
+        call=${call}
       />`}
     run=${async () => {
-      await send("POST", path);
+      await send("POST", path, body);
       if (isTokenOver) await send("DELETE", tokenPath);
       await refresh(org(own, ""));
       tell(`${machine.name} is ${isApproval ? "approved" : "refused"}.`);
@@ -211,49 +215,24 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
   />`;
 }
 
-/** Usually empty: an approved machine comes back within seconds. */
-function Approved() {
-  const own = slug.value ?? "";
-  const { data: machines = [] } = useList<Registration>(approvedPath(own));
-  const [chosen, choose] = useState<Registration | undefined>(undefined);
+/** Usually none: an approved machine comes back within seconds. */
+function Approved({ give }: { give(answer: Answer): void }) {
+  const { data: machines = [] } = useList<Registration>(approvedPath(slug.value ?? ""));
   if (machines.length === 0) return null;
   return html`<h2>Approved, not back yet</h2>
-    <p>
-      A machine comes back by itself and joins within a minute, if it still waits: run the same agent command
-      on it again.
-    </p>
+    <p>A machine comes back by itself while its command waits. Else run the same command there again.</p>
     <ul class="plain-list">
       ${machines.map(
         (machine) =>
           html`<li key=${machine.id}>
-            <bdi>${machine.name}</bdi> <code>${keyOf(machine)}</code>${" "}
-            <span class="limited">approved <${When} at=${machine.approved_at} />, has not come back yet</span
-            >${" "}
-            <button type="button" class="small" onClick=${() => choose(machine)}>
+            <bdi>${machine.name}</bdi> <code>${keyOf(machine)}</code> approved${" "}
+            <${When} at=${machine.approved_at} />, has not come back yet${" "}
+            <button type="button" class="small" onClick=${() => give({ verb: "refuse", machine })}>
               Take back<span class="unseen"> the approval of ${machine.name}</span>
             </button>
           </li>`,
       )}
-    </ul>
-    ${chosen === undefined ? null : html`<${TakeBack} machine=${chosen} close=${() => choose(undefined)} />`}`;
-}
-
-function TakeBack({ machine: { id, name }, close }: { machine: Registration; close(): void }) {
-  const own = slug.value ?? "";
-  const path = org(own, `registrations/${id}/refuse/`);
-  const body = { state: "approved" };
-  return html`<${Confirm}
-    title=${`Take back the approval of ${name}?`}
-    action="Take it back"
-    effect=${html`<p>If it comes back, it is told that it was refused. Its token can be used again.</p>
-      <${FromTerminal} command=${`POST ${path} ${JSON.stringify(body)}`} />`}
-    run=${async () => {
-      await send("POST", path, body);
-      await refresh(org(own, ""));
-      tell(`The approval of ${name} is taken back.`);
-    }}
-    close=${close}
-  />`;
+    </ul>`;
 }
 
 const rules = [
