@@ -48,7 +48,7 @@ export function behindWords(
   { applied, newest, since }: { applied: number | null; newest: number; since: string | null },
 ): { words: string; isFault: boolean } {
   const has = `It has applied ${applied === null ? "none" : `version ${applied}`}, the newest is ${newest}.`;
-  if (!node.online) return { words: `${has} It takes it when it is back.`, isFault: false };
+  if (!node.online) return { words: `${has} It takes the newest when it is back.`, isFault: false };
   if (since === null)
     return {
       words: `${has} It has not fetched a newer one. That takes seconds: if this stays, look at the machine.`,

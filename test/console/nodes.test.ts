@@ -46,7 +46,7 @@ test("a machine that is behind says whether that is a fault", () => {
   const versions = { applied: 1, newest: 310 };
   const has = "It has applied version 1, the newest is 310.";
   expect(behindWords(away, { ...versions, since: "20m ago" })).toEqual({
-    words: `${has} It takes it when it is back.`,
+    words: `${has} It takes the newest when it is back.`,
     isFault: false,
   });
   const stuck = behindWords(online, { ...versions, since: "20m ago" });
