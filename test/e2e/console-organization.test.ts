@@ -57,7 +57,13 @@ describe("the organization in the console", () => {
       await button("Invite").click();
       await page.getByLabel("E-mail").fill(guest);
       await page.getByRole("dialog").getByRole("button", { name: "Invite" }).click();
-      const secret = new URL(await shownOnce()).hash.slice(1);
+      const lost = await shownOnce();
+      await button("Done").click();
+      await button(`New link for ${guest}`).click();
+      await button("Make the link").click();
+      const link = await shownOnce();
+      expect(link).not.toBe(lost);
+      const secret = new URL(link).hash.slice(1);
       await button("Done").click();
       await row(guest).getByText("invited").waitFor();
       const joined = await fetch(`${scene.url()}/api/join/`, {
@@ -121,6 +127,8 @@ describe("the organization in the console", () => {
       while (received.length === 0) await Bun.sleep(20);
       await page.getByRole("link", { name: /\/hook/ }).click();
       await page.getByText("delivered").first().waitFor();
+      await page.getByText("Last success: now.").waitFor();
+      await page.getByRole("link", { name: /^node\.created node\/\d+$/ }).waitFor();
       expect(received.join()).toContain("beta");
       await button("Send again").click();
       while (received.length === 1) await Bun.sleep(20);
