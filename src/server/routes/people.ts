@@ -8,7 +8,7 @@ import { TokenPair, TokenRequest } from "../../protocol/sign-in.ts";
 import { actorOf } from "../audit/record.ts";
 import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import { makeFirstAccount } from "../people/first-account.ts";
-import { acceptAsUser, acceptInvitation } from "../people/members.ts";
+import { acceptAsUser, acceptInvitation, showInvitation } from "../people/members.ts";
 import { Email, NewPassword, setPassword, User } from "../people/people.ts";
 import { signIn, signInForTokens, type Origin } from "../people/sign-in.ts";
 import { cookiesOf } from "../http/cookies.ts";
@@ -131,6 +131,17 @@ function userRoutes(services: Services): Route[] {
       answers: { 200: { description: "The user and the organization", schema: Joined } },
       errors: ["not_found", "invalid_credentials", "throttled"],
       handle: async (call, input) => ({ body: await acceptInvitation(services, input, originOf(call)) }),
+    }),
+    route({
+      method: "POST",
+      path: "/api/join/find/",
+      access: "public",
+      name: "join_find",
+      summary: "The address and the organization of an open invitation",
+      takes: body(v.strictObject({ secret: JoinRequest.entries.secret })),
+      answers: { 200: { description: "Whom the invitation is for, and where it leads", schema: Joined } },
+      errors: ["not_found", "throttled"],
+      handle: async (call, { secret }) => ({ body: await showInvitation(services, secret, call.address) }),
     }),
     route({
       method: "POST",
