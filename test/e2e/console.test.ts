@@ -228,6 +228,10 @@ describe("the console", () => {
       await page.getByRole("link", { name: "Machines" }).first().click();
       await page.getByText("web-1").click();
       await page.getByRole("button", { name: "Revoke" }).click();
+      await page.keyboard.press("Escape");
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      expect(await page.evaluate("document.activeElement.innerText")).toBe("Revoke");
+      await page.getByRole("button", { name: "Revoke" }).click();
       await page.getByRole("button", { name: "Revoke web-1" }).click();
       await page.getByRole("button", { name: "Restore" }).click();
       await page.getByRole("button", { name: "Restore web-1" }).click();
@@ -344,7 +348,7 @@ describe("the console", () => {
         "globalThis.requestIdleCallback = (work) => void (globalThis.startLive = work)",
       );
       await other.goto(`${scene.url()}/console/acme/activity/`);
-      await other.getByText("node.created").first().waitFor();
+      await other.locator(".events li").first().waitFor();
       await createNode("early-1");
       await other.evaluate("startLive()");
       await other.getByText("early-1").first().waitFor();

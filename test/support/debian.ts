@@ -58,15 +58,18 @@ const packages: Record<string, string> = {
   "/usr/bin/faketime": "faketime",
   [chromiumPath]: "chromium-headless-shell",
   "/usr/bin/pngquant": "pngquant",
+  "/usr/bin/firefox-esr": "firefox-esr",
+  "/usr/bin/WebKitWebDriver": "webkit2gtk-driver",
+  "/usr/bin/Xvfb": "xvfb",
   "/usr/bin/qemu-aarch64": "qemu-user",
   "/usr/bin/ansible-playbook": "ansible-core",
   "/usr/bin/ssh": "openssh-client",
   "/usr/bin/ssh-keygen": "openssh-client",
   "/lib/ld-musl-x86_64.so.1": "musl",
   "/usr/lib/postgresql/15/bin/postgres": "postgresql-15",
+  "/usr/sbin/pgbouncer": "pgbouncer",
   // Without the second, apt chooses a database server for the first.
   "/usr/bin/glewlwyd": "glewlwyd dbconfig-sqlite3",
-  "/usr/sbin/pgbouncer": "pgbouncer",
 };
 
 /** Files that are there before a package is installed, by its name: as Debian has it, it starts a service. */
@@ -111,8 +114,18 @@ export function runSync(argv: string[], options: { cwd?: string } = {}): string 
 /** Programs for an engine in a network of namespaces. */
 export const enginePrograms = ["/usr/bin/nebula", "/usr/bin/nebula-cert", "/usr/sbin/ip", "/usr/bin/ping"];
 
-/** Go comes with the first engine that is built, where the machine has none of its own; PgBouncer is for the soak. */
-const usual = Object.keys(packages).filter((each) => !["/usr/bin/go", "/usr/sbin/pgbouncer"].includes(each));
+/**
+ * Go comes with the first engine that is built, where the machine has none of its own; the others with the soak tests that
+ * need them.
+ */
+const rare = [
+  "/usr/bin/go",
+  "/usr/sbin/pgbouncer",
+  "/usr/bin/firefox-esr",
+  "/usr/bin/WebKitWebDriver",
+  "/usr/bin/Xvfb",
+];
+const usual = Object.keys(packages).filter((program) => !rare.includes(program));
 
 /** Installs the missing ones of `programs`. Returns the reason why one is still missing, or undefined. */
 export function installMissing(programs: readonly string[] = usual): string | undefined {

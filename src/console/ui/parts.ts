@@ -147,7 +147,12 @@ type DialogProps = { title: string; close: () => void; children: ComponentChildr
 /** A modal dialog: Escape closes it, and the focus returns. */
 export function Dialog({ title, close, children }: DialogProps) {
   const place = useRef<HTMLDialogElement>(null);
-  useEffect(() => place.current?.showModal(), []);
+  useEffect(() => {
+    const dialog = place.current;
+    dialog?.showModal();
+    // The focus returns when it is closed, not when it is removed.
+    return () => dialog?.close();
+  }, []);
   return html`<dialog
     ref=${place}
     aria-label=${title}
