@@ -13,6 +13,7 @@ import {
   violationsInSchemes,
   type Console,
 } from "../support/console.ts";
+import { until } from "../support/until.ts";
 
 const guest = "guest@example.org";
 const limitMs = 120_000;
@@ -133,6 +134,19 @@ describe("the organization in the console", () => {
       await button("Send again").click();
       while (received.length === 1) await Bun.sleep(20);
       expect(received[1]).toBe(received[0] ?? "");
+      await button("Delete", true).click();
+      await button("Delete the webhook").click();
+      await page.getByText("A webhook sends events").waitFor();
+      // One that fails needs a person.
+      const nowhere = "http://127.0.0.1:1/nowhere";
+      await scene.admin(["webhook", "create", "acme", nowhere, "--event", "group.*"]);
+      await scene.admin(["group", "create", "acme", "fails"]);
+      const listed = "fetch('/api/org/acme/webhooks/').then((answer) => answer.text())";
+      await until(async () => String(await page.evaluate(listed)).includes('"failing":true'));
+      await page.goto(`${scene.url()}/console/acme/`);
+      await page.getByRole("link", { name: nowhere }).click();
+      await page.getByText("The last attempt failed: The connection failed").waitFor();
+      await button("Send all of them now").waitFor();
       await button("Delete", true).click();
       await button("Delete the webhook").click();
       await page.getByText("A webhook sends events").waitFor();
