@@ -32,7 +32,7 @@ const Joined = v.object({ email: v.string(), org_slug: v.string() });
 export const Me = v.object({ id: v.number(), email: v.string(), is_staff: v.boolean() });
 
 export function peopleRoutes(services: Services): Route[] {
-  return [...sessionRoutes(services), ...userRoutes(services)];
+  return [...sessionRoutes(services), ...userRoutes(services), ...joiningRoutes(services)];
 }
 
 function sessionRoutes(services: Services): Route[] {
@@ -121,6 +121,11 @@ function userRoutes(services: Services): Route[] {
         return noContent;
       },
     }),
+  ];
+}
+
+function joiningRoutes(services: Services): Route[] {
+  return [
     route({
       method: "POST",
       path: "/api/join/",
