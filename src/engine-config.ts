@@ -215,7 +215,7 @@ const FirewallRule = v.strictObject({
   ca_sha: v.optional(Fingerprint),
 });
 
-export const UnsafeRoute = v.strictObject({
+const UnsafeRoute = v.strictObject({
   route: Cidr,
   via: v.union([Address, v.array(v.strictObject({ gateway: Address, weight: whole(0, 1000) }))]),
   mtu: whole(500, 9000),

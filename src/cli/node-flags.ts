@@ -1,4 +1,4 @@
-// Flags that several commands of a node share.
+// Flags that several commands share.
 
 import type { Flags } from "./values.ts";
 
@@ -17,5 +17,18 @@ export const allowRoutesFlag: Flags = {
     valueHint: "NETWORKS",
     description:
       "Networks that the control plane can route, even a default route: 0.0.0.0/0,::/0 (none: revoke it)",
+  },
+};
+
+/** How far a control plane is trusted that the command sends a token to. */
+export const trustFlags: Flags = {
+  "ca-fingerprint": {
+    type: "string",
+    valueHint: "sha256:HEX",
+    description: "Trust the TLS CA of the control plane with this fingerprint",
+  },
+  "allow-plain-http": {
+    type: "boolean",
+    description: "Allow http:// to another machine; the token is sent unencrypted",
   },
 };

@@ -1,12 +1,12 @@
 // `agent peers [ORG]`: the other nodes that this one has a tunnel with, and what their tunnels are worth.
 
 import { brand } from "../brand.ts";
-import { printable } from "../log.ts";
-import { jsonLine } from "./output.ts";
-import { takesEscapes } from "../system.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import { worst } from "./teams.ts";
+
+/** These change all the time. */
+const measured = /"(age_s|rtt_ms|loss)":[\d.]+,?/g;
 
 export const command: Implementation = {
   notes:
@@ -18,7 +18,10 @@ export const command: Implementation = {
   },
   examples: [`${brand.executable} peers`, `${brand.executable} peers acme --watch`],
   async run(context) {
-    if (context.values.on("watch")) return watch(context);
+    if (context.values.on("watch")) {
+      const { watch } = await import("./watch.ts");
+      return watch(context, () => look(context), measured);
+    }
     const { report, text, status } = await look(context);
     context.output.result(report, text);
     return status;
@@ -47,21 +50,4 @@ async function look({ system, settings, words, output }: Context) {
     text: seen.map(({ team, ...peers }) => renderPeers(team, peers, now, width)).join("\n"),
     status,
   };
-}
-
-const lookEveryMs = 1000;
-
-/** Redraws a terminal that takes escape sequences; otherwise prints each change of a path. */
-async function watch(context: Context): Promise<never> {
-  const { system, output } = context;
-  let shown = "";
-  for (;;) {
-    const { report, text } = await look(context);
-    const redraw = !output.json && takesEscapes(system.stdout, system.env);
-    const seen = JSON.stringify(report).replace(/"(age_s|rtt_ms|loss)":[\d.]+,?/g, "");
-    if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);
-    else if (seen !== shown) output.raw(output.json ? jsonLine(report) : printable(text));
-    shown = seen;
-    await system.sleep(lookEveryMs);
-  }
 }

@@ -4,7 +4,7 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Context, Implementation } from "./command.ts";
 import { signInWithCode } from "./one-time-code.ts";
-import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
+import { accessTokenFlag, allowRoutesFlag, trustFlags } from "./node-flags.ts";
 
 export const command: Implementation = {
   notes:
@@ -64,15 +64,7 @@ export const command: Implementation = {
       description: "Do not make this lighthouse a relay (default: a new lighthouse is one)",
     },
     "listen-port": { type: "string", valueHint: "N", description: "Local UDP port of the engine" },
-    "ca-fingerprint": {
-      type: "string",
-      valueHint: "sha256:HEX",
-      description: "Trust the TLS CA of the control plane with this fingerprint",
-    },
-    "allow-plain-http": {
-      type: "boolean",
-      description: "Allow http:// to another machine; the token is sent unencrypted",
-    },
+    ...trustFlags,
     ...allowRoutesFlag,
     wait: {
       type: "string",

@@ -4,11 +4,11 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
-import { printable } from "../log.ts";
-import { jsonLine } from "./output.ts";
-import { takesEscapes } from "../system.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
+
+/** These change all the time. */
+const times = /"(uptime_s":\d+|checked_at":"[^"]*"),?/g;
 
 export const command: Implementation = {
   notes:
@@ -25,7 +25,10 @@ export const command: Implementation = {
   examples: [`${brand.executable} status`, `${brand.executable} status acme --json`],
   async run(context) {
     if (context.values.on("peers")) return (await import("./peers.ts")).command.run(context);
-    if (context.values.on("watch")) return watch(context);
+    if (context.values.on("watch")) {
+      const { watch } = await import("./watch.ts");
+      return watch(context, () => look(context), times);
+    }
     const { report, text, status } = await look(context);
     context.output.result(report, text);
     return status;
@@ -55,22 +58,4 @@ async function look({ system, settings, words, values }: Context) {
     text: renderStatus(report, system.now(), width),
     status: isDaemonMissed(report) ? 3 : failed,
   };
-}
-
-const lookEveryMs = 1000;
-
-/** Redraws a terminal that takes escape sequences; otherwise prints each change. */
-async function watch(context: Context): Promise<never> {
-  const { system, output } = context;
-  let shown = "";
-  for (;;) {
-    const { report, text } = await look(context);
-    const redraw = !output.json && takesEscapes(system.stdout, system.env);
-    // Times alone are no change.
-    const seen = JSON.stringify(report).replace(/"(uptime_s":\d+|checked_at":"[^"]*"),?/g, "");
-    if (redraw) output.raw(`\u001b[H\u001b[2J${printable(text)}`);
-    else if (seen !== shown) output.raw(output.json ? jsonLine(report) : printable(text));
-    shown = seen;
-    await system.sleep(lookEveryMs);
-  }
 }

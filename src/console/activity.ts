@@ -2,6 +2,7 @@
 
 import { actorOf, type Names } from "./actor.ts";
 import type { AuditEvent } from "./audit-event.ts";
+import { dayOf as dayAtMs } from "./ago.ts";
 import { hasWords, searchWords } from "./search.ts";
 
 /** Words of the address. `from` and `to` are days of the browser's zone, both included. */
@@ -39,6 +40,50 @@ export function subjectOf({ subject, before, after }: AuditEvent, things = nothi
 function dayOf(text: string, days = 0): number | undefined {
   const [year = 0, month = 0, day = 0] = /^\d{4}-\d\d-\d\d$/.test(text) ? text.split("-").map(Number) : [];
   return year === 0 ? undefined : new Date(year, month - 1, day + days).getTime();
+}
+
+/** The API takes at most 15 digits. */
+export const behindAll = 999_999_999_999_999;
+
+/** The events since `start` (ms), the newest first. `page`: those before an id, the oldest first. `tell`: how many were read so far. */
+export async function readBack(
+  page: (before: number) => Promise<AuditEvent[]>,
+  start: number | undefined,
+  tell: (count: number) => void,
+): Promise<AuditEvent[]> {
+  const events: AuditEvent[] = [];
+  for (let before = behindAll; ;) {
+    const found = await page(before);
+    events.push(...found.toReversed());
+    tell(events.length);
+    const [oldest] = found;
+    if (oldest === undefined || Date.parse(oldest.at) < (start ?? 0)) return events;
+    before = oldest.id;
+  }
+}
+
+/** The file of an export: its name says which days it covers. `found`: the newest first. */
+export function exportName(
+  own: string,
+  { from, to, ...words }: Filter,
+  found: readonly AuditEvent[],
+): string {
+  const dayAt = (event: AuditEvent | undefined) => (event === undefined ? "" : dayAtMs(Date.parse(event.at)));
+  const days = [from || dayAt(found.at(-1)), to || dayAt(found[0])].filter((day) => day !== "");
+  const part = Object.values(words).every((word) => word === "") ? [] : ["filtered"];
+  return `${[own, "events", ...days, ...part].join("-")}.csv`;
+}
+
+/** What the list shows of the log. `read`: events that the page has read; `found`: those that match. */
+export function countWords(
+  { found, read }: { found: number; read: number },
+  { isFiltered, isAll, isFull }: Record<"isFiltered" | "isAll" | "isFull", boolean>,
+): string {
+  if (isAll) return isFiltered ? `${found} events match: no other does` : `All ${read} events`;
+  const rest = isFull ? "an export reads the others, too" : "the button below the list reads older ones";
+  return isFiltered
+    ? `${found} of the newest ${read} events match; ${rest}`
+    : `The newest ${read} events; ${rest}`;
 }
 
 export const firstMoment = ({ from }: Filter): number | undefined => dayOf(from);

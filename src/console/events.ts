@@ -1,6 +1,7 @@
 // The events of an organization, from the newest back, current as they happen.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { behindAll, readBack } from "./activity.ts";
 import { ApiError, get, org } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import { isLive, onEvent } from "./live.ts";
@@ -10,29 +11,26 @@ const maxKept = 20_000;
 const firstLimit = 200;
 /** Of one request. */
 const maxLimit = 1000;
-/** The API takes at most 15 digits. */
-const behindAll = 999_999_999_999_999;
 
 export type Log = {
   /** Newest first. */
   events: readonly AuditEvent[];
-  /** Nothing older is on the control plane, or so much was read that the page keeps no more. */
+  /** Nothing older is on the control plane. */
   isAll: boolean;
+  /** So much was read that the page keeps no more. */
+  isFull: boolean;
   isReading: boolean;
   /** Reads the events before the oldest one. */
   older(): void;
 };
 
-/** All events since `start` (ms), from the newest back. Throws an ApiError. */
-export async function readEvents(slug: string, start: number | undefined): Promise<AuditEvent[]> {
-  const events: AuditEvent[] = [];
-  for (let before = behindAll; ;) {
-    const found = await get<AuditEvent[]>(org(slug, `events/?before=${before}&limit=${maxLimit}`));
-    events.push(...found);
-    const oldest = found.at(-1);
-    if (oldest === undefined || Date.parse(oldest.at) < (start ?? 0)) return events;
-    before = oldest.id;
-  }
+/** All events since `start` (ms), although the page keeps fewer. `tell`: how many were read so far. Throws an ApiError. */
+export function readEvents(
+  slug: string,
+  start: number | undefined,
+  tell: (count: number) => void,
+): Promise<AuditEvent[]> {
+  return readBack((before) => get(org(slug, `events/?before=${before}&limit=${maxLimit}`)), start, tell);
 }
 
 /** `limit`: events of one request but the first, at most 1000. */
@@ -85,7 +83,8 @@ export function useLog(slug: string, limit: number): Log {
   const oldest = events.at(-1)?.id;
   return {
     events,
-    isAll: isAll || events.length >= maxKept,
+    isAll,
+    isFull: events.length >= maxKept,
     isReading,
     older: () => {
       if (!isReading && oldest !== undefined) read(oldest);

@@ -85,14 +85,6 @@ export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
   return list.state.value;
 }
 
-/** The members of an organization, if a component keeps all of them current and none is about to be read again. */
-export function currentNodes(own: string): readonly Machine[] | undefined {
-  const { users, state, timer, reading } = listOf(own, false);
-  const { isWhole, data } = state.peek();
-  const isCurrent = users > 0 && isWhole && timer === undefined && reading === undefined;
-  return isCurrent ? data : undefined;
-}
-
 /** Begins to read the members of an organization before a page asks for them, if none were read. */
 export function readAhead(own: string): void {
   const list = listOf(own, false);

@@ -27,7 +27,7 @@ export function daysLeft(notAfter: string, now: number): string {
 }
 
 /** Certificates of ephemeral nodes live for an hour: "0 days" would look like an end. */
-export function daysOrLess(ms: number): string {
+function daysOrLess(ms: number): string {
   const minutes = Math.floor(ms / 60_000);
   const [count, unit] =
     minutes >= 1440

@@ -36,7 +36,7 @@ const argon2Version = 0x13;
 export type Argon2Cost = { memory: number; passes: number; parallelism: number };
 
 /** For new files: 64 MiB, 3 passes, 4 lanes (RFC 9106, section 4, second recommendation). */
-export const argon2Cost: Argon2Cost = { memory: 65_536, passes: 3, parallelism: 4 };
+const argon2Cost: Argon2Cost = { memory: 65_536, passes: 3, parallelism: 4 };
 /** Maxima for reading, so that a file cannot demand hours. The engine's default is 2 GiB and one pass. */
 const argon2Limit: Argon2Cost = { memory: 2_097_152, passes: 64, parallelism: 64 };
 

@@ -54,7 +54,7 @@ export const NamesRequest = v.object({ ...NamesPosition.entries, ...asked });
 export type NamesRequest = v.InferOutput<typeof NamesRequest>;
 
 /** Nodes and aliases that one answer holds at most. */
-export const maxNamesInAnswer = 5000;
+const maxNamesInAnswer = 5000;
 
 const several = <T>(schema: v.GenericSchema<unknown, T>) =>
   v.optional(v.pipe(v.array(schema), v.maxLength(maxNamesInAnswer)), []);

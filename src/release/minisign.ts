@@ -30,7 +30,7 @@ export function writePublicKey(key: PublicKey): string {
 }
 
 /** The name that minisign prints for a key: its id in upper-case hex, byte order reversed. */
-export function keyName(id: Buffer): string {
+function keyName(id: Buffer): string {
   return Buffer.from(id).reverse().toString("hex").toUpperCase();
 }
 

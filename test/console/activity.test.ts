@@ -4,8 +4,11 @@ import { describe, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import {
   changesOf,
+  countWords,
   emptyChain,
+  exportName,
   makeMatch,
+  readBack,
   subjectOf,
   thingsOf,
   verifyEnd,
@@ -61,6 +64,46 @@ test("filters combine: actor by e-mail, type with an asterisk, subject by name, 
   expect(found({ to: day(1), from: day(1) })).toContain(1);
   expect(found({ to: day(1) })).not.toContain(40);
   expect(found({ from: "yesterday" })).toEqual([1, 2, 3, 40]);
+});
+
+test("an export reads the log back to its first day, page by page", async () => {
+  const log = Array.from({ length: 25 }, (_, index) => event(index + 1));
+  const asked: number[] = [];
+  const told: number[] = [];
+  // The newest events before an id, the oldest first, as GET events/ answers.
+  const page = async (before: number) => {
+    asked.push(before);
+    return log.filter(({ id }) => id < before).slice(-10);
+  };
+  const read = async (start?: number) => {
+    const found = await readBack(page, start, (count) => told.push(count));
+    return found.map(({ id }) => id);
+  };
+  const all = log.map(({ id }) => id).toReversed();
+  expect(await read()).toEqual(all);
+  expect(asked.slice(1)).toEqual([16, 6, 1]);
+  expect(told).toEqual([10, 20, 25, 25]);
+  // What is older than the first day is in the last page, and the filter leaves it out.
+  expect(await read(at + 12 * 3_600_000)).toEqual(all.slice(0, 20));
+});
+
+test("the name of an export says which days it covers, and whether it is filtered", () => {
+  const none: Filter = { search: "", actor: "", type: "", subject: "", from: "", to: "" };
+  const at = (day: number) => new Date(2026, 10, day, 12).toISOString();
+  const events = [event(2, { at: at(21) }), event(1, { at: at(3) })];
+  expect(exportName("acme", none, events)).toBe("acme-events-2026-11-03-2026-11-21.csv");
+  const days = { ...none, from: "2026-11-01", to: "2026-11-22" };
+  expect(exportName("acme", days, events)).toBe("acme-events-2026-11-01-2026-11-22.csv");
+  expect(exportName("acme", { ...none, type: "node.*" }, [])).toBe("acme-events-filtered.csv");
+});
+
+test("the list says how much of the log it shows, and where the rest is", () => {
+  const words = (isFiltered: boolean, isAll: boolean, isFull = false) =>
+    countWords({ found: 12, read: 200 }, { isFiltered, isAll, isFull });
+  expect(words(false, true)).toBe("All 200 events");
+  expect(words(true, true)).toBe("12 events match: no other does");
+  expect(words(false, false)).toBe("The newest 200 events; the button below the list reads older ones");
+  expect(words(true, false, true)).toBe("12 of the newest 200 events match; an export reads the others, too");
 });
 
 test("the history of a rule has the applied policies that made, described or removed it", () => {

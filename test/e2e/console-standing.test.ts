@@ -243,7 +243,7 @@ describe("how machines stand in the console", () => {
       await page.getByLabel("To machine").fill("hub");
       await page.getByLabel("Port", { exact: true }).fill("22");
       await page.getByRole("status").getByText("yes").waitFor();
-      await page.getByRole("link", { name: "the sender's page" }).click();
+      await page.getByRole("status").getByRole("link", { name: "web", exact: true }).click();
       await page.getByRole("heading", { level: 1, name: "web" }).waitFor();
       await page.getByRole("link", { name: "Account" }).click();
       await page.getByLabel("Write dates").selectOption("sv");

@@ -297,6 +297,8 @@ describe("the console", () => {
         page.waitForEvent("download"),
         page.getByRole("button", { name: "Export CSV" }).click(),
       ]);
+      expect(file.suggestedFilename()).toMatch(/^acme-events-\d{4}-\d\d-\d\d-\d{4}-\d\d-\d\d-filtered\.csv$/);
+      await page.getByText(`${file.suggestedFilename()} has all`).waitFor();
       const lines = (await Bun.file(await file.path()).text()).split("\r\n");
       expect(lines[0]).toBe('"at","type","subject","actor","changes","before","after","id","hash"');
       expect(lines.slice(1, -1).every((line) => line.includes("beta") && line.includes(owner))).toBe(true);
@@ -304,10 +306,26 @@ describe("the console", () => {
       await page.getByLabel("Type").fill("organization.created");
       await events.filter({ hasText: "acme" }).first().waitFor();
       await page.getByRole("button", { name: "Verify the chain" }).click();
-      await page.getByText(/The chain of \d+ events is whole/).waitFor();
+      const whole = await page.getByText(/The chain of \d+ events is whole/).innerText();
+      await page.getByText("agent admin audit verify").waitFor();
+      await page.getByRole("button", { name: "The last 7 days" }).click();
+      expect(Object.keys(Object.fromEntries(new URL(page.url()).searchParams))).toEqual([
+        "type",
+        "from",
+        "to",
+      ]);
       // New events do not move what is read further down.
       await page.goto(`${scene.url()}/console/acme/activity/`);
       await events.nth(20).waitFor();
+      // The file has every event, also those that the page has not read.
+      const count = Number(/\d+/.exec(whole)?.[0]);
+      expect(count).toBeGreaterThan(400);
+      const [everything] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: "Export CSV" }).click(),
+      ]);
+      const text = await Bun.file(await everything.path()).text();
+      expect(text.match(/^"\d{4}-\d\d-\d\dT[^"]+Z",/gm)?.length).toBe(count);
       await page.evaluate(`new Promise((done) => {
         addEventListener("scroll", () => requestAnimationFrame(done), { once: true });
         scrollTo(0, 400);

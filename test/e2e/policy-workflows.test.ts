@@ -1,5 +1,6 @@
 // The workflows of docs/policy.md from their first line, in a Debian tree that has the packages they install: the
-// executable is installed from the control plane's releases, plans a merge request and applies it.
+// executable is installed from the control plane's releases, plans a merge request and applies it. Long runs install the
+// packages too, in a tree as bare as the image.
 
 import { expect, test } from "bun:test";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -7,10 +8,11 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { hostTarget } from "../../build.ts";
 import { buildAgent, root, startControlPlane } from "../support/agent.ts";
-import { overlayTree } from "../support/debian-tree.ts";
+import { debianTree, overlayTree } from "../support/debian-tree.ts";
 import { freePort } from "../support/free-port.ts";
 import { describeMachine, machineTree } from "../support/nspawn.ts";
 import { makeOrganization } from "../support/overlay.ts";
+import { inFull } from "../support/soak.ts";
 import { buildVersion, makeRelease, releaseKey } from "../support/releases.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
@@ -24,13 +26,15 @@ tests:
   - accept: {from: group:web, to: group:db, protocol: tcp, port: 5432}
 `;
 
-/** The shell lines of each workflow, in order. The tree has the packages that they install. */
+const isShell = inFull ? /^(curl|apt-get) |agent admin policy/ : /^curl |agent admin policy/;
+
+/** The shell lines of each workflow, in order. */
 function workflows(url: string): string[][] {
   const text = readFileSync(join(root, "docs/policy.md"), "utf8");
   return [...text.matchAll(/```yaml\n(# \.(?:github|gitlab)[^]*?)```/g)].map(([, block = ""]) => {
     const lines: string[] = [];
     const walk = (value: unknown): void => {
-      if (typeof value === "string" && /^curl |agent admin policy/.test(value)) lines.push(value);
+      if (typeof value === "string" && isShell.test(value)) lines.push(value);
       else if (typeof value === "object" && value !== null) Object.values(value).forEach(walk);
     };
     walk(Bun.YAML.parse(block));
@@ -62,8 +66,9 @@ describeMachine("the workflows of the documentation", () => {
     };
     const tokens = { plan: await token("member"), apply: await token("admin") };
     for (const lines of workflows(plane.url)) {
-      expect(lines).toHaveLength(3);
-      const { root: tree } = stack.use(overlayTree(machineTree()));
+      const isBare = lines.some((line) => line.startsWith("apt-get "));
+      expect(lines).toHaveLength(isBare ? 4 : 3);
+      const { root: tree } = stack.use(overlayTree(isBare ? debianTree("bare", ["apt"]) : machineTree()));
       mkdirSync(join(tree, "checkout"));
       writeFileSync(join(tree, "checkout/policy.yaml"), policy);
       for (const line of lines) {
@@ -72,7 +77,7 @@ describeMachine("the workflows of the documentation", () => {
         const child = Bun.spawn(["/usr/bin/unshare", "--mount", "/bin/sh", "-ec", inTree, "sh", tree, line], {
           env: {
             HOME: "/root",
-            PATH: "/usr/bin:/bin",
+            PATH: "/usr/sbin:/usr/bin:/sbin:/bin",
             AGENT_API_BASE: plane.url,
             AGENT_ACCESS_TOKEN: access,
             ...secrets,

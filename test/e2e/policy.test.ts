@@ -10,6 +10,7 @@ import { Plan } from "../../src/server/policy-files/answers.ts";
 import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeLan, startPing, type Host } from "../support/namespaces.ts";
 import { makeOrganization, owner, startEngine, type Organization } from "../support/overlay.ts";
+import { signInThrough, startIdentityProvider, type IdentityProvider } from "../support/oidc.ts";
 import { end, paste, post, type Node } from "../support/policy-nodes.ts";
 import { reaches, startEcho, type Protocol } from "../support/traffic.ts";
 import { inFull } from "../support/soak.ts";
@@ -18,6 +19,8 @@ import { until } from "../support/members.ts";
 
 buildAgent();
 
+/** The provider of identities listens there. */
+const loopback = ["--webhook-allow", "127.0.0.0/8"];
 const Made = v.looseObject({ id: v.number() });
 const Verdict = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
 
@@ -43,6 +46,28 @@ rules:
 tests:
   - deny: {from: "user:${bob}", to: group:db, protocol: any}
 `;
+
+const onCall = "On call / DE";
+const ofProvider = `rules:
+  - {direction: outbound, peer: any, target: any}
+  - {protocol: udp, ports: 53, peer: "idp:${onCall}", target: group:db}
+`;
+
+/** Carol signs in by the provider for the first time, with these groups there, and the node becomes hers. */
+async function giveCarol({ plane, ...acme }: Organization, provider: IdentityProvider, node: Node) {
+  const client = ["--client-id", provider.clientId, "--client-secret", provider.clientSecret];
+  const people = ["--scopes", "openid email groups", "--users", "create", "--role", "vpn=acme:member"];
+  const made = await plane.admin(["oidc", "create", "Company", provider.issuer, ...client, ...people]);
+  expect([made.status, made.stderr]).toEqual([0, made.stderr]);
+  const carol = { sub: "carol-1", email: "carol@company.example", email_verified: true };
+  const signIn = async (...groups: string[]) => {
+    provider.person = { ...carol, groups: ["vpn", ...groups] };
+    expect(await signInThrough(plane.url)).toBe("/console/");
+  };
+  await signIn(onCall);
+  await post({ plane, ...acme }, `nodes/${node.node_id}/transfer/`, { owner: carol.email });
+  return signIn;
+}
 
 /** The first node becomes Alice's, the second one Bob's. Returns the number of Alice's membership. */
 async function giveOwners(
@@ -90,7 +115,7 @@ asRoot("policy", () => {
 
     test("rules permit exactly what the API reports", async () => {
       using directory = temporaryDirectory();
-      await using plane = await startControlPlane(join(directory.path, "server"));
+      await using plane = await startControlPlane(join(directory.path, "server"), loopback);
       const acme = await makeOrganization(plane);
       using lan = makeLan(["lighthouse", "web", "guest", "database"]);
       const enrol = (name: string, groups: string[], flags: string[] = []) =>
@@ -180,6 +205,16 @@ asRoot("policy", () => {
         await post(acme, `nodes/${web.node_id}/transfer/`, { owner: bob });
         await ends([web, database, "udp", 53, false]);
         await check([guest, database, "udp", 53, false]);
+
+        await using provider = await startIdentityProvider([`${plane.url}/api/session/oidc/1/callback/`]);
+        const signIn = await giveCarol(acme, provider, guest);
+        await post(acme, "policy/apply/", { policy: ofProvider, prune: true });
+        await reload();
+        await check([guest, database, "udp", 53, true]);
+        await check([web, database, "udp", 53, false]);
+        // The claim goes away.
+        await signIn();
+        await ends([guest, database, "udp", 53, false]);
       };
 
       await acme.api("DELETE", `/api/org/acme/firewall_rules/${forWeb.id}/`);

@@ -1,5 +1,6 @@
 // Several servers on one PostgreSQL: the database is away, a server is suspended or killed, a server does not fit.
 
+import { SQL } from "bun";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -155,6 +156,17 @@ describePostgres("servers on one PostgreSQL", () => {
     expect(refused.status).not.toBe(0);
     expect(refused.stderr).toContain("The secret.key of this server is not the one of this database");
     expect(refused.stderr).toContain("Copy secret.key from a server that runs");
+  }, 240_000);
+
+  test("a server whose last change the database has lost ends, to be started again", async () => {
+    using directory = temporaryDirectory();
+    const place = await prepare(cluster, directory.path, 10);
+    await using session = new SQL(place.databaseUrl, { max: 1 });
+    await session.unsafe("INSERT INTO notices (channel, payload, created_at) VALUES ('node', '1/1', 0)");
+    await using server = await startControlPlane(place.data, place.flags);
+    await session.unsafe("DELETE FROM notices");
+    await until(() => server.log().includes("stopping"));
+    expect(await server.stop()).toBe(6);
   }, 240_000);
 });
 

@@ -1,6 +1,14 @@
 // An organization with a lighthouse and a rule, and a plain node in it: what config.yml is rendered from.
 
-import type { ConfigNode, ConfigSource, Hub } from "../../src/server/config/config.ts";
+import {
+  renderSlices,
+  type ConfigNode,
+  type ConfigSource,
+  type ConfigView,
+  type Hub,
+  type NodeKind,
+} from "../../src/server/config/config.ts";
+import { atOnce } from "../../src/server/http/heavy-work.ts";
 
 export const plain: ConfigNode = {
   id: 5,
@@ -54,3 +62,6 @@ export const source: ConfigSource = {
   pausedRelays: [],
   blocklist: ["aa".repeat(32)],
 };
+
+/** Without pauses. */
+export const renderConfig = (view: ConfigView, node: NodeKind) => atOnce(renderSlices(view, node));

@@ -67,9 +67,9 @@ const packages: Record<string, string> = {
   "/usr/bin/ssh-keygen": "openssh-client",
   "/lib/ld-musl-x86_64.so.1": "musl",
   "/usr/lib/postgresql/15/bin/postgres": "postgresql-15",
+  "/usr/sbin/pgbouncer": "pgbouncer",
   // Without the second, apt chooses a database server for the first.
   "/usr/bin/glewlwyd": "glewlwyd dbconfig-sqlite3",
-  "/usr/sbin/pgbouncer": "pgbouncer",
 };
 
 /** Files that are there before a package is installed, by its name: as Debian has it, it starts a service. */

@@ -1,6 +1,7 @@
 // A real provider of identities (oidc-provider, which the OpenID Foundation certified), and a browser that signs in there.
 
 import { Provider } from "oidc-provider";
+import * as v from "valibot";
 import { generateKeyPair, exportJWK, type JWK } from "jose";
 import { freePort } from "./free-port.ts";
 
@@ -158,6 +159,20 @@ export async function signInAt(url: string): Promise<URL> {
     next = new URL(to, next);
   }
   return next;
+}
+
+/** The whole way at a control plane on loopback, with a new browser. Returns where it leads. */
+export async function signInThrough(controlPlane: string): Promise<string | null> {
+  const begun = await fetch(`${controlPlane}/api/session/oidc/`, {
+    method: "POST",
+    headers: { Origin: controlPlane, "Sec-Fetch-Site": "same-origin", "Content-Type": "application/json" },
+    body: JSON.stringify({ provider: 1 }),
+  });
+  const { url } = v.parse(v.object({ url: v.string() }), await begun.json());
+  const [Cookie = ""] = begun.headers.getSetCookie().map((each) => each.split(";")[0] ?? "");
+  const headers = { Cookie, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate" };
+  const ended = await fetch(await signInAt(url), { redirect: "manual", headers });
+  return ended.headers.get("location");
 }
 
 /** In memory. The provider's own one forgets all but the last thousand things. */

@@ -8,6 +8,7 @@ import type { Profile } from "../../node/files/profiles.ts";
 import { quoteWord } from "../../plan.ts";
 import type { DataOptions } from "../../server/store/data-directory.ts";
 import type { Context } from "../command.ts";
+import { trustFlags } from "../node-flags.ts";
 import { codeFlag } from "../one-time-code.ts";
 import { dataFlags, readDataOptions } from "../server-flags.ts";
 import { variableOf, type Flags } from "../values.ts";
@@ -34,15 +35,7 @@ export const remoteFlags: Flags = {
     description: "Service token, or access token of a user, for --api-base",
   },
   ...codeFlag,
-  "ca-fingerprint": {
-    type: "string",
-    valueHint: "sha256:HEX",
-    description: "Trust the TLS CA of the control plane with this fingerprint",
-  },
-  "allow-plain-http": {
-    type: "boolean",
-    description: "Allow http:// to another machine; the token is sent unencrypted",
-  },
+  ...trustFlags,
 };
 
 /** The flags of every admin command. */

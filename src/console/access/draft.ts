@@ -5,7 +5,7 @@ import { effect, signal, type Signal } from "@preact/signals";
 import { ApiError, get, getAll, org, send } from "../api.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
-import { currentNodes } from "../node-list.ts";
+import type { Node } from "../../protocol/node.ts";
 import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
 import {
   editsOf,
@@ -18,6 +18,7 @@ import {
   type Rule,
   type StoredRule,
 } from "./rules.ts";
+import { namedIn } from "./standing.ts";
 import type { PolicyTest } from "./test-text.ts";
 import { setUnsaved } from "./unsaved.ts";
 
@@ -54,13 +55,11 @@ export type Plan = {
     }[];
   };
 };
-type Named = { id: number; name: string };
 export type Saved = {
   policy: Policy;
   rules: readonly Rule[];
   /** The same, as the API gives them. */
   stored: readonly StoredRule[];
-  nodes: readonly Named[];
 };
 
 export type Draft = {
@@ -111,26 +110,35 @@ async function trying(draft: Draft, work: () => Promise<void>): Promise<void> {
   }
 }
 
+/** The API takes at most 200 ids. */
+const maxIds = 200;
+
+/** The machines that rules name. */
+async function readNamed(slug: string, ids: readonly number[]): Promise<Pick<Node, "id" | "name">[]> {
+  const parts = Array.from({ length: Math.ceil(ids.length / maxIds) }, (_, at) =>
+    ids.slice(at * maxIds, (at + 1) * maxIds),
+  );
+  const found = await Promise.all(
+    parts.map((part) => getAll<Node>(org(slug, `nodes/?page_size=1000&ids=${part.join(",")}`))),
+  );
+  return found.flat();
+}
+
 async function read(slug: string): Promise<Saved> {
   // The version first: if the rules change in between, saving is refused, never the other way round.
   const readRules = async () => {
     const policy = await get<Policy>(org(slug, "policy/"));
     return { policy, stored: await getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")) };
   };
-  const readNodes = () => getAll<Named>(org(slug, "nodes/?page_size=1000"));
-  const shown = currentNodes(slug);
-  const [{ policy, stored }, known] = await Promise.all([readRules(), shown ?? readNodes()]);
+  const { policy, stored } = await readRules();
   const sides = stored.flatMap(({ peer, target }) => [peer, target]);
-  const ids = new Set(known.map(({ id }) => id));
-  const isMissing = sides.some((side) => "node" in side && !ids.has(side.node));
   const [nodes, members, groups] = await Promise.all([
-    // One that was made a moment ago.
-    shown !== undefined && isMissing ? readNodes() : known,
+    readNamed(slug, namedIn(stored)),
     sides.some(isOwnerSide) ? getAll<Member>(membersPath(slug)) : [],
     sides.some(isProviderSide) ? getAll<ProviderGroup>(providerGroupsPath(slug)) : [],
   ]);
   const [names, emails, words] = [namesOf(nodes), emailsOf(members), wordsOf(groups)];
-  return { policy, nodes, stored, rules: stored.map((rule) => toRule(rule, names, emails, words)) };
+  return { policy, stored, rules: stored.map((rule) => toRule(rule, names, emails, words)) };
 }
 
 const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {

@@ -3,6 +3,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
+import type { Machine } from "../machines.ts";
+import { useNodes } from "../node-list.ts";
 import { query, setQuery } from "../router.ts";
 import { Failure, Field, FromTerminal, State, valueOf } from "../ui/parts.ts";
 import { Between } from "./between.ts";
@@ -12,11 +14,13 @@ import { Sentence } from "./rule-table.ts";
 
 type Verdict = { allowed: boolean; rule_id: number | null; reason: string };
 const maxOffered = 50;
+const none: readonly Machine[] = [];
 
 export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
   const word = (key: string, otherwise = "") => query.value.get(key) ?? otherwise;
   const [from, to, protocol, port] = [word("from"), word("to"), word("protocol", "tcp"), word("port")];
-  const idOf = (name: string) => saved.nodes.find((node) => node.name === name)?.id;
+  const { data: nodes = none } = useNodes();
+  const idOf = (name: string) => nodes.find((node) => node.name === name)?.id;
   const [sender, receiver] = [idOf(from), idOf(to)];
   const isWhole =
     sender !== undefined && receiver !== undefined && (protocol === "icmp" || /^\d{1,5}$/.test(port));
@@ -36,8 +40,8 @@ export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
   return html`<section aria-labelledby="explainer">
     <h2 id="explainer">May one machine reach another?</h2>
     <div class="question">
-      <${NodePicker} label="From machine" name=${from} set=${set("from")} saved=${saved} />
-      <${NodePicker} label="To machine" name=${to} set=${set("to")} saved=${saved} />
+      <${NodePicker} label="From machine" name=${from} set=${set("from")} nodes=${nodes} />
+      <${NodePicker} label="To machine" name=${to} set=${set("to")} nodes=${nodes} />
       <${Field} label="Protocol">
         <select value=${protocol} onChange=${set("protocol")}>
           <option value="tcp">tcp</option>
@@ -139,12 +143,17 @@ function useVerdict(
   return [answer, error];
 }
 
-type NodePickerProps = { label: string; name: string; set: (event: Event) => void; saved: Saved };
+type NodePickerProps = {
+  label: string;
+  name: string;
+  set: (event: Event) => void;
+  nodes: readonly Machine[];
+};
 
-function NodePicker({ label, name, set, saved }: NodePickerProps) {
+function NodePicker({ label, name, set, nodes }: NodePickerProps) {
   const list = label.replaceAll(" ", "-");
-  const offered = saved.nodes.filter((node) => node.name.includes(name)).slice(0, maxOffered);
-  const isUnknown = name !== "" && offered.length === 0;
+  const offered = nodes.filter((node) => node.name.includes(name)).slice(0, maxOffered);
+  const isUnknown = name !== "" && nodes.length > 0 && offered.length === 0;
   return html`<${Field}
     label=${label}
     errors=${isUnknown ? ["There is no machine of this name."] : undefined}

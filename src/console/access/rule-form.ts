@@ -4,10 +4,11 @@ import { useState } from "preact/hooks";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { useMemberNames } from "../member-names.ts";
+import { useNodes } from "../node-list.ts";
 import { useProviderWords } from "../provider-words.ts";
 import { refresh, useList } from "../resource.ts";
 import { Dialog, Failure, Field, valueOf } from "../ui/parts.ts";
-import { edit, type Draft, type Saved } from "./draft.ts";
+import { edit, type Draft } from "./draft.ts";
 import { endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 
 type Group = { id: number; name: string };
@@ -29,15 +30,15 @@ export function toWord(typed: string, groups: readonly string[], nodes: readonly
   return !groups.includes(text) && nodes.includes(text) ? `node:${text}` : `group:${text}`;
 }
 
-type Props = { rule: Rule | undefined; draft: Draft; saved: Saved; close: () => void };
+type Props = { rule: Rule | undefined; draft: Draft; close: () => void };
 
-export function RuleForm({ rule, draft, saved, close }: Props) {
+export function RuleForm({ rule, draft, close }: Props) {
   const [now, set] = useState<Rule>(rule ?? fresh());
   // The sentence about the ports comes when they are sent, not while they are typed.
   const [isChecked, check] = useState(false);
   const known = useList<Group>(org(draft.slug, "groups/?page_size=1000")).data;
   const groups = (known ?? []).map(({ name }) => name);
-  const nodes = saved.nodes.map(({ name }) => name);
+  const nodes = (useNodes().data ?? []).map(({ name }) => name);
   const emails = useMemberNames(draft.slug).values();
   const words = useProviderWords(draft.slug).values();
   const sides = { groups, words: [...words], emails: [...emails], nodes };

@@ -108,7 +108,6 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
         : html`<${RuleForm}
             rule=${open === "new" ? undefined : open}
             draft=${draft}
-            saved=${saved}
             close=${() => setOpen(undefined)}
           />`
     }

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
+import { useNodes } from "../node-list.ts";
 import { useList } from "../resource.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, Dialog, Empty, FromTerminal, State } from "../ui/parts.ts";
@@ -145,7 +146,7 @@ function NewTest({ draft, saved, save, close }: NewTestProps) {
   const groups = (useList<{ name: string }>(org(draft.slug, "groups/?page_size=1000")).data ?? []).map(
     ({ name }) => name,
   );
-  const nodes = saved.nodes.map(({ name }) => name);
+  const nodes = (useNodes().data ?? []).map(({ name }) => name);
   const word = (typed: string) => toWord(typed, groups, nodes);
   const ports = test.protocol === "icmp" ? "any" : test.ports;
   const whole = { ...test, from: word(test.from), to: word(test.to), ports };

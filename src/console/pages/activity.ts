@@ -5,6 +5,8 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { actorOf, type Names } from "../actor.ts";
 import {
   changesOf,
+  countWords,
+  exportName,
   filterKeys,
   firstMoment,
   makeMatch,
@@ -13,6 +15,7 @@ import {
   type Filter,
   type Things,
 } from "../activity.ts";
+import { dayOf } from "../ago.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { readEvents, useLog } from "../events.ts";
 import { html } from "../html.ts";
@@ -23,7 +26,8 @@ import { query, setQuery } from "../router.ts";
 import { Verification } from "../ui/chain.ts";
 import { Events } from "../ui/events.ts";
 import { Empty, Field, FromTerminal, Loading, State, valueOf } from "../ui/parts.ts";
-import { Export, Search } from "../ui/tools.ts";
+import { tell } from "../ui/told.ts";
+import { ReadingExport, Search } from "../ui/tools.ts";
 
 const pageSize = 1000;
 /** Found events that are looked for before the page asks whether to go on. */
@@ -31,6 +35,8 @@ const enough = 100;
 /** Events that are read for that. */
 const readAtOnce = 5000;
 const shownAtOnce = 100;
+
+const textOf = (details: AuditEvent["after"]) => (details === null ? "" : JSON.stringify(details));
 
 const columnsFor = (names: Names, things: Things) => [
   { title: "at", text: ({ at }: AuditEvent) => at },
@@ -47,8 +53,8 @@ const columnsFor = (names: Names, things: Things) => [
         )
         .join("; "),
   },
-  { title: "before", text: ({ before }: AuditEvent) => JSON.stringify(before ?? "") },
-  { title: "after", text: ({ after }: AuditEvent) => JSON.stringify(after ?? "") },
+  { title: "before", text: ({ before }: AuditEvent) => textOf(before) },
+  { title: "after", text: ({ after }: AuditEvent) => textOf(after) },
   { title: "id", text: ({ id }: AuditEvent) => `${id}` },
   { title: "hash", text: ({ hash }: AuditEvent) => hash },
 ];
@@ -84,7 +90,8 @@ export function Activity() {
   const start = firstMoment(filter);
   const oldest = log.events.at(-1);
   const isAll = log.isAll || (start !== undefined && oldest !== undefined && Date.parse(oldest.at) < start);
-  const isSearching = isFiltered && !isAll && shown.length < goal.found && log.events.length < goal.events;
+  const isOver = isAll || log.isFull;
+  const isSearching = isFiltered && !isOver && shown.length < goal.found && log.events.length < goal.events;
   useEffect(() => {
     if (isSearching && !log.isReading) log.older();
   }, [isSearching, log.isReading, oldest?.id]);
@@ -95,24 +102,21 @@ export function Activity() {
       found: shown.length + enough,
       rows: goal.rows + shownAtOnce,
     });
-    if (!isAll) log.older();
+    if (!isOver) log.older();
   };
-  const hasMore = shown.length > goal.rows || !isAll;
+  const hasMore = shown.length > goal.rows || !isOver;
   const busy = log.isReading && (isSearching || log.events.length === 0);
   return html`<h1>Activity</h1>
     <div class="tools">
       <${Search} label="Search events" />
       <${State} name=${isLive.value ? "online" : "away"} word=${isLive.value ? "live" : "not live"} />
       <span class="quiet" role="status"
-        >${isFiltered ? `${shown.length} of the last ${log.events.length} events` : `${log.events.length} events`}${isAll ? "" : ", older ones are on the control plane"}</span
+        >${countWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll, isFull: log.isFull })}</span
       >
-      <${Export}
-        file=${`${own}-events.csv`}
-        items=${async () => (isAll ? log.events : await readEvents(own, start)).filter(makeMatch(filter, names, things))}
-        columns=${columnsFor(names, things)}
-      />
+      <${ReadingExport} read=${(read: (count: number) => void) => exported(own, filter, names, read)} />
     </div>
     <${Filters} filter=${filter} events=${log.events} />
+    <${Verification} own=${own} />
     <p class="newer" role="status">
       ${newer === 0 ? null : html`<button type="button" onClick=${release}>${newer} newer</button>`}
     </p>
@@ -134,8 +138,17 @@ export function Activity() {
           </p>`
         : null
     }
-    <${Verification} own=${own} />
     <${FromTerminal} command=${`agent admin events ${own}`} call=${`GET /api/org/${own}/events/`} />`;
+}
+
+/** All that the filter covers, also what the page has not read. */
+async function exported(own: string, filter: Filter, names: Names, read: (count: number) => void) {
+  const events = await readEvents(own, firstMoment(filter), read);
+  const things = thingsOf(events);
+  const items = events.filter(makeMatch(filter, names, things));
+  const file = exportName(own, filter, items);
+  tell(`${file} has all ${items.length} events that match.`);
+  return { file, items, columns: columnsFor(names, things) };
 }
 
 /** As near to the top of the page as this, in pixels, new events come in by themselves. */
@@ -162,6 +175,8 @@ function useHeld(found: readonly AuditEvent[], key: string) {
   return { shown, newer: found.length - shown.length, release };
 }
 
+const dayMs = 86_400_000;
+
 const fields = [
   ["actor", "Actor", "text"],
   ["type", "Type", "text"],
@@ -173,6 +188,7 @@ const fields = [
 function Filters({ filter, events }: { filter: Filter; events: readonly AuditEvent[] }) {
   const types = useMemo(() => [...new Set(events.map(({ type }) => type))].sort(), [events]);
   const isOn = fields.some(([key]) => filter[key] !== "");
+  const lastWeek = () => setQuery({ from: dayOf(Date.now() - 6 * dayMs), to: dayOf(Date.now()) });
   const clear = () => setQuery(Object.fromEntries(fields.map(([key]) => [key, undefined])));
   return html`<div class="filters" role="group" aria-label="Filters">
     ${fields.map(
@@ -190,6 +206,7 @@ function Filters({ filter, events }: { filter: Filter; events: readonly AuditEve
     <datalist id="event-types">
       ${types.map((type) => html`<option key=${type} value=${type}></option>`)}
     </datalist>
+    <button type="button" onClick=${lastWeek}>The last 7 days</button>
     ${isOn ? html`<button type="button" onClick=${clear}>Clear the filters</button>` : null}
   </div>`;
 }

@@ -48,13 +48,12 @@ export function Verification({ own }: { own: string }) {
     }
   };
   const isRunning = progress !== undefined && "chain" in progress && !progress.isDone;
-  return html`<h2>Is the log whole?</h2>
-    <p class="quiet">
-      The hash of each event covers the event before it, so that none can be changed or left out unseen. This
-      browser computes all hashes again.
-    </p>
-    <p>
-      <button type="button" disabled=${isRunning} onClick=${() => void run()}>Verify the chain</button>
+  return html`<p>
+      <button type="button" disabled=${isRunning} onClick=${() => void run()}>Verify the chain</button>${" "}
+      <span class="quiet"
+        >Is the log whole? The hash of each event covers the event before it; this browser computes all of
+        them again.</span
+      >
     </p>
     <div role="status">
       ${progress === undefined ? null : "error" in progress ? html`<${Failure} error=${progress.error} />` : html`<${Outcome} ...${progress} />`}
@@ -74,5 +73,10 @@ function Outcome({ chain, isDone }: { chain: Chain; isDone: boolean }) {
     <p>
       Its last hash is <code>${head.slice(0, 16)}…</code> <${Copy} text=${head} />. A copy that is kept
       elsewhere proves later that no event was cut off the end.
+    </p>
+    <p class="quiet">
+      All organizations share the numbers of events, so numbers that are missing here are events of others.
+      Changes of users, such as disabled ones, passwords and second factors, belong to no organization: they
+      have a chain of their own, which <code>agent admin audit verify</code> verifies on the control plane.
     </p>`;
 }

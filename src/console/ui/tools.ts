@@ -1,5 +1,6 @@
 // The tools above a list: a search, whose words are in the address, and an export of what is shown.
 
+import { useState } from "preact/hooks";
 import { html } from "../html.ts";
 import { query, setQuery } from "../router.ts";
 import { hasWords, searchWords } from "../search.ts";
@@ -26,21 +27,28 @@ export function searched(name = "search"): (text: string) => boolean {
 
 type CsvColumn<T> = Pick<Column<T>, "title" | "text">;
 
-type ExportProps<T> = {
-  file: string;
-  /** Or what reads them, where the page has only a part. */
-  items: readonly T[] | (() => Promise<readonly T[]>);
-  columns: readonly CsvColumn<T>[];
-};
+type ExportProps<T> = { file: string; items: readonly T[]; columns: readonly CsvColumn<T>[] };
 
 export function Export<T>({ file, items, columns }: ExportProps<T>) {
-  const { error, isRunning, run } = useAction(async () => {
-    const all = typeof items === "function" ? await items() : items;
-    download(file, toCsv(all, columns), "text/csv");
-  });
-  return html`<button type="button" disabled=${isRunning} title=${error?.message} onClick=${run}>
-    ${isRunning ? "Reading…" : error === undefined ? "Export CSV" : "Not exported"}
+  return html`<button type="button" onClick=${() => download(file, toCsv(items, columns), "text/csv")}>
+    Export CSV
   </button>`;
+}
+
+/** For a page that has only a part of what it exports: `read` asks for all of it. `tell`: how many it has read. */
+type ReadingProps<T> = { read(tell: (count: number) => void): Promise<ExportProps<T>> };
+
+export function ReadingExport<T>({ read }: ReadingProps<T>) {
+  const [count, tell] = useState(0);
+  const { error, isRunning, run } = useAction(async () => {
+    tell(0);
+    const { file, items, columns } = await read(tell);
+    download(file, toCsv(items, columns), "text/csv");
+  });
+  return html`<button type="button" disabled=${isRunning} onClick=${run}>
+      ${isRunning ? `Reading: ${count}…` : "Export CSV"}
+    </button>
+    ${error === undefined ? null : html`<span class="bad" role="alert">No file was made: ${error.message}</span>`}`;
 }
 
 /** RFC 4180. A spreadsheet takes a cell that begins with = + - @ for a formula: a quote before it makes it a text. */

@@ -258,7 +258,7 @@ function refusal(base: string, response: Response, json: unknown): AppError {
   });
 }
 
-export const unreachableHint = "Check the URL, the network and that the control plane runs, then try again.";
+const unreachableHint = "Check the URL, the network and that the control plane runs, then try again.";
 const strangeCertificate =
   "This machine does not trust its certificate. If the control plane created it itself (serve --tls auto), give its --ca-fingerprint: on the control plane's machine, `agent setup` and `agent admin token create` print it.";
 

@@ -78,7 +78,7 @@ export type Action =
 const second = 1000;
 const minute = 60 * second;
 /** How long closing may take to help. */
-export const closeHelpsMs = 5 * second;
+const closeHelpsMs = 5 * second;
 /** How long the handshake after a closing may take: through a relay, and after a question to a lighthouse. */
 const handshakeMs = 15 * second;
 /** An answer of this age shows that the new tunnel works: the peer is probed every second then. */

@@ -14,7 +14,7 @@ export const brokenAfter = burst + 1;
 /** Four probes at 1 s decide; a busy machine sends them later. */
 export const decidedWithinMs = 8000;
 /** For so long a peer counts as one that answers probes. */
-export const answersForMs = 600_000;
+const answersForMs = 600_000;
 const historyMs = 60_000;
 
 export type ProbeRecord = {

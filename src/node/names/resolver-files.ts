@@ -18,7 +18,7 @@ export const resolverDirectory = "/etc/resolver";
 const mark = `# Written by ${brand.id} (${brand.executable} names), which replaces and removes this file\n`;
 
 /** Pure. */
-export function resolverFile({ host, port }: Place): string {
+function resolverFile({ host, port }: Place): string {
   return `${mark}nameserver ${host}\nport ${port}\n`;
 }
 

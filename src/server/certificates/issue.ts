@@ -21,7 +21,7 @@ const dayMs = 86_400_000;
 export const nodeLifetimeMs = 90 * dayMs;
 const x509LifetimeMs = 7 * dayMs;
 /** Of both certificates of an ephemeral node: when it has ended, its name and address wait for their end. */
-export const ephemeralLifetimeMs = 3_600_000;
+const ephemeralLifetimeMs = 3_600_000;
 /** The engine allows no clock slack. */
 const backdatedMs = 5 * 60_000;
 

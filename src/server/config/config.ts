@@ -15,7 +15,6 @@ import {
 } from "../../yaml.ts";
 import { can, parseEngineVersion, type EngineVersion } from "../../engine-features.ts";
 import { conntrackDefaults, flowTimes } from "./flow-timeout.ts";
-import { atOnce } from "../http/heavy-work.ts";
 import { compileRules, isSelf, type Rule } from "../policy/firewall.ts";
 import { certifiedGroups, ownerOf } from "../../owner-group.ts";
 import { type NodeRow } from "../store/tables/nodes.ts";
@@ -101,9 +100,9 @@ export function kindOf({ named }: ConfigView, node: ConfigNode): NodeKind {
 }
 
 /** Placeholders in `pki`: the node replaces them with its own paths. */
-export const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as const;
+const pkiPlaceholders = { ca: "ca.crt", cert: "host.crt", key: "host.key" } as const;
 
-export const defaultOverlayPort = 4242;
+const defaultOverlayPort = 4242;
 
 export function makeConfigView(source: ConfigSource): ConfigView {
   const blocklistYaml = stringifyYaml({ pki: { blocklist: [...source.blocklist] } }).slice("pki:\n".length);
@@ -132,11 +131,7 @@ export type RenderedConfig = {
   excess: string | undefined;
 };
 
-export function renderConfig(view: ConfigView, node: NodeKind): RenderedConfig {
-  return atOnce(renderSlices(view, node));
-}
-
-/** The same in slices of about a millisecond. */
+/** In slices of about a millisecond. */
 export function* renderSlices(view: ConfigView, node: NodeKind): Generator<unknown, RenderedConfig> {
   const engine = parseEngineVersion(node.overlayVersion);
   const head = stringifyYaml({ pki: pki(view, engine) });

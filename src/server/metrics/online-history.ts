@@ -8,7 +8,7 @@ import { onlineMs } from "../store/nodes.ts";
 import { computed, integer, integerOrNull, queryAll, queryNumber, queryOne } from "../store/table.ts";
 import { organizations } from "../store/tables/organizations.ts";
 
-export const intervalMs = 300_000;
+const intervalMs = 300_000;
 const keptDays = 30;
 const dayMs = 86_400_000;
 /** Nodes of one query: few enough that check-ins do not wait for it. */

@@ -67,7 +67,7 @@ export const aliasList = {
   toItem: aliasOf,
 };
 
-export function aliasOf(row: Row): Alias {
+function aliasOf(row: Row): Alias {
   const { id, name, nodeId, nodeName, address, isShadowed, createdAt } = shown.parse(row);
   return {
     id,

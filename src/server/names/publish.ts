@@ -11,7 +11,7 @@ import { nameAliases } from "../store/tables/name-aliases.ts";
 import { isUnpublished, named, nodes, type NodeRow } from "../store/tables/nodes.ts";
 
 /** Nodes that get one version at most: one answer to a node can hold as many. */
-export const publishedTogether = 1000;
+const publishedTogether = 1000;
 
 const pick = nodes.pick("id", "name", "namedAs");
 const latePick = computed({ id: integer(), name: text(), namedAs: text(), isLate: truth(0) });

@@ -58,7 +58,7 @@ export const Passkey = v.object({
 });
 
 /** The host of the public URL. Throws conflict for an IP address, which passkeys cannot be bound to. */
-export function rpIdOf(publicUrl: string): string {
+function rpIdOf(publicUrl: string): string {
   const { hostname } = new URL(publicUrl);
   if (parseAddress(hostname.replace(/^\[(.*)\]$/, "$1")) === undefined) return hostname;
   throw new AppError(

@@ -15,7 +15,8 @@ import { events } from "../store/tables/events.ts";
 import { policies, type PolicyRow } from "../store/tables/policies.ts";
 import type { Applied, Reverted } from "./answers.ts";
 import { isUnchanged, type Changes } from "./differences.ts";
-import { execute, Undo, type Executing } from "./execute.ts";
+import { execute, type Executing } from "./execute.ts";
+import { Undo } from "./rollback.ts";
 import { planChanges, PolicyText, showPlan, type Planned } from "./plan.ts";
 
 const applyFields = v.strictObject({
@@ -136,10 +137,8 @@ async function write(
     appliedBy: row?.appliedBy ?? null,
     driftedAt: row?.driftedAt ?? null,
   };
-  const undo: Undo = v.parse(Undo, {
-    changes: { ...inverse, ...(changes.tests === undefined ? {} : { tests: storedTests(row) }) },
-    former,
-  });
+  const tests = changes.tests === undefined ? {} : { tests: storedTests(row) };
+  const undo = () => JSON.stringify(v.parse(Undo, { changes: { ...inverse, ...tests }, former }));
   await save(tx, org, now, {
     version: version + 1,
     ...(request.keep_file === true
@@ -148,7 +147,7 @@ async function write(
     failing: [],
     ...(changes.tests === undefined ? {} : { tests: changes.tests }),
     unconfirmedUntil: until,
-    undo: until === null ? null : JSON.stringify(undo),
+    undo: until === null ? null : undo(),
   });
   const after = {
     version: version + 1,
@@ -204,6 +203,7 @@ export async function confirmPolicy(
   actor: Actor,
 ): Promise<{ version: number }> {
   return db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const row = await waiting(tx, org);
     const now = system.now();
     if (row.unconfirmedUntil !== null && row.unconfirmedUntil <= now) {
@@ -245,6 +245,7 @@ export async function revertPolicy(
   due?: number,
 ): Promise<Reverted> {
   return services.db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const row = await waiting(tx, org);
     const leftOut: string[] = [];
     if (due !== undefined && (row.unconfirmedUntil ?? 0) > due)
@@ -295,6 +296,7 @@ export async function patchPolicy(
   actor: Actor,
 ): Promise<void> {
   await db.writeFor({ org: org.id }, async (tx) => {
+    await requireRole(tx, org.id, actor);
     const row = await policies.find(tx, { orgId: org.id });
     const before = row?.byFile ?? false;
     if (by_file === undefined || by_file === before) return;

@@ -278,6 +278,7 @@ export function changedNodes(
   nodes: readonly PolicyNode[],
   changes: Pick<Changes, "nodes" | "owned">,
 ): PolicyNode[] {
+  if (changes.nodes.length + changes.owned.length === 0) return [...nodes];
   const byId = new Map(changes.nodes.map((change) => [change.id, change]));
   const ownedById = new Map(changes.owned.map((change) => [change.id, change.groups]));
   return nodes.map((node) => {

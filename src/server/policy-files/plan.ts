@@ -173,7 +173,7 @@ function shownNodes({ nodes, owned }: Pick<Changes, "nodes" | "owned">, side: Si
   return [...shown.values()];
 }
 
-export function sidesIn(rules: readonly Rule[]): Peer[] {
+function sidesIn(rules: readonly Rule[]): Peer[] {
   return rules.flatMap(({ peer, target }) => [peer, target]);
 }
 
@@ -231,8 +231,11 @@ function* firstPairs(
   { partners }: Reach,
 ): Generator<unknown, Plan["access"]["pairs"]> {
   const byFrom = Map.groupBy(changes, ({ from }) => from);
-  const senders = [...byFrom].flatMap(([from, list]) => from.members.map((member) => ({ member, list })));
-  yield;
+  const senders: { member: NodeClass["members"][number]; list: readonly Change[] }[] = [];
+  for (const [from, list] of byFrom) {
+    for (const member of from.members) senders.push({ member, list });
+    yield;
+  }
   senders.sort((a, b) => a.member.id - b.member.id);
   const pairs: Plan["access"]["pairs"] = [];
   for (const { member, list } of senders) {

@@ -12,7 +12,7 @@ import { setActive } from "../offboarding/user-status.ts";
 import { createUser, Email, listUsers, NewPassword, User, userById } from "../people/people.ts";
 import type { Services } from "../services.ts";
 
-export const UserRequest = v.strictObject({
+const UserRequest = v.strictObject({
   email: Email,
   password: NewPassword,
   is_staff: v.optional(v.boolean(), false),

@@ -27,7 +27,7 @@ export async function emptyTables(tx: Transaction): Promise<void> {
 }
 
 /** `conflict`: an ON CONFLICT clause for rows that may exist. Returns the number of changed rows. */
-export function insertRow(tx: Transaction, table: string, row: Row, conflict = ""): Promise<number> {
+function insertRow(tx: Transaction, table: string, row: Row, conflict = ""): Promise<number> {
   const columns = Object.keys(row);
   const places = columns.map((_, at) => `$${at + 1}`).join(", ");
   const values: Params = columns.map((column) => row[column] ?? null);

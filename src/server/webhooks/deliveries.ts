@@ -99,12 +99,7 @@ async function send(deps: Deps, claimed: Claimed, closing: AbortSignal): Promise
 }
 
 /** `id` stays the same in retries, so a receiver can discard duplicates. */
-export function signedHeaders(
-  id: number,
-  timestamp: number,
-  body: string,
-  secret: string,
-): Record<string, string> {
+function signedHeaders(id: number, timestamp: number, body: string, secret: string): Record<string, string> {
   const key = Buffer.from(secret.replace(/^whsec_/, ""), "base64");
   const signature = createHmac("sha256", key).update(`msg_${id}.${timestamp}.${body}`).digest("base64");
   return {

@@ -3,7 +3,6 @@ import * as v from "valibot";
 import {
   listenPortOf,
   makeConfigView,
-  renderConfig,
   type ConfigNode,
   type ConfigSource,
 } from "../../../src/server/config/config.ts";
@@ -11,7 +10,7 @@ import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { deviceName } from "../../../src/device-name.ts";
 import { allowedConfig, ConfigOverrides } from "../../../src/engine-config.ts";
 import { mergeYaml, type YamlMap } from "../../../src/yaml.ts";
-import { lighthouse, plain, source } from "../../support/config-source.ts";
+import { lighthouse, plain, source, renderConfig } from "../../support/config-source.ts";
 
 function parsed(change: Partial<ConfigSource> = {}, node: Partial<ConfigNode> = {}) {
   return Bun.YAML.parse(renderConfig(makeConfigView({ ...source, ...change }), { ...plain, ...node }).text);

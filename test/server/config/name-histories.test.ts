@@ -6,7 +6,6 @@ import { X509Certificate } from "node:crypto";
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
-import { renderConfig } from "../../../src/server/config/config.ts";
 import { settle } from "../../../src/server/nodes/upkeep.ts";
 import { makeViews } from "../../../src/server/config/views.ts";
 import { findNode, type NodeRecord } from "../../../src/server/store/nodes.ts";
@@ -21,6 +20,7 @@ import {
 } from "../../support/nodes.ts";
 import { makeRandom } from "../../support/random.ts";
 import { makeTestServer, onPostgres, type TestServer } from "../../support/server.ts";
+import { renderConfig } from "../../support/config-source.ts";
 
 const names = ["alpha", "beta", "gamma"];
 const minute = 60_000;

@@ -6,11 +6,11 @@ import { makeBoundedCache } from "../../../src/server/config/bounded-cache.ts";
 import {
   kindOf,
   makeConfigView,
-  renderConfig,
   type ConfigNode,
   type ConfigSource,
 } from "../../../src/server/config/config.ts";
 import { makeRenderings } from "../../../src/server/config/renderings.ts";
+import { renderConfig } from "../../support/config-source.ts";
 
 const node = (fields: Partial<ConfigNode> = {}): ConfigNode => ({
   id: 7,

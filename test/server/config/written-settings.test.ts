@@ -2,9 +2,9 @@
 
 import { describe, expect, test } from "bun:test";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
-import { makeConfigView, renderConfig, type ConfigNode } from "../../../src/server/config/config.ts";
+import { makeConfigView, type ConfigNode } from "../../../src/server/config/config.ts";
 import { isMap, type YamlMap } from "../../../src/yaml.ts";
-import { plain, source } from "../../support/config-source.ts";
+import { plain, source, renderConfig } from "../../support/config-source.ts";
 
 /**
  * Every setting that a node's config.yml has without overrides, with the reason why the engine's own default does not do.

@@ -12,10 +12,12 @@ setDefaultTimeout(120_000);
 
 describePostgres("two servers on one database", () => {
   const createDatabase = useMigrated();
+  let url: string;
   let first: TestServer;
   let second: TestServer;
   beforeAll(async () => {
-    const open = openedAt(await createDatabase());
+    url = await createDatabase();
+    const open = openedAt(url);
     const secretKey = crypto.getRandomValues(new Uint8Array(32));
     first = await makeTestServer({ open, secretKey });
     second = await makeTestServer({ open, secretKey });
@@ -107,14 +109,11 @@ describePostgres("two servers on one database", () => {
   });
 
   test("a node that confirms a version gets news while another server holds the lock of its organization", async () => {
-    const url = await createDatabase();
-    const secretKey = crypto.getRandomValues(new Uint8Array(32));
-    await using server = await makeTestServer({ open: openedAt(url), secretKey });
-    const org = await server.organization("acme");
-    const node = await registerNode(server, org, "web");
-    await registerNode(server, org, "hub", { is_lighthouse: true, public_ip: "203.0.113.1" });
+    const org = await first.organization("locked");
+    const node = await registerNode(first, org, "web");
+    await registerNode(first, org, "hub", { is_lighthouse: true, public_ip: "203.0.113.1" });
     const { config_version: former } = checkinOf(await node.checkin());
-    await registerNode(server, org, "relay", { is_lighthouse: true, public_ip: "203.0.113.2" });
+    await registerNode(first, org, "relay", { is_lighthouse: true, public_ip: "203.0.113.2" });
     await using other = new SQL(url, { max: 1 });
     const over = Promise.withResolvers<void>();
     const locked = Promise.withResolvers<void>();
@@ -128,12 +127,12 @@ describePostgres("two servers on one database", () => {
     const answer = await node.checkin(confirms, { wait: 55 });
     // The write of the confirmation still waits for the lock, which it would not get within 15 s.
     const waiting = "SELECT count(*) AS n FROM pg_locks WHERE objid::bigint = $1 AND NOT granted";
-    await until(async () => (await countOf(server, waiting, org.id)) === 1, { ms: 30_000 }).finally(
+    await until(async () => (await countOf(first, waiting, org.id)) === 1, { ms: 30_000 }).finally(
       over.resolve,
     );
     await holding;
     expect(checkinOf(answer).config_changed).toBe(true);
     const confirmed = "SELECT confirmed_config_version AS n FROM nodes WHERE id = $1";
-    await until(async () => (await countOf(server, confirmed, node.id)) === former);
+    await until(async () => (await countOf(first, confirmed, node.id)) === former);
   });
 });

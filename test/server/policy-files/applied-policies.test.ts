@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import * as v from "valibot";
+import { confirmPolicy, patchPolicy, revertPolicy } from "../../../src/server/policy-files/apply.ts";
 import { Reverted } from "../../../src/server/policy-files/answers.ts";
 import { checkPolicies, revertUnconfirmed } from "../../../src/server/policy-files/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
@@ -177,6 +178,16 @@ aliases: [{name: nas, node: node:db1}, {name: printer, node: node:web1, address:
     expect((await api("GET", `nodes/${web.id}/`)).json).toMatchObject({ groups: ["web"], subnets: [] });
     expect((await show()).unconfirmed).toBeNull();
     expect((await api("POST", "groups/", { name: "other" })).status).toBe(201);
+  });
+
+  test("is neither confirmed nor taken back by somebody whose rights ended while the request waited", async () => {
+    await applied(base, { confirm: 600 });
+    const former = { kind: "person", id: 4711, ip: null } as const;
+    const refused = { code: "permission_denied" };
+    await expect(confirmPolicy(services(), org, former)).rejects.toMatchObject(refused);
+    await expect(revertPolicy(services(), org, former)).rejects.toMatchObject(refused);
+    await expect(patchPolicy(services(), org, { by_file: true }, former)).rejects.toMatchObject(refused);
+    expect(await show()).toMatchObject({ by_file: false, unconfirmed: { by: "admin@example.org" } });
   });
 
   test("is taken back at once on request, memberships and groups included", async () => {

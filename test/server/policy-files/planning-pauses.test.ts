@@ -2,8 +2,10 @@
 
 import { expect, test } from "bun:test";
 import { momentOf } from "../../../src/server/policy/moment.ts";
+import { operator } from "../../../src/server/audit/record.ts";
+import { applyPolicy } from "../../../src/server/policy-files/apply.ts";
 import { planChanges } from "../../../src/server/policy-files/plan.ts";
-import type { Params, Reader } from "../../../src/server/store/database.ts";
+import type { Database, Params, Reader } from "../../../src/server/store/database.ts";
 import { registrationToken } from "../../support/nodes.ts";
 import { makeTestServer, onPostgres } from "../../support/server.ts";
 
@@ -52,6 +54,20 @@ test("planning reads each node once, and pauses after each page; memberships by 
   expect(large.map(({ rows }) => rows)).toEqual([500, 500, 500, 500, 500]);
   expect(new Set(large.map((page) => page.round)).size).toBe(large.length);
 }, 60_000);
+
+test("applying a file of many rules pauses in its transaction", async () => {
+  await using server = await makeTestServer();
+  const org = await server.organization("acme");
+  const { services } = server.app;
+  let pauses = 0;
+  const writeFor: Database["writeFor"] = (concern, work) =>
+    services.db.writeFor(concern, (tx) => work({ ...tx, pause: () => (pauses++, tx.pause()) }));
+  const rules = Array.from({ length: 200 }, (_, at) => `  - {ports: ${at + 1}, peer: any, target: any}\n`);
+  const request = { policy: `rules:\n${rules.join("")}`, prune: true };
+  const room = { requireRoom: () => Promise.resolve() };
+  await applyPolicy({ ...services, db: { ...services.db, writeFor } }, org, request, operator, room);
+  expect(pauses).toBeGreaterThanOrEqual(8);
+});
 
 test("the moment of an organization counts its lasting nodes in indexes: their rows are wide", async () => {
   await using server = await makeTestServer();

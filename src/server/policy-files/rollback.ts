@@ -1,0 +1,97 @@
+// What takes an application back: its changes as they are stored until it is confirmed, and what a rollback leaves out.
+
+import * as v from "valibot";
+import { AppError, type ErrorCode } from "../../errors.ts";
+import { Peer, Ports, Protocol, Target } from "../policy/firewall.ts";
+import { PolicyTest } from "../policy/policy-tests.ts";
+import type { Transaction } from "../store/database.ts";
+
+const words = v.array(v.string());
+const rule = {
+  direction: v.picklist(["inbound", "outbound"]),
+  protocol: Protocol,
+  ports: Ports,
+  peer: Peer,
+  target: Target,
+  description: v.string(),
+};
+const named = { name: v.string(), description: v.string() };
+const alias = { name: v.string(), nodeId: v.number(), address: v.nullable(v.string()) };
+const person = v.object({ name: v.string(), people: v.string() });
+const ofProvider = v.object({ people: v.string(), providerId: v.number(), name: v.string() });
+const delta = v.object({ add: words, remove: words });
+/** As it is stored until an application is confirmed. */
+export const Undo = v.object({
+  changes: v.object({
+    groups: v.object({
+      create: v.array(v.object(named)),
+      delete: v.array(v.object(named)),
+      describe: v.array(v.object({ ...named, before: v.string() })),
+    }),
+    rules: v.object({
+      create: v.array(v.object({ ...rule, id: v.number() })),
+      delete: v.array(v.object({ ...rule, id: v.number() })),
+      describe: v.array(v.object({ ...rule, id: v.number(), before: v.string() })),
+    }),
+    nodes: v.array(
+      v.object({
+        id: v.number(),
+        name: v.string(),
+        groups: delta,
+        subnets: delta,
+        relay: v.nullable(v.boolean()),
+      }),
+    ),
+    /** Absent: it was stored by an earlier version. */
+    people: v.optional(v.object({ add: v.array(person), remove: v.array(person) }), { add: [], remove: [] }),
+    providerGroups: v.optional(v.object({ add: v.array(ofProvider), remove: v.array(ofProvider) }), {
+      add: [],
+      remove: [],
+    }),
+    aliases: v.object({ create: v.array(v.object(alias)), delete: v.array(v.object(alias)) }),
+    tests: v.optional(v.array(PolicyTest)),
+  }),
+  /** The file that was in force before. */
+  former: v.object({
+    text: v.nullable(v.string()),
+    appliedAt: v.nullable(v.number()),
+    appliedBy: v.nullable(v.string()),
+    driftedAt: v.nullable(v.number()),
+  }),
+});
+export type Undo = v.InferOutput<typeof Undo>;
+
+/**
+ * A rollback must not wait for what other people do: a part that has become impossible is left out, with a sentence here.
+ * Limits of certificates and rules do not hold for it.
+ */
+export type Rollback = { leftOut: string[] };
+
+/** Returns undefined for a part that a rollback leaves out. */
+export async function attempt<T>(
+  tx: Transaction,
+  rollback: Rollback | undefined,
+  what: string,
+  part: () => Promise<T>,
+): Promise<T | undefined> {
+  if (rollback === undefined) return part();
+  await tx.run("SAVEPOINT part");
+  try {
+    const done = await part();
+    await tx.run("RELEASE part");
+    return done;
+  } catch (error) {
+    if (!(error instanceof AppError) || !refusals.has(error.code)) throw error;
+    await tx.run("ROLLBACK TO part");
+    await tx.run("RELEASE part");
+    rollback.leftOut.push(`${what} is not as before: ${error.message}`);
+    return undefined;
+  }
+}
+
+const refusals: ReadonlySet<ErrorCode> = new Set([
+  "conflict",
+  "name_taken",
+  "too_many_certificates",
+  "validation_failed",
+]);
