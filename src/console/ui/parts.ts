@@ -148,10 +148,12 @@ type DialogProps = { title: string; close: () => void; children: ComponentChildr
 export function Dialog({ title, close, children }: DialogProps) {
   const place = useRef<HTMLDialogElement>(null);
   useEffect(() => {
-    const dialog = place.current;
-    dialog?.showModal();
-    // The focus returns when it is closed, not when it is removed.
-    return () => dialog?.close();
+    const before = document.activeElement;
+    place.current?.showModal();
+    // The browser returns the focus when a dialog is closed, and this one is removed.
+    return () => {
+      if (before instanceof HTMLElement) before.focus({ preventScroll: true });
+    };
   }, []);
   return html`<dialog
     ref=${place}
