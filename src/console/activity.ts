@@ -1,6 +1,6 @@
 // Events of the audit log: filters, what changed as a readable difference, and the chain of hashes. Pure.
 
-import { actorOf, type Names } from "./actor.ts";
+import { actorOf, isAbout, isRecord, type Names } from "./actor.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import { dayOf as dayAtMs } from "./ago.ts";
 import { hasWords, searchWords } from "./search.ts";
@@ -92,20 +92,6 @@ export const firstMoment = ({ from }: Filter): number | undefined => dayOf(from)
 const searchedIn = ({ type, actor, subject, before, after }: AuditEvent) =>
   JSON.stringify([type, actor, subject, before, after]).replaceAll(/"[0-9a-f]{64}"/g, '""');
 
-/** Whether the event is about this one thing. A policy that is applied changes many rules and nodes in one event. */
-function isAbout({ type, subject, after }: AuditEvent, wanted: string): boolean {
-  if (subject === wanted) return true;
-  if (type !== "policy.applied" && type !== "policy.reverted") return false;
-  const [kind, id] = [wanted.slice(0, wanted.indexOf("/")), Number(wanted.slice(wanted.indexOf("/") + 1))];
-  const keys = kind === "rule" ? ["rule_ids", ...ruleLists] : kind === "node" ? ["nodes"] : [];
-  return keys.some((key) => {
-    const list = after?.[key];
-    return Array.isArray(list) && list.some((each) => (isRecord(each) ? each["id"] : each) === id);
-  });
-}
-/** Events of former versions have these lists without `rule_ids`. */
-const ruleLists = ["rules_created", "rules_deleted", "rules_described"];
-
 /** Whether an event passes. A type may end with an asterisk, as in webhooks. */
 export function makeMatch(filter: Filter, names: Names, things = nothing): (event: AuditEvent) => boolean {
   const [search, actor] = [searchWords(filter.search), searchWords(filter.actor)];
@@ -129,8 +115,6 @@ export function makeMatch(filter: Filter, names: Names, things = nothing): (even
 /** `field`: the way to it, "tun mtu". Without `removed` it was added, without `added` it was removed. */
 export type Change = { field: string; removed: readonly string[]; added: readonly string[] };
 
-const isRecord = (value: unknown): value is Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 const maxDepth = 4;
 /** "external_port" as "external port"; other names stay as they are. */
 const wordsOf = (key: string) => key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ");

@@ -1,4 +1,4 @@
-// Who did what an event tells.
+// Who did what an event tells, and to what.
 
 import type { AuditEvent } from "./audit-event.ts";
 
@@ -11,3 +11,20 @@ export function actorOf({ actor }: Pick<AuditEvent, "actor">, names: Names): str
   const who = email ?? numbered;
   return actor.ip === null ? who : `${who} from ${actor.ip}`;
 }
+
+export const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** Whether the event is about this one thing. A policy that is applied changes many rules and nodes in one event. */
+export function isAbout({ type, subject, after }: AuditEvent, wanted: string): boolean {
+  if (subject === wanted) return true;
+  if (type !== "policy.applied" && type !== "policy.reverted") return false;
+  const [kind, id] = [wanted.slice(0, wanted.indexOf("/")), Number(wanted.slice(wanted.indexOf("/") + 1))];
+  const keys = kind === "rule" ? ["rule_ids", ...ruleLists] : kind === "node" ? ["nodes"] : [];
+  return keys.some((key) => {
+    const list = after?.[key];
+    return Array.isArray(list) && list.some((each) => (isRecord(each) ? each["id"] : each) === id);
+  });
+}
+/** Events of former versions have these lists without `rule_ids`. */
+const ruleLists = ["rules_created", "rules_deleted", "rules_described"];

@@ -44,7 +44,10 @@ async function addRule(page: Page): Promise<void> {
   await dialog.getByRole("combobox", { name: "on" }).selectOption("tcp");
   await dialog.getByLabel("Ports").fill("5432");
   await dialog.getByRole("button", { name: "Add to the draft" }).click();
-  await page.getByText("gains").first().waitFor();
+  await page
+    .getByText(/ gains? /)
+    .first()
+    .waitFor();
 }
 
 const missing = installMissing([chromiumPath, pngquant]);

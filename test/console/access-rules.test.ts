@@ -2,15 +2,13 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { cellOf, linesOf, matrixOf } from "../../src/console/access/matrix.ts";
+import { cellOf, isChanged, linesOf, matrixOf } from "../../src/console/access/matrix.ts";
 import {
   commandsOf,
-  clashesOf,
   faultLines,
   faultsByRule,
   policyText,
   portsFault,
-  redo,
   sentenceOf,
   sidesFor,
   toRule,
@@ -135,39 +133,6 @@ test("a sentence says that all ports are meant", () => {
   expect(sentenceOf(rule(1, { ports: "any", protocol: "icmp" }))).toEndWith("on icmp");
 });
 
-test("edits are put on rules that another user changed, without losing either", () => {
-  const base = [rule(1), rule(2, { ports: "80" }), rule(3, { ports: "22" })];
-  const mine = [rule(1, { ports: "444" }), rule(3, { ports: "22" }), rule(-1, { ports: "53" })];
-  const theirs = [rule(1, { description: "checked" }), rule(2, { ports: "80" }), rule(4, { ports: "53" })];
-  const merged = redo(base, mine, theirs);
-  expect(merged).toEqual([rule(1, { ports: "444", description: "checked" }), rule(4, { ports: "53" })]);
-});
-
-test("an edit of a rule stays one of the same rule, whatever another user changed of it", () => {
-  const base = [rule(7, { peer: "group:ci", target: "any" }), rule(8), rule(9, { ports: "22" })];
-  const mine = [rule(7, { peer: "group:ci" }), rule(9, { ports: "2222" })];
-  const theirs = [
-    rule(7, { peer: "group:ci", target: "any", description: "theirs" }),
-    rule(8, { ports: "1" }),
-  ];
-  expect(clashesOf(base, mine, theirs)).toEqual({
-    changed: [base[0] ?? rule(0), base[1] ?? rule(0)],
-    gone: [base[2] ?? rule(0)],
-  });
-  const merged = redo(base, mine, theirs);
-  // Narrower, and with their description. Rule 8 is deleted all the same, and what is gone is added anew.
-  expect(merged).toEqual([rule(7, { peer: "group:ci", description: "theirs" }), rule(-1, { ports: "2222" })]);
-  expect(clashesOf(base, mine, base)).toEqual({ changed: [], gone: [] });
-});
-
-test("edits that follow a save are put on the numbers that the control plane gave", () => {
-  const sent = [rule(1), rule(-1, { ports: "53" })];
-  const later = [rule(1), rule(-1, { ports: "54" }), rule(-2, { ports: "55" })];
-  const saved = [rule(1), rule(12, { ports: "53" })];
-  expect(redo(sent, later, saved)).toEqual([rule(1), rule(12, { ports: "54" }), rule(-2, { ports: "55" })]);
-  expect(redo(sent, [rule(1)], saved)).toEqual([rule(1)]);
-});
-
 test("commands quote what a shell would read otherwise", () => {
   const added = [rule(-1, { description: "it's $(reboot)" })];
   expect(commandsOf("acme", { added, removed: [rule(3)] })).toBe(
@@ -227,15 +192,15 @@ function covers(traffic: readonly string[], protocol: string, port: number | und
   });
 }
 
-test("the matrix of a draft marks the cells whose traffic differs, with what was there before", () => {
+test("the matrix of a draft says which traffic of a cell comes and goes", () => {
   const out = rule(1, { direction: "outbound", protocol: "any", ports: "any", peer: "any", target: "any" });
   const saved = [out, rule(2), rule(3, { ports: "22" })];
   const draft = [out, rule(3, { ports: "22" }), rule(2, { peer: "group:db", target: "group:web" })];
   const changed = (rules: readonly Rule[]) =>
     matrixOf(["db", "web"], rules, saved)
       .flat()
-      .map(({ traffic, before, isChanged }) => (isChanged ? `${before.join()} → ${traffic.join()}` : "same"));
-  expect(changed(draft)).toEqual(["same", " → tcp 443", "tcp 443,tcp 22 → tcp 22", "same"]);
+      .map((cell) => (isChanged(cell) ? `+${cell.added.join()} -${cell.removed.join()}` : "same"));
+  expect(changed(draft)).toEqual(["same", "+tcp 443 -", "+ -tcp 443", "same"]);
   // Another order of the same rules changes nothing.
   expect(changed(saved.toReversed())).toEqual(["same", "same", "same", "same"]);
 });

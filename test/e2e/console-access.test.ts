@@ -67,7 +67,7 @@ describe("the page Access", () => {
       await page.getByText("The saved test passes.").waitFor();
       await page.getByText("With your changes, 1 cell is different").waitFor();
       expect(await page.locator(".matrix .marked").allInnerTexts()).toEqual([
-        expect.stringMatching(/^icmp, tcp\s5432$/),
+        expect.stringMatching(/^icmp, \+\stcp\s5432$/),
       ]);
       await page.getByRole("link", { name: "Machines" }).first().click();
       await page.getByRole("heading", { name: "Machines" }).waitFor();
@@ -82,9 +82,15 @@ describe("the page Access", () => {
       await leaving.dismiss();
       await saving().click();
       await page.getByRole("status").getByText("Saved.").waitFor();
+      // What was done can still be copied, whole.
+      await page.getByRole("status").getByText("From the terminal").click();
+      await page.getByText(/^agent admin rule create acme .*5432/).waitFor();
+      await page.getByText(/^POST \/api\/org\/acme\/policy\/apply\/ \{"policy":"\{.*5432/).waitFor();
       expect(await saving().count()).toBe(0);
       // The new list was there before the draft went: the rule has its number.
-      await row("machines in web may reach machines in db on tcp 5432").getByRole("link").waitFor();
+      await row("machines in web may reach machines in db on tcp 5432")
+        .getByRole("link", { name: /^History of rule \d+$/ })
+        .waitFor();
       expect(await page.getByText("(draft)").count()).toBe(0);
       expect(await scene.admin(["rule", "list", "acme"])).toContain("5432");
       await row("machines in web may reach machines in db on tcp 5432").getByRole("link").click();
@@ -102,27 +108,39 @@ describe("the page Access", () => {
       await page.getByRole("button", { name: "Add a rule" }).click();
       const dialog = page.getByRole("dialog");
       await dialog.getByLabel("From").fill("cron");
+      await dialog.getByRole("button", { name: "Create the group cron" }).waitFor();
+      // The next field is the next one, although the group does not exist.
+      await dialog.getByLabel("From").press("Tab");
+      expect(await page.evaluate("document.activeElement.tagName")).toBe("SELECT");
       await dialog.getByRole("button", { name: "Create the group cron" }).click();
       await dialog.getByRole("button", { name: "Create the group cron" }).waitFor({ state: "detached" });
       await dialog.getByRole("button", { name: "Cancel" }).click();
       await page.getByRole("columnheader", { name: "cron" }).waitFor();
+      // Rules name groups: the empty list says where machines are found.
+      await page.getByLabel("Search rules").fill("web-1");
+      await page.getByRole("link", { name: "Machines with these words" }).waitFor();
+      await page.getByLabel("Search rules").fill("");
     },
     limitMs,
   );
 
   test(
-    "the matrix and the explainer name the rule that decides",
+    "the matrix and the explainer name the rule that decides, and what the network does",
     async () => {
       await page.getByRole("button", { name: "icmp, tcp 5432" }).click();
       await page
         .getByRole("status")
         .getByText(/web reaches db on/)
         .waitFor();
-      await page.getByLabel("From machine").fill("web-1");
-      await page.getByLabel("To machine").fill("db-1");
-      // Without a port, all rules between the two; and what a connection needs beside them.
-      await page.getByText("These rules let web-1 in to db-1").waitFor();
-      await page.getByRole("listitem").filter({ hasText: "db-1 ▲ away" }).getByRole("link").waitFor();
+      await page.getByRole("button", { name: "May one machine reach another?" }).click();
+      // A beginning and Enter are enough, once the machines are there; without a port, the answer is everything.
+      await page.locator("#From-machine option").first().waitFor({ state: "attached" });
+      await page.getByLabel("From machine").fill("web");
+      await page.getByLabel("To machine").fill("db");
+      await page.getByLabel("To machine").press("Enter");
+      await page.getByText("All that the rules allow from web-1 to db-1: icmp, tcp/5432.").waitFor();
+      await page.getByText("web-1: has applied none of").waitFor();
+      await page.getByText("No path between them is known").waitFor();
       await page.getByLabel("Port", { exact: true }).fill("5432");
       await page.getByText(/Rule \d+ decides:/).waitFor();
       await page.getByRole("button", { name: "Show it" }).click();
@@ -131,6 +149,7 @@ describe("the page Access", () => {
       await page.getByText(/Rule \d+ decides:/).waitFor();
       await page.getByLabel("Port", { exact: true }).fill("5433");
       await page.getByText("No inbound rule of db-1 permits tcp/5433 from web-1.").waitFor();
+      await page.getByText("No: the rules do not allow it.").waitFor();
     },
     limitMs,
   );
@@ -206,7 +225,7 @@ describe("the page Access", () => {
       ]);
       await page.getByText("Saved by others").waitFor();
       expect(await saving().isDisabled()).toBe(true);
-      await page.getByRole("alert").getByText("operator", { exact: true }).waitFor();
+      await page.getByText("operator saved rules since you began").waitFor();
       await page.getByText("+ all machines may reach machines in db on udp 53").waitFor();
       await page.getByText("− machines in web may reach machines in db on tcp 5432").waitFor();
       await page.getByRole("button", { name: "Put my changes on theirs" }).click();
@@ -215,6 +234,40 @@ describe("the page Access", () => {
       await saving().waitFor({ state: "detached" });
       const rules = await scene.admin(["rule", "list", "acme"]);
       expect([rules.includes("5432"), rules.includes("53")]).toEqual([false, true]);
+    },
+    limitMs,
+  );
+
+  test(
+    "an edit of a rule that another administrator changed is no addition: both are shown to choose from",
+    async () => {
+      const edited = row("all machines may reach machines in db on udp 53");
+      await edited.getByRole("button", { name: /^Edit/ }).click();
+      await page.getByRole("dialog").getByLabel("From").fill("web");
+      await page.getByRole("button", { name: "Change in the draft" }).click();
+      const { rules } = await scene.adminJson(["rule", "list", "acme"]);
+      const { id } = (rules as { id: number; ports: string }[]).find(({ ports }) => ports === "53") ?? {
+        id: 0,
+      };
+      // As a second tab of the owner does.
+      await page.evaluate(`fetch("/api/org/acme/firewall_rules/${id}/", {
+        method: "PATCH", headers: { "Content-Type": "application/json" }, body: '{"description": "names"}',
+      })`);
+      const choice = page.getByRole("group", { name: `Both of you changed rule ${id}.` });
+      await choice.waitFor();
+      await page.getByText("owner@example.org saved rules since you began").waitFor();
+      await page.getByText("description + names").first().waitFor();
+      const put = page.getByRole("button", { name: "Put my changes on theirs" });
+      expect(await put.isDisabled()).toBe(true);
+      await choice.getByLabel(/^Yours: machines in web/).check();
+      await put.click();
+      await page.getByText("Saved by others").waitFor({ state: "detached" });
+      await saving().click();
+      await saving().waitFor({ state: "detached" });
+      const saved = await scene.admin(["rule", "list", "acme"]);
+      expect(saved.match(/\b53\b/g)).toHaveLength(1);
+      await row("machines in web may reach machines in db on udp 53").waitFor();
+      expect(await edited.count()).toBe(0);
     },
     limitMs,
   );

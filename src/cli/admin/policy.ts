@@ -148,18 +148,17 @@ export const test: Implementation = {
     ...targetFlags,
   },
   notes:
-    "Without FILE: runs the tests that are in force. With three words after ORG: whether one node may reach another, and " +
-    "which rule decides. Exit status 1: a test fails, or the packet is refused.",
+    "Without FILE: runs the tests that are in force. With FROM, TO and PORT after ORG: whether one node may reach another, " +
+    "and which rule decides. Without PORT: everything that the rules permit between the two. Exit status 1: a test fails, " +
+    "the packet is refused, or the rules permit nothing.",
   examples: [
     `${brand.executable} admin policy test acme policy.yaml`,
     `${brand.executable} admin policy test acme laptop db1 tcp/5432`,
+    `${brand.executable} admin policy test acme laptop db1`,
   ],
   async run(context) {
     const { words, values, output } = context;
-    const [slug = "", file, to, port] = words;
-    if (to !== undefined && port === undefined) {
-      throw new AppError("usage", "Give FROM, TO and PORT to test a packet, or one FILE to run its tests");
-    }
+    const [slug = "", file, to] = words;
     if (to !== undefined) return explain(context);
     const { TestResult } = await answers();
     const policy = file === undefined ? {} : { policy: await readPolicy(context) };
@@ -172,14 +171,20 @@ export const test: Implementation = {
   },
 };
 
-const Verdict = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
+const Verdict = v.object({
+  allowed: v.boolean(),
+  rule_id: v.nullable(v.number()),
+  reason: v.string(),
+  /** Absent: an older control plane. */
+  permitted: v.optional(v.array(v.string())),
+});
 
-/** FROM TO PORT: the explainer. */
+/** FROM TO [PORT]: the explainer. */
 async function explain(context: Context): Promise<number> {
-  const [slug = "", from = "", to = "", port = ""] = context.words;
-  const [, protocol = "tcp", number] = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/.exec(port) ?? [];
+  const [slug = "", from = "", to = "", port] = context.words;
+  const [, protocol = "tcp", number] = /^(?:(tcp|udp|icmp)(?:\/|$))?(\d{1,5})?$/.exec(port ?? "") ?? [];
   const isValid = protocol === "icmp" ? number === undefined : number !== undefined;
-  if (!isValid || port === "") {
+  if (port !== undefined && (!isValid || port === "")) {
     throw new AppError("usage", `PORT must be like 5432, udp/53 or icmp, not "${port}"`);
   }
   const ids = await read(context, async (api) => ({
@@ -188,8 +193,18 @@ async function explain(context: Context): Promise<number> {
   }));
   const body = { ...ids, protocol, ...(number === undefined ? {} : { port: Number(number) }) };
   const verdict = await ask(context, inOrg(slug, "firewall_rules/test/"), body, Verdict);
-  context.output.result(verdict, `${verdict.allowed ? "Permitted" : "Refused"}: ${verdict.reason}\n`);
-  return verdict.allowed ? 0 : 1;
+  const { permitted } = verdict;
+  if (port !== undefined) {
+    context.output.result(verdict, `${verdict.allowed ? "Permitted" : "Refused"}: ${verdict.reason}\n`);
+    return verdict.allowed ? 0 : 1;
+  }
+  if (permitted === undefined) throw new AppError("usage", "This control plane is older: give PORT, too");
+  const isAny = permitted.length > 0;
+  context.output.result(
+    verdict,
+    isAny ? `Permitted: ${permitted.join(", ")}\n` : `Refused: ${verdict.reason}\n`,
+  );
+  return isAny ? 0 : 1;
 }
 
 export const confirm: Implementation = {

@@ -3,17 +3,18 @@
 
 import { effect, signal, type Signal } from "@preact/signals";
 import { ApiError, get, getAll, org, send } from "../api.ts";
-import type { AuditEvent } from "../audit-event.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
 import type { Node } from "../../protocol/node.ts";
 import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
+import type { Class } from "./class-words.ts";
+import { mergeRules, type Choice } from "./merge.ts";
 import {
+  commandsOf,
   editsOf,
   isOwnerSide,
   isProviderSide,
   namesOf,
   policyText,
-  redo,
   toRule,
   type Rule,
   type StoredRule,
@@ -30,7 +31,6 @@ type Policy = {
   unconfirmed: { by: string; until: string } | null;
   tests: { count: number; failing: readonly string[]; list: readonly PolicyTest[] };
 };
-type Class = { groups: readonly string[]; nodes: readonly string[]; count: number };
 /** The answer to POST policy/plan/, as far as this page shows it. */
 export type Plan = {
   version: number;
@@ -58,8 +58,6 @@ export type Plan = {
 export type Saved = {
   policy: Policy;
   rules: readonly Rule[];
-  /** The same, as the API gives them. */
-  stored: readonly StoredRule[];
 };
 
 export type Draft = {
@@ -73,10 +71,8 @@ export type Draft = {
   theirs: Signal<Saved | undefined>;
   error: Signal<ApiError | undefined>;
   isSaving: Signal<boolean>;
-  /** The last edits were saved a moment ago, and the page says so. */
-  isSaved: Signal<boolean>;
-  /** The last event about rules, for who made it. */
-  lastChange: Signal<Pick<AuditEvent, "actor" | "at"> | undefined>;
+  /** The last edits were saved a moment ago: the same from the terminal. */
+  done: Signal<Terminal | undefined>;
 };
 
 const drafts = new Map<string, Draft>();
@@ -92,8 +88,7 @@ export function draftOf(slug: string): Draft {
     theirs: signal<Saved | undefined>(undefined),
     error: signal<ApiError | undefined>(undefined),
     isSaving: signal(false),
-    isSaved: signal(false),
-    lastChange: signal<Pick<AuditEvent, "actor" | "at"> | undefined>(undefined),
+    done: signal<Terminal | undefined>(undefined),
   };
   drafts.set(slug, draft);
   effect(() => setUnsaved(slug, draft.rules.value !== undefined));
@@ -138,7 +133,7 @@ async function read(slug: string): Promise<Saved> {
     sides.some(isProviderSide) ? getAll<ProviderGroup>(providerGroupsPath(slug)) : [],
   ]);
   const [names, emails, words] = [namesOf(nodes), emailsOf(members), wordsOf(groups)];
-  return { policy, stored, rules: stored.map((rule) => toRule(rule, names, emails, words)) };
+  return { policy, rules: stored.map((rule) => toRule(rule, names, emails, words)) };
 }
 
 const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {
@@ -179,7 +174,7 @@ export function discard(draft: Draft): void {
 }
 
 export function edit(draft: Draft, change: (rules: readonly Rule[]) => readonly Rule[]): void {
-  draft.isSaved.value = false;
+  draft.done.value = undefined;
   const base = draft.saved.value?.rules ?? [];
   const next = change(draft.rules.value ?? base);
   if (areEqual(base, next)) return discard(draft);
@@ -187,14 +182,14 @@ export function edit(draft: Draft, change: (rules: readonly Rule[]) => readonly 
   plan(draft);
 }
 
-/** Puts the edits of this tab on what another user saved. */
-export function rebase(draft: Draft): void {
+/** Puts the edits of this tab on what another user saved. `choices`: for the rules that both changed. */
+export function rebase(draft: Draft, choices: ReadonlyMap<string, Choice>): void {
   const { saved, rules, theirs } = draft;
   if (saved.value === undefined || rules.value === undefined || theirs.value === undefined) return;
-  const [base, edited, newest] = [saved.value.rules, rules.value, theirs.value];
-  saved.value = newest;
+  const merged = mergeRules(saved.value.rules, rules.value, theirs.value.rules, choices);
+  saved.value = theirs.value;
   theirs.value = undefined;
-  edit(draft, () => redo(base, edited, newest.rules));
+  edit(draft, () => merged.rules);
 }
 
 /** Takes what another user saved, and forgets the edits of this tab. */
@@ -230,6 +225,21 @@ function plan(draft: Draft): void {
   }, settleMs);
 }
 
+const bodyOf = ({ policy: { version } }: Saved, rules: readonly Rule[]) => ({
+  policy: policyText(rules),
+  prune: true,
+  keep_file: true,
+  version,
+});
+
+export type Terminal = { command: string; call: string };
+
+/** The edits as commands, and as the one request that this page sends. */
+export const terminalOf = (slug: string, saved: Saved, rules: readonly Rule[]): Terminal => ({
+  command: commandsOf(slug, editsOf(saved.rules, rules)),
+  call: `POST ${org(slug, "policy/apply/")} ${JSON.stringify(bodyOf(saved, rules))}`,
+});
+
 /** Whether saving is offered: the plan is known, no test fails, and no other user has saved. */
 export function maySave({ saved, plan, theirs, isSaving, error }: Draft): boolean {
   if (plan.value === undefined || theirs.value !== undefined || isSaving.value) return false;
@@ -245,12 +255,8 @@ export async function save(draft: Draft): Promise<void> {
   const { saved, rules, isSaving } = draft;
   const [sent, before] = [rules.value, saved.value];
   if (sent === undefined || before === undefined || !maySave(draft)) return;
-  const body = {
-    policy: policyText(sent),
-    prune: true,
-    keep_file: true,
-    version: before.policy.version,
-  };
+  const body = bodyOf(before, sent);
+  const terminal = terminalOf(draft.slug, before, sent);
   isSaving.value = true;
   await trying(draft, async () => {
     await send("POST", org(draft.slug, "policy/apply/"), body);
@@ -262,9 +268,22 @@ export async function save(draft: Draft): Promise<void> {
     const later = rules.value ?? sent;
     saved.value = newest;
     discard(draft);
-    draft.isSaved.value = true;
-    if (!areEqual(sent, later)) edit(draft, () => redo(sent, later, newest.rules));
+    draft.done.value = terminal;
+    if (!areEqual(sent, later)) editLater(draft, sent, later);
   });
   isSaving.value = false;
-  if (!draft.isSaved.value) await load(draft);
+  if (draft.done.value === undefined) await load(draft);
+}
+
+/** Puts edits that were made while `sent` was saved on the rules as they are now. */
+function editLater(draft: Draft, sent: readonly Rule[], later: readonly Rule[]): void {
+  const newest = draft.saved.value;
+  if (newest === undefined) return;
+  const { rules, clashes } = mergeRules(sent, later, newest.rules);
+  if (clashes.length === 0) return edit(draft, () => rules);
+  // A third user was faster.
+  draft.done.value = undefined;
+  draft.saved.value = { ...newest, rules: sent };
+  draft.rules.value = later;
+  draft.theirs.value = newest;
 }

@@ -1,86 +1,78 @@
-// May A reach B, and which rule decides. The question is in the address, so that it can be sent to a colleague.
+// Why can A not reach B: which rule decides, and what the network does between the two. The question is in the address, so
+// that it can be sent to a colleague.
 
 import { useEffect, useState } from "preact/hooks";
+import type { Node } from "../../protocol/node.ts";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { useNodes } from "../node-list.ts";
-import { query, setQuery } from "../router.ts";
-import { Failure, Field, FromTerminal, State, valueOf } from "../ui/parts.ts";
-import { Between } from "./between.ts";
+import { useList, useResource } from "../resource.ts";
+import { pathOf, query, setQuery } from "../router.ts";
+import { Failure, Field, FromTerminal, State, valueOf, When } from "../ui/parts.ts";
 import type { Saved } from "./draft.ts";
-import { quoted, type Rule } from "./rules.ts";
+import { conclusionOf, machineFacts, pathFact, type Fact, type Path } from "./link.ts";
+import { portsFault, quoted, type Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
-type Verdict = { allowed: boolean; rule_id: number | null; reason: string };
+/** `permitted`: all that the rules permit between the two, whatever was asked. */
+type Verdict = { allowed: boolean; rule_id: number | null; reason: string; permitted: readonly string[] };
 const maxOffered = 50;
 const none: readonly Machine[] = [];
+const offeredOf = (nodes: readonly Machine[], name: string) =>
+  nodes.filter((node) => node.name.includes(name));
 
-export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
-  const word = (key: string, otherwise = "") => query.value.get(key) ?? otherwise;
-  const [from, to, protocol, port] = [word("from"), word("to"), word("protocol", "tcp"), word("port")];
+type Props = { saved: Saved; slug: string; isEdited: boolean };
+
+/** `isEdited`: there are edits that this does not count. */
+export function Explainer({ saved, slug, isEdited }: Props) {
+  const question = questionOf(query.value);
+  const { from, to, protocol, port } = question;
+  const fault = port === "" || portsFault(port) === undefined ? undefined : "Enter a port from 1 to 65535.";
   const { data: nodes = none } = useNodes();
-  const idOf = (name: string) => nodes.find((node) => node.name === name)?.id;
-  const [sender, receiver] = [idOf(from), idOf(to)];
-  const isWhole =
-    sender !== undefined && receiver !== undefined && (protocol === "icmp" || /^\d{1,5}$/.test(port));
+  const [sender, receiver] = [useMachine(slug, nodes, from), useMachine(slug, nodes, to)];
+  const isWhole = sender !== undefined && receiver !== undefined && fault === undefined;
   const body = {
-    from: sender,
-    to: receiver,
+    from: sender?.id,
+    to: receiver?.id,
     protocol,
-    ...(protocol === "icmp" ? {} : { port: Number(port) }),
+    ...(port === "" ? {} : { port: Number(port) }),
   };
   const [answer, error] = useVerdict(slug, isWhole ? JSON.stringify(body) : undefined, saved);
-  const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
-  const rule = saved.rules.find(({ id }) => id === answer?.rule_id);
+  const packet = protocol === "icmp" ? "icmp" : port === "" ? "" : `${protocol}/${port}`;
   useEffect(() => {
     // A link with a question leads to it, below the rules.
     if (query.peek().has("from")) document.getElementById("explainer")?.scrollIntoView();
   }, []);
   return html`<section aria-labelledby="explainer">
     <h2 id="explainer">May one machine reach another?</h2>
-    <div class="question">
-      <${NodePicker} label="From machine" name=${from} set=${set("from")} nodes=${nodes} />
-      <${NodePicker} label="To machine" name=${to} set=${set("to")} nodes=${nodes} />
-      <${Field} label="Protocol">
-        <select value=${protocol} onChange=${set("protocol")}>
-          <option value="tcp">tcp</option>
-          <option value="udp">udp</option>
-          <option value="icmp">icmp (ping)</option>
-        </select>
-      <//>
-      <${Field} label="Port">
-        <input
-          inputmode="numeric"
-          maxlength="5"
-          disabled=${protocol === "icmp"}
-          value=${protocol === "icmp" ? "" : port}
-          onInput=${set("port")}
-        />
-      <//>
-    </div>
+    <${QuestionForm}
+      question=${question}
+      nodes=${nodes}
+      known=${[sender?.name, receiver?.name]}
+      fault=${fault}
+    />
     <div role="status">
       ${error === undefined ? null : html`<${Failure} error=${error} />`}
-      ${answer === undefined ? null : html`<${Answer} answer=${answer} rule=${rule} />`}
+      ${isWhole ? null : html`<p class="quiet">Name two machines. Without a port, the answer is all that is allowed between them.</p>`}
       ${
-        sender === undefined ||
-        receiver === undefined ||
-        sender === receiver ||
-        (isWhole && answer === undefined)
+        answer === undefined || !isWhole
           ? null
-          : html`<${Between}
-              saved=${saved}
-              slug=${slug}
+          : html`<${Answer}
+              answer=${answer}
+              rules=${saved.rules}
               from=${sender}
               to=${receiver}
-              isAllowed=${isWhole ? answer?.allowed : undefined}
+              slug=${slug}
+              packet=${packet}
             />`
       }
+      ${isWhole && isEdited ? html`<p class="quiet">These are the rules as they are saved, without your changes.</p>` : null}
     </div>
     ${
       isWhole
         ? html`<${FromTerminal}
-            command=${`agent admin policy test ${slug} ${quoted(from)} ${quoted(to)} ${protocol === "icmp" ? "icmp" : `${protocol}/${port}`}`}
+            command=${`agent admin policy test ${slug} ${quoted(from)} ${quoted(to)}${packet === "" ? "" : ` ${packet}`}`}
             call=${`POST ${org(slug, "firewall_rules/test/")} ${JSON.stringify(body)}`}
           />`
         : null
@@ -88,28 +80,139 @@ export function Explainer({ saved, slug }: { saved: Saved; slug: string }) {
   </section>`;
 }
 
-function Answer({ answer, rule }: { answer: Verdict; rule: Rule | undefined }) {
+type Question = Record<"from" | "to" | "protocol" | "port", string>;
+
+function questionOf(words: URLSearchParams): Question {
+  const word = (key: string, otherwise = "") => words.get(key) ?? otherwise;
+  const protocol = word("protocol", "tcp");
+  return { from: word("from"), to: word("to"), protocol, port: protocol === "icmp" ? "" : word("port") };
+}
+
+type FormProps = {
+  question: Question;
+  nodes: readonly Machine[];
+  /** The names of machines that exist. */
+  known: readonly (string | undefined)[];
+  fault: string | undefined;
+};
+
+function QuestionForm({ question: { from, to, protocol, port }, nodes, known, fault }: FormProps) {
+  const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
+  /** Enter: a beginning that only one machine has is enough. */
+  const complete = (event: Event) => {
+    event.preventDefault();
+    for (const key of ["from", "to"]) {
+      // Of the address: what was typed a moment ago may not be drawn yet.
+      const [only, ...others] = offeredOf(nodes, query.peek().get(key) ?? "");
+      if (only !== undefined && others.length === 0) setQuery({ [key]: only.name });
+    }
+  };
+  const picker = (label: string, key: string, name: string) =>
+    html`<${NodePicker}
+      label=${label}
+      name=${name}
+      set=${set(key)}
+      nodes=${nodes}
+      isKnown=${known.includes(name)}
+    />`;
+  return html`<form class="question" onSubmit=${complete}>
+    ${picker("From machine", "from", from)} ${picker("To machine", "to", to)}
+    <${Field} label="Protocol">
+      <select value=${protocol} onChange=${set("protocol")}>
+        <option value="tcp">tcp</option>
+        <option value="udp">udp</option>
+        <option value="icmp">icmp (ping)</option>
+      </select>
+    <//>
+    <${Field} label="Port" errors=${fault === undefined ? undefined : [fault]}>
+      <input
+        inputmode="numeric"
+        maxlength="5"
+        placeholder="all"
+        disabled=${protocol === "icmp"}
+        value=${port}
+        onInput=${set("port")}
+      />
+    <//>
+    <button class="unseen" tabindex="-1">Ask</button>
+  </form>`;
+}
+
+/** The machine of this name, also one that is revoked. */
+function useMachine(slug: string, nodes: readonly Machine[], name: string): Node | undefined {
+  const id = nodes.find((node) => node.name === name)?.id;
+  const isOther = name !== "" && nodes.length > 0 && offeredOf(nodes, name).length === 0;
+  const { data } = useResource<Node>(id === undefined ? "" : org(slug, `nodes/${id}/`));
+  const revoked = `nodes/?revoked=true&page_size=200&search=${encodeURIComponent(name)}`;
+  const others = useList<Node>(isOther ? org(slug, revoked) : "").data;
+  return id === undefined ? (isOther ? others?.find((node) => node.name === name) : undefined) : data;
+}
+
+type AnswerProps = {
+  answer: Verdict;
+  rules: readonly Rule[];
+  from: Node;
+  to: Node;
+  slug: string;
+  /** "tcp/443"; empty: anything. */
+  packet: string;
+};
+
+function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
+  const peersOf = ({ id }: Node) => org(slug, `nodes/${id}/peers/?page_size=1000`);
+  const [there, back] = [useList<Path>(peersOf(from)).data, useList<Path>(peersOf(to)).data];
+  const [ahead, behind] = [
+    there?.find(({ peer }) => peer === to.id),
+    back?.find(({ peer }) => peer === from.id),
+  ];
+  const paths = [ahead, behind].flatMap((path) => path ?? []);
+  // Without both, the control plane does not look at the rules.
+  const isActive = from.state === "active" && to.state === "active";
+  const isAllowed = packet === "" ? answer.permitted.length > 0 : answer.allowed;
+  const [state, sentence] = conclusionOf({ isAllowed, from, to, paths });
+  const facts = [pathFact(from, to, ahead), pathFact(to, from, behind)].flatMap((fact) => fact ?? []);
+  const rule = rules.find(({ id }) => packet !== "" && id === answer.rule_id);
+  const all = answer.permitted.length === 0 ? "nothing" : answer.permitted.join(", ");
   return html`<p>
-      <${State} name=${answer.allowed ? "online" : "attention"} word=${answer.allowed ? "yes" : "no"} />
-      ${" "}<bdi>${answer.reason}</bdi>
+      <strong><${State} name=${state} word=${html`<bdi>${sentence}</bdi>`} /></strong>
     </p>
+    ${packet === "" || !isActive ? null : html`<p><bdi>${answer.reason}</bdi></p>`}
+    ${rule === undefined ? null : html`<${Deciding} rule=${rule} />`}
     ${
-      rule === undefined
-        ? null
-        : html`<p>
-            Rule ${rule.id} decides: <${Sentence} rule=${rule} />${" "}
-            <button
-              type="button"
-              class="small"
-              onClick=${() => {
-                setQuery({ rule: String(rule.id), search: undefined });
-                document.getElementById(`rule-${rule.id}`)?.scrollIntoView({ block: "center" });
-              }}
-            >
-              Show it
-            </button>
+      isActive
+        ? html`<p>
+            All that the rules allow from <bdi>${from.name}</bdi> to <bdi>${to.name}</bdi>:${" "}
+            <strong>${all}</strong>.
           </p>`
-    }`;
+        : null
+    }
+    <ul class="plain-list">
+      ${[...machineFacts(from), ...machineFacts(to), ...facts].map((fact) => html`<${FactLine} key=${fact.about + fact.words} fact=${fact} />`)}
+      ${facts.length > 0 || there === undefined || back === undefined ? null : html`<li class="quiet">No path between them is known: none was reported, or only an administrator sees it.</li>`}
+    </ul>
+    <p class="quiet">
+      More on the pages of <a href=${pathOf(slug, "machines", from.id)}><bdi>${from.name}</bdi></a> and
+      ${" "}<a href=${pathOf(slug, "machines", to.id)}><bdi>${to.name}</bdi></a
+      >.
+    </p>`;
+}
+
+function FactLine({ fact: { state, about, words, at } }: { fact: Fact }) {
+  return html`<li>
+    <${State} name=${state} word=${html`<bdi>${about}</bdi>: ${words}`} />
+    ${at === null ? null : html` <${When} at=${at} />`}
+  </li>`;
+}
+
+function Deciding({ rule }: { rule: Rule }) {
+  const show = () => {
+    setQuery({ rule: String(rule.id), search: undefined });
+    document.getElementById(`rule-${rule.id}`)?.scrollIntoView({ block: "center" });
+  };
+  return html`<p>
+    Rule ${rule.id} decides: <${Sentence} rule=${rule} />${" "}
+    <button type="button" class="small" onClick=${show}>Show it</button>
+  </p>`;
 }
 
 /** Asked again when the rules change. `question`: the body of the request. */
@@ -143,17 +246,18 @@ function useVerdict(
   return [answer, error];
 }
 
-type NodePickerProps = {
+type PickerProps = {
   label: string;
   name: string;
   set: (event: Event) => void;
   nodes: readonly Machine[];
+  isKnown: boolean;
 };
 
-function NodePicker({ label, name, set, nodes }: NodePickerProps) {
+function NodePicker({ label, name, set, nodes, isKnown }: PickerProps) {
   const list = label.replaceAll(" ", "-");
-  const offered = nodes.filter((node) => node.name.includes(name)).slice(0, maxOffered);
-  const isUnknown = name !== "" && nodes.length > 0 && offered.length === 0;
+  const offered = offeredOf(nodes, name).slice(0, maxOffered);
+  const isUnknown = name !== "" && nodes.length > 0 && offered.length === 0 && !isKnown;
   return html`<${Field}
     label=${label}
     errors=${isUnknown ? ["There is no machine of this name."] : undefined}

@@ -7,7 +7,7 @@ import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { useList } from "../resource.ts";
 import { Empty } from "../ui/parts.ts";
-import { cellOf, linesOf, matrixOf, type Line } from "./matrix.ts";
+import { cellOf, isChanged, linesOf, matrixOf, type ChangedCell, type Line } from "./matrix.ts";
 import type { Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
@@ -42,7 +42,7 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
       ),
     [saved, rules, names],
   );
-  const changed = cells.flat().filter(({ isChanged }) => isChanged).length;
+  const changed = cells.flat().filter(isChanged).length;
   // Preact leaves a table alone that is the same object as before: it may have 1,600 cells.
   const table = useMemo(() => drawTable(shown, cells, choose), [cells, names]);
   return html`<section aria-labelledby="matrix">
@@ -68,14 +68,12 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
 
 function changedWords(count: number): string {
   if (count === 0) return "Your changes leave this table as it is.";
-  return `With your changes, ${count === 1 ? "1 cell is" : `${count} cells are`} different: marked, with what is added and what is removed.`;
+  return `With your changes, ${count === 1 ? "1 cell is" : `${count} cells are`} different: marked, with + for what comes and − for what goes.`;
 }
-
-type Cells = ReturnType<typeof matrixOf>;
 
 function drawTable(
   lines: readonly Line[],
-  cells: Cells,
+  cells: readonly (readonly ChangedCell[])[],
   choose: (pair: readonly [Line, Line]) => void,
 ): VNode {
   return html`<table class="matrix">
@@ -104,24 +102,21 @@ function Title({ line: { title, all } }: { line: Line }) {
   return html`<bdi title=${all.join(", ")}>${title}</bdi>`;
 }
 
-function drawCell(
-  { traffic, isChanged, before }: Cells[number][number],
-  to: string,
-  open: () => void,
-): VNode {
+function drawCell(cell: ChangedCell, to: string, open: () => void): VNode {
+  const { traffic, added, removed } = cell;
   // A line ends between two of them, not between protocol and port.
-  const whole = (each: string) => each.replace(" ", "\u00A0");
-  const added = isChanged ? traffic.filter((each) => !before.includes(each)) : [];
-  const removed = isChanged ? before.filter((each) => !traffic.includes(each)) : [];
+  const text = (each: string) => each.replace(" ", "\u00A0");
+  const words = traffic.map(
+    (each, at) =>
+      html`${at === 0 ? "" : ", "}${added.includes(each) ? html`<ins>+ ${text(each)}</ins>` : text(each)}`,
+  );
   const now =
     traffic.length === 0
       ? html`<span class="quiet">nothing</span>`
-      : html`<button type="button" class="plain" onClick=${open}>
-          ${traffic.map((each, at) => [at === 0 ? "" : ", ", added.includes(each) ? html`<ins>${whole(each)}</ins>` : whole(each)])}
-        </button>`;
-  return html`<td key=${to} class=${isChanged ? "marked" : undefined}>
-    ${now}
-    ${removed.length === 0 ? null : html` <del><span class="unseen">removed: </span>${removed.map(whole).join(", ")}</del>`}
+      : html`<button type="button" class="plain" onClick=${open}>${words}</button>`;
+  if (!isChanged(cell)) return html`<td key=${to}>${now}</td>`;
+  return html`<td key=${to} class="marked">
+    ${now}${removed.map((each) => html` <del>− ${text(each)}</del>`)}
   </td>`;
 }
 

@@ -55,20 +55,29 @@ export function linesOf(groups: readonly string[], rules: readonly Rule[]): read
   return [...[...named].sort().map(line), ...rest];
 }
 
-/** The cells of all pairs of groups: the senders' rows first. `isChanged`: the rules in `before` permit other traffic. */
+/** What a draft changes: of the traffic, these are new; those went. */
+export type ChangedCell = Cell & { added: readonly string[]; removed: readonly string[] };
+
+/** The cells of all pairs of groups: the senders' rows first. `before`: the rules that they are compared with. */
 export function matrixOf(
   groups: readonly string[],
   rules: readonly Rule[],
   before: readonly Rule[] = rules,
-): readonly (readonly (Cell & { isChanged: boolean; before: readonly string[] })[])[] {
+): readonly (readonly ChangedCell[])[] {
   return groups.map((from) =>
     groups.map((to) => {
       const cell = cellOf(rules, from, to);
       const old = before === rules ? cell.traffic : cellOf(before, from, to).traffic;
-      return { ...cell, before: old, isChanged: old.toSorted().join() !== cell.traffic.toSorted().join() };
+      return {
+        ...cell,
+        added: cell.traffic.filter((each) => !old.includes(each)),
+        removed: old.filter((each) => !cell.traffic.includes(each)),
+      };
     }),
   );
 }
+
+export const isChanged = ({ added, removed }: ChangedCell): boolean => added.length + removed.length > 0;
 
 type Traffic = Pick<Rule, "protocol" | "ports">;
 

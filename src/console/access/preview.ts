@@ -1,22 +1,24 @@
 // Before saving: the machines that gain and lose access, the tests, and what another user saved meanwhile.
 
 import { useState } from "preact/hooks";
-import { actorOf } from "../actor.ts";
 import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
-import { useMemberNames } from "../member-names.ts";
-import { Confirm, Failure, When } from "../ui/parts.ts";
-import { discard, maySave, rebase, save, takeTheirs, type Draft, type Plan, type Saved } from "./draft.ts";
-import { clashesOf, faultLines, identityOf, type Rule } from "./rules.ts";
-import { Sentence } from "./rule-table.ts";
+import { useNodes } from "../node-list.ts";
+import { Confirm, Failure, FromTerminal } from "../ui/parts.ts";
+import { classWords, gainWords, loseWords } from "./class-words.ts";
+import { Conflict } from "./conflict.ts";
+import { discard, maySave, save, type Draft, type Plan, type Saved } from "./draft.ts";
+import { faultLines, type Named, type Rule } from "./rules.ts";
 
 type PreviewProps = { draft: Draft; saved: Saved };
 
 export function Preview({ draft, saved }: PreviewProps) {
-  const { rules, error, isSaved } = draft;
+  const { rules, error, done } = draft;
   // A save that failed has kept its edits; without edits, only reading can have failed.
   const isFailed = rules.value === undefined && error.value !== undefined;
-  return html`<div role="status" class=${isSaved.value ? "saved" : ""}>${isSaved.value ? "Saved." : ""}</div>
+  return html`<div role="status" class=${done.value === undefined ? "" : "saved"}>
+      ${done.value === undefined ? "" : html`Saved. <${FromTerminal} ...${done.value} />`}
+    </div>
     ${isFailed ? html`<${Failure} error=${error.value} />` : null}
     ${rules.value === undefined ? null : html`<${Unsaved} draft=${draft} saved=${saved} />`}`;
 }
@@ -24,6 +26,7 @@ export function Preview({ draft, saved }: PreviewProps) {
 function Unsaved({ draft, saved }: PreviewProps) {
   const { plan, theirs, error, isSaving } = draft;
   const [isDiscarding, askToDiscard] = useState(false);
+  const { data, isWhole } = useNodes();
   return html`<section class="preview" aria-labelledby="preview">
     <h2 id="preview">Before you save</h2>
     <div aria-live="polite">
@@ -34,7 +37,9 @@ function Unsaved({ draft, saved }: PreviewProps) {
           ? error.value === undefined
             ? html`<p class="quiet">Working out what changes.</p>`
             : null
-          : html`<${Effects} plan=${plan.value} /><${Tests} plan=${plan.value} />`
+          : html`<${Effects} plan=${plan.value} nodes=${isWhole ? data : undefined} /><${Tests}
+                plan=${plan.value}
+              />`
       }
     </div>
     <div class="actions">
@@ -71,7 +76,17 @@ function Refusal({ rules, error }: { rules: readonly Rule[]; error: ApiError }) 
   </div>`;
 }
 
-function Effects({ plan: { access } }: { plan: Plan }) {
+type GainsProps = { count: number; gains: readonly string[]; loses: readonly string[] };
+
+function Gains({ count, gains, loses }: GainsProps) {
+  return html`${gains.length === 0 ? null : html`<ins>${gainWords(count, gains)}</ins> `}
+  ${loses.length === 0 ? null : html`<del>${loseWords(count, loses)}</del>`}`;
+}
+
+/** `nodes`: all machines, once they were read. */
+type EffectsProps = { plan: Plan; nodes: readonly Named[] | undefined };
+
+function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
   if (access.pairs_changed === 0) return html`<p>No machine gains or loses access.</p>`;
   return html`<p>
       ${access.pairs_changed === 1 ? "1 pair of machines changes:" : `${access.pairs_changed} pairs of machines change:`}
@@ -80,10 +95,9 @@ function Effects({ plan: { access } }: { plan: Plan }) {
       ${access.classes.map(
         ({ from, to, owners = "any", gains, loses }, at) =>
           html`<li key=${at}>
-            <bdi>${classWords(from)}</bdi> → <bdi>${classWords(to)}</bdi>${" "}
+            <bdi>${classWords(from, nodes)}</bdi> → <bdi>${classWords(to, nodes)}</bdi>${" "}
             ${owners === "any" ? null : `(${owners === "same" ? "with the same owner" : "with different owners"}) `}
-            ${gains.length === 0 ? null : html`<ins>gains ${gains.join(", ")}</ins> `}
-            ${loses.length === 0 ? null : html`<del>loses ${loses.join(", ")}</del>`}
+            <${Gains} count=${from.count} gains=${gains} loses=${loses} />
           </li>`,
       )}
     </ul>
@@ -97,19 +111,11 @@ function Effects({ plan: { access } }: { plan: Plan }) {
           ({ from, to, gains, loses }) =>
             html`<li key=${`${from.id} ${to.id}`}>
               <bdi>${from.name}</bdi> → <bdi>${to.name}</bdi>${" "}
-              ${gains.length === 0 ? null : html`<ins>gains ${gains.join(", ")}</ins> `}
-              ${loses.length === 0 ? null : html`<del>loses ${loses.join(", ")}</del>`}
+              <${Gains} count=${1} gains=${gains} loses=${loses} />
             </li>`,
         )}
       </ul>
     </details>`;
-}
-
-function classWords({ groups, nodes, count }: Plan["access"]["classes"][number]["from"]): string {
-  const left = count - nodes.length;
-  const names = nodes.join(", ") + (left > 0 ? ` and ${left} more` : "");
-  if (count === 1) return names;
-  return `${count} machines in ${groups.length === 0 ? "no group" : groups.join(" and ")} (${names})`;
 }
 
 function Tests({ plan: { tests } }: { plan: Plan }) {
@@ -126,84 +132,4 @@ function Tests({ plan: { tests } }: { plan: Plan }) {
       ${failing.map((sentence) => html`<li key=${sentence}><bdi>${sentence}</bdi></li>`)}
     </ul>
   </div>`;
-}
-
-type ConflictProps = { draft: Draft; saved: Saved; theirs: Saved };
-
-function Conflict({ draft, saved, theirs }: ConflictProps) {
-  const mine = draft.rules.value ?? saved.rules;
-  const { changed, gone } = clashesOf(saved.rules, mine, theirs.rules);
-  const change = draft.lastChange.value;
-  const names = useMemberNames(draft.slug);
-  return html`<div class="failure" role="alert">
-    <p>
-      <bdi>${change === undefined ? "Another user" : actorOf(change, names)}</bdi> saved
-      rules${change === undefined ? null : html` <${When} at=${change.at} />`}, since you began. Yours are not
-      saved.
-    </p>
-    ${changed.map((rule) => html`<p key=${rule.id}><strong>Both of you edited rule ${rule.id}.</strong> Your edit is put on theirs; where you changed the same part, yours counts.</p>`)}
-    ${gone.map((rule) => html`<p key=${rule.id}><strong>Rule ${rule.id}, which you edited, is gone or was replaced.</strong> Your edit of it would be added as a new rule beside theirs.</p>`)}
-    <div class="versions">
-      <div>
-        <h3>Saved by others (version ${theirs.policy.version})</h3>
-        <${EditList} base=${saved.rules} rules=${theirs.rules} />
-      </div>
-      <div>
-        <h3>Yours (from version ${saved.policy.version})</h3>
-        <${EditList} base=${saved.rules} rules=${mine} />
-      </div>
-    </div>
-    <div class="actions">
-      <button type="button" onClick=${() => rebase(draft)}>Put my changes on theirs</button>
-      <button type="button" onClick=${() => takeTheirs(draft)}>Take theirs, drop mine</button>
-    </div>
-  </div>`;
-}
-
-function EditList({ base, rules }: { base: readonly Rule[]; rules: readonly Rule[] }) {
-  const after = new Map(rules.map((rule) => [rule.id, rule]));
-  const known = new Set(base.map(({ id }) => id));
-  return html`<ul class="plain-list">
-    ${base.map((was) => {
-      const now = after.get(was.id);
-      if (now === undefined)
-        return html`<li key=${was.id}>
-          <del>− <${Sentence} rule=${was} /></del>
-        </li>`;
-      return html`<${EditOf} key=${was.id} was=${was} now=${now} />`;
-    })}
-    ${rules
-      .filter(({ id }) => !known.has(id))
-      .map(
-        (rule) =>
-          html`<li key=${rule.id}>
-            <ins>+ <${Sentence} rule=${rule} /></ins>
-          </li>`,
-      )}
-  </ul>`;
-}
-
-function EditOf({ was, now }: { was: Rule; now: Rule }) {
-  const isOther = identityOf(was) !== identityOf(now);
-  if (!isOther && was.description === now.description) return null;
-  return html`<li>
-    No. ${was.id}:${" "}
-    ${
-      isOther
-        ? html`<del>− <${Sentence} rule=${was} /></del> <ins>+ <${Sentence} rule=${now} /></ins>`
-        : html`<${Sentence} rule=${now} />`
-    }
-    ${
-      was.description === now.description
-        ? null
-        : html`, description
-          ${
-            was.description === ""
-              ? null
-              : html`<del><bdi>${was.description}</bdi></del
-                  >${" "}`
-          }
-          ${now.description === "" ? "removed" : html`<ins><bdi>${now.description}</bdi></ins>`}`
-    }
-  </li>`;
 }

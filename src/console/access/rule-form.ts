@@ -55,13 +55,16 @@ export function RuleForm({ rule, draft, close }: Props) {
   };
   const isMissing = (each: string) =>
     known !== undefined && each.startsWith("group:") && !groups.includes(each.slice("group:".length));
+  const missing = [ends.from, ends.to]
+    .map(word)
+    .filter(isMissing)
+    .map((each) => each.slice("group:".length));
   const side = (key: "from" | "to") =>
     html`<${SidePicker}
       label=${key === "from" ? "From" : "To"}
       word=${ends[key]}
       set=${(typed: string) => set(withEnds(now, { ...ends, [key]: typed }))}
       sides=${sides}
-      slug=${draft.slug}
       missing=${isMissing(word(ends[key])) ? word(ends[key]).slice("group:".length) : undefined}
       mayBeNetwork=${(key === "from") === (now.direction === "inbound")}
     />`;
@@ -92,7 +95,9 @@ export function RuleForm({ rule, draft, close }: Props) {
           onInput=${(event: Event) => set({ ...now, description: valueOf(event) })}
         />
       <//>
+      <${SideHelp} />
       ${ends.from === "" || ends.to === "" ? null : html`<p role="status"><bdi>${sentenceOf(whole)}</bdi></p>`}
+      ${[...new Set(missing)].map((name) => html`<${NewGroup} key=${name} name=${name} slug=${draft.slug} />`)}
       <div class="actions">
         <button class="primary">${rule === undefined ? "Add to the draft" : "Change in the draft"}</button>
         <button type="button" onClick=${close}>Cancel</button>
@@ -142,29 +147,16 @@ type SidePickerProps = {
   set: (typed: string) => void;
   sides: Parameters<typeof sidesFor>[1];
   mayBeNetwork: boolean;
-  slug: string;
   /** The group that is named and does not exist. */
   missing: string | undefined;
 };
 
-function SidePicker({ label, word, set, sides, mayBeNetwork, slug, missing }: SidePickerProps) {
-  const [error, fail] = useState<ApiError | undefined>(undefined);
-  const create = async () => {
-    fail(undefined);
-    try {
-      await send("POST", org(slug, "groups/"), { name: missing });
-      await refresh(org(slug, "groups/"));
-    } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-      fail(failure);
-    }
-  };
+function SidePicker({ label, word, set, sides, mayBeNetwork, missing }: SidePickerProps) {
   const list = `sides-${label}`;
   const offered = sidesFor(word, sides, mayBeNetwork);
   return html`<${Field}
       label=${label}
-      errors=${error?.fields["name"]}
-      help=${`A group, a machine, user:EMAIL for the machines of a member, idp:GROUP for those of the users in a group at a provider of identities${mayBeNetwork ? ", self for machines with the same owner, a network such as 192.168.5.0/24" : ""}, or any.`}
+      help=${`A group, a machine${mayBeNetwork ? ", a network" : ""}, or any.`}
     >
       <input
         required
@@ -179,17 +171,50 @@ function SidePicker({ label, word, set, sides, mayBeNetwork, slug, missing }: Si
         ${offered.map((each) => html`<option key=${each} value=${each}></option>`)}
       </datalist>
     <//>
-    ${
-      missing === undefined
-        ? null
-        : html`<p>
-            <span class="limited" role="status">
-              There is no group <bdi>${missing}</bdi>. Rules that name it cannot be saved.
-            </span>
-            <button type="button" class="small" onClick=${() => void create()}>
-              Create the group <bdi>${missing}</bdi>
-            </button>
-          </p>`
+    <div class="limited" role="status">
+      ${missing === undefined ? null : html`There is no group <bdi>${missing}</bdi>. Rules that name it cannot be saved.`}
+    </div>`;
+}
+
+/** The words that are needed less often. */
+function SideHelp() {
+  return html`<details>
+    <summary>More that From and To can name</summary>
+    <dl>
+      ${sideHelp.map(
+        ([word, meaning]) =>
+          html`<dt><code>${word}</code></dt>
+            <dd>${meaning}</dd>`,
+      )}
+    </dl>
+  </details>`;
+}
+
+const sideHelp = [
+  ["user:EMAIL", "the machines of a member"],
+  ["idp:GROUP", "the machines of the users in a group at a provider of identities"],
+  ["self", "machines with the same owner: in From where they may reach, in To where they may send"],
+  ["192.168.5.0/24", "a network: in the same places"],
+] as const;
+
+/** Behind the fields: whoever mistypes a name goes on to the next field, and not to this button. */
+function NewGroup({ name, slug }: { name: string; slug: string }) {
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const create = async () => {
+    fail(undefined);
+    try {
+      await send("POST", org(slug, "groups/"), { name });
+      await refresh(org(slug, "groups/"));
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      fail(failure);
     }
+  };
+  return html`<p>
+      <button type="button" class="small" onClick=${() => void create()}>
+        Create the group <bdi>${name}</bdi>
+      </button>
+    </p>
+    ${error?.fields["name"]?.map((sentence) => html`<small class="bad" role="alert">${sentence}</small>`)}
     ${error === undefined || error.fields["name"] !== undefined ? null : html`<${Failure} error=${error} />`}`;
 }

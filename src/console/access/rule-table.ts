@@ -5,11 +5,9 @@ import { html } from "../html.ts";
 import { pathOf, query } from "../router.ts";
 import { Empty, FromTerminal } from "../ui/parts.ts";
 import { Export, Search, searched } from "../ui/tools.ts";
-import { edit, type Draft, type Saved } from "./draft.ts";
+import { edit, terminalOf, type Draft, type Saved } from "./draft.ts";
 import { RuleForm } from "./rule-form.ts";
 import {
-  commandsOf,
-  editsOf,
   endsOf,
   faultsByRule,
   isAboutGone,
@@ -64,9 +62,9 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
     </div>
     ${
       rows.length === 0
-        ? html`<${Empty}
-            text=${search === "" ? "There is no rule, so no machine reaches another." : "No rule has these words."}
-          />`
+        ? search === ""
+          ? html`<${Empty} text="There is no rule, so no machine reaches another." />`
+          : html`<${NoRule} slug=${draft.slug} search=${search} />`
         : html`<table class="rules">
             <thead>
               <tr>
@@ -95,12 +93,15 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
         : null
     }
     ${
-      draft.rules.value === undefined
-        ? html`<${FromTerminal}
-            command=${`agent admin rule list ${draft.slug}`}
-            call=${`GET /api/org/${draft.slug}/firewall_rules/`}
-          />`
-        : html`<${FromTerminal} command=${commandsOf(draft.slug, editsOf(saved.rules, rules))} />`
+      // What was saved a moment ago is shown with the sentence that says so.
+      draft.rules.value !== undefined
+        ? html`<${FromTerminal} ...${terminalOf(draft.slug, saved, rules)} />`
+        : draft.done.value !== undefined
+          ? null
+          : html`<${FromTerminal}
+              command=${`agent admin rule list ${draft.slug}`}
+              call=${`GET /api/org/${draft.slug}/firewall_rules/`}
+            />`
     }
     ${
       open === undefined
@@ -114,12 +115,24 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
   </section>`;
 }
 
+/** Rules name groups more often than machines. */
+function NoRule({ slug, search }: { slug: string; search: string }) {
+  const words = encodeURIComponent(search);
+  return html`<${Empty} text="No rule has these words. Rules mostly name groups, not machines.">
+    <p>
+      <a href=${`${pathOf(slug, "machines")}?search=${words}`}>Machines with these words</a>: the page of each
+      says what it may reach. <kbd>Ctrl K</kbd> finds machines from every page.
+    </p>
+  <//>`;
+}
+
 /** A rule does not say who made it; its events do. */
 function History({ slug, id }: { slug: string; id: number }) {
   return html`<a
+    class="button small"
     href=${`${pathOf(slug, "activity")}?subject=rule/${id}`}
-    title="Who made and changed this rule"
-    >${id}<span class="unseen">: who made and changed this rule</span></a
+    title="Who made and changed this rule, and when"
+    >History<span class="unseen"> of rule ${id}</span></a
   >`;
 }
 
@@ -135,7 +148,7 @@ function RuleRow({ row: { rule, before, state }, faults, open, draft }: RuleRowP
   const label = sentenceOf(rule);
   const isMarked = query.value.get("rule") === String(rule.id);
   return html`<tr id=${`rule-${rule.id}`} class=${isMarked ? "marked" : state}>
-    <td>${rule.id > 0 ? html`<${History} slug=${draft.slug} id=${rule.id} />` : ""}</td>
+    <td>${rule.id > 0 ? rule.id : ""}</td>
     <td>
       ${state === "deleted" ? html`<del><${Sentence} rule=${rule} /></del>` : html`<${Sentence} rule=${rule} />`}
       ${
@@ -151,6 +164,7 @@ function RuleRow({ row: { rule, before, state }, faults, open, draft }: RuleRowP
     </td>
     <td>
       ${state === "same" ? null : html`<span class="limited">${state}</span>`}
+      ${rule.id > 0 ? html`<${History} slug=${draft.slug} id=${rule.id} />` : null}
       ${
         open === undefined
           ? null

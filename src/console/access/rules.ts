@@ -3,6 +3,8 @@
 import type { Node } from "../../protocol/node.ts";
 import { ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
 
+/** A machine, as rules and their effects name it. */
+export type Named = Pick<Node, "groups" | "owner_groups">;
 type Side = { any: true } | { group: string } | { node: number } | { cidr: string };
 /** A rule as GET firewall_rules/ shows it. */
 export type StoredRule = {
@@ -113,7 +115,7 @@ export const verbOf = ({ direction }: Pick<Rule, "direction">): string =>
 /** Equal in this: the same rule for the control plane. */
 export const identityOf = ({ direction, protocol, ports, peer, target }: Rule): string =>
   JSON.stringify([direction, protocol, ports, peer, target]);
-const contentOf = (rule: Rule): string => identityOf(rule) + rule.description;
+export const contentOf = (rule: Rule): string => identityOf(rule) + rule.description;
 
 export type Edits = { added: readonly Rule[]; removed: readonly Rule[] };
 
@@ -128,83 +130,6 @@ export function editsOf(base: readonly Rule[], draft: readonly Rule[]): Edits {
 /** A number for a rule that is not saved yet: below zero, as the control plane gives the others. */
 export const newId = (rules: readonly Rule[]): number =>
   rules.reduce((least, { id }) => Math.min(least, id), 0) - 1;
-
-/** Rules of `base` by the one of `present` that each is now. A save that adds a rule gives it another number. */
-function pairsOf(base: readonly Rule[], present: readonly Rule[]): ReadonlyMap<Rule, Rule> {
-  const byId = new Map(present.map((rule) => [rule.id, rule]));
-  const known = new Set(base.map(({ id }) => id));
-  const fresh = present.filter(({ id }) => !known.has(id));
-  const byIdentity = new Map(fresh.map((rule) => [identityOf(rule), rule]));
-  return new Map(
-    base.flatMap((rule) => {
-      const now = byId.get(rule.id) ?? byIdentity.get(identityOf(rule));
-      return now === undefined ? [] : [[now, rule] as const];
-    }),
-  );
-}
-
-/** The rule as saved now, with what the edit of the rule as it was has changed. */
-function withEdit(now: Rule, was: Rule, edited: Rule): Rule {
-  const pick = <K extends keyof Rule>(key: K): Rule[K] => (edited[key] === was[key] ? now[key] : edited[key]);
-  return {
-    id: now.id,
-    direction: pick("direction"),
-    protocol: pick("protocol"),
-    ports: pick("ports"),
-    peer: pick("peer"),
-    target: pick("target"),
-    description: pick("description"),
-  };
-}
-
-/** The edits that made `draft` of `base`, on rules that changed meanwhile. An edit of a rule stays one of the same rule. */
-export function redo(
-  base: readonly Rule[],
-  draft: readonly Rule[],
-  present: readonly Rule[],
-): readonly Rule[] {
-  const pairs = pairsOf(base, present);
-  const edited = new Map(draft.map((rule) => [rule.id, rule]));
-  const result = present.flatMap((now) => {
-    const was = pairs.get(now);
-    if (was === undefined) return [now];
-    const mine = edited.get(was.id);
-    return mine === undefined ? [] : [withEdit(now, was, mine)];
-  });
-  const paired = new Set([...pairs.values()].map(({ id }) => id));
-  const before = new Map(base.map((rule) => [rule.id, contentOf(rule)]));
-  const known = new Set(result.map(contentOf));
-  for (const rule of draft) {
-    const isUnchanged = before.get(rule.id) === contentOf(rule);
-    if (paired.has(rule.id) || isUnchanged || known.has(contentOf(rule))) continue;
-    const isTaken = before.has(rule.id) || result.some(({ id }) => id === rule.id);
-    result.push(isTaken ? { ...rule, id: newId([...result, ...draft]) } : rule);
-  }
-  return result;
-}
-
-/** Rules of `base` that the draft changed or deleted, and that are saved otherwise now: changed too, or gone. */
-export function clashesOf(
-  base: readonly Rule[],
-  draft: readonly Rule[],
-  present: readonly Rule[],
-): { changed: readonly Rule[]; gone: readonly Rule[] } {
-  const nowOf = new Map([...pairsOf(base, present)].map(([now, was]) => [was.id, now]));
-  const edited = new Map(draft.map((rule) => [rule.id, rule]));
-  const isEdited = (rule: Rule) => {
-    const mine = edited.get(rule.id);
-    return mine === undefined || contentOf(mine) !== contentOf(rule);
-  };
-  const touched = base.filter(isEdited);
-  const isChanged = (rule: Rule) => {
-    const now = nowOf.get(rule.id);
-    return now !== undefined && contentOf(now) !== contentOf(rule);
-  };
-  return {
-    changed: touched.filter(isChanged),
-    gone: touched.filter(({ id }) => edited.has(id) && !nowOf.has(id)),
-  };
-}
 
 /** The rules as a policy file, one a line, so that the line of a fault is that of its rule. */
 export function policyText(rules: readonly Rule[]): string {

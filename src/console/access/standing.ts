@@ -53,19 +53,6 @@ export function standingChange(rules: readonly StoredRule[], before: Machine, af
   return { gains: beyond(next, old), loses: beyond(old, next) };
 }
 
-/** The rules by which the firewall of the receiver lets the sender in. */
-export function letIn(
-  rules: readonly StoredRule[],
-  sender: Machine,
-  receiver: Machine,
-): readonly StoredRule[] {
-  const isSame = typeof sender.owner_id === "number" && sender.owner_id === receiver.owner_id;
-  const isOfOwner = (side: Side) => "group" in side && side.group === selfGroup;
-  return standingOf(rules, receiver).letsIn.filter(({ peer }) =>
-    isOfOwner(peer) ? isSame : isAbout(peer, sender),
-  );
-}
-
 /** Machines that the rules name. */
 export function namedIn(rules: readonly StoredRule[]): number[] {
   const ids = rules.flatMap(({ peer, target }) =>

@@ -6,7 +6,7 @@ import { html } from "../html.ts";
 import { useNodes } from "../node-list.ts";
 import { useList } from "../resource.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
-import { Confirm, Dialog, Empty, FromTerminal, State } from "../ui/parts.ts";
+import { Confirm, Dialog, FromTerminal, State } from "../ui/parts.ts";
 import { load, type Draft, type Saved } from "./draft.ts";
 import { toWord } from "./rule-form.ts";
 import { portsFault, sideWords, trafficWords } from "./rules.ts";
@@ -36,9 +36,9 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
     </div>
     ${
       list.length === 0
-        ? html`<${Empty}
-            text="None. A test says what must be reachable, or must not be. Rules that break it cannot be saved."
-          />`
+        ? html`<p class="quiet">
+            None. A test says what must be reachable, or must not be. Rules that break it cannot be saved.
+          </p>`
         : html`<table class="rules">
             <thead>
               <tr>

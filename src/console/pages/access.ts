@@ -19,16 +19,15 @@ export function Access() {
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     void load(draft);
-    const leave = onEvent(({ type, actor, at }) => {
+    const leave = onEvent(({ type }) => {
       if (!/^(rule|policy|group|node)\./.test(type)) return;
-      if (/^(rule|policy)\./.test(type)) draft.lastChange.value = { actor, at };
       clearTimeout(timer);
       timer = setTimeout(() => void load(draft), 300);
     });
     return () => {
       clearTimeout(timer);
       leave();
-      draft.isSaved.value = false;
+      draft.done.value = undefined;
     };
   }, [draft]);
   const saved = draft.saved.value;
@@ -38,17 +37,23 @@ export function Access() {
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} retry=${() => void load(draft)} />`}`;
   }
   const mayEdit = mayAdminister.value && !saved.policy.by_file && saved.policy.unconfirmed === null;
-  return html`<h1>Access</h1>
+  return html`<div class="title">
+      <h1>Access</h1>
+      <button type="button" onClick=${toExplainer}>May one machine reach another?</button>
+    </div>
     <${Notices} draft=${draft} saved=${saved} />
     <${RuleTable} draft=${draft} saved=${saved} mayEdit=${mayEdit} />
     ${mayEdit || draft.rules.value !== undefined ? html`<${Preview} draft=${draft} saved=${saved} />` : null}
+    <${Explainer} saved=${saved} slug=${draft.slug} isEdited=${draft.rules.value !== undefined} />
     <${GroupMatrix} saved=${saved.rules} draft=${draft.rules.value} />
-    <${PolicyTests} draft=${draft} saved=${saved} mayEdit=${mayEdit} />
-    <${Explainer} saved=${saved} slug=${draft.slug} />
-    <${FromTerminal}
-      command=${`agent admin rule list ${draft.slug}`}
-      call=${`GET ${org(draft.slug, "firewall_rules/")}`}
-    />`;
+    <${PolicyTests} draft=${draft} saved=${saved} mayEdit=${mayEdit} />`;
+}
+
+/** The question that is asked at night stands below the rules, which may be many. */
+function toExplainer(): void {
+  const title = document.getElementById("explainer");
+  title?.scrollIntoView();
+  title?.parentElement?.querySelector("input")?.focus({ preventScroll: true });
 }
 
 type NoticesProps = { draft: Draft; saved: Saved };

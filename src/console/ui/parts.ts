@@ -25,7 +25,7 @@ const states: Readonly<Record<StateName, readonly [shape: string, colour: string
   revoked: ["✕", "quiet"],
 };
 
-export function State({ name, word }: { name: StateName; word: string }) {
+export function State({ name, word }: { name: StateName; word: View }) {
   const [shape, colour] = states[name];
   return html`<span class="state ${colour}"><span aria-hidden="true">${shape}</span> ${word}</span>`;
 }

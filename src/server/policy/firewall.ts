@@ -191,11 +191,13 @@ export const RuleTest = v.strictObject({
 export type RuleTest = v.InferOutput<typeof RuleTest>;
 
 export type Verdict = { allowed: boolean; rule_id: number | null; reason: string };
+/** `permitted`: everything that the rules permit from the one to the other, as in plans: `icmp`, `tcp/5432`, `any`. */
+export type Explained = Verdict & { permitted: readonly string[] };
 type Packet = { protocol: "tcp" | "udp" | "icmp"; port?: number | undefined };
 type Network = NonNullable<ReturnType<typeof parseNetwork>>;
 
 /** A rule with its texts parsed, once for all tests. */
-type Parsed = Pick<Rule, "id" | "protocol" | "peer" | "target"> & {
+export type Parsed = Pick<Rule, "id" | "protocol" | "peer" | "target"> & {
   ports: "any" | readonly [number, number] | undefined;
   network: Network | undefined;
 };
@@ -247,17 +249,22 @@ function firstThatPermits(
   peer: Member,
   packet: Packet,
 ): Parsed | undefined {
-  const addresses = [peer.ip, peer.ip6].flatMap((text) => {
-    const address = text === null ? undefined : parseAddress(text);
-    return address === undefined ? [] : [address];
-  });
+  const isAbout = between(self, peer);
   return rules.find(
     (rule) =>
       (rule.protocol === "any" || rule.protocol === packet.protocol) &&
       coversPort(rule.ports, packet) &&
-      applies(rule.target, self) &&
-      isPeer(rule, self, peer, addresses),
+      isAbout(rule),
   );
+}
+
+/** Whether a rule of `self` is about its traffic with `peer`. */
+export function between(self: Member, peer: Member): (rule: Parsed) => boolean {
+  const addresses = [peer.ip, peer.ip6].flatMap((text) => {
+    const address = text === null ? undefined : parseAddress(text);
+    return address === undefined ? [] : [address];
+  });
+  return (rule) => applies(rule.target, self) && isPeer(rule, self, peer, addresses);
 }
 
 function coversPort(range: Parsed["ports"], packet: Packet): boolean {

@@ -1,6 +1,6 @@
 // Sets of packets: which ranges of ports of TCP and UDP pass, and whether ICMP does. Pure.
 
-import { portRange, type Rule } from "./firewall.ts";
+import { between, portRange, type Member, type Parsed, type Rule, type TestableRules } from "./firewall.ts";
 
 /** Ascending ranges of ports that do not touch. */
 type Ranges = readonly (readonly [number, number])[];
@@ -83,6 +83,23 @@ export function accessOf(protocol: Rule["protocol"], ports: string): Access {
     tcp: protocol === "tcp" || protocol === "any" ? ranges : [],
     udp: protocol === "udp" || protocol === "any" ? ranges : [],
     icmp: (protocol === "icmp" || protocol === "any") && range === "any",
+  };
+}
+
+/** All that may pass from one node to another: the sender lets it out, and the receiver lets it in. */
+export function accessBetween(rules: TestableRules, from: Member, to: Member): Access {
+  const out = unionOf(rules.outbound.filter(between(from, to)));
+  return intersect(out, unionOf(rules.inbound.filter(between(to, from))));
+}
+
+function unionOf(rules: readonly Parsed[]): Access {
+  const found = rules.flatMap(({ protocol, ports }) =>
+    ports === undefined ? [] : [accessOf(protocol, ports === "any" ? ports : ports.join("-"))],
+  );
+  return {
+    tcp: merged(found.flatMap(({ tcp }) => tcp)),
+    udp: merged(found.flatMap(({ udp }) => udp)),
+    icmp: found.some(({ icmp }) => icmp),
   };
 }
 

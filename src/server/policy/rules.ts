@@ -9,13 +9,14 @@ import {
   RuleRequest,
   type AskedPatch,
   type AskedRule,
+  type Explained,
   type Member,
   type Peer,
   type Rule,
   type RuleTest,
   type TestableRules,
-  type Verdict,
 } from "./firewall.ts";
+import { accessBetween, showAccess } from "./packets.ts";
 import { editReach, type Testing } from "./edits.ts";
 import { ensureGroups } from "./groups.ts";
 import { FirewallRule, ruleColumns, ruleOf } from "./stored-rules.ts";
@@ -157,12 +158,15 @@ export async function testRules(
   org: Org,
   rules: () => Promise<TestableRules>,
   { from, to, protocol, port }: RuleTest,
-): Promise<Verdict> {
+): Promise<Explained> {
   const [sender, receiver] = [await memberOf(db, org, from, "from"), await memberOf(db, org, to, "to")];
   for (const { state, name } of [sender, receiver]) {
-    if (state !== "active") return { allowed: false, rule_id: null, reason: `The node ${name} is ${state}.` };
+    if (state !== "active")
+      return { allowed: false, rule_id: null, reason: `The node ${name} is ${state}.`, permitted: [] };
   }
-  return decide(await rules(), sender, receiver, { protocol, port });
+  const tested = await rules();
+  const permitted = showAccess(accessBetween(tested, sender, receiver));
+  return { ...decide(tested, sender, receiver, { protocol, port }), permitted };
 }
 
 async function memberOf(

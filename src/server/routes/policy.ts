@@ -2,7 +2,7 @@
 
 import * as v from "valibot";
 import { actorOf } from "../audit/record.ts";
-import { AskedPatch, AskedRule, RuleTest, type Verdict } from "../policy/firewall.ts";
+import { AskedPatch, AskedRule, RuleTest, type Explained } from "../policy/firewall.ts";
 import { reachErrors } from "../policy/edits.ts";
 import { ListQuery } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";
@@ -24,7 +24,13 @@ import type { Services } from "../services.ts";
 import { inTurnOf, testingOf } from "./heavy.ts";
 import { listRows, type Listed } from "./rows.ts";
 
-const VerdictAnswer = v.object({ allowed: v.boolean(), rule_id: v.nullable(v.number()), reason: v.string() });
+const VerdictAnswer = v.object({
+  allowed: v.boolean(),
+  rule_id: v.nullable(v.number()),
+  reason: v.string(),
+  /** All that the rules permit between the two, whatever was asked: `icmp`, `tcp/5432`, `any`. */
+  permitted: v.array(v.string()),
+});
 
 export function policyRoutes(services: Services): Route[] {
   return [...collectionRoutes(services), ...itemRoutes(services), providerGroupsRoute(services)];
@@ -100,7 +106,7 @@ const tested = (services: Services, call: OrganizationCall) => ({
   testing: testingOf(services, call),
 });
 
-function testInTurn(services: Services, call: OrganizationCall, input: RuleTest): Promise<Verdict> {
+function testInTurn(services: Services, call: OrganizationCall, input: RuleTest): Promise<Explained> {
   const { db, views } = services;
   const rules = async () => (await views.of(db, call.org.id)).testable();
   return inTurnOf(services, call, () => testRules(services, call.org, rules, input));

@@ -44,7 +44,12 @@ describe("apply", () => {
       tests: { count: 2, failing: [] },
     });
     const verdict = { from: web.id, to: db.id, protocol: "tcp", port: 5432 };
-    expect((await api("POST", "firewall_rules/test/", verdict)).json).toMatchObject({ allowed: true });
+    const permitted = ["icmp", "tcp/5432"];
+    const answer = { allowed: true, permitted };
+    expect((await api("POST", "firewall_rules/test/", verdict)).json).toMatchObject(answer);
+    // Without a port: what passes between the two.
+    const portless = { ...verdict, port: undefined };
+    expect((await api("POST", "firewall_rules/test/", portless)).json).toMatchObject({ permitted });
     expect((await plan(base)).is_empty).toBe(true);
     expect((await events("policy.applied"))[0]?.after).toMatchObject({
       counts: { rules_created: 1, rules_deleted: 0, nodes: 1 },

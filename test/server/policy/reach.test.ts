@@ -20,7 +20,7 @@ import { parsePolicy } from "../../../src/server/policy/policy-file.ts";
 import type { PolicyNode } from "../../../src/server/policy/policy-nodes.ts";
 import { resolvePolicy } from "../../../src/server/policy/resolve.ts";
 import { runTests, type PolicyTest } from "../../../src/server/policy/policy-tests.ts";
-import { showAccess, type Access } from "../../../src/server/policy/packets.ts";
+import { accessBetween, showAccess, type Access } from "../../../src/server/policy/packets.ts";
 import { identityOf, makeReach } from "../../../src/server/policy/reach.ts";
 import { makeWork, type Work } from "../../../src/server/policy/work.ts";
 import { edgesOf, enginePasses, makePolicies, type RandomPolicy } from "../../support/policies.ts";
@@ -166,11 +166,13 @@ describe("what changes between two policies", () => {
         const after = edited(before);
         const edges = edgesOf([...before.rules, ...after.rules]);
         const [was, is] = [explained(before, edges), explained(after, edges)];
+        const tested = atOnce(testable(before.rules));
         const expected = new Map<string, string>();
         for (const [at, a] of before.members.entries()) {
           for (const [other, b] of before.members.entries()) {
             if (at === other) continue;
             const old = was(a, b);
+            expect(packetsIn(accessBetween(tested, a, b), edges)).toEqual(old);
             const [from, to] = [after.members[at], after.members[other]];
             const now = from === undefined || to === undefined ? [] : is(from, to);
             const gains = now.filter((packet) => !old.includes(packet));

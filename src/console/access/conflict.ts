@@ -1,0 +1,136 @@
+// Another user saved rules since the edits of this tab began: both are shown, with who saved and when.
+
+import { useState } from "preact/hooks";
+import { actorOf, isAbout } from "../actor.ts";
+import { org } from "../api.ts";
+import type { AuditEvent } from "../audit-event.ts";
+import { html } from "../html.ts";
+import { useMemberNames } from "../member-names.ts";
+import { useResource } from "../resource.ts";
+import { When } from "../ui/parts.ts";
+import { rebase, takeTheirs, type Draft, type Saved } from "./draft.ts";
+import { changesOf, clashKey, mergeRules, type Choice, type Change, type Clash } from "./merge.ts";
+import { sentenceOf, type Rule } from "./rules.ts";
+import { Sentence } from "./rule-table.ts";
+
+type Props = { draft: Draft; saved: Saved; theirs: Saved };
+type Author = { name: string; at: string };
+
+export function Conflict({ draft, saved, theirs }: Props) {
+  const [choices, choose] = useState<ReadonlyMap<string, Choice>>(new Map());
+  const mine = draft.rules.value ?? saved.rules;
+  const changes = changesOf(saved.rules, theirs.rules);
+  const { clashes } = mergeRules(saved.rules, mine, theirs.rules);
+  const authorOf = useAuthors(draft.slug);
+  const authors = changes.flatMap(({ before, after }) => authorOf(after ?? before) ?? []);
+  const names = [...new Set(authors.map(({ name }) => name))].join(", ");
+  const last = authors
+    .map(({ at }) => at)
+    .sort()
+    .at(-1);
+  const open = clashes.filter((clash) => !choices.has(clashKey(clash)));
+  return html`<div class="failure" role="alert">
+    <p>
+      <bdi>${names || "Another user"}</bdi> saved rules since you
+      began${last === undefined ? null : html` (<${When} at=${last} />)`}, so yours are not saved.
+    </p>
+    <div class="versions">
+      <div>
+        <h3>Saved by others (version ${theirs.policy.version})</h3>
+        <${ChangeList} changes=${changes} />
+      </div>
+      <div>
+        <h3>Yours (from version ${saved.policy.version})</h3>
+        <${ChangeList} changes=${changesOf(saved.rules, mine)} />
+      </div>
+    </div>
+    ${clashes.map(
+      (clash) =>
+        html`<${Chooser}
+          key=${clashKey(clash)}
+          clash=${clash}
+          author=${authorOf(clash.theirs ?? clash.base)}
+          choice=${choices.get(clashKey(clash))}
+          choose=${(choice: Choice) => choose(new Map([...choices, [clashKey(clash), choice]]))}
+        />`,
+    )}
+    <div class="actions">
+      <button type="button" disabled=${open.length > 0} onClick=${() => rebase(draft, choices)}>
+        Put my changes on theirs
+      </button>
+      <button type="button" onClick=${() => takeTheirs(draft)}>Take theirs, drop mine</button>
+    </div>
+    ${open.length === 0 ? null : html`<p class="quiet">Choose first, for each rule that both changed.</p>`}
+  </div>`;
+}
+
+/** The newest event about a rule that differs is the one that made it so. */
+function useAuthors(slug: string): (rule: Rule | undefined) => Author | undefined {
+  const { data = [] } = useResource<readonly AuditEvent[]>(
+    org(slug, "events/?before=999999999999999&limit=200"),
+  );
+  const names = useMemberNames(slug);
+  return (rule) => {
+    const about = data.filter((each) => isAbout(each, `rule/${rule?.id}`));
+    const event = about.toSorted((a, b) => b.id - a.id)[0];
+    if (event === undefined) return undefined;
+    return { name: actorOf({ ...event, actor: { ...event.actor, ip: null } }, names), at: event.at };
+  };
+}
+
+type ChooserProps = {
+  clash: Clash;
+  author: Author | undefined;
+  choice: Choice | undefined;
+  choose: (choice: Choice) => void;
+};
+
+function Chooser({ clash: { base, mine, theirs }, author, choice, choose }: ChooserProps) {
+  const option = (value: Choice, rule: Rule | undefined, whose: unknown) =>
+    html`<label class="check">
+      <input
+        type="radio"
+        name=${`clash-${base.id}`}
+        checked=${choice === value}
+        onChange=${() => choose(value)}
+      />
+      <span>${whose}: <${Version} rule=${rule} /></span>
+    </label>`;
+  return html`<fieldset>
+    <legend>Both of you changed rule ${base.id}. Which one is to hold?</legend>
+    <p class="quiet">It was: <${Version} rule=${base} /></p>
+    ${option(
+      "theirs",
+      theirs,
+      author === undefined ? "Theirs" : html`Theirs (<bdi>${author.name}</bdi>, <${When} at=${author.at} />)`,
+    )}
+    ${option("mine", mine, "Yours")}
+  </fieldset>`;
+}
+
+function Version({ rule }: { rule: Rule | undefined }) {
+  if (rule === undefined) return html`<strong>deleted</strong>`;
+  return html`<${Sentence}
+      rule=${rule}
+    />${rule.description === "" ? null : html` (<bdi>${rule.description}</bdi>)`}`;
+}
+
+function ChangeList({ changes }: { changes: readonly Change[] }) {
+  return html`<ul class="plain-list effects">
+    ${changes.map(
+      ({ before, after }) =>
+        html`<li key=${`${before?.id} ${after?.id}`}><${ChangeLines} before=${before} after=${after} /></li>`,
+    )}
+  </ul>`;
+}
+
+/** Of a rule whose description alone differs, the sentence stands once. */
+function ChangeLines({ before, after }: Change) {
+  const number = before !== undefined && before.id > 0 ? `Rule ${before.id}: ` : "";
+  if (before === undefined || after === undefined || sentenceOf(before) !== sentenceOf(after))
+    return html`${number} ${before === undefined ? null : html`<del>− <${Version} rule=${before} /></del>`}
+    ${after === undefined ? null : html`<ins>+ <${Version} rule=${after} /></ins>`}`;
+  return html`${number}<${Sentence} rule=${after} />, description${" "}
+    ${before.description === "" ? null : html`<del>− <bdi>${before.description}</bdi></del>`}
+    ${after.description === "" ? null : html`<ins>+ <bdi>${after.description}</bdi></ins>`}`;
+}

@@ -1,0 +1,102 @@
+// What the network does between two machines, beside what the rules say: who is away, who has old rules, and the path that
+// was reported last. Pure.
+
+import type { Node } from "../../protocol/node.ts";
+import { configurationOf, stateOf, type StateName } from "../nodes.ts";
+
+/** How a machine reaches a peer, as GET nodes/{id}/peers/ shows it. */
+export type Path = {
+  peer: number | null;
+  path: "direct" | "relayed" | "none" | "unknown";
+  relays: readonly string[];
+  probe: "answers" | "broken" | "not_probed";
+  rtt_ms: number | null;
+  reported_at: string;
+};
+
+export type Machine = Pick<
+  Node,
+  | "id"
+  | "name"
+  | "state"
+  | "online"
+  | "phone"
+  | "applied_config_version"
+  | "config_version"
+  | "last_checkin_at"
+  | "revoked_at"
+>;
+
+/** `at`: since when, or when it was seen last; the words lead to it. */
+export type Fact = { state: StateName; about: string; words: string; at: string | null };
+
+/** A machine that reports: neither revoked, nor waiting, nor a phone. */
+const reports = ({ state, phone }: Machine): boolean => state === "active" && phone == null;
+
+/** The state of a machine and since when; what it has applied. */
+export function machineFacts(machine: Machine): Fact[] {
+  const { name: about, online, last_checkin_at, revoked_at } = machine;
+  const [state, word] = stateOf(machine);
+  if (!reports(machine)) return [{ state, about, words: word, at: revoked_at }];
+  const { words, isBehind } = configurationOf({ ...machine, online: true });
+  return [
+    { state, about, words: online ? "online, last check-in" : "away, last check-in", at: last_checkin_at },
+    {
+      state: isBehind ? "limited" : "online",
+      about,
+      words: isBehind
+        ? `${words} configurations: rules that were saved since are not in force on it`
+        : "has applied the newest rules",
+      at: null,
+    },
+  ];
+}
+
+/** What one of them reported last about the other. A machine reports changes only. */
+export function pathFact(from: Machine, to: Machine, path: Path | undefined): Fact | undefined {
+  if (path === undefined) return undefined;
+  const fact = (state: StateName, words: string): Fact => {
+    const since = from.online ? `${words}; last change` : `${words}, when it was last here; last change`;
+    return {
+      state: from.online ? state : "away",
+      about: `${from.name} to ${to.name}`,
+      words: since,
+      at: path.reported_at,
+    };
+  };
+  if (path.probe === "broken") return fact("attention", `path broken: ${to.name} does not answer`);
+  const trip = path.rtt_ms === null ? "" : ` (${path.rtt_ms} ms)`;
+  if (path.path === "direct") return fact("online", `path direct${trip}`);
+  if (path.path === "relayed") return fact("limited", `path relayed by ${path.relays.join(", ")}${trip}`);
+  return fact("away", "no tunnel");
+}
+
+type Asked = {
+  /** What the rules say. */
+  isAllowed: boolean;
+  from: Machine;
+  to: Machine;
+  /** As one of them reports it. */
+  paths: readonly Path[];
+};
+
+/** The first thing that stands in the way, in one sentence. */
+export function conclusionOf({ isAllowed, from, to, paths }: Asked): [StateName, string] {
+  const both = [from, to];
+  const ended = both.find(({ state }) => state !== "active");
+  if (ended !== undefined)
+    return ["attention", `No: ${ended.name} is ${ended.state === "revoked" ? "revoked" : "not registered"}.`];
+  if (!isAllowed) return ["attention", "No: the rules do not allow it."];
+  const away = both.filter((machine) => reports(machine) && !machine.online).map(({ name }) => name);
+  if (away.length > 0)
+    return [
+      "attention",
+      `Not now: the rules allow it, but ${away.join(" and ")} ${away.length === 1 ? "is" : "are"} away.`,
+    ];
+  if (paths.some(({ probe }) => probe === "broken"))
+    return ["attention", "Not now: the rules allow it, but the path between them is broken."];
+  const behind = both.find((machine) => configurationOf(machine).isBehind);
+  if (behind !== undefined)
+    return ["limited", `Perhaps: the rules allow it, but ${behind.name} has not applied the newest ones.`];
+  return ["online", "Yes: the rules allow it, and nothing is known to stand in the way."];
+}

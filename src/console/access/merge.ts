@@ -1,0 +1,88 @@
+// Edits of two users of the same rules. An edit is put on the rule that it began with; where both changed the same rule,
+// the user chooses. Pure.
+
+import { contentOf, newId, type Rule } from "./rules.ts";
+
+/** A rule that differs. Without `before` it is new, without `after` it was deleted. */
+export type Change = { before: Rule | undefined; after: Rule | undefined };
+
+/** A rule that both changed. Undefined: deleted. */
+export type Clash = { base: Rule; mine: Rule | undefined; theirs: Rule | undefined };
+export type Choice = "mine" | "theirs";
+/** A choice is of these two versions: it ends when one of them changes. */
+export const clashKey = ({ base, mine, theirs }: Clash): string =>
+  JSON.stringify([base.id, mine ?? null, theirs ?? null]);
+
+/** What became of each rule of `base`; undefined: it was deleted. */
+export function pairsOf(base: readonly Rule[], next: readonly Rule[]): ReadonlyMap<Rule, Rule | undefined> {
+  const known = new Set(base.map(({ id }) => id));
+  const byId = new Map(next.map((rule) => [rule.id, rule]));
+  const fresh = new Set(next.filter(({ id }) => !known.has(id)));
+  const pairs = new Map<Rule, Rule | undefined>(base.map((rule) => [rule, byId.get(rule.id)]));
+  const gone = base.filter((rule) => pairs.get(rule) === undefined);
+  // The console and policy files replace a rule whose sides or traffic change: the new one has another number.
+  for (const alike of [5, 4, 3])
+    for (const rule of gone) {
+      if (pairs.get(rule) !== undefined) continue;
+      const heir = [...fresh].find((other) => likeness(rule, other) >= alike);
+      if (heir === undefined) continue;
+      fresh.delete(heir);
+      pairs.set(rule, heir);
+    }
+  return pairs;
+}
+
+/** How many of the five parts of two rules are equal. */
+function likeness(one: Rule, other: Rule): number {
+  const parts = ["direction", "protocol", "ports", "peer", "target"] as const;
+  return parts.filter((part) => one[part] === other[part]).length;
+}
+
+export function changesOf(base: readonly Rule[], next: readonly Rule[]): readonly Change[] {
+  const pairs = pairsOf(base, next);
+  const known = new Set(pairs.values());
+  return [
+    ...[...pairs].flatMap(([before, after]) => (isSame(before, after) ? [] : [{ before, after }])),
+    ...next.filter((rule) => !known.has(rule)).map((after) => ({ before: undefined, after })),
+  ];
+}
+
+const isSame = (one: Rule | undefined, other: Rule | undefined): boolean =>
+  one === undefined || other === undefined ? one === other : contentOf(one) === contentOf(other);
+
+/** The edits from `base` to `mine` on the rules that became `theirs`. A clash without a choice stays as it is there. */
+export function mergeRules(
+  base: readonly Rule[],
+  mine: readonly Rule[],
+  theirs: readonly Rule[],
+  choices: ReadonlyMap<string, Choice> = new Map(),
+): { rules: readonly Rule[]; clashes: readonly Clash[] } {
+  const own = new Map(mine.map((rule) => [rule.id, rule]));
+  const known = new Set(base.map(({ id }) => id));
+  const put = new Map<Rule, Rule | undefined>();
+  const added: Rule[] = [];
+  const clashes: Clash[] = [];
+  for (const [before, there] of pairsOf(base, theirs)) {
+    const wanted = own.get(before.id);
+    if (isSame(before, wanted) || isSame(wanted, there)) continue;
+    if (!isSame(before, there)) {
+      const clash = { base: before, mine: wanted, theirs: there };
+      clashes.push(clash);
+      if (choices.get(clashKey(clash)) !== "mine") continue;
+    }
+    if (there !== undefined) put.set(there, wanted);
+    else if (wanted !== undefined) added.push(wanted);
+  }
+  const rules = theirs.flatMap((rule) => {
+    if (!put.has(rule)) return [rule];
+    const wanted = put.get(rule);
+    return wanted === undefined ? [] : [{ ...wanted, id: rule.id }];
+  });
+  const present = new Set(rules.map(contentOf));
+  for (const rule of [...added, ...mine.filter(({ id }) => !known.has(id))]) {
+    if (present.has(contentOf(rule))) continue;
+    const isTaken = rules.some(({ id }) => id === rule.id);
+    rules.push(isTaken || rule.id > 0 ? { ...rule, id: newId([...rules, ...mine]) } : rule);
+  }
+  return { rules, clashes };
+}

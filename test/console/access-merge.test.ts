@@ -1,0 +1,118 @@
+// Edits of two users of the same rules: each edit stays on its rule, and where both changed one, the user chooses.
+
+import { expect, test } from "bun:test";
+import { changesOf, clashKey, mergeRules, type Choice } from "../../src/console/access/merge.ts";
+import { sentenceOf, type Rule } from "../../src/console/access/rules.ts";
+
+const rule = (id: number, more: Partial<Rule> = {}): Rule => ({
+  id,
+  direction: "inbound",
+  protocol: "tcp",
+  ports: "443",
+  peer: "group:web",
+  target: "group:db",
+  description: "",
+  ...more,
+});
+const port22 = rule(7, { ports: "22", peer: "group:ci", target: "any" });
+const closed = { ...port22, target: "group:web" };
+const base = [rule(1), port22];
+
+const merged = (mine: readonly Rule[], theirs: readonly Rule[], choice?: Choice) => {
+  const { clashes } = mergeRules(base, mine, theirs);
+  const choices = new Map(clashes.map((clash) => [clashKey(clash), choice ?? "theirs"] as const));
+  const { rules } = mergeRules(base, mine, theirs, choices);
+  return {
+    clashes,
+    rules: rules.map((each) => `${each.id}: ${sentenceOf(each)} ${each.description}`.trim()),
+  };
+};
+
+test("an edit of a rule never becomes an addition beside the old rule", () => {
+  const mine = [rule(1), closed];
+  const described = [rule(1), { ...port22, description: "deployments" }];
+  const [first] = merged(mine, described).clashes;
+  expect(first).toEqual({ base: port22, mine: closed, theirs: { ...port22, description: "deployments" } });
+  expect(merged(mine, described, "mine").rules).toEqual([
+    "1: machines in web may reach machines in db on tcp 443",
+    "7: machines in ci may reach machines in web on tcp 22",
+  ]);
+  expect(merged(mine, described, "theirs").rules).toEqual([
+    "1: machines in web may reach machines in db on tcp 443",
+    "7: machines in ci may reach all machines on tcp 22 deployments",
+  ]);
+});
+
+test("edits of different rules are all kept, each on its rule, without a question", () => {
+  const mine = [rule(1, { ports: "444" }), port22, rule(-1, { ports: "53" })];
+  const theirs = [rule(1), rule(8, { protocol: "udp", ports: "53" })];
+  expect(merged(mine, theirs)).toEqual({
+    clashes: [],
+    rules: [
+      "1: machines in web may reach machines in db on tcp 444",
+      "8: machines in web may reach machines in db on udp 53",
+      "-1: machines in web may reach machines in db on tcp 53",
+    ],
+  });
+});
+
+test("a deletion of a rule that another user changed is asked about", () => {
+  const described = [rule(1), { ...port22, description: "deployments" }];
+  const { clashes, rules } = merged([rule(1)], described, "mine");
+  expect(clashes).toEqual([
+    { base: port22, mine: undefined, theirs: { ...port22, description: "deployments" } },
+  ]);
+  expect(rules).toHaveLength(1);
+  expect(merged([rule(1)], described).rules).toHaveLength(2);
+});
+
+test("a rule that another console replaced by one with a new number is still the same rule", () => {
+  const theirs = [rule(1), { ...port22, id: 12, ports: "2222" }];
+  expect(merged([rule(1), closed], theirs, "mine").rules).toEqual([
+    "1: machines in web may reach machines in db on tcp 443",
+    "12: machines in ci may reach machines in web on tcp 22",
+  ]);
+  // A port that I closed stays closed.
+  expect(merged([rule(1)], theirs, "mine").rules).toHaveLength(1);
+  // Both did the same.
+  expect(merged([rule(1), closed], [rule(1), { ...closed, id: 12 }]).clashes).toEqual([]);
+});
+
+test("my edit of a rule that another user deleted is a new rule, if I choose it", () => {
+  const { clashes, rules } = merged([rule(1), closed], [rule(1)], "mine");
+  expect(clashes).toEqual([{ base: port22, mine: closed, theirs: undefined }]);
+  expect(rules).toEqual([
+    "1: machines in web may reach machines in db on tcp 443",
+    "-1: machines in ci may reach machines in web on tcp 22",
+  ]);
+  expect(merged([rule(1), closed], [rule(1)]).rules).toHaveLength(1);
+  expect(merged([rule(1)], [rule(1)]).clashes).toEqual([]);
+});
+
+test("edits made while others are saved are put on the rules under their new numbers", () => {
+  const sent = [rule(1), closed, rule(-1, { ports: "53" })];
+  const saved = [rule(1), { ...closed, id: 12 }, rule(13, { ports: "53" })];
+  const later = [rule(1), closed, rule(-1, { ports: "54" })];
+  const { clashes, rules } = mergeRules(sent, later, saved);
+  expect(clashes).toEqual([]);
+  expect(rules.map(({ id, ports }) => `${id} ${ports}`)).toEqual(["1 443", "12 22", "13 54"]);
+});
+
+test("a choice ends when the other version changes again", () => {
+  const mine = [rule(1), closed];
+  const [first] = mergeRules(base, mine, [rule(1), { ...port22, description: "a" }]).clashes;
+  const theirs = [rule(1), { ...port22, description: "b" }];
+  const choices = new Map<string, Choice>(first === undefined ? [] : [[clashKey(first), "mine"]]);
+  expect(choices.size).toBe(1);
+  expect(mergeRules(base, mine, theirs, choices).rules).toEqual(theirs);
+});
+
+test("a change of the description alone is a change, once", () => {
+  const after = { ...port22, description: "deployments" };
+  expect(changesOf(base, [rule(1), after])).toEqual([{ before: port22, after }]);
+  expect(changesOf(base, base)).toEqual([]);
+  expect(changesOf(base, [rule(1)])).toEqual([{ before: port22, after: undefined }]);
+  expect(changesOf(base, [...base, rule(9, { ports: "1" })])).toEqual([
+    { before: undefined, after: rule(9, { ports: "1" }) },
+  ]);
+});

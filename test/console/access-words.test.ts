@@ -1,0 +1,127 @@
+// What the page Access says about kinds of machines, and about the network between two of them.
+
+import { expect, test } from "bun:test";
+import { classWords, gainWords, loseWords } from "../../src/console/access/class-words.ts";
+import {
+  conclusionOf,
+  machineFacts,
+  pathFact,
+  type Machine,
+  type Path,
+} from "../../src/console/access/link.ts";
+
+const machines = Array.from({ length: 20 }, (_, at) => ({
+  groups: [at < 12 ? "web" : "db", ...(at % 2 === 0 ? ["eu"] : [])],
+}));
+const names = ["a", "b", "c"];
+
+test("machines are named by their group when they are exactly the group", () => {
+  const words = (groups: readonly string[], count: number) =>
+    classWords({ groups, nodes: names, count }, machines);
+  expect(words(["web"], 12)).toBe("12 machines in web");
+  expect(words(["web", "eu"], 6)).toBe("6 machines in web and eu");
+  // The others are a class of their own.
+  expect(words(["web"], 6)).toBe("6 of 12 machines in web (a, b, c, …)");
+  expect(words([], 20)).toBe("all 20 machines");
+  expect(words(["user:ada@example.org"], 5)).toBe("a, b, c and 2 more");
+  // The group has fewer machines in the list, which is older than the plan.
+  expect(words(["db"], 9)).toBe("a, b, c and 6 more");
+  expect(classWords({ groups: ["web"], nodes: ["a", "b"], count: 2 }, machines)).toBe("a, b");
+  // By their owner, machines are in groups, too.
+  const owned = machines.map(() => ({ groups: [], owner_groups: ["staff", "user:id.7"] }));
+  expect(classWords({ groups: ["staff"], nodes: names, count: 20 }, [...owned, { groups: [] }])).toBe(
+    "20 machines in staff",
+  );
+});
+
+test("one machine gains, several gain", () => {
+  expect([gainWords(1, ["icmp", "tcp/22"]), gainWords(2, ["icmp"])]).toEqual([
+    "gains icmp, tcp/22",
+    "gain icmp",
+  ]);
+  expect([loseWords(1, ["icmp"]), loseWords(70, ["icmp"])]).toEqual(["loses icmp", "lose icmp"]);
+});
+
+const machine = (name: string, more: Partial<Machine> = {}): Machine => ({
+  id: 1,
+  name,
+  state: "active",
+  online: true,
+  phone: null,
+  applied_config_version: 9,
+  config_version: 9,
+  last_checkin_at: "2026-11-23T10:00:00Z",
+  revoked_at: null,
+  ...more,
+});
+const direct: Path = {
+  peer: 2,
+  path: "direct",
+  relays: [],
+  probe: "answers",
+  rtt_ms: 4,
+  reported_at: "2026-11-23T09:00:00Z",
+};
+
+test("the answer joins what the rules say with what the network does", () => {
+  const [a, b] = [machine("a"), machine("b")];
+  const say = (from: Machine, to: Machine, isAllowed = true, paths: readonly Path[] = [direct]) =>
+    conclusionOf({ isAllowed, from, to, paths })[1];
+  expect(say(a, b)).toBe("Yes: the rules allow it, and nothing is known to stand in the way.");
+  expect(say(a, b, false)).toBe("No: the rules do not allow it.");
+  expect(say(a, machine("b", { state: "revoked", online: false }), false)).toBe("No: b is revoked.");
+  expect(say(machine("a", { state: "pending" }), b)).toBe("No: a is not registered.");
+  expect(say(machine("a", { online: false }), b)).toBe("Not now: the rules allow it, but a is away.");
+  expect(say(machine("a", { online: false }), machine("b", { online: false }))).toBe(
+    "Not now: the rules allow it, but a and b are away.",
+  );
+  expect(say(a, b, true, [direct, { ...direct, probe: "broken" }])).toBe(
+    "Not now: the rules allow it, but the path between them is broken.",
+  );
+  expect(say(a, machine("b", { applied_config_version: 3 }))).toBe(
+    "Perhaps: the rules allow it, but b has not applied the newest ones.",
+  );
+  // A phone never checks in.
+  const phone = machine("b", {
+    online: false,
+    phone: { system: "ios", imported_at: "2026-11-01T00:00:00Z", import_by: "2099-01-01T00:00:00Z" },
+  });
+  expect(say(a, phone)).toStartWith("Yes");
+});
+
+test("each machine has its state with its age, and whether it has the newest rules", () => {
+  const texts = (one: Machine) => machineFacts(one).map(({ state, words, at }) => [state, words, at]);
+  expect(texts(machine("a"))).toEqual([
+    ["online", "online, last check-in", "2026-11-23T10:00:00Z"],
+    ["online", "has applied the newest rules", null],
+  ]);
+  expect(texts(machine("a", { online: false, applied_config_version: 1 }))).toEqual([
+    ["away", "away, last check-in", "2026-11-23T10:00:00Z"],
+    [
+      "limited",
+      "has applied 1 of 9 configurations: rules that were saved since are not in force on it",
+      null,
+    ],
+  ]);
+  const revoked = machine("a", { state: "revoked", online: false, revoked_at: "2026-11-20T00:00:00Z" });
+  expect(texts(revoked)).toEqual([["revoked", "revoked", "2026-11-20T00:00:00Z"]]);
+});
+
+test("the last known path has its age, and of a machine that is away it is old news", () => {
+  const [a, b] = [machine("a"), machine("b")];
+  expect(pathFact(a, b, undefined)).toBeUndefined();
+  expect(pathFact(a, b, direct)).toEqual({
+    state: "online",
+    about: "a to b",
+    words: "path direct (4 ms); last change",
+    at: "2026-11-23T09:00:00Z",
+  });
+  expect(pathFact(machine("a", { online: false }), b, { ...direct, probe: "broken" })).toMatchObject({
+    state: "away",
+    words: "path broken: b does not answer, when it was last here; last change",
+  });
+  expect(pathFact(a, b, { ...direct, path: "relayed", relays: ["r1"], rtt_ms: null })).toMatchObject({
+    state: "limited",
+    words: "path relayed by r1; last change",
+  });
+});
