@@ -13,7 +13,7 @@ import { useAttention } from "../use-needs.ts";
 import { pathOf } from "../router.ts";
 import { Check } from "../ui/form.ts";
 import { Export } from "../ui/tools.ts";
-import { Confirm, Copy, dated, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
+import { Confirm, Copy, dated, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 
 type Action = "start" | "pause" | "resume" | "rollback";
 
@@ -158,7 +158,7 @@ function KnownKey() {
       trust the old CA until they have confirmed step 3, and one that is away until it is back. This hurries a
       rotation that is under way:
     </p>
-    <${FromTerminal} command=${`agent admin ca rotate ${slug.value ?? ""} --now`} />
+    <${Line} text=${`agent admin ca rotate ${slug.value ?? ""} --now`} />
   </details>`;
 }
 
