@@ -32,7 +32,10 @@ export function bundleConsole(): Record<string, string> {
     return Object.fromEntries(
       files.map((name) => {
         const file = readFileSync(join(directory, name));
-        const packed = Bun.gzipSync(name.endsWith(".js") ? dense(file.toString()) : file, { library: "libdeflate", level: 12 });
+        const packed = Bun.gzipSync(name.endsWith(".js") ? dense(file.toString()) : file, {
+          library: "libdeflate",
+          level: 12,
+        });
         return [name, Buffer.from(packed).toString("base64")];
       }),
     );
