@@ -25,8 +25,8 @@ export function Conflict({ draft, saved, theirs }: Props) {
   const open = clashes.filter((clash) => !choices.has(clashKey(clash)));
   return html`<div class="failure" role="alert">
     <p>
-      <${Authors} changes=${changes} authorOf=${authorOf} /> saved rules since you began, so yours are not
-      saved.
+      <${Authors} changes=${changes} authorOf=${authorOf} did="saved rules since you began" />, so yours are
+      not saved.
     </p>
     <div class="versions">
       <div>
@@ -66,23 +66,25 @@ export function News({ slug, changes }: { slug: string; changes: readonly Change
 function Others({ slug, changes }: { slug: string; changes: readonly Change[] }) {
   const authorOf = useAuthors(slug);
   return html`<div class="notice" role="status">
-    <p><${Authors} changes=${changes} authorOf=${authorOf} /> changed rules while you were here:</p>
+    <p><${Authors} changes=${changes} authorOf=${authorOf} did="changed rules while you were here" />:</p>
     <${ChangeList} changes=${changes} />
   </div>`;
 }
 
 type AuthorOf = (rule: Rule | undefined) => Author | undefined;
 
-/** Who made these changes, and when the last one was made. */
-function Authors({ changes, authorOf }: { changes: readonly Change[]; authorOf: AuthorOf }) {
+type AuthorsProps = { changes: readonly Change[]; authorOf: AuthorOf; did: string };
+
+/** Who did it, and when the last change was made. */
+function Authors({ changes, authorOf, did }: AuthorsProps) {
   const authors = changes.flatMap(({ before, after }) => authorOf(after ?? before) ?? []);
   const names = [...new Set(authors.map(({ name }) => name))].join(", ");
   const last = authors
     .map(({ at }) => at)
     .sort()
     .at(-1);
-  return html`<bdi>${names || "Another user"}</bdi
-    >${last === undefined ? null : html` (<${When} at=${last} />)`}`;
+  return html`<bdi>${names || "Another user"}</bdi>${" "}
+    ${did}${last === undefined ? null : html` (<${When} at=${last} />)`}`;
 }
 
 /** The newest event about a rule that differs is the one that made it so. */

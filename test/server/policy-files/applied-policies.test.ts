@@ -64,7 +64,9 @@ describe("tests of the policy", () => {
     const file = base.replace("members: [node:web1]", "members: []");
     await applied(file);
     const refused = await failure(apply(file.replace("ports: 5432", "ports: 80")));
-    expect(refused.detail).toContain("a node of group web must reach db1 on tcp/5432, but tcp/5432 is refused");
+    expect(refused.detail).toContain(
+      "a node of group web must reach db1 on tcp/5432, but tcp/5432 is refused",
+    );
   });
 
   test("run on request, for a file or for the state", async () => {
