@@ -203,6 +203,9 @@ const reasons = new Map(
   }),
 );
 
+/** Of a code of the system or the runtime, without what the error itself says. */
+export const reasonOfCode = (code: string): string | undefined => reasons.get(code);
+
 /** Why something failed, for people. Names the path of a system error. */
 export function messageOf(error: unknown): string {
   return reasonOf(error, "");

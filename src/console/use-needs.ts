@@ -18,11 +18,15 @@ export type Needs = {
   /** Undefined while none is running. */
   rotation: Rotation | undefined;
   relays: readonly Relay[];
+  /** Whose newest delivery did not arrive: only administrators are told. */
+  webhooks: readonly Webhook[];
   /** Of the control plane, if it needs one: only staff are told. Null: there was none. */
   lastBackupAt: string | null | undefined;
   /** All of them. */
   count: number;
 };
+
+type Webhook = { id: number; url: string; failing: boolean };
 
 /** Nothing is asked for the empty path. */
 const none = "";
@@ -46,6 +50,10 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const registrations = useList<Registration>(isAdmin(shown) ? registrationsPath(own) : none);
   const cas = useResource<Authorities>(org(own, "ca/"), use);
   const allRelays = useList<Relay>(relaysPath(own), use);
+  // A delivery is no event.
+  const allWebhooks = useList<Webhook>(isAdmin(shown) ? org(own, "webhooks/?page_size=1000") : none, {
+    isCalm: true,
+  });
   const isStaff = me.value?.is_staff === true;
   const controlPlane = useResource<{ last_backup_at: string | null }>(isStaff ? "/api/servers/" : none, {
     isCalm: true,
@@ -53,12 +61,13 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const asked = [
     cas,
     allRelays,
-    ...(isAdmin(shown) ? [registrations] : []),
+    ...(isAdmin(shown) ? [registrations, allWebhooks] : []),
     ...(isStaff ? [controlPlane] : []),
   ];
   const isWhole = asked.every(({ data, error }) => data !== undefined || error !== undefined);
   const machines = isWhole ? attention.data : undefined;
   const [waiting, relays, servers] = [registrations.data ?? [], allRelays.data ?? [], controlPlane.data];
+  const webhooks = (allWebhooks.data ?? []).filter(({ failing }) => failing);
   const rotation = cas.data?.rotation.phase === "none" ? undefined : cas.data?.rotation;
   const lastBackupAt =
     servers !== undefined && isBackupDue(servers.last_backup_at, now.value)
@@ -69,9 +78,10 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     ...[hubs_away, broken_paths, not_renewed, vulnerable_engines].map((found) => found?.count ?? 0),
     waiting.length,
     relays.filter(({ paused }) => paused).length,
+    webhooks.length,
     rotation === undefined ? 0 : 1,
     lastBackupAt === undefined ? 0 : 1,
   ];
   const count = counts.reduce((sum, each) => sum + each, 0);
-  return { machines, error: attention.error, waiting, rotation, relays, lastBackupAt, count };
+  return { machines, error: attention.error, waiting, rotation, relays, webhooks, lastBackupAt, count };
 }

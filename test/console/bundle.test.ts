@@ -1,7 +1,9 @@
 // The files that browsers load.
 
 import { expect, test } from "bun:test";
+import { join } from "node:path";
 import { bundleConsole } from "../../src/server/console/bundle.ts";
+import { root } from "../support/agent.ts";
 
 const files = new Map(
   Object.entries(bundleConsole())
@@ -27,6 +29,11 @@ function withImports(names: readonly string[], all = new Set<string>()): Set<str
 }
 const bytesOf = (names: Iterable<string>) =>
   [...names].reduce((sum, name) => sum + (files.get(name)?.bytes ?? 0), 0);
+
+test("no text of the console begins a line with spaces, which bundling removes", async () => {
+  for await (const path of new Bun.Glob("**/*.ts").scan({ cwd: join(root, "src/console"), absolute: true }))
+    expect([path, /\\n[ \t]/.test(await Bun.file(path).text())]).toEqual([path, false]);
+});
 
 test("all scripts of the console are at most 140 KB, compressed", () => {
   expect(bytesOf(files.keys())).toBeGreaterThan(50_000);

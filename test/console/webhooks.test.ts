@@ -2,6 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
+import { standingOf, type Delivery } from "../../src/console/deliveries.ts";
 import { exampleEvents } from "../../src/console/event-examples.ts";
 import { WebhookRequest } from "../../src/server/webhooks/webhooks.ts";
 
@@ -12,4 +13,36 @@ test("the types of events that the dialog offers as examples exist", () => {
     events: [...exampleEvents],
   });
   expect(success).toBe(true);
+});
+
+const delivery = (id: number, more: Partial<Delivery>): Delivery => ({
+  id,
+  event_id: id,
+  event_type: "node.updated",
+  event_subject: "node/7",
+  attempts: 1,
+  state: "waiting",
+  status: null,
+  message: null,
+  next_attempt_at: null,
+  delivered_at: null,
+  created_at: "2026-11-23T10:00:00Z",
+  ...more,
+});
+
+test("a webhook says how many deliveries wait, why the last one failed, and when one arrived", () => {
+  const arrived = delivery(1, { state: "delivered", status: 200, delivered_at: "2026-11-23T10:00:01Z" });
+  const failed = delivery(2, { message: "The receiver answered 500.", status: 500 });
+  const fresh = delivery(3, { attempts: 0 });
+  expect(standingOf([])).toEqual({ waiting: [], failure: undefined, lastSuccess: null });
+  expect(standingOf([arrived, failed, fresh])).toEqual({
+    waiting: [failed],
+    failure: "The receiver answered 500.",
+    lastSuccess: "2026-11-23T10:00:01Z",
+  });
+  const later = delivery(4, { state: "delivered", delivered_at: "2026-11-23T11:00:00Z" });
+  expect(standingOf([arrived, failed, later])).toMatchObject({
+    failure: undefined,
+    lastSuccess: later.delivered_at,
+  });
 });

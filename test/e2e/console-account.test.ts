@@ -117,6 +117,16 @@ describe("the account in the console", () => {
       await page.locator("td").getByRole("button", { name: "Sign out" }).click();
       await button("Sign it out").click();
       await other.getByText("Your session has ended").waitFor();
+      // All others at once: none is left.
+      await signIn(other);
+      await other.getByLabel("Code of your authenticator app").fill(recoveryCodes[2] ?? "");
+      await button("Sign in", other).first().click();
+      await overview(other);
+      await page.reload();
+      await button("Sign all others out").click();
+      await button("Sign 1 out").click();
+      await other.getByText("Your session has ended").waitFor();
+      await button("Sign all others out").waitFor({ state: "detached" });
       await elsewhere.close();
     },
     limitMs,

@@ -113,6 +113,7 @@ describe("links in the console", () => {
       const { link } = (await agentJson(invite)) as { link: string };
       const { page: other, context } = await browser.open();
       await other.goto(`${plane.url}/join/${new URL(link).hash}`);
+      await other.getByText(`${guest} is invited to the organization acme.`).waitFor();
       const chosen = other.getByLabel("Password");
       await chosen.fill("short");
       await other.evaluate(`document.querySelector("#password").removeAttribute("minlength")`);
@@ -131,6 +132,11 @@ describe("links in the console", () => {
       await other.goto(`${plane.url}/join/${new URL(second).hash}`);
       await other.getByRole("button", { name: "Join as the user who is signed in" }).click();
       await other.getByRole("heading", { level: 1, name: `Welcome to beta, ${guest}` }).waitFor();
+      // A used link says so before it asks for a password.
+      await other.goto("about:blank");
+      await other.goto(`${plane.url}/join/${new URL(second).hash}`);
+      await other.getByRole("alert").filter({ hasText: "no longer valid" }).waitFor();
+      expect(await other.getByLabel("Password").count()).toBe(0);
       await context.close();
     },
     limitMs,

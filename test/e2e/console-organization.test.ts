@@ -13,6 +13,7 @@ import {
   violationsInSchemes,
   type Console,
 } from "../support/console.ts";
+import { until } from "../support/until.ts";
 
 const guest = "guest@example.org";
 const limitMs = 120_000;
@@ -57,7 +58,13 @@ describe("the organization in the console", () => {
       await button("Invite").click();
       await page.getByLabel("E-mail").fill(guest);
       await page.getByRole("dialog").getByRole("button", { name: "Invite" }).click();
-      const secret = new URL(await shownOnce()).hash.slice(1);
+      const lost = await shownOnce();
+      await button("Done").click();
+      await button(`New link for ${guest}`).click();
+      await button("Make the link").click();
+      const link = await shownOnce();
+      expect(link).not.toBe(lost);
+      const secret = new URL(link).hash.slice(1);
       await button("Done").click();
       await row(guest).getByText("invited").waitFor();
       const joined = await fetch(`${scene.url()}/api/join/`, {
@@ -121,10 +128,25 @@ describe("the organization in the console", () => {
       while (received.length === 0) await Bun.sleep(20);
       await page.getByRole("link", { name: /\/hook/ }).click();
       await page.getByText("delivered").first().waitFor();
+      await page.getByText("Last success: now.").waitFor();
+      await page.getByRole("link", { name: /^node\.created node\/\d+$/ }).waitFor();
       expect(received.join()).toContain("beta");
       await button("Send again").click();
       while (received.length === 1) await Bun.sleep(20);
       expect(received[1]).toBe(received[0] ?? "");
+      await button("Delete", true).click();
+      await button("Delete the webhook").click();
+      await page.getByText("A webhook sends events").waitFor();
+      // One that fails needs a person.
+      const nowhere = "http://127.0.0.1:1/nowhere";
+      await scene.admin(["webhook", "create", "acme", nowhere, "--event", "group.*"]);
+      await scene.admin(["group", "create", "acme", "fails"]);
+      const listed = "fetch('/api/org/acme/webhooks/').then((answer) => answer.text())";
+      await until(async () => String(await page.evaluate(listed)).includes('"failing":true'));
+      await page.goto(`${scene.url()}/console/acme/`);
+      await page.getByRole("link", { name: nowhere }).click();
+      await page.getByText("The last attempt failed: The connection failed").waitFor();
+      await button("Send all of them now").waitFor();
       await button("Delete", true).click();
       await button("Delete the webhook").click();
       await page.getByText("A webhook sends events").waitFor();

@@ -72,7 +72,7 @@ const pages: readonly (readonly [path: string, heading: string, text: string])[]
   ["acme/machines/add/", "Add a machine", "Make the line"],
   ["acme/machines/waiting/", "Approval of machines", "ci-71"],
   ["acme/phones/", "Phones", "Make the file"],
-  ["acme/map/", "Map", "299 machines"],
+  ["acme/map/", "Map", "machines; paths:"],
   ["acme/access/", "Access", "machines in app may reach machines in db on tcp 5432"],
   ["acme/activity/", "Activity", "registration.waiting"],
   ["acme/certificates/", "Certificates", "the overlay"],

@@ -207,6 +207,7 @@ const people: Record<string, Maker> = {
   servers_list: nothing,
   docs_sign_in_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
   join_create: async (world) => ({ body: { secret: (await invite(world)).secret, password } }),
+  join_find: async (world) => ({ body: { secret: (await invite(world)).secret } }),
   async user_join_create(world, who) {
     const { email, secret } = await invite(world);
     const token = await world.server.person(email);

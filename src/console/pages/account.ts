@@ -113,13 +113,23 @@ const sessionColumns = [
 function Sessions() {
   const { data, error } = useList<Session>(`${sessionsPath}?page_size=1000`);
   const [ending, end] = useState<Session | undefined>(undefined);
+  const [isEndingAll, endAll] = useState(false);
   if (data === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+  const others = data.filter(({ is_current }) => !is_current);
   return html`<section>
     <div class="tools">
       <h2>Browsers that are signed in</h2>
       <${Export} file="sessions.csv" items=${data} columns=${sessionColumns} />
+      ${
+        others.length === 0
+          ? null
+          : html`<button type="button" onClick=${() => endAll(true)}>Sign all others out</button>`
+      }
     </div>
+    <p class="quiet">
+      Command lines with <code>agent login</code> are not listed. A new password signs them out, too.
+    </p>
     <div class="wide" tabindex="0">
       <table class="stack">
         <thead>
@@ -156,6 +166,7 @@ function Sessions() {
       </table>
     </div>
     <${FromTerminal} command="agent admin session list" call=${`GET ${sessionsPath}`} />
+    ${isEndingAll ? html`<${EndAll} others=${others} close=${() => endAll(false)} />` : null}
     ${
       ending === undefined
         ? null
@@ -171,4 +182,17 @@ function Sessions() {
           />`
     }
   </section>`;
+}
+
+function EndAll({ others, close }: { others: readonly Session[]; close(): void }) {
+  return html`<${Confirm}
+    title="Sign all other browsers out?"
+    action=${`Sign ${others.length} out`}
+    effect=${html`<p>This browser stays signed in. The others must sign in again.</p>`}
+    run=${async () => {
+      for (const { id } of others) await send("DELETE", `${sessionsPath}${id}/`);
+      await refresh(sessionsPath);
+    }}
+    close=${close}
+  />`;
 }

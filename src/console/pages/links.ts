@@ -8,6 +8,7 @@ import { send } from "../api.ts";
 import { html } from "../html.ts";
 import { pathOf, root } from "../router.ts";
 import { FormFailure, Text, useAttempts } from "../ui/form.ts";
+import { Failure } from "../ui/parts.ts";
 
 type Credentials = { secret: string; email: string; password: string; otp: string };
 type LinkPage = {
@@ -19,6 +20,8 @@ type LinkPage = {
   needsSecret?: boolean;
   /** The other way: as the signed-in user of this browser, without a password. */
   asSignedIn?: { text: string; action: string; send(secret: string): Promise<VNode> };
+  /** What the link is for. Throws an ApiError if it is no longer valid. */
+  find?(secret: string): Promise<VNode>;
   send(typed: Credentials): Promise<VNode>;
 };
 
@@ -26,7 +29,7 @@ const controls = {
   email: ["E-mail", { type: "email", autocomplete: "username", required: true }],
   password: ["Password", { type: "password", autocomplete: "current-password", required: true }],
   newPassword: [
-    "Password",
+    "Password, of at least 8 characters",
     { type: "password", autocomplete: "new-password", minlength: 8, maxlength: 1024, required: true },
   ],
   otp: ["Code of your second factor, if you have one", { autocomplete: "one-time-code", maxlength: 64 }],
@@ -61,6 +64,10 @@ const join: LinkPage = {
   action: "Join",
   fields: ["newPassword"],
   needsSecret: true,
+  async find(secret) {
+    const { email, org_slug } = await send<Joined>("POST", "/api/join/find/", { secret });
+    return html`<p><bdi>${email}</bdi> is invited to the organization <bdi>${org_slug}</bdi>.</p>`;
+  },
   async send({ secret, password }) {
     const joined = await send<Joined>("POST", "/api/join/", { secret, password });
     return welcome(joined, "You can sign in with this address and your password.");
@@ -131,6 +138,8 @@ export function Links() {
   const [done, finish] = useState<VNode | undefined>(undefined);
   const [typed, type] = useState({ email: "", password: "", otp: "" });
   const { error, isRunning, attempt } = useAttempts();
+  const [found, setFound] = useState<VNode | undefined>(undefined);
+  const finding = useAttempts();
   const finishWith = (work: () => Promise<VNode>) =>
     attempt(async () => {
       finish(await work());
@@ -145,6 +154,8 @@ export function Links() {
   useEffect(() => {
     document.title = page.title;
     document.querySelector<HTMLInputElement>("input")?.focus();
+    if (page.find !== undefined && secret !== "")
+      void finding.attempt(async () => setFound(await page.find?.(secret)));
   }, [page]);
   if (done !== undefined) return html`<main class="sign-in">${done}</main>`;
   if (page.needsSecret === true && secret === "")
@@ -153,8 +164,14 @@ export function Links() {
       <p>The link is not whole: the part behind # is missing, or it was used already. Copy it whole.</p>
       <p><a href=${root}>To the sign-in</a></p>
     </main>`;
+  if (finding.error !== undefined)
+    return html`<main class="sign-in">
+      <h1>${page.title}</h1>
+      <${Failure} error=${finding.error} />
+    </main>`;
   return html`<main class="sign-in">
     <h1>${page.title}</h1>
+    ${found}
     <p>${page.text}</p>
     <form onSubmit=${submit}>
       ${page.fields.map((field) => {

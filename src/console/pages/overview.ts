@@ -79,6 +79,10 @@ export function Overview() {
     <${DuePhones} own=${own} due=${machines.phones_due} />
     ${needs.rotation === undefined ? null : html`<${Running} own=${own} rotation=${needs.rotation} />`}
     <${Relays} relays=${needs.relays} />
+    <${Listed}
+      title="Webhooks that fail"
+      items=${needs.webhooks.map(({ id, url }) => html`<a href=${pathOf(own, "webhooks", id)}><bdi>${url}</bdi></a>`)}
+    />
     ${backup}
     <${OnlinePlot} own=${own} />`;
 }

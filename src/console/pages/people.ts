@@ -24,7 +24,7 @@ type Member = {
   user_id: number | null;
   node_count: number;
 };
-type Asked = "invite" | { change: Member } | { remove: Member } | undefined;
+type Asked = "invite" | { invite: Member } | { change: Member } | { remove: Member } | undefined;
 
 const roles: readonly (readonly [Role, string])[] = [
   ["member", "Member: reads, and manages own machines"],
@@ -89,6 +89,7 @@ export function People() {
       }
     <//>
     ${asked === "invite" ? html`<${Invite} close=${close} />` : null}
+    ${typeof asked === "object" && "invite" in asked ? html`<${Invite} again=${asked.invite} close=${close} />` : null}
     ${typeof asked === "object" && "change" in asked ? html`<${Change} member=${asked.change} close=${close} />` : null}
     ${typeof asked === "object" && "remove" in asked ? html`<${Remove} member=${asked.remove} close=${close} />` : null}`;
 }
@@ -105,7 +106,9 @@ function actions(ask: (asked: Asked) => void): Column<Member> {
             ? html`<button type="button" class="small" onClick=${() => ask({ change: member })}>
                 Role<span class="unseen"> of ${member.email}</span>
               </button> `
-            : null
+            : html`<button type="button" class="small" onClick=${() => ask({ invite: member })}>
+                New link<span class="unseen"> for ${member.email}</span>
+              </button> `
         }<button type="button" class="small" onClick=${() => ask({ remove: member })}>
           ${member.state === "active" ? "Remove" : "Withdraw"}<span class="unseen"> ${member.email}</span>
         </button>`,
@@ -115,10 +118,11 @@ function actions(ask: (asked: Asked) => void): Column<Member> {
 const offered = () => roles.filter(([role]) => role !== "owner" || organization.value?.role === "owner");
 const changed = () => refresh(org(slug.value ?? "", "members/"));
 
-function Invite({ close }: { close(): void }) {
+/** `again`: of whom the link was lost, or did not arrive. */
+function Invite({ again, close }: { again?: Member; close(): void }) {
   const own = slug.value ?? "";
-  const [email, setEmail] = useState("");
-  const [role, setRole] = useState("member");
+  const [email, setEmail] = useState(again?.email ?? "");
+  const [role, setRole] = useState<string>(again?.role ?? "member");
   const [made, setMade] = useState<(Member & { link?: string; is_emailed?: boolean }) | undefined>(undefined);
   const { error, isRunning, submit } = useAction(async () => {
     setMade(await send("POST", org(own, "members/"), { email, role }));
@@ -144,14 +148,18 @@ function Invite({ close }: { close(): void }) {
       }
       <div class="actions"><button type="button" class="primary" onClick=${close}>Done</button></div>
     <//>`;
-  return html`<${Dialog} title="Invite a person" close=${close}>
+  return html`<${Dialog}
+    title=${again === undefined ? "Invite a person" : `New link for ${again.email}`}
+    close=${close}
+  >
     <form onSubmit=${submit}>
+      ${again === undefined ? null : html`<p>The link that was made before stops working.</p>`}
       <${Text}
         label="E-mail"
         errors=${error?.fields["email"]}
         value=${email}
         set=${setEmail}
-        control=${{ type: "email", required: true, autocomplete: "off" }}
+        control=${{ type: "email", required: true, autocomplete: "off", readonly: again !== undefined }}
       />
       <${Choice}
         label="Role"
@@ -162,7 +170,9 @@ function Invite({ close }: { close(): void }) {
       />
       <${FormFailure} error=${error} shown=${["email", "role"]} />
       <div class="actions">
-        <button class="primary" disabled=${isRunning}>Invite</button>
+        <button class="primary" disabled=${isRunning}>
+          ${again === undefined ? "Invite" : "Make the link"}
+        </button>
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}

@@ -37,6 +37,11 @@ export function SecondFactors() {
   };
   const isFirst = !own.totp && own.passkeys === 0;
   return html`<section>
+    <h2>Second factor</h2>
+    <p class="quiet">
+      For sign-in in two steps (two-factor authentication): an app or a passkey proves that it is you, beside
+      the password.
+    </p>
     <h2>Authenticator app</h2>
     <p>
       <${State} name=${own.totp ? "online" : "away"} word=${own.totp ? "set up" : "not set up"} />
@@ -165,7 +170,7 @@ type PresentProps = { password: string; set(text: string): void; errors: readonl
 function PresentPassword({ password, set, errors }: PresentProps) {
   return html`<${Text}
     label="Your password"
-    help="The first second factor needs it, so that an open browser is not enough. Leave it empty if you have none."
+    help="Needed for your first app or passkey: a browser that is left open is not enough. Leave it empty if you have none."
     errors=${errors}
     value=${password}
     set=${set}

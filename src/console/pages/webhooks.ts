@@ -2,11 +2,12 @@
 
 import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
-import { org, send } from "../api.ts";
+import { ApiError, org, send } from "../api.ts";
+import { standingOf, type Delivery } from "../deliveries.ts";
 import { exampleEvents } from "../event-examples.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
-import { refresh, useResource } from "../resource.ts";
+import { refresh, useList, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
 import { dayOf } from "../ago.ts";
 import { FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
@@ -15,19 +16,6 @@ import { Confirm, Dialog, Empty, Failure, FromTerminal, Line, Loading, State, Wh
 import type { Column } from "../ui/rows.ts";
 
 type Webhook = { id: number; url: string; events: readonly string[]; created_at: string; failing?: boolean };
-type Delivery = {
-  id: number;
-  event_id: number;
-  event_type: string;
-  attempts: number;
-  state: "waiting" | "delivered" | "failed";
-  status: number | null;
-  message: string | null;
-  next_attempt_at: string | null;
-  delivered_at: string | null;
-  created_at: string;
-};
-
 export function Webhooks({ rest: [id] }: { rest: readonly string[] }) {
   return id === undefined ? html`<${All} />` : html`<${One} key=${id} id=${id} />`;
 }
@@ -159,20 +147,50 @@ function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
   </button>`;
 }
 
+/** How the webhook stands, in whole sentences. */
+function Standing({ path }: { path: string }) {
+  const { data } = useList<Delivery>(`${path}deliveries/?page_size=1000`);
+  const { waiting, failure, lastSuccess } = standingOf(data ?? []);
+  const { error, isRunning, run } = useAction(async () => {
+    for (const { id } of waiting)
+      await send("POST", `${path}deliveries/${id}/send_again/`).catch((failure: unknown) => {
+        // It is under way already.
+        if (!(failure instanceof ApiError && failure.status === 409)) throw failure;
+      });
+    await refresh(path);
+  });
+  if (data === undefined || data.length === 0) return null;
+  return html`<p>
+      Last success: <${When} at=${lastSuccess} never="none in the last 30 days" />.
+      ${failure === undefined ? null : html`${" "}The last attempt failed: <bdi>${failure}</bdi>`}
+    </p>
+    ${
+      waiting.length === 0
+        ? null
+        : html`<p>
+            Waiting for the next attempt: ${waiting.length}.${" "}
+            <button type="button" disabled=${isRunning} onClick=${run}>Send all of them now</button>
+          </p>`
+    }
+    <${FormFailure} error=${error} />`;
+}
+
 /** A delivery is made after its event, which may be of the day before. */
 const lateMs = 3_600_000;
 
-/** The event's type, with a link to the events of this type on its day. */
+/** The event's type and what it is about, with a link to these events on its day. */
 const eventColumn = (own: string): Column<Delivery> => ({
   key: "event",
   title: "Event",
-  width: 2,
-  text: ({ event_type }) => event_type,
-  cell: ({ event_id, event_type: type, created_at }) => {
+  width: 3,
+  text: ({ event_type, event_subject }) => `${event_type} ${event_subject}`,
+  cell: ({ event_id, event_type: type, event_subject: subject, created_at }) => {
     const made = Date.parse(created_at);
-    const words = new URLSearchParams({ type, from: dayOf(made - lateMs), to: dayOf(made) });
-    return html`<a href=${`${pathOf(own, "activity")}?${words}`} title=${`Event ${event_id}`}
-      ><code>${type}</code></a
+    const words = new URLSearchParams({ type, subject, from: dayOf(made - lateMs), to: dayOf(made) });
+    return html`<a
+      href=${`${pathOf(own, "activity")}?${words}`}
+      title=${`${type} ${subject}: event ${event_id}, which is what was sent`}
+      ><code>${type}</code> <bdi>${subject}</bdi></a
     >`;
   },
 });
@@ -235,6 +253,7 @@ function One({ id }: { id: string }) {
       <button type="button" class="danger" onClick=${() => ask("delete")}>Delete</button>
     </div>
     <h2>Deliveries of the last 30 days</h2>
+    <${Standing} path=${path} />
     <${List}
       label="Deliveries"
       path=${`${path}deliveries/`}

@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
 import { html } from "../html.ts";
-import { Failure, Field, valueOf } from "./parts.ts";
+import { Failure, Field, RequestId, valueOf } from "./parts.ts";
 
 export type Action = {
   error: ApiError | undefined;
@@ -59,9 +59,7 @@ export function FormFailure({
   if (error === undefined) return null;
   const fields = Object.keys(error.fields);
   if (fields.length > 0 && fields.every((field) => shown.includes(field)))
-    return error.requestId === null
-      ? null
-      : html`<p class="quiet">Request <code>${error.requestId}</code></p>`;
+    return html`<${RequestId} error=${error} />`;
   return html`<${Failure} error=${error} />`;
 }
 

@@ -50,9 +50,17 @@ export function Failure({ error, retry }: { error: ApiError; retry?: () => void 
   return html`<div class="failure" role="alert">
     <p><${Foreign} text=${error.message} /></p>
     ${error.hint === undefined ? null : html`<p>${error.hint}</p>`}
-    ${error.requestId === null ? null : html`<p class="quiet">Request, as the log of the control plane names it: <code>${error.requestId}</code></p>`}
+    <${RequestId} error=${error} />
     ${retry === undefined ? null : html`<button type="button" onClick=${retry}>Try again</button>`}
   </div>`;
+}
+
+/** For who asks for help: the log of the control plane has the number. */
+export function RequestId({ error: { requestId } }: { error: ApiError }) {
+  if (requestId === null) return null;
+  return html`<p class="quiet">
+    Request, as the log of the control plane names it: <code>${requestId}</code>
+  </p>`;
 }
 
 /** Short facts with their titles. A value may have markup. */
@@ -140,10 +148,12 @@ type DialogProps = { title: string; close: () => void; children: ComponentChildr
 export function Dialog({ title, close, children }: DialogProps) {
   const place = useRef<HTMLDialogElement>(null);
   useEffect(() => {
-    const dialog = place.current;
-    dialog?.showModal();
-    // The focus returns when it is closed, not when it is removed.
-    return () => dialog?.close();
+    const before = document.activeElement;
+    place.current?.showModal();
+    // The browser returns the focus when a dialog is closed, and this one is removed.
+    return () => {
+      if (before instanceof HTMLElement) before.focus({ preventScroll: true });
+    };
   }, []);
   return html`<dialog
     ref=${place}

@@ -178,6 +178,16 @@ async function findInvitation(
   return invitation;
 }
 
+/** What the link shows before it is accepted. Not whether the address has a user: the inviter may hold the link. */
+export async function showInvitation(
+  services: Pick<SignInServices, "db" | "system" | "throttle">,
+  secret: string,
+  address: string,
+): Promise<{ email: string; org_slug: string }> {
+  const { email, slug } = await findInvitation(services, hashToken(secret), address);
+  return { email, org_slug: slug };
+}
+
 /** Makes the user a member. Throws not_found if the invitation was used or withdrawn meanwhile. */
 async function join(
   tx: Transaction,

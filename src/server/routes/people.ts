@@ -8,7 +8,7 @@ import { TokenPair, TokenRequest } from "../../protocol/sign-in.ts";
 import { actorOf } from "../audit/record.ts";
 import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import { makeFirstAccount } from "../people/first-account.ts";
-import { acceptAsUser, acceptInvitation } from "../people/members.ts";
+import { acceptAsUser, acceptInvitation, showInvitation } from "../people/members.ts";
 import { Email, NewPassword, setPassword, User } from "../people/people.ts";
 import { signIn, signInForTokens, type Origin } from "../people/sign-in.ts";
 import { cookiesOf } from "../http/cookies.ts";
@@ -32,7 +32,7 @@ const Joined = v.object({ email: v.string(), org_slug: v.string() });
 export const Me = v.object({ id: v.number(), email: v.string(), is_staff: v.boolean() });
 
 export function peopleRoutes(services: Services): Route[] {
-  return [...sessionRoutes(services), ...userRoutes(services)];
+  return [...sessionRoutes(services), ...userRoutes(services), ...joiningRoutes(services)];
 }
 
 function sessionRoutes(services: Services): Route[] {
@@ -121,6 +121,11 @@ function userRoutes(services: Services): Route[] {
         return noContent;
       },
     }),
+  ];
+}
+
+function joiningRoutes(services: Services): Route[] {
+  return [
     route({
       method: "POST",
       path: "/api/join/",
@@ -131,6 +136,17 @@ function userRoutes(services: Services): Route[] {
       answers: { 200: { description: "The user and the organization", schema: Joined } },
       errors: ["not_found", "invalid_credentials", "throttled"],
       handle: async (call, input) => ({ body: await acceptInvitation(services, input, originOf(call)) }),
+    }),
+    route({
+      method: "POST",
+      path: "/api/join/find/",
+      access: "public",
+      name: "join_find",
+      summary: "The address and the organization of an open invitation",
+      takes: body(v.strictObject({ secret: JoinRequest.entries.secret })),
+      answers: { 200: { description: "Whom the invitation is for, and where it leads", schema: Joined } },
+      errors: ["not_found", "throttled"],
+      handle: async (call, { secret }) => ({ body: await showInvitation(services, secret, call.address) }),
     }),
     route({
       method: "POST",

@@ -2,7 +2,7 @@
 // A slow or failing webhook does not delay the others.
 
 import { createHmac } from "node:crypto";
-import { AppError, messageOf } from "../../errors.ts";
+import { AppError, messageOf, reasonOfCode } from "../../errors.ts";
 import { openSecret } from "../../pki/secrets.ts";
 import { claimDue, queueEvents, settleDelivery, type Claimed, type Outcome } from "../audit/outbox.ts";
 import type { ServerOptions } from "../options.ts";
@@ -118,6 +118,8 @@ function failed(error: unknown, closing: AbortSignal): Outcome {
   if (error instanceof AppError) return failure(error.message);
   if (error instanceof Error && error.name === "TimeoutError")
     return failure("The receiver did not answer within 10 seconds.");
-  const code = error instanceof Error && "code" in error ? ` (${String(error.code)})` : "";
-  return failure(`The connection failed${code}.`);
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  const reason = reasonOfCode(code);
+  const why = [reason === undefined ? "" : `: ${reason}`, code === "" ? "" : ` (${code})`].join("");
+  return failure(`The connection failed${why}.`);
 }

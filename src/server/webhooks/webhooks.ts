@@ -70,8 +70,12 @@ export const Delivery = v.object({
   delivered_at: v.nullable(v.string()),
   created_at: v.string(),
 });
-/** `event_type`: such as `node.created`. */
-export const ListedDelivery = v.object({ ...Delivery.entries, event_type: v.string() });
+/** `event_type`: such as `node.created`. `event_subject`: such as `node/7`. */
+export const ListedDelivery = v.object({
+  ...Delivery.entries,
+  event_type: v.string(),
+  event_subject: v.string(),
+});
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "webhookNetworks">;
 type Org = Pick<OrganizationAccess, "id">;
@@ -83,9 +87,10 @@ export const webhookColumns = `${shownWebhook.select()},
   (SELECT CASE WHEN delivered_at IS NULL THEN 1 ELSE 0 END FROM deliveries
    WHERE webhook_id = webhooks.id AND (delivered_at IS NOT NULL OR message IS NOT NULL)
    ORDER BY deliveries.id DESC LIMIT 1) AS failing`;
-const eventType = computed({ eventType: text() });
+const ofEvent = computed({ eventType: text(), eventSubject: text() });
 export const deliveryColumns = `${deliveries.select()},
-  (SELECT type FROM events WHERE events.id = deliveries.event_id) AS event_type`;
+  (SELECT type FROM events WHERE events.id = deliveries.event_id) AS event_type,
+  (SELECT subject FROM events WHERE events.id = deliveries.event_id) AS event_subject`;
 
 export function webhookOf(row: Row): v.InferOutput<typeof ListedWebhook> {
   const { createdAt, ...webhook } = shownWebhook.parse(row);
@@ -109,7 +114,8 @@ function deliveryOf(row: Row): v.InferOutput<typeof Delivery> {
 
 /** `row`: of `deliveryColumns`. */
 export function listedDeliveryOf(row: Row): v.InferOutput<typeof ListedDelivery> {
-  return { ...deliveryOf(row), event_type: eventType.parse(row).eventType };
+  const { eventType, eventSubject } = ofEvent.parse(row);
+  return { ...deliveryOf(row), event_type: eventType, event_subject: eventSubject };
 }
 
 /** The context that binds a sealed secret to its webhook. */

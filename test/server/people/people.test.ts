@@ -66,8 +66,12 @@ describe("members", () => {
   test("any other address gets a link that works once, for 72 hours", async () => {
     const secret = secretOf(await invite("new@example.org"));
     expect((await signIn("new@example.org")).status).toBe(401);
+    // The page shows what the link is for, until it was used.
+    const find = () => server.send("POST", "/api/join/find/", { body: { secret } });
+    expect((await find()).json).toEqual({ email: "new@example.org", org_slug: "acme" });
     expect((await accept(secret)).json).toEqual({ email: "new@example.org", org_slug: "acme" });
     expect((await accept(secret)).status).toBe(404);
+    expect((await find()).status).toBe(404);
     const { access } = pair(await signIn("new@example.org"));
     const list = await server.send("GET", "/api/org/", { token: access });
     expect(list.json).toMatchObject([{ slug: "acme", role: "member" }]);

@@ -115,8 +115,8 @@ test("events are sent signed, in order, and equal to those of the audit log", as
   );
   // A page that lists deliveries names their events, however old they are.
   const listed = v.parse(v.array(ListedDelivery), (await send("GET", `webhooks/${id}/deliveries/`)).json);
-  expect(listed.map(({ event_id, event_type }) => [event_id, event_type])).toEqual(
-    received.map(({ body }) => [body.id, body.type]),
+  expect(listed.map((each) => [each.event_id, each.event_type, each.event_subject])).toEqual(
+    received.map(({ body }) => [body.id, body.type, body.subject]),
   );
   expect((await send("GET", "webhooks/")).text).not.toContain(secret);
   expect(JSON.stringify(await server.db.all("SELECT * FROM webhooks"))).not.toContain(secret);
@@ -216,7 +216,9 @@ test("redirects are not followed, and a failing webhook does not delay the other
   );
   expect(inside.received).toEqual([]);
   await until(async () => (await deliveries(gone.id)).every((each) => each.message !== null));
-  expect((await deliveries(gone.id))[0]).toMatchObject({ state: "waiting", status: null, attempts: 1 });
+  const refused = (await deliveries(gone.id))[0];
+  expect(refused).toMatchObject({ state: "waiting", status: null, attempts: 1 });
+  expect(refused?.message).toMatch(/^The connection failed: the connection was refused \(\w+\)\.$/);
 });
 
 describe("internal addresses", () => {
