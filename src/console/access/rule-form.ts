@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
+import type { Machine } from "../machines.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
 import { useProviderWords } from "../provider-words.ts";
@@ -72,7 +73,6 @@ export function RuleForm({ rule, draft, close }: Props) {
       mayBeNetwork=${mayBeNetwork(key)}
       fault=${mayBeNetwork(key) ? undefined : networkFault(whole.target, machines)}
     />`;
-  const behind = behindWords([endsOf(whole).to], machines);
   return html`<${Dialog} title=${rule === undefined ? "Add a rule" : "Edit the rule"} close=${close}>
     <form onSubmit=${submit}>
       ${side("from")}
@@ -101,15 +101,7 @@ export function RuleForm({ rule, draft, close }: Props) {
         />
       <//>
       <${SideHelp} />
-      ${
-        ends.from === "" || ends.to === ""
-          ? null
-          : html`<p role="status">
-              <bdi
-                >${sentenceOf(whole)}${behind.length === 0 ? "" : `, and the networks behind (${behind.join("; ")})`}</bdi
-              >
-            </p>`
-      }
+      ${ends.from === "" || ends.to === "" ? null : html`<${InWords} rule=${whole} machines=${machines} />`}
       ${[...new Set(missing)].map((name) => html`<${NewGroup} key=${name} name=${name} slug=${draft.slug} />`)}
       <div class="actions">
         <button class="primary">${rule === undefined ? "Add to the draft" : "Change in the draft"}</button>
@@ -117,6 +109,13 @@ export function RuleForm({ rule, draft, close }: Props) {
       </div>
     </form>
   <//>`;
+}
+
+/** The rule as a sentence, with the networks that it opens, too. */
+function InWords({ rule, machines }: { rule: Rule; machines: readonly Machine[] }) {
+  const behind = behindWords([endsOf(rule).to], machines);
+  const more = behind.length === 0 ? "" : `, and the networks behind (${behind.join("; ")})`;
+  return html`<p role="status"><bdi>${sentenceOf(rule)}${more}</bdi></p>`;
 }
 
 type TrafficProps = { rule: Rule; set: (rule: Rule) => void; fault: string | undefined };
