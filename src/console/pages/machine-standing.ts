@@ -106,7 +106,13 @@ export function Firewall({ node }: { node: Node }) {
       node=${node}
       ids=${named}
       parts=${[
-        ["What may reach it", letsIn, "Nothing may reach it."],
+        [
+          node.subnets.length === 0
+            ? "What may reach it"
+            : `What may reach it and ${node.subnets.join(", ")}`,
+          letsIn,
+          "Nothing may reach it.",
+        ],
         ["What it may reach", letIn, "No machine lets it in."],
         ["What it may send", letsOut, "It may send nothing."],
       ]}
@@ -166,7 +172,10 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
   const { data: rules, error } = useList<StoredRule>(org(own, "firewall_rules/?page_size=1000"));
   const after = { ...node, groups: [...groups], subnets: [...subnets] };
   const { gains, loses } = standingChange(rules ?? [], node, after);
-  const named = namedIn([...gains, ...loses]).filter((id) => id !== node.id);
+  // What reaches a machine reaches the networks behind it.
+  const opened = subnets.filter((network) => !node.subnets.includes(network));
+  const opening = opened.length === 0 ? [] : standingOf(rules ?? [], after).letsIn;
+  const named = namedIn([...gains, ...loses, ...opening]).filter((id) => id !== node.id);
   const words = useWords(own, node, named);
   const isChanged = [groups.join(), subnets.join()].join(" ") !== [node.groups, node.subnets].join(" ");
   if (error !== undefined) return html`<${Failure} error=${error} />`;
@@ -183,7 +192,8 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
             )}
           </ul>`;
   return html`<div aria-live="polite">
-    ${isChanged && rules !== undefined && gains.length + loses.length === 0 ? html`<p class="quiet">No rule begins or ceases to be about it.</p>` : null}
+    ${isChanged && rules !== undefined && gains.length + loses.length + opening.length === 0 ? html`<p class="quiet">No rule begins or ceases to be about it.</p>` : null}
+    ${listed(`These rules will let others reach ${opened.join(", ")}, too:`, opening, "ins")}
     ${listed("These rules will be about it, too:", gains, "ins")}
     ${listed("These will no longer be about it:", loses, "del")}
   </div>`;
