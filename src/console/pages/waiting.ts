@@ -126,7 +126,9 @@ function Together({ machines }: { machines: readonly Registration[] }) {
 /** What the machine itself shows of its key. */
 const keyOf = ({ key_sha256 }: Registration) => key_sha256.slice(0, 16);
 
-const isPhone = ({ platform }: Registration) => platform === "android" || platform === "ios";
+/** Without a token and without an agent. */
+const isPhone = ({ registration_token_id, version }: Registration) =>
+  registration_token_id === null && version === null;
 
 function One({ machine, give }: { machine: Registration; give(answer: Answer): void }) {
   const own = slug.value ?? "";
