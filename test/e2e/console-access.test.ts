@@ -139,7 +139,7 @@ describe("the page Access", () => {
       await page.getByLabel("To machine").fill("db");
       await page.getByLabel("To machine").press("Enter");
       await page.getByText("All that the rules allow from web-1 to db-1: icmp, tcp/5432.").waitFor();
-      await page.getByText("web-1: has applied none of").waitFor();
+      await page.getByText("web-1: has applied none").waitFor();
       await page.getByText("No path between them is known").waitFor();
       await page.getByLabel("Port", { exact: true }).fill("5432");
       await page.getByText(/Rule \d+ decides:/).waitFor();

@@ -160,6 +160,8 @@ describe("the organization in the console", () => {
       const { token } = await scene.adminJson(["token", "create", "acme"]);
       await scene.register("web-1", String(token));
       await open("Certificates");
+      await page.getByText("What if a key of a CA may be known to others?").click();
+      await page.getByText("agent admin ca rotate acme --now", { exact: true }).waitFor();
       await button("Start a rotation").click();
       await button("Start the rotation").click();
       await page.getByText("Step 1 of 3").waitFor();
