@@ -116,7 +116,7 @@ asRoot("a machine without a key", () => {
         );
       await page.goto(`${url}/console/acme/machines/add/`);
       await page.getByRole("link", { name: "Add a phone" }).click();
-      await page.getByLabel("Name").fill("iphone");
+      await page.getByLabel("Name").fill("iPhone ");
       await page.getByLabel("System").selectOption("ios");
       expect(await violationsIn(page)).toEqual([]);
       const first = await makeFile(page);

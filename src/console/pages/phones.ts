@@ -90,7 +90,7 @@ function Form({ again, done }: FormProps) {
     const body = {
       system,
       host_public_key: key.publicPem,
-      ...(again === undefined ? { name: name.trim().toLowerCase() } : {}),
+      ...(again === undefined ? { name: name.trim().toLowerCase().replace(/\s+/g, "-") } : {}),
     };
     try {
       while (isOpen.current) {
