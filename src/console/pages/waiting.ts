@@ -127,6 +127,10 @@ function Together({ machines }: { machines: readonly Registration[] }) {
 /** What the machine itself shows of its key. */
 const keyOf = ({ key_sha256 }: Registration) => key_sha256.slice(0, 16);
 
+/** Without a token and without an agent. */
+const isPhone = ({ registration_token_id, version }: Registration) =>
+  registration_token_id === null && version === null;
+
 function One({ machine, give }: { machine: Registration; give(answer: Answer): void }) {
   const own = slug.value ?? "";
   const { data: members } = useList<{ user_id: number | null; email: string }>(
@@ -188,7 +192,8 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
         ${
           isApproval
             ? html`It joins within seconds, with key <code>${keyOf(machine)}</code>. It can be revoked
-                afterwards.`
+                afterwards.
+                ${isPhone(machine) ? "A phone joins only if the page that asked is still open: if not, its user asks anew." : null}`
             : "The machine is told that it was refused. With its token it can ask again."
         }
       </p>
