@@ -5,6 +5,7 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
+import { messageOf } from "../../errors.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { sendMail } from "../people/mail.ts";
