@@ -5,7 +5,7 @@ import { ApiError, ask, get, getAll, isSignedOut, sessionPath } from "./api.ts";
 import { provePasskey } from "./passkeys.ts";
 import { segments } from "./router.ts";
 
-export type Me = { id: number; email: string; is_staff: boolean };
+export type Me = { id: number; email: string; is_staff: boolean; server_version: string };
 export type Organization = {
   id: number;
   slug: string;

@@ -173,6 +173,7 @@ function Keys() {
           </div>`,
       )}
     </dl>
+    <p class="quiet">Control plane ${me.value?.server_version}</p>
     <div class="actions"><button type="button" onClick=${close}>Close</button></div>
   <//>`;
 }

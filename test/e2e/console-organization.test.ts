@@ -104,7 +104,9 @@ describe("the organization in the console", () => {
       };
       expect(await status()).toBe(200);
       await button("I have kept it").click();
+      await row("ci").getByText("by whom").waitFor();
       await button("Revoke ci").click();
+      await page.getByRole("dialog").getByText("Role member, made").waitFor();
       await page.getByRole("dialog").getByRole("button", { name: "Revoke ci" }).click();
       await row("ci").waitFor({ state: "detached" });
       expect(await status()).toBe(401);

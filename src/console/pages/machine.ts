@@ -21,6 +21,7 @@ import { Text } from "../ui/form.ts";
 import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
+import { Names } from "./machine-names.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
 
 /** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
@@ -75,6 +76,7 @@ export function Machine({ id }: { id: string }) {
     <${NodeFacts} node=${node} />
     ${node.is_relay ? html`<${Forwarded} id=${node.id} />` : null}
     ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
+    ${node.state === "revoked" ? null : html`<${Names} node=${node} />`}
     <${Firewall} node=${node} />
     ${node.state === "active" && node.phone == null ? html`<${Configuration} node=${node} />` : null}
     <${History} node=${node} />`;

@@ -273,14 +273,23 @@ type Server = {
   last_error_at: string | null;
 };
 
-type ServersAnswer = { database: string; last_backup_at: string | null; servers: readonly Server[] };
+type ServersAnswer = {
+  database: string;
+  last_backup_at: string | null;
+  servers: readonly Server[];
+  answering: Pick<Server, "host" | "version" | "started_at">;
+};
 
 export function Servers() {
   const { data, error } = useResource<ServersAnswer>(serversPath);
   if (data === undefined)
     return html`<h1>Servers</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`}`;
+  const { host, version, started_at } = data.answering;
   return html`<h1>Servers</h1>
+    <p>
+      <bdi>${host}</bdi> answers this page: version ${version}, started${" "}<${When} at=${started_at} />.
+    </p>
     <p>Database: ${data.database === "postgres" ? "PostgreSQL" : "SQLite, a file that one server uses"}.</p>
     <p>
       ${data.last_backup_at === null ? "There is no backup yet." : html`The last backup was made <${When} at=${data.last_backup_at} />.`}${" "}On

@@ -30,8 +30,11 @@ type ServiceToken = {
   expires_at: string | null;
   scopes: readonly string[] | null;
   networks: readonly string[] | null;
+  created_at: string;
 };
-type Revoked = { kind: "registration_tokens" | "service_tokens"; id: number; name: string };
+type Kind = "registration_tokens" | "service_tokens";
+type Token = RegistrationToken | ServiceToken;
+type Revoked = { kind: Kind; token: Token; name: string };
 
 const expiry = <T extends { expires_at: string | null }>(): Column<T> => ({
   key: "expires",
@@ -43,14 +46,14 @@ const expiry = <T extends { expires_at: string | null }>(): Column<T> => ({
 });
 
 /** When; its events say by whom. */
-const madeColumn = (own: string): Column<RegistrationToken> => ({
+const madeColumn = <T extends Token>(own: string, kind: Kind): Column<T> => ({
   key: "made",
   title: "Made",
   width: 1,
   text: ({ created_at }) => created_at,
   cell: ({ id, created_at }) =>
-    html`<a href=${`${pathOf(own, "activity")}?subject=registration_token/${id}`}
-      ><${When} at=${created_at} /><span class="unseen">, by whom</span></a
+    html`<a href=${`${pathOf(own, "activity")}?subject=${kind.slice(0, -1)}/${id}`}
+      ><${When} at=${created_at} />, by whom</a
     >`,
   compare: (a, b) => a.created_at.localeCompare(b.created_at),
 });
@@ -59,20 +62,13 @@ export function Tokens() {
   const own = slug.value ?? "";
   const [revoked, revoke] = useState<Revoked | undefined>(undefined);
   const [isMaking, make] = useState(false);
-  const actions = <T extends { id: number }>(
-    kind: Revoked["kind"],
-    nameOf: (token: T) => string,
-  ): Column<T> => ({
+  const actions = <T extends Token>(kind: Kind, nameOf: (token: T) => string): Column<T> => ({
     key: "actions",
     title: "Actions",
     width: 1,
     text: () => "",
     cell: (token) =>
-      html`<button
-        type="button"
-        class="small"
-        onClick=${() => revoke({ kind, id: token.id, name: nameOf(token) })}
-      >
+      html`<button type="button" class="small" onClick=${() => revoke({ kind, token, name: nameOf(token) })}>
         Revoke<span class="unseen"> ${nameOf(token)}</span>
       </button>`,
   });
@@ -88,7 +84,7 @@ export function Tokens() {
         textColumn("used", "Used", 1, ({ used, uses }: RegistrationToken) =>
           used >= uses ? "used up" : `${used} of ${uses}`,
         ),
-        madeColumn(own),
+        madeColumn<RegistrationToken>(own, "registration_tokens"),
         expiry<RegistrationToken>(),
         actions("registration_tokens", nameOf),
       ]}
@@ -118,6 +114,7 @@ export function Tokens() {
           2,
           ({ networks }: ServiceToken) => networks?.join(", ") ?? "everywhere",
         ),
+        madeColumn<ServiceToken>(own, "service_tokens"),
         expiry<ServiceToken>(),
         actions("service_tokens", ({ name }: ServiceToken) => name),
       ]}
@@ -128,12 +125,13 @@ export function Tokens() {
       <button type="button" onClick=${() => make(true)}>Create a service token</button>
     <//>
     ${isMaking ? html`<${NewServiceToken} close=${() => make(false)} />` : null}
-    ${revoked === undefined ? null : html`<${Revoke} token=${revoked} close=${() => revoke(undefined)} />`}`;
+    ${revoked === undefined ? null : html`<${Revoke} ...${revoked} close=${() => revoke(undefined)} />`}`;
 }
 
-function Revoke({ token: { kind, id, name }, close }: { token: Revoked; close(): void }) {
+function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
   const own = slug.value ?? "";
   const [nodes, setNodes] = useState(false);
+  const { id, created_at, expires_at } = token;
   const path = `${org(own, `${kind}/${id}/`)}?revoke_nodes=${nodes}`;
   const command =
     kind === "service_tokens" ? `service-token revoke ${own} ${name}` : `token revoke ${own} ${id}`;
@@ -141,7 +139,10 @@ function Revoke({ token: { kind, id, name }, close }: { token: Revoked; close():
     title=${`Revoke ${name}?`}
     action=${`Revoke ${name}`}
     effect=${html`<p>
-        ${kind === "service_tokens" ? "Programs with this token are refused at once." : "No machine can register with it any more."}
+        ${"role" in token ? `Role ${token.role}, ` : ""}made${" "}<${When} at=${created_at} />,
+        ends${" "}<${When}
+          at=${expires_at}
+        />.${" "}${kind === "service_tokens" ? "Programs with this token are refused at once." : "No machine can register with it any more."}
         ${" "}It cannot be restored; a new one can be made.
       </p>
       <${Check} label="Also revoke the machines that came with it" checked=${nodes} set=${setNodes} />
@@ -158,7 +159,12 @@ function Revoke({ token: { kind, id, name }, close }: { token: Revoked; close():
   />`;
 }
 
-const scopes = ["read", "nodes", "policy", "webhooks"];
+const scopes = [
+  ["read", "read: reads everything that its role may read"],
+  ["nodes", "nodes: machines, their names and paths"],
+  ["policy", "policy: rules, groups and their tests"],
+  ["webhooks", "webhooks: webhooks and their deliveries"],
+] as const;
 const lifetimes = [
   ["30d", "30 days"],
   ["90d", "90 days"],
@@ -178,7 +184,7 @@ function NewServiceToken({ close }: { close(): void }) {
     name,
     role,
     expires_in: expires,
-    scopes: scopes.filter((scope) => chosen.has(scope)),
+    scopes: scopes.map(([scope]) => scope).filter((scope) => chosen.has(scope)),
     ...(from.length === 0 ? {} : { networks: from }),
   };
   const { error, isRunning, submit } = useAction(async () => {
@@ -187,7 +193,7 @@ function NewServiceToken({ close }: { close(): void }) {
     await refresh(org(own, "service_tokens/"));
   });
   const toggle = (scope: string) => (isOn: boolean) =>
-    choose(new Set(scopes.filter((each) => (each === scope ? isOn : chosen.has(each)))));
+    choose(new Set([...chosen, scope].filter((each) => isOn || each !== scope)));
   if (secret !== undefined)
     return html`<${Dialog} title=${`The token ${name}`} close=${() => undefined}>
       <p>It is shown only now. Keep it where the program reads its secrets.</p>
@@ -210,13 +216,13 @@ function NewServiceToken({ close }: { close(): void }) {
         value=${role}
         set=${setRole}
         choices=${[
-          ["member", "Member: reads"],
+          ["member", "Member: reads what the boxes below allow"],
           ["admin", "Administrator: changes what the boxes below allow"],
         ]}
       />
       <fieldset>
         <legend>It may use</legend>
-        ${scopes.map((scope) => html`<${Check} key=${scope} label=${scope} checked=${chosen.has(scope)} set=${toggle(scope)} />`)}
+        ${scopes.map(([scope, label]) => html`<${Check} key=${scope} label=${label} checked=${chosen.has(scope)} set=${toggle(scope)} />`)}
       </fieldset>
       <${Text}
         label="Only from these networks"

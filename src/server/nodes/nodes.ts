@@ -17,7 +17,15 @@ import {
   type IssuingOrg,
 } from "../certificates/issue.ts";
 import { fitPage, pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
-import { findNode, nameTaken, neverSeen, nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
+import {
+  findNode,
+  nameTaken,
+  neverSeen,
+  nodeColumns,
+  nodeRecord,
+  revokedNode,
+  type NodeRecord,
+} from "../store/nodes.ts";
 import { affectsOthers, audited, certified, granted } from "./node-differences.ts";
 import type { NodeStore } from "./node-store.ts";
 import { Cidr, ConfigOverrides } from "../../engine-config.ts";
@@ -229,7 +237,7 @@ export async function changeNode(
 ): Promise<{ updated: AuditEvent; issued: AuditEvent[] }> {
   const now = services.system.now();
   const [issuing, before] = await Promise.all([readIssuingOrg(tx, org.id), findNode(tx, org.id, id)]);
-  if (before.state === "revoked") throw new AppError("not_found", "There is no such node.");
+  if (before.state === "revoked") throw revokedNode(before);
   if (before.ephemeralSilenceS !== null || before.phone !== null) refuseHub(before, patch);
   if (patch.subnets !== undefined) await checkSubnets(tx, issuing, patch.subnets, before);
   checkPublicAddress(issuing, patch.public_ip);

@@ -5,11 +5,11 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
-import { AppError, messageOf } from "../../errors.ts";
+import { messageOf } from "../../errors.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { sendMail } from "../people/mail.ts";
-import { findNode } from "../store/nodes.ts";
+import { findNode, revokedNode } from "../store/nodes.ts";
 import { notifyNode, notifyNodes } from "../store/versions.ts";
 import { confirmationPage, findAllDue, findDueIn, findStillDue, type Due } from "./confirmations-due.ts";
 import { requireOwner } from "./node-owner.ts";
@@ -57,7 +57,7 @@ export async function proveOwner(
   await db.writeFor({ org: org.id }, async (tx) => {
     const node = await findNode(tx, org.id, id);
     await requireOwner(tx, node, userId);
-    if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
+    if (node.state === "revoked") throw revokedNode(node);
     const now = system.now();
     await beginPeriod(tx, id, now, "proven");
     await notifyNode(tx, org.id, id);

@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { principal, record, type Actor, type AuditEvent } from "../audit/record.ts";
 import { issueOverlay, makeX509Due, readIssuingOrg, setRenewal } from "../certificates/issue.ts";
-import { findNode, type NodeRecord } from "../store/nodes.ts";
+import { findNode, revokedNode, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { requireOwner } from "./node-owner.ts";
 import { beginPeriod } from "./owner-period.ts";
@@ -51,15 +51,14 @@ export async function revokeNode(
 ): Promise<void> {
   const { db, system } = services;
   const node = await findNode(db, org.id, id);
-  if (node.state === "revoked" && node.endedAt === null)
-    throw new AppError("not_found", "There is no such node.");
+  if (node.state === "revoked" && node.endedAt === null) throw revokedNode(node);
   const order = await makeOrder(services, db, org, node, "revoke", reason);
   await db.writeFor({ org: org.id }, async (tx) => {
     if (ownerId !== undefined) await requireOwner(tx, await findNode(tx, org.id, id), ownerId);
     const revocation = { actor, reason, now: system.now() };
     const raise = () => raiseConfigVersion(tx, org.id);
     const event = await tombstone(tx, { orgId: org.id, id, order }, revocation, raise);
-    if (event === undefined) throw new AppError("not_found", "There is no such node.");
+    if (event === undefined) throw revokedNode(node);
     await publishNames(tx, org.id, [id]);
     await record(tx, event);
   });

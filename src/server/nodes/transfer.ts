@@ -11,7 +11,7 @@ import { groupsThatProvidersDecide, ownerGroupsOf } from "../policy/group-people
 import type { Transaction } from "../store/database.ts";
 import { readIssuingOrg } from "../certificates/issue.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
-import { findNode, type NodeRecord } from "../store/nodes.ts";
+import { findNode, revokedNode, type NodeRecord } from "../store/nodes.ts";
 import { queryOne } from "../store/table.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { nodes } from "../store/tables/nodes.ts";
@@ -40,7 +40,7 @@ export async function transferNode(
   const moved = await db.writeFor({ org: org.id }, async (tx) => {
     await requireRole(tx, org.id, actor);
     const node = await findNode(tx, org.id, id);
-    if (node.state === "revoked") throw new AppError("not_found", "There is no such node.");
+    if (node.state === "revoked") throw revokedNode(node);
     const ownerId = owner === null ? null : await memberOf(tx, org, owner);
     if (ownerId === node.ownerId && node.ownerKnown) return node;
     const owned = {

@@ -2,6 +2,7 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
+import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../errors.ts";
 import { paths } from "../../protocol/paths.ts";
 import { TokenPair, TokenRequest } from "../../protocol/sign-in.ts";
@@ -29,7 +30,13 @@ const SetupRequest = v.strictObject({
   password: NewPassword,
 });
 const Joined = v.object({ email: v.string(), org_slug: v.string() });
-export const Me = v.object({ id: v.number(), email: v.string(), is_staff: v.boolean() });
+export const Me = v.object({
+  id: v.number(),
+  email: v.string(),
+  is_staff: v.boolean(),
+  /** Of the server that sends this answer. */
+  server_version: v.string(),
+});
 
 export function peopleRoutes(services: Services): Route[] {
   return [...sessionRoutes(services), ...userRoutes(services), ...joiningRoutes(services)];
@@ -100,7 +107,9 @@ function userRoutes(services: Services): Route[] {
       answers: { 200: { description: "The user", schema: Me } },
       handle(call) {
         const { userId, email, isStaff } = personOf(call);
-        return { body: { id: userId, email, is_staff: isStaff } };
+        return {
+          body: { id: userId, email, is_staff: isStaff, server_version: buildInfo.version },
+        };
       },
     }),
     route({

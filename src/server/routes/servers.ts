@@ -1,6 +1,8 @@
 // The route of the servers that work on one database.
 
+import { hostname } from "node:os";
 import * as v from "valibot";
+import { buildInfo } from "../../build-info.ts";
 import { formatTime } from "../../duration.ts";
 import { nothing, route, type Route } from "../http/route.ts";
 import { ServerHistory, serverHistory } from "../metrics/server-history.ts";
@@ -27,9 +29,16 @@ const Servers = v.object({
   /** Null before the first backup by `agent admin backup`. */
   last_backup_at: v.nullable(v.string()),
   servers: v.array(Server),
+  /** The server that sends this answer. */
+  answering: v.object({ host: v.string(), version: v.string(), started_at: v.string() }),
 });
 
 export function serverRoutes({ db, system }: Services): Route[] {
+  const answering = {
+    host: hostname(),
+    version: buildInfo.version,
+    started_at: formatTime(system.now()),
+  };
   return [
     route({
       method: "GET",
@@ -48,7 +57,7 @@ export function serverRoutes({ db, system }: Services): Route[] {
       access: "staff",
       name: "servers_list",
       summary:
-        "The servers on this PostgreSQL database, and which runs each background loop. One server at most uses a SQLite file; it is not listed. And when the last backup was made",
+        "The servers on this PostgreSQL database, and which runs each background loop. One server at most uses a SQLite file; it is not listed. When the last backup was made, and which server answers",
       takes: nothing,
       answers: { 200: { description: "The servers", schema: Servers } },
       async handle() {
@@ -58,6 +67,7 @@ export function serverRoutes({ db, system }: Services): Route[] {
             database: db.dialect,
             last_backup_at: backup === undefined ? null : formatTime(backup),
             servers: (await listReplicas(db)).map(showServer),
+            answering,
           },
         };
       },

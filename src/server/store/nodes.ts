@@ -44,6 +44,11 @@ export async function findNode(reader: Pick<Reader, "get">, orgId: number, id: n
   return node;
 }
 
+/** For a change of a node that was revoked meanwhile: whoever reads the list sees it there. */
+export function revokedNode({ name }: Pick<NodeRow, "name">): AppError {
+  return new AppError("not_found", `The node ${name} is revoked.`);
+}
+
 /** Whether the node belongs to an imported network and has not registered: it is active, but never contacts the server. */
 export function isHandRun({ state, registeredAt }: Pick<NodeRow, "state" | "registeredAt">): boolean {
   return state === "active" && registeredAt === null;

@@ -1,7 +1,9 @@
 // What servers did over the last day: a row a minute by each, shown by host in steps of five minutes.
 
 import { beforeEach, expect, test } from "bun:test";
+import { hostname } from "node:os";
 import * as v from "valibot";
+import { buildInfo } from "../../../src/build-info.ts";
 import {
   makeSampler,
   percentile,
@@ -122,6 +124,15 @@ test("what could not be written is in the next row", async () => {
     server.clock.ms,
   ]);
   expect(last).toBe(1);
+});
+
+test("the server that answers says its version and since when it runs", async () => {
+  const staff = await server.person(`answered-${org.id}@example.org`, { isStaff: true });
+  const answered = await server.send("GET", "/api/servers/", { token: staff });
+  expect(answered.json).toMatchObject({
+    servers: [],
+    answering: { host: hostname(), version: buildInfo.version, started_at: expect.stringMatching(/Z$/) },
+  });
 });
 
 test("only staff read it", async () => {

@@ -54,6 +54,13 @@ const wish = async (name: string, ip_address: string) => {
 };
 
 describe("a revoked node", () => {
+  test("is named as revoked to whoever revokes or changes it once more", async () => {
+    const node = await registerNode(server, org, "laptop");
+    expect((await revoke(node)).status).toBe(204);
+    for (const answer of [await revoke(node), await callNode("PATCH", node, "", { name: "desk" })])
+      expect(errorOf(answer)).toMatchObject({ code: "not_found", detail: "The node laptop is revoked." });
+  });
+
   test("gets the order and no certificate if it is revoked while its new node.crt is signed", async () => {
     const node = await registerNode(server, org, "web");
     expect((await callNode("PATCH", node, "", { name: "renamed" })).status).toBe(200);

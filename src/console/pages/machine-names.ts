@@ -1,0 +1,95 @@
+// The names of one machine inside the network: its own, and aliases, which administrators add and delete.
+
+import { useState } from "preact/hooks";
+import { hostLabels } from "../../host-labels.ts";
+import type { Node } from "../../protocol/node.ts";
+import { org, send } from "../api.ts";
+import { html } from "../html.ts";
+import { mayAdminister, slug } from "../me.ts";
+import { refresh, useList, useResource } from "../resource.ts";
+import { FormFailure, Text, useAction } from "../ui/form.ts";
+import { Confirm, FromTerminal } from "../ui/parts.ts";
+import { tell } from "../ui/told.ts";
+
+type Alias = { id: number; name: string; node: number; address: string | null; is_shadowed: boolean };
+
+export function Names({ node }: { node: Node }) {
+  const own = slug.value ?? "";
+  const path = org(own, "names/");
+  const [gone, ask] = useState<Alias | undefined>(undefined);
+  const { data: aliases = [] } = useList<Alias>(`${path}?page_size=1000`);
+  const { data } = useResource<{ name_suffix: string | null }>(org(own, ""));
+  const full = (name: string) =>
+    [`${own}.internal`, data?.name_suffix ?? ""]
+      .filter((domain) => domain !== "")
+      .map((domain) => `${name}.${domain}`)
+      .join(", ");
+  return html`<h2>Names</h2>
+    <ul class="plain-list">
+      ${hostLabels(node.name).map((name) => html`<li key=${name}><bdi>${full(name)}</bdi></li>`)}
+      ${aliases
+        .filter((each) => each.node === node.id)
+        .map(
+          (alias) =>
+            html`<li key=${alias.id}>
+              <bdi>${full(alias.name)}</bdi>${" "}
+              <span class="quiet"
+                >alias${alias.address === null ? "" : ` of ${alias.address}`}${alias.is_shadowed ? ", not in use: a machine has this name" : ""}</span
+              >${" "}
+              ${
+                mayAdminister.value
+                  ? html`<button type="button" class="small" onClick=${() => ask(alias)}>
+                      Delete<span class="unseen"> ${alias.name}</span>
+                    </button>`
+                  : null
+              }
+            </li>`,
+        )}
+    </ul>
+    ${mayAdminister.value ? html`<${NewAlias} node=${node} path=${path} />` : null}
+    ${
+      gone === undefined
+        ? null
+        : html`<${Confirm}
+            title=${`Delete the alias ${gone.name}?`}
+            action=${`Delete ${gone.name}`}
+            effect=${html`<p>Machines no longer find this one by it. It can be added again.</p>
+              <${FromTerminal}
+                command=${`agent admin name delete ${own} ${gone.name}`}
+                call=${`DELETE ${path}${gone.id}/`}
+              />`}
+            run=${async () => {
+              await send("DELETE", `${path}${gone.id}/`);
+              await refresh(path);
+            }}
+            close=${() => ask(undefined)}
+          />`
+    }`;
+}
+
+function NewAlias({ node, path }: { node: Node; path: string }) {
+  const [name, setName] = useState("");
+  const body = { name, node: node.id };
+  const { error, isRunning, submit } = useAction(async () => {
+    await send("POST", path, body);
+    await refresh(path);
+    setName("");
+    tell(`${node.name} is also ${name}.`);
+  });
+  return html`<form class="narrow" onSubmit=${submit}>
+    <${Text}
+      label="Alias"
+      help="A further name, such as intranet."
+      errors=${error?.fields["name"]}
+      value=${name}
+      set=${setName}
+      control=${{ required: true, maxlength: 63, autocomplete: "off", autocapitalize: "none" }}
+    />
+    <${FormFailure} error=${error} shown=${["name"]} />
+    <button disabled=${isRunning}>Add the alias</button>
+    <${FromTerminal}
+      command=${`agent admin name create ${slug.value ?? ""} ${name} --to ${node.name}`}
+      call=${`POST ${path} ${JSON.stringify(body)}`}
+    />
+  </form>`;
+}
