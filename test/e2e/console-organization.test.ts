@@ -167,7 +167,8 @@ describe("the organization in the console", () => {
       await button("Start a rotation").click();
       await button("Start the rotation").click();
       await page.getByText("Step 1 of 3").waitFor();
-      await page.getByRole("link", { name: "web-1" }).waitFor();
+      const awaited = page.locator("details").filter({ hasText: "The machine that it waits for" });
+      await awaited.getByRole("link", { name: "web-1" }).waitFor();
       await button("Pause").click();
       await page.getByRole("dialog").getByRole("button", { name: "Pause" }).click();
       await page.getByText("It is paused.").waitFor();
