@@ -11,6 +11,7 @@ import "./node-list.ts";
 import "./nodes.ts";
 import "./own-machines.ts";
 import "./providers.ts";
+import "./rule-change.ts";
 import "./step-up.ts";
 import "./ui/list.ts";
 import "./ui/told.ts";

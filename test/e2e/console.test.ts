@@ -149,7 +149,7 @@ describe("the console", () => {
       page.on("request", note);
       const link = page.getByRole("link", { name: "Certificates" });
       await Promise.all([
-        page.waitForResponse((answer) => answer.url().includes("chunk-certificates-")),
+        page.waitForResponse((answer) => answer.url().includes("chunk-administration-")),
         link.hover(),
       ]);
       const loaded = scripts.splice(0);
