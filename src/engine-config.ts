@@ -13,7 +13,7 @@ export const Cidr = v.pipe(
   v.maxLength(64),
   v.check(
     (text) => parseNetwork(text) !== undefined,
-    "Enter a network such as 192.168.1.0/24, host bits zero.",
+    "Enter a network such as 192.168.1.0/24: its first address, and the length of its prefix.",
   ),
   // The canonical text: the engine does not accept 192.168.1.0/024.
   v.transform((text) => parseNetwork(text)?.text ?? text),

@@ -32,9 +32,9 @@ const phases: Readonly<Record<Rotation["phase"], string>> = {
 /** A rollback begins with the step that the rotation has reached, so its steps have no numbers. */
 const phasesBack: typeof phases = {
   none: phases.none,
-  trust: "The rotation is rolled back: the machines learn to trust the CAs from before it again.",
-  issue: "The rotation is rolled back: the machines get certificates of the CAs from before it again.",
-  retire: "The rotation is rolled back: the machines stop trusting its new CAs.",
+  trust: "The rotation is being rolled back: the machines learn to trust the CAs from before it again.",
+  issue: "The rotation is being rolled back: the machines get certificates of the CAs from before it again.",
+  retire: "The rotation is being rolled back: the machines stop trusting its new CAs.",
 };
 
 export const stepOf = ({ phase, rolling_back }: Pick<Rotation, "phase" | "rolling_back">): string =>
@@ -42,7 +42,8 @@ export const stepOf = ({ phase, rolling_back }: Pick<Rotation, "phase" | "rollin
 
 /** Whether machines trust the CA. `trusted` says what they are told, and some may not have heard it. */
 export function trustOf({ state, trusted }: Authority, { phase, waiting_for }: Rotation): string {
-  if (!trusted) return "no";
+  const have = `${waiting_for.length} ${waiting_for.length === 1 ? "has" : "have"} yet to confirm`;
+  if (!trusted) return phase === "retire" && waiting_for.length > 0 ? `ending: ${have} it` : "no";
   if (state !== "next" || phase !== "trust" || waiting_for.length === 0) return "yes";
-  return `not all: ${waiting_for.length} ${waiting_for.length === 1 ? "has" : "have"} yet to confirm it`;
+  return `not all: ${have} it`;
 }

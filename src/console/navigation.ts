@@ -81,7 +81,9 @@ function Counted({ isShort }: { isShort: boolean }) {
   const { count } = useNeeds({ isCalm: true });
   if (count === 0) return null;
   const words = html`${count > 99 ? "99+" : count}<span class="unseen"> waiting for you</span>`;
-  return isShort ? html`(${words})` : html`<span class="count">${words}</span>`;
+  return isShort
+    ? html`(${words})`
+    : html`<span class="count" title=${`${count} waiting for you`}>${words}</span>`;
 }
 
 /** What staff see, whichever organization is shown. */

@@ -1,5 +1,7 @@
 // What needs a person now, in words. Pure.
 
+import { ago } from "./ago.ts";
+
 type Found<T> = { count: number; first: readonly T[] };
 type Named = { id: number; name: string };
 export type Ending = Named & { not_after: string };
@@ -12,6 +14,7 @@ export type Attention = {
   hubs_away: Found<Named & { is_lighthouse: boolean }>;
   not_renewed: Found<Ending>;
   vulnerable_engines: Found<Named & { overlay_version: string; advisory: string; fixed_in: string }>;
+  not_applied: Found<Named & { since: string }>;
   phones_due: Found<Named>;
   ending_first: readonly Ending[];
   broken_paths: Found<Named & { peers: readonly string[]; peer_count: number }>;
@@ -20,8 +23,10 @@ export type Attention = {
 /** `more`: what is wrong with the machine. */
 export type Need = Named & { more: string };
 
-/** Machines that others need and that are away, and those that do not reach a peer. */
-export function degraded({ hubs_away, broken_paths }: Pick<Attention, "hubs_away" | "broken_paths">): Need[] {
+type Ill = Pick<Attention, "hubs_away" | "broken_paths" | "not_applied">;
+
+/** Machines that others need and that are away, those that do not reach a peer, and those that take no configuration. */
+export function degraded({ hubs_away, broken_paths, not_applied }: Ill, now: number): Need[] {
   const away = hubs_away.first.map(({ id, name, is_lighthouse }) => ({
     id,
     name,
@@ -33,7 +38,12 @@ export function degraded({ hubs_away, broken_paths }: Pick<Attention, "hubs_away
     const rest = peer_count - peers.length;
     return { id, name, more: `does not reach ${peers.join(", ")}${rest > 0 ? ` and ${rest} more` : ""}` };
   });
-  return [...away, ...unreached];
+  const unapplied = not_applied.first.map(({ id, name, since }) => ({
+    id,
+    name,
+    more: `checks in, but has not applied the configuration that it was sent ${ago(Date.parse(since), now)}`,
+  }));
+  return [...away, ...unreached, ...unapplied];
 }
 
 /** How many machines are online: a state if that is less than half of them. */
@@ -86,4 +96,24 @@ export function columnsOf(points: readonly Point[], everyS: number): [number[], 
     active.push(point.active);
   }
   return [times, online, active];
+}
+
+export type OnlineCount = { at: string; online: number };
+export type History = {
+  every_s: number;
+  points: readonly Point[];
+  least: OnlineCount | null;
+  most: OnlineCount | null;
+  last: OnlineCount | null;
+};
+
+/** The plot in words. Its points can be averages: these are single counts. `time`: how a time is written. */
+export function historyWords(
+  { least, most, last }: Pick<History, "least" | "most" | "last">,
+  time: (at: number) => string,
+): string {
+  if (least === null || most === null || last === null)
+    return "Nothing was counted in this time; it is counted every five minutes.";
+  const told = ({ online, at }: OnlineCount, words: string) => `${online} ${words} (${time(Date.parse(at))})`;
+  return `Online (green) of all machines (grey): ${told(least, "at least")}, ${told(most, "at most")}, ${told(last, "at the last count")}`;
 }

@@ -33,7 +33,31 @@ export function configurationOf({
   if (node.phone != null) return { words: "as of its import", isBehind: false };
   const since = node.online ? "" : " when it was last here";
   if (applied === newest) return { words: `${newest}, applied${since}`, isBehind: false };
-  return { words: `has applied ${applied ?? "none"} of ${newest}${since}`, isBehind: true };
+  return {
+    words: `has applied ${applied === null ? "none" : `version ${applied}`}, the newest is ${newest}${since}`,
+    isBehind: true,
+  };
+}
+
+/**
+ * What is known of a machine that has not applied its newest configuration. `since`: when it was first sent files that it
+ * has not applied, in words; null if it has applied all that it was sent.
+ */
+export function behindWords(
+  node: Pick<Node, "online">,
+  { applied, newest, since }: { applied: number | null; newest: number; since: string | null },
+): { words: string; isFault: boolean } {
+  const has = `It has applied ${applied === null ? "none" : `version ${applied}`}, the newest is ${newest}.`;
+  if (!node.online) return { words: `${has} It takes the newest when it is back.`, isFault: false };
+  if (since === null)
+    return {
+      words: `${has} It has not fetched a newer one. That takes seconds: if this stays, look at the machine.`,
+      isFault: false,
+    };
+  return {
+    words: `${has} It was first sent a newer one ${since}, and has not applied it. That takes seconds: look at the machine.`,
+    isFault: true,
+  };
 }
 
 /** Why a machine has no paths to show. */

@@ -29,36 +29,48 @@ export const organizationPages: Readonly<Record<string, Page>> = {
   activity: {
     title: "Activity",
     letter: "v",
-    load: async () => (await import("./pages/activity.ts")).Activity,
+    load: async () => (await import("./pages/administration.ts")).Activity,
   },
   certificates: {
     title: "Certificates",
     letter: "c",
-    load: async () => (await import("./pages/certificates.ts")).Certificates,
+    load: async () => (await import("./pages/administration.ts")).Certificates,
   },
-  people: { title: "People", letter: "p", load: async () => (await import("./pages/people.ts")).People },
+  people: {
+    title: "People",
+    letter: "p",
+    load: async () => (await import("./pages/administration.ts")).People,
+  },
   tokens: {
     title: "Tokens",
     letter: "t",
     isForAdmins: true,
-    load: async () => (await import("./pages/tokens.ts")).Tokens,
+    load: async () => (await import("./pages/administration.ts")).Tokens,
   },
   webhooks: {
     title: "Webhooks",
     letter: "w",
     isForAdmins: true,
-    load: async () => (await import("./pages/webhooks.ts")).Webhooks,
+    load: async () => (await import("./pages/administration.ts")).Webhooks,
   },
   settings: {
     title: "Settings",
     letter: "s",
-    load: async () => (await import("./pages/settings.ts")).Settings,
+    load: async () => (await import("./pages/administration.ts")).Settings,
   },
 };
 
 /** Below an organization, too, but not in the navigation: other pages lead there. */
 const sidePages: Readonly<Record<string, Page>> = {
-  phones: { title: "Phones", load: async () => (await import("./pages/phones.ts")).Phones },
+  "machines/add": {
+    title: "Add a machine",
+    load: async () => (await import("./pages/joining.ts")).AddMachine,
+  },
+  "machines/waiting": {
+    title: "Approval",
+    load: async () => (await import("./pages/joining.ts")).Waiting,
+  },
+  phones: { title: "Phones", load: async () => (await import("./pages/joining.ts")).Phones },
 };
 
 /** Below /console/-/: of the control plane, for staff. */
@@ -86,9 +98,12 @@ export const otherPages = {
 export function findPage(
   segments: readonly string[],
 ): { page: Page; rest: readonly string[]; key: string } | undefined {
-  const [first, second = ""] = segments;
+  const [first, second = "", third] = segments;
   const table: Readonly<Record<string, Page>> =
     first === "-" ? otherPages : { ...organizationPages, ...sidePages };
-  const page = Object.hasOwn(table, second) ? table[second] : undefined;
-  return page === undefined ? undefined : { page, rest: segments.slice(2), key: `${first}/${second}` };
+  const both = `${second}/${third}`;
+  const name = Object.hasOwn(table, both) ? both : second;
+  const page = Object.hasOwn(table, name) ? table[name] : undefined;
+  const rest = segments.slice(name === both ? 3 : 2);
+  return page === undefined ? undefined : { page, rest, key: `${first}/${name}` };
 }

@@ -1,7 +1,8 @@
 // The key of a phone, made in the browser. Its private half is kept by no page, and sent nowhere: it leaves in the site file
 // that the user downloads.
 
-export type PhoneKey = { publicPem: string; privatePem: string };
+/** `sha256`: of the public half, as the list of machines that wait for approval shows it. */
+export type PhoneKey = { publicPem: string; privatePem: string; sha256: string };
 
 /** Why this browser cannot make one; undefined if it can. */
 export async function whyNoKey(): Promise<string | undefined> {
@@ -20,7 +21,9 @@ export async function makePhoneKey(): Promise<PhoneKey> {
   const raw = await crypto.subtle.exportKey("raw", pair.publicKey);
   // PKCS #8 (RFC 8410): the key is its last 32 bytes.
   const pkcs8 = await crypto.subtle.exportKey("pkcs8", pair.privateKey);
-  return { publicPem: pem("PUBLIC", raw), privatePem: pem("PRIVATE", pkcs8.slice(-32)) };
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", raw));
+  const sha256 = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return { publicPem: pem("PUBLIC", raw), privatePem: pem("PRIVATE", pkcs8.slice(-32)), sha256 };
 }
 
 function pem(half: string, bytes: ArrayBuffer): string {

@@ -16,7 +16,11 @@ export type Registration = {
   version: string | null;
   seen_from: string;
   created_at: string;
+  /** Null while it waits. */
+  approved_at: string | null;
   expires_at: string;
 };
 
 export const registrationsPath = (own: string) => org(own, "registrations/?page_size=1000");
+/** Those that were approved, and have not come back since. */
+export const approvedPath = (own: string) => `${registrationsPath(own)}&state=approved`;

@@ -73,9 +73,11 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     servers !== undefined && isBackupDue(servers.last_backup_at, now.value)
       ? servers.last_backup_at
       : undefined;
-  const { hubs_away, broken_paths, not_renewed, vulnerable_engines } = machines ?? {};
+  const { hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines } = machines ?? {};
   const counts = [
-    ...[hubs_away, broken_paths, not_renewed, vulnerable_engines].map((found) => found?.count ?? 0),
+    ...[hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines].map(
+      (found) => found?.count ?? 0,
+    ),
     waiting.length,
     relays.filter(({ paused }) => paused).length,
     webhooks.length,

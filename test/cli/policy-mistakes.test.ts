@@ -99,12 +99,12 @@ test.each<[string, (text: string) => string | Buffer, string]>([
   [
     "a test that contradicts a rule",
     (t) => `${t}  - deny: {from: group:web, to: group:db, protocol: tcp, port: 5432}\n`,
-    "expected deny of tcp/5432, but tcp/5432 from web1 to db1 is permitted.",
+    "web1 must not reach db1 on tcp/5432, but tcp/5432 is permitted by rule",
   ],
   [
     "a rule that is gone and was tested",
     (t) => t.replace(/ {2}- protocol: tcp\n {4}ports: 5432\n {4}peer: group:web\n {4}target: group:db\n/, ""),
-    "expected accept, but tcp/5432 from web1 to db1 is refused.",
+    "web1 must reach db1 on tcp/5432, but tcp/5432 is refused.",
   ],
 ])("%s is refused, and nothing changes", async (_, change, sentence) => {
   const broken = join(directory.path, "broken.yaml");

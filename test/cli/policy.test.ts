@@ -56,7 +56,7 @@ test("a test that fails ends with status 1, and rule commands are refused by it"
   for (const verb of ["plan", "test", "apply"]) {
     const { status, out, err } = await policy(verb, "acme", `${file}.wrong`, "--prune");
     expect([verb, status]).toEqual([verb, 1]);
-    expect(out + err).toContain("Test 1: expected accept, but tcp/5432 from web1 to db1 is refused.");
+    expect(out + err).toContain("Test 1: web1 must reach db1 on tcp/5432, but tcp/5432 is refused.");
   }
   expect((await policy("test", "acme")).out).toBe("2 of 2 tests pass\n");
   const rule = ["rule", "create", "acme", "--protocol", "icmp", "--peer", "any", "--target", "any"];

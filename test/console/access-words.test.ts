@@ -99,7 +99,7 @@ test("each machine has its state with its age, and whether it has the newest rul
     ["away", "away, last check-in", "2026-11-23T10:00:00Z"],
     [
       "limited",
-      "has applied 1 of 9 configurations: rules that were saved since are not in force on it",
+      "has applied version 1, the newest is 9: rules that were saved since are not in force on it",
       null,
     ],
   ]);

@@ -27,12 +27,14 @@ test("machines trust a new CA once all have confirmed it", () => {
   expect(trustOf(ca("next"), rotation("trust", 0))).toBe("yes");
   expect(trustOf(ca("active"), rotation("trust", 299))).toBe("yes");
   expect(trustOf(ca("active"), rotation("issue", 3))).toBe("yes");
-  expect(trustOf(ca("former", false), rotation("retire", 3))).toBe("no");
+  expect(trustOf(ca("former", false), rotation("retire", 3))).toBe("ending: 3 have yet to confirm it");
+  expect(trustOf(ca("former", false), rotation("retire", 0))).toBe("no");
+  expect(trustOf(ca("former", false), rotation("none", 0))).toBe("no");
 });
 
 test("each step of a rollback says that it is one", () => {
   for (const phase of ["trust", "issue", "retire"] as const) {
-    expect(stepOf({ phase, rolling_back: true })).toContain("rolled back");
+    expect(stepOf({ phase, rolling_back: true })).toContain("is being rolled back");
     expect(stepOf({ phase, rolling_back: false })).toContain("of 3");
   }
   expect(stepOf({ phase: "none", rolling_back: false })).toBe("No rotation is running.");

@@ -1,12 +1,19 @@
 // What the console says needs a person.
 
 import { expect, test } from "bun:test";
-import { columnsOf, degraded, isBackupDue, lastDays, onlineOf } from "../../src/console/needs.ts";
+import {
+  columnsOf,
+  degraded,
+  historyWords,
+  isBackupDue,
+  lastDays,
+  onlineOf,
+} from "../../src/console/needs.ts";
 
 const now = Date.UTC(2026, 10, 1);
 const day = 86_400_000;
 
-test("lighthouses and relays that are away, and machines that do not reach peers, are degraded", () => {
+test("hubs that are away, machines that do not reach peers, and those that take no configuration are degraded", () => {
   const hubs_away = {
     count: 2,
     first: [
@@ -19,11 +26,20 @@ test("lighthouses and relays that are away, and machines that do not reach peers
     { id: 1, name: "node-1", peers, peer_count: 4 },
     { id: 2, name: "node-2", peers: ["peer-1"], peer_count: 1 },
   ];
-  expect(degraded({ hubs_away, broken_paths: { count: 2, first: unreached } })).toEqual([
+  const not_applied = {
+    count: 1,
+    first: [{ id: 5, name: "node-5", since: new Date(now - 1_200_000).toISOString() }],
+  };
+  expect(degraded({ hubs_away, broken_paths: { count: 2, first: unreached }, not_applied }, now)).toEqual([
     { id: 3, name: "node-3", more: "is away: machines find each other by this lighthouse" },
     { id: 4, name: "node-4", more: "is away: it relays for others" },
     { id: 1, name: "node-1", more: "does not reach peer-1, peer-2, 10.77.1.4 and 1 more" },
     { id: 2, name: "node-2", more: "does not reach peer-1" },
+    {
+      id: 5,
+      name: "node-5",
+      more: "checks in, but has not applied the configuration that it was sent 20m ago",
+    },
   ]);
 });
 
@@ -63,4 +79,16 @@ test("a time without counts is a gap of the plot", () => {
     [1, 2, null, 3],
     [9, 9, null, 9],
   ]);
+});
+
+test("the words of the plot are single counts with their times", () => {
+  const count = (online: number, minutes: number) => ({
+    online,
+    at: new Date(now + minutes * 60_000).toISOString(),
+  });
+  const time = (at: number) => `at ${(at - now) / 60_000}`;
+  expect(historyWords({ least: count(2, 5), most: count(9, 10), last: count(7, 15) }, time)).toBe(
+    "Online (green) of all machines (grey): 2 at least (at 5), 9 at most (at 10), 7 at the last count (at 15)",
+  );
+  expect(historyWords({ least: null, most: null, last: null }, time)).toStartWith("Nothing was counted");
 });

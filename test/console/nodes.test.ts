@@ -1,7 +1,7 @@
 // What pages say about machines that are there, away or revoked.
 
 import { expect, test } from "bun:test";
-import { configurationOf, isImportDue, noPathsOf, stateOf } from "../../src/console/nodes.ts";
+import { behindWords, configurationOf, isImportDue, noPathsOf, stateOf } from "../../src/console/nodes.ts";
 
 const online = { state: "active", online: true } as const;
 const away = { state: "active", online: false } as const;
@@ -16,7 +16,7 @@ test("only a machine that is there has applied the newest configuration now", ()
   expect(words({ ...revoked, ...newest })).toBe("none: it is revoked");
   expect(words({ ...pending, ...newest })).toBe("none: it is not registered");
   const behind = configurationOf({ ...online, applied_config_version: null, config_version: 2 });
-  expect(behind).toEqual({ words: "has applied none of 2", isBehind: true });
+  expect(behind).toEqual({ words: "has applied none, the newest is 2", isBehind: true });
 });
 
 test("a machine without paths says why", () => {
@@ -40,4 +40,18 @@ test("a phone is neither online nor away, and says when it has to be imported ag
   expect(stateOf({ ...revoked, phone: phone(null) })[1]).toBe("revoked");
   expect(configurationOf({ ...due, applied_config_version: null, config_version: 2 }).isBehind).toBe(false);
   expect(noPathsOf(due)).toBe("A phone reports none.");
+});
+
+test("a machine that is behind says whether that is a fault", () => {
+  const versions = { applied: 1, newest: 310 };
+  const has = "It has applied version 1, the newest is 310.";
+  expect(behindWords(away, { ...versions, since: "20m ago" })).toEqual({
+    words: `${has} It takes the newest when it is back.`,
+    isFault: false,
+  });
+  const stuck = behindWords(online, { ...versions, since: "20m ago" });
+  expect(stuck.isFault).toBe(true);
+  expect(stuck.words).toStartWith(`${has} It was first sent a newer one 20m ago, and has not applied it.`);
+  const unasked = behindWords(online, { ...versions, applied: null, since: null });
+  expect(unasked.words).toStartWith("It has applied none, the newest is 310. It has not fetched");
 });

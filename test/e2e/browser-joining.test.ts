@@ -107,7 +107,7 @@ asRoot("a machine without a key", () => {
   withBrowser(
     "makes the site file of a phone: its key is in no request, and an engine runs with it",
     async () => {
-      const { page, host, directory, url } = scene;
+      const { page, host, directory, url, admin } = scene;
       const sent: string[] = [];
       page
         .context()
@@ -116,7 +116,7 @@ asRoot("a machine without a key", () => {
         );
       await page.goto(`${url}/console/acme/machines/add/`);
       await page.getByRole("link", { name: "Add a phone" }).click();
-      await page.getByLabel("Name").fill("iphone");
+      await page.getByLabel("Name").fill("iPhone ");
       await page.getByLabel("System").selectOption("ios");
       expect(await violationsIn(page)).toEqual([]);
       const first = await makeFile(page);
@@ -136,8 +136,17 @@ asRoot("a machine without a key", () => {
       await pings(phone);
 
       await page.getByRole("button", { name: "Done" }).click();
+      // Whoever may approve it does so on the page, which alone has the key.
+      await admin(`member update acme ${member} --role admin`);
+      await admin("org update acme --approval all");
+      await page.reload();
       await page.getByRole("button", { name: "Import again" }).click();
-      const second = await makeFile(page);
+      await page.getByRole("button", { name: "Make the file" }).click();
+      await page.getByRole("button", { name: "Approve it" }).click();
+      await page.getByRole("button", { name: "Done" }).click();
+      await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
+      const second = await downloadFile(page);
+      await admin("org update acme --approval none");
       expect(formsOf(second.pki.key).some((form) => sent.join().includes(form))).toBe(false);
       // The other machines refuse the former certificate.
       const ping = phone.inside(["ping", "-c", "1", "-W", "1", "10.77.0.1"]);
@@ -179,6 +188,10 @@ const Site = v.object({ pki: v.object({ ca: v.string(), cert: v.string(), key: v
 /** Makes the file that the page offers, and downloads it. */
 async function makeFile(page: Page) {
   await page.getByRole("button", { name: "Make the file" }).click();
+  return downloadFile(page);
+}
+
+async function downloadFile(page: Page) {
   const offered = page.waitForEvent("download");
   await page.getByRole("button", { name: "Download the file" }).click();
   const text = readFileSync(await (await offered).path(), "utf8");

@@ -45,6 +45,18 @@ describe("the page Access", () => {
     await dialog.getByLabel("Description").fill(description);
     await dialog.getByRole("button", { name: "Add to the draft" }).click();
   };
+  const discard = async () => {
+    await page.getByRole("button", { name: "Discard the changes" }).click();
+    await page.getByRole("button", { name: "Discard them" }).click();
+    await saving().waitFor({ state: "detached" });
+  };
+  const takenBack = async () => {
+    await page.getByText("These edits take the change back.").waitFor();
+    await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
+    await row("machines in web may reach machines in db on tcp 5432").getByText("deleted").waitFor();
+    await discard();
+    expect(await page.getByText("These edits take the change back.").count()).toBe(0);
+  };
   const saving = () => page.getByRole("button", { name: "Save the rules" });
 
   beforeAll(async () => {
@@ -87,6 +99,11 @@ describe("the page Access", () => {
       await page.getByText(/^agent admin rule create acme .*5432/).waitFor();
       await page.getByText(/^POST \/api\/org\/acme\/policy\/apply\/ \{"policy":"\{.*5432/).waitFor();
       expect(await saving().count()).toBe(0);
+      await page.getByText("Who gained and lost access").click();
+      await page.getByText("web-1 → db-1 gains tcp/5432").first().waitFor();
+      // It can be taken back: the edits that do so are looked at first.
+      await page.getByRole("button", { name: "Undo" }).click();
+      await takenBack();
       // The new list was there before the draft went: the rule has its number.
       await row("machines in web may reach machines in db on tcp 5432")
         .getByRole("link", { name: /^History of rule \d+$/ })
@@ -94,9 +111,10 @@ describe("the page Access", () => {
       expect(await page.getByText("(draft)").count()).toBe(0);
       expect(await scene.admin(["rule", "list", "acme"])).toContain("5432");
       await row("machines in web may reach machines in db on tcp 5432").getByRole("link").click();
-      await page.locator(".events li").filter({ hasText: "policy.applied" }).waitFor();
-      await page.goBack();
-      await page.getByRole("heading", { name: "Access", level: 1 }).waitFor();
+      const applied = page.locator(".events li").filter({ hasText: "policy.applied" });
+      await applied.getByRole("link", { name: "Undo" }).click();
+      await takenBack();
+      expect(page.url()).not.toContain("undo");
       expect(await page.title()).not.toContain("ran");
     },
     limitMs,
@@ -139,7 +157,7 @@ describe("the page Access", () => {
       await page.getByLabel("To machine").fill("db");
       await page.getByLabel("To machine").press("Enter");
       await page.getByText("All that the rules allow from web-1 to db-1: icmp, tcp/5432.").waitFor();
-      await page.getByText("web-1: has applied none of").waitFor();
+      await page.getByText("web-1: has applied none").waitFor();
       await page.getByText("No path between them is known").waitFor();
       await page.getByLabel("Port", { exact: true }).fill("5432");
       await page.getByText(/Rule \d+ decides:/).waitFor();
@@ -160,6 +178,8 @@ describe("the page Access", () => {
       await row("machines in db must not reach machines in web on tcp 22").getByText("passes").waitFor();
       const dialog = page.getByRole("dialog");
       await page.getByRole("button", { name: "Add a test" }).click();
+      // What must not be reached is meant with every protocol.
+      expect(await dialog.locator("select").last().inputValue()).toBe("any");
       await dialog.getByLabel("From").fill("db");
       await dialog.getByLabel("Expect").selectOption("must reach");
       await dialog.getByLabel("To", { exact: true }).fill("web");
@@ -184,6 +204,12 @@ describe("the page Access", () => {
     async () => {
       await add("db", "web", "any");
       await page.getByText(/0 saved tests pass, 1 fails/).waitFor();
+      // What keeps it from being saved stands first, and names the rule.
+      const preview = page.locator(".preview");
+      await preview
+        .getByText("db-1 must not reach web-1 on tcp/22, but tcp/22 is permitted by a new rule.")
+        .waitFor();
+      expect(await preview.innerText()).toMatch(/1 fails[^]*1 pair of machines changes/);
       expect(await saving().isDisabled()).toBe(true);
       await row("machines in db may reach").getByRole("button", { name: /^Edit/ }).click();
       await page.getByRole("dialog").getByLabel("Ports").fill("70000");
@@ -295,8 +321,7 @@ describe("the page Access", () => {
       const dialog = page.getByRole("dialog", { name: "Confirm that it is you" });
       await dialog.getByRole("button", { name: "Cancel" }).click();
       await page.getByRole("alert").getByText("fresh proof").waitFor();
-      await page.getByRole("button", { name: "Discard the changes" }).click();
-      await page.getByRole("button", { name: "Discard them" }).click();
+      await discard();
       await add("web", "db", "6432");
       await page.getByText("web-1 → db-1 gains tcp/6432").first().waitFor();
       await saving().click();
@@ -307,6 +332,42 @@ describe("the page Access", () => {
       await dialog.getByRole("button", { name: "Go on" }).click();
       await saving().waitFor({ state: "detached" });
       expect(await scene.admin(["rule", "list", "acme"])).toContain("6432");
+    },
+    limitMs,
+  );
+
+  test(
+    "networks behind a machine are named with it; rules that others save are not taken for one's own",
+    async () => {
+      await scene.admin([
+        "rule",
+        "create",
+        "acme",
+        "--ports",
+        "8443",
+        "--protocol",
+        "tcp",
+        "--target",
+        "node:web-1",
+      ]);
+      await page.getByText("operator changed rules while you were here").waitFor();
+      await scene.admin(["node", "update", "acme", "web-1", "--add-subnet", "192.168.30.0/24"]);
+      await row("tcp 8443").getByText("and the networks behind web-1: 192.168.30.0/24").waitFor();
+      await page.getByRole("button", { name: "Add a rule" }).click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByLabel("From").fill("db");
+      await dialog.getByLabel("To", { exact: true }).fill("192.168.30.0/24");
+      await dialog.getByText("192.168.30.0/24 is behind web-1: name web-1.").waitFor();
+      await dialog.getByRole("button", { name: "Add to the draft" }).click();
+      // Half a name shows the machine before it offers a new group.
+      await dialog.getByLabel("To", { exact: true }).fill("web-");
+      await dialog.getByText("Machines: web-1.").waitFor();
+      await dialog.getByLabel("To", { exact: true }).fill("web-1");
+      await dialog.getByLabel("Ports").fill("8444");
+      await dialog.getByText("and the networks behind (web-1: 192.168.30.0/24)").waitFor();
+      await dialog.getByRole("button", { name: "Add to the draft" }).click();
+      await page.locator(".preview").getByText("web-1: 192.168.30.0/24").waitFor();
+      await discard();
     },
     limitMs,
   );

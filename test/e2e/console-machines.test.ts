@@ -251,7 +251,7 @@ describe("machines in the console", () => {
       expect(status).toBe(201);
       const reaches = page.getByRole("heading", { name: "What may reach it" }).locator("..");
       await reaches.getByText("machines in db may reach all machines on tcp 2222").waitFor();
-      await page.getByText("This changes with its next check-in").waitFor();
+      await page.getByText("The newest changes this").waitFor();
       await page.locator(".diff ins").filter({ hasText: "2222" }).first().waitFor();
       expect(await violationsIn(page)).toEqual([]);
       expect(await overflowOf(page)).toBeLessThanOrEqual(0);

@@ -162,10 +162,13 @@ describe("the organization in the console", () => {
       const { token } = await scene.adminJson(["token", "create", "acme"]);
       await scene.register("web-1", String(token));
       await open("Certificates");
+      await page.getByText("What if a key of a CA may be known to others?").click();
+      await page.getByText("agent admin ca rotate acme --now", { exact: true }).waitFor();
       await button("Start a rotation").click();
       await button("Start the rotation").click();
       await page.getByText("Step 1 of 3").waitFor();
-      await page.getByRole("link", { name: "web-1" }).waitFor();
+      const awaited = page.locator("details").filter({ hasText: "The machine that it waits for" });
+      await awaited.getByRole("link", { name: "web-1" }).waitFor();
       await button("Pause").click();
       await page.getByRole("dialog").getByRole("button", { name: "Pause" }).click();
       await page.getByText("It is paused.").waitFor();

@@ -90,9 +90,15 @@ describe("how machines stand in the console", () => {
       await page.getByLabel("Groups").fill("infra, web");
       await page.getByText("No rule begins or ceases to be about it.").waitFor();
       await page.getByLabel("Groups").fill("infra");
-      await page.getByLabel("Networks behind it").fill("192.168.7.0/24, nonsense");
+      await page.getByLabel("Networks behind it").fill("192.168.7.0/24 nonsense");
       await button("Save").click();
-      await page.getByRole("dialog").getByRole("alert").first().waitFor();
+      await page.getByRole("dialog").getByRole("alert").getByText("nonsense: Enter a network").waitFor();
+      expect(await page.getByText("The request is not valid.").count()).toBe(0);
+      await page.keyboard.press("Escape");
+      await page.getByText("This is not saved.").waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      await button("Edit").click();
       await page.getByLabel("Networks behind it").fill("192.168.7.0/24");
       await page.getByRole("textbox", { name: "Public address" }).fill("192.0.2.1");
       await page.getByLabel("Relay:").check();
@@ -150,6 +156,14 @@ describe("how machines stand in the console", () => {
       await page.getByRole("heading", { name: "ci-1" }).waitFor({ state: "detached" });
       await page.getByRole("heading", { name: "other" }).waitFor();
       expect(await page.getByRole("heading", { name: "ci-2" }).count()).toBe(0);
+      // Neither comes back.
+      const left = page.getByRole("listitem").filter({ hasText: "has not come back yet" });
+      await left.nth(1).waitFor();
+      await page.getByRole("button", { name: "Take back the approval of ci-2" }).click();
+      await dialog.getByRole("button", { name: "Refuse ci-2" }).click();
+      await page.getByText("ci-2 is refused.").waitFor();
+      await left.nth(1).waitFor({ state: "detached" });
+      await left.getByText("ci-1").first().waitFor();
       expect(await page.getByRole("alert").count()).toBe(0);
     },
     limitMs,

@@ -151,7 +151,7 @@ describe("single sign-on", () => {
       await button("Add a provider").click();
       await page.getByLabel("Name").last().fill("Acme login");
       await page.getByLabel("Issuer").fill(provider.issuer);
-      await page.getByLabel("Client", { exact: true }).fill(provider.clientId);
+      await page.getByLabel("Client ID").fill(provider.clientId);
       await page.getByLabel("Secret of the client").fill(provider.clientSecret);
       await button("Add the provider").click();
       await page.getByText(`${here}/api/session/oidc/2/callback/`).waitFor();

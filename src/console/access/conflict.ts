@@ -22,17 +22,11 @@ export function Conflict({ draft, saved, theirs }: Props) {
   const changes = changesOf(saved.rules, theirs.rules);
   const { clashes } = mergeRules(saved.rules, mine, theirs.rules);
   const authorOf = useAuthors(draft.slug);
-  const authors = changes.flatMap(({ before, after }) => authorOf(after ?? before) ?? []);
-  const names = [...new Set(authors.map(({ name }) => name))].join(", ");
-  const last = authors
-    .map(({ at }) => at)
-    .sort()
-    .at(-1);
   const open = clashes.filter((clash) => !choices.has(clashKey(clash)));
   return html`<div class="failure" role="alert">
     <p>
-      <bdi>${names || "Another user"}</bdi> saved rules since you
-      began${last === undefined ? null : html` (<${When} at=${last} />)`}, so yours are not saved.
+      <${Authors} changes=${changes} authorOf=${authorOf} did="saved rules since you began" />, so yours are
+      not saved.
     </p>
     <div class="versions">
       <div>
@@ -64,8 +58,37 @@ export function Conflict({ draft, saved, theirs }: Props) {
   </div>`;
 }
 
+/** Rules that others saved while the page only showed them: they are not what this page saved. */
+export function News({ slug, changes }: { slug: string; changes: readonly Change[] }) {
+  return changes.length === 0 ? null : html`<${Others} slug=${slug} changes=${changes} />`;
+}
+
+function Others({ slug, changes }: { slug: string; changes: readonly Change[] }) {
+  const authorOf = useAuthors(slug);
+  return html`<div class="notice" role="status">
+    <p><${Authors} changes=${changes} authorOf=${authorOf} did="changed rules while you were here" />:</p>
+    <${ChangeList} changes=${changes} />
+  </div>`;
+}
+
+type AuthorOf = (rule: Rule | undefined) => Author | undefined;
+
+type AuthorsProps = { changes: readonly Change[]; authorOf: AuthorOf; did: string };
+
+/** Who did it, and when the last change was made. */
+function Authors({ changes, authorOf, did }: AuthorsProps) {
+  const authors = changes.flatMap(({ before, after }) => authorOf(after ?? before) ?? []);
+  const names = [...new Set(authors.map(({ name }) => name))].join(", ");
+  const last = authors
+    .map(({ at }) => at)
+    .sort()
+    .at(-1);
+  return html`<bdi>${names || "Another user"}</bdi>${" "}
+    ${did}${last === undefined ? null : html` (<${When} at=${last} />)`}`;
+}
+
 /** The newest event about a rule that differs is the one that made it so. */
-function useAuthors(slug: string): (rule: Rule | undefined) => Author | undefined {
+function useAuthors(slug: string): AuthorOf {
   const { data = [] } = useResource<readonly AuditEvent[]>(
     org(slug, "events/?before=999999999999999&limit=200"),
   );

@@ -3,11 +3,13 @@
 
 import { effect, signal, type Signal } from "@preact/signals";
 import { ApiError, get, getAll, org, send } from "../api.ts";
+import type { AuditEvent } from "../audit-event.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
 import type { Node } from "../../protocol/node.ts";
 import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
+import { ruleChangeOf } from "../rule-change.ts";
 import type { Class } from "./class-words.ts";
-import { mergeRules, type Choice } from "./merge.ts";
+import { changesOf, mergeRules, type Change, type Choice } from "./merge.ts";
 import {
   commandsOf,
   editsOf,
@@ -16,11 +18,13 @@ import {
   namesOf,
   policyText,
   toRule,
+  type Edits,
   type Rule,
   type StoredRule,
 } from "./rules.ts";
 import { namedIn } from "./standing.ts";
 import type { PolicyTest } from "./test-text.ts";
+import { undoing } from "./undo.ts";
 import { setUnsaved } from "./unsaved.ts";
 
 /** The answer to GET policy/, as far as this page shows it. */
@@ -71,8 +75,12 @@ export type Draft = {
   theirs: Signal<Saved | undefined>;
   error: Signal<ApiError | undefined>;
   isSaving: Signal<boolean>;
-  /** The last edits were saved a moment ago: the same from the terminal. */
-  done: Signal<Terminal | undefined>;
+  /** The last edits were saved a moment ago. */
+  done: Signal<Done | undefined>;
+  /** What others saved while this page was open and had no edits. */
+  news: Signal<readonly Change[]>;
+  /** Sentences about a change that is being taken back. */
+  undo: Signal<readonly string[]>;
 };
 
 const drafts = new Map<string, Draft>();
@@ -88,7 +96,9 @@ export function draftOf(slug: string): Draft {
     theirs: signal<Saved | undefined>(undefined),
     error: signal<ApiError | undefined>(undefined),
     isSaving: signal(false),
-    done: signal<Terminal | undefined>(undefined),
+    done: signal<Done | undefined>(undefined),
+    news: signal<readonly Change[]>([]),
+    undo: signal<readonly string[]>([]),
   };
   drafts.set(slug, draft);
   effect(() => setUnsaved(slug, draft.rules.value !== undefined));
@@ -126,6 +136,10 @@ async function read(slug: string): Promise<Saved> {
     return { policy, stored: await getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")) };
   };
   const { policy, stored } = await readRules();
+  return { policy, rules: await inWords(slug, stored) };
+}
+
+async function inWords(slug: string, stored: readonly StoredRule[]): Promise<Rule[]> {
   const sides = stored.flatMap(({ peer, target }) => [peer, target]);
   const [nodes, members, groups] = await Promise.all([
     readNamed(slug, namedIn(stored)),
@@ -133,7 +147,7 @@ async function read(slug: string): Promise<Saved> {
     sides.some(isProviderSide) ? getAll<ProviderGroup>(providerGroupsPath(slug)) : [],
   ]);
   const [names, emails, words] = [namesOf(nodes), emailsOf(members), wordsOf(groups)];
-  return { policy, rules: stored.map((rule) => toRule(rule, names, emails, words)) };
+  return stored.map((rule) => toRule(rule, names, emails, words));
 }
 
 const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {
@@ -154,6 +168,8 @@ function receive(draft: Draft, newest: Saved): void {
   const { saved, rules, theirs } = draft;
   if (draft.error.value?.status === 0) draft.error.value = undefined;
   const edited = rules.value;
+  if (edited === undefined && saved.value !== undefined)
+    draft.news.value = [...draft.news.value, ...changesOf(saved.value.rules, newest.rules)];
   if (edited === undefined || saved.value === undefined || areEqual(newest.rules, edited)) {
     saved.value = newest;
     discard(draft);
@@ -171,15 +187,51 @@ export function discard(draft: Draft): void {
   draft.plan.value = undefined;
   draft.theirs.value = undefined;
   draft.error.value = undefined;
+  draft.undo.value = [];
+}
+
+/** The sentences about what was saved a moment ago, by this page or by others. */
+export function forget(draft: Draft): void {
+  draft.done.value = undefined;
+  draft.news.value = [];
 }
 
 export function edit(draft: Draft, change: (rules: readonly Rule[]) => readonly Rule[]): void {
-  draft.done.value = undefined;
+  forget(draft);
   const base = draft.saved.value?.rules ?? [];
   const next = change(draft.rules.value ?? base);
   if (areEqual(base, next)) return discard(draft);
   draft.rules.value = next;
   plan(draft);
+}
+
+/** Edits that take a saved change back. `others`: what else it was about. */
+export function undo(draft: Draft, change: Edits, others: readonly string[] = []): void {
+  const present = draft.rules.value ?? draft.saved.value?.rules ?? [];
+  const { rules, left } = undoing(present, change);
+  edit(draft, () => rules);
+  draft.undo.value = [
+    areEqual(present, rules)
+      ? "Nothing can be taken back: the rules of this change are as they were before it, or were changed since."
+      : "These edits take the change back. Look at them, then save them.",
+    ...left,
+    ...(others.length === 0 ? [] : [`The change was also about ${others.join(", ")}: that stays.`]),
+  ];
+}
+
+/** The same of the change that an event of the audit log tells. */
+export function undoEvent(draft: Draft, id: number): Promise<void> {
+  return trying(draft, async () => {
+    const [event] = await get<readonly AuditEvent[]>(org(draft.slug, `events/?before=${id + 1}&limit=1`));
+    const change = event?.id === id ? ruleChangeOf(event) : undefined;
+    if (change === undefined) {
+      draft.undo.value = [`Event ${id} is not there any more, or is not about rules.`];
+      return;
+    }
+    const words = await inWords(draft.slug, [...change.added, ...change.removed]);
+    const count = change.added.length;
+    undo(draft, { added: words.slice(0, count), removed: words.slice(count) }, change.others);
+  });
 }
 
 /** Puts the edits of this tab on what another user saved. `choices`: for the rules that both changed. */
@@ -232,7 +284,9 @@ const bodyOf = ({ policy: { version } }: Saved, rules: readonly Rule[]) => ({
   version,
 });
 
-export type Terminal = { command: string; call: string };
+type Terminal = { command: string; call: string };
+/** What was saved: the same from the terminal, what it did, and the edits, which can be taken back. */
+type Done = { terminal: Terminal; plan: Plan; edits: Edits };
 
 /** The edits as commands, and as the one request that this page sends. */
 export const terminalOf = (slug: string, saved: Saved, rules: readonly Rule[]): Terminal => ({
@@ -253,8 +307,8 @@ export function maySave({ saved, plan, theirs, isSaving, error }: Draft): boolea
 /** The draft stays on the page until the new list is there, so that no rule vanishes in between. */
 export async function save(draft: Draft): Promise<void> {
   const { saved, rules, isSaving } = draft;
-  const [sent, before] = [rules.value, saved.value];
-  if (sent === undefined || before === undefined || !maySave(draft)) return;
+  const [sent, before, plan] = [rules.value, saved.value, draft.plan.value];
+  if (sent === undefined || before === undefined || plan === undefined || !maySave(draft)) return;
   const body = bodyOf(before, sent);
   const terminal = terminalOf(draft.slug, before, sent);
   isSaving.value = true;
@@ -268,7 +322,7 @@ export async function save(draft: Draft): Promise<void> {
     const later = rules.value ?? sent;
     saved.value = newest;
     discard(draft);
-    draft.done.value = terminal;
+    draft.done.value = { terminal, plan, edits: editsOf(before.rules, sent) };
     if (!areEqual(sent, later)) editLater(draft, sent, later);
   });
   isSaving.value = false;

@@ -183,6 +183,7 @@ function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
         ? html`<p>
             All that the rules allow from <bdi>${from.name}</bdi> to <bdi>${to.name}</bdi>:${" "}
             <strong>${all}</strong>.
+            ${to.subnets.length === 0 ? null : html` The same holds for the networks behind it: <bdi>${to.subnets.join(", ")}</bdi>.`}
           </p>`
         : null
     }

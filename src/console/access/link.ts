@@ -45,7 +45,7 @@ export function machineFacts(machine: Machine): Fact[] {
       state: isBehind ? "limited" : "online",
       about,
       words: isBehind
-        ? `${words} configurations: rules that were saved since are not in force on it`
+        ? `${words}: rules that were saved since are not in force on it`
         : "has applied the newest rules",
       at: null,
     },

@@ -6,9 +6,10 @@ import { html } from "../html.ts";
 import { useNodes } from "../node-list.ts";
 import { Confirm, Failure, FromTerminal } from "../ui/parts.ts";
 import { classWords, gainWords, loseWords } from "./class-words.ts";
-import { Conflict } from "./conflict.ts";
-import { discard, maySave, save, type Draft, type Plan, type Saved } from "./draft.ts";
-import { faultLines, type Named, type Rule } from "./rules.ts";
+import { Conflict, News } from "./conflict.ts";
+import { discard, maySave, save, undo, type Draft, type Plan, type Saved } from "./draft.ts";
+import { behindWords } from "./networks.ts";
+import { editsOf, endsOf, faultLines, type Named, type Rule } from "./rules.ts";
 
 type PreviewProps = { draft: Draft; saved: Saved };
 
@@ -17,16 +18,35 @@ export function Preview({ draft, saved }: PreviewProps) {
   // A save that failed has kept its edits; without edits, only reading can have failed.
   const isFailed = rules.value === undefined && error.value !== undefined;
   return html`<div role="status" class=${done.value === undefined ? "" : "saved"}>
-      ${done.value === undefined ? "" : html`Saved. <${FromTerminal} ...${done.value} />`}
+      ${done.value === undefined ? "" : html`<${JustSaved} draft=${draft} done=${done.value} />`}
     </div>
+    <${News} slug=${draft.slug} changes=${draft.news.value} />
     ${isFailed ? html`<${Failure} error=${error.value} />` : null}
     ${rules.value === undefined ? null : html`<${Unsaved} draft=${draft} saved=${saved} />`}`;
+}
+
+type JustSavedProps = { draft: Draft; done: NonNullable<Draft["done"]["value"]> };
+
+function JustSaved({ draft, done: { terminal, plan, edits } }: JustSavedProps) {
+  const { data, isWhole } = useNodes();
+  return html`Saved.${" "}
+    <button type="button" class="small" onClick=${() => undo(draft, edits)}>Undo</button>
+    <details>
+      <summary>Who gained and lost access</summary>
+      <${Effects} plan=${plan} nodes=${isWhole ? data : undefined} />
+    </details>
+    <${FromTerminal} ...${terminal} />`;
 }
 
 function Unsaved({ draft, saved }: PreviewProps) {
   const { plan, theirs, error, isSaving } = draft;
   const [isDiscarding, askToDiscard] = useState(false);
   const { data, isWhole } = useNodes();
+  const { added } = editsOf(saved.rules, draft.rules.value ?? []);
+  const behind = behindWords(
+    added.map((rule) => endsOf(rule).to),
+    data ?? [],
+  );
   return html`<section class="preview" aria-labelledby="preview">
     <h2 id="preview">Before you save</h2>
     <div aria-live="polite">
@@ -37,9 +57,17 @@ function Unsaved({ draft, saved }: PreviewProps) {
           ? error.value === undefined
             ? html`<p class="quiet">Working out what changes.</p>`
             : null
-          : html`<${Effects} plan=${plan.value} nodes=${isWhole ? data : undefined} /><${Tests}
-                plan=${plan.value}
-              />`
+          : html`<${Tests} plan=${plan.value} />
+              <${Effects} plan=${plan.value} nodes=${isWhole ? data : undefined} />`
+      }
+      ${
+        behind.length === 0
+          ? null
+          : html`<p>
+              Behind machines that the new rules let others reach are networks, which the same rules
+              open:${" "}
+              <bdi>${behind.join("; ")}</bdi>.
+            </p>`
       }
     </div>
     <div class="actions">
@@ -120,7 +148,7 @@ function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
 
 function Tests({ plan: { tests } }: { plan: Plan }) {
   const { after, failing } = tests;
-  if (after === 0) return html`<p class="quiet">No tests are saved.</p>`;
+  if (after === 0) return html`<p class="quiet">There are no tests to check.</p>`;
   if (failing.length === 0)
     return html`<p class="good">
       ${after === 1 ? "The saved test passes." : `All ${after} saved tests pass.`}

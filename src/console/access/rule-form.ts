@@ -3,12 +3,14 @@
 import { useState } from "preact/hooks";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
+import type { Machine } from "../machines.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
 import { useProviderWords } from "../provider-words.ts";
 import { refresh, useList } from "../resource.ts";
 import { Dialog, Failure, Field, valueOf } from "../ui/parts.ts";
 import { edit, type Draft } from "./draft.ts";
+import { behindWords, networkFault } from "./networks.ts";
 import { endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 
 type Group = { id: number; name: string };
@@ -38,7 +40,8 @@ export function RuleForm({ rule, draft, close }: Props) {
   const [isChecked, check] = useState(false);
   const known = useList<Group>(org(draft.slug, "groups/?page_size=1000")).data;
   const groups = (known ?? []).map(({ name }) => name);
-  const nodes = (useNodes().data ?? []).map(({ name }) => name);
+  const machines = useNodes().data ?? [];
+  const nodes = machines.map(({ name }) => name);
   const emails = useMemberNames(draft.slug).values();
   const words = useProviderWords(draft.slug).values();
   const sides = { groups, words: [...words], emails: [...emails], nodes };
@@ -48,7 +51,7 @@ export function RuleForm({ rule, draft, close }: Props) {
   const submit = (event: Event) => {
     event.preventDefault();
     check(true);
-    if (portsFault(now.ports) !== undefined) return;
+    if (portsFault(now.ports) !== undefined || networkFault(whole.target, machines) !== undefined) return;
     if (rule === undefined) edit(draft, (rules) => [...rules, { ...whole, id: newId(rules) }]);
     else edit(draft, (rules) => rules.map((each) => (each.id === rule.id ? whole : each)));
     close();
@@ -59,6 +62,7 @@ export function RuleForm({ rule, draft, close }: Props) {
     .map(word)
     .filter(isMissing)
     .map((each) => each.slice("group:".length));
+  const mayBeNetwork = (key: "from" | "to") => (key === "from") === (now.direction === "inbound");
   const side = (key: "from" | "to") =>
     html`<${SidePicker}
       label=${key === "from" ? "From" : "To"}
@@ -66,7 +70,8 @@ export function RuleForm({ rule, draft, close }: Props) {
       set=${(typed: string) => set(withEnds(now, { ...ends, [key]: typed }))}
       sides=${sides}
       missing=${isMissing(word(ends[key])) ? word(ends[key]).slice("group:".length) : undefined}
-      mayBeNetwork=${(key === "from") === (now.direction === "inbound")}
+      mayBeNetwork=${mayBeNetwork(key)}
+      fault=${mayBeNetwork(key) ? undefined : networkFault(whole.target, machines)}
     />`;
   return html`<${Dialog} title=${rule === undefined ? "Add a rule" : "Edit the rule"} close=${close}>
     <form onSubmit=${submit}>
@@ -96,7 +101,7 @@ export function RuleForm({ rule, draft, close }: Props) {
         />
       <//>
       <${SideHelp} />
-      ${ends.from === "" || ends.to === "" ? null : html`<p role="status"><bdi>${sentenceOf(whole)}</bdi></p>`}
+      ${ends.from === "" || ends.to === "" ? null : html`<${InWords} rule=${whole} machines=${machines} />`}
       ${[...new Set(missing)].map((name) => html`<${NewGroup} key=${name} name=${name} slug=${draft.slug} />`)}
       <div class="actions">
         <button class="primary">${rule === undefined ? "Add to the draft" : "Change in the draft"}</button>
@@ -104,6 +109,13 @@ export function RuleForm({ rule, draft, close }: Props) {
       </div>
     </form>
   <//>`;
+}
+
+/** The rule as a sentence, with the networks that it opens, too. */
+function InWords({ rule, machines }: { rule: Rule; machines: readonly Machine[] }) {
+  const behind = behindWords([endsOf(rule).to], machines);
+  const more = behind.length === 0 ? "" : `, and the networks behind (${behind.join("; ")})`;
+  return html`<p role="status"><bdi>${sentenceOf(rule)}${more}</bdi></p>`;
 }
 
 type TrafficProps = { rule: Rule; set: (rule: Rule) => void; fault: string | undefined };
@@ -149,13 +161,18 @@ type SidePickerProps = {
   mayBeNetwork: boolean;
   /** The group that is named and does not exist. */
   missing: string | undefined;
+  /** Of a network that cannot stand here. */
+  fault: string | undefined;
 };
 
-function SidePicker({ label, word, set, sides, mayBeNetwork, missing }: SidePickerProps) {
+function SidePicker({ label, word, set, sides, mayBeNetwork, missing, fault }: SidePickerProps) {
   const list = `sides-${label}`;
   const offered = sidesFor(word, sides, mayBeNetwork);
+  // Half a name of a machine is no name of a group.
+  const alike = missing === undefined ? [] : sides.nodes.filter((name) => name.startsWith(missing));
   return html`<${Field}
       label=${label}
+      errors=${fault === undefined ? undefined : [fault]}
       help=${`A group, a machine${mayBeNetwork ? ", a network" : ""}, or any.`}
     >
       <input
@@ -172,6 +189,7 @@ function SidePicker({ label, word, set, sides, mayBeNetwork, missing }: SidePick
       </datalist>
     <//>
     <div class="limited" role="status">
+      ${alike.length === 0 ? null : html`Machines: <bdi>${alike.slice(0, 5).join(", ")}${alike.length > 5 ? ", …" : ""}</bdi>. `}
       ${missing === undefined ? null : html`There is no group <bdi>${missing}</bdi>. Rules that name it cannot be saved.`}
     </div>`;
 }

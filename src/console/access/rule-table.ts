@@ -6,6 +6,8 @@ import { pathOf, query } from "../router.ts";
 import { Empty, FromTerminal } from "../ui/parts.ts";
 import { Export, Search, searched } from "../ui/tools.ts";
 import { edit, terminalOf, type Draft, type Saved } from "./draft.ts";
+import { useNodes } from "../node-list.ts";
+import { behindWords } from "./networks.ts";
 import { RuleForm } from "./rule-form.ts";
 import {
   endsOf,
@@ -53,6 +55,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
     isFound(`${sentenceOf(rule)} ${rule.description}`),
   );
   const shown = isWhole ? rows : rows.slice(0, maxShown);
+  const routers = (useNodes().data ?? []).filter(({ subnets }) => subnets.length > 0);
   return html`<section aria-labelledby="rules">
     <div class="tools">
       <h2 id="rules">Rules</h2>
@@ -80,6 +83,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
                     key=${row.rule.id}
                     row=${row}
                     faults=${faults.get(rules.indexOf(row.rule)) ?? []}
+                    behind=${behindWords([endsOf(row.rule).to], routers)}
                     open=${mayEdit ? setOpen : undefined}
                     draft=${draft}
                   />`,
@@ -139,11 +143,13 @@ function History({ slug, id }: { slug: string; id: number }) {
 type RuleRowProps = {
   row: Row;
   faults: readonly string[];
+  /** The networks that it opens, too. */
+  behind: readonly string[];
   open: ((rule: Rule) => void) | undefined;
   draft: Draft;
 };
 
-function RuleRow({ row: { rule, before, state }, faults, open, draft }: RuleRowProps) {
+function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: RuleRowProps) {
   const without = (rules: readonly Rule[]) => rules.filter(({ id }) => id !== rule.id);
   const label = sentenceOf(rule);
   const isMarked = query.value.get("rule") === String(rule.id);
@@ -158,6 +164,7 @@ function RuleRow({ row: { rule, before, state }, faults, open, draft }: RuleRowP
               <del><${Sentence} rule=${before} /></del>
             </div>`
       }
+      ${behind.length === 0 ? null : html`<div class="quiet">and the networks behind <bdi>${behind.join("; ")}</bdi></div>`}
       ${rule.description === "" ? null : html`<div class="quiet"><bdi>${rule.description}</bdi></div>`}
       ${isAboutGone(rule) ? html`<div class="limited">No machine or member of this name is left, and the next save deletes it.</div>` : null}
       ${faults.map((sentence) => html`<div class="bad" role="alert">${sentence}</div>`)}

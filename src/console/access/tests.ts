@@ -8,6 +8,7 @@ import { useList } from "../resource.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, Dialog, FromTerminal, State } from "../ui/parts.ts";
 import { load, type Draft, type Saved } from "./draft.ts";
+import { networkFault } from "./networks.ts";
 import { toWord } from "./rule-form.ts";
 import { portsFault, sideWords, trafficWords } from "./rules.ts";
 import { isTestAboutGone, testsText, type PolicyTest } from "./test-text.ts";
@@ -138,7 +139,8 @@ function NewTest({ draft, saved, save, close }: NewTestProps) {
     expect: "deny",
     from: "",
     to: "",
-    protocol: "tcp",
+    // Preset to one protocol, a test that forbids would leave the others open.
+    protocol: "any",
     ports: "any",
     passes: null,
   });
@@ -146,7 +148,8 @@ function NewTest({ draft, saved, save, close }: NewTestProps) {
   const groups = (useList<{ name: string }>(org(draft.slug, "groups/?page_size=1000")).data ?? []).map(
     ({ name }) => name,
   );
-  const nodes = (useNodes().data ?? []).map(({ name }) => name);
+  const machines = useNodes().data ?? [];
+  const nodes = machines.map(({ name }) => name);
   const word = (typed: string) => toWord(typed, groups, nodes);
   const ports = test.protocol === "icmp" ? "any" : test.ports;
   const whole = { ...test, from: word(test.from), to: word(test.to), ports };
@@ -161,10 +164,15 @@ function NewTest({ draft, saved, save, close }: NewTestProps) {
     check(true);
     if (fault === undefined) void run();
   };
+  const networksOf = (key: "from" | "to") => {
+    const sentence = networkFault(whole[key], machines);
+    return sentence === undefined ? undefined : [sentence];
+  };
   const side = (key: "from" | "to", label: string) =>
     html`<${Text}
       label=${label}
       help=${key === "from" ? "A group, a machine, or any." : undefined}
+      errors=${networksOf(key)}
       value=${test[key]}
       set=${(text: string) => set({ ...test, [key]: text })}
       control=${{ required: true, maxlength: 260, list: "test-sides", autocomplete: "off", spellcheck: false }}
@@ -177,7 +185,12 @@ function NewTest({ draft, saved, save, close }: NewTestProps) {
       <${Choice}
         label="Expect"
         value=${test.expect}
-        set=${(expect: string) => set({ ...test, expect: expect === "accept" ? "accept" : "deny" })}
+        set=${(expect: string) =>
+          set(
+            expect === "accept"
+              ? { ...test, expect: "accept", protocol: "tcp" }
+              : { ...test, expect: "deny", protocol: "any" },
+          )}
         choices=${expectations}
       />
       ${side("to", "To")}

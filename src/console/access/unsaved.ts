@@ -9,7 +9,7 @@ export function setUnsaved(slug: string, isUnsaved: boolean): void {
   unsaved.value = isUnsaved ? [...others, slug] : others;
 }
 
-const hold = (event: Event) => event.preventDefault();
+export const hold = (event: Event) => event.preventDefault();
 // Only while it is needed: some browsers keep no page with this listener for the way back.
 effect(() => {
   if (unsaved.value.length > 0) addEventListener("beforeunload", hold);

@@ -4,7 +4,7 @@ import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import { ask, org } from "../api.ts";
 import { Explainer } from "../access/explainer.ts";
-import { draftOf, load, type Draft, type Saved } from "../access/draft.ts";
+import { draftOf, forget, load, undoEvent, type Draft, type Saved } from "../access/draft.ts";
 import { GroupMatrix } from "../access/group-matrix.ts";
 import { Preview } from "../access/preview.ts";
 import { RuleTable } from "../access/rule-table.ts";
@@ -12,6 +12,7 @@ import { PolicyTests } from "../access/tests.ts";
 import { html } from "../html.ts";
 import { onEvent } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
+import { query, setQuery } from "../router.ts";
 import { Confirm, Failure, FromTerminal, Loading, When } from "../ui/parts.ts";
 
 export function Access() {
@@ -27,26 +28,40 @@ export function Access() {
     return () => {
       clearTimeout(timer);
       leave();
-      draft.done.value = undefined;
+      forget(draft);
     };
   }, [draft]);
   const saved = draft.saved.value;
+  const mayEdit = mayAdminister.value && saved?.policy.by_file === false && saved.policy.unconfirmed === null;
+  const undone = Number(query.value.get("undo") ?? 0);
+  useEffect(() => {
+    if (undone === 0 || !mayEdit) return;
+    // A second time, the draft would be put on itself.
+    setQuery({ undo: undefined });
+    void undoEvent(draft, undone);
+  }, [draft, undone, mayEdit]);
   if (saved === undefined) {
     const error = draft.error.value;
     return html`<h1>Access</h1>
       ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} retry=${() => void load(draft)} />`}`;
   }
-  const mayEdit = mayAdminister.value && !saved.policy.by_file && saved.policy.unconfirmed === null;
   return html`<div class="title">
       <h1>Access</h1>
       <button type="button" onClick=${toExplainer}>May one machine reach another?</button>
     </div>
     <${Notices} draft=${draft} saved=${saved} />
+    <${Undoing} sentences=${draft.undo.value} />
     <${RuleTable} draft=${draft} saved=${saved} mayEdit=${mayEdit} />
     ${mayEdit || draft.rules.value !== undefined ? html`<${Preview} draft=${draft} saved=${saved} />` : null}
     <${Explainer} saved=${saved} slug=${draft.slug} isEdited=${draft.rules.value !== undefined} />
     <${GroupMatrix} saved=${saved.rules} draft=${draft.rules.value} />
     <${PolicyTests} draft=${draft} saved=${saved} mayEdit=${mayEdit} />`;
+}
+
+function Undoing({ sentences }: { sentences: readonly string[] }) {
+  return html`<div role="status" class=${sentences.length === 0 ? "" : "notice"}>
+    ${sentences.map((sentence) => html`<p key=${sentence}><bdi>${sentence}</bdi></p>`)}
+  </div>`;
 }
 
 /** The question that is asked at night stands below the rules, which may be many. */

@@ -46,6 +46,7 @@ export function AddMachine() {
       <${Empty} text="Administrators of the organization add machines." />`;
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
     <h1>Add a machine</h1>
+    ${mayAddOwn.value && token === undefined && html`<p>For a phone: <a href=${pathOf(own, "phones")}>Add a phone</a></p>`}
     ${mayAdminister.value && (token === undefined ? html`<${Choices} made=${setToken} />` : html`<${Waiting} token=${token} again=${() => setToken(undefined)} />`)}
     ${mayAddOwn.value && token === undefined && html`<${OwnMachine} />`}`;
 }
@@ -57,8 +58,7 @@ function OwnMachine() {
       It needs no key: type this there, open the address that it shows, and sign in. The machine will be
       yours.
     </p>
-    <${Line} text=${`sudo agent up ${location.origin} --org ${slug.value ?? ""}`} />
-    <p><a class="button" href=${pathOf(slug.value ?? "", "phones")}>Add a phone</a></p>`;
+    <${Line} text=${`sudo agent up ${location.origin} --org ${slug.value ?? ""}`} />`;
 }
 
 function Choices({ made }: { made: (token: Token) => void }) {

@@ -13,7 +13,7 @@ import { useAttention } from "../use-needs.ts";
 import { pathOf } from "../router.ts";
 import { Check } from "../ui/form.ts";
 import { Export } from "../ui/tools.ts";
-import { Confirm, Copy, dated, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
+import { Confirm, Copy, dated, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 
 type Action = "start" | "pause" | "resume" | "rollback";
 
@@ -83,12 +83,13 @@ export function Certificates() {
       </table>
     </div>
     <p class="quiet">
-      ${entries} of at most ${limit} certificates are blocked. A finished rotation empties the list.
+      New CAs are valid from some minutes before, as clocks differ. ${entries} of at most ${limit}
+      certificates are blocked. A finished rotation empties the list.
     </p>
     <${OfMachines} own=${own} />
     <h2>Rotation</h2>
     <${Steps} rotation=${data.rotation} />
-    ${mayAdminister.value ? html`<${Steering} rotation=${data.rotation} />` : null}
+    ${mayAdminister.value ? html`<${Steering} rotation=${data.rotation} /><${KnownKey} />` : null}
     <${Waiting} rotation=${data.rotation} />
     <${FromTerminal} command=${`agent admin ca show ${own}`} call=${`GET ${org(own, "ca/")}`} />`;
 }
@@ -134,7 +135,7 @@ function Steps({ rotation }: RotationProps) {
       waiting_for.length === 0
         ? null
         : html`<p>
-            ${`It waits for ${machines} to confirm. A machine that does not come back can be revoked.`}
+            ${`It waits for ${machines} to confirm. One that goes away is not waited for: it catches up when it is back, or can be revoked.`}
           </p>`
     }
     ${next_step_at === null ? null : html`<p>The next step follows <${When} at=${next_step_at} />.</p>`}
@@ -146,6 +147,19 @@ function Steps({ rotation }: RotationProps) {
         : null
     }
   </div>`;
+}
+
+/** For the worst day. */
+function KnownKey() {
+  return html`<details>
+    <summary>What if a key of a CA may be known to others?</summary>
+    <p>
+      Start a rotation and tick that. Whoever has the key can make certificates until the last step: machines
+      trust the old CA until they have confirmed step 3, and one that is away until it is back. This hurries a
+      rotation that is under way:
+    </p>
+    <${Line} text=${`agent admin ca rotate ${slug.value ?? ""} --now`} />
+  </details>`;
 }
 
 /** More machines than these are folded away. */

@@ -1,9 +1,10 @@
 // The dialog that changes a machine: name, groups, the networks behind it, and its roles.
 
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { quoted } from "../access/rules.ts";
 import { org, send, type ApiError } from "../api.ts";
+import { isAbout, networksIn, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
@@ -80,14 +81,16 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     is_name_server: node.is_name_server === true,
   });
   const publicIp = typed.public_ip.trim();
-  const [groups, subnets] = [partsOf(typed.groups), partsOf(typed.subnets)];
+  const [groups, subnets] = [partsOf(typed.groups), networksIn(typed.subnets)];
   const changes = changesOf(node, {
     ...typed,
     groups,
     subnets,
     public_ip: publicIp === "" ? null : publicIp,
   });
+  const sent = useRef({ groups, subnets });
   const { error, isRunning, submit } = useAction(async () => {
+    sent.current = { groups, subnets };
     await send("PATCH", path, changes);
     await refresh(org(own, ""));
     close();
@@ -95,13 +98,15 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
       changes.name === undefined ? `${node.name} is saved.` : `${node.name} is called ${changes.name} now.`,
     );
   });
-  return html`<${Dialog} title=${`Edit ${node.name}`} close=${close}>
+  const isTyped = Object.keys(changes).length > 0;
+  const told = Object.keys(error?.fields ?? {}).filter((key) => texts.some(([field]) => isAbout(key, field)));
+  return html`<${Dialog} title=${`Edit ${node.name}`} close=${close} hasUnsaved=${isTyped}>
     <form onSubmit=${submit}>
-      <${Fields} typed=${typed} type=${type} error=${error} />
+      <${Fields} typed=${typed} type=${type} error=${error} sent=${sent.current} />
       <${Effects} node=${node} groups=${groups} subnets=${subnets} />
-      <${FormFailure} error=${error} shown=${texts.map(([key]) => key)} />
+      <${FormFailure} error=${error} shown=${told} />
       <div class="actions">
-        <button class="primary" disabled=${isRunning || Object.keys(changes).length === 0}>Save</button>
+        <button class="primary" disabled=${isRunning || !isTyped}>Save</button>
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}
@@ -125,7 +130,7 @@ const texts = [
   [
     "subnets",
     "Networks behind it",
-    "Separated by commas, such as 192.168.7.0/24. The machine routes them for the others.",
+    "Separated by commas or blanks, such as 192.168.7.0/24. The machine routes them for the others.",
   ],
   ["public_ip", "Public address", "IP address or DNS name, by which the others reach it first. Empty: none."],
 ] as const;
@@ -138,21 +143,22 @@ const roles = [
   ],
 ] as const;
 
-type FieldsProps = { typed: Typed; type(typed: Typed): void; error: ApiError | undefined };
+type FieldsProps = {
+  typed: Typed;
+  type(typed: Typed): void;
+  error: ApiError | undefined;
+  /** The lists as they were sent. */
+  sent: Pick<Wish, "groups" | "subnets">;
+};
 
-function Fields({ typed, type, error }: FieldsProps) {
-  /** The sentences about a list name its parts, too: `groups.0`. */
-  const about = (field: string) =>
-    Object.entries(error?.fields ?? {}).flatMap(([key, sentences]) =>
-      key === field || key.startsWith(`${field}.`) ? sentences : [],
-    );
+function Fields({ typed, type, error, sent }: FieldsProps) {
   return html`${texts.map(
     ([key, label, help]) =>
       html`<${key === "groups" ? GroupsField : Text}
         key=${key}
         label=${label}
         help=${help}
-        errors=${about(key)}
+        errors=${sentencesOf(error?.fields ?? {}, key, key === "groups" || key === "subnets" ? sent[key] : [])}
         value=${typed[key]}
         set=${(text: string) => type({ ...typed, [key]: text })}
         control=${{ required: key === "name" }}

@@ -1,15 +1,10 @@
-// Machines, those that wait for approval, one machine, or the way to add one, by the segment behind `machines`.
+// Machines, or one of them, by the segment behind `machines`.
 
 import "../core.ts";
 import { html } from "../html.ts";
-import { AddMachine } from "./add.ts";
 import { Machine } from "./machine.ts";
 import { Machines } from "./machines.ts";
-import { Waiting } from "./waiting.ts";
 
-export function MachinePages({ rest }: { rest: readonly string[] }) {
-  const [first] = rest;
-  if (first === undefined) return html`<${Machines} />`;
-  if (first === "waiting") return html`<${Waiting} />`;
-  return first === "add" ? html`<${AddMachine} />` : html`<${Machine} key=${first} id=${first} />`;
+export function MachinePages({ rest: [id] }: { rest: readonly string[] }) {
+  return id === undefined ? html`<${Machines} />` : html`<${Machine} key=${id} id=${id} />`;
 }

@@ -1,23 +1,28 @@
 // Of one machine: the configuration that it has beside the newest one, and its firewall as it stands.
 
+import { useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { Sentence } from "../access/rule-table.ts";
 import { namesOf, toRule, type Rule, type StoredRule } from "../access/rules.ts";
 import { namedIn, standingChange, standingOf } from "../access/standing.ts";
+import { ago } from "../ago.ts";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
+import { behindWords } from "../nodes.ts";
 import { useProviderWords } from "../provider-words.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
-import { Failure, FromTerminal } from "../ui/parts.ts";
+import { now } from "../times.ts";
+import { Failure, FromTerminal, Line } from "../ui/parts.ts";
 
 type Changes = {
   is_known: boolean;
   is_renewal_due: boolean;
   applied_config_version: number | null;
   config_version: number;
+  not_applied_since: string | null;
   changes: readonly { file: string; diff: string | null }[];
 };
 
@@ -29,22 +34,31 @@ export function Configuration({ node }: { node: Node }) {
   if (error !== undefined && error.status === 409) return null;
   return html`<h2>Configuration</h2>
     ${error === undefined ? null : html`<${Failure} error=${error} />`}
-    ${data === undefined ? null : html`<${Difference} found=${data} />`}
+    ${data === undefined ? null : html`<${Difference} node=${node} found=${data} />`}
     <${FromTerminal} command=${`agent admin diff ${own} ${node.name}`} call=${`GET ${path}`} />`;
 }
 
-function Difference({ found }: { found: Changes }) {
+function Difference({ node, found }: { node: Node; found: Changes }) {
   const { is_known, applied_config_version: applied, config_version: newest, changes } = found;
   if (applied !== null && applied >= newest)
     return html`<p>It has applied the newest configuration, version ${newest}.</p>`;
-  const has = applied === null ? "It has applied none" : `It has applied version ${applied}`;
+  const since = found.not_applied_since;
+  const words = behindWords(node, {
+    applied,
+    newest,
+    since: since === null ? null : ago(Date.parse(since), now.value),
+  });
+  const has = html`<p class=${words.isFault ? "limited" : ""}>${words.words}</p>
+    ${node.online ? html`<${Line} text="agent doctor" />` : null}`;
   if (!is_known)
-    return html`<p>
-      ${has} of ${newest}. It takes the newest with its next check-in. The control plane does not know which
-      files it has, so it cannot compare them.
-    </p>`;
-  if (changes.length === 0) return html`<p>${has} of ${newest}. Its files stay the same.</p>`;
-  return html`<p>${has} of ${newest}. This changes with its next check-in:</p>
+    return html`${has}
+      <p>The control plane does not know which files it has, so it cannot compare them.</p>
+      <${Newest} node=${node} />`;
+  if (changes.length === 0)
+    return html`${has}
+      <p>Its files stay the same.</p>`;
+  return html`${has}
+    <p>The newest changes this:</p>
     ${changes.map(
       ({ file, diff }) =>
         html`<section key=${file}>
@@ -52,6 +66,20 @@ function Difference({ found }: { found: Changes }) {
           ${diff === null ? html`<p class="quiet">It changes. It is too long to be compared.</p>` : html`<${Unified} text=${diff} />`}
         </section>`,
     )}`;
+}
+
+/** The newest configuration, read when it is asked for. */
+function Newest({ node }: { node: Node }) {
+  const [isOpen, open] = useState(false);
+  const path = org(slug.value ?? "", `nodes/${node.id}/config/`);
+  const { data, error } = useResource<{ config_yml: string }>(isOpen ? path : "");
+  return html`<details
+    onToggle=${({ target }: Event) => open(target instanceof HTMLDetailsElement && target.open)}
+  >
+    <summary>The newest configuration, config.yml</summary>
+    ${error === undefined ? null : html`<${Failure} error=${error} />`}
+    ${data === undefined ? null : html`<pre class="diff" tabindex="0">${data.config_yml}</pre>`}
+  </details>`;
 }
 
 /** A unified diff. Removed and added lines have a sign, too. */
@@ -78,7 +106,13 @@ export function Firewall({ node }: { node: Node }) {
       node=${node}
       ids=${named}
       parts=${[
-        ["What may reach it", letsIn, "Nothing may reach it."],
+        [
+          node.subnets.length === 0
+            ? "What may reach it"
+            : `What may reach it and ${node.subnets.join(", ")}`,
+          letsIn,
+          "Nothing may reach it.",
+        ],
         ["What it may reach", letIn, "No machine lets it in."],
         ["What it may send", letsOut, "It may send nothing."],
       ]}
@@ -138,7 +172,10 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
   const { data: rules, error } = useList<StoredRule>(org(own, "firewall_rules/?page_size=1000"));
   const after = { ...node, groups: [...groups], subnets: [...subnets] };
   const { gains, loses } = standingChange(rules ?? [], node, after);
-  const named = namedIn([...gains, ...loses]).filter((id) => id !== node.id);
+  // What reaches a machine reaches the networks behind it.
+  const opened = subnets.filter((network) => !node.subnets.includes(network));
+  const opening = opened.length === 0 ? [] : standingOf(rules ?? [], after).letsIn;
+  const named = namedIn([...gains, ...loses, ...opening]).filter((id) => id !== node.id);
   const words = useWords(own, node, named);
   const isChanged = [groups.join(), subnets.join()].join(" ") !== [node.groups, node.subnets].join(" ");
   if (error !== undefined) return html`<${Failure} error=${error} />`;
@@ -155,7 +192,8 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
             )}
           </ul>`;
   return html`<div aria-live="polite">
-    ${isChanged && rules !== undefined && gains.length + loses.length === 0 ? html`<p class="quiet">No rule begins or ceases to be about it.</p>` : null}
+    ${isChanged && rules !== undefined && gains.length + loses.length + opening.length === 0 ? html`<p class="quiet">No rule begins or ceases to be about it.</p>` : null}
+    ${listed(`These rules will let others reach ${opened.join(", ")}, too:`, opening, "ins")}
     ${listed("These rules will be about it, too:", gains, "ins")}
     ${listed("These will no longer be about it:", loses, "del")}
   </div>`;

@@ -13,6 +13,7 @@ import { OwnMachines } from "../own-machines.ts";
 import { relayText, type Relay } from "../relays.ts";
 import { pathOf } from "../router.ts";
 import { refresh } from "../resource.ts";
+import { now } from "../times.ts";
 import { attentionPath, useNeeds, type Needs } from "../use-needs.ts";
 import { OnlinePlot } from "../ui/online-plot.ts";
 import { Empty, Failure, Line, Loading, moment, State, When } from "../ui/parts.ts";
@@ -69,9 +70,9 @@ export function Overview() {
       ${
         machines.nodes === machines.active
           ? null
-          : html`<span class="quiet">
-              ${machines.nodes - machines.active} more: phones, or not registered yet.</span
-            >`
+          : html`${" "}<span class="quiet">
+                ${machines.nodes - machines.active} more: phones, or not registered yet.</span
+              >`
       }
     </p>
     ${waiting}
@@ -89,14 +90,14 @@ export function Overview() {
 
 /** What is wrong with machines. */
 function OfMachines({ own, machines }: { own: string; machines: Attention }) {
-  const { hubs_away, broken_paths, not_renewed, vulnerable_engines: engines } = machines;
-  const ill = degraded(machines);
+  const { hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines: engines } = machines;
+  const ill = degraded(machines, now.value);
   const named = ({ id, name }: { id: number; name: string }, more: unknown) =>
     html`<a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a> ${more}`;
   return html`<${Listed}
       title="Machines that are degraded"
       items=${ill.map((each) => named(each, html`<bdi>${each.more}</bdi>`))}
-      count=${hubs_away.count + broken_paths.count}
+      count=${hubs_away.count + broken_paths.count + not_applied.count}
     />
     ${
       ill.length === 0

@@ -8,6 +8,7 @@ import { slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
 import type { ProviderSettings } from "../provider-settings.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
+import { tell } from "../ui/told.ts";
 import { Confirm, Empty, Failure, FromTerminal, Line } from "../ui/parts.ts";
 import { EditProvider, NewProvider } from "./provider-form.ts";
 
@@ -98,6 +99,7 @@ function Domains() {
   const claim = useAction(async () => {
     await send("POST", path, { domain });
     await refresh(path);
+    tell(`${domain} is claimed. Publish its record, then check it.`);
     edit("");
   });
   return html`<h3>Domains</h3>
@@ -130,21 +132,20 @@ function OneDomain({ path, domain }: { path: string; domain: Domain }) {
   });
   const error = check.error ?? give.error;
   return html`<li>
-    <bdi>${domain.domain}</bdi>
+    <bdi>${domain.domain}</bdi>${" "}
     ${
       domain.verified_by === null
         ? html`<span class="quiet">not verified</span>
             <p>Publish this text as TXT record of <bdi>${domain.record_name}</bdi>:</p>
             <${Line} text=${domain.record_text} />
             <button type="button" class="small" disabled=${check.isRunning} onClick=${check.run}>
-              Check<span class="unseen"> ${domain.domain}</span>
-            </button>`
-        : html`<span class="quiet"
-            >verified by ${domain.verified_by === "dns" ? "its record" : "staff"}</span
-          >`
+              Check<span class="unseen"> ${domain.domain}</span></button
+            >${" "}`
+        : html`<span class="quiet">verified by ${domain.verified_by === "dns" ? "its record" : "staff"}</span
+            >${" "}`
     }
     <button type="button" class="small" disabled=${give.isRunning} onClick=${give.run}>
-      Give up<span class="unseen"> ${domain.domain}</span>
+      Remove the claim<span class="unseen"> ${domain.domain}</span>
     </button>
     ${error === undefined ? null : html`<${Failure} error=${error} />`}
   </li>`;

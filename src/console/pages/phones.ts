@@ -5,13 +5,15 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
-import { mayAddOwn, slug } from "../me.ts";
+import { hold } from "../access/unsaved.ts";
+import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { isImportDue } from "../nodes.ts";
 import { makePhoneKey, whyNoKey } from "../phone-key.ts";
+import { registrationsPath, type Registration } from "../registrations.ts";
 import { refresh, useList } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
-import { Empty, Facts, State, When } from "../ui/parts.ts";
+import { Confirm, dated, Empty, Facts, State, When } from "../ui/parts.ts";
 import { download } from "../ui/tools.ts";
 
 type Answer = { state: "waiting"; retry_after: number } | { state?: undefined; node: Node; site: string };
@@ -44,8 +46,9 @@ export function Phones() {
     if (missing !== undefined) return html`<p role="alert">${missing}</p>`;
     if (made !== undefined) return html`<${File} made=${made} done=${() => done(undefined)} />`;
     return html`<p>
-        For the app Mobile Nebula. This page makes the key of the phone, and puts it into a file that the app
-        imports. The key is sent nowhere, and not kept.
+        For the app Mobile Nebula of Defined Networking. This page makes the key of the phone, and puts it
+        into a file that the app imports. The key is sent nowhere, and not kept. A new phone is in no group:
+        an administrator gives it some on its page, and then it is imported again.
       </p>
       <${Form} key=${again?.id} again=${again} done=${done} />
       ${again === undefined ? html`<${Own} own=${own} choose=${setAgain} />` : null}`;
@@ -61,9 +64,10 @@ function Own({ own, choose }: { own: string; choose(phone: Node): void }) {
       ${phones.map(
         (node) =>
           html`<li key=${node.id}>
-            <a href=${pathOf(own, "machines", node.id)}><bdi>${node.name}</bdi></a>
-            ${isImportDue(node.phone) ? html`<${State} name="limited" word="import it again now" />` : html`<span>import it again before <${When} at=${node.phone?.import_by ?? null} /></span>`}
-            <button type="button" onClick=${() => choose(node)}>Import again</button>
+            <a href=${pathOf(own, "machines", node.id)}><bdi>${node.name}</bdi></a
+            >${" "}
+            ${isImportDue(node.phone) ? html`<${State} name="limited" word="import it again now" />` : html`<span>(import it again: <${When} at=${node.phone?.import_by ?? null} />)</span>`}
+            ${" "}<button type="button" onClick=${() => choose(node)}>Import again</button>
           </li>`,
       )}
     </ul>`;
@@ -75,34 +79,43 @@ function Form({ again, done }: FormProps) {
   const own = slug.value ?? "";
   const [name, setName] = useState("");
   const [system, setSystem] = useState<string>(again?.phone?.system ?? "android");
-  const [isWaiting, setWaiting] = useState(false);
+  const [waiting, wait] = useState<string | undefined>(undefined);
+  useHold(waiting !== undefined);
   const isOpen = useRef(true);
   useEffect(() => () => void (isOpen.current = false), []);
   const { error, isRunning, submit } = useAction(async () => {
-    setWaiting(false);
+    wait(undefined);
     const key = await makePhoneKey();
     const path = org(own, again === undefined ? "phones/" : `phones/${again.id}/import/`);
-    const body = { system, host_public_key: key.publicPem, ...(again === undefined ? { name } : {}) };
-    while (isOpen.current) {
-      const answer = await send<Answer>("POST", path, body);
-      if (answer.state === undefined) {
-        await refresh(org(own, "nodes/"));
-        const file = `${answer.site}  key: ${JSON.stringify(key.privatePem)}\n`;
-        return done({ node: answer.node, file });
+    const body = {
+      system,
+      host_public_key: key.publicPem,
+      ...(again === undefined ? { name: name.trim().toLowerCase().replace(/\s+/g, "-") } : {}),
+    };
+    try {
+      while (isOpen.current) {
+        const answer = await send<Answer>("POST", path, body);
+        if (answer.state === undefined) {
+          await refresh(org(own, "nodes/"));
+          const file = `${answer.site}  key: ${JSON.stringify(key.privatePem)}\n`;
+          return done({ node: answer.node, file });
+        }
+        wait(key.sha256);
+        await new Promise((wake) => setTimeout(wake, answer.retry_after * 1000));
       }
-      setWaiting(true);
-      await new Promise((wake) => setTimeout(wake, answer.retry_after * 1000));
+    } finally {
+      wait(undefined);
     }
   });
   return html`<h2>${again === undefined ? "Add a phone" : html`Import <bdi>${again.name}</bdi> again`}</h2>
     ${again === undefined ? null : html`<p>It keeps its name and address. What it has now stops working at once.</p>`}
     <form class="narrow" onSubmit=${submit}>
-      ${again === undefined ? html`<${Text} label="Name" errors=${error?.fields["name"]} value=${name} set=${setName} control=${{ name: "name", required: true, maxlength: 63, autocapitalize: "none", spellcheck: false }} />` : null}
+      ${again === undefined ? html`<${Text} label="Name" help="Small letters, digits and -." errors=${error?.fields["name"]} value=${name} set=${setName} control=${{ name: "name", required: true, maxlength: 63, autocapitalize: "none", spellcheck: false }} />` : null}
       <${Choice} label="System" value=${system} set=${setSystem} choices=${systems} />
       <${FormFailure} error=${error} shown=${["name"]} />
-      <p role="status">
-        ${isRunning && isWaiting ? "It waits for an administrator's approval. Keep this page open: only it has the key." : null}
-      </p>
+      <div role="status">
+        ${waiting === undefined ? null : html`<${Waits} own=${own} sha256=${waiting} />`}
+      </div>
       <div class="actions">
         <button class="primary" disabled=${isRunning}>Make the file</button>
         ${again === undefined ? null : html`<button type="button" onClick=${() => done(undefined)}>Cancel</button>`}
@@ -110,11 +123,37 @@ function Form({ again, done }: FormProps) {
     </form>`;
 }
 
+/** The browser asks before it forgets a key that exists only here. */
+function useHold(isOn: boolean) {
+  useEffect(() => {
+    if (isOn) addEventListener("beforeunload", hold);
+    return () => removeEventListener("beforeunload", hold);
+  }, [isOn]);
+}
+
+/** Whoever may approve does it here: on the way to another page the key would be lost. */
+function Waits({ own, sha256 }: { own: string; sha256: string }) {
+  const { data = [] } = useList<Registration>(mayAdminister.value ? registrationsPath(own) : "");
+  const request = data.find(({ key_sha256 }) => key_sha256 === sha256);
+  const { error, isRunning, run } = useAction(async () => {
+    await send("POST", org(own, `registrations/${request?.id}/approve/`));
+    await refresh(org(own, ""));
+  });
+  return html`<p>
+      It waits for an administrator's approval, with key <code>${sha256.slice(0, 16)}</code>. Keep this page
+      open: only it has the key.
+    </p>
+    ${request === undefined ? null : html`<p><button type="button" class="primary" disabled=${isRunning} onClick=${run}>Approve it</button></p>`}
+    <${FormFailure} error=${error} />`;
+}
+
 /** The key is dropped with the download. */
 function File({ made, done }: { made: Made; done(): void }) {
   const { node } = made;
   const [file, setFile] = useState<string | undefined>(made.file);
-  const ends = html`<${When} at=${node.certificate?.not_after ?? null} />`;
+  const [isLeaving, leave] = useState(false);
+  useHold(file !== undefined);
+  const day = (at: string | null | undefined) => (at == null ? "never" : dated(Date.parse(at)));
   const save = () => {
     download(`${slug.value ?? ""}-${node.name}.yml`, made.file, "application/yaml");
     made.file = "";
@@ -138,16 +177,29 @@ function File({ made, done }: { made: Made; done(): void }) {
     <${Facts}
       facts=${[
         ["Address", node.ip_address],
-        ["Valid until", ends],
-        ["Import again before", html`<${When} at=${node.phone?.import_by ?? null} />`],
-        ["Knows revocations until", html`<${When} at=${node.phone?.imported_at ?? null} />`],
+        ["Valid until", day(node.certificate?.not_after)],
+        ["Import again before", day(node.phone?.import_by)],
+        ["Made, with all revocations until then", day(node.phone?.imported_at)],
       ]}
     />
     <p>
       The app renews nothing by itself: come here again before that date, and after each rotation of the CAs.
-      It learns of revocations only by that, too: until then, at most until ${ends}, the phone accepts
+      It learns of revocations only by that, too: until then, or until its certificate ends, the phone accepts
       machines that are revoked from now on. What protects the others does not wait: they refuse this phone
       within seconds after it is revoked.
     </p>
-    <p><button type="button" onClick=${done}>Done</button></p>`;
+    <p>
+      <button type="button" onClick=${() => (file === undefined ? done() : leave(true))}>Done</button>
+    </p>
+    ${
+      isLeaving
+        ? html`<${Confirm}
+            title="Leave without the file?"
+            action="Leave"
+            effect="You have not downloaded it. Its key is lost then, and you have to import the phone again."
+            run=${async () => done()}
+            close=${() => leave(false)}
+          />`
+        : null
+    }`;
 }

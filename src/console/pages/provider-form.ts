@@ -1,5 +1,6 @@
 // The forms of an organization's provider of identities: a new one, and all settings of one that is there.
 
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { send, type ApiError } from "../api.ts";
 import { html } from "../html.ts";
@@ -30,18 +31,34 @@ const usual: ProviderSettings = {
 };
 const secretControl = { type: "password", autocomplete: "off" };
 
-export function NewProvider({ path, close }: { path: string; close(): void }) {
-  const [issuer, setIssuer] = useState("");
+/** What was typed and not added, for the next time. The secret is not kept. */
+let kept = { path: "", issuer: "", settings: usual };
+
+type Adding = { path: string; close(): void };
+
+export function NewProvider({ path, close: shut }: Adding) {
+  const before = kept.path === path ? kept : { issuer: "", settings: usual };
+  const [issuer, setIssuer] = useState(before.issuer);
   const [secret, setSecret] = useState("");
-  const form = useSettings(usual);
+  const form = useSettings(before.settings);
+  const close = () => {
+    kept = { path, issuer, settings: form.settings };
+    shut();
+  };
   const { error, isRunning, submit } = useAction(async () => {
     const client_secret = secret === "" ? {} : { client_secret: secret };
     await send("POST", path, { issuer, ...client_secret, ...form.settings });
     await refresh(path);
-    close();
+    kept = { path: "", issuer: "", settings: usual };
+    shut();
   });
   return html`<${Dialog} title="Add a provider" close=${close}>
     <form onSubmit=${submit}>
+      <p class="notice">
+        The provider wants a redirect URI, ${location.origin}/api/session/oidc/<em>NUMBER</em>/callback/. The
+        number is given when you add it. If you need it first: add the provider with any client ID, copy the
+        URI from its entry, then set the client ID and the secret with Edit.
+      </p>
       <${Text}
         label="Issuer"
         help="Such as https://login.example.org. It is asked for its configuration now."
@@ -50,15 +67,16 @@ export function NewProvider({ path, close }: { path: string; close(): void }) {
         set=${setIssuer}
         control=${{ required: true }}
       />
-      <${Text}
-        label="Secret of the client"
-        help="Empty for a public client."
-        errors=${sentencesOf(error, "client_secret")}
-        value=${secret}
-        set=${setSecret}
-        control=${secretControl}
-      />
-      <${Settings} form=${form} error=${error} />
+      <${Settings} form=${form} error=${error}>
+        <${Text}
+          label="Secret of the client"
+          help="Empty for a public client."
+          errors=${sentencesOf(error, "client_secret")}
+          value=${secret}
+          set=${setSecret}
+          control=${secretControl}
+        />
+      <//>
       <${FormFailure} error=${error} shown=${shownIn(error)} />
       <div class="actions">
         <button class="primary" disabled=${isRunning}>Add the provider</button>
@@ -90,15 +108,16 @@ export function EditProvider({ path, provider, close }: Editing) {
   const shown = { ...changes, ...(secret === "" ? {} : { client_secret: "…" }) };
   return html`<${Dialog} title=${`Edit ${provider.name}`} close=${close}>
     <form onSubmit=${submit}>
-      <${Settings} form=${form} error=${error} />
-      <${Text}
-        label="New secret of the client"
-        help=${provider.has_secret ? "Empty: the present one stays." : "Empty: it stays a public client."}
-        errors=${sentencesOf(error, "client_secret")}
-        value=${secret}
-        set=${setSecret}
-        control=${secretControl}
-      />
+      <${Settings} form=${form} error=${error}>
+        <${Text}
+          label="New secret of the client"
+          help=${provider.has_secret ? "Empty: the present one stays." : "Empty: it stays a public client."}
+          errors=${sentencesOf(error, "client_secret")}
+          value=${secret}
+          set=${setSecret}
+          control=${secretControl}
+        />
+      <//>
       <${FormFailure} error=${error} shown=${shownIn(error)} />
       <p class="quiet">Roles and groups of machines change at each person's next sign-in.</p>
       <div class="actions">
@@ -139,7 +158,10 @@ const shownFields = new Set(["issuer", "client_secret", ...Object.keys(textsOf(u
 const shownIn = (error: ApiError | undefined) =>
   Object.keys(error?.fields ?? {}).filter((at) => shownFields.has(at.split(".")[0] ?? ""));
 
-function Settings({ form, error }: { form: SettingsForm; error: ApiError | undefined }) {
+type Shown = { form: SettingsForm; error: ApiError | undefined; children: ComponentChildren };
+
+/** `children`: the secret, beside the client that it belongs to. */
+function Settings({ form, error, children }: Shown) {
   const { texts, edit, createsUsers, create } = form;
   const line = (key: keyof ProviderTexts, label: string, help: string, control: object = {}) =>
     html`<${Text}
@@ -159,8 +181,8 @@ function Settings({ form, error }: { form: SettingsForm; error: ApiError | undef
       ></textarea>
     <//>`;
   return html`${line("name", "Name", "On the button of the sign-in page.", { required: true })}
-    ${line("client_id", "Client", "As you registered it there.", { required: true })}
-    ${lines("roles", "Roles of groups", "One a line, such as net-admins=admin or staff=member.")}
+    ${line("client_id", "Client ID", "As you registered it there.", { required: true })} ${children}
+    ${lines("roles", "Roles of groups", "One a line, such as net-admins=admin or staff=member. Others cannot become members by signing in, unless the box below is ticked.")}
     <${Check} label="All others become members" checked=${createsUsers} set=${create} />
     ${lines("node_groups", "Groups of machines", "One a line, GROUP=GROUP OF MACHINES, such as developers=build: for the machines of these people.")}
     ${lines("required_groups", "Groups that may sign in", "One a line. Empty: all.")}

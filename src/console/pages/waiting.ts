@@ -12,7 +12,7 @@ import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
 import { Check, Choice, FormFailure, useAction } from "../ui/form.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, valueOf, When } from "../ui/parts.ts";
-import { registrationsPath, type Registration } from "../registrations.ts";
+import { approvedPath, registrationsPath, type Registration } from "../registrations.ts";
 
 type Answer = { verb: "approve" | "refuse"; machine: Registration };
 
@@ -48,6 +48,7 @@ function List() {
       command=${`agent admin registration list ${own}`}
       call=${`GET ${registrationsPath(own)}`}
     />
+    <${Approved} give=${give} />
     ${answer === undefined ? null : html`<${Confirmed} ...${answer} close=${() => give(undefined)} />`}`;
 }
 
@@ -126,6 +127,10 @@ function Together({ machines }: { machines: readonly Registration[] }) {
 /** What the machine itself shows of its key. */
 const keyOf = ({ key_sha256 }: Registration) => key_sha256.slice(0, 16);
 
+/** Without a token and without an agent. */
+const isPhone = ({ registration_token_id, version }: Registration) =>
+  registration_token_id === null && version === null;
+
 function One({ machine, give }: { machine: Registration; give(answer: Answer): void }) {
   const own = slug.value ?? "";
   const { data: members } = useList<{ user_id: number | null; email: string }>(
@@ -171,6 +176,10 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
   const own = slug.value ?? "";
   const path = org(own, `registrations/${machine.id}/${verb}/`);
   const isApproval = verb === "approve";
+  // An approval that is taken back.
+  const body = machine.approved_at === null ? undefined : { state: "approved" };
+  const call = `POST ${path}${body === undefined ? "" : ` ${JSON.stringify(body)}`}`;
+  const line = `agent admin registration ${verb} ${own} ${machine.id}`;
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   const [isTokenOver, endToken] = useState(false);
   const token = isApproval ? null : machine.registration_token_id;
@@ -183,7 +192,8 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
         ${
           isApproval
             ? html`It joins within seconds, with key <code>${keyOf(machine)}</code>. It can be revoked
-                afterwards.`
+                afterwards.
+                ${isPhone(machine) ? "A phone joins only if the page that asked is still open: if not, its user asks anew." : null}`
             : "The machine is told that it was refused. With its token it can ask again."
         }
       </p>
@@ -197,17 +207,37 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
             />`
       }
       <${FromTerminal}
-        command=${`agent admin registration ${verb} ${own} ${machine.id}${isTokenOver ? ` && agent admin token revoke ${own} ${token}` : ""}`}
-        call=${`POST ${path}`}
+        command=${`${body === undefined ? line : call}${isTokenOver ? ` && agent admin token revoke ${own} ${token}` : ""}`}
+        call=${call}
       />`}
     run=${async () => {
-      await send("POST", path);
+      await send("POST", path, body);
       if (isTokenOver) await send("DELETE", tokenPath);
       await refresh(org(own, ""));
       tell(`${machine.name} is ${isApproval ? "approved" : "refused"}.`);
     }}
     close=${close}
   />`;
+}
+
+/** Usually none: an approved machine comes back within seconds. */
+function Approved({ give }: { give(answer: Answer): void }) {
+  const { data: machines = [] } = useList<Registration>(approvedPath(slug.value ?? ""));
+  if (machines.length === 0) return null;
+  return html`<h2>Approved, not back yet</h2>
+    <p>A machine comes back by itself while its command waits. Else run the same command there again.</p>
+    <ul class="plain-list">
+      ${machines.map(
+        (machine) =>
+          html`<li key=${machine.id}>
+            <bdi>${machine.name}</bdi> <code>${keyOf(machine)}</code> approved${" "}
+            <${When} at=${machine.approved_at} />, has not come back yet${" "}
+            <button type="button" class="small" onClick=${() => give({ verb: "refuse", machine })}>
+              Take back<span class="unseen"> the approval of ${machine.name}</span>
+            </button>
+          </li>`,
+      )}
+    </ul>`;
 }
 
 const rules = [

@@ -4,6 +4,9 @@ import { actorOf, type Names } from "../actor.ts";
 import { changesOf, subjectOf, thingsOf, type Things } from "../activity.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { html } from "../html.ts";
+import { mayAdminister, slug } from "../me.ts";
+import { pathOf } from "../router.ts";
+import { ruleChangeOf } from "../rule-change.ts";
 import { When } from "./parts.ts";
 
 const noNames: Names = new Map();
@@ -19,6 +22,16 @@ export function Events({ events, names = noNames, things = thingsOf(events) }: E
           <span><code>${event.type}</code> <bdi>${subjectOf(event, things)}</bdi></span>
           <bdi class="quiet">${actorOf(event, names)}</bdi>
           <${Changes} event=${event} />
+          ${
+            slug.value !== undefined && mayAdminister.value && ruleChangeOf(event) !== undefined
+              ? html`<a
+                  class="button small"
+                  href=${`${pathOf(slug.value, "access")}?undo=${event.id}`}
+                  title="Edits that take this change of the rules back, to look at before they are saved"
+                  >Undo</a
+                >`
+              : null
+          }
         </li>`,
     )}
   </ol>`;

@@ -4,9 +4,9 @@ import type { FunctionComponent } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { ApiError, get, org } from "../api.ts";
 import { html } from "../html.ts";
-import { columnsOf, lastDays, type Point } from "../needs.ts";
+import { columnsOf, historyWords, lastDays, type History } from "../needs.ts";
 import { query, setQuery } from "../router.ts";
-import { exact } from "../times.ts";
+import { timeFormat } from "../times.ts";
 import { valueOf } from "./parts.ts";
 import type { Plot } from "./plot.ts";
 
@@ -21,8 +21,6 @@ const spans = [
   ["7", "last 7 days"],
   ["30", "last 30 days"],
 ] as const;
-
-type History = { every_s: number; points: readonly Point[] };
 
 function useHistory(own: string, days: string): History | undefined {
   const [history, setHistory] = useState<History | undefined>(undefined);
@@ -65,6 +63,7 @@ export function OnlinePlot({ own }: { own: string }) {
     return [drawn, lastDays(Number(days), Date.now(), times.at(-1))] as const;
   }, [history]);
   const points = history?.points ?? [];
+  const words = history === undefined ? "" : historyWords(history, minute);
   return html`<h2>Online over time</h2>
     <div class="tools">
       <select
@@ -75,24 +74,12 @@ export function OnlinePlot({ own }: { own: string }) {
       >
         ${spans.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}
       </select>
-      <span class="quiet"
-        >${
-          history === undefined
-            ? ""
-            : points.length === 0
-              ? "Nothing was counted in this time; it is counted every five minutes."
-              : wordsOf(points)
-        }</span
-      >
+      <span class="quiet">${words}</span>
     </div>
     <div class="plot-place">
-      ${view === undefined || points.length === 0 ? null : html`<${view.plot} label=${wordsOf(points)} columns=${columns} range=${range} lines=${lines} />`}
+      ${view === undefined || points.length === 0 ? null : html`<${view.plot} label=${words} columns=${columns} range=${range} lines=${lines} />`}
     </div>`;
 }
 
-function wordsOf(points: readonly Point[]): string {
-  const counts = points.map(({ online }) => online);
-  const { at = "", online = 0 } = points.at(-1) ?? {};
-  const few = `${Math.min(...counts)} at least, ${Math.max(...counts)} at most, ${online} at the last count`;
-  return `Online (green) of all machines (grey): ${few}, ${exact(Date.parse(at))}`;
-}
+const minute = (at: number) =>
+  timeFormat({ month: "short", day: "numeric", hour: "numeric", minute: "2-digit" }).format(at);

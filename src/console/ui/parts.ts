@@ -142,11 +142,18 @@ export function Field({ label, help, errors, children }: FieldProps) {
   </div>`;
 }
 
-type DialogProps = { title: string; close: () => void; children: ComponentChildren };
+type DialogProps = {
+  title: string;
+  close: () => void;
+  /** Escape asks for a second one. */
+  hasUnsaved?: boolean;
+  children: ComponentChildren;
+};
 
 /** A modal dialog: Escape closes it, and the focus returns. */
-export function Dialog({ title, close, children }: DialogProps) {
+export function Dialog({ title, close, hasUnsaved = false, children }: DialogProps) {
   const place = useRef<HTMLDialogElement>(null);
+  const [isAsked, asked] = useState(false);
   useEffect(() => {
     const before = document.activeElement;
     place.current?.showModal();
@@ -160,11 +167,17 @@ export function Dialog({ title, close, children }: DialogProps) {
     aria-label=${title}
     onCancel=${(event: Event) => {
       event.preventDefault();
-      close();
+      if (hasUnsaved && !isAsked) asked(true);
+      else close();
+    }}
+    onClose=${() => {
+      // A browser obeys a second Escape without asking. Null: this page closed it.
+      if (place.current !== null) close();
     }}
   >
     <h2>${title}</h2>
     ${children}
+    ${isAsked && hasUnsaved ? html`<p class="limited" role="alert">This is not saved. Press Escape again to discard it.</p>` : null}
   </dialog>`;
 }
 

@@ -19,10 +19,15 @@ const maxPoints = 300;
 export const OnlineQuery = v.strictObject({
   days: v.optional(v.pipe(v.picklist(["1", "7", "30"]), v.transform(Number)), "1"),
 });
+const Count = v.object({ at: v.string(), online: v.number() });
 export const OnlineHistory = v.object({
   /** Each point stands for this time. */
   every_s: v.number(),
   points: v.array(v.object({ at: v.string(), online: v.number(), active: v.number() })),
+  /** Single counts of this time, not averages: the last one with the fewest and with the most, and the newest. */
+  least: v.nullable(Count),
+  most: v.nullable(Count),
+  last: v.nullable(Count),
 });
 
 type Deps = Pick<ServerOptions, "system"> & { db: Database };
@@ -81,15 +86,29 @@ export async function onlineHistory(
   now: number,
 ): Promise<v.InferOutput<typeof OnlineHistory>> {
   const step = Math.ceil((days * dayMs) / maxPoints / intervalMs) * intervalMs;
+  const since = now - days * dayMs;
+  const one = async (order: string) => {
+    const sql = `SELECT at, online, active FROM online_counts WHERE org_id = $1 AND at >= $2 ORDER BY ${order} LIMIT 1`;
+    const [found] = await queryAll(reader, point, sql, [orgId, since]);
+    return found === undefined ? null : { at: formatTime(found.at), online: found.online };
+  };
+  const [least, most, last] = await Promise.all([
+    one("online, at DESC"),
+    one("online DESC, at DESC"),
+    one("at DESC"),
+  ]);
   const rows = await queryAll(
     reader,
     point,
     `SELECT at - at % $2 AS at, CAST(round(avg(online)) AS bigint) AS online, CAST(round(avg(active)) AS bigint) AS active
      FROM online_counts WHERE org_id = $1 AND at >= $3 GROUP BY at - at % $2 ORDER BY at - at % $2`,
-    [orgId, step, now - days * dayMs],
+    [orgId, step, since],
   );
   return {
     every_s: step / 1000,
     points: rows.map(({ at, online, active }) => ({ at: formatTime(at), online, active })),
+    least,
+    most,
+    last,
   };
 }

@@ -19,6 +19,9 @@ const maxVersions = 100;
 /** Certificates are renewed with a third of their life left, so one with less than a quarter was not renewed. */
 const renewedMs = 7 * 86_400_000;
 
+/** A healthy node applies a configuration within seconds. */
+const appliedMs = 600_000;
+
 const named = { id: v.number(), name: v.string() };
 const ending = v.object({ ...named, not_after: v.string() });
 /** `first`: at most 20 of `count`. */
@@ -39,6 +42,8 @@ export const NodeTrouble = v.object({
   vulnerable_engines: foundOf(
     v.object({ ...named, overlay_version: v.string(), advisory: v.string(), fixed_in: v.string() }),
   ),
+  /** Online nodes that were sent a configuration more than ten minutes ago, and have not applied it since. */
+  not_applied: foundOf(v.object({ ...named, since: v.string() })),
   /** Phones to import again. */
   phones_due: foundOf(v.object(named)),
   /** Whose certificates end first, renewed or not. */
@@ -49,15 +54,25 @@ export type NodeTrouble = v.InferOutput<typeof NodeTrouble>;
 export async function nodeTrouble(services: NodeStore, orgId: number): Promise<NodeTrouble> {
   const { db, system } = services;
   const now = system.now();
-  const [counts, hubs_away, not_renewed, vulnerable_engines, phones_due, next] = await Promise.all([
-    countNodes(db, orgId, now),
-    hubsAway(services, orgId, now),
-    notRenewed(db, orgId, now),
-    vulnerableEngines(db, orgId),
-    phonesDue(db, orgId, now),
-    endingFirst(db, orgId),
-  ]);
-  return { ...counts, hubs_away, not_renewed, vulnerable_engines, phones_due, ending_first: next };
+  const [counts, hubs_away, not_renewed, vulnerable_engines, not_applied, phones_due, next] =
+    await Promise.all([
+      countNodes(db, orgId, now),
+      hubsAway(services, orgId, now),
+      notRenewed(db, orgId, now),
+      vulnerableEngines(db, orgId),
+      notApplied(db, orgId, now),
+      phonesDue(db, orgId, now),
+      endingFirst(db, orgId),
+    ]);
+  return {
+    ...counts,
+    hubs_away,
+    not_renewed,
+    vulnerable_engines,
+    not_applied,
+    phones_due,
+    ending_first: next,
+  };
 }
 
 const counted = computed({ active: integer(), online: integer() });
@@ -166,6 +181,23 @@ async function vulnerableEngines(db: Reader, orgId: number): Promise<NodeTrouble
         })),
     ),
   };
+}
+
+const unapplied = computed({ id: integer(), name: text(), since: integer() });
+
+/** The index `nodes_confirmed` leaves few nodes, unless the organization was changed just now. */
+async function notApplied(db: Reader, orgId: number, now: number) {
+  const { count, first } = await firstOf(db, unapplied, {
+    count: "count(*)",
+    select: "n.id, n.name, f.sent_at AS since",
+    from: `FROM nodes n JOIN sent_files f ON f.node_id = n.id JOIN sightings s ON s.node_id = n.id
+      WHERE n.org_id = $1 AND n.state = 'active' AND n.phone IS NULL
+        AND n.confirmed_config_version < (SELECT config_version FROM organizations WHERE id = $1)
+        AND coalesce(s.applied_config_version, 0) < f.version AND f.sent_at <= $2 AND s.last_checkin_at > $3`,
+    order: "ORDER BY since, id",
+    params: [orgId, now - appliedMs, now - onlineMs],
+  });
+  return { count, first: first.map(({ since, ...node }) => ({ ...node, since: formatTime(since) })) };
 }
 
 /** A comparison of the state with "=" would make SQLite read all active nodes by another index. */

@@ -8,7 +8,7 @@ import type { Renderings, WorkInTurn } from "../config/renderings.ts";
 import { isOnline } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
 import { revokedError } from "./orders.ts";
-import { maxConfigLength, presentFiles, type Present } from "./sent-files.ts";
+import { maxConfigLength, notAppliedSince, presentFiles, type Present } from "./sent-files.ts";
 
 const Change = v.object({
   file: v.picklist(["config.yml", "other files"]),
@@ -24,6 +24,8 @@ export const NextChanges = v.object({
   last_checkin_at: v.nullable(v.string()),
   applied_config_version: v.nullable(v.number()),
   config_version: v.number(),
+  /** Since when the node has been sent files that it has not applied. */
+  not_applied_since: v.nullable(v.string()),
   is_known: v.boolean(),
   is_renewal_due: v.boolean(),
   changes: v.array(Change),
@@ -47,6 +49,7 @@ export async function nextChanges(
   const { outline, configVersion } = await filesFor(services, view, shown, online, inTurn);
   const { appliedConfigVersion: applied, lastCheckinAt } = shown;
   const isCurrent = applied !== null && applied >= configVersion;
+  const since = isCurrent ? null : await notAppliedSince(db, shown);
   const present = isCurrent ? undefined : await presentFiles(db, shown);
   const found =
     present === undefined
@@ -64,6 +67,7 @@ export async function nextChanges(
     last_checkin_at: lastCheckinAt === null ? null : formatTime(lastCheckinAt),
     applied_config_version: applied,
     config_version: configVersion,
+    not_applied_since: since === null ? null : formatTime(since),
     is_known: isCurrent || present !== undefined,
     is_renewal_due: node.renewAt !== null && node.renewAt <= system.now(),
     changes: found,

@@ -60,6 +60,8 @@ export const RegistrationItem = v.object({
   version: v.nullable(v.string()),
   seen_from: v.string(),
   created_at: v.string(),
+  /** Null while it waits. An approved machine is here until it comes back. */
+  approved_at: v.nullable(v.string()),
   expires_at: v.string(),
 });
 
@@ -74,6 +76,8 @@ export function registrationItemOf(row: Row): v.InferOutput<typeof RegistrationI
     platform: request.platform,
     version: request.agentVersion,
     created_at: formatTime(request.createdAt),
+    // The approval gave it this time anew.
+    approved_at: request.state === "approved" ? formatTime(request.expiresAt - lifetimeMs) : null,
     expires_at: formatTime(request.expiresAt),
   };
 }
@@ -84,9 +88,9 @@ function shown({ name, hostPublicKey, groups, ownerId, seenFrom }: RegistrationR
   return { name, key_sha256, groups, owner_id: ownerId, seen_from: seenFrom };
 }
 
-/** Requests that an administrator can still answer: those of revoked tokens end at once. */
-export const answerable = (now: number) =>
-  `AND state = 'waiting' AND expires_at > ${now} AND NOT EXISTS (SELECT 1 FROM registration_tokens t
+/** Requests of a state that are not over: those of revoked tokens end at once. */
+export const answerable = (now: number, state: "waiting" | "approved" = "waiting") =>
+  `AND state = '${state}' AND expires_at > ${now} AND NOT EXISTS (SELECT 1 FROM registration_tokens t
     WHERE t.id = registration_requests.token_id AND t.revoked_at IS NOT NULL)`;
 
 /** The request with both of these keys, whatever else it says. One that has expired ends here. */
@@ -214,12 +218,12 @@ async function checkRoom(
   });
 }
 
-/** Approves or refuses a request that waits. Throws not_found, conflict. */
+/** Approves or refuses a request that waits, or refuses one that `was` approved. Throws not_found, conflict. */
 export async function answerRequest(
   { db, system }: Store,
   { id: orgId }: Org,
   id: number,
-  state: "approved" | "refused",
+  { state, was = "waiting" }: { state: "approved" | "refused"; was?: "waiting" | "approved" },
   actor: Actor,
 ): Promise<void> {
   await db.writeFor({ org: orgId }, async (tx) => {
@@ -233,7 +237,7 @@ export async function answerRequest(
         "There is no such registration: it has ended, or its machine has asked anew.",
       );
     }
-    const open = await queryOne(tx, requests, `${sql} ${answerable(now)}`, [orgId, id]);
+    const open = await queryOne(tx, requests, `${sql} ${answerable(now, was)}`, [orgId, id]);
     if (open === undefined) throw notOpen(present);
     const isRefused = state === "refused";
     if (isRefused) await releaseUse(tx, open.tokenId);

@@ -60,7 +60,10 @@ export function makeSentFiles({ db, system, log }: Pick<ServerOptions, "db" | "s
   };
 }
 
-/** $7: the version that the node applied, as it said. The files that it had before the new ones are kept. */
+/**
+ * $7: the version that the node applied, as it said. The files that it had before the new ones are kept, and the time at
+ * which it was first sent files that it has not applied.
+ */
 const upsert = `INSERT INTO sent_files (node_id, org_id, version, config_digest, others, sent_at)
   VALUES ($1, $2, $3, $4, $5, $6)
   ON CONFLICT (node_id) DO UPDATE SET
@@ -71,7 +74,7 @@ const upsert = `INSERT INTO sent_files (node_id, org_id, version, config_digest,
       })
       .join(", ")},
     version = excluded.version, config_digest = excluded.config_digest, others = excluded.others,
-    sent_at = excluded.sent_at`;
+    sent_at = CASE WHEN $7 >= sent_files.version THEN excluded.sent_at ELSE sent_files.sent_at END`;
 
 async function pack({ config }: Outline): Promise<string | undefined> {
   const text = await config();
@@ -89,6 +92,15 @@ async function storeConfig(
   const stored = "SELECT count(*) AS n FROM sent_configs WHERE org_id = $1";
   if ((await queryNumber(tx, stored, [orgId])) >= maxConfigs) return;
   await sentConfigs.upsert(tx, { orgId, digest, packed, sentAt }, "ON CONFLICT (org_id, digest) DO NOTHING");
+}
+
+/** Since when the node has files that it has not applied, ms; null if it has applied what it was sent. */
+export async function notAppliedSince(
+  reader: Reader,
+  { id, appliedConfigVersion: applied }: SentNode,
+): Promise<number | null> {
+  const row = await sentFiles.find(reader, { nodeId: id });
+  return row === undefined || (applied ?? 0) >= row.version ? null : row.sentAt;
 }
 
 /** The files that a node has: `config` is undefined if the text was not kept. */

@@ -88,7 +88,7 @@ export async function createProvider(
 ): Promise<Provider> {
   const { db, system, secretKey, exchange } = services;
   requireOneTenant(given);
-  await exchange.discover(given);
+  await exchange.discover(given).catch(sayWhy);
   const { client_id: clientId, groups_claim: groupsClaim, required_groups: requiredGroups, ...rest } = given;
   const { creates_users: createsUsers, name, issuer, scopes, domains, tenant, trust } = rest;
   const made = db.write(async (tx) => {
@@ -113,6 +113,20 @@ export async function createProvider(
     return created.id;
   });
   return showProvider(services, { orgId }, await made.catch((error: unknown) => nameTaken(error, name)));
+}
+
+/** For who sets it up; people who sign in get no reason. Nothing says which address of which network did not answer. */
+function sayWhy(error: unknown): never {
+  if (!(error instanceof AppError) || error.code !== "provider_unavailable") throw error;
+  const { cause } = error;
+  const why =
+    cause instanceof AppError
+      ? cause.message
+      : cause instanceof Error && cause.name === "TimeoutError"
+        ? "It did not answer in time."
+        : "It gave no answer that can be used: it may be down, or its certificate is not trusted here.";
+  const hint = `${why} Check the issuer, and that the control plane may connect to it.`;
+  throw new AppError("provider_unavailable", error.message, { cause, hint });
 }
 
 const columns: readonly (readonly [keyof v.InferOutput<typeof ProviderPatch>, keyof IdentityProviderRow])[] =

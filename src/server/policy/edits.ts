@@ -196,7 +196,7 @@ export function testsFailed(failures: readonly TestFailure[], what: string): App
   const more = failures.length > 1 ? ` (and ${failures.length - 1} more)` : "";
   return new AppError("policy_test_failed", `${what}: a test of the policy fails. ${first}${more}`, {
     errors: { tests: sentences },
-    hint: "Correct the change, or change the tests in the policy file first.",
+    hint: "Correct the change, or change the tests of the policy first.",
   });
 }
 

@@ -1,7 +1,7 @@
 // Tests of a policy: who must reach whom, and who must not. Pure.
 
 import * as v from "valibot";
-import { Ports, Protocol, Target, type Member, type Rule } from "./firewall.ts";
+import { between, Ports, Protocol, Target, testable, type Member, type Rule } from "./firewall.ts";
 import { accessOf, intersect, isNothing, showAccess, sizeOf, subtract, type Access } from "./packets.ts";
 import { makeReach, type NodeClass, type Reach } from "./reach.ts";
 import { makeWork, TooMuchWork, type Work } from "./work.ts";
@@ -44,7 +44,7 @@ export function* runTests(
   try {
     const reach = yield* makeReach({ rules, members: all }, undefined, work);
     for (const [at, test] of tests.entries()) {
-      const sentence = yield* failureOf(test, reach, members, work);
+      const sentence = yield* failureOf(test, reach, { rules, members }, work);
       if (sentence !== undefined) failures.push({ test: at, sentence: `Test ${at + 1}: ${sentence}` });
     }
   } catch (error) {
@@ -66,7 +66,7 @@ function standIn(group: string, at: number): Member {
 function* failureOf(
   test: PolicyTest,
   reach: Reach,
-  members: readonly Member[],
+  { rules, members }: Tested,
   work: Work,
 ): Generator<unknown, string | undefined> {
   const wanted = accessOf(test.protocol, test.ports);
@@ -98,14 +98,50 @@ function* failureOf(
         if (isNothing(wrong)) continue;
         const pair = firstPair(from, (member) => reach.partners(member, to, owners), test);
         if (pair === undefined) continue;
-        const names = `${pair[0].name} to ${pair[1].name}`;
-        return isAccept
-          ? `expected accept, but ${showAccess(wrong).join(", ")} from ${names} is refused.`
-          : `expected deny of ${what}, but ${showAccess(wrong).join(", ")} from ${names} is permitted.`;
+        const [sender, receiver] = pair;
+        const found = showAccess(wrong).join(", ");
+        if (isAccept)
+          return `${sender.name} must reach ${receiver.name} on ${what}, but ${found} is refused.`;
+        const ids = yield* permitting(rules, pair, wrong, work);
+        return `${sender.name} must not reach ${receiver.name} on ${what}, but ${found} is permitted by ${rulesText(ids)}.`;
       }
     }
   }
   return undefined;
+}
+
+/** The rules by which the receiver lets some of this in. */
+function* permitting(
+  rules: readonly Rule[],
+  [from, to]: [Member, Member],
+  wrong: Access,
+  work: Work,
+): Generator<unknown, number[]> {
+  const inbound = rules.filter(({ direction }) => direction === "inbound");
+  work.spend(inbound.length * eachPair);
+  const isCovered = new Set(
+    inbound
+      .filter(({ protocol, ports }) => !isNothing(intersect(wrong, accessOf(protocol, ports))))
+      .map(({ id }) => id),
+  );
+  const parsed = yield* testable(inbound);
+  const isAbout = between(to, from);
+  return parsed.inbound.filter((rule) => isCovered.has(rule.id) && isAbout(rule)).map(({ id }) => id);
+}
+
+const maxNamedRules = 5;
+
+/** "rule 3", "rules 3, 7 and a new rule". A rule that is not saved yet has an id below zero. */
+function rulesText(ids: readonly number[]): string {
+  const saved = ids.filter((id) => id > 0);
+  const count = ids.length - saved.length;
+  const more = saved.length - maxNamedRules;
+  const numbers = saved.slice(0, maxNamedRules).join(", ") + (more > 0 ? ` and ${more} more` : "");
+  const parts = [
+    ...(saved.length === 0 ? [] : [`rule${saved.length === 1 ? "" : "s"} ${numbers}`]),
+    ...(count === 0 ? [] : [count === 1 ? "a new rule" : `${count} new rules`]),
+  ];
+  return parts.join(" and ");
 }
 
 /** Steps. */

@@ -34,9 +34,9 @@ export const Me = v.object({
   id: v.number(),
   email: v.string(),
   is_staff: v.boolean(),
-  /** Of the server that sends this answer. */
-  server_version: v.string(),
 });
+/** `server_version`: of the server that sends this answer. */
+const MeHere = v.object({ ...Me.entries, server_version: v.string() });
 
 export function peopleRoutes(services: Services): Route[] {
   return [...sessionRoutes(services), ...userRoutes(services), ...joiningRoutes(services)];
@@ -104,7 +104,7 @@ function userRoutes(services: Services): Route[] {
       name: "user_retrieve",
       summary: "The signed-in user",
       takes: nothing,
-      answers: { 200: { description: "The user", schema: Me } },
+      answers: { 200: { description: "The user", schema: MeHere } },
       handle(call) {
         const { userId, email, isStaff } = personOf(call);
         return {

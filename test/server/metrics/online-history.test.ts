@@ -70,6 +70,14 @@ test("points of several days are averages, another organization sees none, and o
       ]);
   });
   expect(await history("7")).toMatchObject({ every_s: step / 1000, points: [{ online: 4, active: 10 }] });
+  const at = (index: number) => first + index * 5 * minuteMs;
+  const { least, most, last } = await history("7");
+  // Of single counts: a longer time has no higher minimum than its last day.
+  expect([least, most, last].map((one) => one && [Date.parse(one.at), one.online])).toEqual([
+    [at(0), 0],
+    [at(2), 8],
+    [at(2), 8],
+  ]);
   expect((await ask("2")).status).toBe(400);
   expect((await ask("1", other.slug)).json).not.toMatchObject({ points: [{ online: 4 }] });
   server.clock.ms += 31 * 86_400_000;

@@ -186,6 +186,26 @@ test("a refused machine is told so, its token's use is free, and a machine with 
   expect(await eventsOf()).toEqual(["registration.waiting", "registration.refused", "registration.waiting"]);
 });
 
+test("a machine that was approved and does not come back is listed, and its approval can be taken back", async () => {
+  const { ask } = await machine();
+  await ask();
+  const id = await onlyId();
+  const approved = async () => (await call("GET", "registrations/?state=approved")).json;
+  const takeBack = () => call("POST", `registrations/${id}/refuse/`, { state: "approved" });
+  expect((await takeBack()).status).toBe(409);
+  expect(await approved()).toEqual([]);
+  await approveOnly();
+  const at = server.clock.ms;
+  server.clock.ms += 60_000;
+  const [item] = v.parse(v.array(v.object({ id: v.number(), approved_at: v.string() })), await approved());
+  expect(item?.id).toBe(id);
+  expect(Math.abs(Date.parse(item?.approved_at ?? "") - at)).toBeLessThan(1000);
+  expect((await takeBack()).status).toBe(204);
+  expect(await approved()).toEqual([]);
+  expect(codeOf(await ask())).toEqual([403, "registration_refused"]);
+  expect(await usesTaken()).toBe(0);
+});
+
 test("a demoted person neither registers a machine that waits, nor approves one", async () => {
   const keys = await makeKeys();
   expect((await asAdmin("own", keys)).status).toBe(202);

@@ -11,7 +11,7 @@ import type { TestServer } from "../../support/server.ts";
 const dayMs = 86_400_000;
 let server: TestServer;
 let org: Organization;
-const { call } = useNumbered((made) => ({ server, org } = made));
+const { call, configVersion } = useNumbered((made) => ({ server, org } = made));
 const change = (sql: string, ...params: (string | number | null)[]) =>
   server.db.write((tx) => tx.run(sql, params));
 const made = (name: string, fields: object = {}) => registerNode(server, org, name, { ...fields });
@@ -32,6 +32,7 @@ test("an organization without nodes has nothing that needs a person", async () =
     hubs_away: none,
     not_renewed: none,
     vulnerable_engines: none,
+    not_applied: none,
     phones_due: none,
     ending_first: [],
     broken_paths: none,
@@ -110,6 +111,35 @@ test("a phone whose certificate is not due needs nobody, and one that was revoke
   server.clock.ms += 1;
   await call("DELETE", `nodes/${gone.id}/`);
   expect(await attention()).toMatchObject({ phones_due: { count: 1, first: [{ id: phone.id }] } });
+});
+
+test("a node that is online and does not apply what it was sent is named after ten minutes, until it has applied it", async () => {
+  const nodes = [await made("web"), await made("away"), await made("fine")];
+  const [web] = nodes;
+  if (web === undefined) throw new Error("No node");
+  const first = web.answer.config.config_version;
+  for (const node of nodes) await node.checkin({ config_version: first });
+  const rule = { direction: "inbound", protocol: "tcp", ports: "8443", peer: { any: true } };
+  expect((await call("POST", "firewall_rules/", { ...rule, target: { any: true } })).status).toBe(201);
+  const download = ({ id, token }: typeof web) =>
+    server.send("GET", `/api/org/${org.slug}/nodes/${id}/download_config/`, { token });
+  for (const node of nodes) await download(node);
+  const sentAt = server.clock.ms;
+  const next = await configVersion();
+  const pass = async (minutes: number, version = first) => {
+    server.clock.ms += minutes * 60_000;
+    await web.checkin({ config_version: version });
+    await nodes[2]?.checkin({ config_version: next });
+    // A daemon asks for what it could not apply again and again.
+    await download(web);
+    await server.app.services.reports.stop();
+    return attention();
+  };
+  expect(await pass(9)).toMatchObject({ not_applied: none });
+  const { not_applied } = (await pass(2)) as { not_applied: { first: { since: string }[] } };
+  expect(not_applied).toMatchObject({ count: 1, first: [{ id: web.id, name: "web" }] });
+  expect(Math.abs(Date.parse(not_applied.first[0]?.since ?? "") - sentAt)).toBeLessThan(1000);
+  expect(await pass(1, next)).toMatchObject({ not_applied: none });
 });
 
 test("engines with published vulnerabilities are counted, and the first are named with the version that fixes them", async () => {

@@ -71,13 +71,16 @@ test("a node that downloaded files and did not apply them is compared with what 
   await addRule(8443);
   await download(node);
   await addRule(9443);
+  const since = new Date(Math.trunc(server.clock.ms / 1000) * 1000).toISOString();
+  server.clock.ms += 60_000;
   // It refused the last files: it still says the first version, also when it asks for the next ones.
   await node.checkin({ config_version: first });
   await download(node);
-  const { changes } = await diffOf(node);
+  const { changes, not_applied_since } = await diffOf(node);
+  expect(Date.parse(not_applied_since ?? "")).toBe(Date.parse(since));
   for (const port of [8443, 9443]) expect(changes[0]?.diff).toMatch(new RegExp(`^\\+.*${port}`, "m"));
   await apply(node);
-  expect(await diffOf(node)).toMatchObject({ changes: [] });
+  expect(await diffOf(node)).toMatchObject({ changes: [], not_applied_since: null });
 });
 
 test("new certificates and blocked ones are shown without their text", async () => {

@@ -356,7 +356,10 @@ describe("the provider", () => {
   test("at an internal address is not asked", async () => {
     const body = { name: "x", issuer: "http://10.0.0.1", client_id: "a" };
     const answer = await server.send("POST", "/api/org/acme/identity_providers/", { token: owner, body });
-    expect(answer.json).toMatchObject({ code: "provider_unavailable" });
+    expect(answer.json).toMatchObject({
+      code: "provider_unavailable",
+      hint: expect.stringMatching(/^The address must be public.*Check the issuer/),
+    });
   });
 
   test("with a pinned tenant admits no other", async () => {

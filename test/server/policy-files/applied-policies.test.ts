@@ -34,7 +34,7 @@ describe("tests of the policy", () => {
     await applied(base.replace("from: group:web", "from: node:web1"));
     expect(await failure(api("POST", "firewall_rules/", rule({})))).toMatchObject({
       code: "policy_test_failed",
-      detail: expect.stringContaining("tcp/22 from db1 to web1 is permitted"),
+      detail: expect.stringContaining("db1 must not reach web1 on tcp/any, but tcp/22 is permitted by rule"),
     });
     const { json } = await api("GET", "firewall_rules/?search=application");
     const [{ id } = { id: 0 }] = v.parse(v.array(v.looseObject({ id: v.number() })), json);
@@ -64,7 +64,9 @@ describe("tests of the policy", () => {
     const file = base.replace("members: [node:web1]", "members: []");
     await applied(file);
     const refused = await failure(apply(file.replace("ports: 5432", "ports: 80")));
-    expect(refused.detail).toContain("tcp/5432 from a node of group web to db1 is refused");
+    expect(refused.detail).toContain(
+      "a node of group web must reach db1 on tcp/5432, but tcp/5432 is refused",
+    );
   });
 
   test("run on request, for a file or for the state", async () => {

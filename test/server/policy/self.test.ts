@@ -120,7 +120,7 @@ test("tests of the policy know owners", async () => {
   const { tests: result } = await plan(file + wrong);
   expect(result.failing).toEqual([
     expect.stringMatching(
-      /Test 1: expected accept, but tcp\/22 from (phone|printer) to (laptop|desktop) is refused/,
+      /Test 1: (phone|printer) must reach (laptop|desktop) on tcp\/22, but tcp\/22 is refused/,
     ),
   ]);
 });

@@ -26,7 +26,7 @@ export const sentFiles = table("sent_files", {
   version: integer(),
   configDigest: text(),
   others: text(),
-  /** ms */
+  /** Since when it has files that it has not applied, or else when it was sent these; ms. */
   sentAt: integer(),
   /** What was sent before, of which the node said that it had applied it. A node may refuse what was sent last. */
   formerVersion: integerOrNull(),

@@ -1,0 +1,50 @@
+// Which rules a saved change has made and removed, as its event tells. Pure.
+
+import type { StoredRule } from "./access/rules.ts";
+import { isRecord } from "./actor.ts";
+import type { AuditEvent } from "./audit-event.ts";
+
+/** Equal descriptions aside, a rule that was changed is one of `removed` and one of `added`. */
+export type RuleChange = {
+  added: readonly StoredRule[];
+  removed: readonly StoredRule[];
+  /** What else the change was about: "groups". */
+  others: readonly string[];
+};
+
+const otherLists = [
+  ["groups_created", "groups"],
+  ["groups_deleted", "groups"],
+  ["nodes", "machines"],
+  ["members_added", "members of groups"],
+  ["members_removed", "members of groups"],
+  ["aliases_created", "names"],
+  ["aliases_deleted", "names"],
+] as const;
+
+/** Undefined: it is not about rules. */
+export function ruleChangeOf({ type, before, after }: AuditEvent): RuleChange | undefined {
+  if (type.startsWith("rule.")) return { added: rulesIn([after]), removed: rulesIn([before]), others: [] };
+  if (type !== "policy.applied" && type !== "policy.reverted") return undefined;
+  const described = listOf(after?.["rules_described"]).filter(isRecord);
+  const [created, deleted] = [rulesIn(after?.["rules_created"]), rulesIn(after?.["rules_deleted"])];
+  const added = [...created, ...rulesIn(described)];
+  const removed = [
+    ...deleted,
+    ...rulesIn(described.map((rule) => ({ ...rule, description: rule["before"] }))),
+  ];
+  if (added.length + removed.length === 0) return undefined;
+  const counts = isRecord(after?.["counts"]) ? after["counts"] : {};
+  const isCut =
+    Number(counts["rules_created"]) > created.length || Number(counts["rules_deleted"]) > deleted.length;
+  const others = [
+    ...otherLists.flatMap(([key, word]) => (listOf(after?.[key]).length > 0 ? [word] : [])),
+    ...(after?.["tests"] === undefined ? [] : ["tests"]),
+    ...(isCut ? ["rules beyond the first 500, which the event does not list"] : []),
+  ];
+  return { added, removed, others: [...new Set(others)] };
+}
+
+const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
+/** The control plane writes them as it shows them in `firewall_rules/`. */
+const rulesIn = (value: unknown) => listOf(value).filter(isRecord) as unknown as StoredRule[];
