@@ -53,7 +53,12 @@ describe("the session", () => {
     await addProvider(server, provider, creating);
     const answer = await signInBy(server, { return_to: "/console/acme/?x=1" });
     expect(whereTo(answer)).toEqual([303, "/console/acme/?x=1"]);
-    expect(await whoAmI(server, answer)).toEqual({ id: 2, email: "ada@example.org", is_staff: false });
+    expect(await whoAmI(server, answer)).toEqual({
+      id: 2,
+      email: "ada@example.org",
+      is_staff: false,
+      server_version: "0.0.0-source",
+    });
     const browser = sessionIn(server, answer);
     expect((await browser.send("GET", "/api/org/")).json).toEqual([]);
     const direct = await server.send("POST", "/api/token/", { body: { email: ada.email, password: "" } });

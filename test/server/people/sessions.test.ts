@@ -30,7 +30,12 @@ const whoAmI = (token: string) => server.send("GET", "/api/user/", { token });
 describe("signing in", () => {
   test("gives a pair whose access token opens the API", async () => {
     const { access } = pair(await signIn("OWNER@example.org"));
-    expect((await whoAmI(access)).json).toEqual({ id: 1, email: "owner@example.org", is_staff: false });
+    expect((await whoAmI(access)).json).toEqual({
+      id: 1,
+      email: "owner@example.org",
+      is_staff: false,
+      server_version: "0.0.0-source",
+    });
     const [head = "", body = ""] = access.split(".");
     expect(JSON.parse(Buffer.from(head, "base64url").toString())).toEqual({
       alg: "EdDSA",

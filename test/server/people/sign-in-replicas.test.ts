@@ -71,7 +71,8 @@ describePostgres("a sign-in on three servers", () => {
     const session = cookieIn(accepted, "__Host-session") ?? "none";
     const at = (on: TestServer) => browserWith(on, session);
     const users = await everywhere((on) => at(on).send("GET", "/api/user/"));
-    for (const { json } of users) expect(json).toEqual({ id: 2, email: ada.email, is_staff: false });
+    for (const { json } of users)
+      expect(json).toEqual({ id: 2, email: ada.email, is_staff: false, server_version: "0.0.0-source" });
     expect((await at(second).send("DELETE", "/api/session/")).status).toBeLessThan(300);
     expect((await at(first).send("GET", "/api/user/")).status).toBe(401);
     expect((await at(third).send("GET", "/api/user/")).status).toBe(401);

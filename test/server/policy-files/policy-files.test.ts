@@ -117,7 +117,7 @@ describe("apply", () => {
     const before = await show();
     const refused = await failure(apply(base.replace("ports: 5432", "ports: 5433")));
     expect(refused.code).toBe("policy_test_failed");
-    expect(refused.detail).toContain("tcp/5432 from web1 to db1 is refused");
+    expect(refused.detail).toContain("web1 must reach db1 on tcp/5432, but tcp/5432 is refused");
     expect(await show()).toEqual(before);
   });
 
