@@ -160,8 +160,8 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
 }
 
 const scopes = [
-  ["read", "read: reads everything that its role may read"],
-  ["nodes", "nodes: machines, their names and paths"],
+  ["read", "read: reads everything, changes nothing"],
+  ["nodes", "nodes: machines, aliases and paths"],
   ["policy", "policy: rules, groups and their tests"],
   ["webhooks", "webhooks: webhooks and their deliveries"],
 ] as const;
