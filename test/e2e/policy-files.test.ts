@@ -94,7 +94,7 @@ test("the workflows of the documentation plan a merge request, refuse a mistake,
     const wrong = await run(line, closed);
     expect([system, verb, wrong.status]).toEqual([system, verb, 1]);
     expect(wrong.out + wrong.err).toContain(
-      "tcp/5432 from a node of group web to a node of group db is refused",
+      "a node of group web must reach a node of group db on tcp/5432, but tcp/5432 is refused",
     );
     const done = await run(line, open);
     expect([system, verb, done.status, done.status === 0 ? "" : done.err]).toEqual([system, verb, 0, ""]);
