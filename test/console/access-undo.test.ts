@@ -1,7 +1,7 @@
 // The console takes a saved change of the rules back, and names the networks that a rule opens.
 
 import { expect, test } from "bun:test";
-import { behindWords, networkFault } from "../../src/console/access/networks.ts";
+import { networksBehind, networkFault } from "../../src/console/access/networks.ts";
 import type { Rule } from "../../src/console/access/rules.ts";
 import { undoing } from "../../src/console/access/undo.ts";
 import type { AuditEvent } from "../../src/console/audit-event.ts";
@@ -104,15 +104,15 @@ const machines = [
 test("a side of a rule has the networks behind the machines that it names", () => {
   const berlin = ["gw-berlin: 192.168.20.0/24, 192.168.30.0/24"];
   for (const word of ["any", "node:gw-berlin", "group:routers"])
-    expect(behindWords([word], machines)).toEqual(berlin);
-  expect(behindWords(["any", "node:gw-berlin"], machines)).toEqual(berlin);
-  expect(behindWords(["group:db", "node:db-1", "user:gw-berlin"], machines)).toEqual([]);
+    expect(networksBehind([word], machines)).toEqual(berlin);
+  expect(networksBehind(["any", "node:gw-berlin"], machines)).toEqual(berlin);
+  expect(networksBehind(["group:db", "node:db-1", "user:gw-berlin"], machines)).toEqual([]);
   const many = Array.from({ length: 7 }, (_, at) => ({
     name: `r${at}`,
     groups: [],
     subnets: [`10.${at}.0.0/16`],
   }));
-  expect(behindWords(["any"], many).slice(4)).toEqual([
+  expect(networksBehind(["any"], many).slice(4)).toEqual([
     "r4: 10.4.0.0/16",
     "and 2 more machines with networks",
   ]);

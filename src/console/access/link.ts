@@ -3,16 +3,10 @@
 
 import type { Node } from "../../protocol/node.ts";
 import { configurationOf, stateOf, type StateName } from "../nodes.ts";
+import type { PeerPath } from "../peer-path.ts";
 
 /** How a machine reaches a peer, as GET nodes/{id}/peers/ shows it. */
-export type Path = {
-  peer: number | null;
-  path: "direct" | "relayed" | "none" | "unknown";
-  relays: readonly string[];
-  probe: "answers" | "broken" | "not_probed";
-  rtt_ms: number | null;
-  reported_at: string;
-};
+export type Path = Omit<PeerPath, "loss"> & { reported_at: string };
 
 export type Machine = Pick<
   Node,

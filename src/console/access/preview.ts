@@ -8,7 +8,7 @@ import { Confirm, Failure, FromTerminal } from "../ui/parts.ts";
 import { classWords, gainWords, loseWords } from "./class-words.ts";
 import { Conflict, News } from "./conflict.ts";
 import { discard, maySave, save, undo, type Draft, type Plan, type Saved } from "./draft.ts";
-import { behindWords } from "./networks.ts";
+import { networksBehind } from "./networks.ts";
 import { editsOf, endsOf, faultLines, type Named, type Rule } from "./rules.ts";
 
 type PreviewProps = { draft: Draft; saved: Saved };
@@ -43,7 +43,7 @@ function Unsaved({ draft, saved }: PreviewProps) {
   const [isDiscarding, askToDiscard] = useState(false);
   const { data, isWhole } = useNodes();
   const { added } = editsOf(saved.rules, draft.rules.value ?? []);
-  const behind = behindWords(
+  const behind = networksBehind(
     added.map((rule) => endsOf(rule).to),
     data ?? [],
   );

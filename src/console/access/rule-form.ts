@@ -10,7 +10,7 @@ import { useProviderWords } from "../provider-words.ts";
 import { refresh, useList } from "../resource.ts";
 import { Dialog, Failure, Field, valueOf } from "../ui/parts.ts";
 import { edit, type Draft } from "./draft.ts";
-import { behindWords, networkFault } from "./networks.ts";
+import { networksBehind, networkFault } from "./networks.ts";
 import { endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 
 type Group = { id: number; name: string };
@@ -113,7 +113,7 @@ export function RuleForm({ rule, draft, close }: Props) {
 
 /** The rule as a sentence, with the networks that it opens, too. */
 function InWords({ rule, machines }: { rule: Rule; machines: readonly Machine[] }) {
-  const behind = behindWords([endsOf(rule).to], machines);
+  const behind = networksBehind([endsOf(rule).to], machines);
   const more = behind.length === 0 ? "" : `, and the networks behind (${behind.join("; ")})`;
   return html`<p role="status"><bdi>${sentenceOf(rule)}${more}</bdi></p>`;
 }

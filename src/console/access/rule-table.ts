@@ -7,7 +7,7 @@ import { Empty, FromTerminal } from "../ui/parts.ts";
 import { Export, Search, searched } from "../ui/tools.ts";
 import { edit, terminalOf, type Draft, type Saved } from "./draft.ts";
 import { useNodes } from "../node-list.ts";
-import { behindWords } from "./networks.ts";
+import { networksBehind } from "./networks.ts";
 import { RuleForm } from "./rule-form.ts";
 import {
   endsOf,
@@ -83,7 +83,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
                     key=${row.rule.id}
                     row=${row}
                     faults=${faults.get(rules.indexOf(row.rule)) ?? []}
-                    behind=${behindWords([endsOf(row.rule).to], routers)}
+                    behind=${networksBehind([endsOf(row.rule).to], routers)}
                     open=${mayEdit ? setOpen : undefined}
                     draft=${draft}
                   />`,

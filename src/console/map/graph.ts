@@ -3,17 +3,10 @@
 
 import { shownGroups } from "../../owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
+import type { PeerPath } from "../peer-path.ts";
 
 /** How a node reaches a peer, as GET paths/ shows it. */
-export type Path = {
-  node: number;
-  peer: number | null;
-  path: "direct" | "relayed" | "none" | "unknown";
-  relays: readonly string[];
-  probe: "answers" | "broken" | "not_probed";
-  rtt_ms: number | null;
-  loss: number | null;
-};
+export type Path = PeerPath & { node: number };
 
 export type EdgeKind = "direct" | "relayed" | "broken";
 export type Edge = {

@@ -22,21 +22,11 @@ import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
 import { Names } from "./machine-names.ts";
+import type { PeerPath } from "../peer-path.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
 
 /** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
-type Path = {
-  /** The id of its machine. */
-  peer: number | null;
-  peer_name: string | null;
-  peer_address: string;
-  path: "direct" | "relayed" | "none" | "unknown";
-  remote: string | null;
-  relays: readonly string[];
-  probe: "answers" | "broken" | "not_probed";
-  rtt_ms: number | null;
-  loss: number | null;
-};
+type Path = PeerPath & { peer_name: string | null; peer_address: string; remote: string | null };
 
 /** The control plane writes reported paths within a second after the check-in that brought them. */
 const pathsMs = 1200;

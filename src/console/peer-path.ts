@@ -1,0 +1,10 @@
+/** How a node reaches a peer, as lists of paths in the API show it. */
+export type PeerPath = {
+  /** The id of its machine. */
+  peer: number | null;
+  path: "direct" | "relayed" | "none" | "unknown";
+  relays: readonly string[];
+  probe: "answers" | "broken" | "not_probed";
+  rtt_ms: number | null;
+  loss: number | null;
+};
