@@ -179,11 +179,15 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
   // An approval that is taken back.
   const body = machine.approved_at === null ? undefined : { state: "approved" };
   const call = `POST ${path}${body === undefined ? "" : ` ${JSON.stringify(body)}`}`;
-  const line = `agent admin registration ${verb} ${own} ${machine.id}`;
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   const [isTokenOver, endToken] = useState(false);
   const token = isApproval ? null : machine.registration_token_id;
   const tokenPath = org(own, `registration_tokens/${token}/`);
+  // No command takes an approval back.
+  const lines = [
+    ...(body === undefined ? [`agent admin registration ${verb} ${own} ${machine.id}`] : []),
+    ...(isTokenOver ? [`agent admin token revoke ${own} ${token}`] : []),
+  ];
   return html`<${Confirm}
     title=${`${action}?`}
     action=${action}
@@ -206,10 +210,7 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
               set=${endToken}
             />`
       }
-      <${FromTerminal}
-        command=${`${body === undefined ? line : call}${isTokenOver ? ` && agent admin token revoke ${own} ${token}` : ""}`}
-        call=${call}
-      />`}
+      <${FromTerminal} command=${lines.length === 0 ? undefined : lines.join(" && ")} call=${call} />`}
     run=${async () => {
       await send("POST", path, body);
       if (isTokenOver) await send("DELETE", tokenPath);
