@@ -1,3 +1,5 @@
+// The shape of a path to a peer, for the pages that show one.
+
 /** How a node reaches a peer, as lists of paths in the API show it. */
 export type PeerPath = {
   /** The id of its machine. */
