@@ -1,11 +1,10 @@
-// Debian trees in directories, made once by mmdebstrap and kept under .cache/. Tests boot them or chroot into them.
+// Debian trees in directories, made once by mmdebstrap and kept. Tests boot them or chroot into them.
 
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { cacheDirectory } from "./cache.ts";
 import { cannotInstall, debianMirror, debianRelease, installMissing, runSync } from "./debian.ts";
-
-const cache = join(import.meta.dir, "../../.cache");
 
 /** The reason why no tree can be made here, or undefined. */
 export function cannotMakeTrees(): string | undefined {
@@ -27,9 +26,9 @@ const makeOnce = `
 /** The read-only tree of that name with these packages, of the same release as this machine. */
 export function debianTree(name: string, packages: readonly string[]): string {
   const list = packages.join(",");
-  const tree = join(cache, `debian-${debianRelease()}-${name}-${Bun.hash(list).toString(36)}`);
+  const tree = join(cacheDirectory, `debian-${debianRelease()}-${name}-${Bun.hash(list).toString(36)}`);
   if (existsSync(tree)) return tree;
-  mkdirSync(cache, { recursive: true });
+  mkdirSync(cacheDirectory, { recursive: true });
   const work = mkdtempSync(`${tree}.`);
   try {
     const what = [
