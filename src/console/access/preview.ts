@@ -9,7 +9,8 @@ import { classWords, gainWords, loseWords } from "./class-words.ts";
 import { Conflict, News } from "./conflict.ts";
 import { discard, maySave, save, testsOf, undo, type Draft, type Plan } from "./draft.ts";
 import { listOf, type Saved } from "./saved.ts";
-import { beyond, wordsOfTest } from "./test-text.ts";
+import { TestSentence } from "./rule-table.ts";
+import { beyond } from "./test-text.ts";
 import { networksBehind } from "./networks.ts";
 import { editsOf, endsOf, faultLines, type Named, type Rule } from "./rules.ts";
 
@@ -60,22 +61,22 @@ function Unsaved({ draft, saved }: PreviewProps) {
             ? html`<p class="quiet">Working out what changes.</p>`
             : null
           : html`<${TestOutcome} plan=${plan.value} />
+              <ul class="plain-list effects">
+                ${beyond(tests, listOf(saved)).map(
+                  (test) =>
+                    html`<li>
+                      <del>− Test: <${TestSentence} test=${test} /></del>
+                    </li>`,
+                )}
+                ${beyond(listOf(saved), tests).map(
+                  (test) =>
+                    html`<li>
+                      <ins>+ Test: <${TestSentence} test=${test} /></ins>
+                    </li>`,
+                )}
+              </ul>
               <${Effects} plan=${plan.value} nodes=${isWhole ? data : undefined} />`
       }
-      <ul class="plain-list effects">
-        ${beyond(tests, listOf(saved)).map(
-          (test) =>
-            html`<li>
-              <del>− Test: <bdi>${wordsOfTest(test)}</bdi></del>
-            </li>`,
-        )}
-        ${beyond(listOf(saved), tests).map(
-          (test) =>
-            html`<li>
-              <ins>+ Test: <bdi>${wordsOfTest(test)}</bdi></ins>
-            </li>`,
-        )}
-      </ul>
       ${
         behind.length === 0
           ? null
@@ -133,7 +134,8 @@ function summaryOf({ plan, theirs, error }: Draft): string {
   if (plan.value === undefined) return "Not saved.";
   const { access, tests } = plan.value;
   if (tests.failing.length > 0) return `Cannot be saved: failing tests: ${tests.failing.length}.`;
-  return `Not saved. Pairs of machines that change: ${access.pairs_changed}.`;
+  const losing = access.classes.reduce((sum, { loses, pairs }) => sum + (loses.length > 0 ? pairs : 0), 0);
+  return `Not saved. Pairs of machines that change: ${access.pairs_changed}, that lose access: ${losing}.`;
 }
 
 /** The control plane names lines of the file that the page sent. The user has not seen that file: the page names rules. */

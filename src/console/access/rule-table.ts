@@ -10,6 +10,7 @@ import type { Saved } from "./saved.ts";
 import { useNodes } from "../node-list.ts";
 import { networksBehind } from "./networks.ts";
 import { RuleForm } from "./rule-form.ts";
+import { verbOfTest, type PolicyTest } from "./test-text.ts";
 import {
   endsOf,
   faultsByRule,
@@ -208,11 +209,18 @@ function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: 
 }
 
 export function Sentence({ rule }: { rule: Rule }) {
-  const { from, to } = endsOf(rule);
+  return flow(endsOf(rule), `may ${verbOf(rule)}`, rule);
+}
+
+export const TestSentence = ({ test }: { test: PolicyTest }) => flow(test, verbOfTest(test), test);
+
+function flow(
+  { from, to }: { from: string; to: string },
+  verb: string,
+  rule: Parameters<typeof trafficWords>[0],
+) {
   const traffic = html`<strong>${trafficWords(rule)}</strong>`;
-  return html`<span
-    ><${SideName} word=${from} /> may ${verbOf(rule)} <${SideName} word=${to} /> on ${traffic}</span
-  >`;
+  return html`<span><${SideName} word=${from} /> ${verb} <${SideName} word=${to} /> on ${traffic}</span>`;
 }
 
 function SideName({ word }: { word: string }) {

@@ -28,8 +28,11 @@ export const testsText = (tests: readonly PolicyTest[]): string =>
       })),
   );
 
-export const wordsOfTest = ({ expect, from, to, protocol, ports }: PolicyTest): string =>
-  `${sideText(from)} ${expect === "accept" ? "must reach" : "must not reach"} ${sideText(to)} on ${trafficWords({ protocol, ports })}`;
+export const verbOfTest = ({ expect }: PolicyTest): string =>
+  expect === "accept" ? "must reach" : "must not reach";
+
+export const wordsOfTest = (test: PolicyTest): string =>
+  `${sideText(test.from)} ${verbOfTest(test)} ${sideText(test.to)} on ${trafficWords(test)}`;
 
 export type Tests = readonly PolicyTest[];
 

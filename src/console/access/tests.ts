@@ -8,6 +8,7 @@ import { Dialog, State } from "../ui/parts.ts";
 import { editTests, testsOf, type Draft } from "./draft.ts";
 import { networkFault } from "./networks.ts";
 import { SidePicker, toWord, TrafficFields, useSides } from "./rule-form.ts";
+import { TestSentence } from "./rule-table.ts";
 import { portsFault, type Rule } from "./rules.ts";
 import { listOf, type Saved } from "./saved.ts";
 import { beyond, isTestAboutGone, keyOf, wordsOfTest, type PolicyTest } from "./test-text.ts";
@@ -44,8 +45,8 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
       <td>
         ${
           state === "deleted"
-            ? html`<del><bdi>${words}</bdi></del>`
-            : html`<bdi>${words}</bdi>
+            ? html`<del><${TestSentence} test=${test} /></del>`
+            : html`<${TestSentence} test=${test} />
                 <div><${State} name=${name} word=${word} /></div>`
         }
         ${isTestAboutGone(test) ? html`<div class="limited">No machine, member or group of a provider of this name is left, and the next change of the tests deletes it.</div>` : null}
@@ -61,7 +62,7 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
                 ${button("Delete", () =>
                   editTests(
                     draft,
-                    tests.filter((each) => each !== test),
+                    tests.filter((each) => keyOf(each) !== keyOf(test)),
                   ),
                 )}`
         }
