@@ -97,6 +97,16 @@ describe("links in the console", () => {
       await page.getByText("None. Organizations can have their own.").waitFor();
       await page.getByRole("link", { name: "Servers" }).click();
       await page.getByText("SQLite").waitFor();
+      const { answering } = (await (await page.request.get(`${plane.url}/api/servers/`)).json()) as {
+        answering: { host: string; version: string; started_at: string };
+      };
+      const own = page.getByText(
+        `${answering.host} answers this page: version ${answering.version}, started`,
+      );
+      await own.waitFor();
+      expect(await own.locator("time").getAttribute("datetime")).toBe(
+        new Date(answering.started_at).toISOString(),
+      );
       for (const path of ["organizations/", "users/", "servers/"]) {
         await page.goto(`${plane.url}/console/-/${path}`);
         await page.getByRole("heading", { level: 1 }).waitFor();
