@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { groupsByOwner } from "../../owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
 import { quoted } from "../access/rules.ts";
+import { thingsOf } from "../activity.ts";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { useLog } from "../events.ts";
@@ -297,7 +298,7 @@ function History({ node }: { node: Node }) {
   const names = useMemberNames(slug.value ?? "");
   const own = events.filter(({ subject }) => subject === `node/${node.id}`);
   return html`<h2>What happened</h2>
-    ${own.length === 0 ? html`<p class="quiet">Nothing among the last events.</p>` : html`<${Events} events=${own} names=${names} />`}
+    ${own.length === 0 ? html`<p class="quiet">Nothing among the last events.</p>` : html`<${Events} events=${own} names=${names} things=${thingsOf(events)} />`}
     <p>
       <a href=${`${pathOf(slug.value ?? "", "activity")}?subject=node/${node.id}`}
         >Look further back in Activity</a
