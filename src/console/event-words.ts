@@ -57,7 +57,7 @@ const nouns: Readonly<Record<string, string>> = {
 const nameOf = (details: AuditEvent["after"]) =>
   typeof details?.["name"] === "string" ? details["name"] : undefined;
 
-const machine = (id: unknown, things: Things): string => things.get(`node/${id}`) ?? `machine ${id}`;
+const machine = (id: number | null, things: Things): string => things.get(`node/${id}`) ?? `machine ${id}`;
 
 function whoOf({ actor: { kind, id } }: AuditEvent, { names, things }: Known): string {
   if (kind === "person") return names.get(id ?? 0) ?? `User ${id}`;
@@ -115,7 +115,10 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
     delete was?.["name"];
     delete is?.["name"];
   }
-  return [...(rules === undefined ? [] : [told]), ...changesOf({ before: was, after: is })];
+  const changes = changesOf({ before: was, after: is }).filter(
+    ({ removed, added }) => removed.length > 0 || added.join() !== "none",
+  );
+  return [...(rules === undefined ? [] : [told]), ...changes];
 }
 
 function readable(details: AuditEvent["before"], { names, things }: Known): AuditEvent["before"] {
@@ -139,7 +142,7 @@ function machineWords(node: unknown): unknown {
   const changes = changesOf({ before: null, after: more }).flatMap(({ field, added }) =>
     added.length === 0 || added[0] === "none" ? [] : [`${field} ${added.join(", ")}`],
   );
-  return [name ?? `machine ${id}`, ...changes].join(": ");
+  return [typeof name === "string" ? name : `machine ${String(id)}`, ...changes].join(": ");
 }
 
 const nodeNames = (things: Things): ReadonlyMap<number, string> =>

@@ -82,6 +82,9 @@ test("what changed has names instead of numbers, and the words of the pages", ()
   expect(changes("token.used", "registration_token/1", { after: { node_id: 3 } })).toEqual([
     { field: "machine", removed: [], added: ["db-1"] },
   ]);
+  expect(changes("registration.waiting", "registration/1", { after: { name: "a", owner_id: null } })).toEqual(
+    [],
+  );
   // What the sentence says already, and hashes, are left to the raw event.
   expect(changes("certificate.issued", "node/3", { after: { fingerprint: "ab" } })).toEqual([]);
   expect(changes("node.revoked", "node/3", { before: { name: "db-1" }, after: { reason: "lost" } })).toEqual([
