@@ -98,7 +98,7 @@ describe("activity in the console", () => {
       expect(lines.slice(1, -1).every((line) => line.includes("beta") && line.includes(owner))).toBe(true);
       await page.getByRole("button", { name: "Clear the filters" }).click();
       await page.getByLabel("Type").fill("organization.created");
-      await events.filter({ hasText: "acme" }).first().waitFor();
+      await events.filter({ hasText: "The operator created the organization acme" }).waitFor();
       await page.getByRole("button", { name: "Verify the chain" }).click();
       const whole = await page.getByText(/The chain of \d+ events is whole/).innerText();
       await page.getByText("agent admin audit verify").waitFor();
@@ -130,6 +130,27 @@ describe("activity in the console", () => {
       expect(await events.filter({ hasText: "held" }).count()).toBe(0);
       await newer.click();
       await events.filter({ hasText: "held" }).first().waitFor();
+      // Of a longer log, a file has the newest events, and the page says what is not in it.
+      const server = { kind: "server", id: null, ip: null };
+      await page.route(/events\/\?before=\d+&limit=1000$/, (route) => {
+        const before = Number(new URL(route.request().url()).searchParams.get("before"));
+        const first = Math.min(before, 50_000) - 1000;
+        const json = Array.from({ length: 1000 }, (_, at) => ({
+          ...{ id: first + at, at: "2026-11-01T12:00:00.000Z", type: "group.created", actor: server },
+          ...{ subject: `group/g${first + at}`, before: null, after: null, hash: "" },
+        }));
+        return route.fulfill({ json });
+      });
+      const [cut] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: "Export CSV" }).click(),
+      ]);
+      await page
+        .getByText(`${cut.suggestedFilename()} has not all: of the newest 20000 events, 20000 match.`)
+        .waitFor();
+      await page.getByText("agent admin events acme --json --lines").waitFor();
+      expect((await Bun.file(await cut.path()).text()).split("\r\n").length).toBe(20_002);
+      await page.unroute(/events\/\?before=\d+&limit=1000$/);
     },
     limitMs,
   );
@@ -146,6 +167,15 @@ describe("activity in the console", () => {
       await scene.admin(["node", "create", "acme", "early-1"]);
       await other.evaluate("startLive()");
       await other.getByText("early-1").first().waitFor();
+      // Neither this event nor one that was read has the name of the machine.
+      await scene.admin(["node", "update", "acme", "beta", "--add-group", "held"]);
+      await other
+        .locator(".events li")
+        .filter({ hasText: "The operator changed the machine beta" })
+        .filter({ hasText: "held" })
+        .waitFor();
+      await other.getByText("node.updated").first().click();
+      await other.locator("pre").filter({ hasText: '"subject": "node/1"' }).waitFor();
       await other.close();
     },
     limitMs,
