@@ -2,19 +2,11 @@
 
 import * as v from "valibot";
 import { AppError, type ErrorCode } from "../../errors.ts";
-import { Peer, Ports, Protocol, Target } from "../policy/firewall.ts";
 import { PolicyTest } from "../policy/policy-tests.ts";
+import { FirewallRule } from "../policy/stored-rules.ts";
 import type { Transaction } from "../store/database.ts";
 
 const words = v.array(v.string());
-const rule = {
-  direction: v.picklist(["inbound", "outbound"]),
-  protocol: Protocol,
-  ports: Ports,
-  peer: Peer,
-  target: Target,
-  description: v.string(),
-};
 const named = { name: v.string(), description: v.string() };
 const alias = { name: v.string(), nodeId: v.number(), address: v.nullable(v.string()) };
 const person = v.object({ name: v.string(), people: v.string() });
@@ -29,9 +21,9 @@ export const Undo = v.object({
       describe: v.array(v.object({ ...named, before: v.string() })),
     }),
     rules: v.object({
-      create: v.array(v.object({ ...rule, id: v.number() })),
-      delete: v.array(v.object({ ...rule, id: v.number() })),
-      describe: v.array(v.object({ ...rule, id: v.number(), before: v.string() })),
+      create: v.array(FirewallRule),
+      delete: v.array(FirewallRule),
+      describe: v.array(v.object({ ...FirewallRule.entries, before: v.string() })),
     }),
     nodes: v.array(
       v.object({
