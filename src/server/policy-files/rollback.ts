@@ -5,6 +5,7 @@ import { AppError, type ErrorCode } from "../../errors.ts";
 import { PolicyTest } from "../policy/policy-tests.ts";
 import { FirewallRule } from "../policy/stored-rules.ts";
 import type { Transaction } from "../store/database.ts";
+import { inSavepoint } from "../store/within.ts";
 
 const words = v.array(v.string());
 const named = { name: v.string(), description: v.string() };
@@ -67,15 +68,10 @@ export async function attempt<T>(
   part: () => Promise<T>,
 ): Promise<T | undefined> {
   if (rollback === undefined) return part();
-  await tx.run("SAVEPOINT part");
   try {
-    const done = await part();
-    await tx.run("RELEASE part");
-    return done;
+    return await inSavepoint(tx, part);
   } catch (error) {
     if (!(error instanceof AppError) || !refusals.has(error.code)) throw error;
-    await tx.run("ROLLBACK TO part");
-    await tx.run("RELEASE part");
     rollback.leftOut.push(`${what} is not as before: ${error.message}`);
     return undefined;
   }
