@@ -266,7 +266,8 @@ describePostgres("two replicas with conflicting requests", () => {
         body: { name: `pixel${at}`, system: "ios", host_public_key: makeHostKey().publicPem },
       }),
     );
-    expect(answers.map((each) => each?.status ?? 0).toSorted()).toEqual([...Array(10).fill(201), 429, 429]);
+    expect(answers.filter((each) => each?.status === 201)).toHaveLength(10);
+    expect(answers.filter((each) => each?.status === 429)).toHaveLength(2);
   });
 
   test("a group is not deleted while a node takes it", async () => {

@@ -334,7 +334,9 @@ describe("refused", () => {
     const all = await Promise.all(Array.from({ length: 14 }, (_, at) => add(`pixel${at}`)));
     expect(all.filter(({ status }) => status === 201)).toHaveLength(10);
     const refused = all.filter(({ status }) => status !== 201);
-    expect(refused.map(codeOf)).toEqual(Array(4).fill([429, "throttled"]));
-    expect(refused[0]?.headers.get("retry-after")).toBe("3600");
+    for (const each of refused) {
+      expect(codeOf(each)).toEqual([429, "throttled"]);
+      expect(each.headers.get("retry-after")).toBe("3600");
+    }
   });
 });
