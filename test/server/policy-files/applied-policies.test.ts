@@ -108,6 +108,9 @@ describe("an edit of the rules by hand, as the console sends it", () => {
     expect((await failure(apply(rules, stale))).code).toBe("policy_changed");
     await api("PATCH", "policy/", { by_file: true });
     expect((await failure(apply(rules, { keep_file: true }))).code).toBe("policy_by_file");
+    // A node that joins is never refused, with its groups. The file takes away those that it does not name.
+    expect((await api("POST", "nodes/", { name: "web2", groups: ["web"] })).status).toBe(201);
+    expect((await plan(base)).nodes).toMatchObject([{ name: "web2", groups: { remove: ["web"] } }]);
     await applied(base);
   });
 });
