@@ -22,9 +22,12 @@ const otherLists = [
   ["aliases_deleted", "names"],
 ] as const;
 
-/** Undefined: it is not about rules. */
-export function ruleChangeOf({ type, before, after }: AuditEvent): RuleChange | undefined {
-  if (type.startsWith("rule.")) return { added: rulesIn([after]), removed: rulesIn([before]), others: [] };
+/** Undefined: it is not about rules. `now`: the rule as it is, as the event of an update tells only what differs. */
+export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRule): RuleChange | undefined {
+  if (type.startsWith("rule.")) {
+    const whole = (part: AuditEvent["after"]) => rulesIn([part && { ...now, ...part }]);
+    return { added: whole(after), removed: whole(before), others: [] };
+  }
   if (type !== "policy.applied" && type !== "policy.reverted") return undefined;
   const described = listOf(after?.["rules_described"]).filter(isRecord);
   const [created, deleted] = [rulesIn(after?.["rules_created"]), rulesIn(after?.["rules_deleted"])];
