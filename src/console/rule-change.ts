@@ -1,6 +1,6 @@
 // Which rules a saved change has made and removed, as its event tells. Pure.
 
-import type { StoredRule } from "./access/rules.ts";
+import { sentenceOf, toRule, type StoredRule } from "./access/rules.ts";
 import { isRecord } from "./actor.ts";
 import type { AuditEvent } from "./audit-event.ts";
 
@@ -48,6 +48,26 @@ export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRu
   return { added, removed, others: [...new Set(others)] };
 }
 
+/** Names by number; those that are not known are numbers in sentences, too. */
+type Known = { nodes: (id: number) => string | undefined; members: (id: number) => string | undefined };
+
+/** What the event of a change of rules tells, in sentences. Undefined: it tells no whole rule. */
+export function ruleSentencesOf(event: AuditEvent, { nodes, members }: Known) {
+  const change = event.type === "rule.updated" ? undefined : ruleChangeOf(event);
+  if (change === undefined) return undefined;
+  const names = { get: (id: number) => nodes(id) ?? `node/${id}` };
+  const emails = { get: (id: number) => members(id) ?? `user/${id}` };
+  const groups = { get: (group: string) => group };
+  const say = (stored: StoredRule) => {
+    const rule = toRule(stored, names, emails, groups);
+    return `${rule.id}: ${sentenceOf(rule)}${rule.description === "" ? "" : ` (${rule.description})`}`;
+  };
+  return { added: change.added.map(say), removed: change.removed.map(say) };
+}
+
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 /** The control plane writes them as it shows them in `firewall_rules/`. */
-const rulesIn = (value: unknown) => listOf(value).filter(isRecord) as unknown as StoredRule[];
+const rulesIn = (value: unknown) =>
+  listOf(value).filter(
+    (each) => isRecord(each) && isRecord(each["peer"]) && isRecord(each["target"]),
+  ) as unknown as StoredRule[];

@@ -5,7 +5,7 @@ import { networksBehind, networkFault } from "../../src/console/access/networks.
 import type { Rule, StoredRule } from "../../src/console/access/rules.ts";
 import { undoing } from "../../src/console/access/undo.ts";
 import type { AuditEvent } from "../../src/console/audit-event.ts";
-import { ruleChangeOf } from "../../src/console/rule-change.ts";
+import { ruleChangeOf, ruleSentencesOf } from "../../src/console/rule-change.ts";
 
 const rule = (id: number, ports: string, more: Partial<Rule> = {}): Rule => ({
   id,
@@ -107,6 +107,32 @@ test("an event says which rules came and went, and what cannot be taken back wit
     others: [],
   });
   expect(event("rule.deleted", null, stored)).toMatchObject({ added: [], removed: [{ id: 9 }] });
+});
+
+test("events of rules are sentences; what has no name that is known has its number", () => {
+  const stored = { ...rule(4, "8080"), peer: { node: 7 }, target: { group: "user:id.3" } };
+  const say = (event: object) =>
+    ruleSentencesOf({ before: null, after: null, ...event } as AuditEvent, {
+      nodes: (id) => (id === 7 ? "web-1" : undefined),
+      members: () => undefined,
+    });
+  const applied = {
+    rules_created: [{ ...stored, ports: "8082", description: "shop" }, { ports: "of no rule" }],
+    rules_deleted: [
+      stored,
+      { ...stored, id: 5, peer: { node: 8 }, target: { group: `idp:1.${"ab".repeat(16)}` } },
+    ],
+  };
+  expect(say({ type: "policy.applied", subject: "policy", after: applied })).toEqual({
+    added: ["4: web-1 may reach machines of user/3 on tcp 8082 (shop)"],
+    removed: [
+      "4: web-1 may reach machines of user/3 on tcp 8080",
+      "5: node/8 may reach machines of users in 1.abababababababababababababababab on tcp 8080",
+    ],
+  });
+  expect(say({ type: "rule.created", subject: "rule/4", after: stored })?.added).toHaveLength(1);
+  expect(say({ type: "rule.updated", subject: "rule/4", after: { ports: "1" } })).toBeUndefined();
+  expect(say({ type: "policy.applied", subject: "policy", after: { tests: 3 } })).toBeUndefined();
 });
 
 const machines = [

@@ -1,12 +1,12 @@
 // Events of the audit log, as sentences with what changed.
 
 import { actorOf, type Names } from "../actor.ts";
-import { changesOf, subjectOf, thingsOf, type Things } from "../activity.ts";
+import { changesOf, subjectOf, thingsOf, type Change, type Things } from "../activity.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { pathOf } from "../router.ts";
-import { ruleChangeOf } from "../rule-change.ts";
+import { ruleChangeOf, ruleSentencesOf } from "../rule-change.ts";
 import { When } from "./parts.ts";
 
 const noNames: Names = new Map();
@@ -21,7 +21,7 @@ export function Events({ events, names = noNames, things = thingsOf(events) }: E
           <${When} at=${event.at} />
           <span><code>${event.type}</code> <bdi>${subjectOf(event, things)}</bdi></span>
           <bdi class="quiet">${actorOf(event, names)}</bdi>
-          <${Changes} event=${event} />
+          <${Changes} event=${event} names=${names} things=${things} />
           ${
             slug.value !== undefined && mayAdminister.value && ruleChangeOf(event) !== undefined
               ? html`<a
@@ -38,9 +38,15 @@ export function Events({ events, names = noNames, things = thingsOf(events) }: E
 }
 
 /** Each changed field on a line: what was removed, and what was added. */
-function Changes({ event }: { event: AuditEvent }) {
+function Changes({ event, names, things }: { event: AuditEvent; names: Names; things: Things }) {
+  const rules = ruleSentencesOf(event, {
+    nodes: (id) => things.get(`node/${id}`),
+    members: (id) => names.get(id),
+  });
   // Its name is not taken away: it is what the event is about.
-  const changes = changesOf(event.type === "node.revoked" ? { ...event, before: null } : event);
+  const fields = changesOf(event.type === "node.revoked" ? { ...event, before: null } : event);
+  const isOther = ({ field }: Change) => event.subject === "policy" && !/^(counts )?rules? /.test(field);
+  const changes = rules === undefined ? fields : [{ field: "rules", ...rules }, ...fields.filter(isOther)];
   if (changes.length === 0) return null;
   return html`<dl class="changes">
     ${changes.map(
