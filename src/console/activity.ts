@@ -104,8 +104,13 @@ export const spanOf = ({ from, to }: Filter): Span => ({ start: dayOf(from), end
 const searchedIn = ({ type, actor, subject, before, after }: AuditEvent) =>
   JSON.stringify([type, actor, subject, before, after]).replaceAll(/"[0-9a-f]{64}"/g, '""');
 
-/** Whether an event passes. A type may end with an asterisk, as in webhooks. */
-export function makeMatch(filter: Filter, names: Names, things = nothing): (event: AuditEvent) => boolean {
+/** Whether an event passes. A type may end with an asterisk, as in webhooks. `say`: its sentence, with who did it. */
+export function makeMatch(
+  filter: Filter,
+  names: Names,
+  things = nothing,
+  say: (event: AuditEvent) => string = () => "",
+): (event: AuditEvent) => boolean {
   const [search, actor] = [searchWords(filter.search), searchWords(filter.actor)];
   // A whole subject, such as node/5, does not mean node/50.
   const isWhole = /^\w+\/\d+$/.test(filter.subject);
@@ -120,7 +125,7 @@ export function makeMatch(filter: Filter, names: Names, things = nothing): (even
     if (!hasWords(actorOf(event, names), actor)) return false;
     if (isWhole ? !isAbout(event, filter.subject) : !hasWords(subjectOf(event, things), subject))
       return false;
-    return search.length === 0 || hasWords(searchedIn(event), search);
+    return search.length === 0 || hasWords(searchedIn(event) + say(event), search);
   };
 }
 
