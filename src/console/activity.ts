@@ -135,8 +135,10 @@ export type Change = { field: string; removed: readonly string[]; added: readonl
 const maxDepth = 4;
 /** Where the pages have another word than the API. */
 const pageWords = new Map([["subnets", "networks behind it"]]);
-/** "external_port" as "external port"; other names stay as they are. */
-const wordsOf = (key: string) => pageWords.get(key) ?? key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ");
+/** "external_port" as "external port", "node_approval" as "machine approval"; other names stay as they are. */
+const wordsOf = (key: string) =>
+  pageWords.get(key) ??
+  key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ").replaceAll(/\bnode(s?)\b/g, "machine$1");
 
 /** What changed: of lists only the items that came and went, of records only the fields that differ. */
 export function changesOf({ before, after }: Pick<AuditEvent, "before" | "after">): Change[] {

@@ -138,8 +138,14 @@ describe("activity in the console", () => {
         const before = Number(new URL(route.request().url()).searchParams.get("before"));
         const first = Math.min(before, 50_000) - 1000;
         const json = Array.from({ length: 1000 }, (_, at) => ({
-          ...{ id: first + at, at: "2026-11-01T12:00:00.000Z", type: "group.created", actor: server },
-          ...{ subject: `group/g${first + at}`, before: null, after: null, hash: "" },
+          id: first + at,
+          at: "2026-11-01T12:00:00.000Z",
+          type: "group.created",
+          actor: server,
+          subject: `group/g${first + at}`,
+          before: null,
+          after: null,
+          hash: "",
         }));
         return route.fulfill({ json });
       });
