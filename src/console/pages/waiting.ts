@@ -197,18 +197,14 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
   const own = slug.value ?? "";
   const path = org(own, `registrations/${machine.id}/${verb}/`);
   const isApproval = verb === "approve";
-  // An approval that is taken back.
+  // An approval that is withdrawn.
   const body = machine.approved_at === null ? undefined : { state: "approved" };
   const call = `POST ${path}${body === undefined ? "" : ` ${JSON.stringify(body)}`}`;
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   const [isTokenOver, endToken] = useState(false);
   const token = isApproval ? null : machine.registration_token_id;
   const tokenPath = org(own, `registration_tokens/${token}/`);
-  // No command takes an approval back.
-  const lines = [
-    ...(body === undefined ? [`agent admin registration ${verb} ${own} ${machine.id}`] : []),
-    ...(isTokenOver ? [`agent admin token revoke ${own} ${token}`] : []),
-  ];
+  const line = `agent admin registration ${verb} ${own} ${machine.id}${body === undefined ? "" : " --approved"}`;
   return html`<${Confirm}
     title=${`${action}?`}
     action=${action}
@@ -231,7 +227,10 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
               set=${endToken}
             />`
       }
-      <${FromTerminal} command=${lines.length === 0 ? undefined : lines.join(" && ")} call=${call} />`}
+      <${FromTerminal}
+        command=${`${line}${isTokenOver ? ` && agent admin token revoke ${own} ${token}` : ""}`}
+        call=${call}
+      />`}
     run=${async () => {
       await send("POST", path, body);
       if (isTokenOver) await send("DELETE", tokenPath);

@@ -250,7 +250,7 @@ export async function answerRequest(
       );
     }
     const open = await queryOne(tx, requests, `${sql} ${answerable(now, was)}`, [orgId, id]);
-    if (open === undefined) throw notOpen(present);
+    if (open === undefined) throw notOpen(present, was);
     const isRefused = state === "refused";
     if (isRefused) await releaseUse(tx, open.tokenId);
     const tokenId = isRefused ? null : open.tokenId;
@@ -259,7 +259,10 @@ export async function answerRequest(
   });
 }
 
-function notOpen({ state }: RegistrationRequestRow): AppError {
+function notOpen({ state }: RegistrationRequestRow, was: "waiting" | "approved"): AppError {
+  if (was === "approved" && state === "waiting") {
+    return new AppError("conflict", "It is not approved: it still waits for an answer, or its time is over.");
+  }
   const why = state === "waiting" ? "Its time is over, or its token was revoked" : `It was ${state} already`;
   return new AppError("conflict", `This registration does not wait any more. ${why}.`);
 }
