@@ -40,6 +40,18 @@ for (const template of templates)
     expect(compiled).not.toContain("=> html`");
   });
 
+const apart: readonly [string, string][] = [
+  ["html`<p>\n  ends\n  ${name}\n  today\n</p>`", 'html("p",null,"ends ",(name)," today")'],
+  ["html`<p>\n  one\n  <b>two</b>\n  three\n</p>`", 'html("p",null,"one ",html("b",null,"two")," three")'],
+  [
+    "html`<p>\n  ${name}\n  <b\n    class=${name}\n    >two</b\n  >, three\n</p>`",
+    'html("p",null,(name),html("b",{"class":(name)},"two"),", three")',
+  ],
+];
+test.each(apart)("a line break beside a text in %j is a space, as in HTML", (template, made) => {
+  expect(compileTemplates(template, "page.ts")).toBe(made);
+});
+
 test("types and text that only looks like a template stay", () => {
   const source = 'const a: string = "html`<p></p>`"; // html`<p></p>`\nexport type B = { html: `<p>` };\n';
   expect(compileTemplates(source, "page.ts")).toBe(source);

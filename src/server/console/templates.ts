@@ -65,10 +65,26 @@ function callOf({ quasi }: Template, source: string): string {
     const code = `(${compiled(each, source)})`;
     return new Code(code, { [`${at}...${code}`]: true });
   });
-  // Browsers show the indentation of a text as one space.
-  const texts = quasi.quasis.map(({ value }) => value.cooked.replaceAll(/\n\s+/g, "\n"));
+  const texts = quasi.quasis.map(({ value }, at) => spaced(value.cooked, at > 0, at < values.length));
   const made = htm.bind(call)(Object.assign(texts, { raw: texts }), ...values);
   return Array.isArray(made) ? `[${made.map(written).join(",")}]` : written(made);
+}
+
+const inline = "(?:a|b|bdi|code|em|span|strong)";
+const beforeInline = new RegExp(`([^>\\s])\\s*\\n\\s*(?=<${inline}[\\s>])`, "g");
+const afterInline = new RegExp(`(</${inline}\\s*>)\\s*\\n\\s*(?=[^<\\s])`, "g");
+
+/**
+ * A line break beside a text is a space, as in HTML and as the formatter takes it. htm drops it, which glues words: "ends"
+ * and the time in the next line. Browsers show the indentation of a text as one space.
+ */
+function spaced(text: string, isAfterValue: boolean, isBeforeValue: boolean): string {
+  const apart = text
+    .replaceAll(/\n\s+/g, "\n")
+    .replaceAll(beforeInline, "$1 ")
+    .replaceAll(afterInline, "$1 ");
+  const after = isAfterValue ? apart.replace(/^\s*\n(?=[^<\s])/, " ") : apart;
+  return isBeforeValue ? after.replace(/([^>\s])\s*\n$/, "$1 ") : after;
 }
 
 function call(type: unknown, properties: object | null, ...children: unknown[]): Code {
