@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ErrorBody } from "../protocol/error-body.ts";
 import { inPageWords } from "./error-words.ts";
+import { needsSession } from "./needs-session.ts";
 
 /** What the server, or the network, said instead of an answer. */
 export class ApiError extends Error {
@@ -58,6 +59,9 @@ export async function ask<T>(method: Method, path: string, sent: Sent = {}): Pro
 async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Answer<T>> {
   // A browser's request without JSON could come from another site's form, so the server refuses it.
   const { body = method === "POST" || method === "PATCH" ? {} : undefined, headers = {}, signal } = sent;
+  // It would only be answered 401, and timers would ask on.
+  if (isSignedOut.peek() && needsSession(method, path))
+    throw new ApiError(401, { code: "not_authenticated", detail: "Your session has ended." }, null);
   const read = async () => {
     const response = await fetch(path, {
       method,

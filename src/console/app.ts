@@ -22,7 +22,7 @@ export function App() {
     return isSignedOut.value ? html`<${SignIn} />` : html`<main><${Loading} /></main>`;
   return html`<a class="unseen skip" href="#content">To the content</a>
     <${Navigation} />
-    <div class="frame">
+    <div class=${isSignedOut.value ? "frame concealed" : "frame"}>
       <${Away} />
       <main id="content" tabindex="-1"><${Content} /></main>
     </div>

@@ -37,6 +37,10 @@ const phasesBack: typeof phases = {
   retire: "The rotation is being rolled back: the machines stop trusting its new CAs.",
 };
 
+/** Who has a known key can use it as long as machines trust its CA: a rollback makes that last. */
+export const rollbackWarning =
+  "Do not roll back if a key of the CAs from before may be known to others: machines would go on to trust exactly that key. Finish the rotation instead. This hurries it:";
+
 export const stepOf = ({ phase, rolling_back }: Pick<Rotation, "phase" | "rolling_back">): string =>
   (rolling_back ? phasesBack : phases)[phase];
 

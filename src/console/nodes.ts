@@ -33,8 +33,9 @@ export function configurationOf({
   if (node.phone != null) return { words: "as of its import", isBehind: false };
   const since = node.online ? "" : " when it was last here";
   if (applied === newest) return { words: `${newest}, applied${since}`, isBehind: false };
+  const had = `${node.online ? "has" : "had"} applied ${applied === null ? "none" : `version ${applied}`}${since}`;
   return {
-    words: `has applied ${applied === null ? "none" : `version ${applied}`}, the newest is ${newest}${since}`,
+    words: `${had}, the newest is ${newest}`,
     isBehind: true,
   };
 }

@@ -17,6 +17,10 @@ test("only a machine that is there has applied the newest configuration now", ()
   expect(words({ ...pending, ...newest })).toBe("none: it is not registered");
   const behind = configurationOf({ ...online, applied_config_version: null, config_version: 2 });
   expect(behind).toEqual({ words: "has applied none, the newest is 2", isBehind: true });
+  // The newest version is that of now, not of when the machine was last here.
+  expect(words({ ...away, applied_config_version: 1, config_version: 313 })).toBe(
+    "had applied version 1 when it was last here, the newest is 313",
+  );
 });
 
 test("a machine without paths says why", () => {

@@ -85,7 +85,7 @@ describe("machines in the console", () => {
       await page.goto(`${scene.url()}/console/acme/machines/add/`);
       await button("Make the line").click();
       await page.getByText("1 machine, in no group").waitFor();
-      const key = await page.getByText(/^oaj1/).innerText();
+      const key = (await page.getByText(/^oaj1/).textContent()) ?? "";
       await page.getByText("As a QR code").click();
       const drawn = await page
         .getByRole("img", { name: "The join key as a QR code" })

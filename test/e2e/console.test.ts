@@ -74,7 +74,7 @@ describe("the console", () => {
       await page.getByRole("link", { name: "Add a machine" }).click();
       await page.getByLabel("Groups").fill("web");
       await page.getByRole("button", { name: "Make the line" }).click();
-      const key = await page.getByText(/^oaj1/).innerText();
+      const key = (await page.getByText(/^oaj1/).textContent()) ?? "";
       const { registrationToken: token } = parseJoinKey(key);
       await scene.register("web-1", token);
       await page.getByRole("link", { name: /web-1/ }).click();
@@ -259,6 +259,8 @@ describe("the console", () => {
       await scene.admin(["member", "delete", "acme", member]);
       await scene.admin(["user", "disable", member]);
       await other.getByText("Your session has ended").waitFor();
+      // What was read before is not for who looks now.
+      await other.locator("#content").waitFor({ state: "hidden" });
       await context.close();
     },
     limitMs,

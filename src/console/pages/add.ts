@@ -32,6 +32,9 @@ type Token = {
 type Approval = { node_approval: "none" | "unapproved" | "all" };
 const useApproval = (own: string) => useResource<Approval>(org(own, "")).data?.node_approval ?? "none";
 
+const mustWait = (approval: Approval["node_approval"], isApproved: boolean) =>
+  approval === "all" || (approval === "unapproved" && !isApproved);
+
 const validities = [
   ["1h", "an hour"],
   ["24h", "a day"],
@@ -113,15 +116,7 @@ function Choices({ made }: { made: (token: Token) => void }) {
       checked=${isLighthouse}
       set=${setLighthouse}
     />
-    ${
-      approval === "unapproved"
-        ? html`<${Check}
-            label="They need no approval: whoever has the key can join at once"
-            checked=${isApproved}
-            set=${approve}
-          />`
-        : null
-    }
+    <${NewMachines} ...${{ node_approval: approval, isApproved, approve }} />
     <${Text}
       label="Name of the key"
       help="Optional, to find it again under Tokens."
@@ -139,6 +134,26 @@ function Choices({ made }: { made: (token: Token) => void }) {
   </form>`;
 }
 
+type NewMachinesProps = Approval & { isApproved: boolean; approve(isApproved: boolean): void };
+
+/** Said before the line is made: whoever pastes it may have to wait. */
+function NewMachines({ node_approval: approval, isApproved, approve }: NewMachinesProps) {
+  return html`${
+    approval === "unapproved"
+      ? html`<${Check}
+          label="They need no approval: whoever has the key can join at once"
+          checked=${isApproved}
+          set=${approve}
+        />`
+      : null
+  }
+  ${
+    mustWait(approval, isApproved)
+      ? html`<p class="notice">Each machine then waits until an administrator approves it.</p>`
+      : null
+  }`;
+}
+
 /** What the line makes of a machine. */
 function madeBy({ uses, groups, is_lighthouse }: Token): string {
   const count = uses === 1 ? "1 machine" : `${uses} machines`;
@@ -149,7 +164,7 @@ function madeBy({ uses, groups, is_lighthouse }: Token): string {
 function Waiting({ token, again }: { token: Token; again(): void }) {
   const own = slug.value ?? "";
   const approval = useApproval(own);
-  const waits = approval === "all" || (approval === "unapproved" && !token.approved);
+  const waits = mustWait(approval, token.approved);
   const [arrived, setArrived] = useState<readonly AuditEvent[]>([]);
   useEffect(
     () =>
@@ -160,7 +175,7 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
   );
   return html`<p>
       For <strong><bdi>${madeBy(token)}</bdi></strong
-      >. Paste this on the machine. The key is shown only now, and ends
+      >. Paste this line on the machine. It is shown only now, and ends
       ${dated(Date.parse(token.expires_at))}. It is
       ${token.name === null ? `token ${token.id}` : html`<bdi>${token.name}</bdi>`} under${" "}
       <a href=${pathOf(own, "tokens")}>Tokens</a>, where it can be revoked.
@@ -173,19 +188,22 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
           </p>`
         : null
     }
-    <${Line} text=${`sudo agent up`} />
-    <p>It asks for this key:</p>
-    <${Line} text=${token.join_key} />
+    <${Line} text=${`sudo agent up ${token.join_key}`} />
+    <p class="quiet">If the program is not there yet, this installs it first on Linux and macOS:</p>
+    <${Line} text=${`curl -fsSL ${location.origin}/releases/install | sh`} />
+    <details>
+      <summary>Without the key in the history of the shell</summary>
+      <${Line} text="sudo agent up" />
+      <p>It asks for this key:</p>
+      <${Line} text=${token.join_key} />
+    </details>
     <details>
       <summary>As a QR code</summary>
       <p class="quiet">For a device with a camera. It holds the same key: keep it as secret.</p>
       <${Qr} text=${token.join_key} label="The join key as a QR code" />
     </details>
     <details>
-      <summary>In one line</summary>
-      <p class="quiet">The key then stays in the history of the shell.</p>
-      <${Line} text=${`sudo agent up ${token.join_key}`} />
-      <p class="quiet">The same without agent up, for scripts:</p>
+      <summary>Without agent up, for scripts</summary>
       <${Line} text=${token.command} />
     </details>
     <div role="status">

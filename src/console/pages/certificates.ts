@@ -3,7 +3,14 @@
 import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
-import { stepOf, trustOf, type Authorities, type Authority, type Rotation } from "../authorities.ts";
+import {
+  rollbackWarning,
+  stepOf,
+  trustOf,
+  type Authorities,
+  type Authority,
+  type Rotation,
+} from "../authorities.ts";
 import { DuePhones } from "../due-phones.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
@@ -154,9 +161,10 @@ function KnownKey() {
   return html`<details>
     <summary>What if a key of a CA may be known to others?</summary>
     <p>
-      Start a rotation and tick that. Whoever has the key can make certificates until the last step: machines
-      trust the old CA until they have confirmed step 3, and one that is away until it is back. This hurries a
-      rotation that is under way:
+      Start a rotation, and tick there that a key may be known. Do not roll it back: that returns to the known
+      key. Whoever has the key can make certificates until the last step: machines trust the old CA until they
+      have confirmed step 3, and one that is away until it is back. If a rotation is running already, this
+      hurries it:
     </p>
     <${Line} text=${`agent admin ca rotate ${slug.value ?? ""} --now`} />
   </details>`;
@@ -206,20 +214,20 @@ const questions: Readonly<Record<Action, { title: string; action: string; effect
   rollback: {
     title: "Roll the rotation back?",
     action: "Roll back",
-    effect: "The machines return to the former CAs in the same steps. All tunnels stay up.",
+    effect: "The machines return to the CAs from before the rotation, step by step. All tunnels stay up.",
     flag: " --rollback",
   },
 };
 
 function Steering({ rotation: { phase, paused, rolling_back } }: RotationProps) {
   const [asked, ask] = useState<Action | undefined>(undefined);
-  const button = (action: Action, text: string, isOff = false) =>
-    html`<button type="button" disabled=${isOff} onClick=${() => ask(action)}>${text}</button>`;
+  const button = (action: Action, text: string) =>
+    html`<button type="button" onClick=${() => ask(action)}>${text}</button>`;
   return html`<div class="actions">
       ${phase === "none" ? button("start", "Start a rotation") : null}
       ${phase !== "none" && !paused ? button("pause", "Pause") : null}
       ${phase !== "none" && paused ? button("resume", "Resume") : null}
-      ${phase !== "none" ? button("rollback", "Roll back", rolling_back) : null}
+      ${phase !== "none" && !rolling_back ? button("rollback", "Roll back") : null}
     </div>
     ${asked === undefined ? null : html`<${Steer} action=${asked} close=${() => ask(undefined)} />`}`;
 }
@@ -235,6 +243,12 @@ function Steer({ action, close }: { action: Action; close(): void }) {
     action=${question.action}
     isDanger=${false}
     effect=${html`<p>${question.effect}</p>
+      ${
+        action === "rollback"
+          ? html`<p class="notice">${rollbackWarning}</p>
+              <${Line} text=${`agent admin ca rotate ${own} --now`} />`
+          : null
+      }
       ${
         action === "start"
           ? html`<${Check}

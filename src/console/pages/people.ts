@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, me, organization, slug } from "../me.ts";
+import { removedWords, type AccessReport } from "../removed-words.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { tell } from "../ui/told.ts";
@@ -278,21 +279,8 @@ function Remove({ member, close }: { member: Member; close(): void }) {
     run=${async () => {
       const report = await send<AccessReport>("DELETE", path);
       await changed();
-      if (!isInvited) tell(`${member.email} is removed. ${reportWords(report)}`);
+      if (!isInvited) tell(removedWords(member.email, report, me.value?.is_staff === true));
     }}
     close=${close}
   />`;
-}
-
-/** What the person could use: machines, tokens, webhooks. */
-type AccessReport = Record<"access_left" | "access_revoked", readonly { kind: string }[]> &
-  Record<"access_left_total" | "access_revoked_total", number>;
-
-function reportWords(report: AccessReport): string {
-  const counted = (items: AccessReport["access_left"]) =>
-    [...Map.groupBy(items, ({ kind }) => kind)]
-      .map(([kind, { length }]) => `${length} ${kind.replaceAll("_", " ")}${length === 1 ? "" : "s"}`)
-      .join(", ");
-  const { access_revoked: revoked, access_left: left } = report;
-  return `Revoked: ${counted(revoked) || "nothing"}. Still working: ${counted(left) || "nothing"}.`;
 }

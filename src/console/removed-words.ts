@@ -1,0 +1,30 @@
+// What is said after a person was removed from an organization. Pure.
+
+type Items = readonly { kind: string }[];
+/** What the person could use: machines, tokens, webhooks. */
+export type AccessReport = { access_left: Items; access_revoked: Items };
+
+function counted(items: Items): string {
+  return [...Map.groupBy(items, ({ kind }) => (kind === "node" ? "machine" : kind.replaceAll("_", " ")))]
+    .map(([kind, { length }]) => `${length} ${kind}${length === 1 ? "" : "s"}`)
+    .join(", ");
+}
+
+/** The user stays: nothing but disabling ends the sign-in. */
+export function removedWords(
+  email: string,
+  { access_left: left, access_revoked: revoked }: AccessReport,
+  isStaff: boolean,
+): string {
+  return [
+    `${email} is removed from this organization.`,
+    revoked.length === 0 ? "" : `Revoked: ${counted(revoked)}.`,
+    left.length === 0 ? "" : `Still working, revoke what must end: ${counted(left)}.`,
+    "The user can still sign in to this control plane.",
+    isStaff
+      ? "To end that, disable the user under Users."
+      : "Staff of the control plane can disable the user.",
+  ]
+    .filter((sentence) => sentence !== "")
+    .join(" ");
+}
