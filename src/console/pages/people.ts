@@ -215,9 +215,13 @@ function Change({ member, close }: { member: Member; close(): void }) {
             />`
           : null
       }
-      <p class="quiet">
-        Tokens, machines and webhooks of a former administrator stay; their open invitations end.
-      </p>
+      ${
+        member.role === "member"
+          ? null
+          : html`<p class="quiet">
+              Tokens, machines and webhooks of a former administrator stay; their open invitations end.
+            </p>`
+      }
       <${FormFailure} error=${error} shown=${["role"]} />
       <div class="actions">
         <button class="primary" disabled=${isRunning || role === member.role}>Change the role</button>
