@@ -92,7 +92,11 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   preact: { homes: /^console\//, reason: "pages for browsers" },
   "preact/hooks": { homes: /^console\//, reason: "pages for browsers" },
   "@preact/signals": { homes: /^console\//, reason: "pages for browsers" },
-  htm: { homes: /^console\//, reason: "pages for browsers" },
+  htm: {
+    homes: /^(console\/html|server\/console\/templates)\.ts$/,
+    reason: "templates of the console, compiled while it is bundled",
+  },
+  "oxc-parser": { homes: /^server\/console\/templates\.ts$/, reason: "loaded by the build alone" },
   "d3-force": { homes: /^console\/map\/layout\.ts$/, reason: "the map of the console" },
   uplot: { homes: /^console\/ui\/plot\.ts$/, reason: "plots of the console" },
   uqr: { homes: /^console\/ui\/qr\.ts$/, reason: "QR codes of the console" },

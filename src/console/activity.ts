@@ -45,19 +45,28 @@ function dayOf(text: string, days = 0): number | undefined {
 /** The API takes at most 15 digits. */
 export const behindAll = 999_999_999_999_999;
 
-/** The events since `start` (ms), the newest first. `page`: those before an id, the oldest first. `tell`: how many were read so far. */
+/** Both in ms; the end is not included. */
+export type Span = { start: number | undefined; end: number | undefined };
+
+/**
+ * The events of a time, the newest first, about `max` at most. `page`: those before an id, the oldest first. `tell`: how
+ * many were read so far.
+ */
 export async function readBack(
   page: (before: number) => Promise<AuditEvent[]>,
-  start: number | undefined,
+  { start = 0, end = Number.POSITIVE_INFINITY }: Span,
+  max: number,
   tell: (count: number) => void,
-): Promise<AuditEvent[]> {
+): Promise<{ events: AuditEvent[]; isAll: boolean }> {
   const events: AuditEvent[] = [];
+  let read = 0;
   for (let before = behindAll; ;) {
     const found = await page(before);
-    events.push(...found.toReversed());
-    tell(events.length);
+    events.push(...found.toReversed().filter(({ at }) => Date.parse(at) < end));
+    tell((read += found.length));
     const [oldest] = found;
-    if (oldest === undefined || Date.parse(oldest.at) < (start ?? 0)) return events;
+    const isAll = oldest === undefined || Date.parse(oldest.at) < start;
+    if (isAll || events.length >= max) return { events, isAll };
     before = oldest.id;
   }
 }
@@ -67,9 +76,12 @@ export function exportName(
   own: string,
   { from, to, ...words }: Filter,
   found: readonly AuditEvent[],
+  isAll = true,
 ): string {
   const dayAt = (event: AuditEvent | undefined) => (event === undefined ? "" : dayAtMs(Date.parse(event.at)));
-  const days = [from || dayAt(found.at(-1)), to || dayAt(found[0])].filter((day) => day !== "");
+  const days = [isAll && from !== "" ? from : dayAt(found.at(-1)), to || dayAt(found[0])].filter(
+    (day) => day !== "",
+  );
   const part = Object.values(words).every((word) => word === "") ? [] : ["filtered"];
   return `${[own, "events", ...days, ...part].join("-")}.csv`;
 }
@@ -86,7 +98,7 @@ export function countWords(
     : `The newest ${read} events; ${rest}`;
 }
 
-export const firstMoment = ({ from }: Filter): number | undefined => dayOf(from);
+export const spanOf = ({ from, to }: Filter): Span => ({ start: dayOf(from), end: dayOf(to, 1) });
 
 /** What a search looks at. A number is in nearly every hash, fingerprint and time, so those are left out. */
 const searchedIn = ({ type, actor, subject, before, after }: AuditEvent) =>
@@ -116,9 +128,9 @@ export function makeMatch(filter: Filter, names: Names, things = nothing): (even
 export type Change = { field: string; removed: readonly string[]; added: readonly string[] };
 
 const maxDepth = 4;
-/** "external_port" as "external port"; other names stay as they are. */
 /** Where the pages have another word than the API. */
 const pageWords = new Map([["subnets", "networks behind it"]]);
+/** "external_port" as "external port"; other names stay as they are. */
 const wordsOf = (key: string) => pageWords.get(key) ?? key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ");
 
 /** What changed: of lists only the items that came and went, of records only the fields that differ. */

@@ -4,6 +4,7 @@
 import type { FunctionComponent } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { awaySince, isSignedOut } from "./api.ts";
+import { useHeadingFocus } from "./heading-focus.ts";
 import { html } from "./html.ts";
 import { isFactorMissing, me, organizations, slug } from "./me.ts";
 import { Navigation } from "./navigation.ts";
@@ -56,6 +57,7 @@ function Start() {
   useEffect(() => {
     if (only !== undefined) go(pathOf(only.slug), { replace: true });
   }, [only]);
+  useHeadingFocus(only === undefined ? "" : undefined);
   if (only !== undefined) return null;
   if (all.length === 0 && me.value?.is_staff === true)
     return html`<${Empty} text="There is no organization yet. An organization is one overlay network.">
@@ -82,6 +84,7 @@ const views = new Map<Page, FunctionComponent<{ rest: readonly string[] }>>();
 function Lazy({ page, rest }: LazyProps) {
   // What was loaded before is shown at once.
   const [view, setView] = useState(() => views.get(page));
+  useHeadingFocus(segments.value.join("/"));
   useEffect(() => {
     document.title = `${page.title}${slug.value === undefined ? "" : ` · ${slug.value}`}`;
     page.load().then(

@@ -1,5 +1,6 @@
-// Templates without a build step for the reader: `html` makes Preact elements, which hold texts as texts. Nothing in the
-// console makes HTML from a string.
+// Templates of the pages: `html` makes Preact elements, which hold texts as texts. Nothing in the console makes HTML from a
+// string. While the console is bundled, templates become calls of Preact (src/server/console/templates.ts), so that browsers
+// load no htm.
 
 import { h, type VNode } from "preact";
 import htm from "htm";

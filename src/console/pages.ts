@@ -86,12 +86,12 @@ export const staffPages: Readonly<Record<string, Page>> = {
 /** Below /console/-/: what belongs to no organization. */
 export const otherPages = {
   ...staffPages,
-  account: { title: "Account", load: async () => (await import("./pages/account.ts")).Account },
+  account: { title: "Account", load: async () => (await import("./pages/own.ts")).Account },
   "command-line": {
     title: "Sign in the command line",
-    load: async () => (await import("./pages/command-line.ts")).CommandLine,
+    load: async () => (await import("./pages/own.ts")).CommandLine,
   },
-  join: { title: "Let a machine join", load: async () => (await import("./pages/join.ts")).Join },
+  join: { title: "Let a machine join", load: async () => (await import("./pages/own.ts")).Join },
 } satisfies Readonly<Record<string, Page>>;
 
 /** `rest`: the segments behind those that chose the page. `key` changes when another page is shown. */

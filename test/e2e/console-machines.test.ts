@@ -253,8 +253,18 @@ describe("machines in the console", () => {
       await reaches.getByText("machines in db may reach all machines on tcp 2222").waitFor();
       await page.getByText("The newest changes this").waitFor();
       await page.locator(".diff ins").filter({ hasText: "2222" }).first().waitFor();
+      // Its own name inside the network, and another that is added and deleted.
+      await page.getByText("app.acme.internal", { exact: true }).waitFor();
+      await page.getByLabel("Alias").fill("intranet");
+      await button("Add the alias").click();
+      const alias = page.getByRole("listitem").filter({ hasText: "intranet.acme.internal" });
+      await alias.waitFor();
+      expect(await scene.admin(["name", "list", "acme"])).toContain("intranet");
       expect(await violationsIn(page)).toEqual([]);
       expect(await overflowOf(page)).toBeLessThanOrEqual(0);
+      await alias.getByRole("button", { name: "Delete intranet" }).click();
+      await page.getByRole("dialog").getByRole("button", { name: "Delete intranet" }).click();
+      await alias.waitFor({ state: "detached" });
     },
     limitMs,
   );

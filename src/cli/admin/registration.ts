@@ -31,7 +31,7 @@ export const list: Implementation = {
     context.output.list(
       { registrations },
       {
-        columns: ["ID", "NAME", "KEY", "FROM", "AS", "GROUPS", "BY", "UNTIL"],
+        columns: ["ID", "NAME", "KEY", "FROM", "AS", "GROUPS", "BY", "ASKED", "UNTIL"],
         rows: registrations.map((each) => [
           each.id,
           each.name,
@@ -42,6 +42,7 @@ export const list: Implementation = {
           each.registration_token_id === null
             ? `user ${each.owner_id ?? "-"}`
             : `token ${each.registration_token_id}`,
+          each.last_asked_at ?? "-",
           each.expires_at,
         ]),
         none: isApproved

@@ -125,7 +125,7 @@ type Typed = Omit<Wish, "groups" | "subnets" | "public_ip"> & {
 };
 
 const texts = [
-  ["name", "Name", undefined],
+  ["name", "Name", "Also inside the network, where the former name ends."],
   ["groups", "Groups", undefined],
   [
     "subnets",

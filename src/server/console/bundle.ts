@@ -5,35 +5,19 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-const source = join(import.meta.dir, "../../console");
-/** The page loads the first two; the shared worker is its own script. */
-const entries = ["main.ts", "style.css", "worker.ts"];
-
 /** The files by name, gzip in base64. Names carry a hash of the content, so that browsers may keep them for ever. */
 export function bundleConsole(): Record<string, string> {
   const directory = mkdtempSync(join(tmpdir(), "agent-console-"));
   try {
     // A macro cannot call Bun.build: the bundler waits for the macro.
-    const built = Bun.spawnSync([
-      process.execPath,
-      "build",
-      ...entries.map((entry) => join(source, entry)),
-      `--outdir=${directory}`,
-      `--root=${source}`,
-      "--target=browser",
-      "--minify",
-      "--splitting",
-      "--entry-naming=[name]-[hash].[ext]",
-      "--chunk-naming=chunk-[name]-[hash].[ext]",
-      '--define=process.env.NODE_ENV="production"',
-    ]);
+    const built = Bun.spawnSync([process.execPath, join(import.meta.dir, "bundler.ts"), directory]);
     if (!built.success) throw new Error(`Cannot bundle the console\n${built.stderr.toString()}`);
     const files = readdirSync(directory).sort();
     return Object.fromEntries(
       files.map((name) => {
         const file = readFileSync(join(directory, name));
         // Smaller by 2.6 % than zlib at its best.
-        const packed = Bun.gzipSync(name.endsWith(".js") ? dense(file.toString()) : file, {
+        const packed = Bun.gzipSync(file, {
           library: "libdeflate",
           level: 12,
         });
@@ -44,9 +28,3 @@ export function bundleConsole(): Record<string, string> {
     rmSync(directory, { recursive: true, force: true });
   }
 }
-
-/**
- * Without the indentation of templates, which the minifier keeps and htm and browsers ignore. A text of the console that needs
- * spaces at the beginning of a line cannot be written as one.
- */
-const dense = (script: string): string => script.replaceAll(/\n\s+/g, "\n");

@@ -160,13 +160,14 @@ async function changeRules(
 ): Promise<Changes["rules"]["delete"]> {
   const created: Changes["rules"]["delete"] = [];
   const some = pausing(tx);
+  // A rule that was edited takes the id of the one before it.
+  for (const { id } of removed) {
+    await firewallRules.delete(tx, { orgId, id });
+    await some();
+  }
   for (const { description = "", ...each } of create) {
     const { id } = await firewallRules.insertReturning(tx, { ...each, description, orgId, createdAt });
     created.push({ ...each, id, description });
-    await some();
-  }
-  for (const { id } of removed) {
-    await firewallRules.delete(tx, { orgId, id });
     await some();
   }
   for (const { id, description } of describe) {

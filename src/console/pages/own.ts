@@ -1,0 +1,5 @@
+// Pages of one person: one file of all takes fewer bytes than one for each.
+
+export { Account } from "./account.ts";
+export { CommandLine } from "./command-line.ts";
+export { Join } from "./join.ts";
