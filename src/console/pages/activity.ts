@@ -22,7 +22,7 @@ import { eventText } from "../event-words.ts";
 import { readEvents, useLog } from "../events.ts";
 import { html } from "../html.ts";
 import { isLive } from "../live.ts";
-import { slug } from "../me.ts";
+import { organization, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { query, setQuery } from "../router.ts";
 import { Verification } from "../ui/chain.ts";
@@ -130,7 +130,7 @@ export function Activity() {
       }
     </div>
     <${Filters} filter=${filter} events=${log.events} />
-    <${Verification} own=${own} />
+    ${organization.value?.role === "member" ? null : html`<${Verification} own=${own} />`}
     <p class="newer" role="status">
       ${newer === 0 ? null : html`<button type="button" onClick=${release}>${newer} newer</button>`}
     </p>

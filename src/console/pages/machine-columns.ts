@@ -67,7 +67,7 @@ export function allColumns(names: Names, paths: PathCounts, isRevoked: boolean):
         const words = pathWords(counted);
         if (counted === undefined || words === "") return html`<span class="quiet">-</span>`;
         if (!isPresent(machine)) return html`<span class="quiet">${words}, ${moment(machine.seenAt)}</span>`;
-        const state = counted.broken > 0 ? "attention" : counted.direct === 0 ? "limited" : "online";
+        const state = counted.broken > 0 ? "attention" : counted.relayed > 0 ? "limited" : "online";
         return State({ name: state, word: words });
       },
       compare: (a, b) => pathRank(paths.get(a.id)) - pathRank(paths.get(b.id)),

@@ -47,7 +47,7 @@ export type Protocol = v.InferOutput<typeof Protocol>;
 export const isSelf = (side: Peer) => "group" in side && side.group === selfGroup;
 export const selfSentence = "self is a peer only: the nodes with the same owner as the target.";
 
-const ruleFields = {
+export const ruleFields = {
   direction: v.picklist(["inbound", "outbound"]),
   protocol: Protocol,
   ports: Ports,
