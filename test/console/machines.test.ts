@@ -150,7 +150,10 @@ test("a list of machines is filtered by state, group, owner and words", () => {
   ]);
   // What machines that are away reported is old.
   expect(filtered(all, { ...none, show: "relayed" }, at, paths).map(({ id }) => id)).toEqual([1]);
-  const roles = [record(5, { is_relay: true }), record(6, { is_lighthouse: true })];
+  const roles = [
+    record(5, { is_relay: true, is_lighthouse: false }),
+    record(6, { is_relay: false, is_lighthouse: true }),
+  ];
   const ofRole = (show: string) => filtered(roles, { ...none, show }, at).map(({ id }) => id);
   expect([ofRole("relay"), ofRole("lighthouse")]).toEqual([[5], [6]]);
   // Words of an address that someone typed.

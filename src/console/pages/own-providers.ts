@@ -43,11 +43,11 @@ export function OwnProviders() {
       ${data.map(
         (each) =>
           html`<li key=${each.id}>
-            <strong><bdi>${each.name}</bdi></strong> <bdi>${each.issuer}</bdi>
-            <span class="quiet">${rolesOf(each)}</span>
+            <strong><bdi>${each.name}</bdi></strong> <bdi>${each.issuer}</bdi>${" "}
+            <span class="quiet">${rolesOf(each)}</span>${" "}
             <button type="button" class="small" onClick=${() => edit(each)}>
-              Edit<span class="unseen"> ${each.name}</span>
-            </button>
+              Edit<span class="unseen"> ${each.name}</span></button
+            >${" "}
             <button type="button" class="small" onClick=${() => remove(each)}>
               Remove<span class="unseen"> ${each.name}</span>
             </button>

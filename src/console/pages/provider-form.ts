@@ -181,7 +181,7 @@ function Settings({ form, error, children }: Shown) {
       ></textarea>
     <//>`;
   return html`${line("name", "Name", "On the button of the sign-in page.", { required: true })}
-    ${line("client_id", "Client ID", "As you registered it there.")} ${children}
+    ${line("client_id", "Client ID", "As you registered it there. Empty: not registered yet.")} ${children}
     ${lines("roles", "Roles of groups", "One a line, such as net-admins=admin or staff=member. Others cannot become members by signing in, unless the box below is ticked.")}
     <${Check} label="All others become members" checked=${createsUsers} set=${create} />
     ${lines("node_groups", "Groups of machines", "One a line, GROUP=GROUP OF MACHINES, such as developers=build: for the machines of these people.")}

@@ -50,7 +50,7 @@ const expiry = <T extends { expires_at: string | null }>(): Column<T> => ({
 const madeColumn = <T extends Token>(own: string, kind: Kind): Column<T> => ({
   key: "made",
   title: "Made",
-  width: 1,
+  width: 2,
   text: ({ created_at }) => created_at,
   cell: ({ id, created_at }) =>
     html`<a href=${`${pathOf(own, "activity")}?subject=${kind.slice(0, -1)}/${id}`}
@@ -106,7 +106,7 @@ export function Tokens() {
         textColumn(
           "scopes",
           "May use",
-          2,
+          3.5,
           ({ scopes }: ServiceToken) => scopes?.join(", ") ?? "all of its role",
         ),
         textColumn(
@@ -119,7 +119,7 @@ export function Tokens() {
         {
           key: "used",
           title: "Last used",
-          width: 1,
+          width: 2,
           text: ({ last_used_at }: ServiceToken) => last_used_at ?? "",
           cell: ({ last_used_at }: ServiceToken) => html`<${When} at=${last_used_at} never="not recorded" />`,
           compare: (a: ServiceToken, b: ServiceToken) =>
