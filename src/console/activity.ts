@@ -104,8 +104,13 @@ export const spanOf = ({ from, to }: Filter): Span => ({ start: dayOf(from), end
 const searchedIn = ({ type, actor, subject, before, after }: AuditEvent) =>
   JSON.stringify([type, actor, subject, before, after]).replaceAll(/"[0-9a-f]{64}"/g, '""');
 
-/** Whether an event passes. A type may end with an asterisk, as in webhooks. */
-export function makeMatch(filter: Filter, names: Names, things = nothing): (event: AuditEvent) => boolean {
+/** Whether an event passes. A type may end with an asterisk, as in webhooks. `say`: its sentence, with who did it. */
+export function makeMatch(
+  filter: Filter,
+  names: Names,
+  things = nothing,
+  say: (event: AuditEvent) => string = () => "",
+): (event: AuditEvent) => boolean {
   const [search, actor] = [searchWords(filter.search), searchWords(filter.actor)];
   // A whole subject, such as node/5, does not mean node/50.
   const isWhole = /^\w+\/\d+$/.test(filter.subject);
@@ -120,7 +125,7 @@ export function makeMatch(filter: Filter, names: Names, things = nothing): (even
     if (!hasWords(actorOf(event, names), actor)) return false;
     if (isWhole ? !isAbout(event, filter.subject) : !hasWords(subjectOf(event, things), subject))
       return false;
-    return search.length === 0 || hasWords(searchedIn(event), search);
+    return search.length === 0 || hasWords(searchedIn(event) + say(event), search);
   };
 }
 
@@ -130,8 +135,10 @@ export type Change = { field: string; removed: readonly string[]; added: readonl
 const maxDepth = 4;
 /** Where the pages have another word than the API. */
 const pageWords = new Map([["subnets", "networks behind it"]]);
-/** "external_port" as "external port"; other names stay as they are. */
-const wordsOf = (key: string) => pageWords.get(key) ?? key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ");
+/** "external_port" as "external port", "node_approval" as "machine approval"; other names stay as they are. */
+const wordsOf = (key: string) =>
+  pageWords.get(key) ??
+  key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ").replaceAll(/\bnode(s?)\b/g, "machine$1");
 
 /** What changed: of lists only the items that came and went, of records only the fields that differ. */
 export function changesOf({ before, after }: Pick<AuditEvent, "before" | "after">): Change[] {

@@ -91,6 +91,12 @@ export function eventSentence(event: AuditEvent, known: Known): { parts: readonl
   };
 }
 
+/** The same as one text, for searches and files. */
+export function eventText(event: AuditEvent, known: Known): string {
+  const { parts, by } = eventSentence(event, known);
+  return parts.join("") + (by === "" ? "" : ` (${by})`);
+}
+
 /** They stand in the sentence, or say nothing to a reader. */
 const ofRules = ["counts", "rule_ids", "rules_created", "rules_deleted", "rules_described"];
 const ofNoReader = new Set(["fingerprint", "key_sha256", ...ofRules]);

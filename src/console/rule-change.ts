@@ -22,10 +22,11 @@ const otherLists = [
   ["aliases_deleted", "names"],
 ] as const;
 
-/** Undefined: it is not about rules. */
-export function ruleChangeOf({ type, before, after }: AuditEvent): RuleChange | undefined {
+/** Undefined: it is not about rules. `now`: the rule as it is, as the event of an update tells only what differs. */
+export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRule): RuleChange | undefined {
   if (type.startsWith("rule.")) {
-    const change = { added: rulesIn([after]), removed: rulesIn([before]), others: [] };
+    const whole = (part: AuditEvent["after"]) => rulesIn([part && { ...now, ...part }]);
+    const change = { added: whole(after), removed: whole(before), others: [] };
     return change.added.length + change.removed.length === 0 ? undefined : change;
   }
   if (type !== "policy.applied" && type !== "policy.reverted") return undefined;

@@ -183,6 +183,14 @@ test("an event without the name of its machine shows the name that the newest ot
   expect(subjectOf(event(3, { subject: "node/3", after: null, before: null }), things)).toBe("node/3");
   const filter: Filter = { search: "", actor: "", type: "", subject: "new", from: "", to: "" };
   expect(makeMatch(filter, new Map(), things)(nameless)).toBe(true);
+  // A search looks at what the page shows, too.
+  const search = makeMatch(
+    { ...filter, subject: "", search: "joined 8" },
+    new Map(),
+    things,
+    ({ id }) => `${id} joined`,
+  );
+  expect([search({ ...nameless, id: 8 }), search({ ...nameless, id: 5 })]).toEqual([true, false]);
 });
 
 describe("the chain of hashes", () => {

@@ -85,6 +85,9 @@ test("what changed has names instead of numbers, and the words of the pages", ()
   expect(changes("registration.waiting", "registration/1", { after: { name: "a", owner_id: null } })).toEqual(
     [],
   );
+  expect(changes("organization.updated", "organization/acme", { after: { node_approval: "all" } })).toEqual([
+    { field: "machine approval", removed: [], added: ["all"] },
+  ]);
   // What the sentence says already, and hashes, are left to the raw event.
   expect(changes("certificate.issued", "node/3", { after: { fingerprint: "ab" } })).toEqual([]);
   expect(changes("node.revoked", "node/3", { before: { name: "db-1" }, after: { reason: "lost" } })).toEqual([

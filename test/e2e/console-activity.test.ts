@@ -94,7 +94,9 @@ describe("activity in the console", () => {
       expect(file.suggestedFilename()).toMatch(/^acme-events-\d{4}-\d\d-\d\d-\d{4}-\d\d-\d\d-filtered\.csv$/);
       await page.getByText(`${file.suggestedFilename()} has all`).waitFor();
       const lines = (await Bun.file(await file.path()).text()).split("\r\n");
-      expect(lines[0]).toBe('"at","type","subject","actor","changes","before","after","id","hash"');
+      expect(lines[0]).toBe(
+        '"at","type","subject","actor","changes","before","after","id","hash","sentence"',
+      );
       expect(lines.slice(1, -1).every((line) => line.includes("beta") && line.includes(owner))).toBe(true);
       await page.getByRole("button", { name: "Clear the filters" }).click();
       await page.getByLabel("Type").fill("organization.created");
@@ -136,8 +138,14 @@ describe("activity in the console", () => {
         const before = Number(new URL(route.request().url()).searchParams.get("before"));
         const first = Math.min(before, 50_000) - 1000;
         const json = Array.from({ length: 1000 }, (_, at) => ({
-          ...{ id: first + at, at: "2026-11-01T12:00:00.000Z", type: "group.created", actor: server },
-          ...{ subject: `group/g${first + at}`, before: null, after: null, hash: "" },
+          id: first + at,
+          at: "2026-11-01T12:00:00.000Z",
+          type: "group.created",
+          actor: server,
+          subject: `group/g${first + at}`,
+          before: null,
+          after: null,
+          hash: "",
         }));
         return route.fulfill({ json });
       });

@@ -109,8 +109,13 @@ describe("links in the console", () => {
       );
       // Hours before the first start are no outage: the chart begins with it.
       const points = [60, 55, 50].map((minutes) => ({
-        ...{ at: new Date(Date.now() - minutes * 60_000).toISOString(), requests: 5, errors: 0, checkins: 1 },
-        ...{ p99_ms: 2, waiting: 0, memory_bytes: 1 },
+        at: new Date(Date.now() - minutes * 60_000).toISOString(),
+        requests: 5,
+        errors: 0,
+        checkins: 1,
+        p99_ms: 2,
+        waiting: 0,
+        memory_bytes: 1,
       }));
       await page.route("**/api/servers/history/", (route) =>
         route.fulfill({ json: { every_s: 300, hosts: [{ host: answering.host, points }] } }),

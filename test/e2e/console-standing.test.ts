@@ -225,6 +225,11 @@ describe("how machines stand in the console", () => {
       await row("bulk-2").waitFor();
       const revoked = await scene.admin(["events", "acme", "--type", "node.revoked", "--json"]);
       expect(revoked.split("lost in a taxi").length - 1).toBe(2);
+      await page.getByLabel("Which machines").selectOption("revoked");
+      await page.getByRole("columnheader", { name: "Revoked" }).waitFor();
+      await row("bulk-3").locator("time").first().waitFor();
+      await page.getByLabel("Which machines").selectOption("");
+      await row("bulk-2").waitFor();
       await page.locator("summary").filter({ hasText: "Columns" }).click();
       await page.getByLabel("Owner").check();
       await page.getByLabel("Groups").uncheck();

@@ -7,7 +7,15 @@ import type { AuditEvent } from "../audit-event.ts";
 import { ruleChangeOf } from "../rule-change.ts";
 import type { Class } from "./class-words.ts";
 import { changesOf, mergeRules, type Change, type Choice } from "./merge.ts";
-import { commandsOf, editsOf, policyText, sentRules, type Edits, type Rule } from "./rules.ts";
+import {
+  commandsOf,
+  editsOf,
+  policyText,
+  sentRules,
+  type Edits,
+  type Rule,
+  type StoredRule,
+} from "./rules.ts";
 import { inWords, listOf, read, type Saved } from "./saved.ts";
 import { areSameTests, mergeTests, testsText, type Tests } from "./test-text.ts";
 import { undoing } from "./undo.ts";
@@ -128,7 +136,9 @@ function receive(draft: Draft, newest: Saved): void {
     draft.news.value = [...draft.news.value, ...changesOf(before.rules, newest.rules)];
   if (before === undefined || (areEqual(newest.rules, edited) && tests === undefined)) {
     saved.value = newest;
-    discard(draft);
+    // Without edits, the sentences about a change that could not be taken back stay.
+    if (rules.value === undefined) draft.error.value = undefined;
+    else discard(draft);
   } else if (!hasEdits || areEqual(newest.rules, before.rules)) {
     const isNew = newest.policy.version !== before.policy.version;
     saved.value = newest;
@@ -198,7 +208,11 @@ export function undo(
 export function undoEvent(draft: Draft, id: number): Promise<void> {
   return trying(draft, async () => {
     const [event] = await get<readonly AuditEvent[]>(org(draft.slug, `events/?before=${id + 1}&limit=1`));
-    const change = event?.id === id ? ruleChangeOf(event) : undefined;
+    const now =
+      event?.type === "rule.updated"
+        ? await get<StoredRule>(org(draft.slug, `firewall_rules/${event.subject.slice(5)}/`))
+        : undefined;
+    const change = event?.id === id ? ruleChangeOf(event, now) : undefined;
     if (change === undefined) {
       draft.undo.value = [`Event ${id} is not there any more, or is not about rules.`];
       return;

@@ -29,12 +29,14 @@ export const isOwnerSide = (side: Side): boolean => "group" in side && ownerOf(s
 export const isProviderSide = (side: Side): boolean =>
   "group" in side && providerOf(side.group) !== undefined;
 
+type Words<T> = Pick<ReadonlyMap<T, string>, "get">;
+
 /** `words`: those of groups of providers. */
 export function toRule(
   rule: StoredRule,
-  names: ReadonlyMap<number, string>,
-  members: ReadonlyMap<number, string>,
-  words: ReadonlyMap<string, string>,
+  names: Words<number>,
+  members: Words<number>,
+  words: Words<string>,
 ): Rule {
   const word = (side: Side) => {
     if ("any" in side) return "any";

@@ -18,6 +18,7 @@ import {
 } from "../activity.ts";
 import { dayOf } from "../ago.ts";
 import type { AuditEvent } from "../audit-event.ts";
+import { eventText } from "../event-words.ts";
 import { readEvents, useLog } from "../events.ts";
 import { html } from "../html.ts";
 import { isLive } from "../live.ts";
@@ -58,7 +59,11 @@ const columnsFor = (names: Names, things: Things) => [
   { title: "after", text: ({ after }: AuditEvent) => textOf(after) },
   { title: "id", text: ({ id }: AuditEvent) => `${id}` },
   { title: "hash", text: ({ hash }: AuditEvent) => hash },
+  { title: "sentence", text: sayer(names, things) },
 ];
+
+const sayer = (names: Names, things: Things) => (event: AuditEvent) =>
+  eventText(event, { names, things, words: new Map() });
 
 function filterOf(words: URLSearchParams): Filter {
   const of = (key: (typeof filterKeys)[number]) => words.get(key) ?? "";
@@ -80,7 +85,7 @@ export function Activity() {
   const key = JSON.stringify(filter);
   const things = useMemo(() => thingsOf(log.events), [log.events]);
   const found = useMemo(
-    () => log.events.filter(makeMatch(filter, names, things)),
+    () => log.events.filter(makeMatch(filter, names, things, sayer(names, things))),
     [log.events, names, things, key],
   );
   const { shown, newer, release } = useHeld(found, key);
@@ -160,7 +165,7 @@ const cut = signal<string | undefined>(undefined);
 async function exported(own: string, filter: Filter, names: Names, read: (count: number) => void) {
   const { events, isAll } = await readEvents(own, spanOf(filter), read);
   const things = thingsOf(events);
-  const items = events.filter(makeMatch(filter, names, things));
+  const items = events.filter(makeMatch(filter, names, things, sayer(names, things)));
   const file = exportName(own, filter, items, isAll);
   if (isAll) tell(`${file} has all ${items.length} events that match.`);
   cut.value = isAll

@@ -30,7 +30,7 @@ export function Machines() {
   const names = useMemberNames(own);
   const asked = word("columns");
   const paths = usePathCounts(own, word("show") === "relayed" || isChosen("paths", asked));
-  const every = useMemo(() => allColumns(names, paths), [names, paths]);
+  const every = useMemo(() => allColumns(names, paths, isRevoked), [names, paths, isRevoked]);
   const columns = chosenColumns(every, asked);
   const keys = columns.map(({ key }) => key).join();
   const drawn = useMemo(() => columns, [every, keys]);

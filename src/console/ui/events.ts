@@ -68,7 +68,8 @@ function useNamed(own: string, events: readonly AuditEvent[], things: Things): T
 
 /** Drawn once, not for each event that comes. */
 function One({ event, known }: { event: AuditEvent; known: Known }) {
-  const mayUndo = slug.value !== undefined && mayAdminister.value && ruleChangeOf(event) !== undefined;
+  const isOfRules = event.type === "rule.updated" || ruleChangeOf(event) !== undefined;
+  const mayUndo = slug.value !== undefined && mayAdminister.value && isOfRules;
   return useMemo(() => drawn(event, known, mayUndo), [event, known, mayUndo]);
 }
 
