@@ -148,14 +148,21 @@ describe("the console", () => {
       };
       page.on("request", note);
       const link = page.getByRole("link", { name: "Certificates" });
-      await Promise.all([
+      const [file] = await Promise.all([
         page.waitForResponse((answer) => answer.url().includes("chunk-administration-")),
         link.hover(),
       ]);
       const loaded = scripts.splice(0);
+      // It runs before the click.
+      await page.evaluate(`import(${JSON.stringify(file.url())}).then(() => undefined)`);
+      await page.evaluate(`globalThis.gaps = 0;
+        new MutationObserver(() => { globalThis.gaps += document.querySelector("main h1") === null ? 1 : 0; })
+          .observe(document.querySelector("main"), { childList: true, subtree: true });`);
       await link.click();
       await page.getByRole("heading", { level: 1, name: "Certificates" }).waitFor();
       expect([loaded.length > 0, scripts]).toEqual([true, []]);
+      // Nothing stood between the two pages.
+      expect(await page.evaluate<number>("globalThis.gaps")).toBe(0);
       page.off("request", note);
     },
     limitMs,
