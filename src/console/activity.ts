@@ -45,19 +45,28 @@ function dayOf(text: string, days = 0): number | undefined {
 /** The API takes at most 15 digits. */
 export const behindAll = 999_999_999_999_999;
 
-/** The events since `start` (ms), the newest first. `page`: those before an id, the oldest first. `tell`: how many were read so far. */
+/** Both in ms; the end is not included. */
+export type Span = { start: number | undefined; end: number | undefined };
+
+/**
+ * The events of a time, the newest first, about `max` at most. `page`: those before an id, the oldest first. `tell`: how
+ * many were read so far.
+ */
 export async function readBack(
   page: (before: number) => Promise<AuditEvent[]>,
-  start: number | undefined,
+  { start = 0, end = Number.POSITIVE_INFINITY }: Span,
+  max: number,
   tell: (count: number) => void,
-): Promise<AuditEvent[]> {
+): Promise<{ events: AuditEvent[]; isAll: boolean }> {
   const events: AuditEvent[] = [];
+  let read = 0;
   for (let before = behindAll; ;) {
     const found = await page(before);
-    events.push(...found.toReversed());
-    tell(events.length);
+    events.push(...found.toReversed().filter(({ at }) => Date.parse(at) < end));
+    tell((read += found.length));
     const [oldest] = found;
-    if (oldest === undefined || Date.parse(oldest.at) < (start ?? 0)) return events;
+    const isAll = oldest === undefined || Date.parse(oldest.at) < start;
+    if (isAll || events.length >= max) return { events, isAll };
     before = oldest.id;
   }
 }
@@ -67,9 +76,12 @@ export function exportName(
   own: string,
   { from, to, ...words }: Filter,
   found: readonly AuditEvent[],
+  isAll = true,
 ): string {
   const dayAt = (event: AuditEvent | undefined) => (event === undefined ? "" : dayAtMs(Date.parse(event.at)));
-  const days = [from || dayAt(found.at(-1)), to || dayAt(found[0])].filter((day) => day !== "");
+  const days = [isAll && from !== "" ? from : dayAt(found.at(-1)), to || dayAt(found[0])].filter(
+    (day) => day !== "",
+  );
   const part = Object.values(words).every((word) => word === "") ? [] : ["filtered"];
   return `${[own, "events", ...days, ...part].join("-")}.csv`;
 }
@@ -86,14 +98,19 @@ export function countWords(
     : `The newest ${read} events; ${rest}`;
 }
 
-export const firstMoment = ({ from }: Filter): number | undefined => dayOf(from);
+export const spanOf = ({ from, to }: Filter): Span => ({ start: dayOf(from), end: dayOf(to, 1) });
 
 /** What a search looks at. A number is in nearly every hash, fingerprint and time, so those are left out. */
 const searchedIn = ({ type, actor, subject, before, after }: AuditEvent) =>
   JSON.stringify([type, actor, subject, before, after]).replaceAll(/"[0-9a-f]{64}"/g, '""');
 
-/** Whether an event passes. A type may end with an asterisk, as in webhooks. */
-export function makeMatch(filter: Filter, names: Names, things = nothing): (event: AuditEvent) => boolean {
+/** Whether an event passes. A type may end with an asterisk, as in webhooks. `say`: its sentence, with who did it. */
+export function makeMatch(
+  filter: Filter,
+  names: Names,
+  things = nothing,
+  say: (event: AuditEvent) => string = () => "",
+): (event: AuditEvent) => boolean {
   const [search, actor] = [searchWords(filter.search), searchWords(filter.actor)];
   // A whole subject, such as node/5, does not mean node/50.
   const isWhole = /^\w+\/\d+$/.test(filter.subject);
@@ -108,7 +125,7 @@ export function makeMatch(filter: Filter, names: Names, things = nothing): (even
     if (!hasWords(actorOf(event, names), actor)) return false;
     if (isWhole ? !isAbout(event, filter.subject) : !hasWords(subjectOf(event, things), subject))
       return false;
-    return search.length === 0 || hasWords(searchedIn(event), search);
+    return search.length === 0 || hasWords(searchedIn(event) + say(event), search);
   };
 }
 
@@ -116,10 +133,12 @@ export function makeMatch(filter: Filter, names: Names, things = nothing): (even
 export type Change = { field: string; removed: readonly string[]; added: readonly string[] };
 
 const maxDepth = 4;
-/** "external_port" as "external port"; other names stay as they are. */
 /** Where the pages have another word than the API. */
 const pageWords = new Map([["subnets", "networks behind it"]]);
-const wordsOf = (key: string) => pageWords.get(key) ?? key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ");
+/** "external_port" as "external port", "node_approval" as "machine approval"; other names stay as they are. */
+const wordsOf = (key: string) =>
+  pageWords.get(key) ??
+  key.replaceAll(/(?<=[a-z0-9])_(?=[a-z0-9])/g, " ").replaceAll(/\bnode(s?)\b/g, "machine$1");
 
 /** What changed: of lists only the items that came and went, of records only the fields that differ. */
 export function changesOf({ before, after }: Pick<AuditEvent, "before" | "after">): Change[] {

@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 import type { ErrorBody } from "../protocol/error-body.ts";
+import { inPageWords } from "./error-words.ts";
 
 /** What the server, or the network, said instead of an answer. */
 export class ApiError extends Error {
@@ -15,11 +16,13 @@ export class ApiError extends Error {
   readonly requestId: string | null;
 
   constructor(status: number, body: Partial<ErrorBody>, requestId: string | null) {
-    super(body.detail ?? `The control plane answered ${status}.`);
+    super(inPageWords(body.detail ?? `The control plane answered ${status}.`));
     this.status = status;
     this.code = body.code ?? "unknown";
     this.hint = body.hint;
-    this.fields = body.errors ?? {};
+    this.fields = Object.fromEntries(
+      Object.entries(body.errors ?? {}).map(([field, sentences]) => [field, sentences.map(inPageWords)]),
+    );
     this.requestId = requestId;
     this.methods = body.methods ?? [];
   }

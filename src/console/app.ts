@@ -3,6 +3,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { awaySince, isSignedOut } from "./api.ts";
+import { useHeadingFocus } from "./heading-focus.ts";
 import { html } from "./html.ts";
 import { isFactorMissing, me, organizations, slug } from "./me.ts";
 import { Navigation } from "./navigation.ts";
@@ -55,6 +56,7 @@ function Start() {
   useEffect(() => {
     if (only !== undefined) go(pathOf(only.slug), { replace: true });
   }, [only]);
+  useHeadingFocus(only === undefined ? "" : undefined);
   if (only !== undefined) return null;
   if (all.length === 0 && me.value?.is_staff === true)
     return html`<${Empty} text="There is no organization yet. An organization is one overlay network.">
@@ -78,6 +80,7 @@ type LazyProps = { page: Page; rest: readonly string[] };
 
 function Lazy({ page, rest }: LazyProps) {
   const [view, setView] = useState<View | undefined>(() => loadedView(page));
+  useHeadingFocus(segments.value.join("/"));
   useEffect(() => {
     document.title = `${page.title}${slug.value === undefined ? "" : ` · ${slug.value}`}`;
     loadView(page).then(

@@ -10,6 +10,7 @@ import "./member-names.ts";
 import "./node-list.ts";
 import "./nodes.ts";
 import "./own-machines.ts";
+import "./provider-words.ts";
 import "./providers.ts";
 import "./rule-change.ts";
 import "./step-up.ts";

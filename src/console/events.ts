@@ -1,12 +1,13 @@
 // The events of an organization, from the newest back, current as they happen.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { behindAll, readBack } from "./activity.ts";
+import { behindAll, readBack, type Span } from "./activity.ts";
 import { ApiError, get, org } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import { isLive, onEvent } from "./live.ts";
 
-const maxKept = 20_000;
+/** Of the page, and of an export. */
+export const maxKept = 20_000;
 /** Of the first request, so that events are seen early. */
 const firstLimit = 200;
 /** Of one request. */
@@ -24,14 +25,14 @@ export type Log = {
   older(): void;
 };
 
-/** All events since `start` (ms), although the page keeps fewer. `tell`: how many were read so far. Throws an ApiError. */
-export function readEvents(
-  slug: string,
-  start: number | undefined,
-  tell: (count: number) => void,
-): Promise<AuditEvent[]> {
-  return readBack((before) => get(org(slug, `events/?before=${before}&limit=${maxLimit}`)), start, tell);
-}
+/** The newest events of a time, also those that the page has not read. `tell`: how many were read so far. Throws an ApiError. */
+export const readEvents = (slug: string, span: Span, tell: (count: number) => void) =>
+  readBack(
+    (before) => get<AuditEvent[]>(org(slug, `events/?before=${before}&limit=${maxLimit}`)),
+    span,
+    maxKept,
+    tell,
+  );
 
 /** `limit`: events of one request but the first, at most 1000. */
 export function useLog(slug: string, limit: number): Log {

@@ -5,7 +5,7 @@ import { effect, signal } from "@preact/signals";
 import { awaySince, isSignedOut } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import type { Contact } from "./machines.ts";
-import { slug } from "./me.ts";
+import { readMe, slug } from "./me.ts";
 
 /** From the worker. `event` has the text of one event. */
 export type FromWorker =
@@ -18,6 +18,8 @@ export type ToWorker = { kind: "follow"; slug: string } | { kind: "leave" };
 
 /** True while the stream is open, so that what is shown is current within a second. */
 export const isLive = signal(false);
+
+const aboutRights = /^(member\.(created|updated)|organization\.updated)$/;
 
 type Listener = (event: AuditEvent) => void;
 const listeners = new Set<Listener>();
@@ -58,6 +60,8 @@ export function startLive(): void {
     } else {
       const event = JSON.parse(data.text) as AuditEvent;
       for (const listener of listeners) listener(event);
+      // A role or a setting may be that of the person who looks.
+      if (aboutRights.test(event.type)) readMe().catch(() => undefined);
     }
   });
   const follow = () => {

@@ -3,6 +3,9 @@
 import { advisoriesFor } from "../engine-features.ts";
 import type { Machine } from "./machines.ts";
 
+/** How many of its paths are relayed, by machine. */
+type PathCounts = ReadonlyMap<number, { relayed: number }>;
+
 const weekMs = 7 * 86_400_000;
 
 /** By the word of the address. "revoked" is another list of the control plane. */
@@ -13,6 +16,9 @@ export const shows = [
   ["week", "Away for a week"],
   ["behind", "Configuration not the newest"],
   ["vulnerable", "Engine with known vulnerabilities"],
+  ["relayed", "Relayed paths"],
+  ["lighthouse", "Lighthouses"],
+  ["relay", "Relays"],
   ["phones", "Phones"],
   ["pending", "Not registered"],
   ["revoked", "Revoked"],
@@ -21,13 +27,16 @@ export const shows = [
 /** Phones never check in. */
 const isAway = ({ state, online, phone }: Machine) => state === "active" && !online && phone == null;
 
-const isShown: Readonly<Record<string, (machine: Machine, now: number) => boolean>> = {
+const isShown: Readonly<Record<string, (machine: Machine, now: number, paths: PathCounts) => boolean>> = {
   online: ({ state, online }) => state === "active" && online,
   away: isAway,
   week: (machine, now) => isAway(machine) && (machine.seenAt ?? 0) <= now - weekMs,
   behind: ({ isBehind }) => isBehind,
   vulnerable: ({ state, overlay_version }) =>
     state === "active" && overlay_version !== null && advisoriesFor(overlay_version).length > 0,
+  relayed: ({ id, online }, _now, paths) => online && (paths.get(id)?.relayed ?? 0) > 0,
+  lighthouse: ({ is_lighthouse }) => is_lighthouse,
+  relay: ({ is_relay }) => is_relay,
   phones: ({ phone }) => phone != null,
   pending: ({ state }) => state === "pending",
 };
@@ -39,12 +48,13 @@ export function filtered(
   machines: readonly Machine[],
   { show, group, owner, words }: MachineFilter,
   now: number,
+  paths: PathCounts = new Map(),
 ): readonly Machine[] {
   const fits = Object.hasOwn(isShown, show) ? isShown[show] : undefined;
   if (fits === undefined && group === "" && owner === "" && words.length === 0) return machines;
   return machines.filter(
     (machine) =>
-      (fits === undefined || fits(machine, now)) &&
+      (fits === undefined || fits(machine, now, paths)) &&
       (group === "" || machine.groups.includes(group)) &&
       (owner === "" || `${machine.ownerId}` === owner) &&
       words.every((word) => machine.words.includes(word)),

@@ -24,6 +24,7 @@ export type Machine = Pick<
   seenAt: number | null;
   /** When its certificate ends. */
   endsAt: number | null;
+  revokedAt: number | null;
   /** It has not applied its newest configuration. */
   isBehind: boolean;
   /** The configuration version that it has applied. */
@@ -53,6 +54,7 @@ export function machineOf(node: Node): Machine {
     platform: sharedText(node.platform),
     seenAt: timeOf(node.last_checkin_at),
     endsAt: timeOf(node.certificate?.not_after ?? null),
+    revokedAt: timeOf(node.revoked_at),
     phone: node.phone ?? null,
     isBehind:
       node.state === "active" && node.phone == null && node.applied_config_version !== node.config_version,

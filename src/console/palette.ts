@@ -6,7 +6,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Node } from "../protocol/node.ts";
 import { ApiError, get, org } from "./api.ts";
 import { html } from "./html.ts";
-import { isAdmin, me, organizations, shownOrganization } from "./me.ts";
+import { isAdmin, mayAddOwn, me, organizations, shownOrganization } from "./me.ts";
 import { organizationPages, otherPages, staffPages } from "./pages.ts";
 import { go, pathOf } from "./router.ts";
 import { Dialog, valueOf } from "./ui/parts.ts";
@@ -40,6 +40,7 @@ function commands(): Command[] {
                 { title: "Approve machines", hint: "", path: pathOf(own, "machines", "waiting") },
               ]
             : []),
+          ...(mayAddOwn.value ? [{ title: "Phones", hint: "", path: pathOf(own, "phones") }] : []),
         ];
   const others = organizations.value
     .filter((each) => each.slug !== own)

@@ -12,7 +12,7 @@ export const providerGroupsPath = (own: string) => org(own, "provider_groups/");
 export const wordsOf = (groups: readonly ProviderGroup[]): ReadonlyMap<string, string> =>
   new Map(groups.map(({ group, word }) => [group, word]));
 
-export function useProviderWords(own: string): ReadonlyMap<string, string> {
-  const { data } = useList<ProviderGroup>(providerGroupsPath(own));
+export function useProviderWords(own: string, isNeeded = true): ReadonlyMap<string, string> {
+  const { data } = useList<ProviderGroup>(isNeeded ? providerGroupsPath(own) : "");
   return useMemo(() => wordsOf(data ?? []), [data]);
 }

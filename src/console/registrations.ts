@@ -18,6 +18,7 @@ export type Registration = {
   created_at: string;
   /** Null while it waits. */
   approved_at: string | null;
+  last_asked_at: string | null;
   expires_at: string;
 };
 

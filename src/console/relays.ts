@@ -20,7 +20,8 @@ export function useRelays(): readonly Relay[] {
 }
 
 export function relayText({ bytes, limit_bytes, paused }: Relay): string {
-  if (bytes === null) return "What it forwards for others is not counted (that takes Linux and nftables).";
+  if (bytes === null)
+    return "No count yet of what it forwards for others: only Linux with nftables sends one.";
   const limit = limit_bytes === null ? "" : ` of ${formatSize(limit_bytes)}`;
   const state = paused ? " The limit is reached: no machine uses this relay until the next month." : "";
   return `Forwarded for others this month (UTC): ${formatSize(bytes)}${limit}.${state}`;

@@ -22,9 +22,13 @@ const otherLists = [
   ["aliases_deleted", "names"],
 ] as const;
 
-/** Undefined: it is not about rules. */
-export function ruleChangeOf({ type, before, after }: AuditEvent): RuleChange | undefined {
-  if (type.startsWith("rule.")) return { added: rulesIn([after]), removed: rulesIn([before]), others: [] };
+/** Undefined: it is not about rules. `now`: the rule as it is, as the event of an update tells only what differs. */
+export function ruleChangeOf({ type, before, after }: AuditEvent, now?: StoredRule): RuleChange | undefined {
+  if (type.startsWith("rule.")) {
+    const whole = (part: AuditEvent["after"]) => rulesIn([part && { ...now, ...part }]);
+    const change = { added: whole(after), removed: whole(before), others: [] };
+    return change.added.length + change.removed.length === 0 ? undefined : change;
+  }
   if (type !== "policy.applied" && type !== "policy.reverted") return undefined;
   const described = listOf(after?.["rules_described"]).filter(isRecord);
   const [created, deleted] = [rulesIn(after?.["rules_created"]), rulesIn(after?.["rules_deleted"])];
@@ -47,4 +51,11 @@ export function ruleChangeOf({ type, before, after }: AuditEvent): RuleChange | 
 
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 /** The control plane writes them as it shows them in `firewall_rules/`. */
-const rulesIn = (value: unknown) => listOf(value).filter(isRecord) as unknown as StoredRule[];
+const rulesIn = (value: unknown) => listOf(value).filter(isWhole) as unknown as StoredRule[];
+/** Of a rule that was changed by its number, the event has only the fields that differ. */
+const isWhole = (value: unknown) =>
+  isRecord(value) &&
+  isRecord(value["peer"]) &&
+  isRecord(value["target"]) &&
+  "direction" in value &&
+  "protocol" in value;

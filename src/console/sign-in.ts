@@ -4,6 +4,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { brand } from "../brand.ts";
 import { ApiError, sessionPath } from "./api.ts";
+import { useHeadingFocus } from "./heading-focus.ts";
 import { html } from "./html.ts";
 import { me, signIn, signInByPasskey, slug } from "./me.ts";
 import { canUsePasskeys } from "./passkeys.ts";
@@ -14,6 +15,7 @@ import { FormFailure, SecondFactorCode, Text, useAction } from "./ui/form.ts";
 import { Dialog, Failure } from "./ui/parts.ts";
 
 export function SignIn({ isAgain = false }: { isAgain?: boolean }) {
+  useHeadingFocus(isAgain ? undefined : "-sign-in");
   if (isAgain)
     return html`<${Dialog} title="Your session has ended. Sign in to go on." close=${() => undefined}>
       <${Form} isAgain=${true} />

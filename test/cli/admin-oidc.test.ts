@@ -57,6 +57,20 @@ test("a provider is created, listed, changed and deleted, and its secret is neve
   expect(await must("oidc", "list")).toEqual({ providers: [] });
 });
 
+test("a provider is created before it is registered there, for its redirect URI, and gets its client later", async () => {
+  const made = await admin("oidc", "create", "Later", provider.issuer);
+  expect([made.status, made.out]).toEqual([
+    0,
+    expect.stringMatching(
+      /^Nobody can sign in with Later yet: .*\n {2}http:\S+\/api\/session\/oidc\/\d+\/callback\/\n$/,
+    ),
+  ]);
+  const { out } = await admin("oidc", "list");
+  expect(out).toContain("not registered yet");
+  expect(await must("oidc", "update", "Later", "--client-id", "agent")).toMatchObject({ client_id: "agent" });
+  await must("oidc", "delete", "Later");
+});
+
 test.each([
   [["--client-id", "a", "--role", "x"], "GROUP=ORG:member"],
   [["--client-id", "a", "--role", "x=acme:owner"], "GROUP=ORG:member"],
@@ -65,7 +79,6 @@ test.each([
   [["--client-id", "a", "--users", "all"], "create or link"],
   [["--client-id", "a", "--domain", "@"], "domain such as example.org"],
   [["--client-id", "a", "--role", "x=beta:member"], "no organization beta"],
-  [[], "--client-id"],
 ])("wrong settings are refused: %p", async (settings, sentence) => {
   const { status, err } = await admin("oidc", "create", "Company", provider.issuer, ...settings);
   expect([status === 0, err]).toEqual([false, expect.stringContaining(sentence)]);

@@ -83,6 +83,32 @@ test("after --wait it ends with exit status 6, and the next run continues with t
   expect(await waiting()).toEqual([]);
 });
 
+test("an approval is withdrawn before the machine comes back; one that waits is no approval", async () => {
+  onSleep(async () => undefined);
+  await register("--wait", "10s");
+  const { id } = await onlyOne();
+  expect(await asOwner("list", "acme", "--approved")).toMatchObject({
+    stderr: "Every machine that was approved in acme has come back.\n",
+  });
+  expect(await asOwner("refuse", "acme", String(id), "--approved")).toMatchObject({
+    status: 1,
+    stderr: expect.stringContaining("It is not approved: it still waits"),
+  });
+  await approveFirst();
+  expect((await asOwner("list", "acme", "--approved", "--json")).json).toMatchObject({
+    registrations: [{ id, name: "alpha" }],
+  });
+  const planned = await asOwner("refuse", "acme", String(id), "--approved", "--dry-run");
+  expect(planned.stderr).toContain("Would withdraw the approval of a machine that has not come back");
+  expect(await asOwner("refuse", "acme", String(id))).toMatchObject({
+    status: 1,
+    stderr: expect.stringContaining("It was approved already"),
+  });
+  const refused = { status: 0, stdout: `Refused registration ${id}\n` };
+  expect(await asOwner("refuse", "acme", String(id), "--approved")).toMatchObject(refused);
+  expect(await register("--json")).toMatchObject({ json: { error: { code: "registration_refused" } } });
+});
+
 test("a control plane that is away for a moment does not end the wait", async () => {
   const { fetch } = world.system;
   let isAway = false;

@@ -208,8 +208,10 @@ async function noteApproval(): Promise<void> {
   for (const name of ["scanner", "printer"]) await register(name, token, 202);
   await note("registration list acme");
   await note("registration approve acme 1");
+  await note("registration list acme --approved");
   await note("registration refuse acme 2");
   await note("registration refuse acme printer");
+  await note("registration refuse acme 1 --approved");
   await note("org update acme --approval none");
 }
 

@@ -37,6 +37,12 @@ test("an edit of a rule never becomes an addition beside the old rule", () => {
     "1: machines in web may reach machines in db on tcp 443",
     "7: machines in ci may reach machines in web on tcp 22",
   ]);
+  // Both: theirs stays, and mine is a new rule.
+  expect(merged(mine, described, "both").rules).toEqual([
+    "1: machines in web may reach machines in db on tcp 443",
+    "7: machines in ci may reach all machines on tcp 22 deployments",
+    "-1: machines in ci may reach machines in web on tcp 22",
+  ]);
   expect(merged(mine, described, "theirs").rules).toEqual([
     "1: machines in web may reach machines in db on tcp 443",
     "7: machines in ci may reach all machines on tcp 22 deployments",

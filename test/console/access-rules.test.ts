@@ -14,7 +14,15 @@ import {
   toRule,
   type Rule,
 } from "../../src/console/access/rules.ts";
-import { isTestAboutGone, testsText, type PolicyTest } from "../../src/console/access/test-text.ts";
+import {
+  areSameTests,
+  beyond,
+  isTestAboutGone,
+  mergeTests,
+  testsText,
+  wordsOfTest,
+  type PolicyTest,
+} from "../../src/console/access/test-text.ts";
 import { AppError } from "../../src/errors.ts";
 import { atOnce } from "../../src/server/http/heavy-work.ts";
 import { decide, Ports, testable, type Member } from "../../src/server/policy/firewall.ts";
@@ -241,5 +249,52 @@ test("a test of a machine, user or group of a provider that is gone is in no fil
     about("any", "idp:#3.0123"),
   ];
   expect([...kept, ...gone].map(isTestAboutGone)).toEqual([false, false, true, true, true, true]);
-  expect(JSON.parse(testsText([...kept, ...gone])).tests).toHaveLength(2);
+  expect(JSON.parse(testsText([...kept, ...gone]))).toHaveLength(2);
+});
+
+const must = (ports: string, more: Partial<PolicyTest> = {}): PolicyTest => ({
+  expect: "accept",
+  from: "group:web",
+  to: "group:db",
+  protocol: "tcp",
+  ports,
+  passes: null,
+  ...more,
+});
+
+test("rules and tests are one file: what is not edited is not in it, and faults still find what they are about", () => {
+  expect(policyText(undefined, testsText([must("443")]))).toBe(
+    '{"tests": [{"accept":{"from":"group:web","to":"group:db","protocol":"tcp","port":443}}]}',
+  );
+  const rules = [rule(2), rule(3, { ports: "0" })];
+  let sentences: readonly string[] = [];
+  try {
+    atOnce(parsePolicy(policyText(rules, testsText([must("443"), must("443", { to: "node:x y" })]))));
+  } catch (error) {
+    sentences = error instanceof AppError ? (error.details.errors?.["policy"] ?? []) : [];
+  }
+  const lines = faultLines(rules, sentences);
+  expect(lines).toHaveLength(2);
+  expect(lines[0]).toStartWith("Test 2: ");
+  expect(lines[1]).toStartWith("No. 3, machines in web may reach machines in db on tcp 0: ");
+});
+
+test("edits of tests are put on the tests that others saved meanwhile", () => {
+  const words = (tests: readonly PolicyTest[]) => tests.map(wordsOfTest);
+  const base = [must("1"), must("2"), must("3", { expect: "deny", to: "any", protocol: "any" })];
+  // The outcome of a test is no edit.
+  expect(areSameTests(base, [must("2", { passes: false }), ...base.slice(2), must("1")])).toBe(true);
+  const mine = [must("1"), must("4"), ...base.slice(2), must("6")];
+  expect(words(beyond(base, mine))).toEqual([
+    "machines in web must reach machines in db on tcp 4",
+    "machines in web must reach machines in db on tcp 6",
+  ]);
+  expect(mergeTests(base, mine, base)).toBe(mine);
+  const theirs = [must("2"), ...base.slice(2), must("5"), must("6")];
+  expect(words(mergeTests(base, mine, theirs))).toEqual([
+    "machines in web must not reach all machines on port 3",
+    "machines in web must reach machines in db on tcp 5",
+    "machines in web must reach machines in db on tcp 6",
+    "machines in web must reach machines in db on tcp 4",
+  ]);
 });

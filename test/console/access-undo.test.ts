@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import { networksBehind, networkFault } from "../../src/console/access/networks.ts";
-import type { Rule } from "../../src/console/access/rules.ts";
+import type { Rule, StoredRule } from "../../src/console/access/rules.ts";
 import { undoing } from "../../src/console/access/undo.ts";
 import type { AuditEvent } from "../../src/console/audit-event.ts";
 import { ruleChangeOf } from "../../src/console/rule-change.ts";
@@ -93,6 +93,19 @@ test("an event says which rules came and went, and what cannot be taken back wit
   ]);
   expect(event("policy.applied", { counts: {}, rules_created: [], tests: 3 })).toBeUndefined();
   expect(event("node.updated", stored)).toBeUndefined();
+  // The event of an update has only what differs: the rest is that of the rule.
+  const updated = {
+    type: "rule.updated",
+    subject: "rule/9",
+    before: { ports: "21" },
+    after: { ports: "22" },
+  };
+  const now = { ...stored, direction: "inbound", protocol: "tcp" } as unknown as StoredRule;
+  expect(ruleChangeOf(updated as unknown as AuditEvent, now)).toEqual({
+    added: [{ ...now, ports: "22" }],
+    removed: [{ ...now, ports: "21" }],
+    others: [],
+  });
   expect(event("rule.deleted", null, stored)).toMatchObject({ added: [], removed: [{ id: 9 }] });
 });
 

@@ -14,6 +14,7 @@ import {
   verifyEnd,
   verifyNext,
   type Filter,
+  type Span,
 } from "../../src/console/activity.ts";
 import type { AuditEvent } from "../../src/console/audit-event.ts";
 import { eventHash, eventText } from "../../src/server/audit/record.ts";
@@ -75,8 +76,12 @@ test("an export reads the log back to its first day, page by page", async () => 
     asked.push(before);
     return log.filter(({ id }) => id < before).slice(-10);
   };
+  const span = { start: undefined, end: undefined };
+  const readAll = (more: Partial<Span>, max: number) =>
+    readBack(page, { ...span, ...more }, max, (count) => told.push(count));
   const read = async (start?: number) => {
-    const found = await readBack(page, start, (count) => told.push(count));
+    const { events: found, isAll } = await readAll({ start }, 1000);
+    expect(isAll).toBe(true);
     return found.map(({ id }) => id);
   };
   const all = log.map(({ id }) => id).toReversed();
@@ -85,6 +90,9 @@ test("an export reads the log back to its first day, page by page", async () => 
   expect(told).toEqual([10, 20, 25, 25]);
   // What is older than the first day is in the last page, and the filter leaves it out.
   expect(await read(at + 12 * 3_600_000)).toEqual(all.slice(0, 20));
+  // It keeps a bounded number, and says so. What is newer than the last day does not count.
+  const some = await readAll({ end: at + 15 * 3_600_000 }, 5);
+  expect([some.events.map(({ id }) => id), some.isAll]).toEqual([[14, 13, 12, 11, 10, 9, 8, 7, 6], false]);
 });
 
 test("the name of an export says which days it covers, and whether it is filtered", () => {
@@ -94,6 +102,8 @@ test("the name of an export says which days it covers, and whether it is filtere
   expect(exportName("acme", none, events)).toBe("acme-events-2026-11-03-2026-11-21.csv");
   const days = { ...none, from: "2026-11-01", to: "2026-11-22" };
   expect(exportName("acme", days, events)).toBe("acme-events-2026-11-01-2026-11-22.csv");
+  // One that leaves older events out does not promise their days.
+  expect(exportName("acme", days, events, false)).toBe("acme-events-2026-11-03-2026-11-22.csv");
   expect(exportName("acme", { ...none, type: "node.*" }, [])).toBe("acme-events-filtered.csv");
 });
 
@@ -173,6 +183,14 @@ test("an event without the name of its machine shows the name that the newest ot
   expect(subjectOf(event(3, { subject: "node/3", after: null, before: null }), things)).toBe("node/3");
   const filter: Filter = { search: "", actor: "", type: "", subject: "new", from: "", to: "" };
   expect(makeMatch(filter, new Map(), things)(nameless)).toBe(true);
+  // A search looks at what the page shows, too.
+  const search = makeMatch(
+    { ...filter, subject: "", search: "joined 8" },
+    new Map(),
+    things,
+    ({ id }) => `${id} joined`,
+  );
+  expect([search({ ...nameless, id: 8 }), search({ ...nameless, id: 5 })]).toEqual([true, false]);
 });
 
 describe("the chain of hashes", () => {

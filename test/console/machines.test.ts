@@ -143,6 +143,19 @@ test("a list of machines is filtered by state, group, owner and words", () => {
   expect(ids({ show: "pending" })).toEqual([4]);
   expect(ids({ show: "vulnerable" })).toEqual([1]);
   expect(ids({ words: ["1.9.6"] })).toEqual([1]);
+  const paths = new Map([
+    [1, { relayed: 1 }],
+    [2, { relayed: 1 }],
+    [3, { relayed: 0 }],
+  ]);
+  // What machines that are away reported is old.
+  expect(filtered(all, { ...none, show: "relayed" }, at, paths).map(({ id }) => id)).toEqual([1]);
+  const roles = [
+    record(5, { is_relay: true, is_lighthouse: false }),
+    record(6, { is_relay: false, is_lighthouse: true }),
+  ];
+  const ofRole = (show: string) => filtered(roles, { ...none, show }, at).map(({ id }) => id);
+  expect([ofRole("relay"), ofRole("lighthouse")]).toEqual([[5], [6]]);
   // Words of an address that someone typed.
   expect(ids({ show: "constructor" })).toEqual([1, 2, 3, 4]);
   expect(ids({ group: "db" })).toEqual([3]);

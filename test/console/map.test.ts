@@ -8,6 +8,7 @@ import { placesOf, type Place } from "../../src/console/map/layout.ts";
 const machine = (id: number, groups: readonly string[] = [], more = {}) => ({
   id,
   name: `node-${id}`,
+  ip_address: `10.77.0.${id}`,
   groups: [...groups],
   online: true,
   is_lighthouse: false,
@@ -23,12 +24,13 @@ const path = (node: number, peer: number, more: Partial<Path> = {}): Path => ({
   probe: "answers",
   rtt_ms: 3,
   loss: 0,
+  reported_at: "2026-11-01T00:00:00Z",
   ...more,
 });
 const never = new AbortController().signal;
 
 test("both ends of a pair are one edge, and the worse end counts", () => {
-  const all = new Set([1, 2, 3]);
+  const all = [1, 2, 3].map((id) => machine(id));
   expect(edgesOf([path(1, 2), path(2, 1, { path: "relayed", relays: ["hub"], rtt_ms: 9 })], all)).toEqual([
     { from: "1", to: "2", kind: "relayed", pairs: 1, rttMs: 9, relays: ["hub"] },
   ]);
@@ -39,6 +41,25 @@ test("both ends of a pair are one edge, and the worse end counts", () => {
   expect(
     edgesOf([path(1, 3, { path: "none" }), path(1, 9), path(9, 1), path(1, 2, { peer: null })], all),
   ).toEqual([]);
+});
+
+test("what an away machine reports, or an away relay carries, is old, unless the other end knows better", () => {
+  const [a, b] = [machine(1), machine(2)];
+  const hub = machine(3, [], { online: false });
+  const kinds = (...paths: Path[]) => edgesOf(paths, [a, b, hub]).map(({ kind, oldAt }) => [kind, oldAt]);
+  const at = Date.UTC(2026, 10, 1);
+  const relayed = { path: "relayed", relays: ["10.77.0.3"] } as const;
+  expect(kinds(path(1, 2, relayed))).toEqual([["relayed", at]]);
+  expect(kinds(path(1, 2, { ...relayed, relays: ["node-3"] }))).toEqual([["relayed", at]]);
+  // Another relay is there, or it is not known which one carries it.
+  expect(kinds(path(1, 2, { ...relayed, relays: ["10.77.0.3", "10.77.0.9"] }))).toEqual([
+    ["relayed", undefined],
+  ]);
+  expect(kinds(path(1, 2, { ...relayed, relays: [] }))).toEqual([["relayed", undefined]]);
+  expect(kinds(path(1, 2, relayed), path(2, 1))).toEqual([["direct", undefined]]);
+  expect(kinds(path(3, 1, { probe: "broken" }))).toEqual([["broken", at]]);
+  expect(kinds(path(3, 1, { probe: "broken" }), path(1, 3))).toEqual([["direct", undefined]]);
+  expect(kinds(path(1, 2), path(2, 1))).toEqual([["direct", undefined]]);
 });
 
 test("a group shows its machines and those that they reach; revoked ones are not drawn", () => {

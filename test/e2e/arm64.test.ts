@@ -8,12 +8,13 @@ import { build } from "../../build.ts";
 import { makePackages } from "../../packaging/packages.ts";
 import { runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { placesBelow, startDaemon } from "../support/daemon.ts";
+import { cacheDirectory } from "../support/cache.ts";
 import { asRoot } from "../support/engines.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { unpackPackage } from "../support/packages.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
-const libraries = join(import.meta.dir, "../../.cache/arm64");
+const libraries = join(cacheDirectory, "arm64");
 const password = "correct horse battery";
 /** Each command takes seconds in the emulator, and several times as long beside other tests. */
 const limitMs = 300_000;

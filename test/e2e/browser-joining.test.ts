@@ -8,7 +8,7 @@ import { join } from "node:path";
 import type { Page } from "playwright-core";
 import * as v from "valibot";
 import { runAgent } from "../support/agent.ts";
-import { signIn, violationsIn } from "../support/console.ts";
+import { overflowOf, signIn, violationsIn } from "../support/console.ts";
 import { chromiumPath, inCi, installMissing } from "../support/debian.ts";
 import { asRoot, engineNamed } from "../support/engines.ts";
 import { member, nebula, pings, startJoiningScene, type JoiningScene } from "../support/joining-scene.ts";
@@ -146,6 +146,7 @@ asRoot("a machine without a key", () => {
       await page.getByRole("button", { name: "Done" }).click();
       await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
       const second = await downloadFile(page);
+      await page.getByRole("button", { name: "Done" }).click();
       await admin("org update acme --approval none");
       expect(formsOf(second.pki.key).some((form) => sent.join().includes(form))).toBe(false);
       // The other machines refuse the former certificate.
@@ -159,6 +160,57 @@ asRoot("a machine without a key", () => {
     },
   );
 
+  withBrowser("keeps the key of a phone while its administrator approves it on other pages", async () => {
+    const { page, url, admin } = scene;
+    await page.setViewportSize({ width: 360, height: 740 });
+    await page.goto(`${url}/console/acme/phones/`);
+    await admin("org update acme --approval all");
+    await page.getByLabel("Name").fill("pixel");
+    await page.getByRole("button", { name: "Make the file" }).click();
+    const key = page.getByRole("status").locator("code");
+    const shown = await key.innerText();
+    expect(await overflowOf(page)).toBe(0);
+    expect(await violationsIn(page)).toEqual([]);
+    await page.getByRole("link", { name: "Machines" }).first().click();
+    await page.getByRole("heading", { name: "Machines", level: 1 }).waitFor();
+    await page.goBack();
+    expect(await key.innerText()).toBe(shown);
+    const question = page.waitForEvent("dialog");
+    // The browser asks; staying keeps the key.
+    void page.evaluate("location.reload()");
+    await (await question).dismiss();
+    await page.keyboard.press("Control+k");
+    await page.getByRole("dialog").getByRole("combobox").fill("approve");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Approval of machines" }).waitFor();
+    await page.getByText(shown).waitFor();
+    await page.getByRole("button", { name: "Approve pixel" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Approve pixel" }).click();
+    await page.getByText("The file of pixel is ready").waitFor();
+    await page.goBack();
+    const { pki } = await downloadFile(page);
+    expect(pki.cert).toContain("NEBULA CERTIFICATE");
+    await page.getByRole("button", { name: "Done" }).click();
+    await page.getByRole("heading", { name: "Your phones" }).waitFor();
+  });
+
+  withBrowser("shows a request of a phone whose page is gone as such", async () => {
+    const { page, url, admin, data } = scene;
+    await page.getByLabel("Name").fill("lost");
+    await page.getByRole("button", { name: "Make the file" }).click();
+    await page.getByText("It waits for an administrator's approval").waitFor();
+    await page.getByRole("button", { name: "Cancel" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Give it up" }).click();
+    using database = new Database(join(data, "control.db"));
+    database.run("UPDATE registration_requests SET asked_at = asked_at - 240000");
+    await page.goto(`${url}/console/acme/machines/waiting/`);
+    await page.getByText("Its page is closed or asleep").waitFor();
+    expect(await overflowOf(page)).toBe(0);
+    expect(await violationsIn(page)).toEqual([]);
+    await admin("org update acme --approval none");
+    await page.setViewportSize({ width: 1280, height: 720 });
+  });
+
   withBrowser("shows a hostile name of a phone as text, and says where a browser lacks the key", async () => {
     const { page, url } = scene;
     const hostile = `<img src=x onerror="document.title='hit'">`;
@@ -170,8 +222,8 @@ asRoot("a machine without a key", () => {
         return new Response(text, answer);
       };`);
     await page.goto(`${url}/console/acme/phones/`);
-    await page.getByText(hostile).waitFor();
-    await page.getByRole("button", { name: "Import again" }).click();
+    const item = page.getByRole("listitem").filter({ hasText: hostile });
+    await item.getByRole("button", { name: "Import again" }).click();
     await page.getByRole("heading", { name: hostile }).waitFor();
     expect(await page.locator("img").count()).toBe(0);
     expect(await page.title()).not.toContain("hit");

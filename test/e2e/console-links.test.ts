@@ -97,6 +97,32 @@ describe("links in the console", () => {
       await page.getByText("None. Organizations can have their own.").waitFor();
       await page.getByRole("link", { name: "Servers" }).click();
       await page.getByText("SQLite").waitFor();
+      const { answering } = (await (await page.request.get(`${plane.url}/api/servers/`)).json()) as {
+        answering: { host: string; version: string; started_at: string };
+      };
+      const own = page.getByText(
+        `${answering.host} answers this page: version ${answering.version}, started`,
+      );
+      await own.waitFor();
+      expect(await own.locator("time").getAttribute("datetime")).toBe(
+        new Date(answering.started_at).toISOString(),
+      );
+      // Hours before the first start are no outage: the chart begins with it.
+      const points = [60, 55, 50].map((minutes) => ({
+        at: new Date(Date.now() - minutes * 60_000).toISOString(),
+        requests: 5,
+        errors: 0,
+        checkins: 1,
+        p99_ms: 2,
+        waiting: 0,
+        memory_bytes: 1,
+      }));
+      await page.route("**/api/servers/history/", (route) =>
+        route.fulfill({ json: { every_s: 300, hosts: [{ host: answering.host, points }] } }),
+      );
+      await page.goto(`${plane.url}/console/-/servers/`);
+      await page.getByText(/^since the start at .+: at most 1 requests/).waitFor();
+      await page.unroute("**/api/servers/history/");
       for (const path of ["organizations/", "users/", "servers/"]) {
         await page.goto(`${plane.url}/console/-/${path}`);
         await page.getByRole("heading", { level: 1 }).waitFor();

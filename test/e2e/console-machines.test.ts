@@ -120,16 +120,23 @@ describe("machines in the console", () => {
         );
       await until(async () => (await count()) === 3);
       await page.getByRole("link", { name: "Map" }).click();
-      await page.getByText("paths: 1 direct, 1 relayed, 1 broken").waitFor();
+      // The relay is away, so the path over it is as it was reported.
+      await page.getByText("paths: 1 direct, 0 relayed, 1 broken, 1 old").waitFor();
       const map = page.getByRole("img", { name: /^Map:/ });
       await map.waitFor();
       const broken = page.getByRole("list", { name: "Broken paths" }).getByRole("listitem");
       expect(await broken.allInnerTexts()).toEqual([expect.stringMatching(/hub – db|db – hub/)]);
       for (const kind of ["direct", "relayed", "broken"])
         expect(await map.locator(`line.${kind}`).count()).toBe(1);
-      await page.getByRole("row").filter({ hasText: "relayed by hub" }).getByText("12.5 ms").waitFor();
+      const relayed = page.getByRole("row").filter({ hasText: "relayed by hub" });
+      await relayed.getByText("as reported").waitFor();
+      expect(await relayed.innerText()).not.toContain("12.5");
+      // The machine that is searched stands first, and leads to its page.
+      await page.getByRole("searchbox", { name: "Search paths" }).fill("db relayed");
+      await relayed.getByRole("link").first().getByText("db").waitFor();
+      await page.getByRole("searchbox", { name: "Search paths" }).fill("");
       await page.getByLabel("Group").selectOption("web");
-      await page.getByText("paths: 1 direct, 1 relayed, 0 broken").waitFor();
+      await page.getByText("paths: 1 direct, 0 relayed, 0 broken, 1 old").waitFor();
       expect(new URL(page.url()).search).toBe("?group=web");
     },
     limitMs,
@@ -253,8 +260,18 @@ describe("machines in the console", () => {
       await reaches.getByText("machines in db may reach all machines on tcp 2222").waitFor();
       await page.getByText("The newest changes this").waitFor();
       await page.locator(".diff ins").filter({ hasText: "2222" }).first().waitFor();
+      // Its own name inside the network, and another that is added and deleted.
+      await page.getByText("app.acme.internal", { exact: true }).waitFor();
+      await page.getByLabel("Alias").fill("intranet");
+      await button("Add the alias").click();
+      const alias = page.getByRole("listitem").filter({ hasText: "intranet.acme.internal" });
+      await alias.waitFor();
+      expect(await scene.admin(["name", "list", "acme"])).toContain("intranet");
       expect(await violationsIn(page)).toEqual([]);
       expect(await overflowOf(page)).toBeLessThanOrEqual(0);
+      await alias.getByRole("button", { name: "Delete intranet" }).click();
+      await page.getByRole("dialog").getByRole("button", { name: "Delete intranet" }).click();
+      await alias.waitFor({ state: "detached" });
     },
     limitMs,
   );

@@ -10,6 +10,7 @@ import {
   signIn,
   startConsole,
   noViolations,
+  violationsIn,
   violationsInSchemes,
   type Console,
 } from "../support/console.ts";
@@ -105,8 +106,14 @@ describe("the organization in the console", () => {
       expect(await status()).toBe(200);
       await button("I have kept it").click();
       await row("ci").getByText("by whom").waitFor();
+      const uses = () => page.evaluate("fetch('/api/org/acme/service_tokens/').then((one) => one.text())");
+      await until(async () => !String(await uses()).includes('"last_used_at":null'));
+      await page.reload();
       await button("Revoke ci").click();
-      await page.getByRole("dialog").getByText("Role member, made").waitFor();
+      await page
+        .getByRole("dialog")
+        .getByText(/Role member, last used now, made/)
+        .waitFor();
       await page.getByRole("dialog").getByRole("button", { name: "Revoke ci" }).click();
       await row("ci").waitFor({ state: "detached" });
       expect(await status()).toBe(401);
@@ -200,6 +207,43 @@ describe("the organization in the console", () => {
       await button("Delete acme").click();
       expect(await button(/Delete acme and revoke/).isDisabled()).toBe(true);
       await button("Cancel").click();
+    },
+    limitMs,
+  );
+
+  test(
+    "a provider is added for its redirect URI, and completed; why one is not reached is said",
+    async () => {
+      const provider = Bun.serve({
+        hostname: "127.0.0.1",
+        port: 0,
+        fetch: ({ url }) => Response.json({ issuer: new URL(url).origin }),
+      });
+      await button("Add a provider").click();
+      await page.getByLabel("Issuer").fill("http://127.0.0.1:1");
+      await page.getByRole("dialog").getByLabel("Name", { exact: true }).fill("Company");
+      await page.getByLabel("Secret of the client").fill("secret");
+      await button("Add the provider").click();
+      await page.getByText("It refuses connections on this port").waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByText("This is not saved.").waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      await button("Add a provider").click();
+      expect(await page.getByRole("dialog").getByLabel("Name", { exact: true }).inputValue()).toBe("Company");
+      await page.getByLabel("Issuer").fill(provider.url.origin);
+      await button("Add the provider").click();
+      await page.getByRole("dialog", { name: "Edit Company" }).waitFor();
+      const uri = `${scene.url()}/api/session/oidc/1/callback/`;
+      expect(await page.locator("dialog form > .line code").innerText()).toBe(uri);
+      await button("Cancel").click();
+      await page.getByText("Not registered there yet").waitFor();
+      expect(await violationsIn(page)).toEqual([]);
+      await button("Edit Company").click();
+      await page.getByLabel("Client ID").fill("agent");
+      await button("Save the provider").click();
+      await page.getByText("Not registered there yet").waitFor({ state: "detached" });
+      await provider.stop(true);
     },
     limitMs,
   );

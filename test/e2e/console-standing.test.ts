@@ -207,6 +207,7 @@ describe("how machines stand in the console", () => {
       await button("Change the groups of 3 machines").click();
       await page.getByRole("dialog").getByRole("listitem").nth(2).waitFor();
       expect(await page.getByText("0 of 3 are done.").count()).toBe(1);
+      await page.getByRole("dialog", { name: "Change the groups of 3 machines: 3 refused" }).waitFor();
       await button("Close").click();
       await row("bulk-2").getByRole("checkbox").click();
       await page.getByText("2 selected").waitFor();
@@ -216,10 +217,18 @@ describe("how machines stand in the console", () => {
       await page.getByLabel("Type 2, the number of machines").fill("3");
       expect(await revoke.isDisabled()).toBe(true);
       await page.getByLabel("Type 2, the number of machines").fill("2");
+      await page.getByLabel("Reason").fill("lost in a taxi");
       expect(await violationsIn(page)).toEqual([]);
       await revoke.click();
       await row("bulk-1").waitFor({ state: "detached" });
       await row("bulk-3").waitFor({ state: "detached" });
+      await row("bulk-2").waitFor();
+      const revoked = await scene.admin(["events", "acme", "--type", "node.revoked", "--json"]);
+      expect(revoked.split("lost in a taxi").length - 1).toBe(2);
+      await page.getByLabel("Which machines").selectOption("revoked");
+      await page.getByRole("columnheader", { name: "Revoked" }).waitFor();
+      await row("bulk-3").locator("time").first().waitFor();
+      await page.getByLabel("Which machines").selectOption("");
       await row("bulk-2").waitFor();
       await page.locator("summary").filter({ hasText: "Columns" }).click();
       await page.getByLabel("Owner").check();

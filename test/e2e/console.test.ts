@@ -3,10 +3,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page, Request } from "playwright-core";
 import { parseJoinKey } from "../../src/join-key.ts";
-import { hostileTexts } from "../support/hostile.ts";
 import {
   addMember,
-  overflowOf,
   owner,
   signIn,
   startConsole,
@@ -249,122 +247,6 @@ describe("the console", () => {
   );
 
   test(
-    "texts of others are texts: nothing runs, and the layout holds",
-    async () => {
-      await page.goto(`${scene.url()}/console/acme/activity/`);
-      await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
-      const texts = hostileTexts(240);
-      expect(new Set(texts).size).toBeGreaterThan(450);
-      // Shown as they happen, and again after the page is loaded, with the name of the organization on every page.
-      await page.evaluate(async (all) => {
-        for (const description of all) {
-          const answer = await fetch("/api/org/acme/firewall_rules/1/", {
-            method: "PATCH",
-            headers: { "Content-Type": "application/json" },
-            body: JSON.stringify({ description }),
-          });
-          if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
-        }
-      }, texts);
-      const last = page.getByText(texts.at(-1) ?? "", { exact: true });
-      await last.first().waitFor();
-      await scene.admin(["org", "update", "acme", "--name", texts[0] ?? ""]);
-      for (const path of ["activity/", "access/", ""]) {
-        expect(await page.evaluate("'ran' in window")).toBe(false);
-        expect(await overflowOf(page)).toBeLessThanOrEqual(0);
-        expect(
-          await page.locator("main :is(script, iframe, object, img, form[action], base, style)").count(),
-        ).toBe(0);
-        await page.goto(`${scene.url()}/console/acme/${path}`);
-        await page.getByRole("heading", { level: 1 }).waitFor();
-      }
-    },
-    limitMs,
-  );
-
-  test(
-    "activity is filtered by the address, exported, read back to the first event, and its chain is whole",
-    async () => {
-      await page.goto(`${scene.url()}/console/acme/activity/?type=node.*`);
-      const events = page.locator(".events li");
-      await page.getByText("node.restored").waitFor();
-      expect(await events.filter({ hasNotText: "node." }).count()).toBe(0);
-      await page.getByLabel("Actor", { exact: true }).fill(owner);
-      await page.getByLabel("Subject").fill("beta");
-      await events.filter({ hasText: "beta" }).first().waitFor();
-      expect(Object.fromEntries(new URL(page.url()).searchParams)).toEqual({
-        type: "node.*",
-        actor: owner,
-        subject: "beta",
-      });
-      const renamed = events.filter({ hasText: "node.updated" }).first();
-      expect(await renamed.locator("del").allInnerTexts()).toContain("live-1");
-      expect(await renamed.locator("ins").allInnerTexts()).toContain("beta");
-      const [file] = await Promise.all([
-        page.waitForEvent("download"),
-        page.getByRole("button", { name: "Export CSV" }).click(),
-      ]);
-      expect(file.suggestedFilename()).toMatch(/^acme-events-\d{4}-\d\d-\d\d-\d{4}-\d\d-\d\d-filtered\.csv$/);
-      await page.getByText(`${file.suggestedFilename()} has all`).waitFor();
-      const lines = (await Bun.file(await file.path()).text()).split("\r\n");
-      expect(lines[0]).toBe('"at","type","subject","actor","changes","before","after","id","hash"');
-      expect(lines.slice(1, -1).every((line) => line.includes("beta") && line.includes(owner))).toBe(true);
-      await page.getByRole("button", { name: "Clear the filters" }).click();
-      await page.getByLabel("Type").fill("organization.created");
-      await events.filter({ hasText: "acme" }).first().waitFor();
-      await page.getByRole("button", { name: "Verify the chain" }).click();
-      const whole = await page.getByText(/The chain of \d+ events is whole/).innerText();
-      await page.getByText("agent admin audit verify").waitFor();
-      await page.getByRole("button", { name: "The last 7 days" }).click();
-      expect(Object.keys(Object.fromEntries(new URL(page.url()).searchParams))).toEqual([
-        "type",
-        "from",
-        "to",
-      ]);
-      // New events do not move what is read further down.
-      await page.goto(`${scene.url()}/console/acme/activity/`);
-      await events.nth(20).waitFor();
-      // The file has every event, also those that the page has not read.
-      const count = Number(/\d+/.exec(whole)?.[0]);
-      expect(count).toBeGreaterThan(400);
-      const [everything] = await Promise.all([
-        page.waitForEvent("download"),
-        page.getByRole("button", { name: "Export CSV" }).click(),
-      ]);
-      const text = await Bun.file(await everything.path()).text();
-      expect(text.match(/^"\d{4}-\d\d-\d\dT[^"]+Z",/gm)?.length).toBe(count);
-      await page.evaluate(`new Promise((done) => {
-        addEventListener("scroll", () => requestAnimationFrame(done), { once: true });
-        scrollTo(0, 400);
-      })`);
-      await scene.admin(["group", "create", "acme", "held"]);
-      const newer = page.getByRole("button", { name: /^\d+ newer$/ });
-      await newer.waitFor();
-      expect(await events.filter({ hasText: "held" }).count()).toBe(0);
-      await newer.click();
-      await events.filter({ hasText: "held" }).first().waitFor();
-    },
-    limitMs,
-  );
-
-  test(
-    "what happens before the stream is open is in the activity, too",
-    async () => {
-      const other = await page.context().newPage();
-      await other.addInitScript(
-        "globalThis.requestIdleCallback = (work) => void (globalThis.startLive = work)",
-      );
-      await other.goto(`${scene.url()}/console/acme/activity/`);
-      await other.locator(".events li").first().waitFor();
-      await createNode("early-1");
-      await other.evaluate("startLive()");
-      await other.getByText("early-1").first().waitFor();
-      await other.close();
-    },
-    limitMs,
-  );
-
-  test(
     "a member sees no buttons for changes; signing out and the end of the session lead to the form",
     async () => {
       const { page: other, context } = await scene.open({ viewport: { width: 360, height: 740 } });
@@ -375,6 +257,9 @@ describe("the console", () => {
       await other.getByText("web-1").click();
       await other.getByRole("heading", { name: "web-1" }).waitFor();
       expect(await other.getByRole("button", { name: "Revoke" }).count()).toBe(0);
+      // Another role is seen without loading the page again.
+      await scene.admin(["member", "update", "acme", member, "--role", "admin"]);
+      await other.getByRole("button", { name: "Revoke" }).waitFor();
       expect(await context.cookies()).toMatchObject(
         expect.arrayContaining([expect.objectContaining({ httpOnly: true, secure: true, sameSite: "Lax" })]),
       );
@@ -382,6 +267,34 @@ describe("the console", () => {
       await scene.admin(["user", "disable", member]);
       await other.getByText("Your session has ended").waitFor();
       await context.close();
+    },
+    limitMs,
+  );
+
+  test(
+    "after another page is opened, its heading has the focus",
+    async () => {
+      const isFocused = (name: string) => page.locator("h1:focus", { hasText: name }).waitFor();
+      await page.goto(`${scene.url()}/console/acme/machines/`);
+      await page.getByText("web-1").first().waitFor();
+      // The first page is the browser's to begin: Tab goes to its top.
+      expect(await page.evaluate("document.activeElement.tagName")).toBe("BODY");
+      await page.getByText("web-1").first().click();
+      await isFocused("web-1");
+      expect(await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")).toBe("none");
+      await page.keyboard.press("g");
+      await page.keyboard.press("v");
+      await isFocused("Activity");
+      // A filter changes the address and no page.
+      await page.getByLabel("Type").fill("node.*");
+      expect(await page.evaluate("document.activeElement.tagName")).toBe("INPUT");
+      expect(await violationsInSchemes(page)).toEqual(noViolations);
+      await page.goBack();
+      await isFocused("web-1");
+      await page.keyboard.press("Control+k");
+      await page.getByRole("combobox").fill("Access");
+      await page.keyboard.press("Enter");
+      await isFocused("Access");
     },
     limitMs,
   );

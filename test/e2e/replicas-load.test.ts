@@ -147,7 +147,7 @@ describePostgres("three servers under load", () => {
     await agentJson(["admin", "audit", "verify", ...place]);
     const twice = "SELECT ip FROM nodes WHERE state <> 'revoked' GROUP BY ip HAVING count(*) > 1";
     expect(await db.all(twice)).toEqual([]);
-    // A delivery that a killed server had claimed is sent again after 20 s.
+    // A delivery that a killed server had claimed is sent again after 26 s.
     const waiting = "SELECT count(*) AS n FROM deliveries WHERE next_at IS NOT NULL";
     const unseen = `SELECT count(*) AS n FROM webhooks w JOIN events e ON e.org_id = w.org_id AND e.id > w.seen_event_id`;
     for (const sql of [unseen, waiting]) {

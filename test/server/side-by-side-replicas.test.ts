@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { AppError } from "../../src/errors.ts";
 import { wordsOfKey } from "../../src/key-words.ts";
 import { fingerprintOfHostKey } from "../../src/pki/keys.ts";
+import { makeHostKey } from "../../src/pki/keys.ts";
 import { verifyChains } from "../../src/server/audit/read.ts";
 import { claimDue, queueEvents } from "../../src/server/audit/outbox.ts";
 import { operator, record } from "../../src/server/audit/record.ts";
@@ -256,6 +257,17 @@ describePostgres("two replicas with conflicting requests", () => {
     const used = "t.family IN (SELECT family FROM refresh_tokens WHERE used_at IS NOT NULL)";
     const valid = "refresh_tokens t JOIN users u ON u.id = t.user_id WHERE u.email = 'session@example.org'";
     expect(await count(`${valid} AND t.revoked_at IS NULL AND ${used}`)).toBe(0);
+  });
+
+  test("a user has ten site files for phones within an hour, from all replicas together", async () => {
+    const browsers = await Promise.all(replicas.map((each) => signInBrowser(each, "owner@example.org")));
+    const answers = await everywhere(async (_, at) =>
+      (browsers[at % 2] ?? browsers[0])?.send("POST", "/api/org/acme/phones/", {
+        body: { name: `pixel${at}`, system: "ios", host_public_key: makeHostKey().publicPem },
+      }),
+    );
+    expect(answers.filter((each) => each?.status === 201)).toHaveLength(10);
+    expect(answers.filter((each) => each?.status === 429)).toHaveLength(2);
   });
 
   test("a group is not deleted while a node takes it", async () => {

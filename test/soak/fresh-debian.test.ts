@@ -28,7 +28,7 @@ async function inside(root: string, script: string): Promise<number> {
 }
 
 test("sh install --from-source && agent demo --yes", async () => {
-  expect(installMissing(["/usr/sbin/debootstrap", "/usr/bin/git"])).toBeUndefined();
+  expect(installMissing(["/usr/bin/mmdebstrap", "/usr/bin/git"])).toBeUndefined();
   using tree = overlayTree(debianTree("bare", ["ca-certificates"]));
   const { root } = tree;
   for (const path of files) writeFileSync(join(root, path), readFileSync(path));

@@ -26,9 +26,9 @@ export type ConsoleBrowser = AsyncDisposable & {
   expectQuiet(): void;
 };
 
-/** Refusals, and a server that is away, are part of a test: the browser logs each as an error of its own. */
+/** Refusals, and a server that is away, also a provider's (502), are part of a test: the browser logs each as an error. */
 const expected =
-  /Failed to load resource: (the server responded with a status of 4\d\d|net::ERR_CONNECTION_REFUSED)/;
+  /Failed to load resource: (the server responded with a status of (4\d\d|502)|net::ERR_CONNECTION_REFUSED)/;
 
 export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
   const missing = installMissing([chromiumPath]);

@@ -39,7 +39,7 @@ const packages: Record<string, string> = {
   "/usr/bin/minisign": "minisign",
   "/usr/bin/systemd-analyze": "systemd",
   "/usr/bin/systemd-nspawn": "systemd-container",
-  "/usr/sbin/debootstrap": "debootstrap",
+  "/usr/bin/mmdebstrap": "mmdebstrap",
   "/usr/bin/umoci": "umoci",
   "/usr/bin/lintian": "lintian",
   "/usr/bin/rpm": "rpm",

@@ -130,6 +130,9 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/access.md: agent admin registration list acme": {
     not: "test/cli/approval.test.ts runs these; no machine of this walk waits",
   },
+  "docs/access.md: agent admin registration list acme --approved": {
+    not: "test/cli/approval.test.ts runs these; no machine of this walk waits",
+  },
   "docs/access.md: agent admin node update acme web --add-group db --remove-group web": {
     on: "control",
     after: "agent admin node show acme web | grep db",

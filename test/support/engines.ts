@@ -1,9 +1,10 @@
 // The real engines of the tests: Debian's (1.6.1 on bookworm), the newest one in Debian (sid), and releases built from
-// source. All but the first are in .cache/engines/; no package of sid is installed.
+// source. All but the first are kept for all checkouts; no package of sid is installed.
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "bun:test";
+import { cacheDirectory } from "./cache.ts";
 import { buildEngine, type Release } from "./build-engine.ts";
 import { cannotInstall, enginePrograms, inCi, installMissing, runSync } from "./debian.ts";
 import { unpackPackage } from "./packages.ts";
@@ -11,7 +12,7 @@ import { inFull } from "./soak.ts";
 
 export type Engine = { version: string; nebula: string; nebulaCert: string };
 
-const cache = join(import.meta.dir, "../../.cache/engines");
+const cache = join(cacheDirectory, "engines");
 
 function engineAt(directory: string): Engine {
   const nebula = join(directory, "nebula");

@@ -4,11 +4,12 @@
 import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { hostTarget } from "../../build.ts";
+import { cacheDirectory } from "./cache.ts";
 import { runSync } from "./debian.ts";
 import { formerCommit, releaseKey } from "./releases.ts";
 
 const root = join(import.meta.dir, "../..");
-const directory = join(root, ".cache/former-agents", formerCommit);
+const directory = join(cacheDirectory, "former-agents", formerCommit);
 
 /**
  * Returns the path of the former agent, version 0.1.0, which trusts releases signed by `releaseKey`. Builds it once, in a

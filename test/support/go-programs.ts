@@ -1,5 +1,5 @@
-// Programs of others that tests and builds run, made from the Go module proxy with checksums that Go verifies, once into
-// .cache: two ACME servers, a name server for one of them, and the maker of packages. Never shipped.
+// Programs of others that tests and builds run, made from the Go module proxy with checksums that Go verifies, once for
+// all checkouts: two ACME servers, a name server for one of them, and the maker of packages. Never shipped.
 
 import {
   chmodSync,
@@ -13,6 +13,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { cacheDirectory } from "./cache.ts";
 import { runSync } from "./debian.ts";
 import { downloaded, withToolchain } from "./go-toolchain.ts";
 import { moveUnlessThere } from "./packages.ts";
@@ -44,7 +45,7 @@ export const goPrograms = Object.keys(programs) as GoProgram[];
 /** The path of the program. Builds it if it is missing, in a minute or two. Concurrent test runs are safe. */
 export function goProgram(name: GoProgram): string {
   const recipe: Recipe = programs[name];
-  const target = join(import.meta.dir, "../../.cache/go-programs", `${name}-${recipe.module.split("@")[1]}`);
+  const target = join(cacheDirectory, "go-programs", `${name}-${recipe.module.split("@")[1]}`);
   if (existsSync(join(target, name))) return join(target, name);
   const work = mkdtempSync(join(tmpdir(), "agent-go-"));
   mkdirSync(dirname(target), { recursive: true });

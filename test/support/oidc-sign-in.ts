@@ -1,8 +1,10 @@
 // A browser on the sign-in page of the control plane, with a provider of identities.
 
+import { AppError } from "../../src/errors.ts";
 import { operator } from "../../src/server/audit/record.ts";
 import { createProvider, installation } from "../../src/server/oidc/providers.ts";
 import { NewProvider } from "../../src/server/oidc/provider-settings.ts";
+import type { Database } from "../../src/server/store/database.ts";
 import { parseAll } from "../../src/ip.ts";
 import * as v from "valibot";
 import { browserWith, cookieIn, ownPage, type Browser } from "./browser-session.ts";
@@ -58,6 +60,22 @@ export function comeBack(server: TestServer, url: URL, cookies: Record<string, s
 export async function signInBy(server: TestServer, body: object = {}): Promise<Answer> {
   const { url, cookie } = await begin(server, body);
   return comeBack(server, await signInAt(url), { "__Host-oidc": cookie });
+}
+
+/** A server that is killed after so many writes. */
+export function killedAfterWrites<S extends { db: Database }>(services: S, count: number): S {
+  const { db } = services;
+  let left = count;
+  const alive = <T>(write: () => Promise<T>): Promise<T> =>
+    left-- > 0 ? write() : Promise.reject(new AppError("storage_unavailable", "killed"));
+  return {
+    ...services,
+    db: {
+      ...db,
+      write: (work) => alive(() => db.write(work)),
+      writeFor: (concern, work) => alive(() => db.writeFor(concern, work)),
+    },
+  };
 }
 
 export const sessionIn = (server: TestServer, answer: Answer): Browser =>

@@ -71,7 +71,8 @@ export function usePolicyFiles(take: (made: Made) => void) {
     /** The same, which must succeed. */
     applied: (policy: string, more: object = {}) => good(Plan, apply(policy, more)),
     show: () => good(Policy, api("GET", "policy/")),
-    plan: (policy: string, prune = true) => good(Plan, api("POST", "policy/plan/", { policy, prune })),
+    plan: (policy: string, prune = true, more: object = {}) =>
+      good(Plan, api("POST", "policy/plan/", { policy, prune, ...more })),
     failure: async (answer: Promise<Answer>) => {
       const { json } = await answer;
       const { code, detail, errors } = v.parse(v.looseObject(ErrorBody.entries), json);

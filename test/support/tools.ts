@@ -1,5 +1,5 @@
 // Installs the packages of all tests, and builds what several tests need and no Debian package has: `bun
-// test/support/tools.ts`. Once into .cache, and before the tests, because a compiler beside them would make them slow.
+// test/support/tools.ts`. Once for all checkouts, and before the tests, because a compiler beside them would make them slow.
 
 import { installMissing } from "./debian.ts";
 import { engineNames, engineNamed } from "./engines.ts";

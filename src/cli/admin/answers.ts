@@ -178,6 +178,8 @@ export const RegistrationItem = v.looseObject({
   registration_token_id: v.nullable(v.number()),
   seen_from: text,
   created_at: text,
+  // Missing: a control plane that does not record it.
+  last_asked_at: v.optional(time),
   expires_at: text,
 });
 
@@ -197,6 +199,7 @@ export const ServiceToken = v.looseObject({
   scopes: v.optional(v.nullable(names)),
   networks: v.optional(v.nullable(names)),
   created_at: text,
+  last_used_at: v.optional(time),
 });
 export const NewServiceToken = v.looseObject({ ...ServiceToken.entries, token: text });
 

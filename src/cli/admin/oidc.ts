@@ -153,7 +153,7 @@ export const list: Implementation = {
           each.id,
           each.name,
           each.issuer,
-          each.client_id,
+          each.client_id === "" ? "not registered yet" : each.client_id,
           each.creates_users ? "created" : "refused",
           each.leaving ?? "not known yet",
           each.redirect_uri,
@@ -171,7 +171,11 @@ internal ones only with --webhook-allow.`,
   args: {
     NAME: { type: "positional", description: "The name on the sign-in page" },
     ISSUER: { type: "positional", description: "The issuer's URL" },
-    "client-id": { type: "string", valueHint: "ID", description: "The client that you registered" },
+    "client-id": {
+      type: "string",
+      valueHint: "ID",
+      description: "The client that you registered (default: none yet; `oidc update` adds it)",
+    },
     ...settings,
     ...orgFlag,
     ...targetFlags,
@@ -184,7 +188,12 @@ internal ones only with --webhook-allow.`,
     const [name, issuer] = context.words;
     const body = await checked(
       schemas().then((all) => (isOwn(context) ? all.NewOrganizationProvider : all.NewProvider)),
-      { name, issuer, client_id: context.values.required("client-id"), ...(await settingsFrom(context)) },
+      {
+        name,
+        issuer,
+        ...given({ client_id: context.values.text("client-id") }),
+        ...(await settingsFrom(context)),
+      },
     );
     const made = await write(context, IdentityProvider, () => ({
       method: "POST",
@@ -193,7 +202,11 @@ internal ones only with --webhook-allow.`,
     }));
     if (made === undefined) return;
     const next = `Register this redirect URI at the provider:\n  ${made.redirect_uri}`;
-    context.output.result(made, `Users can sign in with ${made.name} now. ${next}\n`);
+    const state =
+      made.client_id === ""
+        ? `Nobody can sign in with ${made.name} yet: add its client with \`oidc update\`.`
+        : `Users can sign in with ${made.name} now.`;
+    context.output.result(made, `${state} ${next}\n`);
   },
 };
 

@@ -6,22 +6,32 @@ import { quoteWord } from "../../plan.ts";
 import type { Context, Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import { RegistrationItem } from "./answers.ts";
-import { inOrg, Nothing, read, write, type Api } from "./api.ts";
+import { inOrg, Nothing, read, write, type Api, type Change } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
-const waitingIn = (api: Api, slug: string) => api.list(inOrg(slug, "registrations/"), RegistrationItem);
+const registrationsIn = (api: Api, slug: string, isApproved: boolean) =>
+  api.list(inOrg(slug, "registrations/"), RegistrationItem, isApproved ? { state: "approved" } : {});
+const approvedFlag = (description: string) => ({ approved: { type: "boolean", description } }) as const;
 
 export const list: Implementation = {
   notes: `Compare KEY with what the machine shows. \`${brand.executable} admin org update ORG --approval all\` makes new machines wait.`,
-  args: { ...orgArg, ...targetFlags },
-  examples: [`${brand.executable} admin registration list acme`],
+  args: {
+    ...orgArg,
+    ...approvedFlag("Those that were approved and have not come back yet"),
+    ...targetFlags,
+  },
+  examples: [
+    `${brand.executable} admin registration list acme`,
+    `${brand.executable} admin registration list acme --approved`,
+  ],
   async run(context) {
     const [slug = ""] = context.words;
-    const registrations = await read(context, (api) => waitingIn(api, slug));
+    const isApproved = context.values.on("approved");
+    const registrations = await read(context, (api) => registrationsIn(api, slug, isApproved));
     context.output.list(
       { registrations },
       {
-        columns: ["ID", "NAME", "KEY", "FROM", "AS", "GROUPS", "BY", "UNTIL"],
+        columns: ["ID", "NAME", "KEY", "FROM", "AS", "GROUPS", "BY", "ASKED", "UNTIL"],
         rows: registrations.map((each) => [
           each.id,
           each.name,
@@ -32,9 +42,12 @@ export const list: Implementation = {
           each.registration_token_id === null
             ? `user ${each.owner_id ?? "-"}`
             : `token ${each.registration_token_id}`,
+          each.last_asked_at ?? "-",
           each.expires_at,
         ]),
-        none: `No machine waits for approval in ${slug}.`,
+        none: isApproved
+          ? `Every machine that was approved in ${slug} has come back.`
+          : `No machine waits for approval in ${slug}.`,
       },
     );
   },
@@ -50,7 +63,10 @@ const waitingArg = {
 } as const;
 
 /** By number only: another machine may ask with the same name meanwhile. */
-async function answer(context: Context, verb: "approve" | "refuse", done: string): Promise<void> {
+async function answer(
+  context: Context,
+  { verb, done, change = {} }: { verb: string; done: string; change?: Pick<Change, "body" | "effect"> },
+): Promise<void> {
   const [slug = "", word = ""] = context.words;
   if (!/^\d{1,15}$/.test(word)) {
     throw new AppError("usage", `"${word}" is not the number of a registration`, {
@@ -59,7 +75,7 @@ async function answer(context: Context, verb: "approve" | "refuse", done: string
   }
   const id = Number(word);
   const path = inOrg(slug, `registrations/${id}/${verb}/`);
-  const answered = await write(context, Nothing, () => ({ method: "POST", path, body: {} }));
+  const answered = await write(context, Nothing, () => ({ method: "POST", path, body: {}, ...change }));
   if (answered !== undefined)
     context.output.result({ id, [done.toLowerCase()]: true }, `${done} registration ${id}\n`);
 }
@@ -68,12 +84,26 @@ export const approve: Implementation = {
   notes: "The machine goes on by itself within half a minute.",
   args: { ...orgArg, ...waitingArg, ...targetFlags },
   examples: [`${brand.executable} admin registration approve acme 3`],
-  run: (context) => answer(context, "approve", "Approved"),
+  run: (context) => answer(context, { verb: "approve", done: "Approved" }),
 };
 
 export const refuse: Implementation = {
-  notes: "The use of its token is free again: revoke the token too if the machine must not ask anew.",
-  args: { ...orgArg, ...waitingArg, ...targetFlags },
-  examples: [`${brand.executable} admin registration refuse acme 3`],
-  run: (context) => answer(context, "refuse", "Refused"),
+  notes: `The use of its token is free again: revoke the token too if the machine must not ask anew.
+An approved machine that has come back is a node: \`${brand.executable} admin node revoke\`.`,
+  args: {
+    ...orgArg,
+    ...waitingArg,
+    ...approvedFlag("Withdraw the approval of a machine that has not come back yet"),
+    ...targetFlags,
+  },
+  examples: [
+    `${brand.executable} admin registration refuse acme 3`,
+    `${brand.executable} admin registration refuse acme 3 --approved`,
+  ],
+  run(context) {
+    if (!context.values.on("approved")) return answer(context, { verb: "refuse", done: "Refused" });
+    const effect = "withdraw the approval of a machine that has not come back, and refuse it";
+    const change = { body: { state: "approved" }, effect };
+    return answer(context, { verb: "refuse", done: "Refused", change });
+  },
 };

@@ -284,12 +284,13 @@ export const serviceList: Implementation = {
     context.output.list(
       { tokens },
       {
-        columns: ["ID", "NAME", "ROLE", "SCOPES", "STATE"],
+        columns: ["ID", "NAME", "ROLE", "SCOPES", "LAST USED", "STATE"],
         rows: tokens.map((token) => [
           token.id,
           token.name,
           token.role,
           token.scopes?.join(", ") ?? "all",
+          token.last_used_at ?? "-",
           endOf(token.expires_at, now),
         ]),
         none: `${slug} has no service tokens.`,

@@ -8,9 +8,10 @@ import { html } from "../html.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useResource } from "../resource.ts";
 import { When } from "../ui/parts.ts";
-import { rebase, takeTheirs, type Draft, type Saved } from "./draft.ts";
+import { rebase, takeTheirs, type Draft } from "./draft.ts";
+import type { Saved } from "./saved.ts";
 import { changesOf, clashKey, mergeRules, type Choice, type Change, type Clash } from "./merge.ts";
-import { sentenceOf, type Rule } from "./rules.ts";
+import { identityOf, sentenceOf, type Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
 type Props = { draft: Draft; saved: Saved; theirs: Saved };
@@ -30,11 +31,11 @@ export function Conflict({ draft, saved, theirs }: Props) {
     </p>
     <div class="versions">
       <div>
-        <h3>Saved by others (version ${theirs.policy.version})</h3>
+        <h3>Saved by others</h3>
         <${ChangeList} changes=${changes} />
       </div>
       <div>
-        <h3>Yours (from version ${saved.policy.version})</h3>
+        <h3>Yours</h3>
         <${ChangeList} changes=${changesOf(saved.rules, mine)} />
       </div>
     </div>
@@ -128,6 +129,11 @@ function Chooser({ clash: { base, mine, theirs }, author, choice, choose }: Choo
       author === undefined ? "Theirs" : html`Theirs (<bdi>${author.name}</bdi>, <${When} at=${author.at} />)`,
     )}
     ${option("mine", mine, "Yours")}
+    ${
+      mine === undefined || theirs === undefined || identityOf(mine) === identityOf(theirs)
+        ? null
+        : option("both", mine, "Both: theirs, and yours as a new rule")
+    }
   </fieldset>`;
 }
 

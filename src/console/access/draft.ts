@@ -2,39 +2,25 @@
 // shown. A plan of the control plane says what they would do; they are saved in one step, on the version they began with.
 
 import { effect, signal, type Signal } from "@preact/signals";
-import { ApiError, get, getAll, org, send } from "../api.ts";
+import { ApiError, get, org, send } from "../api.ts";
 import type { AuditEvent } from "../audit-event.ts";
-import { emailsOf, membersPath, type Member } from "../member-names.ts";
-import type { Node } from "../../protocol/node.ts";
-import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
 import { ruleChangeOf } from "../rule-change.ts";
 import type { Class } from "./class-words.ts";
 import { changesOf, mergeRules, type Change, type Choice } from "./merge.ts";
 import {
   commandsOf,
   editsOf,
-  isOwnerSide,
-  isProviderSide,
-  namesOf,
   policyText,
-  toRule,
+  sentRules,
   type Edits,
   type Rule,
   type StoredRule,
 } from "./rules.ts";
-import { namedIn } from "./standing.ts";
-import type { PolicyTest } from "./test-text.ts";
+import { inWords, listOf, read, type Saved } from "./saved.ts";
+import { areSameTests, mergeTests, testsText, type Tests } from "./test-text.ts";
 import { undoing } from "./undo.ts";
 import { setUnsaved } from "./unsaved.ts";
 
-/** The answer to GET policy/, as far as this page shows it. */
-type Policy = {
-  version: number;
-  by_file: boolean;
-  drifted_since: string | null;
-  unconfirmed: { by: string; until: string } | null;
-  tests: { count: number; failing: readonly string[]; list: readonly PolicyTest[] };
-};
 /** The answer to POST policy/plan/, as far as this page shows it. */
 export type Plan = {
   version: number;
@@ -59,16 +45,13 @@ export type Plan = {
     }[];
   };
 };
-export type Saved = {
-  policy: Policy;
-  rules: readonly Rule[];
-};
-
 export type Draft = {
   slug: string;
   saved: Signal<Saved | undefined>;
-  /** Undefined: nothing is edited. */
+  /** Undefined: nothing is edited, also no test. Each edit makes another array. */
   rules: Signal<readonly Rule[] | undefined>;
+  /** Undefined: no test is edited. */
+  tests: Signal<Tests | undefined>;
   /** Of the present edits; undefined while it is asked. */
   plan: Signal<Plan | undefined>;
   /** What another user saved since the edits began. */
@@ -92,6 +75,7 @@ export function draftOf(slug: string): Draft {
     slug,
     saved: signal<Saved | undefined>(undefined),
     rules: signal<readonly Rule[] | undefined>(undefined),
+    tests: signal<Tests | undefined>(undefined),
     plan: signal<Plan | undefined>(undefined),
     theirs: signal<Saved | undefined>(undefined),
     error: signal<ApiError | undefined>(undefined),
@@ -115,41 +99,6 @@ async function trying(draft: Draft, work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** The API takes at most 200 ids. */
-const maxIds = 200;
-
-/** The machines that rules name. */
-async function readNamed(slug: string, ids: readonly number[]): Promise<Pick<Node, "id" | "name">[]> {
-  const parts = Array.from({ length: Math.ceil(ids.length / maxIds) }, (_, at) =>
-    ids.slice(at * maxIds, (at + 1) * maxIds),
-  );
-  const found = await Promise.all(
-    parts.map((part) => getAll<Node>(org(slug, `nodes/?page_size=1000&ids=${part.join(",")}`))),
-  );
-  return found.flat();
-}
-
-async function read(slug: string): Promise<Saved> {
-  // The version first: if the rules change in between, saving is refused, never the other way round.
-  const readRules = async () => {
-    const policy = await get<Policy>(org(slug, "policy/"));
-    return { policy, stored: await getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")) };
-  };
-  const { policy, stored } = await readRules();
-  return { policy, rules: await inWords(slug, stored) };
-}
-
-async function inWords(slug: string, stored: readonly StoredRule[]): Promise<Rule[]> {
-  const sides = stored.flatMap(({ peer, target }) => [peer, target]);
-  const [nodes, members, groups] = await Promise.all([
-    readNamed(slug, namedIn(stored)),
-    sides.some(isOwnerSide) ? getAll<Member>(membersPath(slug)) : [],
-    sides.some(isProviderSide) ? getAll<ProviderGroup>(providerGroupsPath(slug)) : [],
-  ]);
-  const [names, emails, words] = [namesOf(nodes), emailsOf(members), wordsOf(groups)];
-  return stored.map((rule) => toRule(rule, names, emails, words));
-}
-
 const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {
   const { added, removed } = editsOf(one, other);
   return added.length + removed.length === 0;
@@ -164,18 +113,37 @@ export function load(draft: Draft): Promise<void> {
   });
 }
 
+/** The tests of the draft, as saved unless they are edited. */
+export const testsOf = ({ tests, saved }: Draft): Tests =>
+  tests.value ?? (saved.value === undefined ? [] : listOf(saved.value));
+
+/** The edits of tests on those that were saved since. Undefined: none is left. */
+function testsOn(draft: Draft, newest: Saved): Tests | undefined {
+  const { tests, saved } = draft;
+  if (tests.value === undefined || saved.value === undefined) return undefined;
+  const merged = mergeTests(listOf(saved.value), tests.value, listOf(newest));
+  return areSameTests(merged, listOf(newest)) ? undefined : merged;
+}
+
 function receive(draft: Draft, newest: Saved): void {
   const { saved, rules, theirs } = draft;
   if (draft.error.value?.status === 0) draft.error.value = undefined;
-  const edited = rules.value;
-  if (edited === undefined && saved.value !== undefined)
-    draft.news.value = [...draft.news.value, ...changesOf(saved.value.rules, newest.rules)];
-  if (edited === undefined || saved.value === undefined || areEqual(newest.rules, edited)) {
+  const before = saved.value;
+  const hasEdits = rules.value !== undefined && before !== undefined && !areEqual(before.rules, rules.value);
+  const edited = hasEdits ? (rules.value ?? []) : newest.rules;
+  const tests = testsOn(draft, newest);
+  if (!hasEdits && before !== undefined)
+    draft.news.value = [...draft.news.value, ...changesOf(before.rules, newest.rules)];
+  if (before === undefined || (areEqual(newest.rules, edited) && tests === undefined)) {
     saved.value = newest;
-    discard(draft);
-  } else if (areEqual(newest.rules, saved.value.rules)) {
-    const isNew = newest.policy.version !== saved.value.policy.version;
+    // Without edits, the sentences about a change that could not be taken back stay.
+    if (rules.value === undefined) draft.error.value = undefined;
+    else discard(draft);
+  } else if (!hasEdits || areEqual(newest.rules, before.rules)) {
+    const isNew = newest.policy.version !== before.policy.version;
     saved.value = newest;
+    if (isNew && !hasEdits) rules.value = newest.rules;
+    draft.tests.value = tests;
     theirs.value = undefined;
     // Groups or machines changed, so the same edits may do something else.
     if (isNew) plan(draft);
@@ -184,6 +152,7 @@ function receive(draft: Draft, newest: Saved): void {
 
 export function discard(draft: Draft): void {
   draft.rules.value = undefined;
+  draft.tests.value = undefined;
   draft.plan.value = undefined;
   draft.theirs.value = undefined;
   draft.error.value = undefined;
@@ -196,22 +165,38 @@ export function forget(draft: Draft): void {
   draft.news.value = [];
 }
 
-export function edit(draft: Draft, change: (rules: readonly Rule[]) => readonly Rule[]): void {
+export function edit(
+  draft: Draft,
+  change: (rules: readonly Rule[]) => readonly Rule[],
+  tests: Tests = testsOf(draft),
+): void {
   forget(draft);
-  const base = draft.saved.value?.rules ?? [];
-  const next = change(draft.rules.value ?? base);
-  if (areEqual(base, next)) return discard(draft);
+  const saved = draft.saved.value;
+  if (saved === undefined) return;
+  const next = [...change(draft.rules.value ?? saved.rules)];
+  const isTested = areSameTests(tests, listOf(saved));
+  if (areEqual(saved.rules, next) && isTested) return discard(draft);
   draft.rules.value = next;
+  draft.tests.value = isTested ? undefined : tests;
   plan(draft);
 }
 
-/** Edits that take a saved change back. `others`: what else it was about. */
-export function undo(draft: Draft, change: Edits, others: readonly string[] = []): void {
+export const editTests = (draft: Draft, tests: Tests): void => edit(draft, (rules) => rules, tests);
+
+/** Edits that take a saved change back. `others`: what else it was about. `tests`: those before and after it. */
+export function undo(
+  draft: Draft,
+  change: Edits,
+  others: readonly string[] = [],
+  tests?: readonly [Tests, Tests],
+): void {
   const present = draft.rules.value ?? draft.saved.value?.rules ?? [];
   const { rules, left } = undoing(present, change);
-  edit(draft, () => rules);
+  const asSaved = testsOf(draft);
+  const back = tests === undefined ? asSaved : mergeTests(tests[1], tests[0], asSaved);
+  edit(draft, () => rules, back);
   draft.undo.value = [
-    areEqual(present, rules)
+    areEqual(present, rules) && areSameTests(back, asSaved)
       ? "Nothing can be taken back: the rules of this change are as they were before it, or were changed since."
       : "These edits take the change back. Look at them, then save them.",
     ...left,
@@ -223,7 +208,11 @@ export function undo(draft: Draft, change: Edits, others: readonly string[] = []
 export function undoEvent(draft: Draft, id: number): Promise<void> {
   return trying(draft, async () => {
     const [event] = await get<readonly AuditEvent[]>(org(draft.slug, `events/?before=${id + 1}&limit=1`));
-    const change = event?.id === id ? ruleChangeOf(event) : undefined;
+    const now =
+      event?.type === "rule.updated"
+        ? await get<StoredRule>(org(draft.slug, `firewall_rules/${event.subject.slice(5)}/`))
+        : undefined;
+    const change = event?.id === id ? ruleChangeOf(event, now) : undefined;
     if (change === undefined) {
       draft.undo.value = [`Event ${id} is not there any more, or is not about rules.`];
       return;
@@ -239,9 +228,10 @@ export function rebase(draft: Draft, choices: ReadonlyMap<string, Choice>): void
   const { saved, rules, theirs } = draft;
   if (saved.value === undefined || rules.value === undefined || theirs.value === undefined) return;
   const merged = mergeRules(saved.value.rules, rules.value, theirs.value.rules, choices);
+  const tests = testsOn(draft, theirs.value);
   saved.value = theirs.value;
   theirs.value = undefined;
-  edit(draft, () => merged.rules);
+  edit(draft, () => merged.rules, tests ?? listOf(saved.value));
 }
 
 /** Takes what another user saved, and forgets the edits of this tab. */
@@ -260,9 +250,10 @@ function plan(draft: Draft): void {
   clearTimeout(timer);
   timer = setTimeout(() => {
     const asked = draft.rules.value;
-    if (asked === undefined) return;
+    const saved = draft.saved.value;
+    if (asked === undefined || saved === undefined) return;
     void trying(draft, async () => {
-      const body = { policy: policyText(asked), prune: true };
+      const body = planned(saved, asked, draft.tests.value);
       const answer = await send<Plan>("POST", org(draft.slug, "policy/plan/"), body).catch(
         (error: unknown) => {
           // The answer to edits that have changed since is of no use.
@@ -277,21 +268,40 @@ function plan(draft: Draft): void {
   }, settleMs);
 }
 
-const bodyOf = ({ policy: { version } }: Saved, rules: readonly Rule[]) => ({
-  policy: policyText(rules),
-  prune: true,
+/** What is not edited is not sent. An edited rule keeps its number. */
+function planned(saved: Saved, rules: readonly Rule[], tests: Tests | undefined) {
+  const isEdited = !areEqual(saved.rules, rules);
+  const ids = sentRules(rules).map(({ id }) => (id > 0 ? id : null));
+  return {
+    policy: policyText(isEdited ? rules : undefined, tests && testsText(tests)),
+    prune: true,
+    ...(isEdited ? { rule_ids: ids } : {}),
+  };
+}
+
+const bodyOf = (saved: Saved, rules: readonly Rule[], tests: Tests | undefined) => ({
+  ...planned(saved, rules, tests),
   keep_file: true,
-  version,
+  version: saved.policy.version,
 });
 
 type Terminal = { command: string; call: string };
 /** What was saved: the same from the terminal, what it did, and the edits, which can be taken back. */
-type Done = { terminal: Terminal; plan: Plan; edits: Edits };
+type Done = { terminal: Terminal; plan: Plan; edits: Edits; tests: readonly [Tests, Tests] };
 
 /** The edits as commands, and as the one request that this page sends. */
-export const terminalOf = (slug: string, saved: Saved, rules: readonly Rule[]): Terminal => ({
-  command: commandsOf(slug, editsOf(saved.rules, rules)),
-  call: `POST ${org(slug, "policy/apply/")} ${JSON.stringify(bodyOf(saved, rules))}`,
+export const terminalOf = (
+  slug: string,
+  saved: Saved,
+  rules: readonly Rule[],
+  tests: Tests | undefined,
+): Terminal => ({
+  // No command edits tests one by one.
+  command:
+    tests === undefined
+      ? commandsOf(slug, editsOf(saved.rules, rules))
+      : `agent admin policy apply ${slug} FILE`,
+  call: `POST ${org(slug, "policy/apply/")} ${JSON.stringify(bodyOf(saved, rules, tests))}`,
 });
 
 /** Whether saving is offered: the plan is known, no test fails, and no other user has saved. */
@@ -306,11 +316,11 @@ export function maySave({ saved, plan, theirs, isSaving, error }: Draft): boolea
 
 /** The draft stays on the page until the new list is there, so that no rule vanishes in between. */
 export async function save(draft: Draft): Promise<void> {
-  const { saved, rules, isSaving } = draft;
-  const [sent, before, plan] = [rules.value, saved.value, draft.plan.value];
+  const { saved, rules, tests, isSaving } = draft;
+  const [sent, before, plan, sentTests] = [rules.value, saved.value, draft.plan.value, tests.value];
   if (sent === undefined || before === undefined || plan === undefined || !maySave(draft)) return;
-  const body = bodyOf(before, sent);
-  const terminal = terminalOf(draft.slug, before, sent);
+  const body = bodyOf(before, sent, sentTests);
+  const terminal = terminalOf(draft.slug, before, sent, sentTests);
   isSaving.value = true;
   await trying(draft, async () => {
     await send("POST", org(draft.slug, "policy/apply/"), body);
@@ -320,24 +330,32 @@ export async function save(draft: Draft): Promise<void> {
       throw error;
     });
     const later = rules.value ?? sent;
+    const wanted = sentTests ?? listOf(before);
+    const laterTests = mergeTests(wanted, testsOf(draft), listOf(newest));
     saved.value = newest;
     discard(draft);
-    draft.done.value = { terminal, plan, edits: editsOf(before.rules, sent) };
-    if (!areEqual(sent, later)) editLater(draft, sent, later);
+    draft.done.value = {
+      terminal,
+      plan,
+      edits: editsOf(before.rules, sent),
+      tests: [listOf(before), wanted],
+    };
+    if (later !== sent) editLater(draft, sent, later, laterTests);
   });
   isSaving.value = false;
   if (draft.done.value === undefined) await load(draft);
 }
 
 /** Puts edits that were made while `sent` was saved on the rules as they are now. */
-function editLater(draft: Draft, sent: readonly Rule[], later: readonly Rule[]): void {
+function editLater(draft: Draft, sent: readonly Rule[], later: readonly Rule[], tests: Tests): void {
   const newest = draft.saved.value;
   if (newest === undefined) return;
   const { rules, clashes } = mergeRules(sent, later, newest.rules);
-  if (clashes.length === 0) return edit(draft, () => rules);
+  if (clashes.length === 0) return edit(draft, () => rules, tests);
   // A third user was faster.
   draft.done.value = undefined;
   draft.saved.value = { ...newest, rules: sent };
   draft.rules.value = later;
+  draft.tests.value = areSameTests(tests, listOf(newest)) ? undefined : tests;
   draft.theirs.value = newest;
 }

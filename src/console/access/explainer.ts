@@ -10,13 +10,19 @@ import { useNodes } from "../node-list.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { Failure, Field, FromTerminal, State, valueOf, When } from "../ui/parts.ts";
-import type { Saved } from "./draft.ts";
+import type { Saved } from "./saved.ts";
 import { conclusionOf, machineFacts, pathFact, type Fact, type Path } from "./link.ts";
 import { portsFault, quoted, type Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
 /** `permitted`: all that the rules permit between the two, whatever was asked. */
-type Verdict = { allowed: boolean; rule_id: number | null; reason: string; permitted: readonly string[] };
+type Verdict = {
+  allowed: boolean;
+  rule_id: number | null;
+  outbound_rule_id: number | null;
+  reason: string;
+  permitted: readonly string[];
+};
 const maxOffered = 50;
 const none: readonly Machine[] = [];
 const offeredOf = (nodes: readonly Machine[], name: string) =>
@@ -46,15 +52,11 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   }, []);
   return html`<section aria-labelledby="explainer">
     <h2 id="explainer">May one machine reach another?</h2>
-    <${QuestionForm}
-      question=${question}
-      nodes=${nodes}
-      known=${[sender?.name, receiver?.name]}
-      fault=${fault}
-    />
+    <${QuestionForm} question=${question} nodes=${nodes} fault=${fault} />
     <div role="status">
       ${error === undefined ? null : html`<${Failure} error=${error} />`}
-      ${isWhole ? null : html`<p class="quiet">Name two machines. Without a port, the answer is all that is allowed between them.</p>`}
+      ${[from, to].flatMap((name) => unknownOf(name, nodes, [sender, receiver]) ?? []).map((sentence) => html`<p><bdi>${sentence}</bdi></p>`)}
+      ${from !== "" && to !== "" ? null : html`<p class="quiet">Name two machines. Without a port, the answer is all that is allowed between them.</p>`}
       ${
         answer === undefined || !isWhole
           ? null
@@ -80,6 +82,22 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   </section>`;
 }
 
+/** What was typed is no machine, or only the beginning of names. */
+function unknownOf(
+  name: string,
+  nodes: readonly Machine[],
+  found: readonly (Node | undefined)[],
+): string | undefined {
+  if (name === "" || nodes.length === 0) return undefined;
+  if (nodes.some((node) => node.name === name) || found.some((node) => node?.name === name)) return undefined;
+  const alike = offeredOf(nodes, name).map((node) => node.name);
+  const hint =
+    alike.length === 0
+      ? ""
+      : ` Machines with this in their names: ${alike.slice(0, 5).join(", ")}${alike.length > 5 ? ", …" : ""}.`;
+  return `There is no machine ${name}.${hint}`;
+}
+
 type Question = Record<"from" | "to" | "protocol" | "port", string>;
 
 function questionOf(words: URLSearchParams): Question {
@@ -91,12 +109,10 @@ function questionOf(words: URLSearchParams): Question {
 type FormProps = {
   question: Question;
   nodes: readonly Machine[];
-  /** The names of machines that exist. */
-  known: readonly (string | undefined)[];
   fault: string | undefined;
 };
 
-function QuestionForm({ question: { from, to, protocol, port }, nodes, known, fault }: FormProps) {
+function QuestionForm({ question: { from, to, protocol, port }, nodes, fault }: FormProps) {
   const set = (key: string) => (event: Event) => setQuery({ [key]: valueOf(event) });
   /** Enter: a beginning that only one machine has is enough. */
   const complete = (event: Event) => {
@@ -108,13 +124,7 @@ function QuestionForm({ question: { from, to, protocol, port }, nodes, known, fa
     }
   };
   const picker = (label: string, key: string, name: string) =>
-    html`<${NodePicker}
-      label=${label}
-      name=${name}
-      set=${set(key)}
-      nodes=${nodes}
-      isKnown=${known.includes(name)}
-    />`;
+    html`<${NodePicker} label=${label} name=${name} set=${set(key)} nodes=${nodes} />`;
   return html`<form class="question" onSubmit=${complete}>
     ${picker("From machine", "from", from)} ${picker("To machine", "to", to)}
     <${Field} label="Protocol">
@@ -171,13 +181,20 @@ function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
   const isAllowed = packet === "" ? answer.permitted.length > 0 : answer.allowed;
   const [state, sentence] = conclusionOf({ isAllowed, from, to, paths });
   const facts = [pathFact(from, to, ahead), pathFact(to, from, behind)].flatMap((fact) => fact ?? []);
-  const rule = rules.find(({ id }) => packet !== "" && id === answer.rule_id);
+  const both = [answer.outbound_rule_id, answer.rule_id].flatMap(
+    (id) => rules.find((rule) => rule.id === id) ?? [],
+  );
   const all = answer.permitted.length === 0 ? "nothing" : answer.permitted.join(", ");
   return html`<p>
       <strong><${State} name=${state} word=${html`<bdi>${sentence}</bdi>`} /></strong>
     </p>
     ${packet === "" || !isActive ? null : html`<p><bdi>${answer.reason}</bdi></p>`}
-    ${rule === undefined ? null : html`<${Deciding} rule=${rule} />`}
+    ${
+      packet === "" || !answer.allowed
+        ? null
+        : html`<p>Both rules are needed:</p>
+            ${both.map((rule) => html`<${Deciding} key=${rule.id} rule=${rule} />`)}`
+    }
     ${
       isActive
         ? html`<p>
@@ -211,7 +228,7 @@ function Deciding({ rule }: { rule: Rule }) {
     document.getElementById(`rule-${rule.id}`)?.scrollIntoView({ block: "center" });
   };
   return html`<p>
-    Rule ${rule.id} decides: <${Sentence} rule=${rule} />${" "}
+    Rule ${rule.id}: <${Sentence} rule=${rule} />${" "}
     <button type="button" class="small" onClick=${show}>Show it</button>
   </p>`;
 }
@@ -252,17 +269,12 @@ type PickerProps = {
   name: string;
   set: (event: Event) => void;
   nodes: readonly Machine[];
-  isKnown: boolean;
 };
 
-function NodePicker({ label, name, set, nodes, isKnown }: PickerProps) {
+function NodePicker({ label, name, set, nodes }: PickerProps) {
   const list = label.replaceAll(" ", "-");
   const offered = offeredOf(nodes, name).slice(0, maxOffered);
-  const isUnknown = name !== "" && nodes.length > 0 && offered.length === 0 && !isKnown;
-  return html`<${Field}
-    label=${label}
-    errors=${isUnknown ? ["There is no machine of this name."] : undefined}
-  >
+  return html`<${Field} label=${label}>
     <input list=${list} maxlength="255" autocomplete="off" spellcheck=${false} value=${name} onInput=${set} />
     <datalist id=${list}>
       ${offered.map((node) => html`<option key=${node.id} value=${node.name}></option>`)}

@@ -8,7 +8,7 @@ export type Change = { before: Rule | undefined; after: Rule | undefined };
 
 /** A rule that both changed. Undefined: deleted. */
 export type Clash = { base: Rule; mine: Rule | undefined; theirs: Rule | undefined };
-export type Choice = "mine" | "theirs";
+export type Choice = "mine" | "theirs" | "both";
 /** A choice is of these two versions: it ends when one of them changes. */
 export const clashKey = ({ base, mine, theirs }: Clash): string =>
   JSON.stringify([base.id, mine ?? null, theirs ?? null]);
@@ -68,7 +68,9 @@ export function mergeRules(
     if (!isSame(before, there)) {
       const clash = { base: before, mine: wanted, theirs: there };
       clashes.push(clash);
-      if (choices.get(clashKey(clash)) !== "mine") continue;
+      const choice = choices.get(clashKey(clash));
+      if (choice === "both" && wanted !== undefined) added.push(wanted);
+      if (choice !== "mine") continue;
     }
     if (there !== undefined) put.set(there, wanted);
     else if (wanted !== undefined) added.push(wanted);

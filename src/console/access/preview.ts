@@ -7,7 +7,10 @@ import { useNodes } from "../node-list.ts";
 import { Confirm, Failure, FromTerminal } from "../ui/parts.ts";
 import { classWords, gainWords, loseWords } from "./class-words.ts";
 import { Conflict, News } from "./conflict.ts";
-import { discard, maySave, save, undo, type Draft, type Plan, type Saved } from "./draft.ts";
+import { discard, maySave, save, testsOf, undo, type Draft, type Plan } from "./draft.ts";
+import { listOf, type Saved } from "./saved.ts";
+import { TestSentence } from "./rule-table.ts";
+import { beyond } from "./test-text.ts";
 import { networksBehind } from "./networks.ts";
 import { editsOf, endsOf, faultLines, type Named, type Rule } from "./rules.ts";
 
@@ -27,10 +30,10 @@ export function Preview({ draft, saved }: PreviewProps) {
 
 type JustSavedProps = { draft: Draft; done: NonNullable<Draft["done"]["value"]> };
 
-function JustSaved({ draft, done: { terminal, plan, edits } }: JustSavedProps) {
+function JustSaved({ draft, done: { terminal, plan, edits, tests } }: JustSavedProps) {
   const { data, isWhole } = useNodes();
   return html`Saved.${" "}
-    <button type="button" class="small" onClick=${() => undo(draft, edits)}>Undo</button>
+    <button type="button" class="small" onClick=${() => undo(draft, edits, [], tests)}>Undo</button>
     <details>
       <summary>Who gained and lost access</summary>
       <${Effects} plan=${plan} nodes=${isWhole ? data : undefined} />
@@ -39,14 +42,14 @@ function JustSaved({ draft, done: { terminal, plan, edits } }: JustSavedProps) {
 }
 
 function Unsaved({ draft, saved }: PreviewProps) {
-  const { plan, theirs, error, isSaving } = draft;
-  const [isDiscarding, askToDiscard] = useState(false);
+  const { plan, theirs, error } = draft;
   const { data, isWhole } = useNodes();
   const { added } = editsOf(saved.rules, draft.rules.value ?? []);
   const behind = networksBehind(
     added.map((rule) => endsOf(rule).to),
     data ?? [],
   );
+  const tests = testsOf(draft);
   return html`<section class="preview" aria-labelledby="preview">
     <h2 id="preview">Before you save</h2>
     <div aria-live="polite">
@@ -57,7 +60,21 @@ function Unsaved({ draft, saved }: PreviewProps) {
           ? error.value === undefined
             ? html`<p class="quiet">Working out what changes.</p>`
             : null
-          : html`<${Tests} plan=${plan.value} />
+          : html`<${TestOutcome} plan=${plan.value} />
+              <ul class="plain-list effects">
+                ${beyond(tests, listOf(saved)).map(
+                  (test) =>
+                    html`<li>
+                      <del>− Test: <${TestSentence} test=${test} /></del>
+                    </li>`,
+                )}
+                ${beyond(listOf(saved), tests).map(
+                  (test) =>
+                    html`<li>
+                      <ins>+ Test: <${TestSentence} test=${test} /></ins>
+                    </li>`,
+                )}
+              </ul>
               <${Effects} plan=${plan.value} nodes=${isWhole ? data : undefined} />`
       }
       ${
@@ -70,9 +87,28 @@ function Unsaved({ draft, saved }: PreviewProps) {
             </p>`
       }
     </div>
+  </section>`;
+}
+
+/** In sight however long the list is, and no higher than it must be: what it says in full is in the preview. */
+export function SaveBar({ draft }: { draft: Draft }) {
+  const [isDiscarding, askToDiscard] = useState(false);
+  const { isSaving, tests } = draft;
+  if (draft.rules.value === undefined) return null;
+  return html`<div class="save-bar">
+    <p>
+      ${summaryOf(draft)}${" "}
+      <button
+        type="button"
+        class="small"
+        onClick=${() => document.getElementById("preview")?.scrollIntoView()}
+      >
+        Show
+      </button>
+    </p>
     <div class="actions">
       <button type="button" class="primary" disabled=${!maySave(draft)} onClick=${() => void save(draft)}>
-        ${isSaving.value ? "Saving…" : "Save the rules"}
+        ${isSaving.value ? "Saving…" : tests.value === undefined ? "Save the rules" : "Save the rules and tests"}
       </button>
       <button type="button" disabled=${isSaving.value} onClick=${() => askToDiscard(true)}>
         Discard the changes
@@ -89,7 +125,17 @@ function Unsaved({ draft, saved }: PreviewProps) {
           />`
         : null
     }
-  </section>`;
+  </div>`;
+}
+
+function summaryOf({ plan, theirs, error }: Draft): string {
+  if (theirs.value !== undefined) return "Not saved: another user saved rules.";
+  if (error.value !== undefined) return "Not saved: there is a fault.";
+  if (plan.value === undefined) return "Not saved.";
+  const { access, tests } = plan.value;
+  if (tests.failing.length > 0) return `Cannot be saved: failing tests: ${tests.failing.length}.`;
+  const losing = access.classes.reduce((sum, { loses, pairs }) => sum + (loses.length > 0 ? pairs : 0), 0);
+  return `Not saved. Pairs of machines that change: ${access.pairs_changed}, that lose access: ${losing}.`;
 }
 
 /** The control plane names lines of the file that the page sent. The user has not seen that file: the page names rules. */
@@ -146,16 +192,16 @@ function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
     </details>`;
 }
 
-function Tests({ plan: { tests } }: { plan: Plan }) {
+function TestOutcome({ plan: { tests } }: { plan: Plan }) {
   const { after, failing } = tests;
   if (after === 0) return html`<p class="quiet">There are no tests to check.</p>`;
   if (failing.length === 0)
-    return html`<p class="good">
-      ${after === 1 ? "The saved test passes." : `All ${after} saved tests pass.`}
-    </p>`;
-  const counts = `${after - failing.length} saved tests pass, ${failing.length} ${failing.length === 1 ? "fails" : "fail"}.`;
+    return html`<p class="good">${after === 1 ? "The test passes." : `All ${after} tests pass.`}</p>`;
   return html`<div class="failure" role="alert">
-    <p>${counts} Rules that fail a test cannot be saved.</p>
+    <p>
+      ${failing.length} of ${after} tests ${failing.length === 1 ? "fails" : "fail"}. Nothing is saved while a
+      test fails.
+    </p>
     <ul>
       ${failing.map((sentence) => html`<li key=${sentence}><bdi>${sentence}</bdi></li>`)}
     </ul>

@@ -32,36 +32,51 @@ export function toWord(typed: string, groups: readonly string[], nodes: readonly
   return !groups.includes(text) && nodes.includes(text) ? `node:${text}` : `group:${text}`;
 }
 
+type Named = Parameters<typeof sidesFor>[1] & {
+  /** Whether the groups were read. */
+  isRead: boolean;
+};
+
+/** All that sides can name. */
+export function useSides(slug: string): Named {
+  const known = useList<Group>(org(slug, "groups/?page_size=1000")).data;
+  return {
+    isRead: known !== undefined,
+    groups: (known ?? []).map(({ name }) => name),
+    words: [...useProviderWords(slug).values()],
+    emails: [...useMemberNames(slug).values()],
+    nodes: (useNodes().data ?? []).map(({ name }) => name),
+  };
+}
+
+/** The group that a side names and that does not exist. */
+function missingOf(typed: string, { isRead, groups, nodes }: Named): string | undefined {
+  const [kind, name = ""] = toWord(typed, groups, nodes).split(/:(.*)/);
+  return isRead && kind === "group" && !groups.includes(name) ? name : undefined;
+}
+
 type Props = { rule: Rule | undefined; draft: Draft; close: () => void };
 
 export function RuleForm({ rule, draft, close }: Props) {
   const [now, set] = useState<Rule>(rule ?? fresh());
   // The sentence about the ports comes when they are sent, not while they are typed.
   const [isChecked, check] = useState(false);
-  const known = useList<Group>(org(draft.slug, "groups/?page_size=1000")).data;
-  const groups = (known ?? []).map(({ name }) => name);
   const machines = useNodes().data ?? [];
-  const nodes = machines.map(({ name }) => name);
-  const emails = useMemberNames(draft.slug).values();
-  const words = useProviderWords(draft.slug).values();
-  const sides = { groups, words: [...words], emails: [...emails], nodes };
+  const sides = useSides(draft.slug);
   const ends = endsOf(now);
-  const word = (typed: string) => toWord(typed, groups, nodes);
+  const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
   const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
   const submit = (event: Event) => {
     event.preventDefault();
     check(true);
     if (portsFault(now.ports) !== undefined || networkFault(whole.target, machines) !== undefined) return;
-    if (rule === undefined) edit(draft, (rules) => [...rules, { ...whole, id: newId(rules) }]);
-    else edit(draft, (rules) => rules.map((each) => (each.id === rule.id ? whole : each)));
+    const id = rule?.id ?? newId(draft.rules.value ?? draft.saved.value?.rules ?? []);
+    if (rule === undefined) edit(draft, (rules) => [...rules, { ...whole, id }]);
+    else edit(draft, (rules) => rules.map((each) => (each.id === id ? whole : each)));
     close();
+    requestAnimationFrame(() => document.getElementById(`rule-${id}`)?.scrollIntoView({ block: "nearest" }));
   };
-  const isMissing = (each: string) =>
-    known !== undefined && each.startsWith("group:") && !groups.includes(each.slice("group:".length));
-  const missing = [ends.from, ends.to]
-    .map(word)
-    .filter(isMissing)
-    .map((each) => each.slice("group:".length));
+  const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
   const mayBeNetwork = (key: "from" | "to") => (key === "from") === (now.direction === "inbound");
   const side = (key: "from" | "to") =>
     html`<${SidePicker}
@@ -69,7 +84,6 @@ export function RuleForm({ rule, draft, close }: Props) {
       word=${ends[key]}
       set=${(typed: string) => set(withEnds(now, { ...ends, [key]: typed }))}
       sides=${sides}
-      missing=${isMissing(word(ends[key])) ? word(ends[key]).slice("group:".length) : undefined}
       mayBeNetwork=${mayBeNetwork(key)}
       fault=${mayBeNetwork(key) ? undefined : networkFault(whole.target, machines)}
     />`;
@@ -118,9 +132,10 @@ function InWords({ rule, machines }: { rule: Rule; machines: readonly Machine[] 
   return html`<p role="status"><bdi>${sentenceOf(rule)}${more}</bdi></p>`;
 }
 
-type TrafficProps = { rule: Rule; set: (rule: Rule) => void; fault: string | undefined };
+type Traffic = Pick<Rule, "protocol" | "ports">;
+type TrafficProps = { rule: Traffic; set: (rule: Traffic) => void; fault: string | undefined };
 
-function TrafficFields({ rule, set, fault }: TrafficProps) {
+export function TrafficFields({ rule, set, fault }: TrafficProps) {
   return html`<div class="pair">
     <${Field} label="on">
       <select
@@ -157,17 +172,16 @@ type SidePickerProps = {
   label: "From" | "To";
   word: string;
   set: (typed: string) => void;
-  sides: Parameters<typeof sidesFor>[1];
+  sides: Named;
   mayBeNetwork: boolean;
-  /** The group that is named and does not exist. */
-  missing: string | undefined;
   /** Of a network that cannot stand here. */
   fault: string | undefined;
 };
 
-function SidePicker({ label, word, set, sides, mayBeNetwork, missing, fault }: SidePickerProps) {
+export function SidePicker({ label, word, set, sides, mayBeNetwork, fault }: SidePickerProps) {
   const list = `sides-${label}`;
   const offered = sidesFor(word, sides, mayBeNetwork);
+  const missing = missingOf(word, sides);
   // Half a name of a machine is no name of a group.
   const alike = missing === undefined ? [] : sides.nodes.filter((name) => name.startsWith(missing));
   return html`<${Field}
@@ -190,7 +204,7 @@ function SidePicker({ label, word, set, sides, mayBeNetwork, missing, fault }: S
     <//>
     <div class="limited" role="status">
       ${alike.length === 0 ? null : html`Machines: <bdi>${alike.slice(0, 5).join(", ")}${alike.length > 5 ? ", …" : ""}</bdi>. `}
-      ${missing === undefined ? null : html`There is no group <bdi>${missing}</bdi>. Rules that name it cannot be saved.`}
+      ${missing === undefined ? null : html`There is no group <bdi>${missing}</bdi>. What names it cannot be saved.`}
     </div>`;
 }
 

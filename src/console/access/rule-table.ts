@@ -5,10 +5,12 @@ import { html } from "../html.ts";
 import { pathOf, query } from "../router.ts";
 import { Empty, FromTerminal } from "../ui/parts.ts";
 import { Export, Search, searched } from "../ui/tools.ts";
-import { edit, terminalOf, type Draft, type Saved } from "./draft.ts";
+import { edit, terminalOf, type Draft } from "./draft.ts";
+import type { Saved } from "./saved.ts";
 import { useNodes } from "../node-list.ts";
 import { networksBehind } from "./networks.ts";
 import { RuleForm } from "./rule-form.ts";
+import { verbOfTest, type PolicyTest } from "./test-text.ts";
 import {
   endsOf,
   faultsByRule,
@@ -54,7 +56,8 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
   const rows = rowsOf(saved.rules, rules).filter(({ rule }) =>
     isFound(`${sentenceOf(rule)} ${rule.description}`),
   );
-  const shown = isWhole ? rows : rows.slice(0, maxShown);
+  // An edit is always shown.
+  const shown = isWhole ? rows : rows.filter(({ state }, at) => at < maxShown || state !== "same");
   const routers = (useNodes().data ?? []).filter(({ subnets }) => subnets.length > 0);
   return html`<section aria-labelledby="rules">
     <div class="tools">
@@ -99,7 +102,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
     ${
       // What was saved a moment ago is shown with the sentence that says so.
       draft.rules.value !== undefined
-        ? html`<${FromTerminal} ...${terminalOf(draft.slug, saved, rules)} />`
+        ? html`<${FromTerminal} ...${terminalOf(draft.slug, saved, rules, draft.tests.value)} />`
         : draft.done.value !== undefined
           ? null
           : html`<${FromTerminal}
@@ -206,11 +209,18 @@ function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: 
 }
 
 export function Sentence({ rule }: { rule: Rule }) {
-  const { from, to } = endsOf(rule);
+  return flow(endsOf(rule), `may ${verbOf(rule)}`, rule);
+}
+
+export const TestSentence = ({ test }: { test: PolicyTest }) => flow(test, verbOfTest(test), test);
+
+function flow(
+  { from, to }: { from: string; to: string },
+  verb: string,
+  rule: Parameters<typeof trafficWords>[0],
+) {
   const traffic = html`<strong>${trafficWords(rule)}</strong>`;
-  return html`<span
-    ><${SideName} word=${from} /> may ${verbOf(rule)} <${SideName} word=${to} /> on ${traffic}</span
-  >`;
+  return html`<span><${SideName} word=${from} /> ${verb} <${SideName} word=${to} /> on ${traffic}</span>`;
 }
 
 function SideName({ word }: { word: string }) {

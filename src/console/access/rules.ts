@@ -29,12 +29,14 @@ export const isOwnerSide = (side: Side): boolean => "group" in side && ownerOf(s
 export const isProviderSide = (side: Side): boolean =>
   "group" in side && providerOf(side.group) !== undefined;
 
+type Words<T> = Pick<ReadonlyMap<T, string>, "get">;
+
 /** `words`: those of groups of providers. */
 export function toRule(
   rule: StoredRule,
-  names: ReadonlyMap<number, string>,
-  members: ReadonlyMap<number, string>,
-  words: ReadonlyMap<string, string>,
+  names: Words<number>,
+  members: Words<number>,
+  words: Words<string>,
 ): Rule {
   const word = (side: Side) => {
     if ("any" in side) return "any";
@@ -102,10 +104,11 @@ export function sideWords(word: string): { before: string; name: string } {
   return { before: "", name: word.startsWith("node:") ? word.slice("node:".length) : word };
 }
 
+export const sideText = (word: string): string => sideWords(word).before + sideWords(word).name;
+
 export function sentenceOf(rule: Rule): string {
   const { from, to } = endsOf(rule);
-  const say = (word: string) => sideWords(word).before + sideWords(word).name;
-  return `${say(from)} may ${verbOf(rule)} ${say(to)} on ${trafficWords(rule)}`;
+  return `${sideText(from)} may ${verbOf(rule)} ${sideText(to)} on ${trafficWords(rule)}`;
 }
 
 /** The receiver's firewall lets in, the sender's lets out: a connection needs both. */
@@ -131,14 +134,23 @@ export function editsOf(base: readonly Rule[], draft: readonly Rule[]): Edits {
 export const newId = (rules: readonly Rule[]): number =>
   rules.reduce((least, { id }) => Math.min(least, id), 0) - 1;
 
-/** The rules as a policy file, one a line, so that the line of a fault is that of its rule. */
-export function policyText(rules: readonly Rule[]): string {
-  const lines = rules
-    .filter((rule) => !isAboutGone(rule))
-    .map(({ direction, protocol, ports, peer, target, description }) =>
-      JSON.stringify({ direction, protocol, ports, peer, target, description }),
-    );
-  return `{"rules": [\n${lines.join(",\n")}\n]}`;
+/** Those that a policy file can hold. */
+export const sentRules = (rules: readonly Rule[]): readonly Rule[] =>
+  rules.filter((rule) => !isAboutGone(rule));
+
+/**
+ * A policy file. The rules are one a line, from the second on, so that the line of a fault is that of its rule. `tests`: as
+ * text. What is undefined stays as it is.
+ */
+export function policyText(rules: readonly Rule[] | undefined, tests?: string): string {
+  const lines = sentRules(rules ?? []).map(({ direction, protocol, ports, peer, target, description }) =>
+    JSON.stringify({ direction, protocol, ports, peer, target, description }),
+  );
+  const parts = [
+    ...(tests === undefined ? [] : [`"tests": ${tests}`]),
+    ...(rules === undefined ? [] : [`"rules": [\n${lines.join(",\n")}\n]`]),
+  ];
+  return `{${parts.join(", ")}}`;
 }
 
 /** The server's sentences about each rule, by its place in the text; the rest under -1. */
@@ -161,7 +173,10 @@ export function faultsByRule(
 export function faultLines(rules: readonly Rule[], sentences: readonly string[]): readonly string[] {
   return [...faultsByRule(rules, sentences)].flatMap(([at, texts]) => {
     const rule = rules[at];
-    if (rule === undefined) return texts;
+    if (rule === undefined)
+      return texts.map((text) =>
+        text.replace(/^tests\.(\d+)\S*: /, (_, test) => `Test ${Number(test) + 1}: `),
+      );
     const name = rule.id > 0 ? `No. ${rule.id}` : "New rule";
     return texts.map((text) => `${name}, ${sentenceOf(rule)}: ${text}`);
   });

@@ -4,6 +4,7 @@ import type { VNode } from "preact";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { go, pathOf, setQuery } from "../router.ts";
+import { utc } from "../times.ts";
 import type { Dot, Edge, Graph } from "./graph.ts";
 import { placeLabels } from "./labels.ts";
 import { sizeOf, type Place } from "./layout.ts";
@@ -13,16 +14,18 @@ const maxLabels = 60;
 /** Pixels around the dots. */
 const margin = 40;
 
-export function wordsOf({ kind, pairs, relays, rttMs }: Edge): string {
+export function wordsOf({ kind, pairs, relays, rttMs, oldAt }: Edge): string {
   const by = relays.length === 0 ? "" : ` by ${relays.join(", ")}`;
   const time = rttMs === undefined || kind === "broken" ? "" : `, ${rttMs} ms`;
-  return `${pairs === 1 ? "" : `${pairs} paths `}${kind}${by}${time}`;
+  const end = oldAt === undefined ? time : `, as reported ${utc(oldAt)}`;
+  return `${pairs === 1 ? "" : `${pairs} paths `}${kind}${by}${end}`;
 }
 
 /** What is wrong lies above what is well, and many sound paths do not hide the dots. */
 const order: readonly Edge["kind"][] = ["direct", "relayed", "broken"];
 const leastOpacity = { direct: 0.1, relayed: 0.5, broken: 1 } as const;
-const opacityOf = ({ kind }: Edge, count: number) => Math.min(1, Math.max(leastOpacity[kind], 60 / count));
+const opacityOf = ({ kind, oldAt }: Edge, count: number) =>
+  oldAt === undefined ? Math.min(1, Math.max(leastOpacity[kind], 60 / count)) : 0.1;
 
 type DrawingProps = { graph: Graph; places: ReadonlyMap<string, Place>; label: string };
 

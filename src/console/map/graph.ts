@@ -2,11 +2,11 @@
 // Pure: layout.ts places it, pages/map.ts draws it.
 
 import { shownGroups } from "../../owner-group.ts";
-import type { Node } from "../../protocol/node.ts";
+import type { Machine as Listed } from "../machines.ts";
 import type { PeerPath } from "../peer-path.ts";
 
 /** How a node reaches a peer, as GET paths/ shows it. */
-export type Path = PeerPath & { node: number };
+export type Path = PeerPath & { node: number; reported_at: string };
 
 export type EdgeKind = "direct" | "relayed" | "broken";
 export type Edge = {
@@ -18,6 +18,8 @@ export type Edge = {
   /** The worst of both sides, ms. */
   rttMs: number | undefined;
   relays: readonly string[];
+  /** When it was reported, ms, if the machine that reports it is away, or its relays are. Undefined: it is current. */
+  oldAt?: number | undefined;
 };
 
 export type Shape = "machine" | "lighthouse" | "router" | "group";
@@ -40,14 +42,14 @@ export const maxDots = 500;
 const noGroup = "without a group";
 
 type Machine = Pick<
-  Node,
-  "id" | "name" | "groups" | "owner_groups" | "online" | "is_lighthouse" | "subnets" | "state"
+  Listed,
+  "id" | "name" | "ip_address" | "groups" | "online" | "is_lighthouse" | "subnets" | "state"
 >;
 
 /** `group`: only its machines, and those that they have paths to. "" means all. */
 export function graphOf(machines: readonly Machine[], paths: readonly Path[], group: string): Graph {
   const active = machines.filter(({ state }) => state === "active");
-  const edges = edgesOf(paths, new Set(active.map(({ id }) => id)));
+  const edges = edgesOf(paths, active);
   if (group === "") return fitted(active, edges);
   const inside = new Set(active.filter((each) => shownGroups(each).includes(group)).map(({ id }) => `${id}`));
   const touching = edges.filter(({ from, to }) => inside.has(from) || inside.has(to));
@@ -85,24 +87,36 @@ const larger = (a: number | undefined, b: number | undefined) =>
   a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
 
 /** Both ends report a path: of the two, the worse counts. Paths that carry nothing are no edges, unless they broke. */
-export function edgesOf(paths: readonly Path[], active: ReadonlySet<number>): Edge[] {
+export function edgesOf(paths: readonly Path[], active: readonly Machine[]): Edge[] {
+  const byId = new Map(active.map((machine) => [machine.id, machine]));
+  // Machines report addresses of relays.
+  const away = new Set(active.flatMap(({ online, name, ip_address }) => (online ? [] : [name, ip_address])));
   const edges = new Map<string, Edge>();
-  for (const { node, peer, path, probe, relays, rtt_ms } of paths) {
-    if (peer === null || !active.has(node) || !active.has(peer)) continue;
-    const kind = probe === "broken" ? "broken" : path;
+  for (const { node, peer, path, probe, relays, rtt_ms, reported_at } of paths) {
+    const reporter = byId.get(node);
+    if (peer === null || reporter === undefined || !byId.has(peer)) continue;
+    const kind: EdgeKind | "none" | "unknown" = probe === "broken" ? "broken" : path;
     if (kind === "none" || kind === "unknown") continue;
+    const isCarried = kind !== "relayed" || relays.length === 0 || relays.some((relay) => !away.has(relay));
+    const oldAt = reporter.online && isCarried ? undefined : Date.parse(reported_at);
     const [from, to] = [`${Math.min(node, peer)}`, `${Math.max(node, peer)}`];
+    const found: Edge = { from, to, kind, pairs: 1, rttMs: rtt_ms ?? undefined, relays, oldAt };
     const known = edges.get(`${from} ${to}`);
-    edges.set(`${from} ${to}`, {
-      from,
-      to,
-      kind: known === undefined ? kind : worst(known.kind, kind),
-      pairs: 1,
-      rttMs: larger(known?.rttMs, rtt_ms ?? undefined),
-      relays: [...new Set([...(known?.relays ?? []), ...relays])],
-    });
+    edges.set(`${from} ${to}`, known === undefined ? found : together(known, found));
   }
   return [...edges.values()];
+}
+
+/** What is current counts alone. */
+function together(a: Edge, b: Edge): Edge {
+  if ((a.oldAt === undefined) !== (b.oldAt === undefined)) return a.oldAt === undefined ? a : b;
+  return {
+    ...b,
+    kind: worst(a.kind, b.kind),
+    rttMs: larger(a.rttMs, b.rttMs),
+    relays: [...new Set([...a.relays, ...b.relays])],
+    oldAt: larger(a.oldAt, b.oldAt),
+  };
 }
 
 /** One dot for each group, and one edge for each pair of groups and kind. */
@@ -120,15 +134,17 @@ function grouped(machines: readonly Machine[], edges: readonly Edge[]): Graph {
   for (const edge of edges) {
     const ends = [clusters.get(edge.from) ?? noGroup, clusters.get(edge.to) ?? noGroup].sort();
     const [from = "", to = ""] = ends;
-    const key = JSON.stringify([from, to, edge.kind]);
+    const { kind, oldAt } = edge;
+    const key = JSON.stringify([from, to, kind, oldAt === undefined]);
     const known = merged.get(key);
     merged.set(key, {
       from,
       to,
-      kind: edge.kind,
+      kind,
       pairs: (known?.pairs ?? 0) + 1,
       rttMs: larger(known?.rttMs, edge.rttMs),
       relays: [],
+      oldAt: larger(known?.oldAt, oldAt),
     });
   }
   return { dots, edges: [...merged.values()], isGrouped: true };

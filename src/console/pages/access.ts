@@ -4,9 +4,10 @@ import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import { ask, org } from "../api.ts";
 import { Explainer } from "../access/explainer.ts";
-import { draftOf, forget, load, undoEvent, type Draft, type Saved } from "../access/draft.ts";
+import { draftOf, forget, load, undoEvent, type Draft } from "../access/draft.ts";
+import type { Saved } from "../access/saved.ts";
 import { GroupMatrix } from "../access/group-matrix.ts";
-import { Preview } from "../access/preview.ts";
+import { Preview, SaveBar } from "../access/preview.ts";
 import { RuleTable } from "../access/rule-table.ts";
 import { PolicyTests } from "../access/tests.ts";
 import { html } from "../html.ts";
@@ -52,7 +53,7 @@ export function Access() {
     <${Notices} draft=${draft} saved=${saved} />
     <${Undoing} sentences=${draft.undo.value} />
     <${RuleTable} draft=${draft} saved=${saved} mayEdit=${mayEdit} />
-    ${mayEdit || draft.rules.value !== undefined ? html`<${Preview} draft=${draft} saved=${saved} />` : null}
+    ${mayEdit || draft.rules.value !== undefined ? html`<${Preview} draft=${draft} saved=${saved} /><${SaveBar} draft=${draft} />` : null}
     <${Explainer} saved=${saved} slug=${draft.slug} isEdited=${draft.rules.value !== undefined} />
     <${GroupMatrix} saved=${saved.rules} draft=${draft.rules.value} />
     <${PolicyTests} draft=${draft} saved=${saved} mayEdit=${mayEdit} />`;

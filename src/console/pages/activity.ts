@@ -1,6 +1,7 @@
 // Everything that was changed, as it happens: filters in the address, what changed, export, and the chain of hashes.
 
 import "../core.ts";
+import { signal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { actorOf, type Names } from "../actor.ts";
 import {
@@ -8,8 +9,8 @@ import {
   countWords,
   exportName,
   filterKeys,
-  firstMoment,
   makeMatch,
+  spanOf,
   subjectOf,
   thingsOf,
   type Filter,
@@ -17,15 +18,16 @@ import {
 } from "../activity.ts";
 import { dayOf } from "../ago.ts";
 import type { AuditEvent } from "../audit-event.ts";
+import { eventText } from "../event-words.ts";
 import { readEvents, useLog } from "../events.ts";
 import { html } from "../html.ts";
 import { isLive } from "../live.ts";
-import { slug } from "../me.ts";
+import { organization, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { query, setQuery } from "../router.ts";
 import { Verification } from "../ui/chain.ts";
 import { Events } from "../ui/events.ts";
-import { Empty, Field, FromTerminal, Loading, State, valueOf } from "../ui/parts.ts";
+import { Empty, Field, FromTerminal, Line, Loading, State, valueOf } from "../ui/parts.ts";
 import { tell } from "../ui/told.ts";
 import { ReadingExport, Search } from "../ui/tools.ts";
 
@@ -57,7 +59,11 @@ const columnsFor = (names: Names, things: Things) => [
   { title: "after", text: ({ after }: AuditEvent) => textOf(after) },
   { title: "id", text: ({ id }: AuditEvent) => `${id}` },
   { title: "hash", text: ({ hash }: AuditEvent) => hash },
+  { title: "sentence", text: sayer(names, things) },
 ];
+
+const sayer = (names: Names, things: Things) => (event: AuditEvent) =>
+  eventText(event, { names, things, words: new Map() });
 
 function filterOf(words: URLSearchParams): Filter {
   const of = (key: (typeof filterKeys)[number]) => words.get(key) ?? "";
@@ -79,7 +85,7 @@ export function Activity() {
   const key = JSON.stringify(filter);
   const things = useMemo(() => thingsOf(log.events), [log.events]);
   const found = useMemo(
-    () => log.events.filter(makeMatch(filter, names, things)),
+    () => log.events.filter(makeMatch(filter, names, things, sayer(names, things))),
     [log.events, names, things, key],
   );
   const { shown, newer, release } = useHeld(found, key);
@@ -87,7 +93,7 @@ export function Activity() {
   const [wanted, want] = useState({ key, events: readAtOnce, found: enough, rows: shownAtOnce });
   const goal = wanted.key === key ? wanted : { key, events: readAtOnce, found: enough, rows: shownAtOnce };
   const isFiltered = filterKeys.some((each) => filter[each] !== "");
-  const start = firstMoment(filter);
+  const start = spanOf(filter).start;
   const oldest = log.events.at(-1);
   const isAll = log.isAll || (start !== undefined && oldest !== undefined && Date.parse(oldest.at) < start);
   const isOver = isAll || log.isFull;
@@ -115,8 +121,16 @@ export function Activity() {
       >
       <${ReadingExport} read=${(read: (count: number) => void) => exported(own, filter, names, read)} />
     </div>
+    <div role="status">
+      ${
+        cut.value === undefined
+          ? null
+          : html`<p class="limited"><bdi>${cut.value}</bdi></p>
+              <${Line} text=${`agent admin events ${own} --json --lines 100000 > events.json`} />`
+      }
+    </div>
     <${Filters} filter=${filter} events=${log.events} />
-    <${Verification} own=${own} />
+    ${organization.value?.role === "member" ? null : html`<${Verification} own=${own} />`}
     <p class="newer" role="status">
       ${newer === 0 ? null : html`<button type="button" onClick=${release}>${newer} newer</button>`}
     </p>
@@ -138,16 +152,25 @@ export function Activity() {
           </p>`
         : null
     }
-    <${FromTerminal} command=${`agent admin events ${own}`} call=${`GET /api/org/${own}/events/`} />`;
+    <${FromTerminal}
+      command=${`agent admin events ${own}`}
+      call=${`GET /api/org/${own}/events/?after=0&limit=1000`}
+    />`;
 }
 
-/** All that the filter covers, also what the page has not read. */
+/** What the last export leaves out. */
+const cut = signal<string | undefined>(undefined);
+
+/** What the filter covers, also what the page has not read. */
 async function exported(own: string, filter: Filter, names: Names, read: (count: number) => void) {
-  const events = await readEvents(own, firstMoment(filter), read);
+  const { events, isAll } = await readEvents(own, spanOf(filter), read);
   const things = thingsOf(events);
-  const items = events.filter(makeMatch(filter, names, things));
-  const file = exportName(own, filter, items);
-  tell(`${file} has all ${items.length} events that match.`);
+  const items = events.filter(makeMatch(filter, names, things, sayer(names, things)));
+  const file = exportName(own, filter, items, isAll);
+  if (isAll) tell(`${file} has all ${items.length} events that match.`);
+  cut.value = isAll
+    ? undefined
+    : `${file} has not all: of the newest ${events.length} events${filter.to === "" ? "" : ` until ${filter.to}`}, ${items.length} match. For older ones choose earlier days, or read all from the terminal:`;
   return { file, items, columns: columnsFor(names, things) };
 }
 

@@ -14,7 +14,7 @@ import { moment, State } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 
 const first = "name";
-const byDefault = ["state", "address", "groups", "paths", "engine", "seen"];
+const byDefault = ["state", "address", "groups", "paths", "engine", "seen", "revoked"];
 /** Of a phone. */
 const byDefaultNarrow = ["state", "address", "groups", "seen"];
 
@@ -36,7 +36,7 @@ function timeColumn(key: string, title: string, of: (machine: Machine) => number
 }
 
 /** Cells are made without components: a page of rows is drawn for each step of scrolling. */
-export function allColumns(names: Names, paths: PathCounts): readonly Column<Machine>[] {
+export function allColumns(names: Names, paths: PathCounts, isRevoked: boolean): readonly Column<Machine>[] {
   const owner = ({ ownerId }: Machine) => (ownerId === null ? "" : (names.get(ownerId) ?? `user ${ownerId}`));
   const roles = ({ is_lighthouse, is_relay, subnets }: Machine) =>
     [is_lighthouse ? "lighthouse" : "", is_relay ? "relay" : "", subnets.length > 0 ? "router" : ""]
@@ -67,7 +67,7 @@ export function allColumns(names: Names, paths: PathCounts): readonly Column<Mac
         const words = pathWords(counted);
         if (counted === undefined || words === "") return html`<span class="quiet">-</span>`;
         if (!isPresent(machine)) return html`<span class="quiet">${words}, ${moment(machine.seenAt)}</span>`;
-        const state = counted.broken > 0 ? "attention" : counted.direct === 0 ? "limited" : "online";
+        const state = counted.broken > 0 ? "attention" : counted.relayed > 0 ? "limited" : "online";
         return State({ name: state, word: words });
       },
       compare: (a, b) => pathRank(paths.get(a.id)) - pathRank(paths.get(b.id)),
@@ -80,6 +80,7 @@ export function allColumns(names: Names, paths: PathCounts): readonly Column<Mac
     ),
     timeColumn("ends", "Certificate ends", ({ endsAt }) => endsAt),
     timeColumn("seen", "Last check-in", ({ seenAt }) => seenAt),
+    ...(isRevoked ? [timeColumn("revoked", "Revoked", ({ revokedAt }) => revokedAt)] : []),
   ];
 }
 
@@ -101,7 +102,8 @@ export function ColumnChoice({ all, chosen }: ChoiceProps) {
     const ordered = all.map((each) => each.key).filter((each) => next.includes(each));
     // Only the name: a word that is no column says so, as nothing means the usual ones.
     const text = ordered.length === 0 ? first : ordered.join(",");
-    setQuery({ columns: text === usual().join(",") ? undefined : text });
+    const same = usual().filter((key) => all.some((each) => each.key === key));
+    setQuery({ columns: text === same.join(",") ? undefined : text });
   };
   return html`<details class="menu">
     <summary class="button">Columns</summary>

@@ -125,7 +125,7 @@ type Typed = Omit<Wish, "groups" | "subnets" | "public_ip"> & {
 };
 
 const texts = [
-  ["name", "Name", undefined],
+  ["name", "Name", "Also inside the network, where the former name ends."],
   ["groups", "Groups", undefined],
   [
     "subnets",
@@ -136,7 +136,10 @@ const texts = [
 ] as const;
 const roles = [
   ["is_lighthouse", "Lighthouse: machines find each other by it. It needs a public address"],
-  ["is_relay", "Relay: it forwards for machines that do not reach each other directly"],
+  [
+    "is_relay",
+    "Relay: it forwards for machines that do not reach each other directly. Both must reach it: best by a public address",
+  ],
   [
     "is_name_server",
     "Name server: it answers machines that ask it for names, once root on it has run agent names --on --peers",

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { groupsByOwner } from "../../owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
-import { quoted } from "../access/rules.ts";
+import { thingsOf } from "../activity.ts";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { useLog } from "../events.ts";
@@ -17,12 +17,12 @@ import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Confirm, dated, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 import { Events } from "../ui/events.ts";
-import { Text } from "../ui/form.ts";
 import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
 import { Names } from "./machine-names.ts";
 import type { PeerPath } from "../peer-path.ts";
+import { afterRevoking, useReason } from "./revoke-reason.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
 
 /** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
@@ -93,6 +93,7 @@ function NodeFacts({ node }: { node: Node }) {
       : ["Imported", html`<${When} at=${node.phone.imported_at} />`],
     ["Certificate ends", certificate === null ? "none" : dated(Date.parse(certificate.not_after))],
     ["Configuration", isBehind ? html`<span class="limited">${words}</span>` : words],
+    ...(node.revoked_at === null ? [] : [["Revoked", html`<${When} at=${node.revoked_at} />`]]),
     ["Created", html`<${When} at=${node.created_at} />`],
   ];
   return html`<${Facts} facts=${facts} />`;
@@ -187,24 +188,14 @@ type RevokeProps = {
 
 function Revoke({ node, act, close }: RevokeProps) {
   const own = slug.value ?? "";
-  const [reason, setReason] = useState("");
-  const why = reason.trim();
-  const query = why === "" ? "" : `?reason=${encodeURIComponent(why)}`;
+  const { field, query, flag } = useReason();
   return html`<${Confirm}
     title=${`Revoke ${node.name}?`}
     action=${`Revoke ${node.name}`}
-    effect=${html`<p>
-        All other machines drop it within seconds, and its overlay stops. It can be restored here.
-      </p>
-      <${Text}
-        label="Reason"
-        help="Optional. It stands in the log, and the machine is told."
-        value=${reason}
-        set=${setReason}
-        control=${{ maxlength: 500 }}
-      />
+    effect=${html`<p>All other machines drop it within seconds, and its overlay stops. ${afterRevoking}</p>
+      ${field}
       <${FromTerminal}
-        command=${`agent admin node revoke ${own} ${node.name}${why === "" ? "" : ` --reason ${quoted(why)}`}`}
+        command=${`agent admin node revoke ${own} ${node.name}${flag}`}
         call=${`DELETE ${org(own, `nodes/${node.id}/`)}${query}`}
       />`}
     run=${act("is revoked", "DELETE", query)}
@@ -297,7 +288,7 @@ function History({ node }: { node: Node }) {
   const names = useMemberNames(slug.value ?? "");
   const own = events.filter(({ subject }) => subject === `node/${node.id}`);
   return html`<h2>What happened</h2>
-    ${own.length === 0 ? html`<p class="quiet">Nothing among the last events.</p>` : html`<${Events} events=${own} names=${names} />`}
+    ${own.length === 0 ? html`<p class="quiet">Nothing among the last events.</p>` : html`<${Events} events=${own} names=${names} things=${thingsOf(events)} />`}
     <p>
       <a href=${`${pathOf(slug.value ?? "", "activity")}?subject=node/${node.id}`}
         >Look further back in Activity</a

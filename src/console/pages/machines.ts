@@ -29,8 +29,8 @@ export function Machines() {
   const order = query.value.get("order") ?? "name";
   const names = useMemberNames(own);
   const asked = word("columns");
-  const paths = usePathCounts(own, isChosen("paths", asked));
-  const every = useMemo(() => allColumns(names, paths), [names, paths]);
+  const paths = usePathCounts(own, word("show") === "relayed" || isChosen("paths", asked));
+  const every = useMemo(() => allColumns(names, paths, isRevoked), [names, paths, isRevoked]);
   const columns = chosenColumns(every, asked);
   const keys = columns.map(({ key }) => key).join();
   const drawn = useMemo(() => columns, [every, keys]);
@@ -43,8 +43,8 @@ export function Machines() {
     string,
   ];
   const shown = useMemo(
-    () => filtered(all, { show, group, owner, words: searchWords(search) }, Date.now()),
-    [all, show, group, owner, search],
+    () => filtered(all, { show, group, owner, words: searchWords(search) }, Date.now(), paths),
+    [all, show, group, owner, search, paths],
   );
   const { selected, chosen, dropped, select } = useSelection(
     nodes ?? none,

@@ -4,14 +4,15 @@ import "../core.ts";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, ask, org, type Answer } from "../api.ts";
 import { html } from "../html.ts";
-import { graphOf, maxDots, type Edge, type Graph, type Path } from "../map/graph.ts";
+import { graphOf, maxDots, type Dot, type Edge, type Graph, type Path } from "../map/graph.ts";
 import { Drawing, wordsOf } from "../map/drawing.ts";
 import { placesOf, type Place } from "../map/layout.ts";
 import { slug } from "../me.ts";
 import { shownGroups } from "../../owner-group.ts";
 import { useNodes } from "../node-list.ts";
 import { pathOf, query, setQuery } from "../router.ts";
-import { Empty, Failure, FromTerminal, Loading, State, valueOf } from "../ui/parts.ts";
+import { searchWords } from "../search.ts";
+import { Empty, Failure, FromTerminal, Loading, moment, State, valueOf } from "../ui/parts.ts";
 import { ordered } from "../ui/order.ts";
 import { Rows, type Column } from "../ui/rows.ts";
 import { Export, Search, searched } from "../ui/tools.ts";
@@ -105,9 +106,11 @@ export function MapPage() {
         text="There is no machine yet. The map shows machines, and which paths between them carry traffic."
       />`;
   const groups = [...new Set(nodes.flatMap(shownGroups))].sort();
-  const count = (kind: Edge["kind"]) =>
-    graph.edges.reduce((sum, edge) => sum + (edge.kind === kind ? edge.pairs : 0), 0);
-  const summary = `${graph.dots.reduce((sum, { machines }) => sum + machines, 0)} machines; paths: ${count("direct")} direct, ${count("relayed")} relayed, ${count("broken")} broken`;
+  const pairs = (edges: readonly Edge[]) => edges.reduce((sum, edge) => sum + edge.pairs, 0);
+  const current = graph.edges.filter(isCurrent);
+  const old = pairs(graph.edges) - pairs(current);
+  const count = (kind: Edge["kind"]) => pairs(current.filter((edge) => edge.kind === kind));
+  const summary = `${graph.dots.reduce((sum, { machines }) => sum + machines, 0)} machines; paths: ${count("direct")} direct, ${count("relayed")} relayed, ${count("broken")} broken${old === 0 ? "" : `, ${old} old: who reports or relays them is away`}`;
   return html`<h1>Map</h1>
     <div class="tools">
       <select
@@ -133,18 +136,21 @@ export function MapPage() {
     <${FromTerminal} command=${`agent admin path list ${own}`} call=${`GET ${org(own, "paths/")}`} />`;
 }
 
+const isCurrent = ({ oldAt }: Edge) => oldAt === undefined;
 const maxBroken = 10;
+
+/** A dot that stands for a group is no machine. */
+function linkTo({ id, label }: Pick<Dot, "id" | "label"> = { label: "" }) {
+  const name = html`<bdi title=${label}>${label}</bdi>`;
+  return id === undefined ? name : html`<a href=${pathOf(slug.value ?? "", "machines", id)}>${name}</a>`;
+}
 
 /** What is wrong, above the picture. */
 function Broken({ graph: { dots, edges } }: { graph: Graph }) {
-  const broken = edges.filter(({ kind }) => kind === "broken");
+  const broken = edges.filter((edge) => edge.kind === "broken" && isCurrent(edge));
   if (broken.length === 0) return null;
   const byKey = new Map(dots.map((dot) => [dot.key, dot]));
-  const end = (key: string) => {
-    const { id, label } = byKey.get(key) ?? { id: undefined, label: key };
-    const name = html`<bdi>${label}</bdi>`;
-    return id === undefined ? name : html`<a href=${pathOf(slug.value ?? "", "machines", id)}>${name}</a>`;
-  };
+  const end = (key: string) => linkTo(byKey.get(key));
   return html`<ul class="plain-list" aria-label="Broken paths">
     ${broken
       .slice(0, maxBroken)
@@ -171,13 +177,14 @@ const kinds = { direct: "online", relayed: "limited", broken: "attention" } as c
 
 function Table({ graph: { dots, edges } }: { graph: Graph }) {
   const own = slug.value ?? "";
-  const names = new Map(dots.map(({ key, label }) => [key, label]));
+  const byKey = new Map(dots.map((dot) => [dot.key, dot]));
+  const nameOf = (key: string) => byKey.get(key)?.label ?? "";
   const end = (key: string, title: string, of: (edge: Edge) => string): Column<Edge> => ({
     key,
     title,
     width: 3,
-    text: (edge) => names.get(of(edge)) ?? "",
-    cell: (edge) => html`<bdi title=${names.get(of(edge))}>${names.get(of(edge))}</bdi>`,
+    text: (edge) => nameOf(of(edge)),
+    cell: (edge) => linkTo(byKey.get(of(edge))),
     isNatural: true,
   });
   const columns: readonly Column<Edge>[] = [
@@ -188,23 +195,33 @@ function Table({ graph: { dots, edges } }: { graph: Graph }) {
       title: "Path",
       width: 3,
       text: wordsOf,
-      cell: (edge) =>
-        html`<${State} name=${kinds[edge.kind]} word=${wordsOf({ ...edge, rttMs: undefined })} />`,
+      cell(edge) {
+        const { kind, oldAt } = edge;
+        const word = wordsOf({ ...edge, rttMs: undefined, oldAt: undefined });
+        return oldAt === undefined
+          ? State({ name: kinds[kind], word })
+          : State({ name: "away", word: html`${word}, as reported ${moment(oldAt)}` });
+      },
       compare: (a, b) => a.kind.localeCompare(b.kind),
     },
     {
       key: "time",
       title: "Round trip",
       width: 2,
-      text: ({ rttMs }) => (rttMs === undefined ? "" : `${rttMs}`),
-      cell: ({ rttMs }) => (rttMs === undefined ? "-" : `${rttMs} ms`),
+      text: ({ rttMs, oldAt }) => (rttMs === undefined || oldAt !== undefined ? "" : `${rttMs}`),
+      cell: ({ rttMs, oldAt }) => (rttMs === undefined || oldAt !== undefined ? "-" : `${rttMs} ms`),
       compare: (a, b) => (a.rttMs ?? -1) - (b.rttMs ?? -1),
     },
   ];
   const order = query.value.get("order") ?? "";
   const isFound = searched();
+  const [first = ""] = searchWords(query.value.get("search") ?? "");
+  const has = (key: string) => nameOf(key).toLowerCase().includes(first);
   const shown = ordered(
-    edges.filter((edge) => isFound(columns.map(({ text }) => text(edge)).join(" "))),
+    edges
+      .filter((edge) => isFound(columns.map(({ text }) => text(edge)).join(" ")))
+      // The machine that is searched stands first, whichever end it is.
+      .map((edge) => (has(edge.from) || !has(edge.to) ? edge : { ...edge, from: edge.to, to: edge.from })),
     columns,
     order,
   );

@@ -9,7 +9,7 @@ import { refresh, useResource } from "../resource.ts";
 import type { ProviderSettings } from "../provider-settings.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
 import { tell } from "../ui/told.ts";
-import { Confirm, Empty, Failure, FromTerminal, Line } from "../ui/parts.ts";
+import { Confirm, Empty, Failure, FromTerminal, Line, State } from "../ui/parts.ts";
 import { EditProvider, NewProvider } from "./provider-form.ts";
 
 type Provider = ProviderSettings & {
@@ -43,22 +43,24 @@ export function OwnProviders() {
       ${data.map(
         (each) =>
           html`<li key=${each.id}>
-            <strong><bdi>${each.name}</bdi></strong> <bdi>${each.issuer}</bdi>
-            <span class="quiet">${rolesOf(each)}</span>
+            <strong><bdi>${each.name}</bdi></strong> <bdi>${each.issuer}</bdi>${" "}
+            <span class="quiet">${rolesOf(each)}</span>${" "}
             <button type="button" class="small" onClick=${() => edit(each)}>
-              Edit<span class="unseen"> ${each.name}</span>
-            </button>
+              Edit<span class="unseen"> ${each.name}</span></button
+            >${" "}
             <button type="button" class="small" onClick=${() => remove(each)}>
               Remove<span class="unseen"> ${each.name}</span>
             </button>
-            <p>${leavingText(each.leaving)}</p>
+            <p>
+              ${each.client_id === "" ? html`<${State} name="attention" word="Not registered there yet: nobody signs in by it. Enter its client ID with Edit." />` : leavingText(each.leaving)}
+            </p>
             <p>Register this redirect URI there:</p>
             <${Line} text=${each.redirect_uri} />
           </li>`,
       )}
     </ul>
     <button type="button" onClick=${() => add(true)}>Add a provider</button>
-    ${isAdding ? html`<${NewProvider} path=${path} close=${() => add(false)} />` : null}
+    ${isAdding ? html`<${NewProvider} path=${path} complete=${edit} close=${() => add(false)} />` : null}
     ${
       editing === undefined
         ? null

@@ -15,7 +15,7 @@ import {
 } from "../provider-settings.ts";
 import { refresh } from "../resource.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
-import { Dialog, Field, FromTerminal, valueOf } from "../ui/parts.ts";
+import { Dialog, Field, FromTerminal, Line, valueOf } from "../ui/parts.ts";
 
 const usual: ProviderSettings = {
   name: "",
@@ -34,9 +34,11 @@ const secretControl = { type: "password", autocomplete: "off" };
 /** What was typed and not added, for the next time. The secret is not kept. */
 let kept = { path: "", issuer: "", settings: usual };
 
-type Adding = { path: string; close(): void };
+type Made = ProviderSettings & { id: number; has_secret: boolean; redirect_uri: string };
+/** `complete`: for a provider that is not registered there yet. */
+type Adding = { path: string; complete(made: Made): void; close(): void };
 
-export function NewProvider({ path, close: shut }: Adding) {
+export function NewProvider({ path, complete, close: shut }: Adding) {
   const before = kept.path === path ? kept : { issuer: "", settings: usual };
   const [issuer, setIssuer] = useState(before.issuer);
   const [secret, setSecret] = useState("");
@@ -47,17 +49,17 @@ export function NewProvider({ path, close: shut }: Adding) {
   };
   const { error, isRunning, submit } = useAction(async () => {
     const client_secret = secret === "" ? {} : { client_secret: secret };
-    await send("POST", path, { issuer, ...client_secret, ...form.settings });
+    const made = await send<Made>("POST", path, { issuer, ...client_secret, ...form.settings });
     await refresh(path);
     kept = { path: "", issuer: "", settings: usual };
     shut();
+    if (made.client_id === "") complete(made);
   });
-  return html`<${Dialog} title="Add a provider" close=${close}>
+  return html`<${Dialog} title="Add a provider" close=${close} hasUnsaved=${secret !== ""}>
     <form onSubmit=${submit}>
-      <p class="notice">
-        The provider wants a redirect URI, ${location.origin}/api/session/oidc/<em>NUMBER</em>/callback/. The
-        number is given when you add it. If you need it first: add the provider with any client ID, copy the
-        URI from its entry, then set the client ID and the secret with Edit.
+      <p>
+        Not registered there yet? Leave the client ID empty: the redirect URI that the provider asks for
+        follows, and nobody signs in until you complete it.
       </p>
       <${Text}
         label="Issuer"
@@ -86,11 +88,7 @@ export function NewProvider({ path, close: shut }: Adding) {
   <//>`;
 }
 
-type Editing = {
-  path: string;
-  provider: ProviderSettings & { id: number; has_secret: boolean };
-  close(): void;
-};
+type Editing = { path: string; provider: Made; close(): void };
 
 export function EditProvider({ path, provider, close }: Editing) {
   const [secret, setSecret] = useState("");
@@ -106,8 +104,10 @@ export function EditProvider({ path, provider, close }: Editing) {
   const isSame = Object.keys(body).length === 0;
   const flags = [...flagsOf(changes), ...(secret === "" ? [] : ["--client-secret-file FILE"])];
   const shown = { ...changes, ...(secret === "" ? {} : { client_secret: "…" }) };
-  return html`<${Dialog} title=${`Edit ${provider.name}`} close=${close}>
+  return html`<${Dialog} title=${`Edit ${provider.name}`} close=${close} hasUnsaved=${!isSame}>
     <form onSubmit=${submit}>
+      <p>Register this redirect URI there:</p>
+      <${Line} text=${provider.redirect_uri} />
       <${Settings} form=${form} error=${error}>
         <${Text}
           label="New secret of the client"
@@ -181,7 +181,7 @@ function Settings({ form, error, children }: Shown) {
       ></textarea>
     <//>`;
   return html`${line("name", "Name", "On the button of the sign-in page.", { required: true })}
-    ${line("client_id", "Client ID", "As you registered it there.", { required: true })} ${children}
+    ${line("client_id", "Client ID", "As you registered it there. Empty: not registered yet.")} ${children}
     ${lines("roles", "Roles of groups", "One a line, such as net-admins=admin or staff=member. Others cannot become members by signing in, unless the box below is ticked.")}
     <${Check} label="All others become members" checked=${createsUsers} set=${create} />
     ${lines("node_groups", "Groups of machines", "One a line, GROUP=GROUP OF MACHINES, such as developers=build: for the machines of these people.")}

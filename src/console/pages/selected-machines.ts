@@ -12,6 +12,7 @@ import { Bulk } from "../ui/bulk.ts";
 import { partsOf } from "../ui/form.ts";
 import { FromTerminal } from "../ui/parts.ts";
 import { GroupsField } from "./groups-field.ts";
+import { afterRevoking, useReason } from "./revoke-reason.ts";
 
 type Verb = "groups" | "renew" | "revoke" | "restore";
 const verbs: readonly (readonly [Verb, string])[] = [
@@ -139,6 +140,7 @@ function Renew({ machines, close }: DialogProps) {
 
 function Revoke({ machines, close }: DialogProps) {
   const own = slug.value ?? "";
+  const { field, query, flag } = useReason();
   return html`<${Bulk}
     title=${`Revoke ${namedOf(machines)}?`}
     action=${`Revoke ${namedOf(machines)}`}
@@ -146,20 +148,21 @@ function Revoke({ machines, close }: DialogProps) {
     hasNames=${machines.length > 1}
     isDanger=${true}
     asksCount=${true}
-    run=${({ id }: Machine) => send("DELETE", org(own, `nodes/${id}/`))}
+    run=${({ id }: Machine) => send("DELETE", org(own, `nodes/${id}/`) + query)}
     after=${changed}
     close=${close}
   >
     <p>
       ${
         machines.length === 1
-          ? "All other machines drop it within seconds, and its overlay stops. It can be restored."
-          : "All other machines drop them within seconds, and their overlay stops. They can be restored."
-      }
+          ? "All other machines drop it within seconds, and its overlay stops."
+          : "All other machines drop them within seconds, and their overlay stops."
+      }${" "}${afterRevoking}
     </p>
+    ${field}
     <${FromTerminal}
-      command=${each(machines, `agent admin node revoke ${own} "$node"`)}
-      call=${`DELETE ${org(own, "nodes/{id}/")}`}
+      command=${each(machines, `agent admin node revoke ${own} "$node"${flag}`)}
+      call=${`DELETE ${org(own, "nodes/{id}/")}${query}`}
     />
   <//>`;
 }

@@ -6,6 +6,7 @@ import { formatSize } from "../../duration.ts";
 import { html } from "../html.ts";
 import { lastDays } from "../needs.ts";
 import { useResource } from "../resource.ts";
+import { exact } from "../times.ts";
 import { Failure } from "../ui/parts.ts";
 import type { Plot } from "../ui/plot.ts";
 
@@ -21,6 +22,8 @@ type Point = {
 type History = { every_s: number; hosts: readonly { host: string; points: readonly Point[] }[] };
 
 export const historyPath = "/api/servers/history/";
+const hourS = 3600;
+const dayS = 24 * hourS;
 const lines = [
   ["requests", "quiet"],
   ["check-ins", "good"],
@@ -69,9 +72,14 @@ type HostProps = {
 function OneHost({ host, points, everyS, plot }: HostProps) {
   const [columns, range] = useMemo(() => {
     const drawn = columnsOf(points, everyS);
-    return [drawn, lastDays(1, Date.now(), drawn[0].at(-1))] as const;
+    const [from, to] = lastDays(1, Date.now(), drawn[0].at(-1));
+    // Hours before the first start would look like an outage.
+    return [drawn, [Math.max(from, Math.min(drawn[0][0] ?? from, to - hourS)), to] as const] as const;
   }, [points, everyS]);
-  const words = wordsOf(points, everyS);
+  const first = columns[0][0] ?? 0;
+  const words =
+    (first > range[1] - dayS + everyS ? `since the start at ${exact(first * 1000)}: ` : "") +
+    wordsOf(points, everyS);
   return html`<h3><bdi>${host}</bdi></h3>
     <p class="quiet">${words}</p>
     <div class="plot-place">

@@ -9,7 +9,18 @@ import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
-import { Confirm, Dialog, Facts, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
+import {
+  Confirm,
+  dated,
+  Dialog,
+  Facts,
+  Failure,
+  FromTerminal,
+  Line,
+  Loading,
+  State,
+  When,
+} from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 import { InstallationProviders } from "./installation-providers.ts";
 import { historyPath, ServerHistory } from "./server-history.ts";
@@ -288,12 +299,13 @@ export function Servers() {
   const { host, version, started_at } = data.answering;
   return html`<h1>Servers</h1>
     <p>
-      <bdi>${host}</bdi> answers this page: version ${version}, started${" "}<${When} at=${started_at} />.
+      <bdi>${host}</bdi> answers this page: version ${version}, started${" "}${dated(Date.parse(started_at))}.
     </p>
     <p>Database: ${data.database === "postgres" ? "PostgreSQL" : "SQLite, a file that one server uses"}.</p>
     <p>
-      ${data.last_backup_at === null ? "There is no backup yet." : html`The last backup was made <${When} at=${data.last_backup_at} />.`}${" "}On
-      the machine of the control plane:
+      ${data.last_backup_at === null ? "There is no backup yet." : html`The last backup was made <${When} at=${data.last_backup_at} />.`}${" "}One
+      a day is good; after two days without, Overview says so. On the machine of the control plane, where
+      /backup is a directory on another disk:
     </p>
     <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />
     ${data.servers.map((server) => html`<${OneServer} key=${server.id} server=${server} />`)}
@@ -307,7 +319,7 @@ export function Servers() {
 function OneServer({ server }: { server: Server }) {
   const facts = [
     ["Version", server.version],
-    ["Started", html`<${When} at=${server.started_at} />`],
+    ["Started", dated(Date.parse(server.started_at))],
     ["Last seen", html`<${When} at=${server.last_seen_at} />`],
     ["Background loops", server.leases.join(", ") || "none"],
     ["Clock ahead", `${server.clock_ahead_ms} ms`],

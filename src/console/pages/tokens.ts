@@ -31,6 +31,7 @@ type ServiceToken = {
   scopes: readonly string[] | null;
   networks: readonly string[] | null;
   created_at: string;
+  last_used_at: string | null;
 };
 type Kind = "registration_tokens" | "service_tokens";
 type Token = RegistrationToken | ServiceToken;
@@ -49,7 +50,7 @@ const expiry = <T extends { expires_at: string | null }>(): Column<T> => ({
 const madeColumn = <T extends Token>(own: string, kind: Kind): Column<T> => ({
   key: "made",
   title: "Made",
-  width: 1,
+  width: 2,
   text: ({ created_at }) => created_at,
   cell: ({ id, created_at }) =>
     html`<a href=${`${pathOf(own, "activity")}?subject=${kind.slice(0, -1)}/${id}`}
@@ -105,7 +106,7 @@ export function Tokens() {
         textColumn(
           "scopes",
           "May use",
-          2,
+          3.5,
           ({ scopes }: ServiceToken) => scopes?.join(", ") ?? "all of its role",
         ),
         textColumn(
@@ -115,6 +116,15 @@ export function Tokens() {
           ({ networks }: ServiceToken) => networks?.join(", ") ?? "everywhere",
         ),
         madeColumn<ServiceToken>(own, "service_tokens"),
+        {
+          key: "used",
+          title: "Last used",
+          width: 2,
+          text: ({ last_used_at }: ServiceToken) => last_used_at ?? "",
+          cell: ({ last_used_at }: ServiceToken) => html`<${When} at=${last_used_at} never="not recorded" />`,
+          compare: (a: ServiceToken, b: ServiceToken) =>
+            (a.last_used_at ?? "").localeCompare(b.last_used_at ?? ""),
+        },
         expiry<ServiceToken>(),
         actions("service_tokens", ({ name }: ServiceToken) => name),
       ]}
@@ -134,13 +144,14 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
   const { id, created_at, expires_at } = token;
   const path = `${org(own, `${kind}/${id}/`)}?revoke_nodes=${nodes}`;
   const command =
-    kind === "service_tokens" ? `service-token revoke ${own} ${name}` : `token revoke ${own} ${id}`;
+    kind === "service_tokens" ? `service-token revoke ${own} ${id}` : `token revoke ${own} ${id}`;
   return html`<${Confirm}
     title=${`Revoke ${name}?`}
     action=${`Revoke ${name}`}
     effect=${html`<p>
-        ${"role" in token ? `Role ${token.role}, ` : ""}made${" "}<${When} at=${created_at} />,
-        ends${" "}<${When}
+        ${"role" in token ? html`Role ${token.role}, last used${" "}<${When} at=${token.last_used_at} never="not recorded" />, ` : ""}made${" "}<${When}
+          at=${created_at}
+        />, ends${" "}<${When}
           at=${expires_at}
         />.${" "}${kind === "service_tokens" ? "Programs with this token are refused at once." : "No machine can register with it any more."}
         ${" "}It cannot be restored; a new one can be made.

@@ -11,7 +11,7 @@ import { Bulk } from "../ui/bulk.ts";
 import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
 import { Check, Choice, FormFailure, useAction } from "../ui/form.ts";
-import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, valueOf, When } from "../ui/parts.ts";
+import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, State, valueOf, When } from "../ui/parts.ts";
 import { approvedPath, registrationsPath, type Registration } from "../registrations.ts";
 
 type Answer = { verb: "approve" | "refuse"; machine: Registration };
@@ -30,7 +30,7 @@ export function Waiting() {
 
 function List() {
   const own = slug.value ?? "";
-  const { data: machines, error } = useList<Registration>(registrationsPath(own));
+  const { data: machines, error, readAt = 0 } = useList<Registration>(registrationsPath(own));
   const [answer, give] = useState<Answer | undefined>(undefined);
   if (machines === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
@@ -42,7 +42,7 @@ function List() {
               again.
             </p>
             ${machines.length > 1 ? html`<${Together} machines=${machines} />` : null}
-            ${machines.map((machine) => html`<${One} key=${machine.id} machine=${machine} give=${give} />`)}`
+            ${machines.map((machine) => html`<${One} key=${machine.id} machine=${machine} readAt=${readAt} give=${give} />`)}`
     }
     <${FromTerminal}
       command=${`agent admin registration list ${own}`}
@@ -131,7 +131,14 @@ const keyOf = ({ key_sha256 }: Registration) => key_sha256.slice(0, 16);
 const isPhone = ({ registration_token_id, version }: Registration) =>
   registration_token_id === null && version === null;
 
-function One({ machine, give }: { machine: Registration; give(answer: Answer): void }) {
+/** Machines ask every 30 s at least, which is recorded every minute. */
+const silentMs = 180_000;
+const isSilent = ({ last_asked_at }: Registration, readAt: number) =>
+  last_asked_at !== null && Date.parse(last_asked_at) < readAt - silentMs;
+
+type OneProps = { machine: Registration; readAt: number; give(answer: Answer): void };
+
+function One({ machine, readAt, give }: OneProps) {
   const own = slug.value ?? "";
   const { data: members } = useList<{ user_id: number | null; email: string }>(
     org(own, "members/?page_size=1000"),
@@ -151,7 +158,21 @@ function One({ machine, give }: { machine: Registration; give(answer: Answer): v
     ],
     ["Seen from", machine.seen_from],
     ["System", [machine.platform, machine.version].filter((each) => each !== null).join(", ") || "unknown"],
-    ["Asked", html`<${When} at=${machine.created_at} />`],
+    [
+      "Asked",
+      html`<${When} at=${machine.created_at} />${
+          isSilent(machine, readAt)
+            ? html`; not since${" "}<${When} at=${machine.last_asked_at} /> ${
+                  isPhone(machine)
+                    ? html`<${State}
+                        name="attention"
+                        word="Its page is closed or asleep. A closed one has lost the key: refuse it."
+                      />`
+                    : "(its command does not run)"
+                }`
+            : null
+        }`,
+    ],
     ["The request lapses", html`<${When} at=${machine.expires_at} />`],
   ];
   const buttons = (["approve", "refuse"] as const).map(
@@ -176,18 +197,14 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
   const own = slug.value ?? "";
   const path = org(own, `registrations/${machine.id}/${verb}/`);
   const isApproval = verb === "approve";
-  // An approval that is taken back.
+  // An approval that is withdrawn.
   const body = machine.approved_at === null ? undefined : { state: "approved" };
   const call = `POST ${path}${body === undefined ? "" : ` ${JSON.stringify(body)}`}`;
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   const [isTokenOver, endToken] = useState(false);
   const token = isApproval ? null : machine.registration_token_id;
   const tokenPath = org(own, `registration_tokens/${token}/`);
-  // No command takes an approval back.
-  const lines = [
-    ...(body === undefined ? [`agent admin registration ${verb} ${own} ${machine.id}`] : []),
-    ...(isTokenOver ? [`agent admin token revoke ${own} ${token}`] : []),
-  ];
+  const line = `agent admin registration ${verb} ${own} ${machine.id}${body === undefined ? "" : " --approved"}`;
   return html`<${Confirm}
     title=${`${action}?`}
     action=${action}
@@ -210,7 +227,10 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
               set=${endToken}
             />`
       }
-      <${FromTerminal} command=${lines.length === 0 ? undefined : lines.join(" && ")} call=${call} />`}
+      <${FromTerminal}
+        command=${`${line}${isTokenOver ? ` && agent admin token revoke ${own} ${token}` : ""}`}
+        call=${call}
+      />`}
     run=${async () => {
       await send("POST", path, body);
       if (isTokenOver) await send("DELETE", tokenPath);

@@ -85,17 +85,19 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
   };
   const isRunning = done !== undefined && done < asked.length;
   const isOver = done !== undefined && !isRunning;
-  return html`<${Dialog} title=${title} close=${close}>
+  // It is no question any more, and its effect lies behind.
+  const hasFailed = failed.length > 0;
+  return html`<${Dialog} title=${hasFailed ? `${action}: ${failed.length} refused` : title} close=${close}>
     <form onSubmit=${submit}>
       ${
-        hasNames
+        hasNames && !hasFailed
           ? html`<p>
               ${asked.slice(0, maxNamed).map(({ id, name }) => html`<bdi key=${id} class="word">${name}</bdi> `)}
               ${asked.length > maxNamed ? `and ${asked.length - maxNamed} more` : ""}
             </p>`
           : null
       }
-      ${children}
+      ${hasFailed ? null : children}
       ${
         asksCount && !isOver
           ? html`<${Field} label=${`Type ${asked.length}, the number of machines, to go on`}>

@@ -1,57 +1,129 @@
 // Events of the audit log, as sentences with what changed.
 
-import { actorOf, type Names } from "../actor.ts";
-import { changesOf, subjectOf, thingsOf, type Things } from "../activity.ts";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { isProviderSide } from "../access/rules.ts";
+import type { Names } from "../actor.ts";
+import { thingsOf, type Things } from "../activity.ts";
+import { getAll, org } from "../api.ts";
 import type { AuditEvent } from "../audit-event.ts";
+import { eventSentence, readableChanges, unnamed, type Known } from "../event-words.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
+import { useProviderWords } from "../provider-words.ts";
 import { pathOf } from "../router.ts";
 import { ruleChangeOf } from "../rule-change.ts";
+import { exact } from "../times.ts";
 import { When } from "./parts.ts";
 
 const noNames: Names = new Map();
+/** Of one request. */
+const maxIds = 200;
 
 type EventsProps = { events: readonly AuditEvent[]; names?: Names; things?: Things };
 
 export function Events({ events, names = noNames, things = thingsOf(events) }: EventsProps) {
+  const own = slug.value ?? "";
+  const named = useNamed(own, events, things);
+  const words = useProviderWords(own, events.some(namesProvider));
+  const known = useMemo((): Known => ({ names, things: named, words }), [names, named, words]);
   return html`<ol class="events">
-    ${events.map(
-      (event) =>
-        html`<li key=${event.id}>
-          <${When} at=${event.at} />
-          <span><code>${event.type}</code> <bdi>${subjectOf(event, things)}</bdi></span>
-          <bdi class="quiet">${actorOf(event, names)}</bdi>
-          <${Changes} event=${event} />
-          ${
-            slug.value !== undefined && mayAdminister.value && ruleChangeOf(event) !== undefined
-              ? html`<a
-                  class="button small"
-                  href=${`${pathOf(slug.value, "access")}?undo=${event.id}`}
-                  title="Edits that take this change of the rules back, to look at before they are saved"
-                  >Undo</a
-                >`
-              : null
-          }
-        </li>`,
-    )}
+    ${events.map((event) => html`<${One} key=${event.id} event=${event} known=${known} />`)}
   </ol>`;
 }
 
-/** Each changed field on a line: what was removed, and what was added. */
-function Changes({ event }: { event: AuditEvent }) {
-  // Its name is not taken away: it is what the event is about.
-  const changes = changesOf(event.type === "node.revoked" ? { ...event, before: null } : event);
-  if (changes.length === 0) return null;
-  return html`<dl class="changes">
-    ${changes.map(
-      ({ field, removed, added }) =>
-        html`<div key=${field}>
-          <dt><bdi>${field}</bdi></dt>
-          <dd>
-            ${removed.map((text) => html`<del key=${`-${text}`}><bdi>${text}</bdi></del> `)}
-            ${added.map((text) => html`<ins key=${`+${text}`}><bdi>${text}</bdi></ins> `)}
-          </dd>
-        </div>`,
-    )}
-  </dl>`;
+const namesProvider = (event: AuditEvent): boolean => {
+  const { added = [], removed = [] } = ruleChangeOf(event) ?? {};
+  return [...added, ...removed].some(({ peer, target }) => isProviderSide(peer) || isProviderSide(target));
+};
+
+/** The names that the events give, and those of machines that they name by number alone. */
+function useNamed(own: string, events: readonly AuditEvent[], things: Things): Things {
+  const [found, find] = useState(new Map<string, string>());
+  const asked = useRef(new Set<number>());
+  const missing = unnamed(events, things)
+    .filter((id) => !asked.current.has(id))
+    .slice(0, maxIds);
+  useEffect(() => {
+    if (missing.length === 0) return;
+    for (const id of missing) asked.current.add(id);
+    for (const revoked of ["", "&revoked=true"])
+      getAll<{ id: number; name: string }>(
+        org(own, `nodes/?page_size=1000&ids=${missing.join(",")}${revoked}`),
+      ).then(
+        (nodes) =>
+          find(
+            (before) => new Map([...before, ...nodes.map(({ id, name }) => [`node/${id}`, name] as const)]),
+          ),
+        // The numbers stay; the bar says that the control plane is away.
+        () => undefined,
+      );
+  }, [missing.join(",")]);
+  const all = useRef<Things>(things);
+  const next = new Map([...found, ...things]);
+  // The same map while no name changed: sentences are made of it.
+  if (next.size !== all.current.size || [...next].some(([thing, name]) => all.current.get(thing) !== name))
+    all.current = next;
+  return all.current;
+}
+
+/** Drawn once, not for each event that comes. */
+function One({ event, known }: { event: AuditEvent; known: Known }) {
+  const isOfRules = event.type === "rule.updated" || ruleChangeOf(event) !== undefined;
+  const mayUndo = slug.value !== undefined && mayAdminister.value && isOfRules;
+  return useMemo(() => drawn(event, known, mayUndo), [event, known, mayUndo]);
+}
+
+function drawn(event: AuditEvent, known: Known, mayUndo: boolean) {
+  const { parts, by } = eventSentence(event, known);
+  const changes = readableChanges(event, known);
+  const { ip } = event.actor;
+  return html`<li>
+    <${When} at=${event.at} />
+    <div>
+      ${parts.map((part, at) => (at % 2 === 0 ? part : html`<bdi>${part}</bdi>`))}
+      ${
+        changes.length === 0
+          ? null
+          : html`<dl class="changes">
+              ${changes.map(
+                ({ field, removed, added }) =>
+                  html`<div key=${field}>
+                    <dt><bdi>${field}</bdi></dt>
+                    <dd>
+                      ${listed(removed, "del")}${removed.length > 0 && added.length > 0 ? " " : ""}${listed(added, "ins")}
+                    </dd>
+                  </div>`,
+              )}
+            </dl>`
+      }
+      <${Raw} event=${event} by=${[by, ip === null ? "" : `from ${ip}`].join(" ").trim()} />
+    </div>
+    ${
+      mayUndo
+        ? html`<a
+            class="button small"
+            href=${`${pathOf(slug.value ?? "", "access")}?undo=${event.id}`}
+            title="Edits that take this change of the rules back, to look at before they are saved"
+            >Undo</a
+          >`
+        : null
+    }
+  </li>`;
+}
+
+const listed = (texts: readonly string[], tag: "del" | "ins") =>
+  texts.map(
+    (text, at) => html`<${tag} key=${text}><bdi>${text}</bdi></${tag}>${at < texts.length - 1 ? ", " : ""}`,
+  );
+
+/** The event as the API and webhooks have it. */
+function Raw({ event, by }: { event: AuditEvent; by: string }) {
+  const [isOpen, open] = useState(false);
+  return html`<details
+    class="quiet"
+    onToggle=${({ currentTarget }: Event) => open((currentTarget as HTMLDetailsElement).open)}
+  >
+    <summary>${exact(Date.parse(event.at))} <bdi>${by}</bdi> <code>${event.type}</code></summary>
+    ${isOpen ? html`<pre><bdi>${JSON.stringify(event, null, 2)}</bdi></pre>` : null}
+  </details>`;
 }

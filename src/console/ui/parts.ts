@@ -116,11 +116,11 @@ export function Line({ text }: { text: string }) {
   return html`<div class="line"><code>${text}</code><${Copy} text=${text} /></div>`;
 }
 
-/** The same from the command line and from the API, where each can do it. */
-export function FromTerminal({ command, call }: { command?: string; call?: string }) {
+/** The same from the command line and from the API. */
+export function FromTerminal({ command, call }: { command: string; call?: string }) {
   return html`<details class="terminal">
     <summary>From the terminal</summary>
-    ${command === undefined ? null : html`<${Line} text=${command} />`}
+    <${Line} text=${command} />
     ${call === undefined ? null : html`<${Line} text=${call} />`}
   </details>`;
 }

@@ -3,6 +3,7 @@
 // only one of several replicas sends it.
 
 import type { Database, Transaction } from "../store/database.ts";
+import { maxClockGapMs } from "../store/replicas.ts";
 import { queryAll, queryOne } from "../store/table.ts";
 import { deliveries } from "../store/tables/deliveries.ts";
 import { events, typesAfter } from "../store/tables/events.ts";
@@ -28,8 +29,11 @@ export type Outcome = {
   interrupted?: boolean;
 };
 
-/** An unsettled claim older than this is free again: its server has died. Longer than any request takes, 15 s. */
-export const leaseMs = 20_000;
+/**
+ * An unsettled claim older than this is free again: its server has died. Longer than any request takes, 15 s, also by the
+ * clock of another server.
+ */
+export const leaseMs = 16_000 + maxClockGapMs;
 const batch = 500;
 const maxClaims = 32;
 /** The wait after each failed attempt. The attempt after the last wait is final: 16 hours in all. */

@@ -3,6 +3,7 @@
 
 import * as v from "valibot";
 import { maxPageBytes } from "../http/lists.ts";
+import type { OrganizationCall } from "../http/route.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
 import { eventsAfter, eventsBefore, typesAfter, type EventRow } from "../store/tables/events.ts";
@@ -40,6 +41,33 @@ export function showEvent({ id, at, type, actor, subject, before, after, hash }:
     after: details(after),
     hash,
   };
+}
+
+/**
+ * As this caller may see it. A member does not learn from where others work: without the addresses of other actors, and
+ * without hashes, because whoever tries all addresses finds the one that gives the hash. Programs have tokens of
+ * administrators.
+ */
+export function shownTo({ caller, org }: Pick<OrganizationCall, "caller" | "org">, event: Event): Event {
+  if (caller.kind !== "person" || org.role !== "member" || org.visiting) return event;
+  const { actor, before, after } = event;
+  if (actor.kind === "person" && actor.id === caller.userId) return { ...event, hash: "" };
+  const isCut = event.type === "events.archived";
+  return {
+    ...event,
+    actor: { ...actor, ip: null },
+    before: withoutAddress(before),
+    // It repeats hashes.
+    after: isCut ? null : withoutAddress(after),
+    hash: "",
+  };
+}
+
+/** `seen_from`: of a machine that asks to join. */
+function withoutAddress(details: Event["before"]): Event["before"] {
+  if (details === null || !Object.hasOwn(details, "seen_from")) return details;
+  const { seen_from: _, ...rest } = details;
+  return rest;
 }
 
 /**

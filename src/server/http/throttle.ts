@@ -54,7 +54,7 @@ export const limits = {
   devices: { limits: [{ times: 20, withinMs: minute }], reason: "Too many sign-ins begin." },
   /** Machines that begin to wait for a user, from one network. */
   enrollments: { limits: [{ times: 20, withinMs: minute }], reason: "Too many machines ask to join." },
-  /** Phones that one user adds or imports again. */
+  /** Phones for which one user asks approval. Site files that are made are counted beside the data (nodes/phones.ts). */
   phones: { limits: [{ times: 10, withinMs: hour }], reason: "You made too many site files." },
   /** Codes and words of machines that one user types wrong. */
   codes: {
@@ -79,6 +79,11 @@ export type Throttle<Kind extends string = keyof typeof limits> = {
   /** The number of attempts within the shortest window. */
   counted(kind: Kind, key: string): number;
 };
+
+export function throttled(reason: string, waitMs: number): AppError {
+  const seconds = Math.max(1, Math.ceil(waitMs / 1000));
+  return new AppError("throttled", `${reason} Try again in ${seconds} seconds.`, { retryAfter: seconds });
+}
 
 const maxKeys = 20_000;
 
@@ -106,10 +111,7 @@ export function makeThrottle<Kind extends string>(
         return last === undefined ? [] : [last + limit.withinMs];
       });
       if (free.length === 0) return;
-      const seconds = Math.max(1, Math.ceil((Math.max(...free) - now()) / 1000));
-      throw new AppError("throttled", `${rules[kind].reason} Try again in ${seconds} seconds.`, {
-        retryAfter: seconds,
-      });
+      throw throttled(rules[kind].reason, Math.max(...free) - now());
     },
     count(kind, key) {
       const most = Math.max(...rules[kind].limits.map(({ times }) => times));

@@ -122,9 +122,10 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
         const end = system.now() + Math.min(waitS, maxPollWaitS) * 1000;
         const { seen, confirming } = await report(org, nodeId, request);
         for (let isWoken = true; ;) {
-          const names = await newsOfNames(deps, org, nodeId, request);
-          // Read after the names: one change may concern both, and an answer that has only one costs the other a moment.
+          const known = await newsOfNames(deps, org, nodeId, request);
           const found = await read(org, nodeId);
+          // One change may concern both, and come between both reads: an answer that has only one costs the other a moment.
+          const names = known ?? (await newsOfNames(deps, org, nodeId, request));
           const hasNews = (seen !== found.version && !found.node.isEnded) || names !== undefined;
           if (hasNews || !isWoken) {
             // News do not wait for a write, whose lock may be held: the node confirms again with its next check-in.

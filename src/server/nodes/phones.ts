@@ -14,7 +14,7 @@ import { issueOverlay, readIssuingOrg, type IssuingOrg } from "../certificates/i
 import { renderSite } from "../config/phone-site.ts";
 import { readTogether, type Views } from "../config/views.ts";
 import type { OrganizationCall } from "../http/route.ts";
-import type { Throttle } from "../http/throttle.ts";
+import { limits, throttled, type Throttle } from "../http/throttle.ts";
 import type { PersonCaller } from "../people/browser-sessions.ts";
 import { ownerGroupsOf } from "../policy/group-people.ts";
 import { publishNames } from "../names/publish.ts";
@@ -81,7 +81,6 @@ export async function makePhone(
     if (made.isNew) throttle.count("phones", asking);
     return made.waiting;
   }
-  throttle.count("phones", asking);
   // The certificate of a former key is blocked.
   await settle(services, call.org.id);
   return siteOf(services, call.org.id, made.id);
@@ -99,6 +98,7 @@ async function admit(
   const former = "id" in wishes ? await ownPhone(tx, orgId, wishes.id, userId) : undefined;
   const same = await nodes.find(tx, { orgId, hostPublicKey: keys.hostPublicKey });
   if (same !== undefined) return repeated(same, asked, former);
+  await requireFewSites(tx, orgId, asked);
   const name = "name" in wishes ? wishes.name : (former?.name ?? "");
   if (former === undefined) await requireFreeName(tx, org, name, now);
   const request = { name, host_public_key: wishes.host_public_key, platform: wishes.system, seenFrom };
@@ -121,6 +121,21 @@ async function admit(
     await record(tx, { ...event, type: "certificate.renewed", after });
   }
   return { id };
+}
+
+const issued = certificates.pick("version", "createdAt");
+const [{ times: maxSites, withinMs }] = limits.phones.limits;
+/** Of two versions at most, so a maximum of each is among them. */
+const newestIssued = `SELECT ${issued.select("c")} FROM certificates c JOIN nodes n ON n.id = c.node_id
+  WHERE n.org_id = $1 AND n.owner_id = $2 AND n.phone IS NOT NULL AND c.kind = 'overlay' AND c.created_at > $3
+  ORDER BY c.id DESC LIMIT ${2 * maxSites}`;
+
+/** Each site file has a certificate, which peers may have to block. Throws throttled. */
+async function requireFewSites(tx: Transaction, orgId: number, { userId, now }: Asked): Promise<void> {
+  const found = await queryAll(tx, issued, newestIssued, [orgId, userId, now - withinMs]);
+  const oldest = [...Map.groupBy(found, ({ version }) => version).values()].map((each) => each[maxSites - 1]);
+  const free = Math.max(...oldest.map((each) => (each === undefined ? 0 : each.createdAt + withinMs)));
+  if (free > now) throw throttled(limits.phones.reason, free - now);
 }
 
 /** An ordinary node of the user, in no group of its own. */

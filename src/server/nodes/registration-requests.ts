@@ -40,6 +40,8 @@ const lifetimeMs = 7 * 86_400_000;
 const maxOfPerson = 20;
 /** A stolen token with many uses must not fill the list without a bound. */
 const maxOfOrganization = 1000;
+/** A repetition is recorded at most this often. */
+const askedEveryMs = 60_000;
 /** How often the machine asks: at first a person may watch it. */
 const promptS = 5;
 const patientS = 30;
@@ -62,6 +64,11 @@ export const RegistrationItem = v.object({
   created_at: v.string(),
   /** Null while it waits. An approved machine is here until it comes back. */
   approved_at: v.nullable(v.string()),
+  /**
+   * When its machine repeated the request, to a minute or so. Null: unknown. A machine that asks no more may come back; a phone
+   * whose page is closed has lost its key.
+   */
+  last_asked_at: v.nullable(v.string()),
   expires_at: v.string(),
 });
 
@@ -78,6 +85,7 @@ export function registrationItemOf(row: Row): v.InferOutput<typeof RegistrationI
     created_at: formatTime(request.createdAt),
     // The approval gave it this time anew.
     approved_at: request.state === "approved" ? formatTime(request.expiresAt - lifetimeMs) : null,
+    last_asked_at: request.askedAt === null ? null : formatTime(request.askedAt),
     expires_at: formatTime(request.expiresAt),
   };
 }
@@ -131,8 +139,11 @@ export async function holdForApproval(
     // A use of the same token goes on with this registration.
     if (kept.tokenId !== grant.tokenId) await releaseUse(tx, kept.tokenId);
     if (!isOver) {
-      if (kept.tokenId !== grant.tokenId)
-        await requests.update(tx, { id: kept.id }, { tokenId: grant.tokenId });
+      const change = {
+        ...(kept.tokenId === grant.tokenId ? {} : { tokenId: grant.tokenId }),
+        ...((kept.askedAt ?? 0) > now - askedEveryMs ? {} : { askedAt: now }),
+      };
+      if (Object.keys(change).length > 0) await requests.update(tx, { id: kept.id }, change);
       return { waiting: waiting(kept, now), isNew: false };
     }
     await requests.delete(tx, { id: kept.id });
@@ -195,6 +206,7 @@ async function ask(
     seenFrom: request.seenFrom,
     createdAt: now,
     expiresAt: now + lifetimeMs,
+    askedAt: now,
   });
   await note(tx, row, "registration.waiting", actor, now);
   return row;
@@ -238,7 +250,7 @@ export async function answerRequest(
       );
     }
     const open = await queryOne(tx, requests, `${sql} ${answerable(now, was)}`, [orgId, id]);
-    if (open === undefined) throw notOpen(present);
+    if (open === undefined) throw notOpen(present, was);
     const isRefused = state === "refused";
     if (isRefused) await releaseUse(tx, open.tokenId);
     const tokenId = isRefused ? null : open.tokenId;
@@ -247,7 +259,10 @@ export async function answerRequest(
   });
 }
 
-function notOpen({ state }: RegistrationRequestRow): AppError {
+function notOpen({ state }: RegistrationRequestRow, was: "waiting" | "approved"): AppError {
+  if (was === "approved" && state === "waiting") {
+    return new AppError("conflict", "It is not approved: it still waits for an answer, or its time is over.");
+  }
   const why = state === "waiting" ? "Its time is over, or its token was revoked" : `It was ${state} already`;
   return new AppError("conflict", `This registration does not wait any more. ${why}.`);
 }

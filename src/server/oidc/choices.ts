@@ -1,4 +1,4 @@
-// The providers that the sign-in page offers. Those of an organization are offered only to who names it, or a domain that it
+// The providers that the sign-in page offers: those with a client. Those of an organization are offered only to who names it, or a domain that it
 // has verified.
 
 import type { Reader } from "../store/database.ts";
@@ -16,8 +16,8 @@ export async function choices(
     reader,
     shown,
     `SELECT ${shown.select("p")} FROM identity_providers p LEFT JOIN organizations o ON o.id = p.org_id
-     WHERE p.org_id IS NULL OR (o.deleted_at IS NULL AND (o.slug = $1 OR EXISTS (
-       SELECT 1 FROM verified_domains d WHERE d.org_id = o.id AND d.domain = $2 AND d.verified_at IS NOT NULL)))
+     WHERE p.client_id <> '' AND (p.org_id IS NULL OR (o.deleted_at IS NULL AND (o.slug = $1 OR EXISTS (
+       SELECT 1 FROM verified_domains d WHERE d.org_id = o.id AND d.domain = $2 AND d.verified_at IS NOT NULL))))
      ORDER BY p.org_id IS NULL, p.id LIMIT ${maxShown}`,
     [organization ?? "", domain ?? ""],
   );

@@ -33,6 +33,11 @@ export function makeConfigurations(deps: Outgoing): Configurations {
     const { discoveryRequest, processDiscoveryResponse } = await loadOauth();
     const issuer = new URL(provider.issuer);
     const response = await discoveryRequest(issuer, await requestOptions(fetchFrom, provider));
+    const { status } = response;
+    if (status !== 200)
+      throw notVerified(
+        `${issuer.host} answered ${status}, not 200, when its configuration was asked for. Check the issuer: its configuration is at ISSUER/.well-known/openid-configuration.`,
+      );
     return { server: await processDiscoveryResponse(issuer, response) };
   };
   /** Read once for all who ask at the same time. A failure is kept for a moment: a flood must not reach the provider. */

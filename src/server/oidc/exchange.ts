@@ -26,7 +26,7 @@ export type Claims = Readonly<Record<string, unknown>> & { sub: string };
 export type Exchange = {
   /** The provider's configuration. Throws provider_unavailable or untrusted_answer. */
   discover(provider: Endpoint): Promise<AuthorizationServer>;
-  /** Where the browser goes to sign in. */
+  /** Where the browser goes to sign in. Throws not_found for a provider without a client. */
   authorizationUrl(provider: Provider, redirectUri: string, secrets: Secrets): Promise<string>;
   /** Where the browser goes to sign out; undefined if the provider has no such page. */
   signOutUrl(provider: Provider, returnTo: string): Promise<string | undefined>;
@@ -67,6 +67,8 @@ export function makeExchange(deps: Deps): Exchange {
     discover: configurations.find,
     inLine: makeInLine(),
     async authorizationUrl(provider, redirectUri, { state, nonce, verifier }) {
+      if (provider.clientId === "")
+        throw new AppError("not_found", "This provider of identities has no client ID yet.");
       const { calculatePKCECodeChallenge } = await loadOauth();
       const { authorization_endpoint: endpoint } = await configurations.find(provider);
       if (endpoint === undefined) throw notVerified("The provider names no page for signing in.");

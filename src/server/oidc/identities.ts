@@ -17,6 +17,7 @@ import {
 import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { providerGrants } from "../store/tables/provider-grants.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
+import { within } from "../store/within.ts";
 import { applyGroups } from "./apply-groups.ts";
 import type { NodeGroupServices } from "./node-groups.ts";
 import type { Admitted } from "./admission.ts";
@@ -176,7 +177,7 @@ export async function unlinkIdentity(
   actor: Actor,
 ): Promise<void> {
   const { db, system } = services;
-  const left = await db.write(async (tx) => {
+  await db.write(async (tx) => {
     const found = await identities.find(tx, { id, userId });
     if (found === undefined) throw new AppError("not_found", "You have no such identity.");
     await identities.delete(tx, { id });
@@ -191,8 +192,9 @@ export async function unlinkIdentity(
     await record(tx, { ...userEvent(system, actor, email), type: "user.identity_unlinked", before });
     // The user may have another identity there.
     const groups = (await identities.all(tx, by)).flatMap((each) => each.groups);
-    return { provider: await identityProviders.find(tx, { id: found.providerId }), groups };
+    const provider = await identityProviders.find(tx, { id: found.providerId });
+    // In this transaction: nothing would take it away later.
+    const inside = { ...services, db: within(db, tx) };
+    if (provider !== undefined) await applyGroups(inside, provider, { id: userId, email }, groups);
   });
-  if (left.provider !== undefined)
-    await applyGroups(services, left.provider, { id: userId, email }, left.groups);
 }

@@ -20,6 +20,7 @@ import {
 } from "../store/tables/identity-providers.ts";
 import { grantContext, providerGrants, type ProviderGrantRow } from "../store/tables/provider-grants.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
+import { within } from "../store/within.ts";
 import { admit, valueAt } from "./admission.ts";
 import type { Exchange, Refreshed } from "./exchange.ts";
 import { applyGroups } from "./apply-groups.ts";
@@ -156,8 +157,10 @@ async function leave(
   const { db, system, log } = services;
   const { id: userId, email } = user;
   const name = nameOfProvider(provider);
-  const access = await db.write(async (tx): Promise<Access | "stays" | undefined> => {
+  const access = await db.write(async (tx): Promise<Access | undefined> => {
     const now = system.now();
+    // In this transaction: nobody asks about this person any more, so nothing would take it away later.
+    const inside = { ...services, db: within(db, tx) };
     // A sign-in in the meantime replaced the grant: the person is there.
     if ((await providerGrants.delete(tx, { id })) === 0) return undefined;
     const by = { userId, providerId: provider.id };
@@ -167,16 +170,18 @@ async function leave(
     const identity = { providerId: provider.id, subject };
     await identities.update(tx, identity, { groups: [] });
     await organizationIdentities.update(tx, identity, { groups: [] });
-    if (await hasWayIn(tx, userId, provider.id)) return "stays";
+    if (await hasWayIn(tx, userId, provider.id)) {
+      await applyGroups(inside, provider, user, []);
+      return undefined;
+    }
     await endSessions(tx, userId, now);
     const ending = { isLeaving: true, actor: ourselves, now, reason: `${email} left ${name}` };
-    return endAccess(tx, { kind: "person", id: userId }, ending);
+    const ended = await endAccess(tx, { kind: "person", id: userId }, ending);
+    // Nodes may stay, but not in groups that the provider gave.
+    await applyNodeGroups(inside, provider, userId, []);
+    await applyProviderGroups(inside, provider, userId);
+    return ended;
   });
   log.info("A person left a provider", { provider: provider.id, user: userId });
-  if (access === "stays") return applyGroups(services, provider, user, []);
-  if (access === undefined) return;
-  // Nodes may stay, but not in groups that the provider gave.
-  await applyNodeGroups(services, provider, userId, []);
-  await applyProviderGroups(services, provider, userId);
-  if (access.revoked.length > 0) await settle({ db, system });
+  if (access !== undefined && access.revoked.length > 0) await settle({ db, system });
 }

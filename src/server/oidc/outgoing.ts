@@ -67,7 +67,7 @@ async function receive(
       tls: { ...(serverName === undefined ? {} : { serverName }), ...(trust === null ? {} : { ca: trust }) },
     });
     const { status } = response;
-    if (status >= 500) throw new Error(`it answered ${status}`);
+    if (status >= 500) throw new AppError("provider_unavailable", `It answered ${status}.`);
     return {
       status,
       headers: response.headers,

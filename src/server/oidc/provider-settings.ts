@@ -51,6 +51,8 @@ const Issuer = v.pipe(
 export const NewProvider = v.strictObject({
   issuer: Issuer,
   ...settings,
+  /** Empty: not registered there yet. Its redirect URI is known then, and nobody signs in by it. */
+  client_id: v.optional(v.pipe(v.string(), v.trim(), v.maxLength(200)), ""),
   client_secret: v.optional(settings.client_secret),
   scopes: v.optional(settings.scopes, "openid email profile"),
   groups_claim: v.optional(settings.groups_claim, "groups"),
@@ -81,6 +83,7 @@ export const Provider = v.object({
   id: v.number(),
   name: v.string(),
   issuer: v.string(),
+  /** Empty: not registered there yet, so nobody signs in by it. */
   client_id: v.string(),
   has_secret: v.boolean(),
   scopes: v.string(),

@@ -115,17 +115,33 @@ export async function createProvider(
   return showProvider(services, { orgId }, await made.catch((error: unknown) => nameTaken(error, name)));
 }
 
-/** For who sets it up; people who sign in get no reason. Nothing says which address of which network did not answer. */
+/** By the code of the failed connection. */
+const reasons: Readonly<Record<string, string>> = {
+  ECONNREFUSED: "It refuses connections on this port, or cannot be reached from the control plane.",
+  ECONNRESET: "It closed the connection.",
+  EPROTO: "It does not speak TLS on this port.",
+  CERT_HAS_EXPIRED: "Its certificate has expired.",
+  ERR_TLS_CERT_ALTNAME_INVALID: "Its certificate is for another name.",
+};
+
+function reasonOf(cause: unknown): string {
+  if (cause instanceof AppError) return cause.message;
+  const noAnswer = "It gave no answer that can be used.";
+  if (!(cause instanceof Error)) return noAnswer;
+  if (cause.name === "TimeoutError") return "It did not answer in time.";
+  const code = "code" in cause ? String(cause.code) : "";
+  if (Object.hasOwn(reasons, code)) return reasons[code] ?? noAnswer;
+  return /CERT|SIGN/.test(code) ? "Its certificate is from a CA that is not trusted here." : noAnswer;
+}
+
+/**
+ * For who sets it up; people who sign in get no reason. Only what passed the guard was asked, and no reason names an address: a
+ * name of an internal address has the reason of one that does not exist.
+ */
 function sayWhy(error: unknown): never {
   if (!(error instanceof AppError) || error.code !== "provider_unavailable") throw error;
   const { cause } = error;
-  const why =
-    cause instanceof AppError
-      ? cause.message
-      : cause instanceof Error && cause.name === "TimeoutError"
-        ? "It did not answer in time."
-        : "It gave no answer that can be used: it may be down, or its certificate is not trusted here.";
-  const hint = `${why} Check the issuer, and that the control plane may connect to it.`;
+  const hint = `${reasonOf(cause)} Check the issuer, and that the control plane may connect to it.`;
   throw new AppError("provider_unavailable", error.message, { cause, hint });
 }
 

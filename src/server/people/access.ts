@@ -9,7 +9,7 @@ import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import { findSession } from "./browser-sessions.ts";
 import type { Sessions } from "./sessions.ts";
 import { makeCallerLookup } from "./callers.ts";
-import { requireScope } from "./token-scopes.ts";
+import { makeServiceAdmission } from "./token-use.ts";
 import { doStaffNeedFactor, requireFactor } from "./step-up.ts";
 import type { Database } from "../store/database.ts";
 import { computed, integer, orNull, queryOne, text, truth, word } from "../store/table.ts";
@@ -55,6 +55,7 @@ const rank: Record<Role, number> = { member: 1, admin: 2, owner: 3 };
 export function makeAccessControl(deps: Deps): AccessControl {
   const { db, sessions, throttle } = deps;
   const callers = makeCallerLookup(deps);
+  const admitService = makeServiceAdmission(deps);
 
   const byHeader = async (header: string, asking: Asking, rules: Route): Promise<Caller> => {
     const guessed = () => countTokenGuess(throttle, asking.address);
@@ -132,7 +133,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
       const refused = refusal(caller, rules);
       if (refused !== undefined) throw refused;
       if (rules.access === "public") return undefined;
-      if (caller.kind === "service") requireScope(caller, rules, asking.address);
+      if (caller.kind === "service") admitService(caller, rules, asking.address);
       if (rules.path.startsWith("/api/org/:slug/")) return inOrganization(asking, rules);
       if (caller.kind !== "person") return undefined;
       return checkFactor(caller, asking.request, rules).then(() => undefined);

@@ -45,13 +45,24 @@ export const ServiceToken = v.object({
   /** Null: valid from everywhere. */
   networks: v.nullable(v.array(v.string())),
   created_at: v.string(),
+  /** To some minutes. Null: never, or not since the control plane records it. */
+  last_used_at: v.nullable(v.string()),
 });
 export type ServiceToken = v.InferOutput<typeof ServiceToken>;
 export const NewServiceToken = v.object({ ...ServiceToken.entries, token: v.string() });
 
 type Store = Pick<ServerOptions, "db" | "system">;
 type Org = Pick<OrganizationAccess, "id">;
-const shown = serviceTokens.pick("id", "name", "role", "expiresAt", "scopes", "networks", "createdAt");
+const shown = serviceTokens.pick(
+  "id",
+  "name",
+  "role",
+  "expiresAt",
+  "scopes",
+  "networks",
+  "createdAt",
+  "lastUsedAt",
+);
 export const serviceTokenColumns = shown.select();
 
 export function serviceTokenOf(row: Row): ServiceToken {
@@ -59,7 +70,7 @@ export function serviceTokenOf(row: Row): ServiceToken {
 }
 
 function showServiceToken(token: ReturnType<typeof shown.parse>) {
-  const { id, name, role, expiresAt, scopes: given, networks, createdAt } = token;
+  const { id, name, role, expiresAt, scopes: given, networks, createdAt, lastUsedAt } = token;
   return {
     id,
     name,
@@ -68,6 +79,7 @@ function showServiceToken(token: ReturnType<typeof shown.parse>) {
     scopes: given?.split(" ") ?? null,
     networks: networks?.split(" ") ?? null,
     created_at: formatTime(createdAt),
+    last_used_at: lastUsedAt === null ? null : formatTime(lastUsedAt),
   };
 }
 

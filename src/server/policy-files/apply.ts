@@ -17,11 +17,12 @@ import type { Applied, Reverted } from "./answers.ts";
 import { isUnchanged, type Changes } from "./differences.ts";
 import { execute, type Executing } from "./execute.ts";
 import { Undo } from "./rollback.ts";
-import { planChanges, PolicyText, showPlan, type Planned } from "./plan.ts";
+import { planChanges, PolicyText, RuleIds, showPlan, type Planned } from "./plan.ts";
 
 const applyFields = v.strictObject({
   policy: PolicyText,
   prune: v.optional(v.boolean(), false),
+  rule_ids: RuleIds,
   /** An edit by hand of what the text names: the stored file stays, and the state differs from it afterwards. */
   keep_file: v.optional(v.boolean()),
   /** The version of the plan. Another one is refused. */
@@ -181,7 +182,7 @@ function audited(
   const cut = <T>(list: readonly T[]) => list.slice(0, maxAudited);
   return {
     counts: { rules_created: rules.create.length, rules_deleted: rules.delete.length, nodes: nodes.length },
-    rule_ids: [...created, ...rules.delete, ...rules.describe].map(({ id }) => id),
+    rule_ids: [...new Set([...created, ...rules.delete, ...rules.describe].map(({ id }) => id))],
     rules_created: cut(created),
     rules_deleted: cut(rules.delete),
     rules_described: cut(rules.describe),

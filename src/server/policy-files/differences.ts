@@ -30,7 +30,7 @@ export type Current = People & {
   isGivenElsewhere(node: PolicyNode, group: string): boolean;
 };
 
-/** Rules that a rollback creates have their ids. */
+/** A rule that takes the place of a deleted one, and one that a rollback creates, has its id. */
 export type NewRule = RuleRequest & { id?: number };
 export type NodeChange = { id: number; name: string; groups: Delta; subnets: Delta; relay: boolean | null };
 type Named = { name: string; description: string };
@@ -52,9 +52,10 @@ export function* differences(
   current: Current,
   desired: Desired,
   prune: boolean,
+  ruleIds: RuleIds = [],
 ): Generator<unknown, Difference> {
   const kept: string[] = [];
-  const rules = yield* ruleChanges(current, desired, prune, kept);
+  const rules = yield* ruleChanges(current, desired, { prune, ruleIds }, kept);
   const nodes: NodeChange[] = [];
   const fileGroups = yield* groupsInFile(desired);
   for (const [at, node] of current.nodes.entries()) {
@@ -102,14 +103,18 @@ export function isUnchanged({ groups, rules, nodes, people, aliases, tests }: Ch
   return tests === undefined && lists.every((list) => list.length === 0);
 }
 
+/** For each rule of the file, the id of the rule that it was before it was edited. */
+type RuleIds = readonly (number | null)[];
+
 function* ruleChanges(
   { rules }: Current,
   { rules: wanted }: Desired,
-  prune: boolean,
+  { prune, ruleIds }: { prune: boolean; ruleIds: RuleIds },
   kept: string[],
 ): Generator<unknown, Changes["rules"]> {
   const result: Changes["rules"] = { create: [], delete: [], describe: [] };
   if (wanted === undefined) return result;
+  const edited = new Map<NewRule, number>();
   const present = new Map<string, Rule>();
   for (const [at, rule] of rules.entries()) {
     if (at % 100 === 0) yield;
@@ -122,8 +127,11 @@ function* ruleChanges(
     const identity = identityOf(rule);
     const known = present.get(identity);
     present.delete(identity);
-    if (known === undefined) result.create.push({ ...rule, description: description ?? "" });
-    else if (description !== undefined && description !== known.description) {
+    if (known === undefined) {
+      const created: NewRule = { ...rule, description: description ?? "" };
+      result.create.push(created);
+      edited.set(created, ruleIds[at] ?? 0);
+    } else if (description !== undefined && description !== known.description) {
       result.describe.push({ ...known, description, before: known.description });
     }
   }
@@ -131,6 +139,8 @@ function* ruleChanges(
     if (prune) result.delete.push(rule);
     else kept.push(`Rule ${rule.id} is not in the file. It stays without --prune.`);
   }
+  const free = new Set(result.delete.map(({ id }) => id));
+  for (const [rule, id] of edited) if (free.delete(id)) rule.id = id;
   return result;
 }
 
@@ -305,13 +315,13 @@ export function applied(list: readonly string[], { add, remove }: Delta): string
   return [...new Set([...list.filter((each) => !remove.includes(each)), ...add])];
 }
 
-/** The rules after the changes. New ones have ids below zero. */
+/** The rules after the changes. New ones have ids below zero, edited ones their own. */
 export function changedRules(rules: readonly Rule[], changes: Changes["rules"]): Rule[] {
   const deleted = new Set(changes.delete.map(({ id }) => id));
   const created = changes.create.map((rule, at) => ({
     ...rule,
     description: rule.description ?? "",
-    id: -1 - at,
+    id: rule.id ?? -1 - at,
   }));
   return [...rules.filter(({ id }) => !deleted.has(id)), ...created];
 }

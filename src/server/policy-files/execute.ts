@@ -2,6 +2,7 @@
 
 import { AppError } from "../../errors.ts";
 import type { Actor, AuditEvent } from "../audit/record.ts";
+import { readIssuingOrg } from "../certificates/issue.ts";
 import { ensureGroups, insertGroups, useOfGroup } from "../policy/groups.ts";
 import type { ProviderGroup } from "../policy/group-people.ts";
 import { maxRules } from "../policy/rules.ts";
@@ -11,6 +12,7 @@ import { changeGroups, readGrouped } from "../nodes/change-groups.ts";
 import { regroupOwned } from "../nodes/owner-groups.ts";
 import { ownerOf } from "../../owner-group.ts";
 import type { NodeStore } from "../nodes/node-store.ts";
+import { checkSubnets } from "../nodes/subnets.ts";
 import type { Transaction } from "../store/database.ts";
 import { queryNumber } from "../store/table.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
@@ -19,7 +21,7 @@ import { groupPeople } from "../store/tables/group-people.ts";
 import { identityProviders } from "../store/tables/identity-providers.ts";
 import { memberships } from "../store/tables/memberships.ts";
 import { nodeGroups } from "../store/tables/node-groups.ts";
-import { nodes } from "../store/tables/nodes.ts";
+import { nodes, type NodeRow } from "../store/tables/nodes.ts";
 import { providerGroups } from "../store/tables/provider-groups.ts";
 import { raiseConfigVersion } from "../store/versions.ts";
 import { applied, type Changes, type NodeChange } from "./differences.ts";
@@ -158,13 +160,14 @@ async function changeRules(
 ): Promise<Changes["rules"]["delete"]> {
   const created: Changes["rules"]["delete"] = [];
   const some = pausing(tx);
+  // A rule that was edited takes the id of the one before it.
+  for (const { id } of removed) {
+    await firewallRules.delete(tx, { orgId, id });
+    await some();
+  }
   for (const { description = "", ...each } of create) {
     const { id } = await firewallRules.insertReturning(tx, { ...each, description, orgId, createdAt });
     created.push({ ...each, id, description });
-    await some();
-  }
-  for (const { id } of removed) {
-    await firewallRules.delete(tx, { orgId, id });
     await some();
   }
   for (const { id, description } of describe) {
@@ -184,19 +187,21 @@ async function changeNodes(
   rollback: Rollback | undefined,
 ): Promise<{ done: NodeChange[]; issued: AuditEvent[] }> {
   const isGrouping = ({ subnets, relay }: NodeChange) => isEmpty(subnets) && relay === null;
-  // A route that is left out must not keep the node from its groups.
-  const parts = rollback === undefined ? changes : changes.flatMap(groupsApart);
+  // What is left out of a rollback must not keep the node from the rest.
+  const parts = rollback === undefined ? changes : changes.flatMap(partsOf);
   const changed = await regroupGiven(tx, orgId, parts.filter(isGrouping), services.system.now(), rollback);
   const issued: AuditEvent[] = [];
   for (const { id, groups, subnets, relay } of inOrder(parts.filter((each) => !isGrouping(each)))) {
     const node = await nodes.find(tx, { orgId, id });
     // Revoked between an application and its rollback: it stays as it is.
     if (node === undefined || node.state === "revoked") continue;
+    const routes = { ...subnets, add: await possibleRoutes(tx, orgId, node, subnets.add, rollback) };
     const patch = {
       ...(isEmpty(groups) ? {} : { groups: applied(node.groups, groups) }),
-      ...(isEmpty(subnets) ? {} : { subnets: applied(node.subnets, subnets) }),
+      ...(isEmpty(routes) ? {} : { subnets: applied(node.subnets, routes) }),
       ...(relay === null ? {} : { is_relay: relay }),
     };
+    if (Object.keys(patch).length === 0) continue;
     const change = () => changeNode(tx, services, { id: orgId }, id, patch, actor);
     const made = await attempt(tx, rollback, `The node ${node.name}`, change);
     if (made === undefined) continue;
@@ -206,11 +211,38 @@ async function changeNodes(
   return { done: changes.filter(({ id }) => changed.has(id)), issued };
 }
 
-function groupsApart(change: NodeChange): NodeChange[] {
-  if (isEmpty(change.groups)) return [change];
-  const rest = { ...change, groups: none };
-  const grouping = { ...change, subnets: none, relay: null };
-  return isEmpty(rest.subnets) && rest.relay === null ? [grouping] : [grouping, rest];
+/** Groups, routes that go, routes that come and the role of a relay, each a change of its own. */
+function partsOf(change: NodeChange): NodeChange[] {
+  const { id, name, groups, subnets, relay } = change;
+  const nothing = { id, name, groups: none, subnets: none, relay: null };
+  return [
+    ...(isEmpty(groups) ? [] : [{ ...nothing, groups }]),
+    ...(subnets.remove.length === 0 ? [] : [{ ...nothing, subnets: { add: [], remove: subnets.remove } }]),
+    ...(subnets.add.length === 0 ? [] : [{ ...nothing, subnets: { add: subnets.add, remove: [] } }]),
+    ...(relay === null ? [] : [{ ...nothing, relay }]),
+  ];
+}
+
+/** The routes that the node gets. A rollback leaves out those that another node has by now, or that may not be any more. */
+async function possibleRoutes(
+  tx: Transaction,
+  orgId: number,
+  node: NodeRow,
+  add: string[],
+  rollback: Rollback | undefined,
+): Promise<string[]> {
+  if (rollback === undefined || add.length === 0) return add;
+  const org = await readIssuingOrg(tx, orgId);
+  const possible: string[] = [];
+  for (const route of add) {
+    const subnets = applied(node.subnets, { add: [...possible, route], remove: [] });
+    const check = async () => {
+      await checkSubnets(tx, org, subnets, node);
+      possible.push(route);
+    };
+    await attempt(tx, rollback, `The route ${route} of ${node.name}`, check);
+  }
+  return possible;
 }
 
 const none: Delta = { add: [], remove: [] };

@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Peer, Rule } from "../policy/firewall.ts";
 import { providerWords, readCarriers, type GroupPerson } from "../policy/group-people.ts";
-import { maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
+import { maxFileRules, maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
 import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
 import { isNothing, showAccess } from "../policy/packets.ts";
 import { makeReach, type Change, type NodeClass, type Reach } from "../policy/reach.ts";
@@ -29,7 +29,17 @@ export const PolicyText = v.pipe(
   v.string(),
   v.maxLength(maxPolicyBytes, `At most ${maxPolicyBytes / 1024} KiB.`),
 );
-export const PlanRequest = v.strictObject({ policy: PolicyText, prune: v.optional(v.boolean(), false) });
+const RuleId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
+/**
+ * For each rule of the text, the id of the rule that it was before it was edited, or null. A rule that takes the place of a
+ * removed one keeps its id by that, and its history.
+ */
+export const RuleIds = v.optional(v.pipe(v.array(v.nullable(RuleId)), v.maxLength(maxFileRules)));
+export const PlanRequest = v.strictObject({
+  policy: PolicyText,
+  prune: v.optional(v.boolean(), false),
+  rule_ids: RuleIds,
+});
 export type PlanRequest = v.InferOutput<typeof PlanRequest>;
 
 /** What a file differs in from the present state. */
@@ -47,7 +57,7 @@ export type Planned = Compared & {
 export async function compare(
   reader: Reader,
   orgId: number,
-  { policy, prune }: PlanRequest,
+  { policy, prune, rule_ids }: PlanRequest,
   mayName: boolean,
 ): Promise<Compared> {
   const parsed = await inSlices(parsePolicy(policy));
@@ -61,7 +71,7 @@ export async function compare(
   };
   const desired = await inSlices(resolvePolicy(parsed, known));
   const snapshot = await withDesired(reader, orgId, present, desired, mayName);
-  return { ...(await inSlices(differences(snapshot, desired, prune))), snapshot, desired };
+  return { ...(await inSlices(differences(snapshot, desired, prune, rule_ids))), snapshot, desired };
 }
 
 /** With the words and users of the groups of providers that the file names for the first time. */

@@ -2,19 +2,12 @@
 
 import * as v from "valibot";
 import { AppError, type ErrorCode } from "../../errors.ts";
-import { Peer, Ports, Protocol, Target } from "../policy/firewall.ts";
 import { PolicyTest } from "../policy/policy-tests.ts";
+import { FirewallRule } from "../policy/stored-rules.ts";
 import type { Transaction } from "../store/database.ts";
+import { inSavepoint } from "../store/within.ts";
 
 const words = v.array(v.string());
-const rule = {
-  direction: v.picklist(["inbound", "outbound"]),
-  protocol: Protocol,
-  ports: Ports,
-  peer: Peer,
-  target: Target,
-  description: v.string(),
-};
 const named = { name: v.string(), description: v.string() };
 const alias = { name: v.string(), nodeId: v.number(), address: v.nullable(v.string()) };
 const person = v.object({ name: v.string(), people: v.string() });
@@ -29,9 +22,9 @@ export const Undo = v.object({
       describe: v.array(v.object({ ...named, before: v.string() })),
     }),
     rules: v.object({
-      create: v.array(v.object({ ...rule, id: v.number() })),
-      delete: v.array(v.object({ ...rule, id: v.number() })),
-      describe: v.array(v.object({ ...rule, id: v.number(), before: v.string() })),
+      create: v.array(FirewallRule),
+      delete: v.array(FirewallRule),
+      describe: v.array(v.object({ ...FirewallRule.entries, before: v.string() })),
     }),
     nodes: v.array(
       v.object({
@@ -75,15 +68,10 @@ export async function attempt<T>(
   part: () => Promise<T>,
 ): Promise<T | undefined> {
   if (rollback === undefined) return part();
-  await tx.run("SAVEPOINT part");
   try {
-    const done = await part();
-    await tx.run("RELEASE part");
-    return done;
+    return await inSavepoint(tx, part);
   } catch (error) {
     if (!(error instanceof AppError) || !refusals.has(error.code)) throw error;
-    await tx.run("ROLLBACK TO part");
-    await tx.run("RELEASE part");
     rollback.leftOut.push(`${what} is not as before: ${error.message}`);
     return undefined;
   }

@@ -47,7 +47,7 @@ export type Protocol = v.InferOutput<typeof Protocol>;
 export const isSelf = (side: Peer) => "group" in side && side.group === selfGroup;
 export const selfSentence = "self is a peer only: the nodes with the same owner as the target.";
 
-const ruleFields = {
+export const ruleFields = {
   direction: v.picklist(["inbound", "outbound"]),
   protocol: Protocol,
   ports: Ports,
@@ -190,7 +190,13 @@ export const RuleTest = v.strictObject({
 });
 export type RuleTest = v.InferOutput<typeof RuleTest>;
 
-export type Verdict = { allowed: boolean; rule_id: number | null; reason: string };
+export type Verdict = {
+  allowed: boolean;
+  rule_id: number | null;
+  /** The outbound rule that permits it, also where no inbound rule does. */
+  outbound_rule_id: number | null;
+  reason: string;
+};
 /** `permitted`: everything that the rules permit from the one to the other, as in plans: `icmp`, `tcp/5432`, `any`. */
 export type Explained = Verdict & { permitted: readonly string[] };
 type Packet = { protocol: "tcp" | "udp" | "icmp"; port?: number | undefined };
@@ -225,6 +231,7 @@ export function decide(rules: TestableRules, from: Member, to: Member, packet: P
     return {
       allowed: false,
       rule_id: null,
+      outbound_rule_id: null,
       reason: `No outbound rule of ${from.name} permits ${what} to ${to.name}.`,
     };
   }
@@ -233,12 +240,14 @@ export function decide(rules: TestableRules, from: Member, to: Member, packet: P
     return {
       allowed: false,
       rule_id: null,
+      outbound_rule_id: out.id,
       reason: `No inbound rule of ${to.name} permits ${what} from ${from.name}.`,
     };
   }
   return {
     allowed: true,
     rule_id: into.id,
+    outbound_rule_id: out.id,
     reason: `Rule ${out.id} permits ${what} out of ${from.name}, rule ${into.id} permits it into ${to.name}.`,
   };
 }

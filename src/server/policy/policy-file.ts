@@ -112,8 +112,9 @@ const GroupEntry = v.nullable(
   }),
 );
 
+export const maxFileRules = 10_000;
 /** Entries of each list. */
-const most = { groups: 2000, rules: 10_000, routes: 2000, relays: 1000, aliases: 1000, tests: 500 };
+const most = { groups: 2000, rules: maxFileRules, routes: 2000, relays: 1000, aliases: 1000, tests: 500 };
 const Route = v.strictObject({ network: PeerSide, via: NodeWord });
 
 /** A key that is absent is left alone by `apply`, also with `--prune`. */

@@ -133,7 +133,7 @@ const maxNamedRules = 5;
 
 /** "rule 3", "rules 3, 7 and a new rule". A rule that is not saved yet has an id below zero. */
 function rulesText(ids: readonly number[]): string {
-  const saved = ids.filter((id) => id > 0);
+  const saved = ids.filter((id) => id > 0).sort((a, b) => a - b);
   const count = ids.length - saved.length;
   const more = saved.length - maxNamedRules;
   const numbers = saved.slice(0, maxNamedRules).join(", ") + (more > 0 ? ` and ${more} more` : "");

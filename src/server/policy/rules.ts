@@ -162,7 +162,13 @@ export async function testRules(
   const [sender, receiver] = [await memberOf(db, org, from, "from"), await memberOf(db, org, to, "to")];
   for (const { state, name } of [sender, receiver]) {
     if (state !== "active")
-      return { allowed: false, rule_id: null, reason: `The node ${name} is ${state}.`, permitted: [] };
+      return {
+        allowed: false,
+        rule_id: null,
+        outbound_rule_id: null,
+        reason: `The node ${name} is ${state}.`,
+        permitted: [],
+      };
   }
   const tested = await rules();
   const permitted = showAccess(accessBetween(tested, sender, receiver));

@@ -1,18 +1,16 @@
 // Reads the firewall rules of an organization.
 
 import * as v from "valibot";
-import { Peer, Protocol, Target, type Rule } from "./firewall.ts";
+import { ruleFields, type Rule } from "./firewall.ts";
 import { atOnce, inSlices } from "../http/heavy-work.ts";
 import type { Reader, Row } from "../store/database.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 
+/** As it is stored and shown. An earlier version may have stored texts that requests may not hold any more. */
 export const FirewallRule = v.object({
   id: v.number(),
-  direction: v.picklist(["inbound", "outbound"]),
-  protocol: Protocol,
+  ...ruleFields,
   ports: v.string(),
-  peer: Peer,
-  target: Target,
   description: v.string(),
 });
 

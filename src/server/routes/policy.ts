@@ -26,7 +26,9 @@ import { listRows, type Listed } from "./rows.ts";
 
 const VerdictAnswer = v.object({
   allowed: v.boolean(),
+  /** The inbound rule that permits it. Both rules are needed. */
   rule_id: v.nullable(v.number()),
+  outbound_rule_id: v.nullable(v.number()),
   reason: v.string(),
   /** All that the rules permit between the two, whatever was asked: `icmp`, `tcp/5432`, `any`. */
   permitted: v.array(v.string()),

@@ -211,6 +211,8 @@ const steps: readonly (readonly string[])[] = [
        WHERE state = 'current' AND kind = 'overlay'`,
     "CREATE INDEX paths_broken ON paths (org_id, node_id, peer) WHERE probe = 'broken'",
   ],
+  [registrationRequests.add("askedAt")],
+  [serviceTokens.add("lastUsedAt")],
 ];
 
 /**

@@ -12,6 +12,8 @@ import { aliveMs, liveReplicas, renewEveryMs, replicas, type ReplicaRow } from "
 
 /** A replica with a wrong clock ends sessions early and signs certificates that nodes do not accept yet. */
 const maxClockErrorMs = 5000;
+/** How far the clocks of two servers may be apart. */
+export const maxClockGapMs = 2 * maxClockErrorMs;
 /** A row that is not renewed is deleted after this time. */
 const keptMs = 3_600_000;
 

@@ -1,6 +1,6 @@
 // Sends one stream its events, and looks again and again whether its caller may still have them.
 
-import { listEvents, type Event } from "../audit/read.ts";
+import { listEvents, shownTo, type Event } from "../audit/read.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import type { Contact } from "../nodes/reports.ts";
 import type { Reader } from "../store/database.ts";
@@ -34,7 +34,8 @@ export async function pump(
   const sendAll = (events: readonly Event[]) => {
     for (const event of events) {
       if (event.id <= last) continue;
-      if (!send(written(event))) return false;
+      // With the role that the caller has now.
+      if (!send(written(shownTo(call, event)))) return false;
       last = event.id;
     }
     return true;

@@ -12,6 +12,7 @@ import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";
 import { computed, orNull, queryNumber, text, truth } from "../store/table.ts";
+import { maxClockGapMs } from "../store/replicas.ts";
 import { deliveries } from "../store/tables/deliveries.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { resolveTarget } from "./webhook-target.ts";
@@ -204,16 +205,18 @@ export async function sendAgain(
     await requireRole(tx, org.id, actor);
     await findWebhook(tx, org, webhookId);
     const now = system.now();
+    // Due earlier, it may be claimed: the clock of the server that sends it may be ahead.
+    const claimedUntil = now + leaseMs + maxClockGapMs;
     const row = await tx.get(
       `UPDATE deliveries SET next_at = $3, delivered_at = NULL WHERE id = $1 AND webhook_id = $2
          AND (next_at IS NULL OR next_at > $4) RETURNING ${deliveryColumns}`,
-      [id, webhookId, now, now + leaseMs],
+      [id, webhookId, now, claimedUntil],
     );
     if (row !== undefined) return deliveryOf(row);
     if ((await deliveries.find(tx, { id, webhookId })) === undefined)
       throw new AppError("not_found", "There is no such delivery. They are kept for 30 days.");
     throw new AppError("conflict", "This delivery is under way, or tried within seconds.", {
-      hint: `Look at its result in ${leaseMs / 1000} seconds.`,
+      hint: `Look at its result in ${(leaseMs + maxClockGapMs) / 1000} seconds.`,
     });
   });
 }

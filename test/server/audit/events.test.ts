@@ -4,8 +4,11 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { Event, faultIn, verifyChains } from "../../../src/server/audit/read.ts";
+import { operator, record } from "../../../src/server/audit/record.ts";
+import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { announceExpiring } from "../../../src/server/nodes/upkeep.ts";
+import { signInBrowser } from "../../support/browser-session.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeTestServer, type TestServer } from "../../support/server.ts";
 
@@ -63,6 +66,47 @@ test("an event has type, actor, address, subject, and what changed before and af
     after: { groups: ["web"] },
   });
   expect(list.at(-1)).toMatchObject({ actor: { kind: "nobody", id: null, ip: "198.51.100.9" } });
+});
+
+test("members read the addresses of their own actions only, and no hashes; visiting staff and programs read all", async () => {
+  await server.person("eve@example.org");
+  await server.join(org, "eve@example.org", "member");
+  const eve = await signInBrowser(server, "eve@example.org");
+  const id = Number((await server.db.get("SELECT id FROM users WHERE email = 'eve@example.org'"))?.["id"]);
+  const event = { orgId: org.id, at: server.clock.ms, subject: "node/1" };
+  await server.db.write((tx) =>
+    record(tx, [
+      { ...event, type: "node.updated", actor: { kind: "person", id, ip: "203.0.113.7" } },
+      { ...event, type: "node.updated", actor: { kind: "node", id: 1, ip: "203.0.113.8" } },
+      {
+        ...event,
+        type: "registration.waiting",
+        actor: { kind: "nobody", id: null, ip: "203.0.113.9" },
+        after: { name: "web", seen_from: "203.0.113.9" },
+      },
+    ]),
+  );
+  const maker = { userId: null, actor: operator };
+  const program = { name: "siem", role: "member" } as const;
+  const { token } = await createServiceToken(server.app.services, org, program, maker);
+  const all = (await events("?limit=1000")).list;
+  const path = "/api/org/acme/events/";
+  for (const query of ["?limit=1000", `?limit=1000&before=999999999`]) {
+    const seen = v.parse(v.array(Event), (await eve.send("GET", `${path}${query}`)).json);
+    expect(seen.map((each) => each.id)).toEqual(all.map((each) => each.id));
+    expect(new Set(seen.map((each) => each.hash))).toEqual(new Set([""]));
+    expect(seen.flatMap(({ actor }) => actor.ip ?? [])).toEqual(["203.0.113.7"]);
+    expect(seen.at(-2)).toMatchObject({ after: { name: "web" } });
+    expect(JSON.stringify(seen)).not.toContain("203.0.113.9");
+  }
+  await server.person("staff@example.org", { isStaff: true });
+  const staff = await signInBrowser(server, "staff@example.org");
+  const readers = [
+    server.send("GET", `${path}?limit=1000`, { token }),
+    staff.send("GET", `${path}?limit=1000`),
+  ];
+  for (const answer of await Promise.all(readers)) expect(v.parse(v.array(Event), answer.json)).toEqual(all);
+  expect(faultIn(await verifyChains(server.db, server.app.services.secretKey))).toBeUndefined();
 });
 
 test("an event holds only the fields and the settings that changed", async () => {

@@ -206,6 +206,20 @@ test("a machine that was approved and does not come back is listed, and its appr
   expect(await usesTaken()).toBe(0);
 });
 
+test("a machine that waits is listed with the time of its last request, to a minute", async () => {
+  const { ask } = await machine();
+  const asked = async () => Date.parse((await list())[0]?.last_asked_at ?? "") - start;
+  const start = server.clock.ms;
+  await ask();
+  expect(await asked()).toBe(0);
+  server.clock.ms = start + 59_000;
+  await ask();
+  expect(await asked()).toBe(0);
+  server.clock.ms = start + 61_000;
+  await ask();
+  expect(await asked()).toBe(61_000);
+});
+
 test("a demoted person neither registers a machine that waits, nor approves one", async () => {
   const keys = await makeKeys();
   expect((await asAdmin("own", keys)).status).toBe(202);

@@ -322,7 +322,21 @@ describe("refused", () => {
     const { node } = siteOf(await add("pixel"));
     for (let times = 1; times < 10; times++) siteOf(await importAgain(node.id));
     expect(codeOf(await importAgain(node.id))).toEqual([429, "throttled"]);
-    server.clock.ms += 3_700_000;
+    expect(codeOf(await add("other"))).toEqual([429, "throttled"]);
     expect(await countNodes()).toBe(1);
+    server.clock.ms += 3_600_000;
+    browser = await signInBrowser(server);
+    siteOf(await importAgain(node.id));
+  });
+
+  test("an eleventh site file among fourteen at once, with certificates of both versions", async () => {
+    expect((await patch({ network6: "fd00:4a::/64", certificate_version: "both" })).status).toBe(200);
+    const all = await Promise.all(Array.from({ length: 14 }, (_, at) => add(`pixel${at}`)));
+    expect(all.filter(({ status }) => status === 201)).toHaveLength(10);
+    const refused = all.filter(({ status }) => status !== 201);
+    for (const each of refused) {
+      expect(codeOf(each)).toEqual([429, "throttled"]);
+      expect(each.headers.get("retry-after")).toBe("3600");
+    }
   });
 });

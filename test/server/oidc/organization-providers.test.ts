@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import * as v from "valibot";
 import { operator } from "../../../src/server/audit/record.ts";
 import { setPassword } from "../../../src/server/people/people.ts";
-import { signInBrowser } from "../../support/browser-session.ts";
+import { ownPage, signInBrowser } from "../../support/browser-session.ts";
 import { startIdentityProvider, type IdentityProvider } from "../../support/oidc.ts";
 import {
   addProvider,
@@ -351,6 +351,46 @@ describe("the provider", () => {
     const answer = await server.send("POST", "/api/org/acme/identity_providers/", { token: owner, body });
     expect(answer.status).toBe(400);
     expect(await server.db.all("SELECT 1 FROM identity_providers")).toEqual([]);
+  });
+
+  test("without a client is known with its redirect URI, and signs nobody in until it has one", async () => {
+    const { client_id, client_secret, ...rest } = company({ scopes: "openid email profile groups" });
+    const path = "/api/org/acme/identity_providers/";
+    const made = await server.send("POST", path, { token: owner, body: rest });
+    expect(made).toMatchObject({ status: 201, json: { client_id: "", has_secret: false } });
+    expect(made.json).toMatchObject({ redirect_uri: callback(1) });
+    const offered = async () => (await server.send("GET", "/api/session/providers/?organization=acme")).json;
+    expect(await offered()).toEqual([]);
+    const begun = { body: { provider: 1 }, headers: ownPage };
+    expect((await server.send("POST", "/api/session/oidc/", begun)).status).toBe(404);
+    const empty = { token: owner, body: { client_id: "" } };
+    expect((await server.send("PATCH", `${path}1/`, empty)).status).toBe(400);
+    const body = { client_id, client_secret };
+    expect((await server.send("PATCH", `${path}1/`, { token: owner, body })).status).toBe(200);
+    expect(await offered()).toEqual([{ id: 1, name: "Company" }]);
+    expect(whereTo(await signIn())).toEqual(signedIn);
+  });
+
+  test.each([
+    ["that refuses connections", () => "http://127.0.0.1:1", /^It refuses connections/],
+    ["that speaks no TLS", () => provider.issuer.replace("http:", "https:"), /^It does not speak TLS/],
+    ["whose name has no address", () => "https://login.invalid", /^login.invalid must be a name/],
+  ])("is refused with the reason: %s", async (_, issuer, hint) => {
+    const body = { name: "x", issuer: issuer(), client_id: "a" };
+    const answer = await server.send("POST", "/api/org/acme/identity_providers/", { token: owner, body });
+    expect(answer.json).toMatchObject({
+      code: "provider_unavailable",
+      hint: expect.stringMatching(hint),
+    });
+  });
+
+  test("that has no configuration there is named with its answer", async () => {
+    const body = { name: "x", issuer: `${provider.issuer}/elsewhere`, client_id: "a" };
+    const answer = await server.send("POST", "/api/org/acme/identity_providers/", { token: owner, body });
+    expect(answer.json).toMatchObject({
+      code: "untrusted_answer",
+      detail: expect.stringMatching(/answered 404, not 200/),
+    });
   });
 
   test("at an internal address is not asked", async () => {

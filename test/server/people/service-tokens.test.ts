@@ -1,6 +1,7 @@
 // What service tokens may do: their scopes, their lifetime, the networks that they come from.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { makeServiceAdmission } from "../../../src/server/people/token-use.ts";
 import { makeAcme } from "../../support/people.ts";
 import { makeTestServer, type Answer, type TestServer } from "../../support/server.ts";
 
@@ -64,6 +65,51 @@ describe("a new token", () => {
     "is refused with %p",
     async (body) => expect((await ask(body)).status).toBe(400),
   );
+});
+
+describe("the last use", () => {
+  const used = async () => {
+    await server.db.writeFor("rows", async () => undefined);
+    const { json } = await server.send("GET", "/api/org/acme/service_tokens/1/", { token: owner });
+    const { last_used_at: at } = json as { last_used_at: string | null };
+    return at === null ? null : Date.parse(at);
+  };
+
+  test("is recorded at most every five minutes, by whatever server", async () => {
+    const { token } = await make({ scopes: ["nodes"] });
+    expect(await used()).toBeNull();
+    const start = server.clock.ms;
+    const later = async (minutes: number) => {
+      server.clock.ms = start + minutes * 60_000;
+      expect((await send(token, read)).status).toBe(200);
+      return ((await used()) ?? 0) - start;
+    };
+    expect(await later(0)).toBe(0);
+    expect(await later(4)).toBe(0);
+    const other = makeServiceAdmission({ db: server.db, now: () => server.clock.ms });
+    const caller = { kind: "service", tokenId: 1, slug: "acme", orgId: 1, role: "admin" } as const;
+    const given = { scopes: null, networks: null, expiresAt: null };
+    other({ ...caller, ...given }, { method: "GET" }, "192.0.2.1");
+    expect((await used()) ?? 0).toBe(start);
+    expect(await later(5)).toBe(300_000);
+  });
+
+  test("is not changed by a request that the token is refused for", async () => {
+    const { token } = await make({ networks: ["192.0.2.0/24"], scopes: ["nodes"] });
+    expect((await send(token, read, "198.51.100.1")).status).toBe(403);
+    expect((await send(token, group, "192.0.2.9")).status).toBe(403);
+    expect(await used()).toBeNull();
+  });
+
+  test("no request fails because it cannot be recorded", async () => {
+    const { token } = await make();
+    await server.db.write((tx) =>
+      tx.run(`CREATE TRIGGER refused BEFORE UPDATE ON service_tokens
+      BEGIN SELECT raise(ABORT, 'refused'); END`),
+    );
+    expect((await send(token, read)).status).toBe(200);
+    expect(await used()).toBeNull();
+  });
 });
 
 describe("scopes", () => {

@@ -108,6 +108,9 @@ describe("an edit of the rules by hand, as the console sends it", () => {
     expect((await failure(apply(rules, stale))).code).toBe("policy_changed");
     await api("PATCH", "policy/", { by_file: true });
     expect((await failure(apply(rules, { keep_file: true }))).code).toBe("policy_by_file");
+    // A node that joins is never refused, with its groups. The file takes away those that it does not name.
+    expect((await api("POST", "nodes/", { name: "web2", groups: ["web"] })).status).toBe(201);
+    expect((await plan(base)).nodes).toMatchObject([{ name: "web2", groups: { remove: ["web"] } }]);
     await applied(base);
   });
 });
@@ -171,7 +174,7 @@ aliases: [{name: nas, node: node:db1}, {name: printer, node: node:web1, address:
     const revert = () => good(Reverted, api("POST", "policy/revert/"));
     const answer = isDue ? await revertUnconfirmed(services()) : await revert();
     const left = [
-      "The node web1 is not as before: The node router2 already routes 192.168.5.0/24.",
+      "The route 192.168.5.0/24 of web1 is not as before: The node router2 already routes 192.168.5.0/24.",
       "The alias nas is not as before: A node is named nas. An alias never takes the name of a node.",
       "The alias printer is not as before: 192.168.5.9 is in no subnet that the node web1 routes.",
     ];
@@ -180,6 +183,32 @@ aliases: [{name: nas, node: node:db1}, {name: printer, node: node:web1, address:
     expect((await api("GET", `nodes/${web.id}/`)).json).toMatchObject({ groups: ["web"], subnets: [] });
     expect((await show()).unconfirmed).toBeNull();
     expect((await api("POST", "groups/", { name: "other" })).status).toBe(201);
+  });
+
+  test("leaves out the one route that another node has by now, not the node's other routes and its relay", async () => {
+    const [mine, taken, other] = ["192.168.4.0/24", "192.168.5.0/24", "192.168.6.0/24"];
+    const routes = [mine, taken, other].map((each) => `{network: ${each}, via: node:web1}`).join(", ");
+    await applied(`${base}routes: [${routes}]\nrelays: [node:web1]\n`);
+    await applied(`${base}routes: []\nrelays: []\n`, { confirm: 600, prune: true });
+    expect((await api("GET", `nodes/${web.id}/`)).json).toMatchObject({ subnets: [], is_relay: false });
+    expect((await api("POST", "nodes/", { name: "router3", subnets: [taken] })).status).toBe(201);
+    const { left_out } = await good(Reverted, api("POST", "policy/revert/"));
+    expect(left_out).toEqual([
+      `The route ${taken} of web1 is not as before: The node router3 already routes ${taken}.`,
+    ]);
+    const node = (await api("GET", `nodes/${web.id}/`)).json;
+    expect(node).toMatchObject({ subnets: [mine, other], is_relay: true });
+  });
+
+  test("goes back with a rule that an earlier version stored and requests may not hold any more", async () => {
+    await applied(base);
+    await server.db.write((tx) => tx.run("UPDATE firewall_rules SET ports = '0' WHERE ports = '5432'"));
+    await applied(base.replace("5432", "5433").replace(/tests:[^]*/, "tests: []\n"), {
+      confirm: 600,
+      prune: true,
+    });
+    expect((await api("POST", "policy/revert/")).status).toBe(200);
+    expect((await api("GET", "firewall_rules/")).json).toMatchObject([{}, {}, { ports: "0" }]);
   });
 
   test("is neither confirmed nor taken back by somebody whose rights ended while the request waited", async () => {

@@ -2,6 +2,7 @@
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import * as v from "valibot";
+import { policyText, type Rule } from "../../../src/console/access/rules.ts";
 import { testsText } from "../../../src/console/access/test-text.ts";
 import { Policy } from "../../../src/server/policy-files/answers.ts";
 import { registerNode, registrationToken } from "../../support/nodes.ts";
@@ -57,7 +58,11 @@ tests: [{deny: {from: "group:db", to: "group:web", protocol: udp, port: 53-54}}]
     passes: null,
   };
   const save = (tests: Parameters<typeof testsText>[0], version: number) =>
-    send("POST", "policy/apply/", { policy: testsText(tests), keep_file: true, version });
+    send("POST", "policy/apply/", {
+      policy: policyText(undefined, testsText(tests)),
+      keep_file: true,
+      version,
+    });
   expect((await save([...first.tests.list.map(toTest), added], first.version)).status).toBe(200);
   const second = await show();
   expect(second.tests.list.map(words)).toEqual([
@@ -75,6 +80,23 @@ tests: [{deny: {from: "group:db", to: "group:web", protocol: udp, port: 53-54}}]
     (await send("GET", "firewall_rules/")).json,
   );
   expect(rules.map(({ ports }) => ports).toSorted()).toEqual(["5432", "any"]);
+  // A test that fails now is saved with the rules that repair it, in one step.
+  const side = { peer: "any", target: "any", description: "" } as const;
+  const repaired: Rule[] = [
+    { id: 1, direction: "outbound", protocol: "any", ports: "any", ...side },
+    { id: -1, direction: "inbound", protocol: "udp", ports: "53", ...side },
+    { id: -2, direction: "inbound", protocol: "tcp", ports: "5432", ...side },
+  ];
+  const repairedBy = { ...added, protocol: "udp" as const, ports: "53" };
+  const { version } = await show();
+  expect((await save([added, repairedBy], version)).json).toMatchObject({ code: "policy_test_failed" });
+  const together = policyText(repaired, testsText([added, repairedBy]));
+  const body = { policy: together, prune: true, keep_file: true, version };
+  expect((await send("POST", "policy/apply/", body)).status).toBe(200);
+  expect((await show()).tests.list.map(words)).toEqual([
+    "accept group:web node:db-1 tcp 5432 true",
+    "accept group:web node:db-1 udp 53 true",
+  ]);
 });
 
 test("a test that fails is listed so, and one about a node that is gone is not sent again", async () => {
@@ -92,6 +114,6 @@ tests: [{accept: {from: "group:web", to: "node:db-1", protocol: tcp, port: 22}},
     "deny group:db group:web any any true",
   ]);
   expect(testsText(tests.list.map(toTest))).toBe(
-    '{"tests":[{"deny":{"from":"group:db","to":"group:web","protocol":"any","port":"any"}}]}',
+    '[{"deny":{"from":"group:db","to":"group:web","protocol":"any","port":"any"}}]',
   );
 });

@@ -99,6 +99,41 @@ describe("apply", () => {
     expect(await last("policy.reverted")).toMatchObject({ rule_ids: [made, replaced] });
   });
 
+  test("an edited rule keeps its id, and so its history, if the request says which one it was", async () => {
+    const file = (...rules: string[]) => JSON.stringify({ rules: rules.map((ports) => ruleOn(ports)) });
+    const ruleOn = (ports: string) => ({ protocol: "tcp", ports, peer: "any", target: "any" });
+    const numbers = async () =>
+      v.parse(Rules, (await api("GET", "firewall_rules/")).json).map(({ id, ports }) => [ports, id] as const);
+    await applied(file("22", "80"));
+    const [one = 0, other = 0] = (await numbers()).map(([, id]) => id);
+    const ids = { rule_ids: [null, one, other] };
+    const planned = await plan(file("53", "23", "80"), true, ids);
+    expect(planned.rules.create.map(({ id, ports }) => [ports, id])).toEqual([
+      ["53", null],
+      ["23", one],
+    ]);
+    await applied(file("53", "23", "80"), ids);
+    const after = new Map(await numbers());
+    expect([after.get("23"), after.get("80")]).toEqual([one, other]);
+    expect((await events("policy.applied")).at(-1)?.after).toMatchObject({
+      rule_ids: [after.get("53"), one],
+      rules_deleted: [{ id: one, ports: "22" }],
+    });
+    // The id of a rule that stays, or of none, is nobody else's; and one rule alone takes the place of another.
+    await applied(file("80", "24", "25", "26"), { rule_ids: [null, other, one, one] });
+    const last = new Map(await numbers());
+    expect([last.get("80"), last.get("25")]).toEqual([other, one]);
+    expect(new Set(last.values()).size).toBe(4);
+    // A way back: the former rule has its id again.
+    await applied(file("80", "24", "27", "26"), { confirm: 60, rule_ids: [null, null, one, null] });
+    await api("POST", "policy/revert/", {});
+    expect(new Map(await numbers())).toEqual(last);
+    // Without the removal, the rule stays beside the new one.
+    await applied(file("28"), { prune: false, rule_ids: [one] });
+    expect(new Map(await numbers()).get("25")).toBe(one);
+    expect((await apply(file("28"), { rule_ids: [0] })).status).toBe(400);
+  });
+
   test("keeps the id of a rule whose description alone changes", async () => {
     await applied(base);
     const change = await applied(base.replace("the application", "the shop"));

@@ -94,14 +94,17 @@ describe("the test whether A may reach B", () => {
     expect(decideBy(first, laptop, db, { protocol: "icmp" })).toMatchObject({
       allowed: true,
       rule_id: 1,
+      outbound_rule_id: 2,
     });
     const refused = decideBy(first, laptop, db, { protocol: "tcp", port: 22 });
-    expect(refused).toMatchObject({ allowed: false, rule_id: null });
+    expect(refused).toMatchObject({ allowed: false, rule_id: null, outbound_rule_id: 2 });
     expect(refused.reason).toContain("No inbound rule of db");
   });
 
   test("refuses everything without rules", () => {
-    expect(decideBy([], laptop, db, { protocol: "icmp" }).reason).toContain("No outbound rule of laptop");
+    const refused = decideBy([], laptop, db, { protocol: "icmp" });
+    expect(refused).toMatchObject({ rule_id: null, outbound_rule_id: null });
+    expect(refused.reason).toContain("No outbound rule of laptop");
   });
 
   test("names the inbound rule that permits", () => {

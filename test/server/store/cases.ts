@@ -3,6 +3,7 @@
 import { expect, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
 import { NotUnique, type Database } from "../../../src/server/store/database.ts";
+import { within } from "../../../src/server/store/within.ts";
 
 export const put = (database: Database, key: string, value: string) =>
   database.write((tx) => tx.run("INSERT INTO meta (key, value) VALUES ($1, $2)", [key, value]));
@@ -157,6 +158,27 @@ export function storeCases(open: () => Promise<Database>, again: (of: Database) 
     stop();
     await database.write((tx) => tx.notify("organization", "5"));
     expect(heard).toEqual(["1", "3", "4"]);
+  });
+
+  test("writes within a transaction are part of it, and one that fails is undone alone", async () => {
+    const database = await open();
+    const outer = (fails: boolean) =>
+      database.write(async (tx) => {
+        const inside = within(database, tx);
+        await put(inside, "a", "");
+        const nested = inside.writeFor({ org: 1 }, async () => {
+          await put(inside, "b", "");
+          return put(inside, "a", "twice");
+        });
+        expect(await failureOf(nested)).toBeInstanceOf(NotUnique);
+        await put(inside, "c", "");
+        expect(await keys(inside)).toEqual(["a", "c"]);
+        if (fails) throw new AppError("conflict", "no");
+      });
+    expect(await failureOf(outer(true))).toBeInstanceOf(AppError);
+    expect(await keys(database)).toEqual([]);
+    await outer(false);
+    expect(await keys(database)).toEqual(["a", "c"]);
   });
 
   test("a closed database refuses writes and commits those queued before", async () => {

@@ -10,6 +10,7 @@ import { users } from "../../../src/server/store/tables/users.ts";
 import { fixture, writeFixture } from "../../support/fixture.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { makeTestServer } from "../../support/server.ts";
+import { until } from "../../support/until.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const now = Date.parse(fixture.made_at);
@@ -89,7 +90,14 @@ test("users, sessions, tokens, nodes and a CA rotation of the former version sti
   expect(await status("POST", "/api/token/refresh/", { body: { refresh } })).toBe(200);
   const credentials = { email: fixture.member, password: fixture.password };
   expect(await status("POST", "/api/token/", { body: credentials })).toBe(200);
+  const services = "/api/org/acme/service_tokens/";
+  const lastUses = async () => {
+    const { json } = await server.send("GET", services, { token: access });
+    return (json as { last_used_at: string | null }[]).map(({ last_used_at }) => last_used_at);
+  };
+  expect(await lastUses()).toEqual([null]);
   expect(await status("GET", "/api/org/acme/nodes/", { token: fixture.service_token })).toBe(200);
+  await until(async () => (await lastUses())[0] !== null);
   const { alpha, gone } = fixture.nodes;
   const checkin = (node: typeof alpha) =>
     server.send("POST", `/api/org/acme/nodes/${node.credentials.node_id}/checkin/`, {

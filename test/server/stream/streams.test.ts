@@ -67,6 +67,36 @@ test("a caller with too many loses the oldest, also when several come at once", 
   streams.close();
 });
 
+test("shows addresses by the role that the caller has now", async () => {
+  const { acme } = await makeAcme(server);
+  const { db, system } = server.app.services;
+  const tail = makeTail({ db, system, reports: server.app.services.reports, failed: () => undefined });
+  const over = new AbortController();
+  const sent: string[] = [];
+  const note = (ip: string) =>
+    db.writeFor({ org: acme.id }, (tx) => {
+      const actor = { kind: "node", id: 1, ip } as const;
+      return record(tx, { orgId: acme.id, at: 0, type: "node.updated", subject: "node/1", actor });
+    });
+  const call = {
+    caller: { kind: "person", userId: 99, email: "eve@example.org", isStaff: false },
+    org: { id: acme.id, slug: "acme", role: "admin", visiting: false },
+    request: new Request("https://control.example/"),
+    admitAgain: () => Promise.resolve(),
+  } satisfies StreamCall;
+  const after = await tail.newest(acme.id);
+  await note("203.0.113.1");
+  const send = (text: string) => sent.push(text) > 0;
+  const pumped = pump({ db, system, tail }, call, after, { signal: over.signal, send });
+  await until(() => sent.join("").includes("203.0.113.1"));
+  Object.assign(call.org, { role: "member" });
+  await note("203.0.113.2");
+  await until(() => sent.join("").split("node.updated").length === 3);
+  expect(sent.join("")).not.toContain("203.0.113.2");
+  over.abort();
+  await pumped;
+});
+
 test("a full server ends streams of the organization with the most, and refuses no new one", async () => {
   const acme = await server.organization("acme");
   const crowd = await server.organization("crowd", "10.78.0.0/16");

@@ -8,8 +8,9 @@ import { makeApp } from "../../../src/server/app.ts";
 import { Event } from "../../../src/server/audit/read.ts";
 import { parseNetworks } from "../../../src/server/http/edge.ts";
 import { operator } from "../../../src/server/audit/record.ts";
-import { retryAfterS } from "../../../src/server/audit/outbox.ts";
+import { claimDue, retryAfterS } from "../../../src/server/audit/outbox.ts";
 import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
+import { maxClockGapMs } from "../../../src/server/store/replicas.ts";
 import { isPublic } from "../../../src/server/webhooks/webhook-target.ts";
 import { Delivery, ListedDelivery, NewWebhook } from "../../../src/server/webhooks/webhooks.ts";
 import { realSystem } from "../../../src/system.ts";
@@ -196,6 +197,23 @@ test("a delivery that ended, or waits for long, is sent again with its id; one u
   );
   expect((await again(id, first?.id ?? 0)).status).toBe(202);
   await until(() => received.length === sent + 2);
+});
+
+test("a delivery that a server with a clock ahead is sending is not sent again", async () => {
+  const { port } = receive(() => new Response(null, { status: 500 }));
+  const { server, hook, send, deliveries } = await start();
+  const { id } = await hook(`http://127.0.0.1:${port}/`, ["webhook.created"]);
+  await until(async () => (await deliveries(id))[0]?.status === 500);
+  const { id: delivery } = (await deliveries(id))[0] ?? { id: 0 };
+  const ahead = server.clock.ms + maxClockGapMs;
+  // As that server claims it.
+  await server.db.write((tx) => tx.run("UPDATE deliveries SET next_at = $1", [ahead]));
+  expect(await claimDue(server.db, ahead, new Set())).toHaveLength(1);
+  const again = () => send("POST", `webhooks/${id}/deliveries/${delivery}/send_again/`, {});
+  expect(await again()).toMatchObject({ status: 409, json: { code: "conflict" } });
+  // Neither does this server take it over before the request of the other one is over.
+  const requestMs = 15_000;
+  expect(await claimDue(server.db, ahead + requestMs + maxClockGapMs, new Set())).toEqual([]);
 });
 
 test("redirects are not followed, and a failing webhook does not delay the others", async () => {

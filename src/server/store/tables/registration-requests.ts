@@ -6,6 +6,7 @@ import {
   integerOrNull,
   json,
   serial,
+  since,
   table,
   text,
   textOrNull,
@@ -38,6 +39,8 @@ export const registrationRequests = table(
     seenFrom: text(),
     createdAt: integer(),
     expiresAt: integer(),
+    /** About when its machine asked last. NULL: it has not since this is recorded. */
+    askedAt: since(48, integerOrNull()),
   },
   {
     indexes: [

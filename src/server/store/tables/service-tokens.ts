@@ -18,6 +18,8 @@ export const serviceTokens = table(
     scopes: since(21, textOrNull()),
     /** Networks with spaces between from which the token is valid. NULL: from everywhere. */
     networks: since(21, textOrNull()),
+    /** About when the API accepted it last. NULL: not since this is recorded. */
+    lastUsedAt: since(49, integerOrNull()),
   },
   { indexes: ["CREATE INDEX service_tokens_org ON service_tokens (org_id, id)"] },
 );

@@ -1,0 +1,59 @@
+// The rules and tests as they are saved: what the page reads, with words in place of numbers.
+
+import type { Node } from "../../protocol/node.ts";
+import { get, getAll, org } from "../api.ts";
+import { emailsOf, membersPath, type Member } from "../member-names.ts";
+import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
+import { isOwnerSide, isProviderSide, namesOf, toRule, type Rule, type StoredRule } from "./rules.ts";
+import { namedIn } from "./standing.ts";
+import type { Tests } from "./test-text.ts";
+
+/** The answer to GET policy/, as far as this page shows it. */
+type Policy = {
+  version: number;
+  by_file: boolean;
+  drifted_since: string | null;
+  unconfirmed: { by: string; until: string } | null;
+  tests: { count: number; failing: readonly string[]; list: Tests };
+};
+export type Saved = {
+  policy: Policy;
+  rules: readonly Rule[];
+};
+
+export const listOf = ({ policy }: Saved): Tests => policy.tests.list;
+
+/** The API takes at most 200 ids. */
+const maxIds = 200;
+
+/** The machines that rules name. */
+async function readNamed(slug: string, ids: readonly number[]): Promise<Pick<Node, "id" | "name">[]> {
+  const parts = Array.from({ length: Math.ceil(ids.length / maxIds) }, (_, at) =>
+    ids.slice(at * maxIds, (at + 1) * maxIds),
+  );
+  const found = await Promise.all(
+    parts.map((part) => getAll<Node>(org(slug, `nodes/?page_size=1000&ids=${part.join(",")}`))),
+  );
+  return found.flat();
+}
+
+export async function read(slug: string): Promise<Saved> {
+  // The version first: if the rules change in between, saving is refused, never the other way round.
+  const readRules = async () => {
+    const policy = await get<Policy>(org(slug, "policy/"));
+    return { policy, stored: await getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")) };
+  };
+  const { policy, stored } = await readRules();
+  return { policy, rules: await inWords(slug, stored) };
+}
+
+export async function inWords(slug: string, stored: readonly StoredRule[]): Promise<Rule[]> {
+  const sides = stored.flatMap(({ peer, target }) => [peer, target]);
+  const [nodes, members, groups] = await Promise.all([
+    readNamed(slug, namedIn(stored)),
+    sides.some(isOwnerSide) ? getAll<Member>(membersPath(slug)) : [],
+    sides.some(isProviderSide) ? getAll<ProviderGroup>(providerGroupsPath(slug)) : [],
+  ]);
+  const [names, emails, words] = [namesOf(nodes), emailsOf(members), wordsOf(groups)];
+  return stored.map((rule) => toRule(rule, names, emails, words));
+}

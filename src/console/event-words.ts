@@ -1,0 +1,176 @@
+// What an event says, in the words of the pages: a sentence, and what changed. Pure.
+
+import { sentenceOf, toRule, type StoredRule } from "./access/rules.ts";
+import { changesOf, type Change, type Things } from "./activity.ts";
+import { isRecord, type Names } from "./actor.ts";
+import type { AuditEvent } from "./audit-event.ts";
+import { ruleChangeOf } from "./rule-change.ts";
+
+/** `words`: of groups of providers. */
+export type Known = { names: Names; things: Things; words: ReadonlyMap<string, string> };
+
+/** `@`: who did it, `#`: the thing, `%`: its former name. Other types are a verb and a noun. */
+const phrases: Readonly<Record<string, string>> = {
+  "blocklist.filling": "The blocklist of # fills up",
+  "ca.expiring": "The CA of # ends soon",
+  "ca.exported": "@ exported the CA of #",
+  "ca.imported": "@ imported a CA",
+  "ca.rotated": "@ changed the rotation of the CAs",
+  "certificate.expiring": "The certificate of # ends soon, and was not renewed",
+  "certificate.issued": "@ issued a certificate for #",
+  "certificate.renewed": "@ renewed the certificate of #",
+  "enrollment.confirmed": "@ let # join",
+  "enrollment.refused": "@ did not let # join",
+  "events.archived": "@ archived old events",
+  "member.created": "@ made # a member",
+  "member.deleted": "@ removed the member #",
+  "member.invited": "@ invited #",
+  "member.updated": "@ changed the role of #",
+  "node.ended": "# ended",
+  "node.engine_refused": "The engine of # is refused",
+  "node.healing": "# repaired a tunnel",
+  "node.reauthenticated": "@ confirmed the machine #",
+  "node.reauthentication_due": "The user of # has to confirm it",
+  "node.registered": "# joined",
+  "node.relay_limited": "@ limited what # relays",
+  "node.relay_paused": "# stopped to relay: its limit is reached",
+  "node.relay_resumed": "# relays again",
+  "node.returned": "# returned",
+  "node.transferred": "@ changed the owner of #",
+  "policy.applied": "@ changed the policy",
+  "policy.reverted": "@ took the last change of the policy back",
+  "policy.test_failed": "A test of the policy fails",
+  "registration.approved": "@ approved the machine #",
+  "registration.ended": "The request of # ended",
+  "registration.refused": "@ refused the machine #",
+  "registration.waiting": "# waits for approval",
+  "token.used": "A machine joined with the token #",
+};
+const nouns: Readonly<Record<string, string>> = {
+  authority: "CA",
+  name: "alias",
+  node: "machine",
+  registration_token: "token",
+  service_token: "token",
+};
+
+const nameOf = (details: AuditEvent["after"]) =>
+  typeof details?.["name"] === "string" ? details["name"] : undefined;
+
+const machine = (id: number | null, things: Things): string => things.get(`node/${id}`) ?? `machine ${id}`;
+
+function whoOf({ actor: { kind, id } }: AuditEvent, { names, things }: Known): string {
+  if (kind === "person") return names.get(id ?? 0) ?? `User ${id}`;
+  if (kind === "service") return `Token ${things.get(`service_token/${id}`) ?? id}`;
+  if (kind === "node") return machine(id, things);
+  return { operator: "The operator", server: "The control plane", nobody: "Somebody" }[kind] ?? kind;
+}
+
+/** Each second part is a text of others. `by`: who did it, if the sentence does not say so. */
+export function eventSentence(event: AuditEvent, known: Known): { parts: readonly string[]; by: string } {
+  const { type, subject, before, after } = event;
+  const [kind = "", rest = ""] = subject.split(/\/(.*)/s);
+  // An organization is known by its slug, in every event.
+  const name =
+    kind === "organization" ? undefined : (nameOf(after) ?? nameOf(before) ?? known.things.get(subject));
+  const noun = nouns[kind] ?? kind;
+  const verb = type.slice(type.indexOf(".") + 1).replaceAll("_", " ");
+  const isNumber = name === undefined && /^\d+$/.test(rest);
+  const usual = `@ ${verb === "updated" ? "changed" : verb} ${isNumber ? "" : `the ${noun} `}${rest === "" ? "" : "#"}`;
+  const isRenamed = type === "node.updated" && nameOf(before) !== undefined && nameOf(after) !== undefined;
+  const phrase = isRenamed ? "@ renamed the machine % to #" : (phrases[type] ?? usual);
+  const who = whoOf(event, known);
+  const says: Record<string, string> = {
+    "@": who,
+    "#": name ?? (isNumber ? `${noun} ${rest}` : rest),
+    "%": nameOf(before) ?? "",
+  };
+  return {
+    parts: phrase.split(/([@#%])/).map((part) => says[part] ?? part),
+    by: phrase.includes("@") ? "" : who,
+  };
+}
+
+/** The same as one text, for searches and files. */
+export function eventText(event: AuditEvent, known: Known): string {
+  const { parts, by } = eventSentence(event, known);
+  return parts.join("") + (by === "" ? "" : ` (${by})`);
+}
+
+/** They stand in the sentence, or say nothing to a reader. */
+const ofRules = ["counts", "rule_ids", "rules_created", "rules_deleted", "rules_described"];
+const ofNoReader = new Set(["fingerprint", "key_sha256", ...ofRules]);
+
+/** What changed, with names instead of numbers, and rules as the page Access shows them. */
+export function readableChanges(event: AuditEvent, known: Known): readonly Change[] {
+  const { type, before, after } = event;
+  const rules = ruleChangeOf(event);
+  const say = (rule: StoredRule) =>
+    sentenceOf(toRule(rule, nodeNames(known.things), known.names, known.words)) +
+    (rule.description === "" ? "" : ` (${rule.description})`);
+  const told = {
+    field: "rules",
+    removed: (rules?.removed ?? []).map(say),
+    added: (rules?.added ?? []).map(say),
+  };
+  if (rules !== undefined && type.startsWith("rule.")) return [told];
+  // Its name is not taken away: it is what the event is about.
+  const was = readable(type === "node.revoked" ? null : before, known);
+  const is = readable(after, known);
+  if (was?.["name"] === undefined || is?.["name"] === undefined) {
+    delete was?.["name"];
+    delete is?.["name"];
+  }
+  const changes = changesOf({ before: was, after: is }).filter(
+    ({ removed, added }) => removed.length > 0 || added.join() !== "none",
+  );
+  return [...(rules === undefined ? [] : [told]), ...changes];
+}
+
+function readable(details: AuditEvent["before"], { names, things }: Known): AuditEvent["before"] {
+  if (details === null) return null;
+  const entries = Object.entries(details).flatMap(([key, value]): [string, unknown][] => {
+    if (ofNoReader.has(key)) return [];
+    if (key === "owner_id")
+      return [["owner", typeof value === "number" ? (names.get(value) ?? `user ${value}`) : value]];
+    if ((key === "node_id" || key === "node") && typeof value === "number")
+      return [["machine", machine(value, things)]];
+    if (key === "nodes" && Array.isArray(value)) return [["machines", value.map(machineWords)]];
+    return [[key, value]];
+  });
+  return Object.fromEntries(entries);
+}
+
+/** "web-1: groups add shop" */
+function machineWords(node: unknown): unknown {
+  if (!isRecord(node)) return node;
+  const { id, name, ...more } = node;
+  const changes = changesOf({ before: null, after: more }).flatMap(({ field, added }) =>
+    added.length === 0 || added[0] === "none" ? [] : [`${field} ${added.join(", ")}`],
+  );
+  return [typeof name === "string" ? name : `machine ${String(id)}`, ...changes].join(": ");
+}
+
+const nodeNames = (things: Things): ReadonlyMap<number, string> =>
+  new Map(
+    [...things].flatMap(([subject, name]) =>
+      subject.startsWith("node/") ? [[Number(subject.slice(5)), name] as const] : [],
+    ),
+  );
+
+/** The machines that the events name by their number alone. */
+export function unnamed(events: readonly AuditEvent[], things: Things): readonly number[] {
+  const ids = events.flatMap((event) => {
+    const { subject, actor, after } = event;
+    const { added = [], removed = [] } = ruleChangeOf(event) ?? {};
+    const sides = [...added, ...removed].flatMap(({ peer, target }) => [peer, target]);
+    return [
+      /^node\/(\d+)$/.exec(subject)?.[1],
+      actor.kind === "node" ? actor.id : undefined,
+      after?.["node_id"],
+      after?.["node"],
+      ...sides.map((side) => ("node" in side ? side.node : undefined)),
+    ].flatMap((id) => (id === undefined || id === null || Number.isNaN(Number(id)) ? [] : [Number(id)]));
+  });
+  return [...new Set(ids)].filter((id) => !things.has(`node/${id}`));
+}

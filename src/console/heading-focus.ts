@@ -1,0 +1,33 @@
+// After another page is opened, the focus is on its heading: a screen reader reads it, and Tab goes on from there.
+
+import { useEffect } from "preact/hooks";
+
+let last: string | undefined;
+
+/** `page`: changes with the page. Undefined: none is shown. The first one is the browser's to begin. */
+export function useHeadingFocus(page: string | undefined): void {
+  useEffect(() => {
+    const isFirst = last === undefined;
+    if (page === undefined || page === last) return undefined;
+    last = page;
+    if (isFirst) return undefined;
+    const start = document.activeElement;
+    const watch = new MutationObserver(look);
+    function look() {
+      const { activeElement: now } = document;
+      const heading = document.querySelector("h1");
+      // A field or a dialog has it, or the person went on.
+      const isTaken =
+        (now !== start && now !== document.body) ||
+        now?.matches("dialog *, input, select, textarea") === true;
+      if (heading === null && !isTaken) return;
+      watch.disconnect();
+      if (isTaken || heading === null) return;
+      heading.tabIndex = -1;
+      heading.focus({ preventScroll: true });
+    }
+    watch.observe(document.body, { childList: true, subtree: true });
+    look();
+    return () => watch.disconnect();
+  }, [page]);
+}

@@ -1,0 +1,83 @@
+// Phones that this tab makes, or imports again. Their keys are in this memory alone, so it outlives the page that shows them:
+// whoever waits may look at other pages, and approve the phone there.
+
+import { computed, effect, signal } from "@preact/signals";
+import type { Node } from "../protocol/node.ts";
+import { ApiError, org, send } from "./api.ts";
+import { me } from "./me.ts";
+import { makePhoneKey, type PhoneKey } from "./phone-key.ts";
+import { refresh } from "./resource.ts";
+import { tell } from "./ui/told.ts";
+
+/** `again`: the phone that is imported again; undefined for a new one. */
+export type Wish = { again: Node | undefined; name: string; system: string };
+export type PhoneImport = Wish & {
+  /** While the control plane is asked. */
+  key?: PhoneKey;
+  isWaiting?: boolean;
+  error?: ApiError;
+  made?: { node: Node; file: string };
+};
+type Answer = { state: "waiting"; retry_after: number } | { state?: undefined; node: Node; site: string };
+
+const pauseS = 5;
+
+/** By organization. */
+const imports = signal<Readonly<Record<string, PhoneImport | undefined>>>({});
+export const importOf = (own: string): PhoneImport | undefined => imports.value[own];
+export const putImport = (own: string, next: PhoneImport | undefined): void => {
+  imports.value = { ...imports.peek(), [own]: next };
+};
+
+const user = computed(() => me.value?.id);
+/** Another user of this browser gets no key. */
+user.subscribe(() => {
+  imports.value = {};
+});
+const keep = (event: Event) => event.preventDefault();
+/** The browser asks before it forgets a key that exists only here. */
+effect(() => {
+  const hasKey = Object.values(imports.value).some(
+    (each) => each?.key !== undefined || (each?.made?.file ?? "") !== "",
+  );
+  if (hasKey) addEventListener("beforeunload", keep);
+  else removeEventListener("beforeunload", keep);
+});
+
+/** Asks until there is a file, or a refusal, or the user gives up. */
+export async function importPhone(own: string, wish: Wish): Promise<void> {
+  const key = await makePhoneKey();
+  const { again, name, system } = wish;
+  const path = org(own, again === undefined ? "phones/" : `phones/${again.id}/import/`);
+  const body = { system, host_public_key: key.publicPem, ...(again === undefined ? { name } : {}) };
+  let isWaiting = false;
+  putImport(own, { ...wish, key });
+  while (imports.peek()[own]?.key === key) {
+    let restS = pauseS;
+    let next: PhoneImport;
+    try {
+      const answer = await send<Answer>("POST", path, body);
+      if (answer.state === undefined) {
+        const file = `${answer.site}  key: ${JSON.stringify(key.privatePem)}\n`;
+        next = { ...wish, made: { node: answer.node, file } };
+        tell(`The file of ${answer.node.name} is ready, on the page Phones.`);
+      } else {
+        isWaiting = true;
+        restS = answer.retry_after;
+        next = { ...wish, key, isWaiting };
+      }
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      next = isPassing(error, isWaiting) ? { ...wish, key, isWaiting, error } : { ...wish, error };
+    }
+    if (imports.peek()[own]?.key !== key) return;
+    putImport(own, next);
+    if (next.made !== undefined) await refresh(org(own, "nodes/"));
+    await new Promise((wake) => setTimeout(wake, next.key === undefined ? 0 : restS * 1000));
+  }
+}
+
+/** The same key is asked for again: a new one would be another request. */
+function isPassing({ status }: ApiError, isWaiting: boolean): boolean {
+  return status === 0 || status === 401 || status >= 500 || (status === 429 && isWaiting);
+}

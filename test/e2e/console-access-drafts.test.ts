@@ -1,0 +1,264 @@
+// The console's page Access in a real browser: tests of the policy beside edits of rules, and users who edit at the same time.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { Locator, Page } from "playwright-core";
+import { openAccess, startAccess, useAccess } from "../support/console-access.ts";
+import { overflowOf, owner, password, type Console } from "../support/console.ts";
+import { appWith } from "../support/factors.ts";
+import { until } from "../support/until.ts";
+
+const limitMs = 60_000;
+
+describe("drafts on the page Access", () => {
+  let scene: Console;
+  let page: Page;
+  const { row, saving, add, discard } = useAccess(() => page);
+
+  beforeAll(async () => {
+    scene = await startAccess();
+    ({ page } = scene);
+    await scene.admin([
+      "rule",
+      "create",
+      "acme",
+      "--protocol",
+      "tcp",
+      "--ports",
+      "5432",
+      "--peer",
+      "group:web",
+      "--target",
+      "group:db",
+    ]);
+  }, limitMs);
+  afterAll(() => scene[Symbol.asyncDispose]());
+
+  test(
+    "tests are edited beside rules: one that fails now is kept with the rule that repairs it, and both are saved in one step",
+    async () => {
+      await row("machines in db must not reach machines in web on tcp 22").getByText("passes").waitFor();
+      const dialog = page.getByRole("dialog");
+      await page.getByRole("button", { name: "Add a test" }).click();
+      // What must not be reached is meant with every protocol.
+      expect(await dialog.locator("select").last().inputValue()).toBe("any");
+      await dialog.getByLabel("From").fill("db");
+      await dialog.getByLabel("Expect").selectOption("must reach");
+      await dialog.getByLabel("To", { exact: true }).fill("web");
+      await dialog.getByLabel("Ports").fill("5432");
+      await dialog.getByRole("button", { name: "Add to the draft" }).click();
+      const added = row("machines in db must reach machines in web on tcp 5432");
+      await added.getByText("fails").waitFor();
+      await page.getByText("Test 2: db-1 must reach web-1 on tcp/5432, but tcp/5432 is refused.").waitFor();
+      await page.getByText("+ Test: machines in db must reach machines in web on tcp 5432").waitFor();
+      expect(await saving().isDisabled()).toBe(true);
+      await add("db", "web", "5432");
+      await added.getByText("passes").waitFor();
+      await page.getByText("All 2 tests pass.").waitFor();
+      const isSaved = () => scene.admin(["policy", "get", "acme"]);
+      expect(await isSaved()).not.toContain("accept");
+      await page.getByRole("button", { name: "Save the rules and tests" }).click();
+      await saving().waitFor({ state: "detached" });
+      expect(await isSaved()).toContain("accept");
+      await added.getByText("passes").waitFor();
+      // Taken back, both go.
+      await page.getByRole("button", { name: "Undo" }).click();
+      await added.getByText("deleted").waitFor();
+      await row("machines in db may reach machines in web on tcp 5432").getByText("deleted").waitFor();
+      await added.getByRole("button", { name: /^Put back/ }).click();
+      await added.getByText("fails").waitFor();
+      await added.getByRole("button", { name: /^Delete/ }).click();
+      await page.getByText("The test passes.").waitFor();
+      await saving().click();
+      await saving().waitFor({ state: "detached" });
+      await added.waitFor({ state: "detached" });
+      const first = row("machines in db must not reach machines in web on tcp 22");
+      await first.getByRole("button", { name: /^Edit/ }).click();
+      await dialog.getByLabel("Ports").fill("23");
+      await dialog.getByRole("button", { name: "Change in the draft" }).click();
+      await row("machines in db must not reach machines in web on tcp 23").getByText("passes").waitFor();
+      await first.getByText("deleted").waitFor();
+      await discard();
+      await first.getByText("passes").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "on a narrow screen nothing lies over the changed rule or the lines for the terminal",
+    async () => {
+      await page.setViewportSize({ width: 360, height: 740 });
+      await add("web", "db", "6000");
+      const changed = row("machines in web may reach machines in db on tcp 6000");
+      await changed.getByText("new").waitFor();
+      const bar = page.locator(".save-bar");
+      const isClear = async (what: Locator) => {
+        const [one, other] = [await what.boundingBox(), await bar.boundingBox()];
+        return one !== null && other !== null && one.y >= 0 && one.y + one.height <= other.y + 1;
+      };
+      await until(() => isClear(changed), { what: "the new rule in sight" });
+      const terminal = page.getByText("From the terminal").first();
+      await terminal.evaluate("(element) => element.scrollIntoView({ block: 'nearest' })");
+      expect(await isClear(terminal)).toBe(true);
+      expect((await bar.boundingBox())?.height).toBeLessThan(130);
+      expect(await overflowOf(page)).toBeLessThanOrEqual(0);
+      await discard();
+      await page.setViewportSize({ width: 1280, height: 800 });
+    },
+    limitMs,
+  );
+
+  test(
+    "rules that fail a test or have a fault cannot be saved, and the server's sentence is beside the rule",
+    async () => {
+      await add("db", "web", "any");
+      await page.getByText("1 of 1 tests fails.").waitFor();
+      // What keeps it from being saved stands first, and names the rule.
+      const preview = page.locator(".preview");
+      await preview
+        .getByText("db-1 must not reach web-1 on tcp/22, but tcp/22 is permitted by a new rule.")
+        .waitFor();
+      expect(await preview.innerText()).toMatch(/1 tests fails[^]*1 pair of machines changes/);
+      expect(await saving().isDisabled()).toBe(true);
+      await row("machines in db may reach").getByRole("button", { name: /^Edit/ }).click();
+      await page.getByRole("dialog").getByLabel("Ports").fill("70000");
+      await page.getByRole("button", { name: "Change in the draft" }).click();
+      await page.getByRole("dialog").getByRole("alert").getByText("Enter ports from 1 to 65535").waitFor();
+      await page.getByRole("dialog").getByLabel("Ports").fill("70");
+      await page.getByRole("dialog").getByLabel("From").fill("nowhere");
+      await page.getByRole("dialog").getByText("There is no group nowhere.").waitFor();
+      await page.getByRole("dialog").getByLabel("From").fill("user:x");
+      await page.getByRole("button", { name: "Change in the draft" }).click();
+      await row("machines of x may reach").getByText("Enter a member as user:EMAIL").waitFor();
+      await page.getByRole("alert").getByText("New rule, machines of x may reach").waitFor();
+      expect(await saving().isDisabled()).toBe(true);
+      await row("machines of x may reach")
+        .getByRole("button", { name: /^Delete/ })
+        .click();
+      await saving().waitFor({ state: "detached" });
+    },
+    limitMs,
+  );
+
+  test(
+    "rules that another administrator saved appear beside the unsaved edits, and both are kept",
+    async () => {
+      await row("tcp 5432")
+        .getByRole("button", { name: /^Delete/ })
+        .click();
+      await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
+      await scene.admin([
+        "rule",
+        "create",
+        "acme",
+        "--protocol",
+        "udp",
+        "--ports",
+        "53",
+        "--target",
+        "group:db",
+      ]);
+      await page.getByText("Saved by others").waitFor();
+      expect(await saving().isDisabled()).toBe(true);
+      await page.getByText("operator saved rules since you began").waitFor();
+      await page.getByText("+ all machines may reach machines in db on udp 53").waitFor();
+      await page.getByText("− machines in web may reach machines in db on tcp 5432").waitFor();
+      await page.getByRole("button", { name: "Put my changes on theirs" }).click();
+      await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
+      await saving().click();
+      await saving().waitFor({ state: "detached" });
+      const rules = await scene.admin(["rule", "list", "acme"]);
+      expect([rules.includes("5432"), rules.includes("53")]).toEqual([false, true]);
+    },
+    limitMs,
+  );
+
+  test(
+    "an edit of a rule that another administrator changed is no addition: both are shown to choose from",
+    async () => {
+      const edited = row("all machines may reach machines in db on udp 53");
+      await edited.getByRole("button", { name: /^Edit/ }).click();
+      await page.getByRole("dialog").getByLabel("From").fill("web");
+      await page.getByRole("button", { name: "Change in the draft" }).click();
+      const { rules } = await scene.adminJson(["rule", "list", "acme"]);
+      const { id } = (rules as { id: number; ports: string }[]).find(({ ports }) => ports === "53") ?? {
+        id: 0,
+      };
+      // As a second tab of the owner does.
+      await page.evaluate(`fetch("/api/org/acme/firewall_rules/${id}/", {
+        method: "PATCH", headers: { "Content-Type": "application/json" }, body: '{"description": "names"}',
+      })`);
+      const choice = page.getByRole("group", { name: `Both of you changed rule ${id}.` });
+      await choice.waitFor();
+      await page.getByText("owner@example.org saved rules since you began").waitFor();
+      await page.getByText("description + names").first().waitFor();
+      const put = page.getByRole("button", { name: "Put my changes on theirs" });
+      expect(await put.isDisabled()).toBe(true);
+      await choice.getByLabel(/^Both: theirs/).waitFor();
+      await choice.getByLabel(/^Yours: machines in web/).check();
+      await put.click();
+      await page.getByText("Saved by others").waitFor({ state: "detached" });
+      await saving().click();
+      await saving().waitFor({ state: "detached" });
+      const saved = await scene.admin(["rule", "list", "acme"]);
+      expect(saved.match(/\b53\b/g)).toHaveLength(1);
+      // It is still the rule of this number, and its history begins where it was made.
+      await row("machines in web may reach machines in db on udp 53")
+        .getByRole("link", { name: `History of rule ${id}` })
+        .click();
+      await page.locator(".events li").filter({ hasText: "rule.created" }).waitFor();
+      await page.locator(".events li").filter({ hasText: "policy.applied" }).waitFor();
+      // An update by the API can be looked at, too, although its event tells only what differs.
+      await page
+        .locator(".events li")
+        .filter({ hasText: "rule.updated" })
+        .getByRole("link", { name: "Undo" })
+        .click();
+      await page.getByText("Nothing can be taken back").waitFor();
+      await row("machines in web may reach machines in db on udp 53").waitFor();
+      expect(await edited.count()).toBe(0);
+    },
+    limitMs,
+  );
+
+  test(
+    "a fresh second factor is asked for, and the request goes on",
+    async () => {
+      const { page: other, context } = await scene.open();
+      await openAccess(scene, other, owner);
+      const secret = await other.evaluate(`(async () => {
+        const post = async (path, body) =>
+          (await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) })).json();
+        window.post = post;
+        return (await post("/api/user/totp/", { current_password: ${JSON.stringify(password)} })).secret;
+      })()`);
+      const app = appWith({ clock: { ms: Date.now() } }, String(secret));
+      const codes = await other.evaluate(
+        `post("/api/user/totp/confirm/", { otp: "${app.code()}" }).then((answer) => answer.recovery_codes)`,
+      );
+      await context.close();
+      const [recovery = ""] = codes as string[];
+      await add("web", "db", "6432");
+      await page.getByText("web-1 → db-1 gains tcp/6432").first().waitFor();
+      await saving().click();
+      const dialog = page.getByRole("dialog", { name: "Confirm that it is you" });
+      await dialog.getByRole("button", { name: "Cancel" }).click();
+      await page.getByRole("alert").getByText("fresh proof").waitFor();
+      await discard();
+      await add("web", "db", "6432");
+      await page.getByText("web-1 → db-1 gains tcp/6432").first().waitFor();
+      await saving().click();
+      await dialog.getByLabel("Code").fill("000000");
+      await dialog.getByRole("button", { name: "Go on" }).click();
+      await dialog.getByRole("alert").first().waitFor();
+      await dialog.getByLabel("Code").fill(recovery);
+      await dialog.getByRole("button", { name: "Go on" }).click();
+      await saving().waitFor({ state: "detached" });
+      expect(await scene.admin(["rule", "list", "acme"])).toContain("6432");
+    },
+    limitMs,
+  );
+
+  test("no page complained", () => {
+    scene.expectQuiet();
+  });
+});

@@ -1,0 +1,195 @@
+// Activity in a real browser: events as sentences, filters, export, and texts that others chose.
+
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { Page } from "playwright-core";
+import { hostileTexts } from "../support/hostile.ts";
+import { overflowOf, owner, signIn, startConsole, type Console } from "../support/console.ts";
+
+const limitMs = 120_000;
+
+describe("activity in the console", () => {
+  let scene: Console;
+  let page: Page;
+
+  beforeAll(async () => {
+    scene = await startConsole();
+    ({ page } = scene);
+    await page.goto(`${scene.url()}/console/acme/activity/`);
+    await signIn(page);
+    await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
+    await page.evaluate(async () => {
+      const send = async (method: string, path: string, body?: object) => {
+        const answer = await fetch(`/api/org/acme/${path}`, {
+          method,
+          headers: { "Content-Type": "application/json" },
+          body: JSON.stringify(body),
+        });
+        if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
+        return answer.text();
+      };
+      const { id } = JSON.parse(await send("POST", "nodes/", { name: "live-1" })) as { id: number };
+      await send("PATCH", `nodes/${id}/`, { name: "beta" });
+      await send("DELETE", `nodes/${id}/`);
+      await send("POST", `nodes/${id}/restore/`);
+    });
+  }, limitMs);
+  afterAll(() => scene[Symbol.asyncDispose]());
+
+  test(
+    "texts of others are texts: nothing runs, and the layout holds",
+    async () => {
+      await page.goto(`${scene.url()}/console/acme/activity/`);
+      await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
+      const texts = hostileTexts(240);
+      expect(new Set(texts).size).toBeGreaterThan(450);
+      // Shown as they happen, and again after the page is loaded, with the name of the organization on every page.
+      await page.evaluate(async (all) => {
+        for (const description of all) {
+          const answer = await fetch("/api/org/acme/firewall_rules/1/", {
+            method: "PATCH",
+            headers: { "Content-Type": "application/json" },
+            body: JSON.stringify({ description }),
+          });
+          if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
+        }
+      }, texts);
+      const last = page.getByText(texts.at(-1) ?? "", { exact: true });
+      await last.first().waitFor();
+      await scene.admin(["org", "update", "acme", "--name", texts[0] ?? ""]);
+      for (const path of ["activity/", "access/", ""]) {
+        expect(await page.evaluate("'ran' in window")).toBe(false);
+        expect(await overflowOf(page)).toBeLessThanOrEqual(0);
+        expect(
+          await page.locator("main :is(script, iframe, object, img, form[action], base, style)").count(),
+        ).toBe(0);
+        await page.goto(`${scene.url()}/console/acme/${path}`);
+        await page.getByRole("heading", { level: 1 }).waitFor();
+      }
+    },
+    limitMs,
+  );
+
+  test(
+    "activity is filtered by the address, exported, read back to the first event, and its chain is whole",
+    async () => {
+      await page.goto(`${scene.url()}/console/acme/activity/?type=node.*`);
+      const events = page.locator(".events li");
+      await page.getByText("node.restored").waitFor();
+      expect(await events.filter({ hasNotText: "node." }).count()).toBe(0);
+      await page.getByLabel("Actor", { exact: true }).fill(owner);
+      await page.getByLabel("Subject").fill("beta");
+      await events.filter({ hasText: "beta" }).first().waitFor();
+      expect(Object.fromEntries(new URL(page.url()).searchParams)).toEqual({
+        type: "node.*",
+        actor: owner,
+        subject: "beta",
+      });
+      const renamed = events.filter({ hasText: "node.updated" }).first();
+      expect(await renamed.locator("del").allInnerTexts()).toContain("live-1");
+      expect(await renamed.locator("ins").allInnerTexts()).toContain("beta");
+      const [file] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: "Export CSV" }).click(),
+      ]);
+      expect(file.suggestedFilename()).toMatch(/^acme-events-\d{4}-\d\d-\d\d-\d{4}-\d\d-\d\d-filtered\.csv$/);
+      await page.getByText(`${file.suggestedFilename()} has all`).waitFor();
+      const lines = (await Bun.file(await file.path()).text()).split("\r\n");
+      expect(lines[0]).toBe(
+        '"at","type","subject","actor","changes","before","after","id","hash","sentence"',
+      );
+      expect(lines.slice(1, -1).every((line) => line.includes("beta") && line.includes(owner))).toBe(true);
+      await page.getByRole("button", { name: "Clear the filters" }).click();
+      await page.getByLabel("Type").fill("organization.created");
+      await events.filter({ hasText: "The operator created the organization acme" }).waitFor();
+      await page.getByRole("button", { name: "Verify the chain" }).click();
+      const whole = await page.getByText(/The chain of \d+ events is whole/).innerText();
+      await page.getByText("agent admin audit verify").waitFor();
+      await page.getByRole("button", { name: "The last 7 days" }).click();
+      expect(Object.keys(Object.fromEntries(new URL(page.url()).searchParams))).toEqual([
+        "type",
+        "from",
+        "to",
+      ]);
+      // New events do not move what is read further down.
+      await page.goto(`${scene.url()}/console/acme/activity/`);
+      await events.nth(20).waitFor();
+      // The file has every event, also those that the page has not read.
+      const count = Number(/\d+/.exec(whole)?.[0]);
+      expect(count).toBeGreaterThan(400);
+      const [everything] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: "Export CSV" }).click(),
+      ]);
+      const text = await Bun.file(await everything.path()).text();
+      expect(text.match(/^"\d{4}-\d\d-\d\dT[^"]+Z",/gm)?.length).toBe(count);
+      await page.evaluate(`new Promise((done) => {
+        addEventListener("scroll", () => requestAnimationFrame(done), { once: true });
+        scrollTo(0, 400);
+      })`);
+      await scene.admin(["group", "create", "acme", "held"]);
+      const newer = page.getByRole("button", { name: /^\d+ newer$/ });
+      await newer.waitFor();
+      expect(await events.filter({ hasText: "held" }).count()).toBe(0);
+      await newer.click();
+      await events.filter({ hasText: "held" }).first().waitFor();
+      // Of a longer log, a file has the newest events, and the page says what is not in it.
+      const server = { kind: "server", id: null, ip: null };
+      await page.route(/events\/\?before=\d+&limit=1000$/, (route) => {
+        const before = Number(new URL(route.request().url()).searchParams.get("before"));
+        const first = Math.min(before, 50_000) - 1000;
+        const json = Array.from({ length: 1000 }, (_, at) => ({
+          id: first + at,
+          at: "2026-11-01T12:00:00.000Z",
+          type: "group.created",
+          actor: server,
+          subject: `group/g${first + at}`,
+          before: null,
+          after: null,
+          hash: "",
+        }));
+        return route.fulfill({ json });
+      });
+      const [cut] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: "Export CSV" }).click(),
+      ]);
+      await page
+        .getByText(`${cut.suggestedFilename()} has not all: of the newest 20000 events, 20000 match.`)
+        .waitFor();
+      await page.getByText("agent admin events acme --json --lines").waitFor();
+      expect((await Bun.file(await cut.path()).text()).split("\r\n").length).toBe(20_002);
+      await page.unroute(/events\/\?before=\d+&limit=1000$/);
+    },
+    limitMs,
+  );
+
+  test(
+    "what happens before the stream is open is in the activity, too",
+    async () => {
+      const other = await page.context().newPage();
+      await other.addInitScript(
+        "globalThis.requestIdleCallback = (work) => void (globalThis.startLive = work)",
+      );
+      await other.goto(`${scene.url()}/console/acme/activity/`);
+      await other.locator(".events li").first().waitFor();
+      await scene.admin(["node", "create", "acme", "early-1"]);
+      await other.evaluate("startLive()");
+      await other.getByText("early-1").first().waitFor();
+      // Neither this event nor one that was read has the name of the machine.
+      await scene.admin(["node", "update", "acme", "beta", "--add-group", "held"]);
+      await other
+        .locator(".events li")
+        .filter({ hasText: "The operator changed the machine beta" })
+        .filter({ hasText: "held" })
+        .waitFor();
+      await other.getByText("node.updated").first().click();
+      await other.locator("pre").filter({ hasText: '"subject": "node/1"' }).waitFor();
+      await other.close();
+    },
+    limitMs,
+  );
+
+  test("no page complained", () => {
+    scene.expectQuiet();
+  });
+});
