@@ -235,7 +235,7 @@ describe("the console", () => {
       await page.getByRole("button", { name: "Revoke" }).click();
       await page.keyboard.press("Escape");
       await page.getByRole("dialog").waitFor({ state: "detached" });
-      expect(await page.evaluate("document.activeElement.innerText")).toBe("Revoke");
+      await until(() => page.evaluate<boolean>('document.activeElement.innerText === "Revoke"'));
       await page.getByRole("button", { name: "Revoke" }).click();
       await page.getByRole("button", { name: "Revoke web-1" }).click();
       await page.getByRole("button", { name: "Restore" }).click();
