@@ -1,7 +1,6 @@
 // The frame of every page: navigation, the bar that says when the control plane is away, and the page itself. Pages are
 // loaded when they are first shown.
 
-import type { FunctionComponent } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { awaySince, isSignedOut } from "./api.ts";
 import { useHeadingFocus } from "./heading-focus.ts";
@@ -9,7 +8,7 @@ import { html } from "./html.ts";
 import { isFactorMissing, me, organizations, slug } from "./me.ts";
 import { Navigation } from "./navigation.ts";
 import { Palette } from "./palette.ts";
-import { findPage, otherPages, type Page } from "./pages.ts";
+import { findPage, loadedView, loadView, otherPages, type Page, type View } from "./pages.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { SignIn } from "./sign-in.ts";
 import { StepUp } from "./step-up.ts";
@@ -79,19 +78,13 @@ function Start() {
 
 type LazyProps = { page: Page; rest: readonly string[] };
 
-const views = new Map<Page, FunctionComponent<{ rest: readonly string[] }>>();
-
 function Lazy({ page, rest }: LazyProps) {
-  // What was loaded before is shown at once.
-  const [view, setView] = useState(() => views.get(page));
+  const [view, setView] = useState<View | undefined>(() => loadedView(page));
   useHeadingFocus(segments.value.join("/"));
   useEffect(() => {
     document.title = `${page.title}${slug.value === undefined ? "" : ` · ${slug.value}`}`;
-    page.load().then(
-      (loaded) => {
-        views.set(page, loaded);
-        setView(() => loaded);
-      },
+    loadView(page).then(
+      (loaded) => setView(() => loaded),
       () => setView(() => NotLoaded),
     );
   }, [page]);

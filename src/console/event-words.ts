@@ -105,7 +105,9 @@ const ofNoReader = new Set(["fingerprint", "key_sha256", ...ofRules]);
 export function readableChanges(event: AuditEvent, known: Known): readonly Change[] {
   const { type, before, after } = event;
   const rules = ruleChangeOf(event);
+  // Events of former versions have no numbers of rules.
   const say = (rule: StoredRule) =>
+    (rule.id > 0 ? `${rule.id}: ` : "") +
     sentenceOf(toRule(rule, nodeNames(known.things), known.names, known.words)) +
     (rule.description === "" ? "" : ` (${rule.description})`);
   const told = {

@@ -8,7 +8,7 @@ import { html } from "./html.ts";
 import { startLive } from "./live.ts";
 import { readMe } from "./me.ts";
 import { readAhead } from "./node-list.ts";
-import { findPage, organizationPages } from "./pages.ts";
+import { findPage, loadView, organizationPages, type Page } from "./pages.ts";
 import { followLinks, root, segments, segmentsOf } from "./router.ts";
 import { startStepUp } from "./step-up.ts";
 
@@ -35,8 +35,7 @@ if (place !== null && !location.pathname.startsWith(root)) {
     readListAhead(segments.peek());
     // While the answers are on their way. Without an organization in the address, it is that of the only one.
     const { page } = findPage(segments.peek()) ?? { page: organizationPages[""] };
-    // If its file does not arrive, the page says so.
-    page?.load().catch(() => undefined);
+    loadAheadOf(page);
   }
   render(html`<${App} />`, place);
   whenIdle(startLive);
@@ -54,6 +53,11 @@ function readListAhead([own, section = "", ...rest]: readonly string[]): void {
   if (own !== undefined && own !== "-" && listing.has(section) && rest.length === 0) readAhead(own);
 }
 
+function loadAheadOf(page: Page | undefined): void {
+  // If its file does not arrive, the page says so when it is opened.
+  if (page !== undefined) loadView(page).catch(() => undefined);
+}
+
 /** A page's file, and the list that it begins with, are loaded while the pointer, or the focus, is on a link to it. */
 function loadAhead(): void {
   const look = ({ target }: Event) => {
@@ -61,10 +65,7 @@ function loadAhead(): void {
     if (link === null || link.origin !== location.origin || !link.pathname.startsWith(root)) return;
     const asked = segmentsOf(link.pathname);
     readListAhead(asked);
-    // If it does not arrive, the page says so when it is opened.
-    findPage(asked)
-      ?.page.load()
-      .catch(() => undefined);
+    loadAheadOf(findPage(asked)?.page);
   };
   addEventListener("pointerover", look, { passive: true });
   addEventListener("focusin", look, { passive: true });

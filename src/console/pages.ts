@@ -2,7 +2,7 @@
 
 import type { FunctionComponent } from "preact";
 
-type View = FunctionComponent<{ rest: readonly string[] }>;
+export type View = FunctionComponent<{ rest: readonly string[] }>;
 export type Page = {
   title: string;
   /** The letter that opens it after `g`. */
@@ -93,6 +93,18 @@ export const otherPages = {
   },
   join: { title: "Let a machine join", load: async () => (await import("./pages/own.ts")).Join },
 } satisfies Readonly<Record<string, Page>>;
+
+const views = new Map<Page, View>();
+
+/** Loads the file of a page, if it was not. */
+export async function loadView(page: Page): Promise<View> {
+  const view = views.get(page) ?? (await page.load());
+  views.set(page, view);
+  return view;
+}
+
+/** What is there needs no frame without it: a page is loaded while the pointer is on its link. */
+export const loadedView = (page: Page): View | undefined => views.get(page);
 
 /** `rest`: the segments behind those that chose the page. `key` changes when another page is shown. */
 export function findPage(

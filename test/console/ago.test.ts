@@ -19,6 +19,7 @@ test.each([
   [120 * day, "in 4mo"],
   [-89.99 * day, "89d ago"],
   [370 * day, "in 1y"],
+  [-370 * day, "1y ago"],
 ])("%d ms from now is %s", (later, words) => {
   expect(ago(later, 0)).toBe(words);
 });

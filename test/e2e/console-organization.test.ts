@@ -257,6 +257,8 @@ describe("the organization in the console", () => {
         await scene.admin(["webhook", "create", "acme", `http://127.0.0.1:${receiver.port}/${name}`]);
         await scene.admin(["domain", "create", "acme", `${name}.${"long-".repeat(10)}example.org`]);
       }
+      const networks = ["198.51.100.0/24", "203.0.113.0/24"].flatMap((each) => ["--network", each]);
+      await scene.admin(["service-token", "create", "acme", "terraform", "--role", "admin", ...networks]);
       for (const path of ["people/", "tokens/", "webhooks/", "certificates/", "settings/"]) {
         await page.setViewportSize({ width: 360, height: 740 });
         await page.goto(`${scene.url()}/console/acme/${path}`);

@@ -146,14 +146,21 @@ describe("the console", () => {
       };
       page.on("request", note);
       const link = page.getByRole("link", { name: "Certificates" });
-      await Promise.all([
+      const [file] = await Promise.all([
         page.waitForResponse((answer) => answer.url().includes("chunk-administration-")),
         link.hover(),
       ]);
       const loaded = scripts.splice(0);
+      // It runs before the click.
+      await page.evaluate(`import(${JSON.stringify(file.url())}).then(() => undefined)`);
+      await page.evaluate(`globalThis.gaps = 0;
+        new MutationObserver(() => { globalThis.gaps += document.querySelector("main h1") === null ? 1 : 0; })
+          .observe(document.querySelector("main"), { childList: true, subtree: true });`);
       await link.click();
       await page.getByRole("heading", { level: 1, name: "Certificates" }).waitFor();
       expect([loaded.length > 0, scripts]).toEqual([true, []]);
+      // Nothing stood between the two pages.
+      expect(await page.evaluate<number>("globalThis.gaps")).toBe(0);
       page.off("request", note);
     },
     limitMs,
@@ -228,7 +235,7 @@ describe("the console", () => {
       await page.getByRole("button", { name: "Revoke" }).click();
       await page.keyboard.press("Escape");
       await page.getByRole("dialog").waitFor({ state: "detached" });
-      expect(await page.evaluate("document.activeElement.innerText")).toBe("Revoke");
+      await until(() => page.evaluate<boolean>('document.activeElement.innerText === "Revoke"'));
       await page.getByRole("button", { name: "Revoke" }).click();
       await page.getByRole("button", { name: "Revoke web-1" }).click();
       await page.getByRole("button", { name: "Restore" }).click();

@@ -29,14 +29,12 @@ export const isOwnerSide = (side: Side): boolean => "group" in side && ownerOf(s
 export const isProviderSide = (side: Side): boolean =>
   "group" in side && providerOf(side.group) !== undefined;
 
-type Words<T> = Pick<ReadonlyMap<T, string>, "get">;
-
 /** `words`: those of groups of providers. */
 export function toRule(
   rule: StoredRule,
-  names: Words<number>,
-  members: Words<number>,
-  words: Words<string>,
+  names: ReadonlyMap<number, string>,
+  members: ReadonlyMap<number, string>,
+  words: ReadonlyMap<string, string>,
 ): Rule {
   const word = (side: Side) => {
     if ("any" in side) return "any";

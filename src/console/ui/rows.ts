@@ -25,10 +25,8 @@ export type Column<T> = {
 };
 
 const lineHeight = 36;
-/** On a phone, each row is a card of two lines; of three, if it has many columns with their titles. */
-const cardHeights = { short: 60, tall: 84 };
-/** Columns of a short card. */
-const maxShort = 3;
+/** On a phone, each row is a card of two lines; of more, if it has many columns with their titles. */
+const cardHeightOf = (titled: number) => (titled <= 3 ? 60 : titled <= 7 ? 84 : 124);
 /** Rows above and below what is in sight, so that scrolling shows no gaps. */
 const margin = 6;
 
@@ -55,7 +53,7 @@ export function Rows<T>(props: RowsProps<T>) {
   const { label, items, columns, keyOf, order, setOrder, selected, select, isTitled = false } = props;
   const body = useRef<HTMLDivElement>(null);
   const isCards = isNarrow.value;
-  const cardHeight = cardHeights[isTitled && columns.length > maxShort ? "tall" : "short"];
+  const cardHeight = cardHeightOf(isTitled ? columns.length : 0);
   const rowHeight = isCards ? cardHeight : lineHeight;
   const [from, to] = useVisible(body, items.length, rowHeight);
   const canSelect = select !== undefined;
