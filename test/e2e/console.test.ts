@@ -233,6 +233,7 @@ describe("the console", () => {
       await page.getByRole("link", { name: "Machines" }).first().click();
       await page.getByText("web-1").click();
       await page.getByRole("button", { name: "Revoke" }).click();
+      await page.getByRole("dialog").waitFor();
       await page.keyboard.press("Escape");
       await page.getByRole("dialog").waitFor({ state: "detached" });
       await until(() => page.evaluate<boolean>('document.activeElement.innerText === "Revoke"'));

@@ -2,7 +2,7 @@
 // turn its neighbours around.
 
 import type { ComponentChildren, VNode } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ago } from "../ago.ts";
 import { ApiError } from "../api.ts";
 import { html } from "../html.ts";
@@ -154,7 +154,8 @@ type DialogProps = {
 export function Dialog({ title, close, hasUnsaved = false, children }: DialogProps) {
   const place = useRef<HTMLDialogElement>(null);
   const [isAsked, asked] = useState(false);
-  useEffect(() => {
+  // Before the next key is pressed, which is the dialog's.
+  useLayoutEffect(() => {
     const before = document.activeElement;
     place.current?.showModal();
     // The browser returns the focus when a dialog is closed, and this one is removed.
