@@ -103,10 +103,12 @@ describe("the last use", () => {
 
   test("no request fails because it cannot be recorded", async () => {
     const { token } = await make();
-    await server.db.write((tx) =>
-      tx.run(`CREATE TRIGGER refused BEFORE UPDATE ON service_tokens
-      BEGIN SELECT raise(ABORT, 'refused'); END`),
-    );
+    const refuse = {
+      sqlite:
+        "CREATE TRIGGER refused BEFORE UPDATE ON service_tokens BEGIN SELECT raise(ABORT, 'refused'); END",
+      postgres: "ALTER TABLE service_tokens ADD CONSTRAINT refused CHECK (last_used_at IS NULL)",
+    };
+    await server.db.write((tx) => tx.run(refuse[server.db.dialect]));
     expect((await send(token, read)).status).toBe(200);
     expect(await used()).toBeNull();
   });
