@@ -139,7 +139,31 @@ test("a rule that is there already, and a group that a node is not in, are said"
   await must("admin node update acme web --add-group webs");
 });
 
+test("a rule that is changed keeps its number and what is not named; nothing to change is said", async () => {
+  const { out } = await agent(
+    "admin rule create acme --protocol tcp --ports 5000 --target group:webs --description shop",
+  );
+  const [, id = ""] = /^Created rule (\d+)$/m.exec(out) ?? [];
+  const changed = await agent(`admin rule update acme ${id} --ports 5001 --peer node:web --json`);
+  expect([changed.status, JSON.parse(changed.out)]).toEqual([
+    0,
+    expect.objectContaining({
+      id: Number(id),
+      ports: "5001",
+      target: { group: "webs" },
+      description: "shop",
+    }),
+  ]);
+  expect(await agent(`admin rule update acme ${id}`)).toMatchObject({
+    status: 2,
+    err: expect.stringContaining("Say what to change"),
+  });
+  const wrong = await agent(`admin rule update acme ${id} --protocol icmp`);
+  expect([wrong.status, wrong.err]).toEqual([1, expect.stringContaining("ICMP has no ports: enter any.")]);
+});
+
 test.each([
+  ["rule update acme 999 --ports 1", "There is no such rule.\n`agent admin rule list acme` lists"],
   ["rule delete acme 999", "There is no such rule.\n`agent admin rule list acme` lists"],
   ["token revoke acme 999", "There is no such token.\n`agent admin token list acme` lists"],
   ["token revoke acme lost", "There is no token lost\n`agent admin token list acme` lists"],

@@ -132,6 +132,7 @@ async function noteNodes(): Promise<void> {
   await note("rule create acme --protocol tcp --ports 443 --peer group:web --target node:laptop");
   await note("rule create acme --peer 192.0.2.0/24 --description office");
   await note("rule list acme");
+  await note("rule update acme 1 --description echo");
   await note("rule delete acme 1");
   await note("name create acme files --to laptop");
   await note("name create acme laptop --to laptop");

@@ -149,6 +149,14 @@ test("commands quote what a shell would read otherwise", () => {
   );
 });
 
+test("the command of an edited rule keeps its number, and says only what differs", () => {
+  const edits = {
+    added: [rule(3, { ports: "8443", description: "" })],
+    removed: [rule(3, { description: "shop" })],
+  };
+  expect(commandsOf("acme", edits)).toBe("agent admin rule update acme 3 --ports 8443 --description ''");
+});
+
 test("the matrix agrees with the control plane about machines of one group each", () => {
   const policies = makePolicies(24);
   const names = new Map<number, string>();

@@ -116,7 +116,7 @@ describe("the account in the console", () => {
         .waitFor();
       await page.locator("td").getByRole("button", { name: "Sign out" }).click();
       await button("Sign it out").click();
-      await other.getByText("Your session has ended").waitFor();
+      await other.getByRole("heading", { name: "Your session has ended" }).waitFor();
       // All others at once: none is left.
       await signIn(other);
       await other.getByLabel("Code of your authenticator app").fill(recoveryCodes[2] ?? "");
@@ -125,7 +125,7 @@ describe("the account in the console", () => {
       await page.reload();
       await button("Sign all others out").click();
       await button("Sign 1 out").click();
-      await other.getByText("Your session has ended").waitFor();
+      await other.getByRole("heading", { name: "Your session has ended" }).waitFor();
       await button("Sign all others out").waitFor({ state: "detached" });
       await elsewhere.close();
     },
@@ -158,7 +158,7 @@ describe("the account in the console", () => {
       expect(await page.getByText("Your session has ended").count()).toBe(0);
       await page.getByLabel("Present password").fill(password);
       await change.click();
-      await page.getByText("Your session has ended").waitFor();
+      await page.getByRole("heading", { name: "Your session has ended" }).waitFor();
       const dialog = page.getByRole("dialog");
       await dialog.locator(":focus[name=password]").waitFor();
       await dialog.getByLabel("Password").fill(second);

@@ -266,7 +266,7 @@ describe("the console", () => {
       );
       await scene.admin(["member", "delete", "acme", member]);
       await scene.admin(["user", "disable", member]);
-      await other.getByText("Your session has ended").waitFor();
+      await other.getByRole("heading", { name: "Your session has ended" }).waitFor();
       // What was read before is not for who looks now.
       await other.locator("#content").waitFor({ state: "hidden" });
       await context.close();

@@ -203,6 +203,7 @@ const groups: Record<string, readonly Case[]> = {
     { line: "admin group list acme" },
     { line: "admin rule create acme --protocol tcp --ports 5432 --peer group:web" },
     { line: "admin rule list acme" },
+    { line: "admin rule update acme 3 --ports 5433" },
     { line: "admin rule delete acme 3" },
     { line: "admin group delete acme web" },
     { line: "admin policy import --from headscale -", input: () => '{"acls": []}' },

@@ -231,6 +231,10 @@ export const adminCommands: CommandTable = {
     { description: "Create a firewall rule; the nodes apply it at once" },
     async () => (await rule()).create,
   ),
+  "admin rule update": lazyCommand(
+    { description: "Change a firewall rule, which keeps its number" },
+    async () => (await rule()).update,
+  ),
   "admin rule delete": lazyCommand(
     { description: "Delete a firewall rule" },
     async () => (await rule()).remove,

@@ -4,11 +4,12 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { Node } from "../../protocol/node.ts";
 import { isPeopleGroup, ownerGroup, ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
-import type { Implementation } from "../command.ts";
+import type { Context, Implementation } from "../command.ts";
 import { quoteWord } from "../../plan.ts";
 import { orgArg } from "../server-flags.ts";
+import { given, type Flags, type Values } from "../values.ts";
 import { ProviderGroup, Rule } from "./answers.ts";
-import { inOrg, Nothing, read, write } from "./api.ts";
+import { inOrg, Nothing, read, write, type Api } from "./api.ts";
 import { readId } from "./data.ts";
 import {
   checked,
@@ -90,36 +91,37 @@ function sideOf(side: Rule["peer"], { nodes, owners, words }: Names): string {
   return `${kind}:${kind === "node" ? (nodes.get(Number(of)) ?? `#${String(of)} (deleted)`) : of}`;
 }
 
+const ruleFlags = {
+  direction: {
+    type: "string",
+    valueHint: "inbound|outbound",
+    description: "Direction, seen from the target",
+  },
+  protocol: { type: "string", valueHint: "any|tcp|udp|icmp", description: "Protocol" },
+  ports: { type: "string", valueHint: "P", description: "any, a port, or a range such as 8000-8010" },
+  peer: {
+    type: "string",
+    valueHint: "SIDE",
+    description:
+      "The other side: any, group:G, node:NAME, user:EMAIL (the nodes of a member), idp:GROUP (the nodes of the users who have the group at a provider of identities), self (the nodes with the same owner) or a network",
+  },
+  target: {
+    type: "string",
+    valueHint: "SIDE",
+    description: "The nodes with this rule: any, group:G, node:NAME, user:EMAIL or idp:GROUP",
+  },
+  description: { type: "string", valueHint: "TEXT", description: "A description" },
+} as const satisfies Flags;
+
 export const create: Implementation = {
   args: {
     ...orgArg,
-    direction: {
-      type: "string",
-      valueHint: "inbound|outbound",
-      default: "inbound",
-      description: "Direction, seen from the target",
-    },
-    protocol: { type: "string", valueHint: "any|tcp|udp|icmp", default: "any", description: "Protocol" },
-    ports: {
-      type: "string",
-      valueHint: "P",
-      default: "any",
-      description: "any, a port, or a range such as 8000-8010",
-    },
-    peer: {
-      type: "string",
-      valueHint: "SIDE",
-      default: "any",
-      description:
-        "The other side: any, group:G, node:NAME, user:EMAIL (the nodes of a member), idp:GROUP (the nodes of the users who have the group at a provider of identities), self (the nodes with the same owner) or a network",
-    },
-    target: {
-      type: "string",
-      valueHint: "SIDE",
-      default: "any",
-      description: "The nodes with this rule: any, group:G, node:NAME, user:EMAIL or idp:GROUP",
-    },
-    description: { type: "string", valueHint: "TEXT", description: "A description" },
+    direction: { ...ruleFlags.direction, default: "inbound" },
+    protocol: { ...ruleFlags.protocol, default: "any" },
+    ports: { ...ruleFlags.ports, default: "any" },
+    peer: { ...ruleFlags.peer, default: "any" },
+    target: { ...ruleFlags.target, default: "any" },
+    description: ruleFlags.description,
     ...targetFlags,
   },
   examples: [`${brand.executable} admin rule create acme --protocol tcp --ports 443 --target group:web`],
@@ -132,35 +134,21 @@ export const create: Implementation = {
         hint: "To allow all traffic from all nodes, give --peer any.",
       });
     }
-    const description = values.text("description");
-    const request = async (idOf: IdOf) => ({
-      direction: values.text("direction") ?? "inbound",
-      protocol: values.text("protocol") ?? "any",
-      ports: values.text("ports") ?? "any",
-      peer: await readSide("peer", values.text("peer") ?? "any", idOf),
-      target: await readSide("target", values.text("target") ?? "any", idOf),
-      ...(description === undefined ? {} : { description }),
-    });
+    const any = {
+      direction: "inbound",
+      protocol: "any",
+      ports: "any",
+      peer: { any: true },
+      target: { any: true },
+    } as const;
     // Check the flags before anything is asked. Only then can node names be resolved.
     const schema = import("../../server/policy/firewall.ts").then(({ RuleRequest }) => RuleRequest);
-    await checked(
-      schema,
-      await request({ node: async () => 1, user: async () => 1, idp: async () => ({ group: "group" }) }),
-    );
+    await checked(schema, { ...any, ...(await asked(values, unknownIds)) });
     let new_groups: string[] = [];
     let present: Rule[] = [];
     const rule = await write(context, Rule, async (api) => {
-      const body = await request({
-        node: async (name) => (await nodeByName(api, slug, name)).id,
-        user: async (email) => (await signedUpMember(api, slug, email)).user_id,
-        idp: async (name) => providerSide(api, slug, name),
-      });
-      const groups = [body.peer, body.target].flatMap((side) => ("group" in side ? [side.group] : []));
-      new_groups = await missingGroups(
-        api,
-        slug,
-        groups.filter((group) => !isPeopleGroup(group)),
-      );
+      const body = { ...any, ...(await asked(values, idsOf(api, slug))) };
+      new_groups = await newGroups(api, slug, body);
       const path = inOrg(slug, "firewall_rules/");
       // Only for the warning below: the right to write rules may come without the right to read them.
       present = await api.list(path, Rule).catch(() => []);
@@ -169,18 +157,94 @@ export const create: Implementation = {
     if (rule === undefined) return;
     sayNewGroups(output, new_groups);
     output.result({ ...rule, new_groups }, `Created rule ${rule.id}\n`);
-    const twin = present.find((each) => meaningOf(each) === meaningOf(rule));
-    if (twin !== undefined)
-      output.say(
-        `Rule ${twin.id} permits the same already, so both have to be deleted to end it. To delete the new one: \`${brand.executable} admin rule delete ${quoteWord(slug)} ${rule.id}\``,
-      );
-    const [group] = new_groups;
-    if (group !== undefined && !output.json)
-      output.say(
-        `No node is in ${group} yet: \`${brand.executable} admin node update ${quoteWord(slug)} NODE --add-group ${quoteWord(group)}\``,
-      );
+    sayTwin(output, slug, rule, present);
+    sayEmptyGroup(output, slug, new_groups);
   },
 };
+
+export const update: Implementation = {
+  args: {
+    ...orgArg,
+    ID: { type: "positional", description: "The rule's number" },
+    ...ruleFlags,
+    ...targetFlags,
+  },
+  examples: [`${brand.executable} admin rule update acme 3 --ports 8443 --peer group:staff`],
+  async run(context) {
+    const { values, words, output } = context;
+    const [slug = "", word = ""] = words;
+    const id = readId(word);
+    if (Object.keys(ruleFlags).every((name) => values.text(name) === undefined))
+      throw new AppError("usage", "Say what to change: such as --ports, --peer or --description");
+    const schema = import("../../server/policy/firewall.ts").then(({ AskedPatch }) => AskedPatch);
+    await checked(schema, await asked(values, unknownIds));
+    let new_groups: string[] = [];
+    const rule = await write(context, Rule, async (api) => {
+      const body = await asked(values, idsOf(api, slug));
+      new_groups = await newGroups(api, slug, body);
+      return { method: "PATCH", path: inOrg(slug, `firewall_rules/${id}/`), body };
+    });
+    if (rule === undefined) return;
+    sayNewGroups(output, new_groups);
+    output.result({ ...rule, new_groups }, `Updated rule ${rule.id}\n`);
+    sayEmptyGroup(output, slug, new_groups);
+  },
+};
+
+/** What the flags say of a rule, in the form of the API. */
+async function asked(values: Values, idOf: IdOf): Promise<{ peer?: Side; target?: Side }> {
+  const side = async (flag: "peer" | "target") => {
+    const text = values.text(flag);
+    return text === undefined ? undefined : readSide(flag, text, idOf);
+  };
+  return given({
+    direction: values.text("direction"),
+    protocol: values.text("protocol"),
+    ports: values.text("ports"),
+    peer: await side("peer"),
+    target: await side("target"),
+    description: values.text("description"),
+  });
+}
+
+/** For a check of the flags before anything is asked. */
+const unknownIds: IdOf = { node: async () => 1, user: async () => 1, idp: async () => ({ group: "group" }) };
+
+const idsOf = (api: Api, slug: string): IdOf => ({
+  node: async (name) => (await nodeByName(api, slug, name)).id,
+  user: async (email) => (await signedUpMember(api, slug, email)).user_id,
+  idp: async (name) => providerSide(api, slug, name),
+});
+
+function newGroups(
+  api: Api,
+  slug: string,
+  { peer, target }: { peer?: Side; target?: Side },
+): Promise<string[]> {
+  const groups = [peer, target].flatMap((side) =>
+    side !== undefined && "group" in side ? [side.group] : [],
+  );
+  return missingGroups(
+    api,
+    slug,
+    groups.filter((group) => !isPeopleGroup(group)),
+  );
+}
+
+function sayTwin(output: Context["output"], slug: string, rule: Rule, present: readonly Rule[]): void {
+  const twin = present.find((each) => meaningOf(each) === meaningOf(rule));
+  if (twin !== undefined)
+    output.say(
+      `Rule ${twin.id} permits the same already, so both have to be deleted to end it. To delete the new one: \`${brand.executable} admin rule delete ${quoteWord(slug)} ${rule.id}\``,
+    );
+}
+
+function sayEmptyGroup(output: Context["output"], slug: string, [group]: readonly string[]): void {
+  if (group !== undefined && !output.json)
+    output.say(
+      `No node is in ${group} yet: \`${brand.executable} admin node update ${quoteWord(slug)} NODE --add-group ${quoteWord(group)}\``,
+    );
+}
 
 /** Equal for rules that permit the same: all but number and description. */
 const meaningOf = ({ direction, protocol, ports, peer, target }: Rule) =>

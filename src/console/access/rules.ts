@@ -184,20 +184,32 @@ export function faultLines(rules: readonly Rule[], sentences: readonly string[])
 export const quoted = (word: string): string =>
   /^[\w.:/@-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 
-/** The same edits from the command line, one command each. */
+/** The same edits from the command line, one command each. A rule that was edited keeps its number. */
 export function commandsOf(slug: string, { added, removed }: Edits): string {
-  const create = ({ direction, protocol, ports, peer, target, description }: Rule) =>
-    [
-      `agent admin rule create ${slug}`,
-      ...(direction === "inbound" ? [] : ["--direction outbound"]),
-      ...(protocol === "any" ? [] : [`--protocol ${protocol}`]),
-      ...(ports === "any" ? [] : [`--ports ${quoted(ports)}`]),
-      `--peer ${quoted(peer)} --target ${quoted(target)}`,
-      ...(description === "" ? [] : [`--description ${quoted(description)}`]),
-    ].join(" ");
-  return [...added.map(create), ...removed.map(({ id }) => `agent admin rule delete ${slug} ${id}`)].join(
-    " && ",
-  );
+  const before = new Map(removed.map((rule) => [rule.id, rule]));
+  const after = new Set(added.map(({ id }) => id));
+  const usual = {
+    direction: "inbound",
+    protocol: "any",
+    ports: "any",
+    peer: "",
+    target: "",
+    description: "",
+  };
+  const flags = (rule: Rule, known: Readonly<typeof usual>) =>
+    Object.keys(usual)
+      .map((field) => field as keyof typeof usual)
+      .filter((field) => rule[field] !== known[field])
+      .map((field) => ` --${field} ${quoted(rule[field])}`)
+      .join("");
+  const made = (rule: Rule) => {
+    const present = before.get(rule.id);
+    return present === undefined
+      ? `create ${slug}${flags(rule, usual)}`
+      : `update ${slug} ${rule.id}${flags(rule, present)}`;
+  };
+  const gone = removed.filter(({ id }) => !after.has(id)).map(({ id }) => `delete ${slug} ${id}`);
+  return [...added.map(made), ...gone].map((each) => `agent admin rule ${each}`).join(" && ");
 }
 
 type Sides = Record<"groups" | "words" | "emails" | "nodes", readonly string[]>;
