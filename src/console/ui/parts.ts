@@ -156,10 +156,11 @@ export function Dialog({ title, close, hasUnsaved = false, children }: DialogPro
   const [isAsked, asked] = useState(false);
   // Before the next key is pressed, which is the dialog's.
   useLayoutEffect(() => {
-    const before = document.activeElement;
-    place.current?.showModal();
-    // The browser returns the focus when a dialog is closed, and this one is removed.
+    const [before, dialog] = [document.activeElement, place.current];
+    dialog?.showModal();
     return () => {
+      // While it is open, nothing else can have the focus.
+      dialog?.close();
       if (before instanceof HTMLElement) before.focus({ preventScroll: true });
     };
   }, []);
