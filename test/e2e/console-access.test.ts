@@ -76,7 +76,7 @@ describe("the page Access", () => {
       expect(await scene.admin(["rule", "list", "acme"])).toContain("5432");
       await row("machines in web may reach machines in db on tcp 5432").getByRole("link").click();
       const applied = page.locator(".events li").filter({ hasText: "policy.applied" });
-      await applied.getByText(/^machines in web may reach machines in db on tcp 5432/).waitFor();
+      await applied.getByText(/^\d+: machines in web may reach machines in db on tcp 5432/).waitFor();
       await applied.getByRole("link", { name: "Undo" }).click();
       await takenBack();
       expect(page.url()).not.toContain("undo");
