@@ -65,7 +65,7 @@ test.each([
   ["stauts", 'Did you mean "status"? See `agent --help`.'],
   ["admin node lst acme", 'Did you mean "admin node list"? See `agent admin node --help`.'],
   // No other verb: it would do the opposite, or something else.
-  ["admin rule update acme 1", "\nSee `agent admin rule --help`."],
+  ["admin rule move acme 1", "\nSee `agent admin rule --help`."],
   ["admin ca delete acme", "\nSee `agent admin ca --help`."],
   ["show-me", "\nSee `agent --help`."],
 ])("agent %s: %s", async (line, hint) => {
