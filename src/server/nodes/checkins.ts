@@ -125,8 +125,9 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
           const known = await newsOfNames(deps, org, nodeId, request);
           const found = await read(org, nodeId);
           // One change may concern both, and come between both reads: an answer that has only one costs the other a moment.
-          const names = known ?? (await newsOfNames(deps, org, nodeId, request));
-          const hasNews = (seen !== found.version && !found.node.isEnded) || names !== undefined;
+          const isOther = seen !== found.version;
+          const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
+          const hasNews = (isOther && !found.node.isEnded) || names !== undefined;
           if (hasNews || !isWoken) {
             // News do not wait for a write, whose lock may be held: the node confirms again with its next check-in.
             if (!hasNews) await confirming;

@@ -2,6 +2,7 @@
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
+import { recordId } from "../../protocol/values.ts";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
 import type { Peer, Rule } from "../policy/firewall.ts";
 import { providerWords, readCarriers, type GroupPerson } from "../policy/group-people.ts";
@@ -29,12 +30,11 @@ export const PolicyText = v.pipe(
   v.string(),
   v.maxLength(maxPolicyBytes, `At most ${maxPolicyBytes / 1024} KiB.`),
 );
-const RuleId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
 /**
  * For each rule of the text, the id of the rule that it was before it was edited, or null. A rule that takes the place of a
  * removed one keeps its id by that, and its history.
  */
-export const RuleIds = v.optional(v.pipe(v.array(v.nullable(RuleId)), v.maxLength(maxFileRules)));
+export const RuleIds = v.optional(v.pipe(v.array(v.nullable(recordId)), v.maxLength(maxFileRules)));
 export const PlanRequest = v.strictObject({
   policy: PolicyText,
   prune: v.optional(v.boolean(), false),
