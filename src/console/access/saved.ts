@@ -1,8 +1,8 @@
 // The rules and tests as they are saved: what the page reads, with words in place of numbers.
 
-import type { Node } from "../../protocol/node.ts";
 import { get, getAll, org } from "../api.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
+import { readNamed } from "../named-nodes.ts";
 import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
 import { isOwnerSide, isProviderSide, namesOf, toRule, type Rule, type StoredRule } from "./rules.ts";
 import { namedIn } from "./standing.ts";
@@ -22,20 +22,6 @@ export type Saved = {
 };
 
 export const listOf = ({ policy }: Saved): Tests => policy.tests.list;
-
-/** The API takes at most 200 ids. */
-const maxIds = 200;
-
-/** The machines that rules name. */
-async function readNamed(slug: string, ids: readonly number[]): Promise<Pick<Node, "id" | "name">[]> {
-  const parts = Array.from({ length: Math.ceil(ids.length / maxIds) }, (_, at) =>
-    ids.slice(at * maxIds, (at + 1) * maxIds),
-  );
-  const found = await Promise.all(
-    parts.map((part) => getAll<Node>(org(slug, `nodes/?page_size=1000&ids=${part.join(",")}`))),
-  );
-  return found.flat();
-}
 
 export async function read(slug: string): Promise<Saved> {
   // The version first: if the rules change in between, saving is refused, never the other way round.

@@ -4,11 +4,11 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isProviderSide } from "../access/rules.ts";
 import type { Names } from "../actor.ts";
 import { thingsOf, type Things } from "../activity.ts";
-import { getAll, org } from "../api.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { eventSentence, readableChanges, unnamed, type Known } from "../event-words.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
+import { readNamed } from "../named-nodes.ts";
 import { useProviderWords } from "../provider-words.ts";
 import { pathOf } from "../router.ts";
 import { ruleChangeOf } from "../rule-change.ts";
@@ -16,8 +16,6 @@ import { exact } from "../times.ts";
 import { When } from "./parts.ts";
 
 const noNames: Names = new Map();
-/** Of one request. */
-const maxIds = 200;
 
 type EventsProps = { events: readonly AuditEvent[]; names?: Names; things?: Things };
 
@@ -40,16 +38,12 @@ const namesProvider = (event: AuditEvent): boolean => {
 function useNamed(own: string, events: readonly AuditEvent[], things: Things): Things {
   const [found, find] = useState(new Map<string, string>());
   const asked = useRef(new Set<number>());
-  const missing = unnamed(events, things)
-    .filter((id) => !asked.current.has(id))
-    .slice(0, maxIds);
+  const missing = unnamed(events, things).filter((id) => !asked.current.has(id));
   useEffect(() => {
     if (missing.length === 0) return;
     for (const id of missing) asked.current.add(id);
-    for (const revoked of ["", "&revoked=true"])
-      getAll<{ id: number; name: string }>(
-        org(own, `nodes/?page_size=1000&ids=${missing.join(",")}${revoked}`),
-      ).then(
+    for (const isRevoked of [false, true])
+      readNamed(own, missing, isRevoked).then(
         (nodes) =>
           find(
             (before) => new Map([...before, ...nodes.map(({ id, name }) => [`node/${id}`, name] as const)]),
