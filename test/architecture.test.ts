@@ -96,6 +96,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
     homes: /^(console\/html|server\/console\/templates)\.ts$/,
     reason: "templates of the console, compiled while it is bundled",
   },
+  "oxc-minify": { homes: /^server\/console\/bundler\.ts$/, reason: "loaded by the build alone" },
   "oxc-parser": { homes: /^server\/console\/templates\.ts$/, reason: "loaded by the build alone" },
   "d3-force": { homes: /^console\/map\/layout\.ts$/, reason: "the map of the console" },
   uplot: { homes: /^console\/ui\/plot\.ts$/, reason: "plots of the console" },

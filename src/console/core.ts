@@ -7,6 +7,7 @@ import "./authorities.ts";
 import "./due-phones.ts";
 import "./leaving.ts";
 import "./member-names.ts";
+import "./named-nodes.ts";
 import "./node-list.ts";
 import "./nodes.ts";
 import "./own-machines.ts";

@@ -15,7 +15,7 @@ const named = (stem: string) => [...files.keys()].filter((name) => name.startsWi
 const found = (name: string, pattern: RegExp) =>
   [...(files.get(name)?.text ?? "").matchAll(pattern)].map(([, file = ""]) => file);
 /** What a script loads when it is needed. */
-const later = (name: string) => found(name, /\bimport\("\.\/([^"]+)"\)/g);
+const later = (name: string) => found(name, /\bimport\(["`]\.\/([^"`]+)["`]\)/g);
 
 /** The scripts, and those that they need at once. */
 function withImports(names: readonly string[], all = new Set<string>()): Set<string> {
