@@ -18,6 +18,8 @@ export type Claimed = {
   secretSealed: string;
   organization: string;
   attempts: number;
+  /** It was asked for: when the next attempt of its own is due. */
+  ownAt?: number;
   event: Event;
 };
 
@@ -36,6 +38,13 @@ export type Outcome = {
 export const leaseMs = 16_000 + maxClockGapMs;
 const batch = 500;
 const maxClaims = 32;
+
+/**
+ * `next_at` of a delivery that is sent at once because somebody asked: below zero, so due, and it keeps the time of its
+ * next own attempt. The attempt that was asked for is none of the delivery's own, so their schedule stays.
+ */
+export const askedFor = (ownAt: number): number => -ownAt;
+export const timeOfNext = (nextAt: number): number => Math.abs(nextAt);
 /** The wait after each failed attempt. The attempt after the last wait is final: 16 hours in all. */
 export const retryAfterS = [5, 30, 120, 600, 1800, 3600, 7200, 14_400, 28_800];
 
@@ -92,12 +101,17 @@ const slug = organizations.pick("slug");
 
 /** Empty if another replica has claimed the delivery first. */
 async function claim(tx: Transaction, id: number, now: number): Promise<Claimed[]> {
+  const due = (await deliveries.find(tx, { id }))?.nextAt ?? null;
+  if (due === null || due > now) return [];
+  // Asked for, but its own time has come meanwhile: then it is that attempt.
+  const isAsked = due < 0 && timeOfNext(due) > now;
   const won = await queryOne(
     tx,
     deliveries,
-    `UPDATE deliveries SET attempts = attempts + 1, next_at = $2 WHERE id = $1 AND next_at <= $3
+    // Only of what was read: another replica, or a request, may have changed it since.
+    `UPDATE deliveries SET attempts = attempts + $4, next_at = $2 WHERE id = $1 AND next_at = $3
      RETURNING ${deliveries.select()}`,
-    [id, now + leaseMs, now],
+    [id, now + leaseMs, due, isAsked ? 0 : 1],
   );
   if (won === undefined) return [];
   const { webhookId, attempts } = won;
@@ -108,20 +122,22 @@ async function claim(tx: Transaction, id: number, now: number): Promise<Claimed[
   );
   return rows.map((row) => {
     const event = showEvent(events.parse(row));
-    return { id, webhookId, attempts, ...target.parse(row), organization: slug.parse(row).slug, event };
+    const claimed = { id, webhookId, attempts, ...target.parse(row), organization: slug.parse(row).slug };
+    return { ...claimed, event, ...(isAsked ? { ownAt: timeOfNext(due) } : {}) };
   });
 }
 
 /** Records the outcome, unless the claim has passed to another server. `random` from 0 to 1 spreads the retries. */
 export async function settleDelivery(
   db: Database,
-  { id, attempts }: Pick<Claimed, "id" | "attempts">,
+  { id, attempts, ownAt }: Pick<Claimed, "id" | "attempts" | "ownAt">,
   { status, message, delivered, interrupted }: Outcome,
   { now, random }: { now: number; random: number },
 ): Promise<void> {
   const afterS = interrupted === true ? 0 : retryAfterS[attempts - 1];
-  const isOver = delivered || afterS === undefined;
-  const next = isOver ? null : Math.round(now + afterS * 1000 * (0.8 + 0.4 * random));
+  const ownNext = afterS === undefined ? null : Math.round(now + afterS * 1000 * (0.8 + 0.4 * random));
+  const askedNext = ownAt !== undefined && interrupted === true ? askedFor(ownAt) : ownAt;
+  const next = delivered ? null : (askedNext ?? ownNext);
   await db.writeFor("rows", (tx) =>
     tx.run(
       `UPDATE deliveries SET status = $3, message = $4, delivered_at = $5, next_at = $6

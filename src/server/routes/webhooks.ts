@@ -141,7 +141,8 @@ function itemRoutes(services: Services): Route[] {
       scope: "webhooks",
       name: "webhooks_deliveries_send_again",
       summary:
-        "Send a delivery now, with the same Webhook-Id: one that was delivered or given up once more, or one that waits for its next attempt",
+        "Send a delivery now, with the same Webhook-Id: one that was delivered or given up once more, or one that waits for its next attempt. " +
+        "One that waits keeps the schedule of its own attempts, and `attempts` counts only these. Until the answer is there, `status` and `message` are null",
       takes: body(v.strictObject({})),
       answers: { 202: { description: "The delivery, waiting", schema: Delivery } },
       errors: ["not_found", "conflict"],

@@ -7,7 +7,7 @@ import { AppError } from "../../errors.ts";
 import { sealSecret } from "../../pki/secrets.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { eventTypes, principal, record, type Actor } from "../audit/record.ts";
-import { leaseMs } from "../audit/outbox.ts";
+import { leaseMs, timeOfNext } from "../audit/outbox.ts";
 import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader, Row, Transaction } from "../store/database.ts";
@@ -107,7 +107,7 @@ function deliveryOf(row: Row): v.InferOutput<typeof Delivery> {
     state: deliveredAt !== null ? "delivered" : nextAt !== null ? "waiting" : "failed",
     status,
     message,
-    next_attempt_at: nextAt === null ? null : formatTime(nextAt),
+    next_attempt_at: nextAt === null ? null : formatTime(timeOfNext(nextAt)),
     delivered_at: deliveredAt === null ? null : formatTime(deliveredAt),
     created_at: formatTime(createdAt),
   };
@@ -194,7 +194,7 @@ export async function changeWebhook(
 
 /**
  * Sends a delivery that ended once more, or one that waits for long now, under the same Webhook-Id: a receiver that has it
- * can discard it. Throws not_found, or conflict if its outcome may be under way.
+ * can discard it. One that waits keeps the schedule of its own attempts. Throws not_found, or conflict if its outcome may be under way.
  */
 export async function sendAgain(
   { db, system }: Pick<Store, "db" | "system">,
@@ -207,9 +207,11 @@ export async function sendAgain(
     const now = system.now();
     // Due earlier, it may be claimed: the clock of the server that sends it may be ahead.
     const claimedUntil = now + leaseMs + maxClockGapMs;
+    // As askedFor() in audit/outbox.ts. Without a status and a message, it has no answer yet.
     const row = await tx.get(
-      `UPDATE deliveries SET next_at = $3, delivered_at = NULL WHERE id = $1 AND webhook_id = $2
-         AND (next_at IS NULL OR next_at > $4) RETURNING ${deliveryColumns}`,
+      `UPDATE deliveries SET next_at = CASE WHEN next_at IS NULL THEN $3 ELSE -next_at END,
+         delivered_at = NULL, status = NULL, message = NULL
+       WHERE id = $1 AND webhook_id = $2 AND (next_at IS NULL OR next_at > $4) RETURNING ${deliveryColumns}`,
       [id, webhookId, now, claimedUntil],
     );
     if (row !== undefined) return deliveryOf(row);

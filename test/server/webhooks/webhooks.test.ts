@@ -4,11 +4,19 @@ import { afterAll, afterEach, describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { formatTime } from "../../../src/duration.ts";
 import { makeApp } from "../../../src/server/app.ts";
 import { Event } from "../../../src/server/audit/read.ts";
 import { parseNetworks } from "../../../src/server/http/edge.ts";
 import { operator } from "../../../src/server/audit/record.ts";
-import { claimDue, retryAfterS } from "../../../src/server/audit/outbox.ts";
+import {
+  askedFor,
+  claimDue,
+  retryAfterS,
+  settleDelivery,
+  type Claimed,
+  type Outcome,
+} from "../../../src/server/audit/outbox.ts";
 import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
 import { maxClockGapMs } from "../../../src/server/store/replicas.ts";
 import { isPublic } from "../../../src/server/webhooks/webhook-target.ts";
@@ -197,6 +205,69 @@ test("a delivery that ended, or waits for long, is sent again with its id; one u
   );
   expect((await again(id, first?.id ?? 0)).status).toBe(202);
   await until(() => received.length === sent + 2);
+});
+
+test("an attempt that was asked for is made once, and the delivery keeps the schedule of its own", async () => {
+  const { received, port } = receive(() => new Response(null, { status: 500 }));
+  const { server, hook, send, deliveries } = await start();
+  const { id } = await hook(`http://127.0.0.1:${port}/`, ["webhook.created"]);
+  await until(async () => (await deliveries(id))[0]?.status === 500);
+  const { id: delivery } = (await deliveries(id))[0] ?? { id: 0 };
+  const asked = async () => {
+    const answer = await send("POST", `webhooks/${id}/deliveries/${delivery}/send_again/`, {});
+    expect(answer).toMatchObject({ status: 202, json: { state: "waiting", status: null, message: null } });
+  };
+  const answered = { state: "waiting", status: 500, message: "The receiver answered 500." };
+  // As after the last but one of its own attempts, and after the last: neither is given up by it.
+  for (const attempts of [retryAfterS.length, retryAfterS.length + 1]) {
+    const ownAt = server.clock.ms + 28_800_000;
+    const sent = received.length;
+    await server.db.write((tx) =>
+      tx.run("UPDATE deliveries SET attempts = $1, next_at = $2", [attempts, ownAt]),
+    );
+    for (const times of [1, 2]) {
+      await asked();
+      await until(async () => (await deliveries(id))[0]?.status === 500);
+      const next_attempt_at = formatTime(ownAt);
+      expect(await deliveries(id)).toMatchObject([{ ...answered, attempts, next_attempt_at }]);
+      expect(received).toHaveLength(sent + times);
+    }
+  }
+});
+
+test("of two servers one makes an attempt that was asked for; its own time makes it an own one", async () => {
+  const { port } = receive(() => new Response(null, { status: 500 }));
+  const { server, hook, deliveries } = await start();
+  const { id } = await hook(`http://127.0.0.1:${port}/`, ["webhook.created"]);
+  await until(async () => (await deliveries(id))[0]?.status === 500);
+  // Its own loop sends nothing more.
+  await server.app.flush();
+  const now = server.clock.ms;
+  const ownAt = now + 60_000;
+  const ask = () => server.db.write((tx) => tx.run("UPDATE deliveries SET next_at = $1", [askedFor(ownAt)]));
+  await ask();
+  const both = await Promise.all([1, 2].map(() => claimDue(server.db, now, new Set())));
+  expect(both.flat()).toMatchObject([{ attempts: 1, ownAt }]);
+  const settle = (claimed: Claimed, outcome: Partial<Outcome>) =>
+    settleDelivery(
+      server.db,
+      claimed,
+      { status: 500, message: "500", delivered: false, ...outcome },
+      { now, random: 0 },
+    );
+  for (const claimed of both.flat()) await settle(claimed, { interrupted: true });
+  // The server that made it stopped: the next one makes it, and the schedule stays.
+  const [next] = await claimDue(server.db, now, new Set());
+  expect(next).toMatchObject({ attempts: 1, ownAt });
+  if (next !== undefined) await settle(next, {});
+  expect(await deliveries(id)).toMatchObject([{ attempts: 1, next_attempt_at: formatTime(ownAt) }]);
+  await ask();
+  const [late] = await claimDue(server.db, ownAt, new Set());
+  expect(late).toMatchObject({ attempts: 2 });
+  expect(late?.ownAt).toBeUndefined();
+  // It ended while the request was under way.
+  if (late !== undefined) await settle(late, { status: 200, message: null, delivered: true });
+  expect(await deliveries(id)).toMatchObject([{ state: "delivered", attempts: 2 }]);
 });
 
 test("a delivery that a server with a clock ahead is sending is not sent again", async () => {
