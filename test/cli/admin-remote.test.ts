@@ -247,6 +247,12 @@ test("events of several types and of a span of time", async () => {
     out: "",
     err: "acme has no such events.\n",
   });
+  // Of no organization, for staff.
+  expect((await agent("admin events --type user.created")).out).toContain("user/ada@example.org");
+  expect(await agent("admin events --until 2020-01-02")).toMatchObject({
+    out: "",
+    err: "The control plane has no such events.\n",
+  });
   for (const [words, sentence] of [
     ["--since yesterday", "--since must be a time such as 24h"],
     ["--until 2026-11-23 --follow", "--until does not go with --follow"],
@@ -258,6 +264,7 @@ test("events of several types and of a span of time", async () => {
 });
 test("a user without the right is told under which name, and a service token what it cannot do", async () => {
   await signIn("bob@example.org");
+  expect(await agent("admin events")).toMatchObject({ out: "", status: 5 });
   const refused = await agent("admin user list");
   expect(refused).toMatchObject({
     status: 5,

@@ -203,6 +203,7 @@ const people: Record<string, Maker> = {
   users_create: ({ name }) => ({ body: { email: `${name("made")}@example.org`, password } }),
   users_retrieve: aUser,
   users_partial_update: withBody(aUser, { is_active: false }),
+  control_plane_events_list: nothing,
   servers_history_retrieve: nothing,
   servers_list: nothing,
   docs_sign_in_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),

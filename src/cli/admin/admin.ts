@@ -353,7 +353,7 @@ export const adminCommands: CommandTable = {
     async () => (await import("./diff.ts")).command,
   ),
   "admin events": lazyCommand(
-    { description: "Show the audit log of an organization, and follow it" },
+    { description: "Show the audit log of an organization, or of the control plane, and follow it" },
     async () => (await import("./events.ts")).command,
   ),
   "admin backup": lazyCommand(

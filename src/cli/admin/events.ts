@@ -1,4 +1,4 @@
-// `agent admin events`: the audit log of an organization.
+// `agent admin events`: the audit log of an organization, or of what belongs to none.
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -9,7 +9,6 @@ import { Node } from "../../protocol/node.ts";
 import type { System } from "../../system.ts";
 import type { Implementation } from "../command.ts";
 import { jsonLine } from "../output.ts";
-import { orgArg } from "../server-flags.ts";
 import type { Values } from "../values.ts";
 import { Event, Member, ServiceToken, User } from "./answers.ts";
 import { inOrg, read, type Api } from "./api.ts";
@@ -20,9 +19,14 @@ const followMs = 2000;
 
 export const command: Implementation = {
   notes: `The newest events, oldest first; \`before\` and \`after\` hold only what changed. With --follow and --json each line is one
-event. The actor of a change on the machine of the control plane is the operator, with the number of its user there.`,
+event. Without ORG: what belongs to no organization, such as disabled users, passwords and second factors; only for
+staff. The actor of a change on the machine of the control plane is the operator, with the number of its user there.`,
   args: {
-    ...orgArg,
+    ORG: {
+      type: "positional",
+      required: false,
+      description: "The organization's slug (default: what belongs to no organization)",
+    },
     lines: { type: "string", valueHint: "N", default: "100", description: "How many events, at most 100000" },
     type: {
       type: "string",
@@ -42,6 +46,7 @@ event. The actor of a change on the machine of the control plane is the operator
   examples: [
     `${brand.executable} admin events acme`,
     `${brand.executable} admin events acme --type 'node.*' --follow`,
+    `${brand.executable} admin events --type user.disabled`,
     `${brand.executable} admin events acme --type 'rule.*' --type 'group.*' --type 'policy.*' --since 2026-11-22 --until 2026-11-23`,
   ],
   async run(context) {
@@ -63,18 +68,21 @@ event. The actor of a change on the machine of the control plane is the operator
           return [each.at, each.type, names.get(each.subject) ?? each.subject, by, changes];
         });
         const columns = ["TIME", "TYPE", "SUBJECT", "BY", "CHANGES"];
-        return output.list({ events: newest.events }, { columns, rows, none: `${slug} has no such events.` });
+        const none = `${slug === "" ? "The control plane" : slug} has no such events.`;
+        return output.list({ events: newest.events }, { columns, rows, none });
       }
       const show = (event: Event) => output.raw(output.json ? jsonLine(event) : lineOf(event, names));
       newest.events.forEach(show);
       for (let { last } = newest; ; await system.sleep(followMs)) {
-        const page = await api.get(inOrg(slug, `events/?after=${last}&limit=1000`), v.array(Event));
+        const page = await api.get(`${pathOf(slug)}?after=${last}&limit=1000`, v.array(Event));
         page.filter(isWanted).forEach(show);
         last = page.at(-1)?.id ?? last;
       }
     });
   },
 };
+
+const pathOf = (slug: string): string => (slug === "" ? "/api/events/" : inOrg(slug, "events/"));
 
 /** Higher than the id of every event: 15 digits, the API's maximum. */
 const newestId = 999_999_999_999_999;
@@ -93,7 +101,7 @@ async function newestEvents(
   let events: Event[] = [];
   let last: number | undefined;
   for (let before = newestId; events.length < most || last === undefined;) {
-    const page = await api.get(inOrg(slug, `events/?before=${before}&limit=${limit}`), v.array(Event));
+    const page = await api.get(`${pathOf(slug)}?before=${before}&limit=${limit}`, v.array(Event));
     last ??= page.at(-1)?.id ?? 0;
     const [first] = page;
     if (first === undefined) break;
@@ -131,16 +139,19 @@ type Names = ReadonlyMap<string, string>;
 /** Only what the caller may see: a service token may not list people. */
 async function namesOf(api: Api, slug: string): Promise<Names> {
   const orNone = <T>(list: Promise<T[]>): Promise<T[]> => list.catch(() => []);
+  // Also those who left, for staff.
+  const users = (await orNone(api.list("/api/users/", User))).map(
+    ({ id, email }) => [`person/${id}`, email] as const,
+  );
+  if (slug === "") return new Map(users);
   const nodes = await api.list(inOrg(slug, "nodes/"), Node);
   const revoked = await orNone(api.list(inOrg(slug, "nodes/"), Node, { revoked: "true" }));
   const members = await orNone(api.list(inOrg(slug, "members/"), Member));
-  // Also those who left, for staff.
-  const users = await orNone(api.list("/api/users/", User));
   const services = await orNone(api.list(inOrg(slug, "service_tokens/"), ServiceToken));
   return new Map([
     ...[...revoked, ...nodes].map(({ id, name }) => [`node/${id}`, `node ${name}`] as const),
     ...members.map(({ user_id: id, email }) => [`person/${id}`, email] as const),
-    ...users.map(({ id, email }) => [`person/${id}`, email] as const),
+    ...users,
     ...services.map(({ id, name }) => [`service/${id}`, `service token ${name}`] as const),
   ]);
 }

@@ -71,12 +71,12 @@ function withoutAddress(details: Event["before"]): Event["before"] {
 }
 
 /**
- * The events of an organization after the one with the id `after`, oldest first. A page ends at its limit or at its
- * maximum of bytes; `next` is the cursor for the rest, undefined if there is none.
+ * The events of an organization, or for null of none, after the one with the id `after`, oldest first. A page ends at its
+ * limit or at its maximum of bytes; `next` is the cursor for the rest, undefined if there is none.
  */
 export async function listEvents(
   db: Pick<Reader, "all">,
-  orgId: number,
+  orgId: number | null,
   { after, limit }: { after: number; limit: number },
 ): Promise<{ events: Event[]; next: number | undefined }> {
   const page = (await eventsAfter(db, orgId, after, { limit, bytes: maxPageBytes })).map(showEvent);
@@ -89,7 +89,7 @@ export async function listEvents(
 /** The newest events before the one with the id `before`, oldest first, with the same maxima. */
 export async function listEventsBefore(
   db: Pick<Reader, "all">,
-  orgId: number,
+  orgId: number | null,
   { before, limit }: { before: number; limit: number },
 ): Promise<Event[]> {
   return (await eventsBefore(db, orgId, before, { limit, bytes: maxPageBytes })).map(showEvent);

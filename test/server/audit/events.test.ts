@@ -3,6 +3,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
+import { emptyChain, verifyEnd, verifyNext } from "../../../src/console/activity.ts";
 import { Event, faultIn, verifyChains } from "../../../src/server/audit/read.ts";
 import { operator, record } from "../../../src/server/audit/record.ts";
 import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
@@ -107,6 +108,55 @@ test("members read the addresses of their own actions only, and no hashes; visit
   ];
   for (const answer of await Promise.all(readers)) expect(v.parse(v.array(Event), answer.json)).toEqual(all);
   expect(faultIn(await verifyChains(server.db, server.app.services.secretKey))).toBeUndefined();
+});
+
+test("staff read what belongs to no organization; members, owners and programs do not", async () => {
+  const path = "/api/events/";
+  await server.person("gone@example.org");
+  await server.join(org, "gone@example.org", "admin");
+  await server.person("root@example.org", { isStaff: true });
+  const staff = await signInBrowser(server, "root@example.org");
+  const admin = await signInBrowser(server, "gone@example.org");
+  const member = await signInBrowser(server, "eve@example.org");
+  const read = async (query: string) => {
+    const answer = await staff.send("GET", `${path}${query}`);
+    expect(answer.status).toBe(200);
+    return { list: v.parse(v.array(Event), answer.json), link: answer.headers.get("link") };
+  };
+  const id = Number((await server.db.get("SELECT id FROM users WHERE email = 'gone@example.org'"))?.["id"]);
+  const maker = { userId: null, actor: operator };
+  const program = { name: "all", role: "admin" } as const;
+  const { token } = await createServiceToken(server.app.services, org, program, maker);
+  const refused = [
+    admin.send("GET", path),
+    member.send("GET", path),
+    server.send("GET", path, { token: owner }),
+    server.send("GET", path, { token }),
+  ];
+  for (const answer of await Promise.all(refused)) {
+    expect(answer).toMatchObject({ status: 403, json: { code: "permission_denied" } });
+    expect(answer.text).not.toContain("user.");
+  }
+  expect((await server.send("GET", path)).status).toBe(401);
+  expect((await staff.send("PATCH", `/api/users/${id}/`, { body: { is_active: false } })).status).toBe(200);
+  const { list } = await read("?limit=1000");
+  expect(list.at(-1)).toMatchObject({ type: "user.disabled", actor: { kind: "person" } });
+  // Nothing of an organization.
+  expect(list.filter(({ type }) => /^(node|member|organization|token)\./.test(type))).toEqual([]);
+  const count = Number((await server.db.get("SELECT count(*) AS n FROM events WHERE org_id IS NULL"))?.["n"]);
+  expect(list).toHaveLength(count);
+  // Page by page, and back.
+  const first = await read("?limit=1");
+  expect(first.list).toEqual(list.slice(0, 1));
+  expect(first.link).toBe(
+    `<${server.app.services.publicUrl}${path}?after=${list[0]?.id}&limit=1>; rel="next"`,
+  );
+  expect((await read(`?after=${list.at(-2)?.id}`)).list).toEqual(list.slice(-1));
+  expect((await read(`?before=${list.at(-1)?.id}&limit=1`)).list).toEqual(list.slice(-2, -1));
+  // Its chain is its own, and is verified as one of an organization.
+  const sha256 = async (text: string) => createHash("sha256").update(text).digest("hex");
+  const chain = await verifyEnd(await verifyNext(emptyChain, list, sha256), sha256);
+  expect(chain).toMatchObject({ events: count, brokenAt: undefined });
 });
 
 test("an event holds only the fields and the settings that changed", async () => {

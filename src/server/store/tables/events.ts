@@ -70,21 +70,22 @@ export async function eventsAfter(
 /** The newest events before an id, oldest first; otherwise as eventsAfter. */
 export async function eventsBefore(
   reader: Pick<Reader, "all">,
-  orgId: number,
+  orgId: number | null,
   id: number,
   { limit, bytes }: { limit: number; bytes: number },
 ): Promise<EventRow[]> {
-  const sizes = `SELECT id, ${eventBytes} AS bytes FROM events WHERE id < $1 AND org_id = $3 ORDER BY id DESC LIMIT $2`;
+  const [owned, params] = ownedBy(orgId);
+  const sizes = `SELECT id, ${eventBytes} AS bytes FROM events WHERE id < $1 AND ${owned} ORDER BY id DESC LIMIT $2`;
   let room = bytes;
   let first: number | undefined;
-  for (const next of await queryAll(reader, measured, sizes, [id, limit, orgId])) {
+  for (const next of await queryAll(reader, measured, sizes, [id, limit, ...params])) {
     room -= next.bytes;
     if (room < 0 && first !== undefined) break;
     first = next.id;
   }
   if (first === undefined) return [];
-  const sql = `SELECT ${events.select()} FROM events WHERE id >= $1 AND id < $2 AND org_id = $3 ORDER BY id`;
-  return queryAll(reader, events, sql, [first, id, orgId]);
+  const sql = `SELECT ${events.select()} FROM events WHERE id >= $1 AND id < $2 AND ${owned} ORDER BY id`;
+  return queryAll(reader, events, sql, [first, id, ...params]);
 }
 
 /** The condition for one chain, with its parameter $3. */
@@ -94,10 +95,11 @@ function ownedBy(orgId: number | null): [string, Params] {
 
 const queued = events.pick("id", "type");
 
-/** The types of an organization's events after an id, oldest first. */
-export function typesAfter(reader: Pick<Reader, "all">, orgId: number, id: number, limit: number) {
-  const sql = `SELECT ${queued.select()} FROM events WHERE id > $1 AND org_id = $3 ORDER BY id LIMIT $2`;
-  return queryAll(reader, queued, sql, [id, limit, orgId]);
+/** The types of the events of a chain after an id, oldest first. */
+export function typesAfter(reader: Pick<Reader, "all">, orgId: number | null, id: number, limit: number) {
+  const [owned, params] = ownedBy(orgId);
+  const sql = `SELECT ${queued.select()} FROM events WHERE id > $1 AND ${owned} ORDER BY id LIMIT $2`;
+  return queryAll(reader, queued, sql, [id, limit, ...params]);
 }
 
 // Every change records an event, so these texts are constant.
