@@ -91,7 +91,10 @@ export function countWords(
   { found, read }: { found: number; read: number },
   { isFiltered, isAll, isFull }: Record<"isFiltered" | "isAll" | "isFull", boolean>,
 ): string {
-  if (isAll) return isFiltered ? `${found} events match: no other does` : `All ${read} events`;
+  if (isAll)
+    return isFiltered
+      ? `${found} ${found === 1 ? "event matches" : "events match"}: no other does`
+      : `All ${read} events`;
   const rest = isFull ? "an export reads the others, too" : "the button below the list reads older ones";
   return isFiltered
     ? `${found} of the newest ${read} events match; ${rest}`

@@ -14,6 +14,17 @@ export type Delivery = {
   created_at: string;
 };
 
+/** What came of the last attempt; undefined: it is under way, or none was made. */
+export function outcomeOf({ state, status, message }: Delivery): string | undefined {
+  if (state === "delivered") return `Delivered: the receiver answered ${status}.`;
+  return message === null ? undefined : `Not delivered. ${message}`;
+}
+
+/** The machines that deliveries are about. */
+export const machinesIn = (all: readonly Delivery[]): readonly number[] => [
+  ...new Set(all.flatMap(({ event_subject }) => /^node\/(\d+)$/.exec(event_subject)?.[1] ?? []).map(Number)),
+];
+
 export type Standing = {
   /** Those that wait for another attempt. One that no attempt was made for is sent within seconds. */
   waiting: readonly Delivery[];

@@ -44,7 +44,19 @@ const phrases: Readonly<Record<string, string>> = {
   "registration.ended": "The request of # ended",
   "registration.refused": "@ refused the machine #",
   "registration.waiting": "# waits for approval",
+  "security.login_failed": "Wrong password or code for #",
+  "server.restored": "@ restored a backup",
+  "server.updated": "@ changed the control plane",
+  "tls.certificate_failed": "The certificate for # was not renewed",
+  "tls.certificate_issued": "@ got a certificate for #",
   "token.used": "A machine joined with the token #",
+  "user.device_approved": "@ let the command line of # sign in",
+  "user.factor_added": "@ added a second factor of #",
+  "user.factor_removed": "@ removed a second factor of #",
+  "user.identity_linked": "@ linked a provider to #",
+  "user.identity_unlinked": "@ unlinked a provider from #",
+  "user.left_provider": "# has left the provider",
+  "user.password_changed": "@ changed the password of #",
 };
 const nouns: Readonly<Record<string, string>> = {
   authority: "CA",
@@ -72,7 +84,11 @@ export function eventSentence(event: AuditEvent, known: Known): { parts: readonl
   const [kind = "", rest = ""] = subject.split(/\/(.*)/s);
   // An organization is known by its slug, in every event.
   const name =
-    kind === "organization" ? undefined : (nameOf(after) ?? nameOf(before) ?? known.things.get(subject));
+    kind === "organization"
+      ? undefined
+      : (nameOf(after) ??
+        nameOf(before) ??
+        (kind === "user" ? known.names.get(Number(rest)) : known.things.get(subject)));
   const noun = nouns[kind] ?? kind;
   const verb = type.slice(type.indexOf(".") + 1).replaceAll("_", " ");
   const isNumber = name === undefined && /^\d+$/.test(rest);

@@ -2,9 +2,14 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { behindAll, readBack, type Span } from "./activity.ts";
-import { ApiError, get, org } from "./api.ts";
+import { ApiError, get, isSignedOut, org } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import { isLive, onEvent } from "./live.ts";
+
+/** Of an organization; "": of what belongs to none. */
+export const eventsPath = (slug: string): string => (slug === "" ? "/api/events/" : org(slug, "events/"));
+/** No stream tells what belongs to no organization. */
+const lookEveryMs = 10_000;
 
 /** Of the page, and of an export. */
 export const maxKept = 20_000;
@@ -28,7 +33,7 @@ export type Log = {
 /** The newest events of a time, also those that the page has not read. `tell`: how many were read so far. Throws an ApiError. */
 export const readEvents = (slug: string, span: Span, tell: (count: number) => void) =>
   readBack(
-    (before) => get<AuditEvent[]>(org(slug, `events/?before=${before}&limit=${maxLimit}`)),
+    (before) => get<AuditEvent[]>(`${eventsPath(slug)}?before=${before}&limit=${maxLimit}`),
     span,
     maxKept,
     tell,
@@ -49,7 +54,7 @@ export function useLog(slug: string, limit: number): Log {
   const read = (before: number, asked = limit) => {
     const { signal } = over.current;
     reads(true);
-    get<AuditEvent[]>(org(slug, `events/?before=${before}&limit=${asked}`), signal).then(
+    get<AuditEvent[]>(`${eventsPath(slug)}?before=${before}&limit=${asked}`, signal).then(
       (found) => {
         if (signal.aborted) return;
         add(found);
@@ -70,6 +75,8 @@ export function useLog(slug: string, limit: number): Log {
     setAll(false);
     const readNewest = () => read(behindAll, Math.min(limit, firstLimit));
     if (!isLive.peek()) readNewest();
+    const look = () => document.visibilityState === "visible" && !isSignedOut.peek() && readNewest();
+    const timer = slug === "" ? setInterval(look, lookEveryMs) : undefined;
     const leave = onEvent((event) => add([event]));
     // What happened before the stream was open came by no event.
     const end = isLive.subscribe((isOpen) => {
@@ -77,6 +84,7 @@ export function useLog(slug: string, limit: number): Log {
     });
     return () => {
       over.current.abort();
+      clearInterval(timer);
       leave();
       end();
     };

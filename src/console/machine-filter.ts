@@ -44,6 +44,21 @@ const isShown: Readonly<Record<string, (machine: Machine, now: number, paths: Pa
 /** `words` in lower case. `owner`: the number of a user, or "". */
 export type MachineFilter = { show: string; group: string; owner: string; words: readonly string[] };
 
+/** The name of an export: it tells the filter. Who owns the machines, and what was searched, may be private. */
+export function exportName(own: string, { show, group, owner, words }: MachineFilter): string {
+  const part = owner !== "" || words.length > 0 ? "filtered" : "";
+  const parts = [own, "machines", show, group, part].filter((each) => each !== "");
+  return `${parts.join("-").replaceAll(/[^\w.-]+/g, "_")}.csv`;
+}
+
+/** Of the engine that runs: "CVE-2026-25793 (fixed in 1.10.3)". */
+export const vulnerabilitiesOf = ({ overlay_version: version }: Pick<Machine, "overlay_version">): string =>
+  version === null
+    ? ""
+    : advisoriesFor(version)
+        .map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`)
+        .join(", ");
+
 export function filtered(
   machines: readonly Machine[],
   { show, group, owner, words }: MachineFilter,

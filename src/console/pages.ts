@@ -88,6 +88,10 @@ export const staffPages: Readonly<Record<string, Page>> = {
     load: async () => (await import("./pages/staff.ts")).Organizations,
   },
   users: { title: "Users", load: async () => (await import("./pages/staff.ts")).Users },
+  "audit-log": {
+    title: "Audit log",
+    load: async () => (await import("./pages/administration.ts")).AuditLog,
+  },
   servers: { title: "Servers", load: async () => (await import("./pages/staff.ts")).Servers },
 };
 

@@ -4,7 +4,7 @@ type Items = readonly { kind: string }[];
 /** What the person could use: machines, tokens, webhooks. */
 export type AccessReport = { access_left: Items; access_revoked: Items };
 
-function counted(items: Items): string {
+export function counted(items: Items): string {
   return [...Map.groupBy(items, ({ kind }) => (kind === "node" ? "machine" : kind.replaceAll("_", " ")))]
     .map(([kind, { length }]) => `${length} ${kind}${length === 1 ? "" : "s"}`)
     .join(", ");

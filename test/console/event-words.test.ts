@@ -61,6 +61,27 @@ test("an event is a sentence: who did what to which thing, by its name", () => {
   );
 });
 
+test("events of users and of the control plane are sentences, and users have their addresses", () => {
+  const server = { kind: "server", id: null, ip: null };
+  const nobody = { kind: "nobody", id: null, ip: "192.0.2.9" };
+  expect(say("user.disabled", "user/eve@example.org")).toBe(
+    "ada@example.org disabled the user eve@example.org",
+  );
+  expect(say("user.password_changed", "user/7")).toBe(
+    "ada@example.org changed the password of ada@example.org",
+  );
+  expect(say("user.factor_removed", "user/eve@example.org")).toBe(
+    "ada@example.org removed a second factor of eve@example.org",
+  );
+  expect(say("security.login_failed", "user/eve@example.org", { actor: nobody })).toBe(
+    "Wrong password or code for eve@example.org / Somebody",
+  );
+  expect(say("server.updated", "server")).toBe("ada@example.org changed the control plane");
+  expect(say("tls.certificate_issued", "tls/vpn.example.org", { actor: server })).toBe(
+    "The control plane got a certificate for vpn.example.org",
+  );
+});
+
 test("names and actors are texts of others, and stand apart in every sentence", () => {
   const name = "na@me";
   for (const type of eventTypes) {

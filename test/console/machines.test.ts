@@ -4,7 +4,13 @@ import { expect, test } from "bun:test";
 import { namedIn, standingChange, standingOf } from "../../src/console/access/standing.ts";
 import type { StoredRule } from "../../src/console/access/rules.ts";
 import { ownerGroup, selfGroup } from "../../src/owner-group.ts";
-import { filtered, groupsOf, selectedIn } from "../../src/console/machine-filter.ts";
+import {
+  exportName,
+  filtered,
+  groupsOf,
+  selectedIn,
+  vulnerabilitiesOf,
+} from "../../src/console/machine-filter.ts";
 import { afterContacts, machineOf, withoutSilent, type Machine } from "../../src/console/machines.ts";
 import type { Node } from "../../src/protocol/node.ts";
 
@@ -52,6 +58,23 @@ test("a list keeps a machine's times as numbers, what is searched in lower case,
   expect(machineOf({ ...node, state: "pending" }).isBehind).toBe(false);
   // Equal groups are kept once.
   expect(machineOf({ ...node, groups: ["web", "eu"] }).groups).toBe(machine.groups);
+});
+
+test("the name of an export tells its filter, but not what was searched", () => {
+  const all = { show: "", group: "", owner: "", words: [] };
+  expect(exportName("acme", all)).toBe("acme-machines.csv");
+  expect(exportName("acme", { ...all, show: "vulnerable" })).toBe("acme-machines-vulnerable.csv");
+  expect(exportName("acme", { ...all, group: "eu/a b", words: ["ada"] })).toBe(
+    "acme-machines-eu_a_b-filtered.csv",
+  );
+  expect(exportName("acme", { ...all, owner: "7" })).toBe("acme-machines-filtered.csv");
+});
+
+test("an export names the known vulnerabilities of an engine, and where they end", () => {
+  expect(vulnerabilitiesOf({ overlay_version: "1.9.5" })).toBe(
+    "CVE-2025-62820 (fixed in 1.9.7), CVE-2026-25793 (fixed in 1.10.3)",
+  );
+  for (const overlay_version of [null, "1.12.0"]) expect(vulnerabilitiesOf({ overlay_version })).toBe("");
 });
 
 test("the rules about a machine: what it lets in, what lets it in, what it lets out", () => {

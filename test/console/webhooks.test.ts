@@ -2,7 +2,7 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { standingOf, type Delivery } from "../../src/console/deliveries.ts";
+import { machinesIn, outcomeOf, standingOf, type Delivery } from "../../src/console/deliveries.ts";
 import { exampleEvents } from "../../src/console/event-examples.ts";
 import { WebhookRequest } from "../../src/server/webhooks/webhooks.ts";
 
@@ -28,6 +28,23 @@ const delivery = (id: number, more: Partial<Delivery>): Delivery => ({
   delivered_at: null,
   created_at: "2026-11-23T10:00:00Z",
   ...more,
+});
+
+test("an attempt that was asked for has a result once the receiver answered, or could not", () => {
+  expect(outcomeOf(delivery(1, { attempts: 6 }))).toBeUndefined();
+  expect(outcomeOf(delivery(1, { state: "delivered", status: 204 }))).toBe(
+    "Delivered: the receiver answered 204.",
+  );
+  const message = "The connection failed: the connection was refused (ECONNREFUSED).";
+  for (const state of ["waiting", "failed"] as const)
+    expect(outcomeOf(delivery(1, { state, message }))).toBe(`Not delivered. ${message}`);
+});
+
+test("the machines that deliveries are about are asked for once each", () => {
+  const about = (event_subject: string) => delivery(1, { event_subject });
+  expect(machinesIn([about("node/252"), about("group/node/3"), about("node/252"), about("node/9")])).toEqual([
+    252, 9,
+  ]);
 });
 
 test("a webhook says how many deliveries wait, why the last one failed, and when one arrived", () => {

@@ -88,6 +88,7 @@ describe("links in the console", () => {
         ["Enable", "active"],
       ] as const) {
         await button(`${verb} ada@example.org`).click();
+        if (verb === "Disable") await page.getByText("No machine and no token of theirs works.").waitFor();
         await page
           .getByRole("dialog")
           .getByRole("button", { name: `${verb} ada@example.org` })
@@ -95,6 +96,10 @@ describe("links in the console", () => {
         await row.getByText(state).waitFor();
       }
       await page.getByText("None. Organizations can have their own.").waitFor();
+      await page.getByRole("link", { name: "Audit log" }).click();
+      await page.getByText("disabled the user ada@example.org").waitFor();
+      await button("Verify the chain").click();
+      await page.getByText(/The chain of \d+ events is whole/).waitFor();
       await page.getByRole("link", { name: "Servers" }).click();
       await page.getByText("SQLite").waitFor();
       const { answering } = (await (await page.request.get(`${plane.url}/api/servers/`)).json()) as {

@@ -138,11 +138,12 @@ describe("the organization in the console", () => {
       await page.getByRole("link", { name: /\/hook/ }).click();
       await page.getByText("delivered").first().waitFor();
       await page.getByText("Last success: now.").waitFor();
-      await page.getByRole("link", { name: /^node\.created node\/\d+$/ }).waitFor();
+      await page.getByRole("link", { name: /^node\.created beta$/ }).waitFor();
       expect(received.join()).toContain("beta");
       await button("Send again").click();
       while (received.length === 1) await Bun.sleep(20);
       expect(received[1]).toBe(received[0] ?? "");
+      await page.getByText("Delivered: the receiver answered 200.").waitFor();
       await button("Delete", true).click();
       await button("Delete the webhook").click();
       await page.getByText("A webhook sends events").waitFor();
@@ -155,6 +156,7 @@ describe("the organization in the console", () => {
       await page.goto(`${scene.url()}/console/acme/`);
       await page.getByRole("link", { name: nowhere }).click();
       await page.getByText("The last attempt failed: The connection failed").waitFor();
+      await page.getByText(/failing\.\s+Last success: none/).waitFor();
       await button("Send all of them now").waitFor();
       await button("Delete", true).click();
       await button("Delete the webhook").click();

@@ -19,11 +19,11 @@ import {
 import { dayOf } from "../ago.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { eventText } from "../event-words.ts";
-import { readEvents, useLog } from "../events.ts";
+import { eventsPath, readEvents, useLog } from "../events.ts";
 import { html } from "../html.ts";
 import { isLive } from "../live.ts";
-import { organization, slug } from "../me.ts";
-import { useMemberNames } from "../member-names.ts";
+import { me, organization, slug } from "../me.ts";
+import { useMemberNames, useUserNames } from "../member-names.ts";
 import { query, setQuery } from "../router.ts";
 import { Verification } from "../ui/chain.ts";
 import { Events } from "../ui/events.ts";
@@ -79,8 +79,22 @@ function filterOf(words: URLSearchParams): Filter {
 
 export function Activity() {
   const own = slug.value ?? "";
-  const log = useLog(own, pageSize);
   const names = useMemberNames(own);
+  return own === "" ? null : html`<${Log} own=${own} names=${names} />`;
+}
+
+/** What belongs to no organization. The control plane gives it to staff only. */
+export function AuditLog() {
+  return me.value?.is_staff === true
+    ? html`<${OfNone} />`
+    : html`<${Empty} text="The audit log is for staff." />`;
+}
+
+const OfNone = () => html`<${Log} own="" names=${useUserNames()} />`;
+
+/** `own`: the slug; "": of what belongs to no organization. */
+function Log({ own, names }: { own: string; names: Names }) {
+  const log = useLog(own, pageSize);
   const filter = filterOf(query.value);
   const key = JSON.stringify(filter);
   const things = useMemo(() => thingsOf(log.events), [log.events]);
@@ -112,10 +126,11 @@ export function Activity() {
   };
   const hasMore = shown.length > goal.rows || !isOver;
   const busy = log.isReading && (isSearching || log.events.length === 0);
-  return html`<h1>Activity</h1>
+  return html`<h1>${own === "" ? "Audit log" : "Activity"}</h1>
+    ${own === "" ? html`<p class="quiet">What belongs to no organization, such as users and their passwords.</p>` : null}
     <div class="tools">
       <${Search} label="Search events" />
-      <${State} name=${isLive.value ? "online" : "away"} word=${isLive.value ? "live" : "not live"} />
+      ${own === "" ? null : html`<${State} name=${isLive.value ? "online" : "away"} word=${isLive.value ? "live" : "not live"} />`}
       <span class="quiet" role="status"
         >${countWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll, isFull: log.isFull })}</span
       >
@@ -126,7 +141,7 @@ export function Activity() {
         cut.value === undefined
           ? null
           : html`<p class="limited"><bdi>${cut.value}</bdi></p>
-              <${Line} text=${`agent admin events ${own} --json --lines 100000 > events.json`} />`
+              <${Line} text=${`${commandOf(own)} --json --lines 100000 > events.json`} />`
       }
     </div>
     <${Filters} filter=${filter} events=${log.events} />
@@ -152,11 +167,10 @@ export function Activity() {
           </p>`
         : null
     }
-    <${FromTerminal}
-      command=${`agent admin events ${own}`}
-      call=${`GET /api/org/${own}/events/?after=0&limit=1000`}
-    />`;
+    <${FromTerminal} command=${commandOf(own)} call=${`GET ${eventsPath(own)}?after=0&limit=1000`} />`;
 }
+
+const commandOf = (own: string) => `agent admin events ${own}`.trim();
 
 /** What the last export leaves out. */
 const cut = signal<string | undefined>(undefined);
@@ -166,8 +180,9 @@ async function exported(own: string, filter: Filter, names: Names, read: (count:
   const { events, isAll } = await readEvents(own, spanOf(filter), read);
   const things = thingsOf(events);
   const items = events.filter(makeMatch(filter, names, things, sayer(names, things)));
-  const file = exportName(own, filter, items, isAll);
-  if (isAll) tell(`${file} has all ${items.length} events that match.`);
+  const file = exportName(own || "control-plane", filter, items, isAll);
+  if (isAll)
+    tell(`${file} has all ${items.length} events that match. Its times are UTC, its days this browser's.`);
   cut.value = isAll
     ? undefined
     : `${file} has not all: of the newest ${events.length} events${filter.to === "" ? "" : ` until ${filter.to}`}, ${items.length} match. For older ones choose earlier days, or read all from the terminal:`;

@@ -1,6 +1,6 @@
 // Pages whose files are small and much alike: one file of all takes fewer bytes than one for each.
 
-export { Activity } from "./activity.ts";
+export { Activity, AuditLog } from "./activity.ts";
 export { Certificates } from "./certificates.ts";
 export { People } from "./people.ts";
 export { Settings } from "./settings.ts";

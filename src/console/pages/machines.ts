@@ -3,7 +3,15 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
-import { filtered, groupsOf, selectedIn, shows, type Selection } from "../machine-filter.ts";
+import {
+  exportName,
+  filtered,
+  groupsOf,
+  selectedIn,
+  shows,
+  type Selection,
+  vulnerabilitiesOf,
+} from "../machine-filter.ts";
 import type { Machine } from "../machines.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
@@ -68,7 +76,11 @@ export function Machines() {
       <${Filters} nodes=${nodes} ownerName=${names.get(Number(owner)) ?? `user ${owner}`} clear=${clear} />
       <span class="quiet" role="status">${shown.length} of ${total}</span>
       <${ColumnChoice} all=${every} chosen=${drawn} />
-      <${Export} file=${`${own}-machines.csv`} items=${shown} columns=${drawn} />
+      <${Export}
+        file=${exportName(own, { show, group, owner, words: searchWords(search) })}
+        items=${shown}
+        columns=${[...drawn, { title: "Known vulnerabilities", text: vulnerabilitiesOf }]}
+      />
     </div>
     ${mayAdminister.value ? html`<${Selected} machines=${chosen} dropped=${dropped} clear=${clear} />` : null}
     ${

@@ -38,7 +38,8 @@ type Props = {
 };
 
 function wordsOf(count: number, dropped: number): string {
-  if (count === 0 && dropped === 0) return "Tick machines to change several at once.";
+  if (count === 0 && dropped === 0)
+    return "Tick machines to change several at once; Shift+click ticks all from one to another.";
   const hidden =
     dropped === 1 ? "1 is not shown: it was unticked." : `${dropped} are not shown: they were unticked.`;
   return `${count} selected${dropped === 0 ? "" : `. ${hidden}`}`;
@@ -105,7 +106,12 @@ function Groups({ machines, close }: DialogProps) {
     after=${changed}
     close=${close}
   >
-    <${GroupsField} label="Add to groups" help="Separated by commas." value=${adds} set=${setAdds} />
+    <${GroupsField}
+      label="Add to groups"
+      help="Separated by commas. A new name makes a new group."
+      value=${adds}
+      set=${setAdds}
+    />
     <${GroupsField}
       label="Remove from groups"
       help="Separated by commas."

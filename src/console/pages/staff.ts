@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { send } from "../api.ts";
 import { html } from "../html.ts";
 import { me, readMe, type Organization } from "../me.ts";
+import { counted, type AccessReport } from "../removed-words.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
@@ -240,6 +241,8 @@ function Activation({ user, close }: { user: User; close(): void }) {
   const [tokens, setTokens] = useState(false);
   const path = `${usersPath}${user.id}/`;
   const isEnding = user.is_active;
+  const { data } = useResource<AccessReport>(isEnding ? path : "");
+  const left = data?.access_left ?? [];
   const body = { is_active: !isEnding, ...(isEnding ? { revoke_nodes: nodes, revoke_tokens: tokens } : {}) };
   const verb = isEnding ? "Disable" : "Enable";
   const flags = `${nodes ? " --revoke-nodes" : ""}${tokens ? " --revoke-tokens" : ""}`;
@@ -250,8 +253,23 @@ function Activation({ user, close }: { user: User; close(): void }) {
     effect=${
       isEnding
         ? html`<p>All sessions end within seconds, and the user cannot sign in. It can be enabled again.</p>
-            <${Check} label="Also revoke the machines that belong to them" checked=${nodes} set=${setNodes} />
-            <${Check} label="Also revoke their tokens" checked=${tokens} set=${setTokens} />
+            <p role="status">
+              ${data === undefined ? null : left.length === 0 ? "No machine and no token of theirs works." : `Still working: ${counted(left)}.`}
+            </p>
+            ${
+              data !== undefined && left.length === 0
+                ? null
+                : html`<${Check}
+                      label="Also revoke the machines that belong to them"
+                      checked=${nodes}
+                      set=${setNodes}
+                    />
+                    <${Check}
+                      label="Also revoke their tokens, and delete their webhooks"
+                      checked=${tokens}
+                      set=${setTokens}
+                    />`
+            }
             <${FromTerminal}
               command=${`agent admin user disable ${user.email}${flags}`}
               call=${`PATCH ${path} ${JSON.stringify(body)}`}

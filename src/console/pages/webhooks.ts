@@ -2,18 +2,21 @@
 
 import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
+import type { Things } from "../activity.ts";
 import { ApiError, org, send } from "../api.ts";
-import { standingOf, type Delivery } from "../deliveries.ts";
+import { machinesIn, outcomeOf, standingOf, type Delivery } from "../deliveries.ts";
 import { exampleEvents } from "../event-examples.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
 import { dayOf } from "../ago.ts";
+import { useNamed } from "../ui/events.ts";
 import { FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, Empty, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
+import { tell } from "../ui/told.ts";
 
 type Webhook = { id: number; url: string; events: readonly string[]; created_at: string; failing?: boolean };
 export function Webhooks({ rest: [id] }: { rest: readonly string[] }) {
@@ -131,15 +134,23 @@ const states = {
 
 /** A delivery that ended is sent once more; one that waits for its next attempt, now. */
 function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
+  const [isAsked, ask] = useState(false);
+  const outcome = outcomeOf(delivery);
+  useEffect(() => {
+    if (!isAsked || outcome === undefined) return;
+    ask(false);
+    tell(outcome);
+  }, [isAsked, outcome]);
   const { error, isRunning, run } = useAction(async () => {
     await send("POST", `${path}deliveries/${delivery.id}/send_again/`);
     await refresh(path);
+    ask(true);
   });
   const words = delivery.state === "waiting" ? "Send now" : "Send again";
   return html`<button
     type="button"
     class="small"
-    disabled=${isRunning}
+    disabled=${isRunning || isAsked}
     title=${error?.message}
     onClick=${run}
   >
@@ -161,7 +172,8 @@ function Standing({ path }: { path: string }) {
   });
   if (data === undefined || data.length === 0) return null;
   return html`<p>
-      Last success: <${When} at=${lastSuccess} never="none in the last 30 days" />.
+      ${failure === undefined ? null : html`<${State} name="attention" word="failing" />. `} Last
+      success:${" "}<${When} at=${lastSuccess} never="none in the last 30 days" />.
       ${failure === undefined ? null : html`${" "}The last attempt failed: <bdi>${failure}</bdi>`}
     </p>
     ${
@@ -179,23 +191,24 @@ function Standing({ path }: { path: string }) {
 const lateMs = 3_600_000;
 
 /** The event's type and what it is about, with a link to these events on its day. */
-const eventColumn = (own: string): Column<Delivery> => ({
+const eventColumn = (own: string, things: Things): Column<Delivery> => ({
   key: "event",
   title: "Event",
   width: 3,
-  text: ({ event_type, event_subject }) => `${event_type} ${event_subject}`,
+  text: ({ event_type, event_subject: subject }) =>
+    `${event_type} ${subject} ${things.get(subject) ?? ""}`.trim(),
   cell: ({ event_id, event_type: type, event_subject: subject, created_at }) => {
     const made = Date.parse(created_at);
     const words = new URLSearchParams({ type, subject, from: dayOf(made - lateMs), to: dayOf(made) });
     return html`<a
       href=${`${pathOf(own, "activity")}?${words}`}
       title=${`${type} ${subject}: event ${event_id}, which is what was sent`}
-      ><code>${type}</code> <bdi>${subject}</bdi></a
+      ><code>${type}</code> <bdi>${things.get(subject) ?? subject}</bdi></a
     >`;
   },
 });
 
-const columnsOf = (own: string): readonly Column<Delivery>[] => [
+const columnsOf = (own: string, things: Things): readonly Column<Delivery>[] => [
   {
     key: "at",
     title: "Made",
@@ -203,7 +216,7 @@ const columnsOf = (own: string): readonly Column<Delivery>[] => [
     text: ({ created_at }) => created_at,
     cell: ({ created_at }) => html`<${When} at=${created_at} />`,
   },
-  eventColumn(own),
+  eventColumn(own, things),
   {
     key: "state",
     title: "State",
@@ -219,10 +232,12 @@ const columnsOf = (own: string): readonly Column<Delivery>[] => [
     },
   },
   textColumn("attempts", "Attempts", 1, ({ attempts }) => `${attempts}`),
-  textColumn("answer", "Answer", 3, ({ status, message }) =>
+  textColumn("answer", "Answer", 5, ({ status, message }) =>
     [status, message].filter((each) => each !== null).join(" "),
   ),
 ];
+
+const nothing: Things = new Map();
 
 /** Deliveries are no events of the audit log. */
 const lookEveryMs = 3000;
@@ -236,6 +251,8 @@ function One({ id }: { id: string }) {
     return () => clearInterval(timer);
   }, [path]);
   const { data: webhook, error } = useResource<Webhook>(path);
+  const { data: deliveries } = useList<Delivery>(`${path}deliveries/?page_size=1000`);
+  const things = useNamed(own, machinesIn(deliveries ?? []), nothing);
   const [asked, ask] = useState<"edit" | "delete" | undefined>(undefined);
   const close = () => ask(undefined);
   const all = pathOf(own, "webhooks");
@@ -258,7 +275,7 @@ function One({ id }: { id: string }) {
       label="Deliveries"
       path=${`${path}deliveries/`}
       columns=${[
-        ...columnsOf(own),
+        ...columnsOf(own, things),
         {
           key: "again",
           title: "Actions",

@@ -2,8 +2,9 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { emptyChain, verifyEnd, verifyNext, type Chain } from "../activity.ts";
-import { ApiError, get, org } from "../api.ts";
+import { ApiError, get } from "../api.ts";
 import type { AuditEvent } from "../audit-event.ts";
+import { eventsPath } from "../events.ts";
 import { html } from "../html.ts";
 import { Copy, Failure, State } from "./parts.ts";
 
@@ -16,7 +17,7 @@ async function sha256(text: string): Promise<string> {
 async function verify(own: string, signal: AbortSignal, tell: (chain: Chain) => void): Promise<Chain> {
   let chain = emptyChain;
   for (let after = 0; ;) {
-    const events = await get<AuditEvent[]>(org(own, `events/?after=${after}&limit=1000`), signal);
+    const events = await get<AuditEvent[]>(`${eventsPath(own)}?after=${after}&limit=1000`, signal);
     const last = events.at(-1);
     if (last === undefined) return verifyEnd(chain, sha256);
     chain = await verifyNext(chain, events, sha256);
@@ -77,6 +78,7 @@ function Outcome({ chain, isDone }: { chain: Chain; isDone: boolean }) {
     <p class="quiet">
       All organizations share the numbers of events, so numbers that are missing here are events of others.
       Changes of users, such as disabled ones, passwords and second factors, belong to no organization: they
-      have a chain of their own, which <code>agent admin audit verify</code> verifies on the control plane.
+      have a chain of their own, under Audit log for staff. <code>agent admin audit verify</code> verifies all
+      chains on the control plane.
     </p>`;
 }

@@ -21,7 +21,7 @@ type EventsProps = { events: readonly AuditEvent[]; names?: Names; things?: Thin
 
 export function Events({ events, names = noNames, things = thingsOf(events) }: EventsProps) {
   const own = slug.value ?? "";
-  const named = useNamed(own, events, things);
+  const named = useNamed(own, unnamed(events, things), things);
   const words = useProviderWords(own, events.some(namesProvider));
   const known = useMemo((): Known => ({ names, things: named, words }), [names, named, words]);
   return html`<ol class="events">
@@ -34,11 +34,11 @@ const namesProvider = (event: AuditEvent): boolean => {
   return [...added, ...removed].some(({ peer, target }) => isProviderSide(peer) || isProviderSide(target));
 };
 
-/** The names that the events give, and those of machines that they name by number alone. */
-function useNamed(own: string, events: readonly AuditEvent[], things: Things): Things {
+/** The names that are known, and those of machines that are known by their numbers alone. */
+export function useNamed(own: string, ids: readonly number[], things: Things): Things {
   const [found, find] = useState(new Map<string, string>());
   const asked = useRef(new Set<number>());
-  const missing = unnamed(events, things).filter((id) => !asked.current.has(id));
+  const missing = ids.filter((id) => !asked.current.has(id));
   useEffect(() => {
     if (missing.length === 0) return;
     for (const id of missing) asked.current.add(id);

@@ -106,6 +106,13 @@ async function findAccess(
   return queryAll(reader, foundRow, everything, [kind, id, now, org?.id ?? null]);
 }
 
+/** What a user, or the holder of a token, can still use. */
+export async function accessOf(reader: Pick<Reader, "all">, source: AccessOf, now: number): Promise<Access> {
+  return { left: (await findAccess(reader, source, now)).map(itemOf), revoked: [] };
+}
+
+const itemOf = ({ orgSlug, kind, id, name }: Found): AccessItem => ({ org_slug: orgSlug, kind, id, name });
+
 export type Ending = {
   actor: Actor;
   now: number;
@@ -146,8 +153,7 @@ export async function endAccess(
   const found = await findAccess(tx, source, now, org);
   const ended = found.filter(ends);
   for (const [orgId, items] of Map.groupBy(ended, (each) => each.orgId)) await end(tx, orgId, items, ending);
-  const shown = ({ orgSlug, kind, id, name }: Found): AccessItem => ({ org_slug: orgSlug, kind, id, name });
-  return { left: found.filter((each) => !ends(each)).map(shown), revoked: ended.map(shown) };
+  return { left: found.filter((each) => !ends(each)).map(itemOf), revoked: ended.map(itemOf) };
 }
 
 async function end(

@@ -7,7 +7,7 @@ import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
 import { created } from "../http/reply.ts";
 import { body, id, nothing, query, route, type Route } from "../http/route.ts";
-import { AccessReport, reportOf } from "../offboarding/left-access.ts";
+import { AccessReport, accessOf, reportOf } from "../offboarding/left-access.ts";
 import { setActive } from "../offboarding/user-status.ts";
 import { createUser, Email, listUsers, NewPassword, User, userById } from "../people/people.ts";
 import type { Services } from "../services.ts";
@@ -24,8 +24,10 @@ const UserPatch = v.strictObject({
   revoke_nodes: v.optional(v.boolean(), false),
 });
 
+const UserWithAccess = v.object({ ...User.entries, ...AccessReport.entries });
+
 export function userRoutes(services: Services): Route[] {
-  const { db, publicUrl } = services;
+  const { db, publicUrl, system } = services;
   const path = "/api/users/";
   const one = `${path}${id}/`;
   return [
@@ -58,11 +60,15 @@ export function userRoutes(services: Services): Route[] {
       path: one,
       access: "staff",
       name: "users_retrieve",
-      summary: "One user",
+      summary: "One user, with what the user can use: nodes, tokens, webhooks",
       takes: nothing,
-      answers: { 200: { description: "The user", schema: User } },
+      answers: { 200: { description: "The user", schema: UserWithAccess } },
       errors: ["not_found"],
-      handle: async (call) => ({ body: await userById(db, call.id()) }),
+      async handle(call) {
+        const user = await userById(db, call.id());
+        const access = await accessOf(db, { kind: "person", id: user.id }, system.now());
+        return { body: { ...user, ...reportOf(access) } };
+      },
     }),
     route({
       method: "PATCH",
@@ -76,7 +82,7 @@ export function userRoutes(services: Services): Route[] {
       answers: {
         200: {
           description: "The user, with what the user can still use",
-          schema: v.object({ ...User.entries, ...AccessReport.entries }),
+          schema: UserWithAccess,
         },
       },
       errors: ["not_found", "conflict"],

@@ -109,6 +109,19 @@ const statesOf = async (nodes: readonly RegisteredNode[]) =>
     ),
   );
 
+test("before staff disable a user, they read what the user can use; nothing of it ends", async () => {
+  const { hers } = await makeEverything();
+  const id = Number((await server.db.get("SELECT id FROM users WHERE email = 'ada@example.org'"))?.["id"]);
+  const staff = await server.person("root@example.org", { isStaff: true });
+  for (const _ of [1, 2]) {
+    const report = reportOf(await server.send("GET", `/api/users/${id}/`, { token: staff }));
+    const { tokens, invitation, webhooks, own, flying } = hers.kinds;
+    expect(names(report.access_left)).toEqual([tokens, invitation, webhooks, own, flying].flat().sort());
+    expect([report.access_left_total, report.access_revoked_total]).toEqual([8, 0]);
+  }
+  expect(await statesOf(hers.nodes)).toEqual(["active", "active", "active"]);
+});
+
 describe("a removed administrator", () => {
   test("keeps no access with both flags, and the answer lists what ended", async () => {
     const { hers, owners } = await makeEverything();

@@ -47,6 +47,7 @@ test("staff create, find and disable a user; others may not even list them", asy
     body: { is_active: false },
   });
   expect(disabled.json).toMatchObject({ is_active: false, access_left: [] });
+  expect((await server.send("GET", `/api/users/${id}/`, { token: plain })).status).toBe(403);
   expect(
     (await server.send("PATCH", "/api/users/999/", { token: staff, body: { is_active: true } })).status,
   ).toBe(404);
