@@ -105,7 +105,8 @@ describe("the organization in the console", () => {
       };
       expect(await status()).toBe(200);
       await button("I have kept it").click();
-      await row("ci").getByText("by whom").waitFor();
+      await row("ci").getByRole("link", { name: owner }).waitFor();
+      await row("ci").getByText("read everything", { exact: true }).waitFor();
       const uses = () => page.evaluate("fetch('/api/org/acme/service_tokens/').then((one) => one.text())");
       await until(async () => !String(await uses()).includes('"last_used_at":null'));
       await page.reload();
