@@ -19,6 +19,7 @@ export const jws = received(32_768);
 /** The database's maximum: one larger number would fail the batch with the reports of all nodes. */
 export const seconds = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER));
 
+/** At most the largest integer that the database holds exactly. */
 export const recordId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
 
 export const Slug = v.pipe(

@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Locator, Page } from "playwright-core";
 import { openAccess, startAccess, useAccess } from "../support/console-access.ts";
-import { overflowOf, owner, password, type Console } from "../support/console.ts";
+import { addRule, overflowOf, owner, password, type Console } from "../support/console.ts";
 import { appWith } from "../support/factors.ts";
 import { until } from "../support/until.ts";
 
@@ -17,19 +17,7 @@ describe("drafts on the page Access", () => {
   beforeAll(async () => {
     scene = await startAccess();
     ({ page } = scene);
-    await scene.admin([
-      "rule",
-      "create",
-      "acme",
-      "--protocol",
-      "tcp",
-      "--ports",
-      "5432",
-      "--peer",
-      "group:web",
-      "--target",
-      "group:db",
-    ]);
+    await addRule(scene, "--protocol tcp --ports 5432 --peer group:web --target group:db");
   }, limitMs);
   afterAll(() => scene[Symbol.asyncDispose]());
 
@@ -146,17 +134,7 @@ describe("drafts on the page Access", () => {
         .getByRole("button", { name: /^Delete/ })
         .click();
       await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
-      await scene.admin([
-        "rule",
-        "create",
-        "acme",
-        "--protocol",
-        "udp",
-        "--ports",
-        "53",
-        "--target",
-        "group:db",
-      ]);
+      await addRule(scene, "--protocol udp --ports 53 --target group:db");
       await page.getByText("Saved by others").waitFor();
       expect(await saving().isDisabled()).toBe(true);
       await page.getByText("operator saved rules since you began").waitFor();

@@ -5,6 +5,7 @@ import type { Page } from "playwright-core";
 import { openAccess, startAccess, useAccess } from "../support/console-access.ts";
 import {
   addMember,
+  addRule,
   overflowOf,
   noViolations,
   violationsInSchemes,
@@ -146,17 +147,7 @@ describe("the page Access", () => {
   test(
     "networks behind a machine are named with it; rules that others save are not taken for one's own",
     async () => {
-      await scene.admin([
-        "rule",
-        "create",
-        "acme",
-        "--ports",
-        "8443",
-        "--protocol",
-        "tcp",
-        "--target",
-        "node:web-1",
-      ]);
+      await addRule(scene, "--ports 8443 --protocol tcp --target node:web-1");
       await page.getByText("operator changed rules while you were here").waitFor();
       await scene.admin(["node", "update", "acme", "web-1", "--add-subnet", "192.168.30.0/24"]);
       await row("tcp 8443").getByText("and the networks behind web-1: 192.168.30.0/24").waitFor();

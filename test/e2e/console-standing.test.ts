@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
 import { makeKeys } from "../support/nodes.ts";
 import {
+  addRule,
   cutListsIn,
   overflowOf,
   signIn,
@@ -253,17 +254,7 @@ describe("how machines stand in the console", () => {
   test(
     "a rule leads to who made it, a machine to what it may reach; dates are written as chosen",
     async () => {
-      await scene.admin([
-        "rule",
-        "create",
-        "acme",
-        "--protocol",
-        "tcp",
-        "--ports",
-        "22",
-        "--peer",
-        "group:web",
-      ]);
+      await addRule(scene, "--protocol tcp --ports 22 --peer group:web");
       await open("access/");
       await page.getByRole("row").filter({ hasText: "22" }).getByRole("link").click();
       const made = page.locator(".events li").filter({ hasText: "rule.created" });

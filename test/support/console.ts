@@ -131,6 +131,10 @@ export async function signIn(page: Page, email = owner, secret = password): Prom
   await page.getByRole("button", { name: "Sign in", exact: true }).click();
 }
 
+/** A rule of acme. `flags`: as one text. */
+export const addRule = ({ admin }: Pick<Console, "admin">, flags: string) =>
+  admin(["rule", "create", "acme", ...flags.split(" ")]);
+
 /** Creates a user, and makes it a member of acme. */
 export async function addMember({ admin }: Pick<Console, "admin">, email: string): Promise<void> {
   await admin(["user", "create", email, "--password-file", "-"], password);

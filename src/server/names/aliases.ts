@@ -6,11 +6,10 @@ import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { networkContains, parseAddress, parseNetwork, formatAddress } from "../../ip.ts";
 import { hostLabels } from "../../host-labels.ts";
-import { NodeName } from "../../protocol/values.ts";
+import { NodeName, recordId } from "../../protocol/values.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { editPolicy } from "../policy/edits.ts";
-import { NodeId } from "../policy/firewall.ts";
 import { NotUnique, type Reader, type Row, type Transaction } from "../store/database.ts";
 import { findNode } from "../store/nodes.ts";
 import { computed, joined, queryNumber, queryOne, text } from "../store/table.ts";
@@ -27,7 +26,7 @@ const AliasName = v.pipe(
 
 export const AliasRequest = v.strictObject({
   name: AliasName,
-  node: NodeId,
+  node: recordId,
   address: v.optional(v.nullable(v.pipe(v.string(), v.minLength(2), v.maxLength(45)))),
 });
 export type AliasRequest = v.InferOutput<typeof AliasRequest>;

@@ -11,8 +11,8 @@ import { isLoopback } from "../../loopback.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { requireRole } from "../people/late-rights.ts";
 import { record, type Actor } from "../audit/record.ts";
-import { NodeName } from "../../protocol/values.ts";
-import { GroupName, NodeId } from "../policy/firewall.ts";
+import { NodeName, recordId } from "../../protocol/values.ts";
+import { GroupName } from "../policy/firewall.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { ExpiresIn } from "../http/fields.ts";
 import { insertPending } from "./nodes.ts";
@@ -42,7 +42,7 @@ export const RegistrationTokenRequest = v.pipe(
     groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),
     is_lighthouse: v.optional(v.boolean(), false),
     /** Binds the token to this pending node, by id or by name. A missing node of this name is created. */
-    node_id: v.optional(NodeId),
+    node_id: v.optional(recordId),
     node_name: v.optional(NodeName),
     /** Its nodes end when they stop, or after `silence`. */
     ephemeral: v.optional(v.boolean()),

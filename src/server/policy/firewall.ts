@@ -6,6 +6,7 @@ import { Cidr } from "../../engine-config.ts";
 import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
 import { ownerGroupIn, selfGroup } from "../../owner-group.ts";
 import { can, type EngineVersion } from "../../engine-features.ts";
+import { recordId } from "../../protocol/values.ts";
 
 /** The engine reads `any` as every peer, in every field, so it cannot be a name. */
 export const GroupName = v.pipe(
@@ -30,11 +31,9 @@ export const Ports = v.pipe(
   v.check((text) => portRange(text) !== undefined, "Enter ports from 1 to 65535, the lower one first."),
 );
 
-/** At most the largest integer that the database holds exactly. */
-export const NodeId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
 const anyNode = v.strictObject({ any: v.literal(true) });
 const oneGroup = v.strictObject({ group: GroupName });
-const oneNode = v.strictObject({ node: NodeId });
+const oneNode = v.strictObject({ node: recordId });
 
 export const Peer = v.union([anyNode, oneGroup, oneNode, v.strictObject({ cidr: Cidr })]);
 export type Peer = v.InferOutput<typeof Peer>;
@@ -183,8 +182,8 @@ function enginePeer(
 }
 
 export const RuleTest = v.strictObject({
-  from: NodeId,
-  to: NodeId,
+  from: recordId,
+  to: recordId,
   protocol: v.picklist(["tcp", "udp", "icmp"]),
   port: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535))),
 });
