@@ -108,7 +108,7 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
             hasNames=${verb === "refuse"}
             run=${({ id }: Registration) => send("POST", org(own, `registrations/${id}/${verb}/`))}
             after=${() => {
-              if (verb === "refuse") say("The tokens of refused machines still work. Revoke them under");
+              if (verb === "refuse") say("The tokens of refused machines still work. Revoke them:");
               return refresh(org(own, ""));
             }}
             close=${() => ask(undefined)}
@@ -117,7 +117,7 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
               ${
                 verb === "approve"
                   ? "They join within seconds. Compare their keys with those that the machines show:"
-                  : "The machines are told that they were refused. Their tokens still work, for these machines and others."
+                  : "The machines are told that they were refused. Their tokens still work."
               }
             </p>
             ${
@@ -239,7 +239,7 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
         token === undefined
           ? null
           : html`<${Check}
-              label=${`Also revoke token ${id}: no machine registers with it any more, not even one that waits now`}
+              label=${`Also revoke token ${id}: no machine registers with it any more, not even one that waits`}
               checked=${isTokenOver}
               set=${endToken}
             />`
@@ -252,7 +252,7 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
       await send("POST", path, body);
       if (isTokenOver) await send("DELETE", tokenPath);
       else if (token !== undefined)
-        say(`Token ${id} still works, for ${token.uses - token.used + 1} of ${token.uses}. Revoke it under`);
+        say(`Token ${id} still works, for ${token.uses - token.used + 1} of ${token.uses}. Revoke it:`);
       await refresh(org(own, ""));
       tell(
         `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? ` Token ${id} is revoked.` : ""}`,
@@ -269,8 +269,8 @@ function Approved({ give }: { give(answer: Answer): void }) {
   return html`<h2>Approved, not back yet</h2>
     <p>
       A machine comes back within 30 s while its <code>agent up</code> or <code>agent register</code> waits.
-      If not, run the same line there again: it goes on with the same key. If that line is lost, take the
-      approval back, and add the machine anew.
+      If not, run the same line there again: it goes on with the same key. If the line is lost, take the
+      approval back.
     </p>
     <ul class="plain-list">
       ${machines.map(
