@@ -76,10 +76,11 @@ export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
   // Before the browser draws: an effect after it would cost a frame.
   useLayoutEffect(() => {
     list.users++;
-    if (list.isStale || Date.now() - list.readAt > lookEveryMs) void read(list);
+    const isOld = Date.now() - list.readAt > restMs;
+    // Events go on making it stale while no page shows it; without a stream there are none.
+    if (list.isStale || isOld || !isLive.peek()) void read(list);
     return () => {
       list.users--;
-      list.isStale = true;
     };
   }, [list]);
   return list.state.value;
@@ -139,7 +140,10 @@ async function readPage(
 /** Reads the machines that changed, or the whole list if they are many. */
 async function catchUp(list: List): Promise<void> {
   list.timer = undefined;
-  if (list.users === 0) return;
+  if (list.users === 0) {
+    list.isStale = true;
+    return;
+  }
   // What changed while the list was read may be in none of its pages.
   await list.reading;
   const ids = [...list.changed];

@@ -20,7 +20,15 @@ export const organizationPages: Readonly<Record<string, Page>> = {
     letter: "m",
     load: async () => (await import("./pages/machine-pages.ts")).MachinePages,
   },
-  map: { title: "Map", letter: "x", load: async () => (await import("./pages/map.ts")).MapPage },
+  map: {
+    title: "Map",
+    letter: "x",
+    load: async () => {
+      const { MapPage, readPathsAhead } = await import("./pages/map.ts");
+      readPathsAhead();
+      return MapPage;
+    },
+  },
   access: {
     title: "Access",
     letter: "a",

@@ -277,6 +277,27 @@ describe("machines in the console", () => {
   );
 
   test(
+    "a machine that came while no page showed the list is there when one does again",
+    async () => {
+      const to = (name: string) => page.getByRole("navigation").getByRole("link", { name }).first().click();
+      await page.goto(`${scene.url()}/console/acme/machines/`);
+      await page.getByRole("row").nth(1).waitFor();
+      await to("Settings");
+      await page.getByRole("heading", { level: 1, name: "Settings" }).waitFor();
+      await machine("unwatched", []);
+      await to("Machines");
+      await page.getByRole("row").filter({ hasText: "unwatched" }).waitFor();
+      // Once more, at the moment when the change is about to be read.
+      await machine("barely-watched", []);
+      await to("Settings");
+      await page.getByRole("heading", { level: 1, name: "Settings" }).waitFor();
+      await to("Machines");
+      await page.getByRole("row").filter({ hasText: "barely-watched" }).waitFor();
+    },
+    limitMs,
+  );
+
+  test(
     "a machine that checks in is online within a moment, and no list is read for it",
     async () => {
       const quiet = await machine("quiet", []);

@@ -27,6 +27,28 @@ type Read = { paths: readonly Path[]; total: number } | undefined;
 /** What was read last, shown at once on the way back. */
 let kept: { own: string; read: Read } | undefined;
 
+/** Asked for while the pointer was on the link to the page. */
+let ahead: { own: string; at: number; answer: Promise<Read> } | undefined;
+
+/** Begins to read the paths of the organization before the page is shown. */
+export function readPathsAhead(): void {
+  const own = slug.peek();
+  if (own === undefined) return;
+  const answer = readPaths(own);
+  ahead = { own, at: Date.now(), answer };
+  // The page reads again, and says what is wrong.
+  answer.catch(() => {
+    ahead = undefined;
+  });
+}
+
+/** What was asked for ahead is used once, while it is young. */
+function takeAhead(own: string): Promise<Read> | undefined {
+  const taken = ahead;
+  ahead = undefined;
+  return taken?.own === own && Date.now() - taken.at < readEveryMs ? taken.answer : undefined;
+}
+
 /** The paths of the organization, at most 20,000, current while the page is shown. */
 function usePaths(own: string): { read: Read; error: ApiError | undefined } {
   const [read, setRead] = useState<Read>(kept?.own === own ? kept.read : undefined);
@@ -36,7 +58,8 @@ function usePaths(own: string): { read: Read; error: ApiError | undefined } {
     const look = async () => {
       if (document.visibilityState === "hidden") return;
       try {
-        const read = await readPaths(own, over.signal);
+        const read = await (takeAhead(own) ?? readPaths(own, over.signal));
+        if (over.signal.aborted) return;
         kept = { own, read };
         setRead(read);
         fail(undefined);
@@ -56,11 +79,11 @@ function usePaths(own: string): { read: Read; error: ApiError | undefined } {
   return { read, error };
 }
 
-async function readPaths(own: string, signal: AbortSignal): Promise<Read> {
+async function readPaths(own: string, signal?: AbortSignal): Promise<Read> {
   const paths: Path[] = [];
   for (let page = 1; page <= maxPages; page++) {
     const where = org(own, `paths/?page_size=${pageSize}&page=${page}`);
-    const { data, headers }: Answer<Path[]> = await ask("GET", where, { signal });
+    const { data, headers }: Answer<Path[]> = await ask("GET", where, signal && { signal });
     paths.push(...data);
     const total = Number(headers.get("x-total-count"));
     if (headers.get("link")?.includes('rel="next"') !== true || page === maxPages) return { paths, total };

@@ -29,6 +29,7 @@ const lineHeight = 36;
 const cardHeightOf = (titled: number) => (titled <= 3 ? 60 : titled <= 7 ? 84 : 124);
 /** Rows above and below what is in sight, so that scrolling shows no gaps. */
 const margin = 6;
+const restMs = 100;
 
 type RowsProps<T> = {
   label: string;
@@ -236,11 +237,20 @@ function useVisible(
     Math.ceil(innerHeight / rowHeight) + margin,
   ]);
   useEffect(() => {
+    let drawn: [number, number] = [0, 0];
+    let rest: ReturnType<typeof setTimeout> | undefined;
     const look = () => {
       const top = body.current?.getBoundingClientRect().top ?? 0;
-      const first = Math.max(0, Math.floor(-top / rowHeight) - margin);
-      const last = Math.min(count, Math.ceil((innerHeight - top) / rowHeight) + margin);
-      setRange((before) => (before[0] === first && before[1] === last ? before : [first, last]));
+      const first = Math.max(0, Math.floor(-top / rowHeight));
+      const last = Math.min(count, Math.ceil((innerHeight - top) / rowHeight));
+      // Far from what is drawn, all rows are new: first those in sight, and those around them once scrolling rests.
+      const isFar = first >= drawn[1] || last <= drawn[0];
+      const around = isFar && drawn[1] > 0 ? 0 : margin;
+      clearTimeout(rest);
+      if (around === 0) rest = setTimeout(look, restMs);
+      drawn = [Math.max(0, first - around), Math.min(count, last + around)];
+      const [from, to] = drawn;
+      setRange((before) => (before[0] === from && before[1] === to ? before : [from, to]));
     };
     look();
     addEventListener("scroll", look, { passive: true });
@@ -249,6 +259,7 @@ function useVisible(
     const sizes = new ResizeObserver(look);
     sizes.observe(document.body);
     return () => {
+      clearTimeout(rest);
       sizes.disconnect();
       removeEventListener("scroll", look);
       removeEventListener("resize", look);
