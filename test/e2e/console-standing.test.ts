@@ -110,7 +110,15 @@ describe("how machines stand in the console", () => {
         )
         .waitFor();
       expect(await violationsIn(page)).toEqual([]);
+      await page.getByRole("dialog").getByText("give it a machine of its own as gateway").waitFor();
       await button("Save").click();
+      // What is left to do, and where.
+      await page.getByText("The other machines now route 192.168.7.0/24 through this one.").waitFor();
+      expect(await page.getByRole("dialog").getByRole("link").getAttribute("href")).toBe(
+        "/console/acme/access/",
+      );
+      await button("Close").click();
+      await page.getByRole("dialog").waitFor({ state: "detached" });
       await page.getByText("relay, reached at 192.0.2.1").waitFor();
       await page.getByText("192.168.7.0/24").first().waitFor();
     },
