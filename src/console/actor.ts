@@ -15,11 +15,15 @@ export function actorOf({ actor }: Pick<AuditEvent, "actor">, names: Names): str
 export const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** Whether the event is about this one thing. A policy that is applied changes many rules and nodes in one event. */
-export function isAbout({ type, subject, after }: AuditEvent, wanted: string): boolean {
+/**
+ * Whether the event is about this one thing. A policy that is applied changes many rules and nodes in one event; an alias is
+ * another name of a node.
+ */
+export function isAbout({ type, subject, before, after }: AuditEvent, wanted: string): boolean {
   if (subject === wanted) return true;
-  if (type !== "policy.applied" && type !== "policy.reverted") return false;
   const [kind, id] = [wanted.slice(0, wanted.indexOf("/")), Number(wanted.slice(wanted.indexOf("/") + 1))];
+  if (kind === "node" && type.startsWith("name.")) return (after ?? before)?.["node"] === id;
+  if (type !== "policy.applied" && type !== "policy.reverted") return false;
   const keys = kind === "rule" ? ["rule_ids", ...ruleLists] : kind === "node" ? ["nodes"] : [];
   return keys.some((key) => {
     const list = after?.[key];

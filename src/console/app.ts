@@ -34,7 +34,7 @@ export function App() {
 function Away() {
   const since = awaySince.value;
   return html`<div role="status" class=${since === undefined ? "" : "away"}>
-    ${since === undefined ? null : `The control plane does not answer since ${exact(since)}. Reading goes on; changes wait.`}
+    ${since === undefined ? null : `The control plane does not answer since ${exact(since)}. What you change is not saved until it does.`}
   </div>`;
 }
 

@@ -1,5 +1,7 @@
 // The CAs of an organization and their rotation, as GET ca/ shows them.
 
+import type { AuditEvent } from "./audit-event.ts";
+
 export type Authority = {
   fingerprint: string;
   kind: "overlay" | "x509";
@@ -43,6 +45,18 @@ export const rollbackWarning =
 
 export const stepOf = ({ phase, rolling_back }: Pick<Rotation, "phase" | "rolling_back">): string =>
   (rolling_back ? phasesBack : phases)[phase];
+
+/** A former CA that is newer than the active one was withdrawn by a rollback, maybe before it signed anything. */
+export const caWord = ({ state, kind, not_before }: Authority, all: readonly Authority[]): string =>
+  state === "former" &&
+  all.some((each) => each.state === "active" && each.kind === kind && each.not_before < not_before)
+    ? "withdrawn"
+    : state;
+
+const steerings: readonly unknown[] = ["start", "rollback"];
+/** The latest start or rollback. `events`: the newest first. */
+export const lastSteering = (events: readonly AuditEvent[]): AuditEvent | undefined =>
+  events.find(({ type, after }) => type === "ca.rotated" && steerings.includes(after?.["action"]));
 
 /** Whether machines trust the CA. `trusted` says what they are told, and some may not have heard it. */
 export function trustOf({ state, trusted }: Authority, { phase, waiting_for }: Rotation): string {

@@ -15,6 +15,7 @@ import "./provider-words.ts";
 import "./providers.ts";
 import "./rule-change.ts";
 import "./step-up.ts";
+import "./token-words.ts";
 import "./ui/list.ts";
 import "./ui/told.ts";
 import "./use-needs.ts";

@@ -142,7 +142,13 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
   const changes = changesOf({ before: was, after: is }).filter(
     ({ removed, added }) => removed.length > 0 || added.join() !== "none",
   );
-  return [...(rules === undefined ? [] : [told]), ...changes];
+  // Configurations of machines have versions, too.
+  const named = changes.map((change) =>
+    change.field === "version" && type.startsWith("policy.")
+      ? { ...change, field: "policy version" }
+      : change,
+  );
+  return [...(rules === undefined ? [] : [told]), ...named];
 }
 
 function readable(details: AuditEvent["before"], { names, things }: Known): AuditEvent["before"] {

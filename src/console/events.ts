@@ -17,6 +17,8 @@ export const maxKept = 20_000;
 const firstLimit = 200;
 /** Of one request. */
 const maxLimit = 1000;
+/** After a request that failed. */
+const restMs = 5000;
 
 export type Log = {
   /** Newest first. */
@@ -63,8 +65,9 @@ export function useLog(slug: string, limit: number): Log {
       },
       (error: unknown) => {
         if (signal.aborted) return;
-        reads(false);
-        // The bar says that the control plane is away; the stream brings what is new.
+        // The bar says that the control plane is away; the stream brings what is new. A page that looks for something reads
+        // on as soon as nothing is being read, so it rests first.
+        setTimeout(() => signal.aborted || reads(false), restMs);
         if (!(error instanceof ApiError)) throw error;
       },
     );

@@ -77,8 +77,8 @@ export function useNodes(isRevoked = false, own = slug.value ?? ""): NodeList {
   useLayoutEffect(() => {
     list.users++;
     const isOld = Date.now() - list.readAt > restMs;
-    // Events go on making it stale while no page shows it; without a stream there are none.
-    if (list.isStale || isOld || !isLive.peek()) void read(list);
+    // Events go on making it stale while no page shows it.
+    if (list.isStale || isOld) void read(list);
     return () => {
       list.users--;
     };
@@ -233,9 +233,8 @@ setInterval(() => {
 
 /** What happened before the stream of events was open, or while the control plane was away, came by no event. */
 isLive.subscribe((isOpen) => {
-  if (!isOpen) return;
   for (const list of lists.values()) {
     list.isStale = true;
-    soon(list);
+    if (isOpen) soon(list);
   }
 });

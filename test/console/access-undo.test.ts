@@ -1,7 +1,7 @@
 // The console takes a saved change of the rules back, and names the networks that a rule opens.
 
 import { expect, test } from "bun:test";
-import { networksBehind, networkFault } from "../../src/console/access/networks.ts";
+import { gatewayWords, networksBehind, networkFault } from "../../src/console/access/networks.ts";
 import type { Rule, StoredRule } from "../../src/console/access/rules.ts";
 import { undoing } from "../../src/console/access/undo.ts";
 import type { AuditEvent } from "../../src/console/audit-event.ts";
@@ -135,7 +135,10 @@ test("a network that cannot stand in a side is answered with the machine in fron
   expect(networkFault("192.168.30.0/24", machines)).toStartWith(
     "192.168.30.0/24 is behind gw-berlin: name gw-berlin.",
   );
-  expect(networkFault("10.0.0.0/8", machines)).toContain("Name the machine in front of 10.0.0.0/8");
+  expect(networkFault("10.0.0.0/8", machines)).toContain("name the machine in front of 10.0.0.0/8");
+  // What to do instead, where no rule can do it.
+  for (const network of ["192.168.30.0/24", "10.0.0.0/8"])
+    expect(networkFault(network, machines)).toEndWith(gatewayWords);
   expect(networkFault("fd00::/64", machines)).toBeDefined();
   for (const word of ["group:web", "idp:On call / DE", "any", ""])
     expect(networkFault(word, machines)).toBeUndefined();

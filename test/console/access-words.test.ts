@@ -1,7 +1,13 @@
 // What the page Access says about kinds of machines, and about the network between two of them.
 
 import { expect, test } from "bun:test";
-import { classWords, gainWords, loseWords } from "../../src/console/access/class-words.ts";
+import {
+  classWords,
+  gainersFirst,
+  gainWords,
+  loseWords,
+  numberText,
+} from "../../src/console/access/class-words.ts";
 import {
   conclusionOf,
   machineFacts,
@@ -40,6 +46,24 @@ test("one machine gains, several gain", () => {
     "gain icmp",
   ]);
   expect([loseWords(1, ["icmp"]), loseWords(70, ["icmp"])]).toEqual(["loses icmp", "lose icmp"]);
+});
+
+test("who only gains stands first, who only loses last; large numbers have separators", () => {
+  const effect = (name: string, gains: readonly string[], loses: readonly string[]) => ({
+    name,
+    gains,
+    loses,
+  });
+  const mixed = [
+    effect("ci", [], ["tcp/22"]),
+    effect("web", ["tcp/22"], []),
+    effect("db", ["udp/53"], ["icmp"]),
+    effect("mail", [], ["icmp"]),
+    effect("relay", ["icmp"], []),
+  ];
+  expect(gainersFirst(mixed).map(({ name }) => name)).toEqual(["web", "relay", "db", "ci", "mail"]);
+  expect(numberText(39_932)).toBe("39,932");
+  expect(classWords({ groups: [], nodes: names, count: 2500 }, machines)).toBe("a, b, c and 2,497 more");
 });
 
 const machine = (name: string, more: Partial<Machine> = {}): Machine => ({

@@ -65,6 +65,22 @@ test("filters combine: actor by e-mail, type with an asterisk, subject by name, 
   expect(found({ to: day(1), from: day(1) })).toContain(1);
   expect(found({ to: day(1) })).not.toContain(40);
   expect(found({ from: "yesterday" })).toEqual([1, 2, 3, 40]);
+  // An alias is another name of its machine.
+  events.push(
+    event(41, {
+      type: "name.created",
+      subject: "name/intranet",
+      before: null,
+      after: { name: "intranet", node: 7 },
+    }),
+    event(42, {
+      type: "name.deleted",
+      subject: "name/intranet",
+      before: { name: "intranet", node: 7 },
+      after: null,
+    }),
+  );
+  expect(found({ subject: "node/7" })).toEqual([41, 42]);
 });
 
 test("an export reads the log back to its first day, page by page", async () => {

@@ -1,7 +1,15 @@
 // What the console says about the CAs while a rotation runs.
 
 import { expect, test } from "bun:test";
-import { stepOf, trustOf, type Authority, type Rotation } from "../../src/console/authorities.ts";
+import type { AuditEvent } from "../../src/console/audit-event.ts";
+import {
+  caWord,
+  lastSteering,
+  stepOf,
+  trustOf,
+  type Authority,
+  type Rotation,
+} from "../../src/console/authorities.ts";
 
 const ca = (state: Authority["state"], trusted = true): Authority => ({
   fingerprint: "ab",
@@ -38,4 +46,36 @@ test("each step of a rollback says that it is one", () => {
     expect(stepOf({ phase, rolling_back: false })).toContain("of 3");
   }
   expect(stepOf({ phase: "none", rolling_back: false })).toBe("No rotation is running.");
+});
+
+test("a CA that a rollback withdrew is not a former one, in the rollback and after it", () => {
+  const old = ca("active");
+  const fresh = { ...ca("former"), not_before: "2026-06-01T00:00:00Z" };
+  expect(caWord(fresh, [old, fresh])).toBe("withdrawn");
+  expect(caWord(old, [old, fresh])).toBe("active");
+  // After a rotation, the one from before is a former one. The other kind's is no measure.
+  const now = { ...fresh, state: "active" as const };
+  expect(caWord(ca("former"), [ca("former"), now])).toBe("former");
+  expect(caWord(fresh, [{ ...old, kind: "x509" }, fresh])).toBe("former");
+});
+
+test("who started a rotation, or rolled it back, is in the newest event that says so", () => {
+  const event = (id: number, type: string, action?: string): AuditEvent => ({
+    id,
+    at: "2026-01-01T00:00:00Z",
+    type,
+    actor: { kind: "person", id: 1, ip: null },
+    subject: "organization/1",
+    before: null,
+    after: action === undefined ? null : { action },
+    hash: "",
+  });
+  const started = [
+    event(3, "ca.rotated", "advance"),
+    event(2, "node.renewed"),
+    event(1, "ca.rotated", "start"),
+  ];
+  expect(lastSteering(started)?.id).toBe(1);
+  expect(lastSteering([event(4, "ca.rotated", "rollback"), ...started])?.id).toBe(4);
+  expect(lastSteering([event(2, "node.renewed", "start")])).toBeUndefined();
 });

@@ -141,7 +141,7 @@ test("rules are the sentences of the page Access", () => {
   });
   expect(readableChanges(applied, known)).toEqual([
     { field: "rules", removed: [sentence], added: [] },
-    { field: "version", removed: [], added: ["4"] },
+    { field: "policy version", removed: [], added: ["4"] },
   ]);
   // A rule that was changed by its number: the event has no more than the difference.
   const changed = { before: { ports: "22" }, after: { ports: "443" } };

@@ -6,6 +6,10 @@ import { join } from "node:path";
 
 const sheet = readFileSync(join(import.meta.dir, "../../src/console/style.css"), "utf8");
 
+test("the place of a page's scroll bar is kept, so that a dialog moves no page", () => {
+  expect(sheet).toMatch(/^html \{\n  scrollbar-gutter: stable;\n\}$/m);
+});
+
 /** Pages are checked whole in the light scheme, and by their colors alone in the dark one (test/support/console.ts). */
 test("the dark scheme gives other values to the colors of the light one, and changes nothing else", () => {
   const [dark = "", ...more] = [

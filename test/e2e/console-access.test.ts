@@ -11,6 +11,7 @@ import {
   violationsInSchemes,
   type Console,
 } from "../support/console.ts";
+import { until } from "../support/until.ts";
 
 const member = "member@example.org";
 const limitMs = 60_000;
@@ -23,7 +24,13 @@ describe("the page Access", () => {
   const takenBack = async () => {
     await page.getByText("These edits take the change back.").waitFor();
     await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
-    await row("machines in web may reach machines in db on tcp 5432").getByText("deleted").waitFor();
+    const deleted = row("machines in web may reach machines in db on tcp 5432");
+    await deleted.getByText("deleted").waitFor();
+    const isInSight = async () => {
+      const [box, view] = [await deleted.boundingBox(), page.viewportSize()];
+      return box !== null && view !== null && box.y >= 0 && box.y + box.height <= view.height;
+    };
+    await until(isInSight, { what: "the edit in sight" });
     await discard();
     expect(await page.getByText("These edits take the change back.").count()).toBe(0);
   };
@@ -156,6 +163,7 @@ describe("the page Access", () => {
       await dialog.getByLabel("From").fill("db");
       await dialog.getByLabel("To", { exact: true }).fill("192.168.30.0/24");
       await dialog.getByText("192.168.30.0/24 is behind web-1: name web-1.").waitFor();
+      await dialog.getByText("give it a machine of its own as gateway").first().waitFor();
       await dialog.getByRole("button", { name: "Add to the draft" }).click();
       // Half a name shows the machine before it offers a new group.
       await dialog.getByLabel("To", { exact: true }).fill("web-");

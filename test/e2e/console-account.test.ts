@@ -151,12 +151,12 @@ describe("the account in the console", () => {
     "a wrong present password leaves the session; a new one ends all sessions",
     async () => {
       const change = button("Change the password and sign out everywhere");
-      await page.getByLabel("Present password").fill(second);
+      await page.getByLabel("Current password").fill(second);
       await page.getByLabel("New password").fill(second);
       await change.click();
       await page.getByRole("alert").waitFor();
       expect(await page.getByText("Your session has ended").count()).toBe(0);
-      await page.getByLabel("Present password").fill(password);
+      await page.getByLabel("Current password").fill(password);
       await change.click();
       await page.getByRole("heading", { name: "Your session has ended" }).waitFor();
       const dialog = page.getByRole("dialog");

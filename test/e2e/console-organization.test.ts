@@ -61,7 +61,7 @@ describe("the organization in the console", () => {
       await page.getByRole("dialog").getByRole("button", { name: "Invite" }).click();
       const lost = await shownOnce();
       await button("Done").click();
-      await button(`New link for ${guest}`).click();
+      await button(`New link or role for ${guest}`).click();
       await button("Make the link").click();
       const link = await shownOnce();
       expect(link).not.toBe(lost);
@@ -105,7 +105,8 @@ describe("the organization in the console", () => {
       };
       expect(await status()).toBe(200);
       await button("I have kept it").click();
-      await row("ci").getByText("by whom").waitFor();
+      await row("ci").getByRole("link", { name: owner }).waitFor();
+      await row("ci").getByText("read everything", { exact: true }).waitFor();
       const uses = () => page.evaluate("fetch('/api/org/acme/service_tokens/').then((one) => one.text())");
       await until(async () => !String(await uses()).includes('"last_used_at":null'));
       await page.reload();
@@ -176,6 +177,7 @@ describe("the organization in the console", () => {
       await button("Start a rotation").click();
       await button("Start the rotation").click();
       await page.getByText("Step 1 of 3").waitFor();
+      await page.getByText(`by ${owner} from`).waitFor();
       const awaited = page.locator("details").filter({ hasText: "The machine that it waits for" });
       await awaited.getByRole("link", { name: "web-1" }).waitFor();
       await button("Pause").click();
@@ -190,6 +192,8 @@ describe("the organization in the console", () => {
       expect(await page.getByRole("dialog").locator("button.danger").count()).toBe(0);
       await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
       await page.getByRole("dialog").waitFor({ state: "detached" });
+      // The new CAs have signed nothing.
+      await page.getByRole("cell", { name: "withdrawn" }).first().waitFor();
     },
     limitMs,
   );
@@ -244,6 +248,10 @@ describe("the organization in the console", () => {
       await page.getByText("Not registered there yet").waitFor();
       expect(await violationsIn(page)).toEqual([]);
       await button("Edit Company").click();
+      await page.getByLabel("All others become members").waitFor();
+      expect(await page.getByLabel("Claim of the groups").isVisible()).toBe(false);
+      await page.getByText("More: groups, domains, claims").click();
+      await page.getByLabel("Claim of the groups").waitFor();
       await page.getByLabel("Client ID").fill("agent");
       await button("Save the provider").click();
       await page.getByText("Not registered there yet").waitFor({ state: "detached" });

@@ -110,7 +110,15 @@ describe("how machines stand in the console", () => {
         )
         .waitFor();
       expect(await violationsIn(page)).toEqual([]);
+      await page.getByRole("dialog").getByText("give it a machine of its own as gateway").waitFor();
       await button("Save").click();
+      // What is left to do, and where.
+      await page.getByText("The other machines now route 192.168.7.0/24 through this one.").waitFor();
+      expect(await page.getByRole("dialog").getByRole("link").getAttribute("href")).toBe(
+        "/console/acme/access/",
+      );
+      await button("Close").click();
+      await page.getByRole("dialog").waitFor({ state: "detached" });
       await page.getByText("relay, reached at 192.0.2.1").waitFor();
       await page.getByText("192.168.7.0/24").first().waitFor();
     },
@@ -135,8 +143,10 @@ describe("how machines stand in the console", () => {
     async () => {
       await scene.admin(["org", "update", "acme", "--approval", "all"]);
       const { token } = await scene.adminJson(["token", "create", "acme", "--uses", "3", "--group", "ci"]);
-      for (const name of ["ci-1", "ci-2", "other"]) {
-        const body = { name, ...(await makeKeys(name)), registration_token: token };
+      const { token: single } = await scene.adminJson(["token", "create", "acme"]);
+      for (const name of ["ci-1", "ci-2", "other", "solo"]) {
+        const registration_token = name === "solo" ? single : token;
+        const body = { name, ...(await makeKeys(name)), registration_token };
         await fetch(`${scene.url()}/api/org/acme/nodes/register/`, {
           method: "POST",
           headers: { "Content-Type": "application/json" },
@@ -144,7 +154,7 @@ describe("how machines stand in the console", () => {
         });
       }
       await open("machines/waiting/");
-      await button("Approve 3 machines").waitFor();
+      await button("Approve 4 machines").waitFor();
       await page.getByLabel("Only those whose name").fill("ci-");
       await button("Approve 2 machines").click();
       const dialog = page.getByRole("dialog");
@@ -163,8 +173,14 @@ describe("how machines stand in the console", () => {
       await page.getByRole("button", { name: "Take back the approval of ci-2" }).click();
       await dialog.getByRole("button", { name: "Refuse ci-2" }).click();
       await page.getByText("ci-2 is refused.").waitFor();
+      await page.getByRole("status").getByText("still works, for 1 of 3.").waitFor();
       await left.nth(1).waitFor({ state: "detached" });
       await left.getByText("ci-1").first().waitFor();
+      // A token that only the refused machine could use ends with it.
+      await page.getByRole("button", { name: "Refuse solo" }).click();
+      expect(await dialog.getByRole("checkbox").isChecked()).toBe(true);
+      await dialog.getByRole("button", { name: "Refuse solo" }).click();
+      await page.getByText(/solo is refused\. Token \d+ is revoked\./).waitFor();
       expect(await page.getByRole("alert").count()).toBe(0);
     },
     limitMs,

@@ -225,5 +225,9 @@ export async function cutListsIn(page: Page): Promise<unknown> {
 
 /** How many pixels the page is wider than its window. */
 export async function overflowOf(page: Page): Promise<number> {
-  return Number(await page.evaluate("document.documentElement.scrollWidth - innerWidth"));
+  return Number(
+    await page.evaluate(
+      "document.documentElement.scrollWidth - document.documentElement.getBoundingClientRect().width",
+    ),
+  );
 }

@@ -24,11 +24,15 @@ export function networksBehind(words: readonly string[], machines: readonly Rout
   return more === 0 ? named : [...named, `and ${more} more machines with networks`];
 }
 
+/** What the administrator can do who wants one network open to one group: no single rule does it. */
+export const gatewayWords =
+  "What reaches a machine reaches all networks behind it. To open one network to one group only, give it a machine of its own as gateway. Then let no other rule reach that machine: a rule to all machines does, and so does a rule to one of its groups.";
+
 /** Why a side cannot name this network, and what to name. Undefined: it is no network. */
 export function networkFault(word: string, machines: readonly Router[]): string | undefined {
   if (!/^[\d.a-f:]+\/\d{1,3}$/i.test(word)) return undefined;
   const router = machines.find(({ subnets }) => subnets.includes(word.toLowerCase()));
   return router === undefined
-    ? `A network cannot stand here. Name the machine in front of ${word}: what reaches it reaches the networks behind it.`
-    : `${word} is behind ${router.name}: name ${router.name}. What reaches it reaches the networks behind it.`;
+    ? `A network cannot stand here: name the machine in front of ${word}. ${gatewayWords}`
+    : `${word} is behind ${router.name}: name ${router.name}. ${gatewayWords}`;
 }

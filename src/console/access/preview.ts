@@ -5,7 +5,7 @@ import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { useNodes } from "../node-list.ts";
 import { Confirm, Failure, FromTerminal } from "../ui/parts.ts";
-import { classWords, gainWords, loseWords } from "./class-words.ts";
+import { classWords, gainersFirst, gainWords, loseWords, numberText } from "./class-words.ts";
 import { Conflict, News } from "./conflict.ts";
 import { discard, maySave, save, testsOf, undo, type Draft, type Plan } from "./draft.ts";
 import { listOf, type Saved } from "./saved.ts";
@@ -56,6 +56,15 @@ function Unsaved({ draft, saved }: PreviewProps) {
       ${theirs.value === undefined ? null : html`<${Conflict} draft=${draft} saved=${saved} theirs=${theirs.value} />`}
       ${error.value === undefined ? null : html`<${Refusal} rules=${draft.rules.value ?? []} error=${error.value} />`}
       ${
+        behind.length === 0
+          ? null
+          : html`<p>
+              Behind machines that the new rules let others reach are networks, which the same rules
+              open:${" "}
+              <bdi>${behind.join("; ")}</bdi>.
+            </p>`
+      }
+      ${
         plan.value === undefined
           ? error.value === undefined
             ? html`<p class="quiet">Working out what changes.</p>`
@@ -76,15 +85,6 @@ function Unsaved({ draft, saved }: PreviewProps) {
                 )}
               </ul>
               <${Effects} plan=${plan.value} nodes=${isWhole ? data : undefined} />`
-      }
-      ${
-        behind.length === 0
-          ? null
-          : html`<p>
-              Behind machines that the new rules let others reach are networks, which the same rules
-              open:${" "}
-              <bdi>${behind.join("; ")}</bdi>.
-            </p>`
       }
     </div>
   </section>`;
@@ -135,7 +135,7 @@ function summaryOf({ plan, theirs, error }: Draft): string {
   const { access, tests } = plan.value;
   if (tests.failing.length > 0) return `Cannot be saved: failing tests: ${tests.failing.length}.`;
   const losing = access.classes.reduce((sum, { loses, pairs }) => sum + (loses.length > 0 ? pairs : 0), 0);
-  return `Not saved. Pairs of machines that change: ${access.pairs_changed}, that lose access: ${losing}.`;
+  return `Not saved. Pairs of machines that change: ${numberText(access.pairs_changed)}, that lose access: ${numberText(losing)}.`;
 }
 
 /** The control plane names lines of the file that the page sent. The user has not seen that file: the page names rules. */
@@ -163,10 +163,10 @@ type EffectsProps = { plan: Plan; nodes: readonly Named[] | undefined };
 function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
   if (access.pairs_changed === 0) return html`<p>No machine gains or loses access.</p>`;
   return html`<p>
-      ${access.pairs_changed === 1 ? "1 pair of machines changes:" : `${access.pairs_changed} pairs of machines change:`}
+      ${access.pairs_changed === 1 ? "1 pair of machines changes:" : `${numberText(access.pairs_changed)} pairs of machines change:`}
     </p>
     <ul class="plain-list effects">
-      ${access.classes.map(
+      ${gainersFirst(access.classes).map(
         ({ from, to, owners = "any", gains, loses }, at) =>
           html`<li key=${at}>
             <bdi>${classWords(from, nodes)}</bdi> → <bdi>${classWords(to, nodes)}</bdi>${" "}
@@ -175,13 +175,14 @@ function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
           </li>`,
       )}
     </ul>
-    ${access.classes_left_out === 0 ? null : html`<p>And ${access.classes_left_out} more kinds of machines.</p>`}
+    ${access.classes_left_out === 0 ? null : html`<p>And ${numberText(access.classes_left_out)} more kinds of machines.</p>`}
     <details>
       <summary>
-        Each pair${access.pairs.length < access.pairs_changed ? `, the first ${access.pairs.length}` : ""}
+        Each
+        pair${access.pairs.length < access.pairs_changed ? `, the first ${numberText(access.pairs.length)}` : ""}
       </summary>
       <ul class="plain-list effects">
-        ${access.pairs.map(
+        ${gainersFirst(access.pairs).map(
           ({ from, to, gains, loses }) =>
             html`<li key=${`${from.id} ${to.id}`}>
               <bdi>${from.name}</bdi> → <bdi>${to.name}</bdi>${" "}
@@ -194,7 +195,10 @@ function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
 
 function TestOutcome({ plan: { tests } }: { plan: Plan }) {
   const { after, failing } = tests;
-  if (after === 0) return html`<p class="quiet">There are no tests to check.</p>`;
+  if (after === 0)
+    return html`<p class="quiet">
+      There are no tests to check. A test says what must be reachable, or must not be.
+    </p>`;
   if (failing.length === 0)
     return html`<p class="good">${after === 1 ? "The test passes." : `All ${after} tests pass.`}</p>`;
   return html`<div class="failure" role="alert">

@@ -10,7 +10,7 @@ import { useProviderWords } from "../provider-words.ts";
 import { refresh, useList } from "../resource.ts";
 import { Dialog, Failure, Field, valueOf } from "../ui/parts.ts";
 import { edit, type Draft } from "./draft.ts";
-import { networksBehind, networkFault } from "./networks.ts";
+import { gatewayWords, networksBehind, networkFault } from "./networks.ts";
 import { endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 
 type Group = { id: number; name: string };
@@ -65,18 +65,23 @@ export function RuleForm({ rule, draft, close }: Props) {
   const sides = useSides(draft.slug);
   const ends = endsOf(now);
   const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
+  const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
   const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
   const submit = (event: Event) => {
     event.preventDefault();
     check(true);
-    if (portsFault(now.ports) !== undefined || networkFault(whole.target, machines) !== undefined) return;
+    if (
+      missing.length > 0 ||
+      portsFault(now.ports) !== undefined ||
+      networkFault(whole.target, machines) !== undefined
+    )
+      return;
     const id = rule?.id ?? newId(draft.rules.value ?? draft.saved.value?.rules ?? []);
     if (rule === undefined) edit(draft, (rules) => [...rules, { ...whole, id }]);
     else edit(draft, (rules) => rules.map((each) => (each.id === id ? whole : each)));
     close();
     requestAnimationFrame(() => document.getElementById(`rule-${id}`)?.scrollIntoView({ block: "nearest" }));
   };
-  const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
   const mayBeNetwork = (key: "from" | "to") => (key === "from") === (now.direction === "inbound");
   const side = (key: "from" | "to") =>
     html`<${SidePicker}
@@ -86,6 +91,7 @@ export function RuleForm({ rule, draft, close }: Props) {
       sides=${sides}
       mayBeNetwork=${mayBeNetwork(key)}
       fault=${mayBeNetwork(key) ? undefined : networkFault(whole.target, machines)}
+      isChecked=${isChecked}
     />`;
   return html`<${Dialog} title=${rule === undefined ? "Add a rule" : "Edit the rule"} close=${close}>
     <form onSubmit=${submit}>
@@ -176,9 +182,11 @@ type SidePickerProps = {
   mayBeNetwork: boolean;
   /** Of a network that cannot stand here. */
   fault: string | undefined;
+  /** It was sent. */
+  isChecked: boolean;
 };
 
-export function SidePicker({ label, word, set, sides, mayBeNetwork, fault }: SidePickerProps) {
+export function SidePicker({ label, word, set, sides, mayBeNetwork, fault, isChecked }: SidePickerProps) {
   const list = `sides-${label}`;
   const offered = sidesFor(word, sides, mayBeNetwork);
   const missing = missingOf(word, sides);
@@ -187,7 +195,7 @@ export function SidePicker({ label, word, set, sides, mayBeNetwork, fault }: Sid
   return html`<${Field}
       label=${label}
       errors=${fault === undefined ? undefined : [fault]}
-      help=${`A group, a machine${mayBeNetwork ? ", a network" : ""}, or any.`}
+      help=${`A group, a machine${mayBeNetwork ? ", a network" : " (with the networks behind it)"}, or any.`}
     >
       <input
         required
@@ -202,7 +210,7 @@ export function SidePicker({ label, word, set, sides, mayBeNetwork, fault }: Sid
         ${offered.map((each) => html`<option key=${each} value=${each}></option>`)}
       </datalist>
     <//>
-    <div class="limited" role="status">
+    <div class=${isChecked ? "bad" : "limited"} role="status">
       ${alike.length === 0 ? null : html`Machines: <bdi>${alike.slice(0, 5).join(", ")}${alike.length > 5 ? ", …" : ""}</bdi>. `}
       ${missing === undefined ? null : html`There is no group <bdi>${missing}</bdi>. What names it cannot be saved.`}
     </div>`;
@@ -219,6 +227,7 @@ function SideHelp() {
             <dd>${meaning}</dd>`,
       )}
     </dl>
+    <p>${gatewayWords}</p>
   </details>`;
 }
 
@@ -226,7 +235,7 @@ const sideHelp = [
   ["user:EMAIL", "the machines of a member"],
   ["idp:GROUP", "the machines of the users in a group at a provider of identities"],
   ["self", "machines with the same owner: in From where they may reach, in To where they may send"],
-  ["192.168.5.0/24", "a network: in the same places"],
+  ["192.168.5.0/24", "a network: in From where it may reach, in To where machines may send to it"],
 ] as const;
 
 /** Behind the fields: whoever mistypes a name goes on to the next field, and not to this button. */

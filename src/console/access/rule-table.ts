@@ -66,6 +66,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
       <${Export} file=${`${draft.slug}-rules.csv`} items=${saved.rules} columns=${columns} />
       ${mayEdit ? html`<button type="button" class="primary" onClick=${() => setOpen("new")}>Add a rule</button>` : null}
     </div>
+    <p class="quiet">A connection needs both: the sender may send, and the receiver may be reached.</p>
     ${
       rows.length === 0
         ? search === ""

@@ -141,6 +141,7 @@ function TestForm({ draft, old, close }: FormProps) {
       sides=${sides}
       mayBeNetwork=${false}
       fault=${networkFault(whole[key], machines)}
+      isChecked=${isChecked}
     />`;
   return html`<${Dialog} title=${old === undefined ? "Add a test" : "Edit the test"} close=${close}>
     <form onSubmit=${submit}>

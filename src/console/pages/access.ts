@@ -60,6 +60,10 @@ export function Access() {
 }
 
 function Undoing({ sentences }: { sentences: readonly string[] }) {
+  useEffect(() => {
+    if (sentences.length > 0)
+      document.querySelector(".rules :is(.new, .changed, .deleted)")?.scrollIntoView({ block: "nearest" });
+  }, [sentences]);
   return html`<div role="status" class=${sentences.length === 0 ? "" : "notice"}>
     ${sentences.map((sentence) => html`<p key=${sentence}><bdi>${sentence}</bdi></p>`)}
   </div>`;

@@ -70,7 +70,7 @@ function Password() {
         value=${me.value?.email}
       />
       <${Text}
-        label="Present password"
+        label="Current password"
         errors=${error?.fields["current_password"]}
         value=${present}
         set=${setPresent}
@@ -128,7 +128,8 @@ function Sessions() {
       }
     </div>
     <p class="quiet">
-      Command lines with <code>agent login</code> are not listed. A new password signs them out, too.
+      Command lines with <code>agent login</code> are not listed: only a new password signs them out. A new
+      second factor ends no session.
     </p>
     <div class="wide" tabindex="0">
       <table class="stack">
@@ -188,7 +189,7 @@ function EndAll({ others, close }: { others: readonly Session[]; close(): void }
   return html`<${Confirm}
     title="Sign all other browsers out?"
     action=${`Sign ${others.length} out`}
-    effect=${html`<p>This browser stays signed in. The others must sign in again.</p>`}
+    effect=${html`<p>This browser and command lines stay signed in.</p>`}
     run=${async () => {
       for (const { id } of others) await send("DELETE", `${sessionsPath}${id}/`);
       await refresh(sessionsPath);

@@ -49,7 +49,7 @@ export function AddMachine() {
       <${Empty} text="Administrators of the organization add machines." />`;
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
     <h1>Add a machine</h1>
-    ${mayAddOwn.value && token === undefined && html`<p>For a phone: <a href=${pathOf(own, "phones")}>Add a phone</a></p>`}
+    ${mayAddOwn.value && token === undefined && html`<p>For a phone: <a class="button" href=${pathOf(own, "phones")}>Add a phone</a></p>`}
     ${mayAdminister.value && (token === undefined ? html`<${Choices} made=${setToken} />` : html`<${Waiting} token=${token} again=${() => setToken(undefined)} />`)}
     ${mayAddOwn.value && token === undefined && html`<${OwnMachine} />`}`;
 }

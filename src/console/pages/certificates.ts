@@ -3,7 +3,11 @@
 import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
+import { actorOf } from "../actor.ts";
+import type { AuditEvent } from "../audit-event.ts";
 import {
+  caWord,
+  lastSteering,
   rollbackWarning,
   stepOf,
   trustOf,
@@ -13,7 +17,9 @@ import {
 } from "../authorities.ts";
 import { DuePhones } from "../due-phones.ts";
 import { html } from "../html.ts";
+import { readEvents } from "../events.ts";
 import { mayAdminister, slug } from "../me.ts";
+import { useMemberNames } from "../member-names.ts";
 import type { StateName } from "../nodes.ts";
 import { refresh, useResource } from "../resource.ts";
 import { useAttention } from "../use-needs.ts";
@@ -33,7 +39,6 @@ const states: Readonly<Record<Authority["state"], StateName>> = {
 const rotationReadMs = 2000;
 
 const columns = [
-  { title: "State", text: ({ state }: Authority) => state },
   { title: "Kind", text: ({ kind }: Authority) => kind },
   { title: "Fingerprint", text: ({ fingerprint }: Authority) => fingerprint },
   { title: "Trusted", text: ({ trusted }: Authority) => `${trusted}` },
@@ -55,7 +60,11 @@ export function Certificates() {
   const { entries, limit } = data.blocklist;
   return html`<div class="title">
       <h1>Certificates</h1>
-      <${Export} file=${`${own}-cas.csv`} items=${data.cas} columns=${columns} />
+      <${Export}
+        file=${`${own}-cas.csv`}
+        items=${data.cas}
+        columns=${[{ title: "State", text: (ca: Authority) => caWord(ca, data.cas) }, ...columns]}
+      />
     </div>
     <div class="wide" tabindex="0">
       <table class="stack">
@@ -73,7 +82,7 @@ export function Certificates() {
           ${data.cas.map(
             (ca) =>
               html`<tr key=${ca.fingerprint}>
-                <td><${State} name=${states[ca.state]} word=${ca.state} /></td>
+                <td><${State} name=${states[ca.state]} word=${caWord(ca, data.cas)} /></td>
                 <td data-title="For">
                   ${ca.kind === "overlay" ? "the overlay" : "names and services (X.509)"}
                 </td>
@@ -91,11 +100,12 @@ export function Certificates() {
     </div>
     <p class="quiet">
       New CAs are valid from some minutes before, as clocks differ. ${entries} of at most ${limit}
-      certificates are blocked. A finished rotation empties the list.
+      certificates are blocked. A finished rotation unblocks them.
     </p>
     <${OfMachines} own=${own} />
     <h2>Rotation</h2>
     <${Steps} rotation=${data.rotation} />
+    ${isRotating ? html`<${Started} key=${`${data.rotation.rolling_back}`} own=${own} cas=${data.cas} />` : null}
     ${mayAdminister.value ? html`<${Steering} rotation=${data.rotation} /><${KnownKey} />` : null}
     <${Waiting} rotation=${data.rotation} />
     <${FromTerminal} command=${`agent admin ca show ${own}`} call=${`GET ${org(own, "ca/")}`} />`;
@@ -154,6 +164,26 @@ function Steps({ rotation }: RotationProps) {
         : null
     }
   </div>`;
+}
+
+/** Who started the rotation, or rolled it back. Its event is not older than its CAs. */
+function Started({ own, cas }: { own: string; cas: readonly Authority[] }) {
+  const names = useMemberNames(own);
+  const [event, set] = useState<AuditEvent | undefined>(undefined);
+  useEffect(() => {
+    const start = Math.max(...cas.map(({ not_before }) => Date.parse(not_before)));
+    // Without it, the page says less.
+    readEvents(own, { start, end: undefined }, () => undefined).then(
+      ({ events }) => set(lastSteering(events)),
+      () => undefined,
+    );
+  }, []);
+  if (event === undefined) return null;
+  return html`<p>
+    ${event.after?.["action"] === "start" ? "Started" : "Rolled back"} <${When} at=${event.at} /> by${" "}
+    <bdi>${actorOf(event, names)}</bdi
+    >${event.after?.["now"] === "true" ? ": a key may be known to others" : null}.
+  </p>`;
 }
 
 /** For the worst day. */

@@ -2,12 +2,14 @@
 
 import { useRef, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
+import { gatewayWords } from "../access/networks.ts";
 import { quoted } from "../access/rules.ts";
 import { org, send, type ApiError } from "../api.ts";
 import { isAbout, networksIn, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
+import { pathOf } from "../router.ts";
 import { Check, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
 import { Dialog, FromTerminal } from "../ui/parts.ts";
 import { tell } from "../ui/told.ts";
@@ -89,21 +91,26 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
     public_ip: publicIp === "" ? null : publicIp,
   });
   const sent = useRef({ groups, subnets });
+  const added = subnets.filter((network) => !node.subnets.includes(network));
+  const [routed, setRouted] = useState<readonly string[]>([]);
   const { error, isRunning, submit } = useAction(async () => {
     sent.current = { groups, subnets };
     await send("PATCH", path, changes);
     await refresh(org(own, ""));
+    if (added.length > 0) return setRouted(added);
     close();
     tell(
       changes.name === undefined ? `${node.name} is saved.` : `${node.name} is called ${changes.name} now.`,
     );
   });
+  if (routed.length > 0) return html`<${Routed} key="routed" networks=${routed} close=${close} />`;
   const isTyped = Object.keys(changes).length > 0;
   const told = Object.keys(error?.fields ?? {}).filter((key) => texts.some(([field]) => isAbout(key, field)));
   return html`<${Dialog} title=${`Edit ${node.name}`} close=${close} hasUnsaved=${isTyped}>
     <form onSubmit=${submit}>
       <${Fields} typed=${typed} type=${type} error=${error} sent=${sent.current} />
       <${Effects} node=${node} groups=${groups} subnets=${subnets} />
+      ${added.length === 0 ? null : html`<p class="quiet">${gatewayWords}</p>`}
       <${FormFailure} error=${error} shown=${told} />
       <div class="actions">
         <button class="primary" disabled=${isRunning || !isTyped}>Save</button>
@@ -114,6 +121,21 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
         call=${`PATCH ${path} ${JSON.stringify(changes)}`}
       />
     </form>
+  <//>`;
+}
+
+/** New networks behind a machine were saved: what is left to do. */
+function Routed({ networks, close }: { networks: readonly string[]; close(): void }) {
+  return html`<${Dialog} title="Saved" close=${close}>
+    <p>
+      The other machines now route ${networks.join(", ")} through this one. On it, permit forwarding, and give
+      the network a way back: a route to the overlay, or masquerading.
+    </p>
+    <p>
+      Next: which machines may reach it? See the rules on the page${" "}
+      <a href=${pathOf(slug.value ?? "", "access")}>Access</a>. ${gatewayWords}
+    </p>
+    <div class="actions"><button type="button" onClick=${close}>Close</button></div>
   <//>`;
 }
 

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { groupsByOwner } from "../../owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
 import { thingsOf } from "../activity.ts";
+import { isAbout } from "../actor.ts";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { useLog } from "../events.ts";
@@ -283,12 +284,19 @@ function PathState({ peer, isPresent }: { peer: Path; isPresent: boolean }) {
   return html`<span class="quiet">${peer.path === "none" ? "no tunnel" : "unknown"}</span>`;
 }
 
+/** The log is read back this far for something about the machine: one or two requests more. */
+const readBackTo = 2000;
+
 function History({ node }: { node: Node }) {
-  const { events } = useLog(slug.value ?? "", 200);
+  const { events, isAll, isReading, older } = useLog(slug.value ?? "", 1000);
   const names = useMemberNames(slug.value ?? "");
-  const own = events.filter(({ subject }) => subject === `node/${node.id}`);
+  const own = events.filter((event) => isAbout(event, `node/${node.id}`));
+  const isSearching = own.length === 0 && !isAll && events.length > 0 && events.length < readBackTo;
+  useEffect(() => {
+    if (isSearching && !isReading) older();
+  }, [isSearching, isReading]);
   return html`<h2>What happened</h2>
-    ${own.length === 0 ? html`<p class="quiet">Nothing among the last events.</p>` : html`<${Events} events=${own} names=${names} things=${thingsOf(events)} />`}
+    ${own.length === 0 ? html`<p class="quiet">${isAll ? "Nothing." : isReading || isSearching ? "Reading." : `Nothing among the last ${events.length.toLocaleString()} events of the organization.`}</p>` : html`<${Events} events=${own} names=${names} things=${thingsOf(events)} />`}
     <p>
       <a href=${`${pathOf(slug.value ?? "", "activity")}?subject=node/${node.id}`}
         >Look further back in Activity</a

@@ -108,7 +108,7 @@ function actions(ask: (asked: Asked) => void): Column<Member> {
                 Role<span class="unseen"> of ${member.email}</span>
               </button> `
             : html`<button type="button" class="small" onClick=${() => ask({ invite: member })}>
-                New link<span class="unseen"> for ${member.email}</span>
+                New link or role<span class="unseen"> for ${member.email}</span>
               </button> `
         }<button type="button" class="small" onClick=${() => ask({ remove: member })}>
           ${member.state === "active" ? "Remove" : "Withdraw"}<span class="unseen"> ${member.email}</span>

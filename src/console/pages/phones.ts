@@ -67,8 +67,7 @@ export function Phones() {
     }
     return html`<p>
         For the app Mobile Nebula of Defined Networking. This page makes the key of the phone, and puts it
-        into a file that the app imports. The key is sent nowhere, and not kept. A new phone is in no group:
-        an administrator gives it some on its page, and then it is imported again.
+        into a file that the app imports. The key is sent nowhere, and not kept. A new phone is in no group.
       </p>
       <${Form}
         key=${again?.id}
@@ -146,6 +145,14 @@ type FileProps = { made: { node: Node; file: string }; save(): void; done(): voi
 function File({ made: { node, file }, save, done }: FileProps) {
   const day = (at: string | null | undefined) => (at == null ? "never" : dated(Date.parse(at)));
   return html`<h2>The file of <bdi>${node.name}</bdi></h2>
+    ${
+      node.groups.length === 0
+        ? html`<p class="notice">
+            It is in no group. If it needs one, import it only later: an administrator adds groups on${" "}
+            <a href=${pathOf(slug.value ?? "", "machines", node.id)}>its page</a>, then choose Import again.
+          </p>`
+        : null
+    }
     ${
       file === ""
         ? html`<p role="status">It was offered for download. This page has the key no more.</p>`

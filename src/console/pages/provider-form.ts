@@ -180,14 +180,20 @@ function Settings({ form, error, children }: Shown) {
         onInput=${(event: Event) => edit(key, valueOf(event))}
       ></textarea>
     <//>`;
+  // Rarely needed, so out of sight, unless one is set or refused.
+  const more = ["node_groups", "required_groups", "domains", "tenant", "groups_claim", "scopes"] as const;
+  const [isSet] = useState(() => more.some((key) => texts[key] !== textsOf(usual)[key]));
   return html`${line("name", "Name", "On the button of the sign-in page.", { required: true })}
     ${line("client_id", "Client ID", "As you registered it there. Empty: not registered yet.")} ${children}
     ${lines("roles", "Roles of groups", "One a line, such as net-admins=admin or staff=member. Others cannot become members by signing in, unless the box below is ticked.")}
     <${Check} label="All others become members" checked=${createsUsers} set=${create} />
-    ${lines("node_groups", "Groups of machines", "One a line, GROUP=GROUP OF MACHINES, such as developers=build: for the machines of these people.")}
-    ${lines("required_groups", "Groups that may sign in", "One a line. Empty: all.")}
-    ${line("domains", "Domains that may sign in", "Verified ones, separated by commas. Empty: all.")}
-    ${line("tenant", "Tenant", "For issuers that many organizations share: CLAIM=VALUE, such as hd=example.org.")}
-    ${line("groups_claim", "Claim of the groups", "Its name, or the way to it with dots: realm_access.roles.", { required: true })}
-    ${line("scopes", "Scopes", "With spaces between. With offline_access most providers can be asked whether people are still there.", { required: true })}`;
+    <details open=${isSet || more.some((key) => sentencesOf(error, key).length > 0)}>
+      <summary>More: groups, domains, claims</summary>
+      ${lines("node_groups", "Groups of machines", "One a line, GROUP=GROUP OF MACHINES, such as developers=build: for the machines of these people.")}
+      ${lines("required_groups", "Groups that may sign in", "One a line. Empty: all.")}
+      ${line("domains", "Domains that may sign in", "Verified ones, separated by commas. Empty: all.")}
+      ${line("tenant", "Tenant", "For issuers that many organizations share: CLAIM=VALUE, such as hd=example.org.")}
+      ${line("groups_claim", "Claim of the groups", "Its name, or the way to it with dots: realm_access.roles.", { required: true })}
+      ${line("scopes", "Scopes", "With spaces between. With offline_access most providers can be asked whether people are still there.", { required: true })}
+    </details>`;
 }

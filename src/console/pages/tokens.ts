@@ -5,6 +5,9 @@ import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
+import type { Names } from "../actor.ts";
+import { useMemberNames } from "../member-names.ts";
+import { mayDo, unused } from "../token-words.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Check, Choice, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
@@ -22,6 +25,7 @@ type RegistrationToken = {
   is_lighthouse: boolean;
   expires_at: string;
   created_at: string;
+  created_by: number | null;
 };
 type ServiceToken = {
   id: number;
@@ -31,6 +35,7 @@ type ServiceToken = {
   scopes: readonly string[] | null;
   networks: readonly string[] | null;
   created_at: string;
+  created_by: number | null;
   last_used_at: string | null;
 };
 type Kind = "registration_tokens" | "service_tokens";
@@ -46,23 +51,38 @@ const expiry = <T extends { expires_at: string | null }>(): Column<T> => ({
   compare: (a, b) => (a.expires_at ?? "9").localeCompare(b.expires_at ?? "9"),
 });
 
-/** When; its events say by whom. */
-const madeColumn = <T extends Token>(own: string, kind: Kind): Column<T> => ({
-  key: "made",
-  title: "Made",
-  width: 2,
-  text: ({ created_at }) => created_at,
-  cell: ({ id, created_at }) =>
-    html`<a href=${`${pathOf(own, "activity")}?subject=${kind.slice(0, -1)}/${id}`}
-      ><${When} at=${created_at} />, by whom</a
-    >`,
-  compare: (a, b) => a.created_at.localeCompare(b.created_at),
-});
+/** When and by whom. A user who is no member has no name here; the events of the token have the number. */
+function madeColumns<T extends Token>(own: string, kind: Kind, names: Names): Column<T>[] {
+  const by = ({ created_by }: T) => names.get(created_by ?? 0) ?? "by whom";
+  return [
+    {
+      key: "made",
+      title: "Made",
+      width: 1,
+      text: ({ created_at }) => created_at,
+      cell: ({ created_at }) => html`<${When} at=${created_at} />`,
+      compare: (a, b) => a.created_at.localeCompare(b.created_at),
+    },
+    {
+      key: "by",
+      title: "By",
+      width: 2,
+      text: by,
+      cell: (token) =>
+        html`<a
+          href=${`${pathOf(own, "activity")}?subject=${kind.slice(0, -1)}/${token.id}`}
+          title=${by(token)}
+          ><bdi>${by(token)}</bdi></a
+        >`,
+    },
+  ];
+}
 
 export function Tokens() {
   const own = slug.value ?? "";
   const [revoked, revoke] = useState<Revoked | undefined>(undefined);
   const [isMaking, make] = useState(false);
+  const names = useMemberNames(own);
   const actions = <T extends Token>(kind: Kind, nameOf: (token: T) => string): Column<T> => ({
     key: "actions",
     title: "Actions",
@@ -85,7 +105,7 @@ export function Tokens() {
         textColumn("used", "Used", 1, ({ used, uses }: RegistrationToken) =>
           used >= uses ? "used up" : `${used} of ${uses}`,
         ),
-        madeColumn<RegistrationToken>(own, "registration_tokens"),
+        ...madeColumns<RegistrationToken>(own, "registration_tokens", names),
         expiry<RegistrationToken>(),
         actions("registration_tokens", nameOf),
       ]}
@@ -102,26 +122,20 @@ export function Tokens() {
       path=${org(own, "service_tokens/")}
       columns=${[
         textColumn("name", "Name", 2, ({ name }: ServiceToken) => name),
-        textColumn("role", "Role", 1, ({ role }: ServiceToken) => role),
-        textColumn(
-          "scopes",
-          "May use",
-          3.5,
-          ({ scopes }: ServiceToken) => scopes?.join(", ") ?? "all of its role",
-        ),
+        textColumn<ServiceToken>("may", "It may", 3, mayDo),
         textColumn(
           "networks",
           "From",
-          2,
+          1.5,
           ({ networks }: ServiceToken) => networks?.join(", ") ?? "everywhere",
         ),
-        madeColumn<ServiceToken>(own, "service_tokens"),
+        ...madeColumns<ServiceToken>(own, "service_tokens", names),
         {
           key: "used",
           title: "Last used",
-          width: 2,
+          width: 1.5,
           text: ({ last_used_at }: ServiceToken) => last_used_at ?? "",
-          cell: ({ last_used_at }: ServiceToken) => html`<${When} at=${last_used_at} never="not recorded" />`,
+          cell: (token: ServiceToken) => html`<${When} at=${token.last_used_at} never=${unused(token)} />`,
           compare: (a: ServiceToken, b: ServiceToken) =>
             (a.last_used_at ?? "").localeCompare(b.last_used_at ?? ""),
         },
@@ -149,7 +163,7 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
     title=${`Revoke ${name}?`}
     action=${`Revoke ${name}`}
     effect=${html`<p>
-        ${"role" in token ? html`Role ${token.role}, last used${" "}<${When} at=${token.last_used_at} never="not recorded" />, ` : ""}made${" "}<${When}
+        ${"role" in token ? html`Role ${token.role}, last used${" "}<${When} at=${token.last_used_at} never=${unused(token)} />, made` : "Made"}${" "}<${When}
           at=${created_at}
         />, ends${" "}<${When}
           at=${expires_at}

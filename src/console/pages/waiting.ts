@@ -13,8 +13,11 @@ import { Export } from "../ui/tools.ts";
 import { Check, Choice, FormFailure, useAction } from "../ui/form.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, State, valueOf, When } from "../ui/parts.ts";
 import { approvedPath, registrationsPath, type Registration } from "../registrations.ts";
+import { isOnlyFor } from "../token-words.ts";
 
 type Answer = { verb: "approve" | "refuse"; machine: Registration };
+/** What still works after a refusal. It stays on the page. */
+type Said = { say(sentence: string): void };
 
 export function Waiting() {
   const own = slug.value ?? "";
@@ -32,16 +35,21 @@ function List() {
   const own = slug.value ?? "";
   const { data: machines, error, readAt = 0 } = useList<Registration>(registrationsPath(own));
   const [answer, give] = useState<Answer | undefined>(undefined);
+  const [still, say] = useState("");
   if (machines === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
-  return html`${
+  return html`<div role="status">
+      ${still === "" ? null : html`<p class="notice">${still} <a href=${pathOf(own, "tokens")}>Tokens</a></p>`}
+    </div>
+    ${
       machines.length === 0
         ? html`<${Empty} text="No machine waits for approval." />`
         : html`<p>
-              Compare the key with the one that the machine shows. A machine that asks for anything else waits
+              Compare the key with the one that <code>agent up</code> or <code>agent register</code> shows on
+              the machine; run again, it shows the same one. A machine that asks for anything else waits
               again.
             </p>
-            ${machines.length > 1 ? html`<${Together} machines=${machines} />` : null}
+            ${machines.length > 1 ? html`<${Together} machines=${machines} say=${say} />` : null}
             ${machines.map((machine) => html`<${One} key=${machine.id} machine=${machine} readAt=${readAt} give=${give} />`)}`
     }
     <${FromTerminal}
@@ -49,7 +57,7 @@ function List() {
       call=${`GET ${registrationsPath(own)}`}
     />
     <${Approved} give=${give} />
-    ${answer === undefined ? null : html`<${Confirmed} ...${answer} close=${() => give(undefined)} />`}`;
+    ${answer === undefined ? null : html`<${Confirmed} ...${answer} say=${say} close=${() => give(undefined)} />`}`;
 }
 
 const columns = [
@@ -62,7 +70,7 @@ const columns = [
 ];
 
 /** The same answer to all of them, or to those of which the name or the address has a word. */
-function Together({ machines }: { machines: readonly Registration[] }) {
+function Together({ machines, say }: { machines: readonly Registration[] } & Said) {
   const own = slug.value ?? "";
   const [words, type] = useState("");
   const [verb, ask] = useState<Answer["verb"] | undefined>(undefined);
@@ -99,14 +107,17 @@ function Together({ machines }: { machines: readonly Registration[] }) {
             asksCount=${true}
             hasNames=${verb === "refuse"}
             run=${({ id }: Registration) => send("POST", org(own, `registrations/${id}/${verb}/`))}
-            after=${() => refresh(org(own, ""))}
+            after=${() => {
+              if (verb === "refuse") say("The tokens of refused machines still work. Revoke them:");
+              return refresh(org(own, ""));
+            }}
             close=${() => ask(undefined)}
           >
             <p>
               ${
                 verb === "approve"
                   ? "They join within seconds. Compare their keys with those that the machines show:"
-                  : "The machines are told that they were refused. Their tokens can be used again."
+                  : "The machines are told that they were refused. Their tokens still work."
               }
             </p>
             ${
@@ -193,7 +204,7 @@ function One({ machine, readAt, give }: OneProps) {
   </section>`;
 }
 
-function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
+function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): void }) {
   const own = slug.value ?? "";
   const path = org(own, `registrations/${machine.id}/${verb}/`);
   const isApproval = verb === "approve";
@@ -201,9 +212,15 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
   const body = machine.approved_at === null ? undefined : { state: "approved" };
   const call = `POST ${path}${body === undefined ? "" : ` ${JSON.stringify(body)}`}`;
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
-  const [isTokenOver, endToken] = useState(false);
-  const token = isApproval ? null : machine.registration_token_id;
-  const tokenPath = org(own, `registration_tokens/${token}/`);
+  const id = isApproval ? null : machine.registration_token_id;
+  const tokenPath = id === null ? "" : org(own, `registration_tokens/${id}/`);
+  const { data: token, error } = useResource<{ uses: number; used: number }>(tokenPath);
+  const { data: waiting = [] } = useList<Registration>(registrationsPath(own));
+  const { data: approved = [] } = useList<Registration>(approvedPath(own));
+  const [chosen, endToken] = useState<boolean | undefined>(undefined);
+  // Its default depends on the token.
+  if (id !== null && token === undefined && error === undefined) return null;
+  const isTokenOver = token !== undefined && (chosen ?? isOnlyFor(machine, token, [...waiting, ...approved]));
   const line = `agent admin registration ${verb} ${own} ${machine.id}${body === undefined ? "" : " --approved"}`;
   return html`<${Confirm}
     title=${`${action}?`}
@@ -215,27 +232,31 @@ function Confirmed({ verb, machine, close }: Answer & { close(): void }) {
             ? html`It joins within seconds, with key <code>${keyOf(machine)}</code>. It can be revoked
                 afterwards.
                 ${isPhone(machine) ? "A phone joins only if the page that asked is still open: if not, its user asks anew." : null}`
-            : "The machine is told that it was refused. With its token it can ask again."
+            : `The machine is told that it was refused.${id === null ? "" : " With its token it, or another machine, can ask again."}`
         }
       </p>
       ${
-        token === null
+        token === undefined
           ? null
           : html`<${Check}
-              label=${`Also revoke token ${token}: no machine registers with it any more`}
+              label=${`Also revoke token ${id}: no machine registers with it any more, not even one that waits`}
               checked=${isTokenOver}
               set=${endToken}
             />`
       }
       <${FromTerminal}
-        command=${`${line}${isTokenOver ? ` && agent admin token revoke ${own} ${token}` : ""}`}
+        command=${`${line}${isTokenOver ? ` && agent admin token revoke ${own} ${id}` : ""}`}
         call=${call}
       />`}
     run=${async () => {
       await send("POST", path, body);
       if (isTokenOver) await send("DELETE", tokenPath);
+      else if (token !== undefined)
+        say(`Token ${id} still works, for ${token.uses - token.used + 1} of ${token.uses}. Revoke it:`);
       await refresh(org(own, ""));
-      tell(`${machine.name} is ${isApproval ? "approved" : "refused"}.`);
+      tell(
+        `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? ` Token ${id} is revoked.` : ""}`,
+      );
     }}
     close=${close}
   />`;
@@ -246,7 +267,11 @@ function Approved({ give }: { give(answer: Answer): void }) {
   const { data: machines = [] } = useList<Registration>(approvedPath(slug.value ?? ""));
   if (machines.length === 0) return null;
   return html`<h2>Approved, not back yet</h2>
-    <p>A machine comes back by itself while its command waits. Else run the same command there again.</p>
+    <p>
+      A machine comes back within 30 s while its <code>agent up</code> or <code>agent register</code> waits.
+      If not, run the same line there again: it goes on with the same key. If the line is lost, take the
+      approval back.
+    </p>
     <ul class="plain-list">
       ${machines.map(
         (machine) =>

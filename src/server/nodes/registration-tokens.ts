@@ -87,6 +87,8 @@ export const RegistrationToken = v.object({
   node_id: v.nullable(v.number()),
   expires_at: v.string(),
   created_at: v.string(),
+  /** The user who made it. Null: the command line of the control plane itself, or a service token. */
+  created_by: v.nullable(v.number()),
   /** After how many seconds of silence its nodes end; null: they stay. */
   ephemeral_silence_s: v.nullable(v.number()),
   approved: v.boolean(),
@@ -117,6 +119,7 @@ function showToken(token: RegistrationTokenRow): RegistrationToken {
     node_id: token.nodeId,
     expires_at: formatTime(token.expiresAt),
     created_at: formatTime(token.createdAt),
+    created_by: token.createdBy,
     ephemeral_silence_s: token.ephemeralSilenceS,
     approved: token.isApproved,
   };

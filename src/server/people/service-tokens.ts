@@ -45,6 +45,8 @@ export const ServiceToken = v.object({
   /** Null: valid from everywhere. */
   networks: v.nullable(v.array(v.string())),
   created_at: v.string(),
+  /** The user who made it. Null: the command line of the control plane itself, or a service token. */
+  created_by: v.nullable(v.number()),
   /** To some minutes. Null: never, or not since the control plane records it. */
   last_used_at: v.nullable(v.string()),
 });
@@ -61,6 +63,7 @@ const shown = serviceTokens.pick(
   "scopes",
   "networks",
   "createdAt",
+  "createdBy",
   "lastUsedAt",
 );
 export const serviceTokenColumns = shown.select();
@@ -70,7 +73,7 @@ export function serviceTokenOf(row: Row): ServiceToken {
 }
 
 function showServiceToken(token: ReturnType<typeof shown.parse>) {
-  const { id, name, role, expiresAt, scopes: given, networks, createdAt, lastUsedAt } = token;
+  const { id, name, role, expiresAt, scopes: given, networks, createdAt, createdBy, lastUsedAt } = token;
   return {
     id,
     name,
@@ -79,6 +82,7 @@ function showServiceToken(token: ReturnType<typeof shown.parse>) {
     scopes: given?.split(" ") ?? null,
     networks: networks?.split(" ") ?? null,
     created_at: formatTime(createdAt),
+    created_by: createdBy,
     last_used_at: lastUsedAt === null ? null : formatTime(lastUsedAt),
   };
 }

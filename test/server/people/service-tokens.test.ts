@@ -54,6 +54,21 @@ describe("a new token", () => {
     expect((await send(usual.token, read)).status).toBe(401);
   });
 
+  test("names the user who made it, as a registration token does", async () => {
+    const { json: me } = await server.send("GET", "/api/user/", { token: owner });
+    expect((await ask({})).json).toMatchObject({ created_by: expect.any(Number) });
+    for (const kind of ["service_tokens", "registration_tokens"]) {
+      const path = `/api/org/acme/${kind}/`;
+      const made = await server.send("POST", path, {
+        token: owner,
+        body: kind === "service_tokens" ? { name: "b", role: "member" } : {},
+      });
+      const { id } = made.json as { id: number };
+      const { json } = await server.send("GET", `${path}${id}/`, { token: owner });
+      expect(json).toMatchObject({ created_by: (me as { id: number }).id });
+    }
+  });
+
   test("has all scopes that its role can use", async () => {
     expect((await make()).scopes).toEqual(["read", "nodes", "policy", "webhooks"]);
     expect((await make({ role: "member" })).scopes).toEqual(["read"]);

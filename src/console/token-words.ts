@@ -1,0 +1,26 @@
+// What a token permits, in words, and whether the refusal of a machine leaves its token of use. Pure.
+
+/** What a program may do with a service token: its role decides whether it changes anything, its scopes what. */
+export function mayDo({ role, scopes }: { role: string; scopes: readonly string[] | null }): string {
+  const isAdmin = role === "admin";
+  if (scopes === null) return isAdmin ? "all that an administrator may" : "read everything";
+  const areas = scopes.filter((scope) => scope !== "read").join(", ");
+  const reads = scopes.includes("read") ? "read everything" : `read ${areas}`;
+  return isAdmin && areas !== "" ? `${reads}; change ${areas}` : reads;
+}
+
+/** Of a service token without a last use. Version 0.1 recorded none, and gave no scopes. */
+export const unused = ({ scopes }: { scopes: readonly string[] | null }): string =>
+  scopes === null ? "not recorded" : "never";
+
+type Asking = { id: number; registration_token_id: number | null };
+
+/**
+ * Whether nobody else needs the token of this machine: it has no free use, and a revocation ends no other request.
+ * `open`: all that wait, or were approved and have not come back. Each holds a use.
+ */
+export const isOnlyFor = (
+  { id, registration_token_id: token }: Asking,
+  { uses, used }: { uses: number; used: number },
+  open: readonly Asking[],
+): boolean => used >= uses && !open.some((each) => each.id !== id && each.registration_token_id === token);
