@@ -171,9 +171,9 @@ function Standing({ path }: { path: string }) {
     await refresh(path);
   });
   if (data === undefined || data.length === 0) return null;
+  const failing = failure === undefined ? null : html`<${State} name="attention" word="failing" />.${" "}`;
   return html`<p>
-      ${failure === undefined ? null : html`<${State} name="attention" word="failing" />. `} Last
-      success:${" "}<${When} at=${lastSuccess} never="none in the last 30 days" />.
+      ${failing}Last success: <${When} at=${lastSuccess} never="none in the last 30 days" />.
       ${failure === undefined ? null : html`${" "}The last attempt failed: <bdi>${failure}</bdi>`}
     </p>
     ${
