@@ -41,7 +41,7 @@ export function degraded({ hubs_away, broken_paths, not_applied }: Ill, now: num
   const unapplied = not_applied.first.map(({ id, name, since }) => ({
     id,
     name,
-    more: `checks in, but has not applied the configuration that it was sent ${ago(Date.parse(since), now)}`,
+    more: `checks in, but has not applied the configuration of ${ago(Date.parse(since), now)}: rules that were saved since are not in force on it`,
   }));
   return [...away, ...unreached, ...unapplied];
 }

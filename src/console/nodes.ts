@@ -1,15 +1,22 @@
 // What pages say about machines.
 
 import type { Node } from "../protocol/node.ts";
+import { ago } from "./ago.ts";
 
 /** The states that are drawn, see `State` in ui/parts.ts. */
 export type StateName = "online" | "limited" | "attention" | "away" | "revoked";
 
-/** The state of a machine: its shape and its word. */
-export function stateOf({ state, online, phone }: Standing): [StateName, string] {
+/** The state of a machine: its shape and its word. `isLate`: it has lacked a configuration for longer than is usual. */
+export function stateOf({
+  state,
+  online,
+  phone,
+  isLate = false,
+}: Standing & { isLate?: boolean }): [StateName, string] {
   if (state === "revoked") return ["revoked", "revoked"];
   if (state === "pending") return ["limited", "not registered"];
   if (phone != null) return isImportDue(phone) ? ["limited", "phone, import it again"] : ["away", "phone"];
+  if (online && isLate) return ["limited", "online, old configuration"];
   return online ? ["online", "online"] : ["away", "away"];
 }
 
@@ -33,30 +40,27 @@ export function configurationOf({
   if (node.phone != null) return { words: "as of its import", isBehind: false };
   const since = node.online ? "" : " when it was last here";
   if (applied === newest) return { words: `${newest}, applied${since}`, isBehind: false };
-  const had = `${node.online ? "has" : "had"} applied ${applied === null ? "none" : `version ${applied}`}${since}`;
-  return {
-    words: `${had}, the newest is ${newest}`,
-    isBehind: true,
-  };
+  const words = node.online
+    ? applied === null
+      ? `has applied none, the newest is ${newest}`
+      : `has applied configuration ${applied} of ${newest}`
+    : `had applied ${applied === null ? "none" : `configuration ${applied}`}${since}; the newest is ${newest}`;
+  return { words, isBehind: true };
 }
 
-/**
- * What is known of a machine that has not applied its newest configuration. `since`: when it was first sent files that it
- * has not applied, in words; null if it has applied all that it was sent.
- */
+/** What is known of a machine that has not applied its newest configuration. `isSent`: it has fetched a newer one. */
 export function behindWords(
-  node: Pick<Node, "online">,
-  { applied, newest, since }: { applied: number | null; newest: number; since: string | null },
+  node: Standing & Pick<Node, "applied_config_version" | "config_version" | "not_applied_since">,
+  { isSent, now }: { isSent: boolean; now: number },
 ): { words: string; isFault: boolean } {
-  const has = `It has applied ${applied === null ? "none" : `version ${applied}`}, the newest is ${newest}.`;
+  const has = `It ${configurationOf(node).words}.`;
   if (!node.online) return { words: `${has} It takes the newest when it is back.`, isFault: false };
-  if (since === null)
-    return {
-      words: `${has} It has not fetched a newer one. That takes seconds: if this stays, look at the machine.`,
-      isFault: false,
-    };
+  // The control plane tells the time only after ten minutes.
+  const since = node.not_applied_since ?? null;
+  if (since === null) return { words: `${has} That takes seconds.`, isFault: false };
+  const had = `It ${isSent ? "fetched" : "could have fetched"} a newer one ${ago(Date.parse(since), now)}, and has not`;
   return {
-    words: `${has} It was first sent a newer one ${since}, and has not applied it. That takes seconds: look at the machine.`,
+    words: `${has} ${had}${isSent ? " applied it" : ""}. What was changed since is not in force on it.`,
     isFault: true,
   };
 }

@@ -68,6 +68,8 @@ export function followLinks(target: EventTarget): void {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const link = event.target instanceof Element ? event.target.closest("a") : null;
     if (link === null || link.target !== "" || link.hasAttribute("download")) return;
+    // The browser scrolls to a section of this page.
+    if (link.getAttribute("href")?.startsWith("#") === true) return;
     if (link.origin !== location.origin || !link.pathname.startsWith(root)) return;
     event.preventDefault();
     go(link.pathname + link.search);

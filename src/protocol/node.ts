@@ -22,12 +22,20 @@ export const Node = v.object({
   certificate: v.nullable(Certificate),
   config_version: v.number(),
   applied_config_version: v.nullable(v.number()),
+  /**
+   * Since when at least a node that is online has not applied a newer configuration; null if that is less than ten minutes,
+   * because nodes need seconds. Former servers, and answers to changes, do not have it.
+   */
+  not_applied_since: v.optional(v.nullable(time)),
   agent_version: v.nullable(received(255)),
   overlay_version: v.nullable(received(255)),
   platform: v.nullable(received(255)),
   last_checkin_at: v.nullable(time),
   created_at: time,
   revoked_at: v.nullable(time),
+  /** Of a revoked node: `person/3`, and the reason that was given. Former servers send neither. */
+  revoked_by: v.optional(received(255)),
+  revoke_reason: v.optional(received(1000)),
   /** The user whose node it is (null: the organization's), and its groups while it is. Former servers send neither. */
   owner_id: v.optional(v.nullable(v.number())),
   owner_groups: v.optional(v.pipe(v.array(received(255)), v.maxLength(4096))),

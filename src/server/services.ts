@@ -19,6 +19,7 @@ import { makeRenewals, type Renewals } from "./nodes/renewal.ts";
 import { makeReports, type Reports } from "./nodes/reports.ts";
 import { makeExchange, type Exchange } from "./oidc/exchange.ts";
 import { makeSentFiles, type SentFiles } from "./nodes/sent-files.ts";
+import { makeVersionAges, type VersionAges } from "./nodes/version-ages.ts";
 import type { ServerOptions } from "./options.ts";
 import type { Transaction } from "./store/database.ts";
 import { makeRelayed, type Relayed } from "./paths/relayed.ts";
@@ -57,6 +58,8 @@ export type Services = ServerOptions & {
   forgetProviderGroups(tx: Transaction, orgId: number): Promise<void>;
   renewals: Renewals;
   reports: Reports;
+  /** Since when organizations have had their configuration versions. */
+  ages: VersionAges;
   sentFiles: SentFiles;
   probes: Probes;
   pathReports: PathReports;
@@ -78,7 +81,8 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
   const meters = makeMeters();
   const throttle = shareThrottle(makeThrottle(system.monotonic, limits), options);
   const authorities = openAuthorities(options);
-  const live = makeLive(db);
+  const ages = makeVersionAges(system.now);
+  const live = makeLive(db, ages);
   const reports = makeReports({ ...options, live });
   const renewals = makeRenewals({ ...options, authorities });
   const refusals = makeRefusalNotes(system);
@@ -116,6 +120,7 @@ export async function makeServices(options: ServerOptions): Promise<Services> {
     forgetProviderGroups: (tx, orgId) => forgetProviderGroups(tx, orgId, system.now()),
     renewals,
     reports,
+    ages,
     probes: makeProbes(system.monotonic),
     sentFiles: makeSentFiles(options),
     pathReports: makePathReports(options),

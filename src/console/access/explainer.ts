@@ -7,9 +7,10 @@ import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { useNodes } from "../node-list.ts";
+import { configurationOf } from "../nodes.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
-import { Failure, Field, FromTerminal, State, valueOf, When } from "../ui/parts.ts";
+import { Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/parts.ts";
 import type { Saved } from "./saved.ts";
 import { conclusionOf, machineFacts, pathFact, type Fact, type Path } from "./link.ts";
 import { portsFault, quoted, type Rule } from "./rules.ts";
@@ -208,6 +209,18 @@ function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
       ${[...machineFacts(from), ...machineFacts(to), ...facts].map((fact) => html`<${FactLine} key=${fact.about + fact.words} fact=${fact} />`)}
       ${facts.length > 0 || there === undefined || back === undefined ? null : html`<li class="quiet">No path between them is known: none was reported, or only an administrator sees it.</li>`}
     </ul>
+    ${[from, to].map((node) =>
+      node.online && configurationOf(node).isBehind
+        ? html`<p key=${node.id}>
+              ${
+                node.not_applied_since == null
+                  ? html`<bdi>${node.name}</bdi> takes the newest within seconds. If it does not, on it:`
+                  : html`On <bdi>${node.name}</bdi>, this applies the newest configuration, or says why not:`
+              }
+            </p>
+            <${Line} text="sudo agent sync-config" />`
+        : null,
+    )}
     <p class="quiet">
       More on the pages of <a href=${pathOf(slug, "machines", from.id)}><bdi>${from.name}</bdi></a> and
       ${" "}<a href=${pathOf(slug, "machines", to.id)}><bdi>${to.name}</bdi></a

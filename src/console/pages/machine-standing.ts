@@ -1,12 +1,11 @@
 // Of one machine: the configuration that it has beside the newest one, and its firewall as it stands.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { Sentence } from "../access/rule-table.ts";
 import { namesOf, toRule, type Rule, type StoredRule } from "../access/rules.ts";
 import { namedIn, standingChange, standingOf } from "../access/standing.ts";
-import { ago } from "../ago.ts";
-import { org } from "../api.ts";
+import { ApiError, get, org } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
@@ -29,10 +28,10 @@ type Changes = {
 export function Configuration({ node }: { node: Node }) {
   const own = slug.value ?? "";
   const path = org(own, `nodes/${node.id}/diff/`);
-  const { data, error } = useResource<Changes>(path);
+  const { data, error } = useChanges(path, node);
   // A machine that has not registered has no configuration yet.
   if (error !== undefined && error.status === 409) return null;
-  return html`<h2>Configuration</h2>
+  return html`<h2 id="configuration">Configuration</h2>
     ${error === undefined ? null : html`<${Failure} error=${error} />`}
     ${data === undefined ? null : html`<${Difference} node=${node} found=${data} />`}
     <${FromTerminal} command=${`agent admin diff ${own} ${node.name}`} call=${`GET ${path}`} />`;
@@ -41,15 +40,13 @@ export function Configuration({ node }: { node: Node }) {
 function Difference({ node, found }: { node: Node; found: Changes }) {
   const { is_known, applied_config_version: applied, config_version: newest, changes } = found;
   if (applied !== null && applied >= newest)
-    return html`<p>It has applied the newest configuration, version ${newest}.</p>`;
-  const since = found.not_applied_since;
-  const words = behindWords(node, {
-    applied,
-    newest,
-    since: since === null ? null : ago(Date.parse(since), now.value),
+    return html`<p>It has applied the newest configuration, ${newest}.</p>`;
+  const { words, isFault } = behindWords(node, {
+    isSent: found.not_applied_since !== null,
+    now: now.value,
   });
-  const has = html`<p class=${words.isFault ? "limited" : ""}>${words.words}</p>
-    ${node.online ? html`<${Line} text="agent doctor" />` : null}`;
+  const has = html`<p class=${isFault ? "limited" : ""}>${words}</p>
+    ${isFault ? html`<${Catching} />` : null}`;
   if (!is_known)
     return html`${has}
       <p>The control plane does not know which files it has, so it cannot compare them.</p>
@@ -66,6 +63,33 @@ function Difference({ node, found }: { node: Node; found: Changes }) {
           ${diff === null ? html`<p class="quiet">It changes. It is too long to be compared.</p>` : html`<${Unified} text=${diff} />`}
         </section>`,
     )}`;
+}
+
+/** What to do on a machine that lacks a configuration. */
+export function Catching() {
+  return html`<p>
+      On the machine, the first shows what the newest changes, the second applies it or says why not:
+    </p>
+    <${Line} text="sudo agent sync-config --dry-run" />
+    <${Line} text="sudo agent sync-config" />`;
+}
+
+/** Read again after the machine, not beside it: it is refused for a machine that was just revoked. */
+function useChanges(path: string, node: Node) {
+  const [found, set] = useState<{ data?: Changes; error?: ApiError }>({});
+  useEffect(() => {
+    const over = new AbortController();
+    get<Changes>(path, over.signal).then(
+      (data) => over.signal.aborted || set({ data }),
+      (error: unknown) => {
+        if (over.signal.aborted) return;
+        if (!(error instanceof ApiError)) throw error;
+        set({ error });
+      },
+    );
+    return () => over.abort();
+  }, [path, node]);
+  return found;
 }
 
 /** The newest configuration, read when it is asked for. */

@@ -60,10 +60,10 @@ export function Machine({ id }: { id: string }) {
     <//>`;
   if (node === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
-  const [state, word] = stateOf(node);
+  const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
     <h1><bdi>${node.name}</bdi></h1>
-    <p><${State} name=${state} word=${word} /></p>
+    <p><${State} name=${state} word=${word} /><${Revoked} node=${node} /></p>
     <${NodeFacts} node=${node} />
     ${node.is_relay ? html`<${Forwarded} id=${node.id} />` : null}
     ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
@@ -93,11 +93,25 @@ function NodeFacts({ node }: { node: Node }) {
       ? ["Last check-in", html`<${When} at=${node.last_checkin_at} />`]
       : ["Imported", html`<${When} at=${node.phone.imported_at} />`],
     ["Certificate ends", certificate === null ? "none" : dated(Date.parse(certificate.not_after))],
-    ["Configuration", isBehind ? html`<span class="limited">${words}</span>` : words],
-    ...(node.revoked_at === null ? [] : [["Revoked", html`<${When} at=${node.revoked_at} />`]]),
+    [
+      "Configuration",
+      isBehind
+        ? html`<a class=${node.not_applied_since == null ? "" : "limited"} href="#configuration">${words}</a>`
+        : words,
+    ],
     ["Created", html`<${When} at=${node.created_at} />`],
   ];
   return html`<${Facts} facts=${facts} />`;
+}
+
+/** Since when, by whom and why it is revoked. */
+function Revoked({ node: { revoked_at, revoked_by: by = "", revoke_reason: why } }: { node: Node }) {
+  const names = useMemberNames(slug.value ?? "");
+  if (revoked_at === null) return null;
+  const user = by.startsWith("person/") ? names.get(Number(by.slice(7))) : undefined;
+  return html`${" "}<${When}
+      at=${revoked_at}
+    />${by === "" ? "" : html` by <bdi>${user ?? by}</bdi>`}${why === undefined ? "" : html`: <bdi>${why}</bdi>`}`;
 }
 
 function rolesOf({ is_lighthouse, is_relay, is_name_server, public_ip, external_port }: Node): string {
@@ -151,8 +165,15 @@ function Actions({ node }: { node: Node }) {
             title=${`Restore ${node.name}?`}
             action=${`Restore ${node.name}`}
             isDanger=${false}
-            effect=${html`<p>
-                It fetches a new certificate when it is next online. Then the other machines accept it again.
+            effect=${html`<p>Revoked<${Revoked} node=${node} />.</p>
+              <p>
+                It gets a new certificate for the keys that it had, and fetches it when it is next online.
+                Then the other machines accept it again.
+              </p>
+              <p class="limited">
+                If a stranger may have had it, do not restore it:
+                <a href=${pathOf(own, "machines", "add")}>add it</a>
+                ${" "}anew, with new keys.
               </p>
               <${FromTerminal}
                 command=${`agent admin node restore ${own} ${node.name}`}

@@ -103,7 +103,8 @@ function OfMachines({ own, machines }: { own: string; machines: Attention }) {
       ill.length === 0
         ? null
         : html`<p class="quiet">On the machine, this says why:</p>
-            <${Line} text="agent doctor" />`
+            <${Line} text="agent doctor" />
+            ${not_applied.count === 0 ? null : html`<${Line} text="sudo agent sync-config" />`}`
     }
     ${
       not_renewed.count === 0

@@ -233,6 +233,7 @@ export function Confirm({ title, action, effect, typeName, isDanger = true, run,
       <div class="actions">
         <button
           class=${isDanger ? "danger" : "primary"}
+          autofocus=${!isDanger}
           disabled=${isRunning || (typeName !== undefined && typed !== typeName)}
         >
           ${isRunning ? "Working…" : action}

@@ -7,8 +7,18 @@ import { advisoriesFor } from "../../engine-features.ts";
 import type { Params, Reader } from "../store/database.ts";
 import { isOnline, nodeColumns, nodeRecord, onlineMs } from "../store/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
-import { computed, integer, queryAll, queryNumber, queryOne, text, type Parser } from "../store/table.ts";
+import {
+  computed,
+  integer,
+  integerOrNull,
+  queryAll,
+  queryNumber,
+  queryOne,
+  text,
+  type Parser,
+} from "../store/table.ts";
 import type { NodeStore } from "./node-store.ts";
+import { appliedMs } from "./version-ages.ts";
 
 /** Of each kind; the rest is counted. */
 export const maxFirst = 20;
@@ -18,9 +28,6 @@ const maxNext = 5;
 const maxVersions = 100;
 /** Certificates are renewed with a third of their life left, so one with less than a quarter was not renewed. */
 const renewedMs = 7 * 86_400_000;
-
-/** A healthy node applies a configuration within seconds. */
-const appliedMs = 600_000;
 
 const named = { id: v.number(), name: v.string() };
 const ending = v.object({ ...named, not_after: v.string() });
@@ -42,7 +49,7 @@ export const NodeTrouble = v.object({
   vulnerable_engines: foundOf(
     v.object({ ...named, overlay_version: v.string(), advisory: v.string(), fixed_in: v.string() }),
   ),
-  /** Online nodes that were sent a configuration more than ten minutes ago, and have not applied it since. */
+  /** Online nodes that could have applied a configuration for ten minutes, and have not, fetched or not. */
   not_applied: foundOf(v.object({ ...named, since: v.string() })),
   /** Phones to import again. */
   phones_due: foundOf(v.object(named)),
@@ -60,7 +67,7 @@ export async function nodeTrouble(services: NodeStore, orgId: number): Promise<N
       hubsAway(services, orgId, now),
       notRenewed(db, orgId, now),
       vulnerableEngines(db, orgId),
-      notApplied(db, orgId, now),
+      notApplied(services, orgId, now),
       phonesDue(db, orgId, now),
       endingFirst(db, orgId),
     ]);
@@ -183,21 +190,26 @@ async function vulnerableEngines(db: Reader, orgId: number): Promise<NodeTrouble
   };
 }
 
-const unapplied = computed({ id: integer(), name: text(), since: integer() });
+const unapplied = computed({ id: integer(), name: text(), since: integerOrNull() });
 
 /** The index `nodes_confirmed` leaves few nodes, unless the organization was changed just now. */
-async function notApplied(db: Reader, orgId: number, now: number) {
+async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
+  const settled = ages?.settled(orgId);
   const { count, first } = await firstOf(db, unapplied, {
     count: "count(*)",
-    select: "n.id, n.name, f.sent_at AS since",
-    from: `FROM nodes n JOIN sent_files f ON f.node_id = n.id JOIN sightings s ON s.node_id = n.id
+    select:
+      "n.id, n.name, CASE WHEN coalesce(s.applied_config_version, 0) < f.version THEN f.sent_at END AS since",
+    from: `FROM nodes n JOIN sightings s ON s.node_id = n.id LEFT JOIN sent_files f ON f.node_id = n.id
       WHERE n.org_id = $1 AND n.state = 'active' AND n.phone IS NULL
         AND n.confirmed_config_version < (SELECT config_version FROM organizations WHERE id = $1)
-        AND coalesce(s.applied_config_version, 0) < f.version AND f.sent_at <= $2 AND s.last_checkin_at > $3`,
+        AND s.last_checkin_at > $3
+        AND CASE WHEN coalesce(s.applied_config_version, 0) < f.version THEN f.sent_at <= $2
+          ELSE coalesce(s.applied_config_version, 0) < $4 END`,
     order: "ORDER BY since, id",
-    params: [orgId, now - appliedMs, now - onlineMs],
+    params: [orgId, now - appliedMs, now - onlineMs, settled?.configVersion ?? 0],
   });
-  return { count, first: first.map(({ since, ...node }) => ({ ...node, since: formatTime(since) })) };
+  const sinceOf = (sentAt: number | null) => formatTime(sentAt ?? settled?.at ?? now);
+  return { count, first: first.map(({ since, ...node }) => ({ ...node, since: sinceOf(since) })) };
 }
 
 /** A comparison of the state with "=" would make SQLite read all active nodes by another index. */

@@ -10,7 +10,8 @@ import { makeOrKnown } from "../store/stale.ts";
 import type { Database } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
-import { readConfigVersion } from "../store/versions.ts";
+import { readVersions } from "../store/versions.ts";
+import type { VersionAges } from "./version-ages.ts";
 
 export type LiveNode = {
   id: number;
@@ -72,7 +73,7 @@ export type Live = {
 
 const maxNodes = 200_000;
 
-export function makeLive(db: Database): Live {
+export function makeLive(db: Database, ages: Pick<VersionAges, "note">): Live {
   const nodes = new Map<number, LiveNode>();
   const versions = new Map<number, { version: number; isOutdated: boolean }>();
   const orKnown = makeOrKnown();
@@ -121,10 +122,11 @@ export function makeLive(db: Database): Live {
     const present = reading.get(orgId);
     // One that began before a notification may have missed its change.
     if (present?.since === before) return present.version;
-    const version = readConfigVersion(db, orgId)
+    const version = readVersions(db, orgId)
       .then((read) => {
-        versions.set(orgId, { version: read, isOutdated: before !== generation });
-        return read;
+        ages.note(orgId, read);
+        versions.set(orgId, { version: read.configVersion, isOutdated: before !== generation });
+        return read.configVersion;
       })
       .finally(() => {
         if (reading.get(orgId)?.since === before) reading.delete(orgId);

@@ -1,12 +1,14 @@
-// The services that changes of nodes need. Admin commands have all of them except the check-in reports.
+// The services that changes of nodes need. Admin commands have all of them except what comes from check-ins.
 
 import type { Authorities } from "../certificates/authorities.ts";
 import type { Changes } from "../config/changes.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reports } from "./reports.ts";
+import type { VersionAges } from "./version-ages.ts";
 
 export type NodeStore = Pick<ServerOptions, "db" | "system" | "secretKey"> & {
   authorities: Authorities;
   changes: Changes;
   reports?: Reports;
+  ages?: VersionAges;
 };

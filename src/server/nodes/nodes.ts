@@ -49,7 +49,7 @@ import { checkHub, checkPublicAddress, checkSubnets } from "./subnets.ts";
 import { atLeisure, blockFormerLater } from "./upkeep.ts";
 import { publishNames, publishNameServer } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseOwnVersion, readConfigVersion } from "../store/versions.ts";
-import { readBeside, show, showOne, type Beside } from "./shown.ts";
+import { readBeside, show, showAll, showOne, type Beside } from "./shown.ts";
 
 /** Of one node: its certificate holds them. */
 export const maxGroups = 64;
@@ -109,12 +109,7 @@ export async function listNodes(
        (SELECT id FROM nodes WHERE ${where} ORDER BY id LIMIT ${limit} OFFSET ${offset}) ORDER BY id`,
     params,
   );
-  const beside = await readBeside(
-    db,
-    org.id,
-    page.map(({ id }) => id),
-  );
-  return { items: page.map((each) => show(services, each, beside)), total, query: fitted };
+  return { items: await showAll(services, org.id, page), total, query: fitted };
 }
 
 /** Creates a node in state pending: its machine claims it by registration. */

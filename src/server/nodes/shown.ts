@@ -1,17 +1,80 @@
 // A node as the API shows it: its row, and what stands in other tables and in memory.
 
+import { formatTime } from "../../duration.ts";
 import type { Node } from "../../protocol/node.ts";
 import { currentCertificate } from "../config/views.ts";
 import type { Reader } from "../store/database.ts";
 import { isOnline, showNode, type NodeRecord } from "../store/nodes.ts";
 import { queryAll } from "../store/table.ts";
 import { certificates } from "../store/tables/certificates.ts";
-import { readConfigVersion } from "../store/versions.ts";
+import { sentFiles } from "../store/tables/sent-files.ts";
+import { readConfigVersion, readVersions, type Versions } from "../store/versions.ts";
 import type { NodeStore } from "./node-store.ts";
+import { appliedMs } from "./version-ages.ts";
 
 export async function showOne(services: NodeStore, org: { id: number }, node: NodeRecord): Promise<Node> {
-  return show(services, node, await readBeside(services.db, org.id, [node.id]));
+  const [shown] = await showAll(services, org.id, [node]);
+  if (shown === undefined) throw new Error("A node is missing in its own list.");
+  return shown;
 }
+
+/** With since when they lack a configuration. */
+export async function showAll(
+  services: NodeStore,
+  orgId: number,
+  records: readonly NodeRecord[],
+): Promise<Node[]> {
+  const { db } = services;
+  const ids = records.map(({ id }) => id);
+  const [versions, certificates] = await Promise.all([readVersions(db, orgId), currentCertificates(db, ids)]);
+  const shown = records.map((each) =>
+    show(services, each, { orgVersion: versions.configVersion, certificates }),
+  );
+  services.ages?.note(orgId, versions);
+  const since = await lackingSince(services, orgId, versions, shown);
+  return shown.map((node) => {
+    const at = since.get(node.id);
+    return { ...node, not_applied_since: at === undefined ? null : formatTime(at) };
+  });
+}
+
+const sentPick = sentFiles.pick("nodeId", "version", "sentAt");
+
+/** By id: nodes that are online and could have applied another configuration for `appliedMs`, and since when at least, ms. */
+async function lackingSince(
+  { db, system, ages }: NodeStore,
+  orgId: number,
+  { configVersion }: Versions,
+  nodes: readonly Node[],
+): Promise<Map<number, number>> {
+  const behind = nodes.filter(
+    (node) => node.online && node.phone == null && appliedOf(node) < node.config_version,
+  );
+  if (behind.length === 0) return new Map();
+  const places = behind.map((_, at) => `$${at + 1}`).join(", ");
+  const rows = await queryAll(
+    db,
+    sentPick,
+    `SELECT ${sentPick.select()} FROM sent_files WHERE node_id IN (${places})`,
+    behind.map(({ id }) => id),
+  );
+  const sent = new Map(rows.map((row) => [row.nodeId, row]));
+  const settled = ages?.settled(orgId);
+  const since = behind.flatMap((node): [number, number][] => {
+    const { id, config_version: newest } = node;
+    const row = sent.get(id);
+    if (row !== undefined && appliedOf(node) < row.version)
+      return row.sentAt <= system.now() - appliedMs ? [[id, row.sentAt]] : [];
+    if (settled === undefined) return [];
+    // Its newest may be made for it alone.
+    const isOld = appliedOf(node) < settled.configVersion;
+    const isOldOwn = newest > configVersion && newest <= settled.lastVersion;
+    return isOld || isOldOwn ? [[id, settled.at]] : [];
+  });
+  return new Map(since);
+}
+
+const appliedOf = (node: Node) => node.applied_config_version ?? 0;
 
 /** What stands in other tables. */
 export type Beside = { orgVersion: number; certificates: Map<number, ShownCertificate[]> };

@@ -114,6 +114,8 @@ export function showNode(
     last_checkin_at: time(node.lastCheckinAt),
     created_at: formatTime(node.createdAt),
     revoked_at: time(node.revokedAt),
+    ...(node.state === "revoked" && node.revokedBy !== null ? { revoked_by: node.revokedBy } : {}),
+    ...(node.state === "revoked" && node.revokeReason !== null ? { revoke_reason: node.revokeReason } : {}),
     owner_id: node.ownerId,
     owner_groups: node.ownerGroups,
     ephemeral: node.ephemeralSilenceS !== null,

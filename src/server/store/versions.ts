@@ -6,7 +6,8 @@ import { requireLockOf, type Reader, type Transaction } from "./database.ts";
 import { computed, integer, queryAll, queryNumber, queryOne } from "./table.ts";
 import { organizations } from "./tables/organizations.ts";
 
-const versionPick = organizations.pick("configVersion");
+const versionsPick = organizations.pick("configVersion", "lastVersion");
+export type Versions = ReturnType<typeof versionsPick.parse>;
 
 const raiseShared = `UPDATE organizations SET last_version = last_version + 1, config_version = last_version + 1
   WHERE id = $1 RETURNING config_version AS n`;
@@ -21,10 +22,15 @@ export async function raiseConfigVersion(tx: Transaction, orgId: number): Promis
 
 /** The version of the organization. Throws not_found. */
 export async function readConfigVersion(reader: Pick<Reader, "get">, orgId: number): Promise<number> {
-  const sql = "SELECT config_version FROM organizations WHERE id = $1";
-  const row = await queryOne(reader, versionPick, sql, [orgId]);
+  return (await readVersions(reader, orgId)).configVersion;
+}
+
+/** The version of the organization, and the highest that any of its nodes can have. Throws not_found. */
+export async function readVersions(reader: Pick<Reader, "get">, orgId: number): Promise<Versions> {
+  const sql = `SELECT ${versionsPick.select()} FROM organizations WHERE id = $1`;
+  const row = await queryOne(reader, versionsPick, sql, [orgId]);
   if (row === undefined) throw new AppError("not_found", "There is no such organization.");
-  return row.configVersion;
+  return row;
 }
 
 /** The highest version that any node of the organization can have. */

@@ -20,7 +20,7 @@ test("a thousand polls that are woken together read the version once, and never 
     await late;
     return found;
   };
-  const live = makeLive({ ...db, get });
+  const live = makeLive({ ...db, get }, server.app.services.ages);
   const ask = () => Promise.all(Array.from({ length: 1000 }, () => live.version(org.id)));
   expect(new Set(await ask())).toEqual(new Set([1]));
   expect(reads).toBe(1);
