@@ -38,7 +38,7 @@ test("hubs that are away, machines that do not reach peers, and those that take 
     {
       id: 5,
       name: "node-5",
-      more: "checks in, but has not applied the configuration that it was sent 20m ago",
+      more: "checks in, but has not applied the configuration of 20m ago: rules that were saved since are not in force on it",
     },
   ]);
 });

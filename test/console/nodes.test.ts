@@ -19,7 +19,7 @@ test("only a machine that is there has applied the newest configuration now", ()
   expect(behind).toEqual({ words: "has applied none, the newest is 2", isBehind: true });
   // The newest version is that of now, not of when the machine was last here.
   expect(words({ ...away, applied_config_version: 1, config_version: 313 })).toBe(
-    "had applied version 1 when it was last here, the newest is 313",
+    "had applied configuration 1 when it was last here; the newest is 313",
   );
 });
 
@@ -47,15 +47,34 @@ test("a phone is neither online nor away, and says when it has to be imported ag
 });
 
 test("a machine that is behind says whether that is a fault", () => {
-  const versions = { applied: 1, newest: 310 };
-  const has = "It has applied version 1, the newest is 310.";
-  expect(behindWords(away, { ...versions, since: "20m ago" })).toEqual({
-    words: `${has} It takes the newest when it is back.`,
+  const now = Date.UTC(2026, 10, 20);
+  const behind = { applied_config_version: 1, config_version: 310 };
+  const late = { ...behind, not_applied_since: "2026-11-19T23:40:00Z" };
+  expect(behindWords({ ...away, ...behind }, { isSent: true, now })).toEqual({
+    words:
+      "It had applied configuration 1 when it was last here; the newest is 310. It takes the newest when it is back.",
     isFault: false,
   });
-  const stuck = behindWords(online, { ...versions, since: "20m ago" });
-  expect(stuck.isFault).toBe(true);
-  expect(stuck.words).toStartWith(`${has} It was first sent a newer one 20m ago, and has not applied it.`);
-  const unasked = behindWords(online, { ...versions, applied: null, since: null });
-  expect(unasked.words).toStartWith("It has applied none, the newest is 310. It has not fetched");
+  const has = "It has applied configuration 1 of 310.";
+  const end = "What was changed since is not in force on it.";
+  expect(behindWords({ ...online, ...late }, { isSent: true, now })).toEqual({
+    words: `${has} It fetched a newer one 20m ago, and has not applied it. ${end}`,
+    isFault: true,
+  });
+  expect(behindWords({ ...online, ...late }, { isSent: false, now })).toEqual({
+    words: `${has} It could have fetched a newer one 20m ago, and has not. ${end}`,
+    isFault: true,
+  });
+  // Within the first ten minutes, and from a former server: no word of a fault.
+  for (const since of [null, undefined])
+    expect(behindWords({ ...online, ...behind, not_applied_since: since }, { isSent: true, now })).toEqual({
+      words: `${has} That takes seconds.`,
+      isFault: false,
+    });
+});
+
+test("a machine that lacks a configuration for long is not shown as well", () => {
+  expect(stateOf({ ...online, isLate: true })).toEqual(["limited", "online, old configuration"]);
+  expect(stateOf({ ...away, isLate: true })).toEqual(["away", "away"]);
+  expect(stateOf({ ...revoked, isLate: true })).toEqual(["revoked", "revoked"]);
 });

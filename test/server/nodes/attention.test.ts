@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { ListedMember } from "../../../src/server/people/members.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
+import { onlineMs } from "../../../src/server/store/nodes.ts";
 import { registerNode } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
@@ -113,14 +114,21 @@ test("a phone whose certificate is not due needs nobody, and one that was revoke
   expect(await attention()).toMatchObject({ phones_due: { count: 1, first: [{ id: phone.id }] } });
 });
 
+const ruleOf = (port: number) => ({
+  direction: "inbound",
+  protocol: "tcp",
+  ports: `${port}`,
+  peer: { any: true },
+  target: { any: true },
+});
+
 test("a node that is online and does not apply what it was sent is named after ten minutes, until it has applied it", async () => {
   const nodes = [await made("web"), await made("away"), await made("fine")];
   const [web] = nodes;
   if (web === undefined) throw new Error("No node");
   const first = web.answer.config.config_version;
   for (const node of nodes) await node.checkin({ config_version: first });
-  const rule = { direction: "inbound", protocol: "tcp", ports: "8443", peer: { any: true } };
-  expect((await call("POST", "firewall_rules/", { ...rule, target: { any: true } })).status).toBe(201);
+  expect((await call("POST", "firewall_rules/", ruleOf(8443))).status).toBe(201);
   const download = ({ id, token }: typeof web) =>
     server.send("GET", `/api/org/${org.slug}/nodes/${id}/download_config/`, { token });
   for (const node of nodes) await download(node);
@@ -138,8 +146,52 @@ test("a node that is online and does not apply what it was sent is named after t
   expect(await pass(9)).toMatchObject({ not_applied: none });
   const { not_applied } = (await pass(2)) as { not_applied: { first: { since: string }[] } };
   expect(not_applied).toMatchObject({ count: 1, first: [{ id: web.id, name: "web" }] });
-  expect(Math.abs(Date.parse(not_applied.first[0]?.since ?? "") - sentAt)).toBeLessThan(1000);
+  const [{ since = "" } = {}] = not_applied.first;
+  expect(Math.abs(Date.parse(since) - sentAt)).toBeLessThan(1000);
+  expect(await lateNodes()).toEqual({ web: since });
   expect(await pass(1, next)).toMatchObject({ not_applied: none });
+  expect(await lateNodes()).toEqual({});
+});
+
+/** By name: since when nodes lack a configuration, as their list says. */
+const lateNodes = async () => {
+  const nodes = v.parse(
+    v.array(v.object({ name: v.string(), not_applied_since: v.nullable(v.string()) })),
+    (await call("GET", "nodes/")).json,
+  );
+  return Object.fromEntries(
+    nodes.flatMap(({ name, not_applied_since: since }) => (since === null ? [] : [[name, since]])),
+  );
+};
+
+test("a node that is online and fetches nothing is named ten minutes after the change, not after each one", async () => {
+  const [web, fine] = [await made("web"), await made("fine")];
+  let applied = web.answer.config.config_version;
+  const first = applied;
+  const minute = async () => {
+    server.clock.ms += 60_000;
+    await web.checkin({ config_version: first });
+    await fine.checkin({ config_version: applied });
+    await server.app.services.reports.stop();
+  };
+  await minute();
+  let changedAt = 0;
+  // Each minute something is saved, and the healthy node applies what was saved a minute ago.
+  for (let at = 0; at < 10; at++) {
+    expect(await lateNodes()).toEqual({});
+    applied = await configVersion();
+    expect((await call("POST", "firewall_rules/", ruleOf(9000 + at))).status).toBe(201);
+    if (at === 0) changedAt = server.clock.ms;
+    await minute();
+  }
+  await minute();
+  const since = (await lateNodes())["web"] ?? "";
+  expect(Date.parse(since) - changedAt).toBeWithin(0, 61_000);
+  expect(Object.keys(await lateNodes())).toEqual(["web"]);
+  expect(await attention()).toMatchObject({ not_applied: { count: 1, first: [{ name: "web", since }] } });
+  // One that is away takes it when it is back.
+  server.clock.ms += onlineMs;
+  expect(await lateNodes()).toEqual({});
 });
 
 test("engines with published vulnerabilities are counted, and the first are named with the version that fixes them", async () => {
