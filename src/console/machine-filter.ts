@@ -1,5 +1,6 @@
 // Which machines a list shows: by state, by group, by owner, and by words. The address has all of it. Pure.
 
+import type { AliasWords } from "./aliases.ts";
 import { advisoriesFor } from "../engine-features.ts";
 import type { Machine } from "./machines.ts";
 
@@ -64,6 +65,7 @@ export function filtered(
   { show, group, owner, words }: MachineFilter,
   now: number,
   paths: PathCounts = new Map(),
+  aliases: AliasWords = new Map(),
 ): readonly Machine[] {
   const fits = Object.hasOwn(isShown, show) ? isShown[show] : undefined;
   if (fits === undefined && group === "" && owner === "" && words.length === 0) return machines;
@@ -72,7 +74,7 @@ export function filtered(
       (fits === undefined || fits(machine, now, paths)) &&
       (group === "" || machine.groups.includes(group)) &&
       (owner === "" || `${machine.ownerId}` === owner) &&
-      words.every((word) => machine.words.includes(word)),
+      words.every((word) => machine.words.includes(word) || aliases.get(machine.id)?.includes(word) === true),
   );
 }
 

@@ -58,7 +58,7 @@ function commands(): Command[] {
   ];
 }
 
-/** Machines whose name or address has the text, a moment after the last key. */
+/** Machines whose name, alias or address has the text, a moment after the last key. */
 function useMachines(text: string): readonly Command[] {
   const own = shownOrganization.value?.slug;
   const [found, find] = useState<readonly Command[]>([]);
@@ -147,7 +147,9 @@ function Search() {
           </li>`,
       )}
     </ul>
-    <p class="unseen" role="status">${shown.length} found</p>
+    <p class=${shown.length === 0 ? "quiet" : "unseen"} role="status">
+      ${shown.length === 0 ? "No page or machine has this in its name, alias or address." : `${shown.length} found`}
+    </p>
   <//>`;
 }
 

@@ -1,6 +1,7 @@
 // Machines in the console: compact records, columns, actions on several, and what the rules say about one.
 
 import { expect, test } from "bun:test";
+import { aliasWords } from "../../src/console/aliases.ts";
 import { namedIn, standingChange, standingOf } from "../../src/console/access/standing.ts";
 import type { StoredRule } from "../../src/console/access/rules.ts";
 import { ownerGroup, selfGroup } from "../../src/owner-group.ts";
@@ -166,6 +167,15 @@ test("a list of machines is filtered by state, group, owner and words", () => {
   expect(ids({ show: "pending" })).toEqual([4]);
   expect(ids({ show: "vulnerable" })).toEqual([1]);
   expect(ids({ words: ["1.9.6"] })).toEqual([1]);
+  const aliases = aliasWords([
+    { name: "intranet", node: 2 },
+    { name: "wiki", node: 2 },
+    { name: "intra", node: 9 },
+  ]);
+  expect(aliases.get(2)).toBe("intranet, wiki");
+  const byAlias = (word: string) => filtered(all, { ...none, words: [word] }, at, undefined, aliases);
+  expect(byAlias("intra").map(({ id }) => id)).toEqual([2]);
+  expect(byAlias("nowhere")).toEqual([]);
   const paths = new Map([
     [1, { relayed: 1 }],
     [2, { relayed: 1 }],

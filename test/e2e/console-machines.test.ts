@@ -269,6 +269,13 @@ describe("machines in the console", () => {
       expect(await scene.admin(["name", "list", "acme"])).toContain("intranet");
       expect(await violationsIn(page)).toEqual([]);
       expect(await overflowOf(page)).toBeLessThanOrEqual(0);
+      // It is found by it.
+      await page.keyboard.press("Control+k");
+      await page.getByLabel("Page or machine").fill("no such name");
+      await page.getByText("No page or machine has this").waitFor();
+      await page.getByLabel("Page or machine").fill("intranet");
+      await page.getByRole("option", { name: /^app / }).waitFor();
+      await page.keyboard.press("Escape");
       await alias.getByRole("button", { name: "Delete intranet" }).click();
       await page.getByRole("dialog").getByRole("button", { name: "Delete intranet" }).click();
       await alias.waitFor({ state: "detached" });

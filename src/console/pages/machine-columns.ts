@@ -1,6 +1,7 @@
 // The columns that the list of machines can have, and which of them the address chooses.
 
 import type { Names } from "../actor.ts";
+import type { AliasWords } from "../aliases.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { isPresent, stateOf } from "../nodes.ts";
@@ -36,7 +37,11 @@ function timeColumn(key: string, title: string, of: (machine: Machine) => number
 }
 
 /** Cells are made without components: a page of rows is drawn for each step of scrolling. */
-export function allColumns(names: Names, paths: PathCounts, isRevoked: boolean): readonly Column<Machine>[] {
+export function allColumns(
+  names: Names,
+  { paths, aliases }: { paths: PathCounts; aliases: AliasWords },
+  isRevoked: boolean,
+): readonly Column<Machine>[] {
   const owner = ({ ownerId }: Machine) => (ownerId === null ? "" : (names.get(ownerId) ?? `user ${ownerId}`));
   const roles = ({ is_lighthouse, is_relay, subnets }: Machine) =>
     [is_lighthouse ? "lighthouse" : "", is_relay ? "relay" : "", subnets.length > 0 ? "router" : ""]
@@ -52,6 +57,7 @@ export function allColumns(names: Names, paths: PathCounts, isRevoked: boolean):
       },
     },
     textColumn<Machine>("address", "Address", 3, ({ ip_address }) => ip_address),
+    textColumn<Machine>("aliases", "Aliases", 3, ({ id }) => aliases.get(id) ?? ""),
     textColumn<Machine>("groups", "Groups", 3, ({ groups }) => groups.join(", ")),
     textColumn<Machine>("roles", "Roles", 2, roles),
     textColumn<Machine>("networks", "Networks behind it", 2, ({ subnets }) => subnets.join(", ")),

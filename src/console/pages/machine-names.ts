@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { hostLabels } from "../../host-labels.ts";
 import type { Node } from "../../protocol/node.ts";
+import type { Alias } from "../aliases.ts";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
@@ -10,8 +11,6 @@ import { refresh, useList, useResource } from "../resource.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, FromTerminal } from "../ui/parts.ts";
 import { tell } from "../ui/told.ts";
-
-type Alias = { id: number; name: string; node: number; address: string | null; is_shadowed: boolean };
 
 export function Names({ node }: { node: Node }) {
   const own = slug.value ?? "";
@@ -88,7 +87,7 @@ function NewAlias({ node, path }: { node: Node; path: string }) {
     <${FormFailure} error=${error} shown=${["name"]} />
     <button disabled=${isRunning}>Add the alias</button>
     <${FromTerminal}
-      command=${`agent admin name create ${slug.value ?? ""} ${name} --to ${node.name}`}
+      command=${`agent admin name create ${slug.value ?? ""} ${name || "NAME"} --to ${node.name}`}
       call=${`POST ${path} ${JSON.stringify(body)}`}
     />
   </form>`;

@@ -1,6 +1,7 @@
 // All machines of the organization.
 
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { aliasWords, type Alias } from "../aliases.ts";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
 import {
@@ -38,7 +39,13 @@ export function Machines() {
   const names = useMemberNames(own);
   const asked = word("columns");
   const paths = usePathCounts(own, word("show") === "relayed" || isChosen("paths", asked));
-  const every = useMemo(() => allColumns(names, paths, isRevoked), [names, paths, isRevoked]);
+  const asksNames = word("search") !== "" || isChosen("aliases", asked);
+  const named = useList<Alias>(asksNames ? `${org(own, "names/")}?page_size=1000` : "", { isCalm: true });
+  const aliases = useMemo(() => aliasWords(named.data ?? []), [named.data]);
+  const every = useMemo(
+    () => allColumns(names, { paths, aliases }, isRevoked),
+    [names, paths, aliases, isRevoked],
+  );
   const columns = chosenColumns(every, asked);
   const keys = columns.map(({ key }) => key).join();
   const drawn = useMemo(() => columns, [every, keys]);
@@ -51,8 +58,8 @@ export function Machines() {
     string,
   ];
   const shown = useMemo(
-    () => filtered(all, { show, group, owner, words: searchWords(search) }, Date.now(), paths),
-    [all, show, group, owner, search, paths],
+    () => filtered(all, { show, group, owner, words: searchWords(search) }, Date.now(), paths, aliases),
+    [all, show, group, owner, search, paths, aliases],
   );
   const { selected, chosen, dropped, select } = useSelection(
     nodes ?? none,
@@ -86,7 +93,7 @@ export function Machines() {
     ${
       shown.length === 0
         ? html`<${Empty}
-            text=${nodes.length > 0 ? "No machine is like that. The search looks at names, addresses, groups, engines and systems." : isRevoked ? "No machine is revoked." : "There is no machine yet. Adding one gives you a line to paste on it."}
+            text=${nodes.length > 0 ? "No machine is like that. The search looks at names, aliases, addresses, groups, engines and systems." : isRevoked ? "No machine is revoked." : "There is no machine yet. Adding one gives you a line to paste on it."}
           />`
         : html`<${Rows}
             label="Machines"

@@ -38,8 +38,7 @@ type Props = {
 };
 
 function wordsOf(count: number, dropped: number): string {
-  if (count === 0 && dropped === 0)
-    return "Tick machines to change several at once; Shift+click ticks all from one to another.";
+  if (count === 0 && dropped === 0) return "Tick machines to change several at once.";
   const hidden =
     dropped === 1 ? "1 is not shown: it was unticked." : `${dropped} are not shown: they were unticked.`;
   return `${count} selected${dropped === 0 ? "" : `. ${hidden}`}`;

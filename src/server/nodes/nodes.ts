@@ -81,7 +81,7 @@ type Org = { id: number; slug: string };
 /** `ownerId`: only the nodes of this user. */
 type Listed = { revoked?: boolean; ownerId?: number | undefined; ids?: readonly number[] | undefined };
 
-/** Lists the nodes that are not revoked, or only the revoked ones, sorted by id. Searches in names and addresses. */
+/** Lists the nodes that are not revoked, or only the revoked ones, sorted by id. Searches in names, aliases and addresses. */
 export async function listNodes(
   services: NodeStore,
   org: Org,
@@ -94,7 +94,8 @@ export async function listNodes(
   let where = `org_id = $1 AND state ${revoked ? "= 'revoked' AND ended_at IS NULL" : "<> 'revoked'"}`;
   if (query.search !== "") {
     const pattern = place(searchPattern(query));
-    where += ` AND (name LIKE ${pattern} ESCAPE '!' OR ip LIKE ${pattern} ESCAPE '!')`;
+    where += ` AND (name LIKE ${pattern} ESCAPE '!' OR ip LIKE ${pattern} ESCAPE '!' OR id IN
+      (SELECT node_id FROM name_aliases WHERE org_id = $1 AND deleted_at IS NULL AND name LIKE ${pattern} ESCAPE '!'))`;
   }
   if (ownerId !== undefined) where += ` AND owner_id = ${place(ownerId)}`;
   if (ids !== undefined) where += ` AND id IN (${ids.map(place).join(", ")})`;

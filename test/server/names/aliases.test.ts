@@ -44,6 +44,15 @@ test("an alias never takes the name of a node, also of one that is not registere
   }
 });
 
+test("the search for nodes finds them by an alias, until it is deleted", async () => {
+  const [beta] = [await registerNode(server, org, "beta"), await registerNode(server, org, "gamma")];
+  const { id } = v.parse(Alias, (await create({ name: "intranet", node: beta.id })).json);
+  const found = async () => (await call("GET", "nodes/?search=trane")).json;
+  expect(await found()).toMatchObject([{ name: "beta" }]);
+  await call("DELETE", `names/${id}/`);
+  expect(await found()).toEqual([]);
+});
+
 test("two aliases cannot have one name, until the first is deleted", async () => {
   const beta = await registerNode(server, org, "beta");
   const first = await create({ name: "db", node: beta.id });
