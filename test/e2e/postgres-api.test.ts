@@ -19,12 +19,15 @@ const limitMs = inFull ? 3_600_000 : 1_100_000;
 const processes = 2;
 /**
  * Each statement of the server that these files run is also run by a file that is not listed here, so another database
- * answers the same. They take half the processor time of all, so only long runs have them on PostgreSQL. A new file
+ * answers the same. They take more than half of the processor time of all, so only long runs have them on PostgreSQL. A new file
  * runs on both.
  */
 const sameStatements = [
   "app",
   "config/name-histories",
+  "docs",
+  "enrolment-lessons",
+  "metrics/operation",
   "names/aliases",
   "names/delivery",
   "names/histories",
@@ -32,6 +35,8 @@ const sameStatements = [
   "nodes/checkin",
   "nodes/ephemeral-jobs",
   "nodes/held-checkin",
+  "nodes/held-names",
+  "nodes/leaving",
   "nodes/reauthentication",
   "nodes/register",
   "nodes/registration-tokens",
@@ -40,13 +45,23 @@ const sameStatements = [
   "oidc/command-line",
   "oidc/organization-providers",
   "oidc/refusals",
+  "oidc/second-provider",
   "oidc/sign-in",
   "page-bytes",
   "people/guesses",
+  "people/ownership",
+  "people/service-tokens",
+  "people/turns",
+  "policy-files/listed-tests",
   "policy-files/plan-refusals",
+  "policy-files/policy-files",
+  "policy/reserved-groups",
   "policy/self",
+  "relayed",
   "retention/budget",
   "rollout/rotation-waits",
+  "rollout/version-migration",
+  "transfer/export",
 ].map((name) => `test/server/${name}.test.ts`);
 /** Databases are dropped after a moment: no vacuum, a short log of changes, no compiled queries. */
 const small = [
