@@ -14,11 +14,8 @@ export type Schema<T = unknown> = v.GenericSchema<unknown, T>;
  */
 export type Operator = { kind: "operator"; uid: number | null };
 
-/**
- * The sign-in of a person: a browser's session, or a family of tokens. Undefined: the cookie of the docs pages.
- * `factorAt`: when a second factor was proven, ms.
- */
-export type SignIn = { session: number; factorAt: number | null } | { family: string };
+/** The sign-in of a person: a browser's session, or a family of tokens. Undefined: the cookie of the docs pages. */
+export type SignIn = { session: number } | { family: string };
 
 /** The authenticated caller. Only people/access.ts decides this. */
 export type Caller =

@@ -86,7 +86,7 @@ const found = joined(
   "u",
   users.pick("email", "isStaff", "boundOrgId"),
   "s",
-  browserSessions.pick("id", "userId", "lastUsedAt", "factorAt"),
+  browserSessions.pick("id", "userId", "lastUsedAt"),
 );
 const findLive = `SELECT ${found.select()} ${from} WHERE s.token_hash = $1 AND ${isLive}`;
 
@@ -98,13 +98,13 @@ export async function findSession(
 ): Promise<PersonCaller | undefined> {
   const session = await queryOne(db, found, findLive, [hashToken(token), now]);
   if (session === undefined) return undefined;
-  const { id, userId, email, lastUsedAt, factorAt } = session;
+  const { id, userId, email, lastUsedAt } = session;
   if (lastUsedAt <= now - usedEveryMs) {
     await db.writeFor({ user: userId }, (tx) =>
       browserSessions.update(tx, { id }, { lastUsedAt: now, address }),
     );
   }
-  return { kind: "person", userId, email, isStaff: isStaff(session), signIn: { session: id, factorAt } };
+  return { kind: "person", userId, email, isStaff: isStaff(session), signIn: { session: id } };
 }
 
 /** Undefined if the caller has a token. */

@@ -22,7 +22,7 @@ import {
   type FactorServices,
 } from "./second-factor.ts";
 import { endSessions } from "./sessions.ts";
-import { doStaffNeedFactor } from "./step-up.ts";
+import { doStaffNeedFactor, markProven, placeOf, type PersonCaller } from "./step-up.ts";
 
 export const Factors = v.object({
   totp: v.boolean(),
@@ -78,14 +78,16 @@ export async function beginTotp(
 
 /**
  * Takes the first code of the new app. Returns new recovery codes if the user had no second factor. A right code is a fresh
- * proof, so guesses are limited as elsewhere: `place` is the caller's sign-in. Throws invalid_code, throttled or not_found.
+ * proof of this sign-in, and guesses are limited as elsewhere. Throws invalid_code, throttled or not_found.
  */
 export async function confirmTotp(
   { db, system, secretKey }: FactorServices,
-  { userId, email }: User,
+  caller: PersonCaller,
   code: string,
-  { actor, place }: { actor: Actor; place: string },
+  actor: Actor,
 ): Promise<string[]> {
+  const { userId, email, signIn } = caller;
+  const place = signIn === undefined ? "" : placeOf(signIn);
   const codes = await db.write(async (tx) => {
     const now = system.now();
     const [pending] = await totpSecrets.all(tx, { userId, confirmedAt: null });
@@ -102,6 +104,8 @@ export async function confirmTotp(
       return undefined;
     }
     const isFirst = (await methodsOf(tx, userId)).length === 0;
+    // In one transaction: a request of the same browser that comes between would be asked for a proof.
+    await markProven(tx, caller, now);
     await tx.run("DELETE FROM totp_secrets WHERE user_id = $1 AND confirmed_at IS NOT NULL", [userId]);
     await totpSecrets.update(tx, { id: pending.id }, { confirmedAt: now, lastStep });
     await record(tx, {

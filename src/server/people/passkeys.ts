@@ -16,6 +16,7 @@ import { replaceRecoveryCodes, requireRemainingFactor } from "./own-factors.ts";
 import { isChallenge, makeChallenge, useChallenge } from "./passkey-challenges.ts";
 import { userEvent } from "./people.ts";
 import { methodsOf } from "./second-factor.ts";
+import { markProven, type PersonCaller } from "./step-up.ts";
 
 export type PasskeyServices = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl">;
 type User = { userId: number; email: string };
@@ -94,7 +95,7 @@ export async function registrationOptions(services: PasskeyServices, user: User)
 /** Returns the passkey, and recovery codes if it is the user's first second factor. */
 export async function addPasskey(
   services: PasskeyServices,
-  user: User,
+  user: PersonCaller,
   { name, response }: { name: string; response: v.InferOutput<typeof Registration> },
   actor: Actor,
 ): Promise<{ passkey: v.InferOutput<typeof Passkey>; recovery_codes: string[] }> {
@@ -125,6 +126,7 @@ export async function addPasskey(
       rpId,
       createdAt: now,
     });
+    await markProven(tx, user, now);
     await record(tx, {
       ...userEvent(system, actor, user.email),
       type: "user.factor_added",

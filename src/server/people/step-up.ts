@@ -4,7 +4,7 @@
 import { AppError } from "../../errors.ts";
 import { record, type Actor } from "../audit/record.ts";
 import type { Caller, SignIn } from "../http/route.ts";
-import type { Database, Reader } from "../store/database.ts";
+import type { Database, Reader, Transaction } from "../store/database.ts";
 import { readMeta, setMeta } from "../store/meta.ts";
 import { computed, integerOrNull, queryOne } from "../store/table.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
@@ -12,7 +12,7 @@ import { refreshTokens } from "../store/tables/refresh-tokens.ts";
 import { requireStaff } from "./late-rights.ts";
 import { aheadMs, methodsOf, proveCode, type FactorServices } from "./second-factor.ts";
 
-type PersonCaller = Extract<Caller, { kind: "person" }>;
+export type PersonCaller = Extract<Caller, { kind: "person" }>;
 
 const freshMs = 10 * 60_000;
 /** In `meta`: staff need a second factor. */
@@ -70,10 +70,13 @@ export async function requireFactor(
 
 const latest = computed({ at: integerOrNull() });
 
+/** Read after the user's methods: who added the first one a moment ago has proven it, too. */
 async function provenAt(db: Database, signIn: SignIn): Promise<number | null> {
-  if ("session" in signIn) return signIn.factorAt;
-  const sql = "SELECT max(factor_at) AS at FROM refresh_tokens WHERE family = $1";
-  return (await queryOne(db, latest, sql, [signIn.family]))?.at ?? null;
+  const [sql, id] =
+    "session" in signIn
+      ? ["SELECT factor_at AS at FROM browser_sessions WHERE id = $1", signIn.session]
+      : ["SELECT max(factor_at) AS at FROM refresh_tokens WHERE family = $1", signIn.family];
+  return (await queryOne(db, latest, sql, [id]))?.at ?? null;
 }
 
 /** Wrong codes of one sign-in count together. */
@@ -90,21 +93,19 @@ export async function stepUp(
   if (signIn === undefined) return;
   if ((await methodsOf(services.db, userId)).length === 0) throw missing();
   const at = await proveCode(services, userId, code, { place: placeOf(signIn), address });
-  await markProven(services.db, { userId, signIn }, at);
+  await services.db.writeFor({ user: userId }, (tx) => markProven(tx, { userId, signIn }, at));
 }
 
 /** From now on, the caller's sign-in counts as one with a second factor. */
 export async function markProven(
-  db: Database,
+  tx: Transaction,
   { userId, signIn }: Pick<PersonCaller, "userId" | "signIn">,
   at: number,
 ): Promise<void> {
   // The cookie of the docs pages only reads.
   if (signIn === undefined) return;
-  await db.writeFor({ user: userId }, async (tx) => {
-    if ("session" in signIn) await browserSessions.update(tx, { id: signIn.session }, { factorAt: at });
-    else await refreshTokens.update(tx, { family: signIn.family, userId }, { factorAt: at });
-  });
+  if ("session" in signIn) await browserSessions.update(tx, { id: signIn.session }, { factorAt: at });
+  else await refreshTokens.update(tx, { family: signIn.family, userId }, { factorAt: at });
 }
 
 function missing(): AppError {

@@ -16,7 +16,7 @@ import {
 import { requireNewSession, sessionIdOf } from "../people/browser-sessions.ts";
 import { methodsOf } from "../people/second-factor.ts";
 import { signIn } from "../people/sign-in.ts";
-import { doStaffNeedFactor, markProven, placeOf, setStaffNeedFactor, stepUp } from "../people/step-up.ts";
+import { doStaffNeedFactor, setStaffNeedFactor, stepUp } from "../people/step-up.ts";
 import type { Services } from "../services.ts";
 import { users } from "../store/tables/users.ts";
 import { originOf, personOf } from "./people.ts";
@@ -110,10 +110,7 @@ function totpRoutes(services: Services): Route[] {
       },
       errors: ["invalid_code", "not_found"],
       async handle(call, { otp }) {
-        const caller = personOf(call);
-        const place = caller.signIn === undefined ? "" : placeOf(caller.signIn);
-        const recovery_codes = await confirmTotp(services, caller, otp, { actor: actorOf(call), place });
-        await markProven(services.db, caller, services.system.now());
+        const recovery_codes = await confirmTotp(services, personOf(call), otp, actorOf(call));
         return { body: { recovery_codes } };
       },
     }),

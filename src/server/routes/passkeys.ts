@@ -76,10 +76,7 @@ function ownPasskeys(services: Services): Route[] {
       answers: { 201: { description: "The passkey, and recovery codes, shown once", schema: NewPasskey } },
       errors: ["invalid_credentials", "conflict"],
       async handle(call, input) {
-        const caller = personOf(call);
-        const made = await addPasskey(services, caller, input, actorOf(call));
-        await markProven(services.db, caller, services.system.now());
-        return created(made);
+        return created(await addPasskey(services, personOf(call), input, actorOf(call)));
       },
     }),
     route({
@@ -176,7 +173,8 @@ function stepUpRoutes(services: Services): Route[] {
         const proven = await proveAssertion(services, response, purposeOf(call));
         if (proven !== caller.userId)
           throw new AppError("invalid_credentials", "This is a passkey of another user.");
-        await markProven(services.db, caller, services.system.now());
+        const { db, system } = services;
+        await db.writeFor({ user: proven }, (tx) => markProven(tx, caller, system.now()));
         return noContent;
       },
     }),

@@ -1,11 +1,12 @@
 // Second factors at sign-in, what a wrong code costs, and the fresh proof before what would hurt most.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { setImmediate } from "node:timers/promises";
 import { operator } from "../../../src/server/audit/record.ts";
 import { resetFactors } from "../../../src/server/people/own-factors.ts";
 import { checkSecrets } from "../../../src/server/backup/key-rotation.ts";
-import { ownPage, postSession, browserWith, cookieIn } from "../../support/browser-session.ts";
-import { addApp, beginApp, type App } from "../../support/factors.ts";
+import { ownPage, postSession, browserWith, cookieIn, signInBrowser } from "../../support/browser-session.ts";
+import { addApp, appWith, beginApp, type App } from "../../support/factors.ts";
 import { makeAcme, pair } from "../../support/people.ts";
 import { makeTestServer, password, type Answer, type TestServer } from "../../support/server.ts";
 
@@ -255,6 +256,27 @@ describe("a required second factor", () => {
     await server.db.write((tx) => tx.run("UPDATE organizations SET second_factor = 1"));
     const read = (token: string) => server.send("GET", "/api/org/acme/nodes/", { token });
     expect([codeOf(await read(owner)), codeOf(await read(before))]).toEqual([ok, [403, "step_up_required"]]);
+  });
+
+  test("requests of the same browser while the first one is added are never asked for a proof", async () => {
+    await server.db.write((tx) => tx.run("UPDATE organizations SET second_factor = 1"));
+    const browser = await signInBrowser(server, email);
+    const body = { current_password: password };
+    const begun = await browser.send("POST", "/api/user/totp/", { body });
+    const app = appWith(server, (begun.json as { secret: string }).secret);
+    const confirmed = browser.send("POST", "/api/user/totp/confirm/", { body: { otp: app.code() } });
+    const ended = new AbortController();
+    void confirmed.then(() => ended.abort());
+    const seen = new Set<string | undefined>();
+    // Each begins at another point of the other request.
+    const readOn = async () => {
+      for (; !ended.signal.aborted; await setImmediate())
+        seen.add(codeOf(await browser.send("GET", "/api/org/acme/nodes/"))[1] as string);
+    };
+    await Promise.all(Array.from({ length: 8 }, readOn));
+    expect((await confirmed).status).toBe(200);
+    expect(seen).not.toContain("step_up_required");
+    expect(codeOf(await browser.send("GET", "/api/org/acme/nodes/"))).toEqual(ok);
   });
 
   test("staff can require it of themselves", async () => {
