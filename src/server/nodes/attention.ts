@@ -190,7 +190,7 @@ async function vulnerableEngines(db: Reader, orgId: number): Promise<NodeTrouble
   };
 }
 
-const unapplied = computed({ id: integer(), name: text(), since: integerOrNull() });
+const unapplied = computed({ id: integer(), name: text(), applied: integer(), since: integerOrNull() });
 
 /** The index `nodes_confirmed` leaves few nodes, unless the organization was changed just now. */
 async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
@@ -198,7 +198,7 @@ async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
   const { count, first } = await firstOf(db, unapplied, {
     count: "count(*)",
     select:
-      "n.id, n.name, CASE WHEN coalesce(s.applied_config_version, 0) < f.version THEN f.sent_at END AS since",
+      "n.id, n.name, coalesce(s.applied_config_version, 0) AS applied, CASE WHEN coalesce(s.applied_config_version, 0) < f.version THEN f.sent_at END AS since",
     from: `FROM nodes n JOIN sightings s ON s.node_id = n.id LEFT JOIN sent_files f ON f.node_id = n.id
       WHERE n.org_id = $1 AND n.state = 'active' AND n.phone IS NULL
         AND n.confirmed_config_version < (SELECT config_version FROM organizations WHERE id = $1)
@@ -208,8 +208,15 @@ async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
     order: "ORDER BY since, id",
     params: [orgId, now - appliedMs, now - onlineMs, settled?.configVersion ?? 0],
   });
-  const sinceOf = (sentAt: number | null) => formatTime(sentAt ?? settled?.at ?? now);
-  return { count, first: first.map(({ since, ...node }) => ({ ...node, since: sinceOf(since) })) };
+  const lackedAt = (applied: number) => ages?.since(orgId, (seen) => applied < seen.configVersion);
+  return {
+    count,
+    first: first.map(({ id, name, applied, since }) => ({
+      id,
+      name,
+      since: formatTime(since ?? lackedAt(applied) ?? now),
+    })),
+  };
 }
 
 /** A comparison of the state with "=" would make SQLite read all active nodes by another index. */

@@ -65,11 +65,13 @@ async function lackingSince(
     const row = sent.get(id);
     if (row !== undefined && appliedOf(node) < row.version)
       return row.sentAt <= system.now() - appliedMs ? [[id, row.sentAt]] : [];
-    if (settled === undefined) return [];
+    if (ages === undefined || settled === undefined) return [];
+    const firstAt = (isSuch: (versions: Versions) => boolean) => ages.since(orgId, isSuch) ?? settled.at;
+    const applied = appliedOf(node);
+    if (applied < settled.configVersion) return [[id, firstAt((seen) => applied < seen.configVersion)]];
     // Its newest may be made for it alone.
-    const isOld = appliedOf(node) < settled.configVersion;
     const isOldOwn = newest > configVersion && newest <= settled.lastVersion;
-    return isOld || isOldOwn ? [[id, settled.at]] : [];
+    return isOldOwn ? [[id, firstAt((seen) => newest <= seen.lastVersion)]] : [];
   });
   return new Map(since);
 }

@@ -168,27 +168,34 @@ test("a node that is online and fetches nothing is named ten minutes after the c
   const [web, fine] = [await made("web"), await made("fine")];
   let applied = web.answer.config.config_version;
   const first = applied;
-  const minute = async () => {
-    server.clock.ms += 60_000;
+  const minute = async (ms = 60_000) => {
+    server.clock.ms += ms;
     await web.checkin({ config_version: first });
     await fine.checkin({ config_version: applied });
     await server.app.services.reports.stop();
   };
-  await minute();
+  await minute(0);
   let changedAt = 0;
   // Each minute something is saved, and the healthy node applies what was saved a minute ago.
+  const save = async (port: number) => {
+    applied = await configVersion();
+    expect((await call("POST", "firewall_rules/", ruleOf(port))).status).toBe(201);
+    changedAt ||= server.clock.ms;
+    await minute();
+  };
   for (let at = 0; at < 10; at++) {
     expect(await lateNodes()).toEqual({});
-    applied = await configVersion();
-    expect((await call("POST", "firewall_rules/", ruleOf(9000 + at))).status).toBe(201);
-    if (at === 0) changedAt = server.clock.ms;
-    await minute();
+    await save(9000 + at);
   }
   await minute();
   const since = (await lateNodes())["web"] ?? "";
   expect(Date.parse(since) - changedAt).toBeWithin(0, 61_000);
   expect(Object.keys(await lateNodes())).toEqual(["web"]);
   expect(await attention()).toMatchObject({ not_applied: { count: 1, first: [{ name: "web", since }] } });
+  // It has lacked the first of them all the time.
+  await save(9010);
+  expect(await lateNodes()).toEqual({ web: since });
+  expect(await attention()).toMatchObject({ not_applied: { first: [{ since }] } });
   // One that is away takes it when it is back.
   server.clock.ms += onlineMs;
   expect(await lateNodes()).toEqual({});
