@@ -20,14 +20,19 @@ export const filterKeys = ["search", "actor", "type", "subject", "from", "to"] a
 export type Things = ReadonlyMap<string, string>;
 const nothing: Things = new Map();
 
-/** The names that events give. `events`: the newest first, so that the newest name of a thing counts. */
+/** The names that events give, with those that a thing had before. `events`: the newest first. */
 export function thingsOf(events: readonly AuditEvent[]): Things {
-  const found = new Map<string, string>();
+  const found = new Map<string, Set<string>>();
   for (const { subject, before, after } of events) {
-    const name = after?.["name"] ?? before?.["name"];
-    if (typeof name === "string" && !found.has(subject)) found.set(subject, name);
+    const names = found.get(subject) ?? new Set();
+    for (const name of [after?.["name"], before?.["name"]]) if (typeof name === "string") names.add(name);
+    if (names.size > 0) found.set(subject, names);
   }
-  return found;
+  const words = ([subject, [newest = "", ...former]]: [string, Set<string>]): [string, string] => [
+    subject,
+    former.length === 0 ? newest : `${newest} (once ${former.join(", ")})`,
+  ];
+  return new Map([...found].map(words));
 }
 
 /** The name that the event, or another one about the same thing, gives, beside the subject, which has the id. */

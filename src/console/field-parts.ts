@@ -1,5 +1,9 @@
 // Fields that hold a list, and what the control plane says about a part of it. Pure.
 
+/** "a, b" as a list without empty parts. */
+export const partsOf = (text: string): string[] =>
+  text.split(",").flatMap((part) => (part.trim() === "" ? [] : [part.trim()]));
+
 /** Networks, separated by commas or blanks: an address has neither. */
 export const networksIn = (text: string): string[] => text.split(/[\s,]+/).filter((part) => part !== "");
 
@@ -8,11 +12,11 @@ export const isAbout = (key: string, field: string): boolean => key === field ||
 
 /** The sentences about a field. Those about a part begin with it. `parts`: as they were sent. */
 export function sentencesOf(
-  errors: Readonly<Record<string, readonly string[]>>,
+  errors: Readonly<Record<string, readonly string[]>> | undefined,
   field: string,
   parts: readonly string[] = [],
 ): string[] {
-  return Object.entries(errors).flatMap(([key, sentences]) => {
+  return Object.entries(errors ?? {}).flatMap(([key, sentences]) => {
     if (!isAbout(key, field)) return [];
     const part = key === field ? undefined : parts[Number(key.slice(field.length + 1))];
     return sentences.map((sentence) => (part === undefined ? sentence : `${part}: ${sentence}`));

@@ -13,18 +13,23 @@ export function useHeadingFocus(page: string | undefined): void {
     if (isFirst) return undefined;
     const start = document.activeElement;
     const watch = new MutationObserver(look);
+    let focused: HTMLElement | undefined;
     function look() {
       const { activeElement: now } = document;
-      const heading = document.querySelector("h1");
+      if (focused?.isConnected === true && now === focused) return;
       // A field or a dialog has it, or the person went on.
       const isTaken =
+        focused?.isConnected === true ||
         (now !== start && now !== document.body) ||
         now?.matches("dialog *, input, select, textarea") === true;
-      if (heading === null && !isTaken) return;
-      watch.disconnect();
-      if (isTaken || heading === null) return;
-      heading.tabIndex = -1;
-      heading.focus({ preventScroll: true });
+      const heading = document.querySelector("h1");
+      if (isTaken) watch.disconnect();
+      else if (heading !== null) {
+        // Watched on: the page has another heading once its data is there.
+        focused = heading;
+        heading.tabIndex = -1;
+        heading.focus({ preventScroll: true });
+      }
     }
     watch.observe(document.body, { childList: true, subtree: true });
     look();

@@ -1,6 +1,6 @@
 // The column of navigation, and the keys that open pages.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { unsaved } from "./access/unsaved.ts";
 import { html } from "./html.ts";
 import { isAdmin, me, organizations, shownOrganization, signOut, slug } from "./me.ts";
@@ -118,7 +118,8 @@ function Chooser() {
 
 /** The keys that the list of the palette names. Dialogs have their own. */
 function useKeys(): void {
-  useEffect(() => {
+  // Before the browser draws: keys that are pressed as soon as the page is seen are not lost.
+  useLayoutEffect(() => {
     let isAwaiting = false;
     const press = (event: KeyboardEvent) => {
       const isDialogOpen = document.querySelector("dialog[open]") !== null;

@@ -115,5 +115,5 @@ export function historyWords(
   if (least === null || most === null || last === null)
     return "Nothing was counted in this time; it is counted every five minutes.";
   const told = ({ online, at }: OnlineCount, words: string) => `${online} ${words} (${time(Date.parse(at))})`;
-  return `Online (green) of all machines (grey): ${told(least, "at least")}, ${told(most, "at most")}, ${told(last, "at the last count")}`;
+  return `Online (green) of all machines (grey): ${told(least, "at the fewest")}, ${told(most, "at the most")}, ${told(last, "at the last count")}`;
 }

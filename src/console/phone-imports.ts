@@ -9,8 +9,8 @@ import { makePhoneKey, type PhoneKey } from "./phone-key.ts";
 import { refresh } from "./resource.ts";
 import { tell } from "./ui/told.ts";
 
-/** `again`: the phone that is imported again; undefined for a new one. */
-export type Wish = { again: Node | undefined; name: string; system: string };
+/** `again`: the phone that is imported again; undefined for a new one, which alone takes a name and groups. */
+export type Wish = { again: Node | undefined; name: string; groups: string[]; system: string };
 export type PhoneImport = Wish & {
   /** While the control plane is asked. */
   key?: PhoneKey;
@@ -47,9 +47,14 @@ effect(() => {
 /** Asks until there is a file, or a refusal, or the user gives up. */
 export async function importPhone(own: string, wish: Wish): Promise<void> {
   const key = await makePhoneKey();
-  const { again, name, system } = wish;
+  const { again, name, groups, system } = wish;
   const path = org(own, again === undefined ? "phones/" : `phones/${again.id}/import/`);
-  const body = { system, host_public_key: key.publicPem, ...(again === undefined ? { name } : {}) };
+  const body = {
+    system,
+    host_public_key: key.publicPem,
+    ...(again === undefined ? { name } : {}),
+    ...(groups.length === 0 ? {} : { groups }),
+  };
   let isWaiting = false;
   putImport(own, { ...wish, key });
   while (imports.peek()[own]?.key === key) {

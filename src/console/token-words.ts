@@ -6,7 +6,8 @@ export function mayDo({ role, scopes }: { role: string; scopes: readonly string[
   if (scopes === null) return isAdmin ? "all that an administrator may" : "read everything";
   const areas = scopes.filter((scope) => scope !== "read").join(", ");
   const reads = scopes.includes("read") ? "read everything" : `read ${areas}`;
-  return isAdmin && areas !== "" ? `${reads}; change ${areas}` : reads;
+  // Changes first: a column may cut the rest.
+  return isAdmin && areas !== "" ? `change ${areas}; ${reads}` : reads;
 }
 
 /** Of a service token without a last use. Version 0.1 recorded none, and gave no scopes. */

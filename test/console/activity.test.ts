@@ -197,11 +197,13 @@ test("sides of rules are words, and counts of nothing are left out", () => {
 test("an event without the name of its machine shows the name that the newest other event gives", () => {
   const nameless = event(9, { subject: "node/1", before: null, after: { reason: "lost" } });
   const things = thingsOf([nameless, event(2, { subject: "node/1", after: { name: "new" } }), event(1)]);
-  expect(subjectOf(nameless, things)).toBe("new (node/1)");
+  expect(subjectOf(nameless, things)).toBe("new (once old, web-1) (node/1)");
   expect(subjectOf(event(1), things)).toBe("web-1 (node/1)");
   expect(subjectOf(event(3, { subject: "node/3", after: null, before: null }), things)).toBe("node/3");
   const filter: Filter = { search: "", actor: "", type: "", subject: "new", from: "", to: "" };
   expect(makeMatch(filter, new Map(), things)(nameless)).toBe(true);
+  // Who remembers the former name finds what happened before and after it.
+  expect(makeMatch({ ...filter, subject: "web-1" }, new Map(), things)(nameless)).toBe(true);
   // A search looks at what the page shows, too.
   const search = makeMatch(
     { ...filter, subject: "", search: "joined 8" },

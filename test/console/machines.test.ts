@@ -111,8 +111,10 @@ test("the rules about a machine: what it lets in, what lets it in, what it lets 
   expect(namedIn(rules)).toEqual([7, 8, 9]);
   const member = { ...node, groups: ["web"], owner_id: null };
   const { gains, loses } = standingChange(rules, member, { ...member, groups: ["db"] });
-  expect([ids(gains), ids(loses)]).toEqual([[2, 9, 7, 4], [1]]);
-  expect(standingChange(rules, member, member)).toEqual({ gains: [], loses: [] });
+  expect([ids(gains.others), ids(gains.it)]).toEqual([[2, 4, 9], [7]]);
+  expect([ids(loses.others), ids(loses.it)]).toEqual([[1], []]);
+  const none = { others: [], it: [] };
+  expect(standingChange(rules, member, member)).toEqual({ gains: none, loses: none });
 });
 
 test("a contact makes a machine online, an older one or one of a pending machine changes nothing", () => {

@@ -88,7 +88,7 @@ test("the words of the plot are single counts with their times", () => {
   });
   const time = (at: number) => `at ${(at - now) / 60_000}`;
   expect(historyWords({ least: count(2, 5), most: count(9, 10), last: count(7, 15) }, time)).toBe(
-    "Online (green) of all machines (grey): 2 at least (at 5), 9 at most (at 10), 7 at the last count (at 15)",
+    "Online (green) of all machines (grey): 2 at the fewest (at 5), 9 at the most (at 10), 7 at the last count (at 15)",
   );
   expect(historyWords({ least: null, most: null, last: null }, time)).toStartWith("Nothing was counted");
 });

@@ -4,9 +4,9 @@ import { expect, test } from "bun:test";
 import { isOnlyFor, mayDo, unused } from "../../src/console/token-words.ts";
 
 test("a service token's role decides whether it changes anything, its scopes what", () => {
-  expect(mayDo({ role: "admin", scopes: ["read", "nodes"] })).toBe("read everything; change nodes");
+  expect(mayDo({ role: "admin", scopes: ["read", "nodes"] })).toBe("change nodes; read everything");
   expect(mayDo({ role: "admin", scopes: ["nodes", "policy"] })).toBe(
-    "read nodes, policy; change nodes, policy",
+    "change nodes, policy; read nodes, policy",
   );
   expect(mayDo({ role: "admin", scopes: ["read"] })).toBe("read everything");
   expect(mayDo({ role: "member", scopes: ["read", "nodes"] })).toBe("read everything");

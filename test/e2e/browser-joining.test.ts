@@ -166,6 +166,7 @@ asRoot("a machine without a key", () => {
     await page.goto(`${url}/console/acme/phones/`);
     await admin("org update acme --approval all");
     await page.getByLabel("Name").fill("pixel");
+    await page.getByLabel("Groups").fill("staff");
     await page.getByRole("button", { name: "Make the file" }).click();
     const key = page.getByRole("status").locator("code");
     const shown = await key.innerText();
@@ -188,17 +189,36 @@ asRoot("a machine without a key", () => {
     await page.getByRole("dialog").getByRole("button", { name: "Approve pixel" }).click();
     await page.getByText("The file of pixel is ready").waitFor();
     await page.goBack();
+    expect(await page.getByText("It is in no group").count()).toBe(0);
     const { pki } = await downloadFile(page);
     expect(pki.cert).toContain("NEBULA CERTIFICATE");
     await page.getByRole("button", { name: "Done" }).click();
     await page.getByRole("heading", { name: "Your phones" }).waitFor();
+    // Its own page leads back to the imports.
+    await page.getByRole("link", { name: "pixel" }).click();
+    await page.getByRole("heading", { name: "pixel", level: 1 }).waitFor();
+    await page.getByText("staff").first().waitFor();
+    await page.getByRole("link", { name: "Import it again" }).click();
+    await page.getByRole("heading", { name: "Your phones" }).waitFor();
+    // A file is no longer offered once the phone was changed.
+    await admin("org update acme --approval none");
+    await page.getByRole("listitem").filter({ hasText: "pixel" }).getByRole("button").click();
+    await page.getByRole("button", { name: "Make the file" }).click();
+    await page.getByRole("button", { name: "Download the file" }).waitFor();
+    await admin("node update acme pixel --add-group late");
+    await page.getByText("It is out of date").waitFor();
+    expect(await page.getByRole("button", { name: "Download the file" }).count()).toBe(0);
+    await page.getByRole("button", { name: "Import again" }).click();
+    await page.getByRole("heading", { name: "Import pixel again" }).waitFor();
+    await page.getByRole("button", { name: "Cancel" }).click();
+    await admin("org update acme --approval all");
   });
 
   withBrowser("shows a request of a phone whose page is gone as such", async () => {
     const { page, url, admin, data } = scene;
     await page.getByLabel("Name").fill("lost");
     await page.getByRole("button", { name: "Make the file" }).click();
-    await page.getByText("It waits for an administrator's approval").waitFor();
+    await page.getByText("waits for an administrator's approval").waitFor();
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Give it up" }).click();
     using database = new Database(join(data, "control.db"));

@@ -199,7 +199,7 @@ describe("machines in the console", () => {
       await until(async () => Number(await points()) > 0);
       await page.goto(`${scene.url()}/console/acme/?days=7`);
       const plot = page.getByRole("img", {
-        name: /^Online \(green\) of all machines \(grey\): \d+ at least/,
+        name: /^Online \(green\) of all machines \(grey\): \d+ at the fewest/,
       });
       await plot.locator("canvas").waitFor();
       expect(await page.getByLabel("Time").inputValue()).toBe("7");

@@ -97,8 +97,21 @@ describe("the organization in the console", () => {
       await open("Tokens");
       await button("Create a service token").click();
       await page.getByLabel("Name").fill("ci");
+      await page.getByLabel("Only from these networks").fill("192.0.2.0/24, nonsense");
+      await page.getByRole("dialog").getByText("From the terminal").click();
+      await page.getByText("--network 192.0.2.0/24 --network nonsense").waitFor();
+      await button("Create the token").click();
+      await page
+        .getByRole("alert")
+        .getByText(/^nonsense: /)
+        .waitFor();
+      await page.getByLabel("Only from these networks").fill("");
       await button("Create the token").click();
       const token = await shownOnce();
+      // As browsers do where nobody permitted it.
+      await page.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('denied'))");
+      await button("Copy").click();
+      await button("Not copied: select the text").waitFor();
       const status = async () => {
         const headers = { Authorization: `Bearer ${token}` };
         return (await fetch(`${scene.url()}/api/org/acme/nodes/`, { headers })).status;
@@ -113,7 +126,7 @@ describe("the organization in the console", () => {
       await button("Revoke ci").click();
       await page
         .getByRole("dialog")
-        .getByText(/Role member, last used now, made/)
+        .getByText(/It may read everything, from everywhere. Last used now, made/)
         .waitFor();
       await page.getByRole("dialog").getByRole("button", { name: "Revoke ci" }).click();
       await row("ci").waitFor({ state: "detached" });

@@ -84,6 +84,40 @@ describe("how machines stand in the console", () => {
   );
 
   test(
+    "what another administrator changes while the dialog is open stays, and is said",
+    async () => {
+      await open(`machines/${hub.id}/`);
+      await button("Edit").click();
+      await page.getByLabel("Groups").fill("infra, mine");
+      const elsewhere = (...flags: string[]) => scene.admin(["node", "update", "acme", "hub", ...flags]);
+      await elsewhere("--add-group", "theirs");
+      const told = page.getByText("Somebody else has just changed this machine.");
+      await told.waitFor();
+      expect(await page.getByLabel("Groups").inputValue()).toBe("infra, theirs, mine");
+      expect(await violationsIn(page)).toEqual([]);
+      await button("Save").click();
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      await page.getByText("infra, theirs, mine").first().waitFor();
+      // A page that learns of nothing asks before it saves.
+      const answers = "**/api/org/acme/nodes/**";
+      await button("Edit").click();
+      await page.getByLabel("Relay:").check();
+      await page.route("**/stream/**", (route) => route.abort());
+      await page.route(answers, (route) => route.fallback());
+      await elsewhere("--remove-group", "theirs", "--remove-group", "mine");
+      await button("Save").click();
+      await told.waitFor();
+      await page.unroute("**/stream/**");
+      await page.unroute(answers);
+      expect(await page.getByLabel("Groups").inputValue()).toBe("infra");
+      await page.getByLabel("Relay:").uncheck();
+      await page.keyboard.press("Escape");
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+    },
+    limitMs,
+  );
+
+  test(
     "networks, roles and the public address of a machine are changed; a wrong one is told at its field",
     async () => {
       await open(`machines/${hub.id}/`);

@@ -298,6 +298,21 @@ describe("the console", () => {
       await page.getByRole("combobox").fill("Access");
       await page.keyboard.press("Enter");
       await isFocused("Access");
+      // Also if its data comes later, and with it another heading.
+      const data = Promise.withResolvers<void>();
+      await page.route("**/api/org/acme/nodes/?*", async (route) => {
+        await data.promise;
+        await route.continue();
+      });
+      await page.goto(`${scene.url()}/console/acme/`);
+      await page.getByRole("heading", { name: "Overview" }).waitFor();
+      await page.keyboard.press("g");
+      await page.keyboard.press("m");
+      await isFocused("Machines");
+      data.resolve();
+      await page.getByText("web-1").first().waitFor();
+      await isFocused("Machines");
+      await page.unroute("**/api/org/acme/nodes/?*");
     },
     limitMs,
   );

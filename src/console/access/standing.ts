@@ -39,18 +39,23 @@ export function standingOf(rules: readonly StoredRule[], machine: Machine): Stan
   };
 }
 
+/** Rules by which others reach a machine, and by which it reaches others. */
+export type Reach = Record<"others" | "it", StoredRule[]>;
+
 /** What a change of the machine's groups or networks adds to what rules say about it, and what it takes away. */
-export function standingChange(rules: readonly StoredRule[], before: Machine, after: Machine) {
-  const partsOf = (machine: Machine) => [
-    ...Object.values(standingOf(rules, machine)),
-    // Others may send to it.
-    rules.filter(({ direction, peer }) => direction === "outbound" && isAbout(peer, machine)),
-  ];
-  const [old, next] = [partsOf(before), partsOf(after)];
-  const beyond = (one: typeof old, other: typeof old) => [
-    ...new Set(one.flatMap((part, at) => part.filter((rule) => other[at]?.includes(rule) !== true))),
-  ];
-  return { gains: beyond(next, old), loses: beyond(old, next) };
+export function standingChange(
+  rules: readonly StoredRule[],
+  before: Machine,
+  after: Machine,
+): Record<"gains" | "loses", Reach> {
+  const beyond = (one: Machine, other: Machine) => {
+    const isNew = (side: Side) => isAbout(side, one) && !isAbout(side, other);
+    // An outbound rule has its sender as target.
+    const by = (inbound: "peer" | "target", outbound: "peer" | "target") =>
+      rules.filter((rule) => isNew(rule[rule.direction === "inbound" ? inbound : outbound]));
+    return { others: by("target", "peer"), it: by("peer", "target") };
+  };
+  return { gains: beyond(after, before), loses: beyond(before, after) };
 }
 
 /** Machines that the rules name. */

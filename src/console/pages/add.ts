@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { quoted } from "../access/rules.ts";
 import { org, send } from "../api.ts";
+import { partsOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { subjectOf } from "../activity.ts";
 import type { AuditEvent } from "../audit-event.ts";
@@ -10,7 +11,7 @@ import { onEvent } from "../live.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
-import { Check, Choice, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
+import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { dated, Empty, FromTerminal, Line, State } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";
 import { GroupsField } from "./groups-field.ts";

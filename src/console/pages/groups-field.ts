@@ -2,10 +2,11 @@
 
 import { useId } from "preact/hooks";
 import { org } from "../api.ts";
+import { partsOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { useList } from "../resource.ts";
-import { partsOf, Text } from "../ui/form.ts";
+import { Text } from "../ui/form.ts";
 
 type Props = {
   label: string;

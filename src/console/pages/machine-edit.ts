@@ -1,52 +1,31 @@
 // The dialog that changes a machine: name, groups, the networks behind it, and its roles.
 
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { gatewayWords } from "../access/networks.ts";
 import { quoted } from "../access/rules.ts";
-import { org, send, type ApiError } from "../api.ts";
-import { isAbout, networksIn, sentencesOf } from "../field-parts.ts";
+import { get, org, send, type ApiError } from "../api.ts";
+import { networksIn, partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
+import {
+  changesOf,
+  differing,
+  rebased,
+  typedOf,
+  type Changes,
+  type Key,
+  type Typed,
+} from "../machine-change.ts";
 import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
-import { Check, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
+import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
 import { Dialog, FromTerminal } from "../ui/parts.ts";
 import { tell } from "../ui/told.ts";
 import { GroupsField } from "./groups-field.ts";
 import { Effects } from "./machine-standing.ts";
 
-type Wish = {
-  name: string;
-  groups: readonly string[];
-  subnets: readonly string[];
-  public_ip: string | null;
-  is_lighthouse: boolean;
-  is_relay: boolean;
-  is_name_server: boolean;
-};
-const keys = [
-  "name",
-  "groups",
-  "subnets",
-  "public_ip",
-  "is_lighthouse",
-  "is_relay",
-  "is_name_server",
-] as const;
-
-/** What differs, as PATCH takes it. */
-function changesOf(node: Node, wish: Wish): Partial<Wish> {
-  return Object.fromEntries(
-    keys
-      .filter(
-        (key) => String(key === "is_name_server" ? node[key] === true : node[key]) !== String(wish[key]),
-      )
-      .map((key) => [key, wish[key]]),
-  );
-}
-
-function flagsOf(node: Node, changes: Partial<Wish>): string {
+function flagsOf(node: Node, changes: Changes): string {
   const list = (flag: string, before: readonly string[], after: readonly string[] | undefined) => [
     ...(after ?? before)
       .filter((each) => !before.includes(each))
@@ -70,31 +49,33 @@ function flagsOf(node: Node, changes: Partial<Wish>): string {
     .join("");
 }
 
+/** `before`: the machine as the fields know it. `foreign`: what others changed meanwhile. */
+type State = { before: Node; typed: Typed; foreign: readonly Key[] };
+
 export function Edit({ node, close }: { node: Node; close(): void }) {
   const own = slug.value ?? "";
   const path = org(own, `nodes/${node.id}/`);
-  const [typed, type] = useState<Typed>({
-    name: node.name,
-    groups: node.groups.join(", "),
-    subnets: node.subnets.join(", "),
-    public_ip: node.public_ip ?? "",
-    is_lighthouse: node.is_lighthouse,
-    is_relay: node.is_relay,
-    is_name_server: node.is_name_server === true,
+  const [{ before, typed, foreign }, put] = useState<State>({
+    before: node,
+    typed: typedOf(node),
+    foreign: [],
   });
-  const publicIp = typed.public_ip.trim();
+  const type = (next: Typed) => put({ before, typed: next, foreign });
+  /** Whether others changed what the fields show. */
+  const follow = (now: Node) => {
+    const found = differing(before, now);
+    if (found.length === 0) return false;
+    put({ before: now, typed: rebased(typed, before, now), foreign: [...new Set([...foreign, ...found])] });
+    return true;
+  };
   const [groups, subnets] = [partsOf(typed.groups), networksIn(typed.subnets)];
-  const changes = changesOf(node, {
-    ...typed,
-    groups,
-    subnets,
-    public_ip: publicIp === "" ? null : publicIp,
-  });
+  const changes = changesOf(before, typed);
   const sent = useRef({ groups, subnets });
-  const added = subnets.filter((network) => !node.subnets.includes(network));
+  const added = subnets.filter((network) => !before.subnets.includes(network));
   const [routed, setRouted] = useState<readonly string[]>([]);
   const { error, isRunning, submit } = useAction(async () => {
     sent.current = { groups, subnets };
+    if (follow(await get<Node>(path))) return;
     await send("PATCH", path, changes);
     await refresh(org(own, ""));
     if (added.length > 0) return setRouted(added);
@@ -103,25 +84,44 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
       changes.name === undefined ? `${node.name} is saved.` : `${node.name} is called ${changes.name} now.`,
     );
   });
+  useEffect(() => {
+    // What is saved comes back, too.
+    if (!isRunning) follow(node);
+  }, [node]);
   if (routed.length > 0) return html`<${Routed} key="routed" networks=${routed} close=${close} />`;
   const isTyped = Object.keys(changes).length > 0;
-  const told = Object.keys(error?.fields ?? {}).filter((key) => texts.some(([field]) => isAbout(key, field)));
   return html`<${Dialog} title=${`Edit ${node.name}`} close=${close} hasUnsaved=${isTyped}>
     <form onSubmit=${submit}>
       <${Fields} typed=${typed} type=${type} error=${error} sent=${sent.current} />
-      <${Effects} node=${node} groups=${groups} subnets=${subnets} />
+      ${foreign.length === 0 ? null : html`<${Foreign} now=${before} fields=${foreign} />`}
+      <${Effects} node=${before} groups=${groups} subnets=${subnets} />
       ${added.length === 0 ? null : html`<p class="quiet">${gatewayWords}</p>`}
-      <${FormFailure} error=${error} shown=${told} />
+      <${FormFailure} error=${error} shown=${texts.map(([key]) => key)} />
       <div class="actions">
         <button class="primary" disabled=${isRunning || !isTyped}>Save</button>
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}
-        command=${`agent admin node update ${own} ${node.name}${flagsOf(node, changes)}`}
+        command=${`agent admin node update ${own} ${node.name}${flagsOf(before, changes)}`}
         call=${`PATCH ${path} ${JSON.stringify(changes)}`}
       />
     </form>
   <//>`;
+}
+
+/** What others changed while the dialog was open. */
+function Foreign({ now, fields }: { now: Node; fields: readonly Key[] }) {
+  const shown = typedOf(now);
+  const words = [...texts, ...roles].flatMap(([key, label]) => {
+    const value = shown[key];
+    const is = typeof value === "boolean" ? (value ? "yes" : "no") : value || "none";
+    return fields.includes(key) ? [`${label.split(":")[0]}: ${is}`] : [];
+  });
+  return html`<div class="notice" role="alert">
+    <p>Somebody else has just changed this machine. It has now:</p>
+    ${words.map((each) => html`<p key=${each}><bdi>${each}</bdi></p>`)}
+    <p>The fields have that and your changes: read them again before you save.</p>
+  </div>`;
 }
 
 /** New networks behind a machine were saved: what is left to do. */
@@ -139,15 +139,8 @@ function Routed({ networks, close }: { networks: readonly string[]; close(): voi
   <//>`;
 }
 
-/** What the fields hold: lists are texts. */
-type Typed = Omit<Wish, "groups" | "subnets" | "public_ip"> & {
-  groups: string;
-  subnets: string;
-  public_ip: string;
-};
-
 const texts = [
-  ["name", "Name", "Also inside the network, where the former name ends."],
+  ["name", "Name", "The former one ends at once, also inside the network."],
   ["groups", "Groups", undefined],
   [
     "subnets",
@@ -173,7 +166,7 @@ type FieldsProps = {
   type(typed: Typed): void;
   error: ApiError | undefined;
   /** The lists as they were sent. */
-  sent: Pick<Wish, "groups" | "subnets">;
+  sent: Pick<Node, "groups" | "subnets">;
 };
 
 function Fields({ typed, type, error, sent }: FieldsProps) {
@@ -183,7 +176,7 @@ function Fields({ typed, type, error, sent }: FieldsProps) {
         key=${key}
         label=${label}
         help=${help}
-        errors=${sentencesOf(error?.fields ?? {}, key, key === "groups" || key === "subnets" ? sent[key] : [])}
+        errors=${sentencesOf(error?.fields, key, key === "groups" || key === "subnets" ? sent[key] : [])}
         value=${typed[key]}
         set=${(text: string) => type({ ...typed, [key]: text })}
         control=${{ required: key === "name" }}

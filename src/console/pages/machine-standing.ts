@@ -199,7 +199,8 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
   // What reaches a machine reaches the networks behind it.
   const opened = subnets.filter((network) => !node.subnets.includes(network));
   const opening = opened.length === 0 ? [] : standingOf(rules ?? [], after).letsIn;
-  const named = namedIn([...gains, ...loses, ...opening]).filter((id) => id !== node.id);
+  const changed = [gains, loses].flatMap(({ others, it }) => [...others, ...it]);
+  const named = namedIn([...changed, ...opening]).filter((id) => id !== node.id);
   const words = useWords(own, node, named);
   const isChanged = [groups.join(), subnets.join()].join(" ") !== [node.groups, node.subnets].join(" ");
   if (error !== undefined) return html`<${Failure} error=${error} />`;
@@ -216,9 +217,11 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
             )}
           </ul>`;
   return html`<div aria-live="polite">
-    ${isChanged && rules !== undefined && gains.length + loses.length + opening.length === 0 ? html`<p class="quiet">No rule begins or ceases to be about it.</p>` : null}
+    ${isChanged && rules !== undefined && changed.length + opening.length === 0 ? html`<p class="quiet">No rule begins or ceases to be about it.</p>` : null}
     ${listed(`These rules will let others reach ${opened.join(", ")}, too:`, opening, "ins")}
-    ${listed("These rules will be about it, too:", gains, "ins")}
-    ${listed("These will no longer be about it:", loses, "del")}
+    ${listed("Others will reach it by these rules, too:", gains.others, "ins")}
+    ${listed("It will reach others by these, too:", gains.it, "ins")}
+    ${listed("Others will no longer reach it by these:", loses.others, "del")}
+    ${listed("It will no longer reach others by these:", loses.it, "del")}
   </div>`;
 }

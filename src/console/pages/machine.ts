@@ -9,7 +9,7 @@ import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { useLog } from "../events.ts";
 import { onSeen } from "../live.ts";
-import { mayAdminister, slug } from "../me.ts";
+import { mayAdminister, me, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useDueNode } from "../own-machines.ts";
 import { relayText, useRelays } from "../relays.ts";
@@ -63,7 +63,10 @@ export function Machine({ id }: { id: string }) {
   const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
     <h1><bdi>${node.name}</bdi></h1>
-    <p><${State} name=${state} word=${word} /><${Revoked} node=${node} /></p>
+    <p>
+      <${State} name=${state} word=${word} /><${Revoked} node=${node} />
+      ${node.phone != null && node.state === "active" && node.owner_id === me.value?.id ? html`${" "}<a href=${pathOf(own, "phones")}>Import it again</a>` : null}
+    </p>
     <${NodeFacts} node=${node} />
     ${node.is_relay ? html`<${Forwarded} id=${node.id} />` : null}
     ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}

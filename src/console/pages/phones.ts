@@ -4,17 +4,19 @@ import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { org, send } from "../api.ts";
+import { partsOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { isImportDue } from "../nodes.ts";
 import { importOf, importPhone, putImport, type PhoneImport } from "../phone-imports.ts";
 import { whyNoKey } from "../phone-key.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
-import { refresh, useList } from "../resource.ts";
+import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, dated, Empty, Facts, State, When } from "../ui/parts.ts";
 import { download } from "../ui/tools.ts";
+import { GroupsField } from "./groups-field.ts";
 
 const systems = [
   ["android", "Android"],
@@ -63,11 +65,15 @@ export function Phones() {
           putImport(own, { ...held, made: { ...made, file: "" } });
         }}
         done=${() => (made.file === "" ? end() : leave(true))}
+        renew=${(node: Node) => {
+          end();
+          choose(node);
+        }}
       />`;
     }
     return html`<p>
         For the app Mobile Nebula of Defined Networking. This page makes the key of the phone, and puts it
-        into a file that the app imports. The key is sent nowhere, and not kept. A new phone is in no group.
+        into a file that the app imports. The key is sent nowhere, and not kept.
       </p>
       <${Form}
         key=${again?.id}
@@ -102,19 +108,26 @@ type FormProps = { again: Node | undefined; held: PhoneImport | undefined; cance
 function Form({ again, held, cancel }: FormProps) {
   const own = slug.value ?? "";
   const [name, setName] = useState(held?.name ?? "");
+  const [groups, setGroups] = useState(held?.groups.join(", ") ?? "");
   const [system, setSystem] = useState<string>(held?.system ?? again?.phone?.system ?? "android");
   const { key, isWaiting = false, error } = held ?? {};
   const { submit } = useAction(() =>
-    importPhone(own, { again, system, name: name.trim().toLowerCase().replace(/\s+/g, "-") }),
+    importPhone(own, {
+      again,
+      system,
+      name: name.trim().toLowerCase().replace(/\s+/g, "-"),
+      groups: partsOf(groups),
+    }),
   );
   return html`<h2>${again === undefined ? "Add a phone" : html`Import <bdi>${again.name}</bdi> again`}</h2>
     ${again === undefined ? null : html`<p>It keeps its name and address. What it has now stops working at once.</p>`}
     <form class="narrow" onSubmit=${submit}>
-      ${again === undefined ? html`<${Text} label="Name" help="Small letters, digits and -." errors=${error?.fields["name"]} value=${name} set=${setName} control=${{ name: "name", required: true, maxlength: 63, autocapitalize: "none", spellcheck: false }} />` : null}
+      ${again === undefined ? html`<${Text} label="Name" help="Small letters, digits and -." errors=${error?.fields["name"]} value=${name} set=${setName} control=${{ name: "name", required: true, maxlength: 63, autocapitalize: "none", spellcheck: false, readonly: key !== undefined }} />` : null}
+      ${again === undefined && mayAdminister.value ? html`<${GroupsField} label="Groups" errors=${error?.fields["groups"]} value=${groups} set=${setGroups} />` : null}
       <${Choice} label="System" value=${system} set=${setSystem} choices=${systems} />
-      <${FormFailure} error=${error} shown=${["name"]} />
+      <${FormFailure} error=${error} shown=${["name", "groups"]} />
       <div role="status">
-        ${key === undefined || !isWaiting ? null : html`<${Waits} own=${own} sha256=${key.sha256} />`}
+        ${key === undefined || !isWaiting ? null : html`<${Waits} own=${own} name=${held?.name || again?.name} sha256=${key.sha256} />`}
       </div>
       <div class="actions">
         <button class="primary" disabled=${key !== undefined}>Make the file</button>
@@ -124,7 +137,7 @@ function Form({ again, held, cancel }: FormProps) {
 }
 
 /** Whoever may approve does it here. */
-function Waits({ own, sha256 }: { own: string; sha256: string }) {
+function Waits({ own, name, sha256 }: { own: string; name: string | undefined; sha256: string }) {
   const { data = [] } = useList<Registration>(mayAdminister.value ? registrationsPath(own) : "");
   const request = data.find(({ key_sha256 }) => key_sha256 === sha256);
   const { error, isRunning, run } = useAction(async () => {
@@ -132,18 +145,31 @@ function Waits({ own, sha256 }: { own: string; sha256: string }) {
     await refresh(org(own, ""));
   });
   return html`<p>
-      It waits for an administrator's approval, with key <code>${sha256.slice(0, 16)}</code>. Keep this tab
-      open: only it has the key. Other pages of the console can be opened in it.
+      <bdi>${name}</bdi> waits for an administrator's approval, with key <code>${sha256.slice(0, 16)}</code>.
+      Keep this tab open: only it has the key. Other pages of the console can be opened in it.
     </p>
     ${request === undefined ? null : html`<p><button type="button" class="primary" disabled=${isRunning} onClick=${run}>Approve it</button></p>`}
     <${FormFailure} error=${error} />`;
 }
 
-type FileProps = { made: { node: Node; file: string }; save(): void; done(): void };
+type FileProps = {
+  made: { node: Node; file: string };
+  save(): void;
+  done(): void;
+  /** Imports the phone again. */
+  renew(node: Node): void;
+};
 
 /** The key is dropped with the download. */
-function File({ made: { node, file }, save, done }: FileProps) {
+function File({ made: { node, file }, save, done, renew }: FileProps) {
+  const { data: now } = useResource<Node>(org(slug.value ?? "", `nodes/${node.id}/`));
   const day = (at: string | null | undefined) => (at == null ? "never" : dated(Date.parse(at)));
+  if (now !== undefined && isImportDue(now.phone))
+    return html`<h2>The file of <bdi>${now.name}</bdi></h2>
+      <p class="notice" role="status">
+        It is out of date: the phone was changed since, or the CAs were. Make it again.
+      </p>
+      <button type="button" class="primary" onClick=${() => renew(now)}>Import again</button>`;
   return html`<h2>The file of <bdi>${node.name}</bdi></h2>
     ${
       node.groups.length === 0

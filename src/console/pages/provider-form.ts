@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { send, type ApiError } from "../api.ts";
+import { sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import {
@@ -64,7 +65,7 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
       <${Text}
         label="Issuer"
         help="Such as https://login.example.org. It is asked for its configuration now."
-        errors=${sentencesOf(error, "issuer")}
+        errors=${sentencesOf(error?.fields, "issuer")}
         value=${issuer}
         set=${setIssuer}
         control=${{ required: true }}
@@ -73,13 +74,13 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
         <${Text}
           label="Secret of the client"
           help="Empty for a public client."
-          errors=${sentencesOf(error, "client_secret")}
+          errors=${sentencesOf(error?.fields, "client_secret")}
           value=${secret}
           set=${setSecret}
           control=${secretControl}
         />
       <//>
-      <${FormFailure} error=${error} shown=${shownIn(error)} />
+      <${FormFailure} error=${error} shown=${shownFields} />
       <div class="actions">
         <button class="primary" disabled=${isRunning}>Add the provider</button>
         <button type="button" onClick=${close}>Cancel</button>
@@ -112,13 +113,13 @@ export function EditProvider({ path, provider, close }: Editing) {
         <${Text}
           label="New secret of the client"
           help=${provider.has_secret ? "Empty: the present one stays." : "Empty: it stays a public client."}
-          errors=${sentencesOf(error, "client_secret")}
+          errors=${sentencesOf(error?.fields, "client_secret")}
           value=${secret}
           set=${setSecret}
           control=${secretControl}
         />
       <//>
-      <${FormFailure} error=${error} shown=${shownIn(error)} />
+      <${FormFailure} error=${error} shown=${shownFields} />
       <p class="quiet">Roles and groups of machines change at each person's next sign-in.</p>
       <div class="actions">
         <button class="primary" disabled=${isRunning || isSame}>Save the provider</button>
@@ -151,12 +152,7 @@ function useSettings(present: ProviderSettings): SettingsForm {
   return { texts, createsUsers, settings: settingsIn(texts, createsUsers), edit, create };
 }
 
-/** The server names items of lists too: `roles.0.role`. */
-const sentencesOf = (error: ApiError | undefined, key: string) =>
-  Object.entries(error?.fields ?? {}).flatMap(([at, texts]) => (at.split(".")[0] === key ? texts : []));
-const shownFields = new Set(["issuer", "client_secret", ...Object.keys(textsOf(usual))]);
-const shownIn = (error: ApiError | undefined) =>
-  Object.keys(error?.fields ?? {}).filter((at) => shownFields.has(at.split(".")[0] ?? ""));
+const shownFields = ["issuer", "client_secret", ...Object.keys(textsOf(usual))];
 
 type Shown = { form: SettingsForm; error: ApiError | undefined; children: ComponentChildren };
 
@@ -167,13 +163,13 @@ function Settings({ form, error, children }: Shown) {
     html`<${Text}
       label=${label}
       help=${help}
-      errors=${sentencesOf(error, key)}
+      errors=${sentencesOf(error?.fields, key)}
       value=${texts[key]}
       set=${(text: string) => edit(key, text)}
       control=${control}
     />`;
   const lines = (key: keyof ProviderTexts, label: string, help: string) =>
-    html`<${Field} label=${label} help=${help} errors=${sentencesOf(error, key)}>
+    html`<${Field} label=${label} help=${help} errors=${sentencesOf(error?.fields, key)}>
       <textarea
         rows="3"
         value=${texts[key]}
@@ -187,7 +183,7 @@ function Settings({ form, error, children }: Shown) {
     ${line("client_id", "Client ID", "As you registered it there. Empty: not registered yet.")} ${children}
     ${lines("roles", "Roles of groups", "One a line, such as net-admins=admin or staff=member. Others cannot become members by signing in, unless the box below is ticked.")}
     <${Check} label="All others become members" checked=${createsUsers} set=${create} />
-    <details open=${isSet || more.some((key) => sentencesOf(error, key).length > 0)}>
+    <details open=${isSet || more.some((key) => sentencesOf(error?.fields, key).length > 0)}>
       <summary>More: groups, domains, claims</summary>
       ${lines("node_groups", "Groups of machines", "One a line, GROUP=GROUP OF MACHINES, such as developers=build: for the machines of these people.")}
       ${lines("required_groups", "Groups that may sign in", "One a line. Empty: all.")}

@@ -4,12 +4,12 @@ import { useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { quoted } from "../access/rules.ts";
 import { get, org, send } from "../api.ts";
+import { partsOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
 import { Bulk } from "../ui/bulk.ts";
-import { partsOf } from "../ui/form.ts";
 import { FromTerminal } from "../ui/parts.ts";
 import { GroupsField } from "./groups-field.ts";
 import { afterRevoking, useReason } from "./revoke-reason.ts";
@@ -46,9 +46,8 @@ function wordsOf(count: number, dropped: number): string {
 
 /** It stands there while nothing is selected, too: the table below must not move under the pointer. */
 export function Selected({ machines, dropped, clear }: Props) {
-  const [asked, ask] = useState<Verb | undefined>(undefined);
-  const close = () => ask(undefined);
-  const items = machines.filter((each) => asked !== undefined && fitting[asked](each));
+  // What was asked stays the question, although the list changes meanwhile.
+  const [asked, ask] = useState<{ verb: Verb; machines: readonly Machine[] } | undefined>(undefined);
   return html`<div class="tools steady" role="group" aria-label="Selected machines">
     <span role="status" class=${machines.length === 0 ? "quiet" : ""}
       >${wordsOf(machines.length, dropped)}</span
@@ -59,14 +58,14 @@ export function Selected({ machines, dropped, clear }: Props) {
             type="button"
             key=${verb}
             class=${verb === "revoke" ? "danger" : ""}
-            onClick=${() => ask(verb)}
+            onClick=${() => ask({ verb, machines: machines.filter(fitting[verb]) })}
           >
             ${words}
           </button>`
         : null,
     )}
     ${machines.length === 0 ? null : html`<button type="button" onClick=${clear}>Clear the selection</button>`}
-    ${asked === undefined ? null : html`<${dialogs[asked]} machines=${items} close=${close} />`}
+    ${asked === undefined ? null : html`<${dialogs[asked.verb]} machines=${asked.machines} close=${() => ask(undefined)} />`}
   </div>`;
 }
 
@@ -75,12 +74,18 @@ type DialogProps = { machines: readonly Machine[]; close(): void };
 /** One machine by its name. */
 const namedOf = (machines: readonly Machine[]) =>
   machines.length === 1 && machines[0] !== undefined ? machines[0].name : `${machines.length} machines`;
-const changed = () => refresh(org(slug.value ?? "", ""));
+const shared = ({ machines, close }: DialogProps) => ({
+  items: machines,
+  hasNames: machines.length > 1,
+  after: () => refresh(org(slug.value ?? "", "")),
+  close,
+});
 /** One command for each machine. */
 const each = (machines: readonly Machine[], command: string) =>
   `for node in ${machines.map(({ name }) => quoted(name)).join(" ")}; do ${command}; done`;
 
-function Groups({ machines, close }: DialogProps) {
+function Groups(props: DialogProps) {
+  const { machines } = props;
   const own = slug.value ?? "";
   const [adds, setAdds] = useState("");
   const [removes, setRemoves] = useState("");
@@ -99,11 +104,8 @@ function Groups({ machines, close }: DialogProps) {
   return html`<${Bulk}
     title=${`Groups of ${namedOf(machines)}`}
     action=${`Change the groups of ${namedOf(machines)}`}
-    items=${machines}
-    hasNames=${machines.length > 1}
+    ...${shared(props)}
     run=${run}
-    after=${changed}
-    close=${close}
   >
     <${GroupsField}
       label="Add to groups"
@@ -124,16 +126,14 @@ function Groups({ machines, close }: DialogProps) {
   <//>`;
 }
 
-function Renew({ machines, close }: DialogProps) {
+function Renew(props: DialogProps) {
+  const { machines } = props;
   const own = slug.value ?? "";
   return html`<${Bulk}
     title=${`Renew the certificates of ${namedOf(machines)}?`}
     action=${`Renew ${namedOf(machines)}`}
-    items=${machines}
-    hasNames=${machines.length > 1}
+    ...${shared(props)}
     run=${({ id }: Machine) => send("POST", org(own, `nodes/${id}/renew_cert/`))}
-    after=${changed}
-    close=${close}
   >
     <p>A new certificate comes with the next check-in. No connection is lost.</p>
     <${FromTerminal}
@@ -143,19 +143,17 @@ function Renew({ machines, close }: DialogProps) {
   <//>`;
 }
 
-function Revoke({ machines, close }: DialogProps) {
+function Revoke(props: DialogProps) {
+  const { machines } = props;
   const own = slug.value ?? "";
   const { field, query, flag } = useReason();
   return html`<${Bulk}
     title=${`Revoke ${namedOf(machines)}?`}
     action=${`Revoke ${namedOf(machines)}`}
-    items=${machines}
-    hasNames=${machines.length > 1}
+    ...${shared(props)}
     isDanger=${true}
     asksCount=${true}
     run=${({ id }: Machine) => send("DELETE", org(own, `nodes/${id}/`) + query)}
-    after=${changed}
-    close=${close}
   >
     <p>
       ${
@@ -172,16 +170,14 @@ function Revoke({ machines, close }: DialogProps) {
   <//>`;
 }
 
-function Restore({ machines, close }: DialogProps) {
+function Restore(props: DialogProps) {
+  const { machines } = props;
   const own = slug.value ?? "";
   return html`<${Bulk}
     title=${`Restore ${namedOf(machines)}?`}
     action=${`Restore ${namedOf(machines)}`}
-    items=${machines}
-    hasNames=${machines.length > 1}
+    ...${shared(props)}
     run=${({ id }: Machine) => send("POST", org(own, `nodes/${id}/restore/`))}
-    after=${changed}
-    close=${close}
   >
     <p>
       ${

@@ -3,6 +3,8 @@
 import "../core.ts";
 import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
+import { quoted } from "../access/rules.ts";
+import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import type { Names } from "../actor.ts";
@@ -10,7 +12,7 @@ import { useMemberNames } from "../member-names.ts";
 import { mayDo, unused } from "../token-words.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
-import { Check, Choice, FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
+import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { tell } from "../ui/told.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, FromTerminal, Line, When } from "../ui/parts.ts";
@@ -38,6 +40,7 @@ type ServiceToken = {
   created_by: number | null;
   last_used_at: string | null;
 };
+const fromOf = ({ networks }: ServiceToken) => networks?.join(", ") ?? "everywhere";
 type Kind = "registration_tokens" | "service_tokens";
 type Token = RegistrationToken | ServiceToken;
 type Revoked = { kind: Kind; token: Token; name: string };
@@ -53,7 +56,7 @@ const expiry = <T extends { expires_at: string | null }>(): Column<T> => ({
 
 /** When and by whom. A user who is no member has no name here; the events of the token have the number. */
 function madeColumns<T extends Token>(own: string, kind: Kind, names: Names): Column<T>[] {
-  const by = ({ created_by }: T) => names.get(created_by ?? 0) ?? "by whom";
+  const by = ({ created_by }: T) => names.get(created_by ?? 0) ?? "see Activity";
   return [
     {
       key: "made",
@@ -102,7 +105,7 @@ export function Tokens() {
       columns=${[
         textColumn("name", "Name", 2, nameOf),
         textColumn("groups", "Groups", 2, ({ groups }: RegistrationToken) => groups.join(", ") || "none"),
-        textColumn("used", "Used", 1, ({ used, uses }: RegistrationToken) =>
+        textColumn("used", "Used", 1.5, ({ used, uses }: RegistrationToken) =>
           used >= uses ? "used up" : `${used} of ${uses}`,
         ),
         ...madeColumns<RegistrationToken>(own, "registration_tokens", names),
@@ -123,12 +126,7 @@ export function Tokens() {
       columns=${[
         textColumn("name", "Name", 2, ({ name }: ServiceToken) => name),
         textColumn<ServiceToken>("may", "It may", 3, mayDo),
-        textColumn(
-          "networks",
-          "From",
-          1.5,
-          ({ networks }: ServiceToken) => networks?.join(", ") ?? "everywhere",
-        ),
+        textColumn("networks", "From", 1.5, fromOf),
         ...madeColumns<ServiceToken>(own, "service_tokens", names),
         {
           key: "used",
@@ -163,14 +161,14 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
     title=${`Revoke ${name}?`}
     action=${`Revoke ${name}`}
     effect=${html`<p>
-        ${"role" in token ? html`Role ${token.role}, last used${" "}<${When} at=${token.last_used_at} never=${unused(token)} />, made` : "Made"}${" "}<${When}
+        ${"role" in token ? html`It may ${mayDo(token)}, from ${fromOf(token)}. Last used${" "}<${When} at=${token.last_used_at} never=${unused(token)} />, made` : "Made"}${" "}<${When}
           at=${created_at}
         />, ends${" "}<${When}
           at=${expires_at}
         />.${" "}${kind === "service_tokens" ? "Programs with this token are refused at once." : "No machine can register with it any more."}
         ${" "}It cannot be restored; a new one can be made.
       </p>
-      <${Check} label="Also revoke the machines that came with it" checked=${nodes} set=${setNodes} />
+      ${"role" in token && token.role === "member" ? null : html`<${Check} label="Also revoke the machines that came with it" checked=${nodes} set=${setNodes} />`}
       <${FromTerminal}
         command=${`agent admin ${command}${nodes ? " --revoke-nodes" : ""}`}
         call=${`DELETE ${path}`}
@@ -227,7 +225,7 @@ function NewServiceToken({ close }: { close(): void }) {
         <button type="button" class="primary" onClick=${close}>I have kept it</button>
       </div>
     <//>`;
-  return html`<${Dialog} title="Create a service token" close=${close}>
+  return html`<${Dialog} title="Create a service token" close=${close} hasUnsaved=${name !== ""}>
     <form onSubmit=${submit}>
       <${Text}
         label="Name"
@@ -246,13 +244,13 @@ function NewServiceToken({ close }: { close(): void }) {
         ]}
       />
       <fieldset>
-        <legend>It may use</legend>
+        <legend>It may use (one at least)</legend>
         ${scopes.map(([scope, label]) => html`<${Check} key=${scope} label=${label} checked=${chosen.has(scope)} set=${toggle(scope)} />`)}
       </fieldset>
       <${Text}
         label="Only from these networks"
         help="Separated by commas, such as 192.0.2.0/24. Empty: from everywhere."
-        errors=${error?.fields["networks"]}
+        errors=${sentencesOf(error?.fields, "networks", from)}
         value=${networks}
         set=${setNetworks}
       />
@@ -263,7 +261,7 @@ function NewServiceToken({ close }: { close(): void }) {
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}
-        command=${`agent admin service-token create ${own} ${name} --role ${role} --expires ${expires}${body.scopes.map((scope) => ` --scope ${scope}`).join("")}`}
+        command=${`agent admin service-token create ${own} ${quoted(name || "NAME")} --role ${role} --expires ${expires}${body.scopes.map((scope) => ` --scope ${scope}`).join("")}${from.map((network) => ` --network ${quoted(network)}`).join("")}`}
         call=${`POST ${org(own, "service_tokens/")} ${JSON.stringify(body)}`}
       />
     </form>

@@ -231,7 +231,7 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
           isApproval
             ? html`It joins within seconds, with key <code>${keyOf(machine)}</code>. It can be revoked
                 afterwards.
-                ${isPhone(machine) ? "A phone joins only if the page that asked is still open: if not, its user asks anew." : null}`
+                ${isPhone(machine) ? "A phone joins only if the page that asked is still open: if not, its user asks anew. If it is registered already, what it has now stops working." : null}`
             : `The machine is told that it was refused.${id === null ? "" : " With its token it, or another machine, can ask again."}`
         }
       </p>
@@ -309,7 +309,7 @@ function Rule() {
   return html`<form class="narrow" onSubmit=${saving.submit}>
     <${Choice}
       label="These wait for approval"
-      help="Machines that are registered already need none when they register again."
+      help="Machines that are registered already need none when they register again; phones do, for each import."
       errors=${saving.error?.fields["node_approval"]}
       value=${wanted}
       set=${choose}

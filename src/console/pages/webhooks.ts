@@ -6,13 +6,14 @@ import type { Things } from "../activity.ts";
 import { ApiError, org, send } from "../api.ts";
 import { machinesIn, outcomeOf, standingOf, type Delivery } from "../deliveries.ts";
 import { exampleEvents } from "../event-examples.ts";
+import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
 import { dayOf } from "../ago.ts";
 import { useNamed } from "../ui/events.ts";
-import { FormFailure, partsOf, Text, useAction } from "../ui/form.ts";
+import { FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, Empty, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
@@ -66,13 +67,19 @@ const stateOf = ({ failing }: Webhook) => (failing === true ? "failing" : "");
 const eventsOf = (events: readonly string[]) => (events.includes("*") ? "all" : events.join(", "));
 
 /** Creates a webhook, or changes the given one. */
-function Edit({ webhook, close }: { webhook?: Webhook; close(): void }) {
+function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
   const own = slug.value ?? "";
+  // As it was: what others change meanwhile stays.
+  const [webhook] = useState(now);
   const [url, setUrl] = useState(webhook?.url ?? "");
   const [events, setEvents] = useState(webhook?.events.join(", ") ?? "*");
   const [secret, setSecret] = useState<string | undefined>(undefined);
   const path = org(own, webhook === undefined ? "webhooks/" : `webhooks/${webhook.id}/`);
-  const body = { url, events: partsOf(events) };
+  const listed = partsOf(events);
+  const body = {
+    ...(url === webhook?.url ? {} : { url }),
+    ...(String(listed) === String(webhook?.events) ? {} : { events: listed }),
+  };
   const { error, isRunning, submit } = useAction(async () => {
     const made = await send<{ secret?: string }>(webhook === undefined ? "POST" : "PATCH", path, body);
     await refresh(org(own, "webhooks/"));
@@ -90,7 +97,7 @@ function Edit({ webhook, close }: { webhook?: Webhook; close(): void }) {
         <button type="button" class="primary" onClick=${close}>I have kept it</button>
       </div>
     <//>`;
-  const flags = body.events.map((event) => ` --event '${event}'`).join("");
+  const flags = body.events?.map((event) => ` --event '${event}'`).join("") ?? "";
   return html`<${Dialog}
     title=${webhook === undefined ? "Create a webhook" : "Edit the webhook"}
     close=${close}
@@ -106,7 +113,7 @@ function Edit({ webhook, close }: { webhook?: Webhook; close(): void }) {
       <${Text}
         label="Events"
         help=${`Separated by commas, such as ${exampleEvents.join(", ")}. * means all.`}
-        errors=${Object.entries(error?.fields ?? {}).flatMap(([field, texts]) => (field.startsWith("events") ? texts : []))}
+        errors=${sentencesOf(error?.fields, "events", listed)}
         value=${events}
         set=${setEvents}
         control=${{ required: true }}
@@ -119,7 +126,7 @@ function Edit({ webhook, close }: { webhook?: Webhook; close(): void }) {
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}
-        command=${`agent admin webhook ${webhook === undefined ? `create ${own} ${url}` : `update ${own} ${webhook.id} --url ${url}`}${flags}`}
+        command=${`agent admin webhook ${webhook === undefined ? `create ${own} ${url}` : `update ${own} ${webhook.id}${body.url === undefined ? "" : ` --url ${url}`}`}${flags}`}
         call=${`${webhook === undefined ? "POST" : "PATCH"} ${path} ${JSON.stringify(body)}`}
       />
     </form>

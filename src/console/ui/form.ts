@@ -1,8 +1,9 @@
 // What forms share: one request at a time, its failure, and fields that hold texts.
 
 import type { VNode } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
+import { isAbout } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { Failure, Field, RequestId, valueOf } from "./parts.ts";
 
@@ -56,9 +57,13 @@ export function FormFailure({
   error: ApiError | undefined;
   shown?: readonly string[];
 }) {
+  useEffect(() => {
+    // A long form may hide the sentence beside its field.
+    if (error !== undefined) document.querySelector(".bad")?.scrollIntoView({ block: "nearest" });
+  }, [error]);
   if (error === undefined) return null;
   const fields = Object.keys(error.fields);
-  if (fields.length > 0 && fields.every((field) => shown.includes(field)))
+  if (fields.length > 0 && fields.every((key) => shown.some((field) => isAbout(key, field))))
     return html`<${RequestId} error=${error} />`;
   return html`<${Failure} error=${error} />`;
 }
@@ -106,12 +111,4 @@ export function Check({ label, checked, disabled = false, set }: CheckProps): VN
   return html`<label class="check">
     <input type="checkbox" checked=${checked} disabled=${disabled} onChange=${change} /> <span>${label}</span>
   </label>`;
-}
-
-/** "a, b" as a list without empty parts. */
-export function partsOf(text: string): string[] {
-  return text
-    .split(",")
-    .map((part) => part.trim())
-    .filter((part) => part !== "");
 }

@@ -102,13 +102,18 @@ export function Empty({ text, children }: { text: string; children?: ComponentCh
 }
 
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
-  const [isDone, done] = useState(false);
+  const [said, say] = useState("");
   const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    done(true);
-    setTimeout(() => done(false), 1500);
+    try {
+      await navigator.clipboard.writeText(text);
+      say("Copied");
+      setTimeout(() => say(""), 1500);
+    } catch {
+      // Refused by the browser, or not there without TLS.
+      say("Not copied: select the text");
+    }
   };
-  return html`<button type="button" class="small" onClick=${copy}>${isDone ? "Copied" : label}</button>`;
+  return html`<button type="button" class="small" onClick=${copy}>${said || label}</button>`;
 }
 
 /** A line to paste, with its button. */

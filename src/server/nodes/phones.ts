@@ -16,7 +16,9 @@ import { readTogether, type Views } from "../config/views.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import { limits, throttled, type Throttle } from "../http/throttle.ts";
 import type { PersonCaller } from "../people/browser-sessions.ts";
+import { requireRole } from "../people/late-rights.ts";
 import { ownerGroupsOf } from "../policy/group-people.ts";
+import { ensureGroups } from "../policy/groups.ts";
 import { publishNames } from "../names/publish.ts";
 import { chooseAddress, takeAddress } from "../store/address-pool.ts";
 import type { Transaction } from "../store/database.ts";
@@ -29,7 +31,7 @@ import { notifyNode, readConfigVersion } from "../store/versions.ts";
 import { requireFreeName, requirePermitted } from "./enrollments.ts";
 import { requireOwner } from "./node-owner.ts";
 import type { NodeStore } from "./node-store.ts";
-import { taken } from "./nodes.ts";
+import { NodeRequest, taken } from "./nodes.ts";
 import { beginPeriod } from "./owner-period.ts";
 import { readKeys, refusePrivateKeys, type Keys } from "./register-request.ts";
 import { recordRegistrant, type Grant } from "./registration-credential.ts";
@@ -41,7 +43,8 @@ const key = {
   system: v.picklist(["android", "ios"]),
   host_public_key: RegisterRequest.entries.host_public_key,
 };
-export const NewPhone = v.strictObject({ ...key, name: NodeName });
+/** `groups`: from administrators only. */
+export const NewPhone = v.strictObject({ ...key, name: NodeName, groups: NodeRequest.entries.groups });
 export const PhoneImport = v.strictObject(key);
 export const PhoneSite = v.object({
   node: Node,
@@ -51,12 +54,12 @@ export const PhoneSite = v.object({
 export type PhoneSite = v.InferOutput<typeof PhoneSite>;
 
 type Services = NodeStore & { views: Views; throttle: Throttle };
-type Wishes = v.InferOutput<typeof PhoneImport> & ({ name: string } | { id: number });
+type Wishes = v.InferOutput<typeof NewPhone> | (v.InferOutput<typeof PhoneImport> & { id: number });
 type Asked = { wishes: Wishes; keys: Keys; userId: number; actor: Actor; now: number; seenFrom: string };
 
 /**
- * Makes a phone of the user, or lets the user import one again. Throws permission_denied, name_taken, name_held, not_found,
- * conflict, registration_refused, too_many_waiting, too_many_certificates, throttled.
+ * Makes a phone of the user, or lets the user import one again. Throws permission_denied, validation_failed, name_taken,
+ * name_held, not_found, conflict, registration_refused, too_many_waiting, too_many_certificates, throttled.
  */
 export async function makePhone(
   services: Services,
@@ -95,6 +98,8 @@ async function admit(
   const { wishes, keys, userId, actor, now, seenFrom } = asked;
   const org = await readIssuingOrg(tx, orgId);
   await requirePermitted(tx, org, userId);
+  const groups = groupsOf(wishes);
+  if (groups.length > 0) await requireRole(tx, orgId, actor);
   const former = "id" in wishes ? await ownPhone(tx, orgId, wishes.id, userId) : undefined;
   const same = await nodes.find(tx, { orgId, hostPublicKey: keys.hostPublicKey });
   if (same !== undefined) return repeated(same, asked, former);
@@ -102,7 +107,7 @@ async function admit(
   const name = "name" in wishes ? wishes.name : (former?.name ?? "");
   if (former === undefined) await requireFreeName(tx, org, name, now);
   const request = { name, host_public_key: wishes.host_public_key, platform: wishes.system, seenFrom };
-  const grant = grantOf(userId, former?.id ?? null);
+  const grant = grantOf(userId, former?.id ?? null, former?.groups ?? groups);
   const kept = await findRequest(tx, orgId, keys, now);
   const held = await holdForApproval(tx, org, request, { keys, grant, kept, actor, now });
   if (held !== undefined) return held;
@@ -111,7 +116,7 @@ async function admit(
   const event = { orgId, at: now, actor, subject: `node/${id}` };
   if (former === undefined) {
     const { ip } = await findNode(tx, orgId, id);
-    const after = { name, ip_address: ip, phone: wishes.system };
+    const after = { name, ip_address: ip, phone: wishes.system, groups };
     const registered = { ...event, type: "node.registered", after } as const;
     await record(tx, [registered, { ...event, type: "certificate.issued", after: { fingerprint } }]);
   } else {
@@ -138,11 +143,13 @@ async function requireFewSites(tx: Transaction, orgId: number, { userId, now }: 
   if (free > now) throw throttled(limits.phones.reason, free - now);
 }
 
-/** An ordinary node of the user, in no group of its own. */
-function grantOf(ownerId: number, boundTo: number | null): Grant {
+const groupsOf = (wishes: Wishes): string[] => ("name" in wishes ? [...new Set(wishes.groups)] : []);
+
+/** An ordinary node of the user. */
+function grantOf(ownerId: number, boundTo: number | null, groups: string[]): Grant {
   return {
     tokenId: null,
-    groups: [],
+    groups,
     mayBeHub: false,
     boundTo,
     ownerId,
@@ -172,7 +179,9 @@ async function ownPhone(tx: Transaction, orgId: number, id: number, userId: numb
 
 async function insert(tx: Transaction, org: IssuingOrg, asked: Asked, name: string): Promise<number> {
   const { wishes, keys, userId, actor, now } = asked;
+  const groups = groupsOf(wishes);
   const address = await chooseAddress(tx, org, undefined);
+  await ensureGroups(tx, org.id, groups, now);
   const { id } = await nodes.insertReturning(tx, {
     orgId: org.id,
     name,
@@ -187,6 +196,7 @@ async function insert(tx: Transaction, org: IssuingOrg, asked: Asked, name: stri
     pinsDefaults: false,
     ownerId: userId,
     ownerKnown: true,
+    groups,
     ownerGroups: await ownerGroupsOf(tx, org.id, userId),
     phone: wishes.system,
     importedAt: now,

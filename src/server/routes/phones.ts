@@ -43,7 +43,7 @@ export function phoneRoutes(services: Services): Route[] {
       fresh: true,
       name: "phones_create",
       summary:
-        "Add a phone of the own user by its public key. The users who may add machines without a key may do it (`self_enrollment`)",
+        "Add a phone of the own user by its public key. The users who may add machines without a key may do it (`self_enrollment`); only administrators give it groups",
       takes: body(NewPhone),
       answers,
       errors,

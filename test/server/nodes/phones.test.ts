@@ -170,6 +170,38 @@ describe("a phone", () => {
     expect(siteOf(await importAgain(node.id, { host_public_key: next }, by)).node.id).toBe(node.id);
   });
 
+  test("gets groups from administrators alone, who still are when it joins", async () => {
+    const { node, site } = siteOf(await add("pixel", { groups: ["staff", "staff"] }));
+    expect(node.groups).toEqual(["staff"]);
+    expect(certificateOf(site).groups).toContain("staff");
+    expect(codeOf(await add("tablet", { groups: ["idp:staff"] }))).toEqual([400, "validation_failed"]);
+    expect(codeOf(await importAgain(node.id, { groups: ["db"] }))).toEqual([400, "validation_failed"]);
+    await patch({ node_approval: "all", self_enrollment: "members" });
+    const by = await member();
+    const wishes = { host_public_key: newKey(), groups: ["staff"] };
+    const role = (role: string) =>
+      server.db.write((tx) =>
+        tx.run("UPDATE memberships SET role = $1 WHERE user_id = (SELECT id FROM users WHERE email = $2)", [
+          role,
+          ada,
+        ]),
+      );
+    expect(codeOf(await add("iphone", wishes, by))).toEqual([403, "permission_denied"]);
+    await role("admin");
+    expect((await add("iphone", wishes, by)).status).toBe(202);
+    const row = await server.db.get("SELECT max(id) AS id FROM registration_requests");
+    await api("POST", `registrations/${Number(row?.["id"])}/approve/`);
+    const requests = async () => (await api("GET", "registrations/?page_size=1000")).text;
+    // An approval of these groups is none of others.
+    expect((await add("iphone", { ...wishes, groups: ["db"] }, by)).status).toBe(202);
+    expect((await importAgain(node.id)).status).toBe(202);
+    // Who approves it sees what the phone is in.
+    expect(await requests()).toMatch(/"name":"pixel","key_sha256":"[0-9a-f]+","groups":\["staff"\]/);
+    await role("member");
+    expect(codeOf(await add("iphone", wishes, by))).toEqual([403, "permission_denied"]);
+    expect(await countNodes()).toBe(1);
+  });
+
   test("has a certificate as long as its user need not confirm it", async () => {
     await patch({ reauthenticate_days: 30 });
     const { site } = siteOf(await add("pixel"));

@@ -1,0 +1,60 @@
+// The fields of the dialog that changes a machine, and what of them is sent: only what the person changed. Others may change
+// the same machine meanwhile. Pure.
+
+import type { Node } from "../protocol/node.ts";
+import { networksIn, partsOf } from "./field-parts.ts";
+
+export type Key =
+  "name" | "groups" | "subnets" | "public_ip" | "is_lighthouse" | "is_relay" | "is_name_server";
+type Machine = Pick<Node, Key>;
+/** What the fields hold: lists are texts. */
+export type Typed = { [key in Key]: key extends `is_${string}` ? boolean : string };
+export type Changes = Partial<Pick<Node, Exclude<Key, "is_name_server">> & { is_name_server: boolean }>;
+
+const parts = { groups: partsOf, subnets: networksIn };
+const isList = (key: string): key is keyof typeof parts => key in parts;
+
+export function typedOf(node: Machine): Typed {
+  return {
+    name: node.name,
+    groups: node.groups.join(", "),
+    subnets: node.subnets.join(", "),
+    public_ip: node.public_ip ?? "",
+    is_lighthouse: node.is_lighthouse,
+    is_relay: node.is_relay,
+    is_name_server: node.is_name_server === true,
+  };
+}
+
+/** As PATCH takes it. `before`: the machine whose texts the fields had. */
+export function changesOf(before: Machine, typed: Typed): Changes {
+  const old = typedOf(before);
+  const publicIp = typed.public_ip.trim();
+  const wish: Changes = {
+    ...typed,
+    groups: parts.groups(typed.groups),
+    subnets: parts.subnets(typed.subnets),
+    public_ip: publicIp === "" ? null : publicIp,
+  };
+  const isSame = (key: Key) => String(wish[key] ?? "") === String(isList(key) ? before[key] : old[key]);
+  return Object.fromEntries(Object.entries(wish).filter(([key]) => !isSame(key as Key)));
+}
+
+/** The fields in which the machine became another. */
+export function differing(before: Machine, now: Machine): Key[] {
+  const [old, next] = [typedOf(before), typedOf(now)];
+  return (Object.keys(old) as Key[]).filter((key) => old[key] !== next[key]);
+}
+
+/** The fields for the machine as it is now. Untouched ones follow it; to a list is done what the person did to the former one. */
+export function rebased(typed: Typed, before: Machine, now: Machine): Typed {
+  const [old, next] = [typedOf(before), typedOf(now)];
+  const merged = (key: Key) => {
+    if (typed[key] === old[key]) return next[key];
+    if (!isList(key)) return typed[key];
+    const [was, mine] = [before[key], parts[key](typed[key])];
+    const kept = now[key].filter((each) => mine.includes(each) || !was.includes(each));
+    return [...new Set([...kept, ...mine.filter((each) => !was.includes(each))])].join(", ");
+  };
+  return Object.fromEntries(Object.keys(old).map((key) => [key, merged(key as Key)])) as Typed;
+}
