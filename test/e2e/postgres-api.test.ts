@@ -125,8 +125,8 @@ async function runTests(files: readonly string[], cluster: string) {
   const status = await child.exited;
   const counts = countsOf(existsSync(path) ? readFileSync(path, "utf8") : "", status);
   if (counts.failed === 0) return counts;
-  // Without the tests that passed.
-  const failures = output.split("\n(pass)").filter((part) => part.includes("\n(fail)"));
+  // Without the tests that passed. An error between tests fails none of them.
+  const failures = output.split("\n(pass)").filter((part) => /\n\(fail\)|Unhandled error/.test(part));
   process.stderr.write([...failures, output.slice(-1000), ""].join("\n"));
   const ended = `the process ended with ${status}: ${output.slice(-300)}`;
   return { ...counts, reasons: counts.reasons.length > 0 ? counts.reasons : [ended] };
