@@ -1,7 +1,5 @@
 // The settings of an organization's provider of identities, as texts of a form and as the control plane takes them.
 
-import { quoted } from "./access/rules.ts";
-
 export type ProviderSettings = {
   name: string;
   client_id: string;
@@ -86,10 +84,9 @@ export function flagsOf(changes: Partial<ProviderSettings>): string[] {
     node_groups,
     creates_users,
   } = changes;
-  const one = (flag: string, text: string | undefined) =>
-    text === undefined ? [] : [`--${flag} ${quoted(text)}`];
+  const one = (flag: string, text: string | undefined) => (text === undefined ? [] : [`--${flag}`, text]);
   const all = (flag: string, list: readonly string[] | undefined) =>
-    list?.length === 0 ? [`--${flag} ''`] : (list ?? []).map((each) => `--${flag} ${quoted(each)}`);
+    (list?.length === 0 ? [""] : (list ?? [])).flatMap((each) => [`--${flag}`, each]);
   return [
     ...one("name", name),
     ...one("client-id", client_id),
@@ -106,6 +103,6 @@ export function flagsOf(changes: Partial<ProviderSettings>): string[] {
       "node-group",
       node_groups?.map(({ group, node_group }) => `${group}=${node_group}`),
     ),
-    ...(creates_users === undefined ? [] : [`--users ${creates_users ? "create" : "link"}`]),
+    ...(creates_users === undefined ? [] : ["--users", creates_users ? "create" : "link"]),
   ];
 }

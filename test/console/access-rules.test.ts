@@ -23,6 +23,7 @@ import {
   wordsOfTest,
   type PolicyTest,
 } from "../../src/console/access/test-text.ts";
+import { commandText } from "../../src/console/terminal.ts";
 import { AppError } from "../../src/errors.ts";
 import { atOnce } from "../../src/server/http/heavy-work.ts";
 import { decide, Ports, testable, type Member } from "../../src/server/policy/firewall.ts";
@@ -143,7 +144,7 @@ test("a sentence says that all ports are meant", () => {
 
 test("commands quote what a shell would read otherwise", () => {
   const added = [rule(-1, { description: "it's $(reboot)" })];
-  expect(commandsOf("acme", { added, removed: [rule(3)] })).toBe(
+  expect(commandText({ command: commandsOf("acme", { added, removed: [rule(3)] }) })).toBe(
     "agent admin rule create acme --protocol tcp --ports 443 --peer group:web --target group:db " +
       `--description 'it'\\''s $(reboot)' && agent admin rule delete acme 3`,
   );
@@ -154,7 +155,9 @@ test("the command of an edited rule keeps its number, and says only what differs
     added: [rule(3, { ports: "8443", description: "" })],
     removed: [rule(3, { description: "shop" })],
   };
-  expect(commandsOf("acme", edits)).toBe("agent admin rule update acme 3 --ports 8443 --description ''");
+  expect(commandText({ command: commandsOf("acme", edits) })).toBe(
+    "agent admin rule update acme 3 --ports 8443 --description ''",
+  );
 });
 
 test("the matrix agrees with the control plane about machines of one group each", () => {

@@ -69,7 +69,7 @@ describe("the page Access", () => {
       // What was done can still be copied, whole.
       await page.getByRole("status").getByText("From the terminal").click();
       await page.getByText(/^agent admin rule create acme .*5432/).waitFor();
-      await page.getByText(/^POST \/api\/org\/acme\/policy\/apply\/ \{"policy":"\{.*5432/).waitFor();
+      await page.getByText(/^POST \/api\/org\/acme\/policy\/apply\/ '\{"policy":"\{.*5432/).waitFor();
       expect(await saving().count()).toBe(0);
       await page.getByText("Who gained and lost access").click();
       await page.getByText("web-1 → db-1 gains tcp/5432").first().waitFor();
@@ -147,6 +147,12 @@ describe("the page Access", () => {
       await page.getByText("Enter a port from 1 to 65535.").waitFor();
       await page.getByLabel("From machine").fill("laptop");
       await page.getByText("There is no machine laptop.").waitFor();
+      // A link may hold anything; what it says is never part of a line for the terminal.
+      const forged = "?from=web-1&to=db-1&port=22&protocol=$(reboot)";
+      await page.goto(`${scene.url()}/console/acme/access/${forged}`);
+      await page
+        .getByText("agent admin policy test acme web-1 db-1 tcp/22", { exact: true })
+        .waitFor({ state: "attached" });
     },
     limitMs,
   );

@@ -5,6 +5,7 @@ import { effect, signal, type Signal } from "@preact/signals";
 import { ApiError, get, org, send } from "../api.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { ruleChangeOf } from "../rule-change.ts";
+import type { Terminal } from "../terminal.ts";
 import type { Class } from "./class-words.ts";
 import { changesOf, mergeRules, type Change, type Choice } from "./merge.ts";
 import {
@@ -285,7 +286,6 @@ const bodyOf = (saved: Saved, rules: readonly Rule[], tests: Tests | undefined) 
   version: saved.policy.version,
 });
 
-type Terminal = { command: string; call: string };
 /** What was saved: the same from the terminal, what it did, and the edits, which can be taken back. */
 type Done = { terminal: Terminal; plan: Plan; edits: Edits; tests: readonly [Tests, Tests] };
 
@@ -298,10 +298,8 @@ export const terminalOf = (
 ): Terminal => ({
   // No command edits tests one by one.
   command:
-    tests === undefined
-      ? commandsOf(slug, editsOf(saved.rules, rules))
-      : `agent admin policy apply ${slug} FILE`,
-  call: `POST ${org(slug, "policy/apply/")} ${JSON.stringify(bodyOf(saved, rules, tests))}`,
+    tests === undefined ? commandsOf(slug, editsOf(saved.rules, rules)) : ["policy", "apply", slug, "FILE"],
+  call: ["POST", org(slug, "policy/apply/"), bodyOf(saved, rules, tests)],
 });
 
 /** Whether saving is offered: the plan is known, no test fails, and no other user has saved. */

@@ -13,7 +13,7 @@ import { pathOf, query, setQuery } from "../router.ts";
 import { Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/parts.ts";
 import type { Saved } from "./saved.ts";
 import { conclusionOf, machineFacts, pathFact, type Fact, type Path } from "./link.ts";
-import { portsFault, quoted, type Rule } from "./rules.ts";
+import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
 /** `permitted`: all that the rules permit between the two, whatever was asked. */
@@ -75,8 +75,8 @@ export function Explainer({ saved, slug, isEdited }: Props) {
     ${
       isWhole
         ? html`<${FromTerminal}
-            command=${`agent admin policy test ${slug} ${quoted(from)} ${quoted(to)}${packet === "" ? "" : ` ${packet}`}`}
-            call=${`POST ${org(slug, "firewall_rules/test/")} ${JSON.stringify(body)}`}
+            command=${["policy", "test", slug, from, to, ...(packet === "" ? [] : [packet])]}
+            call=${["POST", org(slug, "firewall_rules/test/"), body]}
           />`
         : null
     }
@@ -99,11 +99,13 @@ function unknownOf(
   return `There is no machine ${name}.${hint}`;
 }
 
+const protocols = ["tcp", "udp", "icmp"];
 type Question = Record<"from" | "to" | "protocol" | "port", string>;
 
 function questionOf(words: URLSearchParams): Question {
   const word = (key: string, otherwise = "") => words.get(key) ?? otherwise;
-  const protocol = word("protocol", "tcp");
+  const asked = word("protocol", "tcp");
+  const protocol = protocols.includes(asked) ? asked : "tcp";
   return { from: word("from"), to: word("to"), protocol, port: protocol === "icmp" ? "" : word("port") };
 }
 
@@ -130,9 +132,7 @@ function QuestionForm({ question: { from, to, protocol, port }, nodes, fault }: 
     ${picker("From machine", "from", from)} ${picker("To machine", "to", to)}
     <${Field} label="Protocol">
       <select value=${protocol} onChange=${set("protocol")}>
-        <option value="tcp">tcp</option>
-        <option value="udp">udp</option>
-        <option value="icmp">icmp (ping)</option>
+        ${protocols.map((each) => html`<option key=${each} value=${each}>${each === "icmp" ? "icmp (ping)" : each}</option>`)}
       </select>
     <//>
     <${Field} label="Port" errors=${fault === undefined ? undefined : [fault]}>

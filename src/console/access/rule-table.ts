@@ -1,6 +1,7 @@
 // The rules as sentences, with the edits that are not saved yet.
 
 import { useState } from "preact/hooks";
+import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { pathOf, query } from "../router.ts";
 import { Empty, FromTerminal } from "../ui/parts.ts";
@@ -107,8 +108,8 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
         : draft.done.value !== undefined
           ? null
           : html`<${FromTerminal}
-              command=${`agent admin rule list ${draft.slug}`}
-              call=${`GET /api/org/${draft.slug}/firewall_rules/`}
+              command=${["rule", "list", draft.slug]}
+              call=${["GET", org(draft.slug, "firewall_rules/")]}
             />`
     }
     ${

@@ -2,6 +2,7 @@
 
 import type { Node } from "../../protocol/node.ts";
 import { ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
+import type { Words } from "../terminal.ts";
 
 /** A machine, as rules and their effects name it. */
 export type Named = Pick<Node, "groups" | "owner_groups">;
@@ -180,12 +181,8 @@ export function faultLines(rules: readonly Rule[], sentences: readonly string[])
   });
 }
 
-/** A word for a shell. */
-export const quoted = (word: string): string =>
-  /^[\w.:/@-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
-
 /** The same edits from the command line, one command each. A rule that was edited keeps its number. */
-export function commandsOf(slug: string, { added, removed }: Edits): string {
+export function commandsOf(slug: string, { added, removed }: Edits): Words[] {
   const before = new Map(removed.map((rule) => [rule.id, rule]));
   const after = new Set(added.map(({ id }) => id));
   const usual = {
@@ -200,16 +197,15 @@ export function commandsOf(slug: string, { added, removed }: Edits): string {
     Object.keys(usual)
       .map((field) => field as keyof typeof usual)
       .filter((field) => rule[field] !== known[field])
-      .map((field) => ` --${field} ${quoted(rule[field])}`)
-      .join("");
+      .flatMap((field) => [`--${field}`, rule[field]]);
   const made = (rule: Rule) => {
     const present = before.get(rule.id);
     return present === undefined
-      ? `create ${slug}${flags(rule, usual)}`
-      : `update ${slug} ${rule.id}${flags(rule, present)}`;
+      ? ["rule", "create", slug, ...flags(rule, usual)]
+      : ["rule", "update", slug, rule.id, ...flags(rule, present)];
   };
-  const gone = removed.filter(({ id }) => !after.has(id)).map(({ id }) => `delete ${slug} ${id}`);
-  return [...added.map(made), ...gone].map((each) => `agent admin rule ${each}`).join(" && ");
+  const gone = removed.filter(({ id }) => !after.has(id)).map(({ id }) => ["rule", "delete", slug, id]);
+  return [...added.map(made), ...gone];
 }
 
 type Sides = Record<"groups" | "words" | "emails" | "nodes", readonly string[]>;

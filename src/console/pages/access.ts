@@ -141,8 +141,8 @@ function Notices({ draft, saved: { policy } }: NoticesProps) {
               ${asked === "confirm" ? "It stays, and the rules can be edited again." : "The policy before it is in force within seconds."}
             </p>
             <${FromTerminal}
-              command=${`agent admin policy ${asked} ${draft.slug}`}
-              call=${`POST ${org(draft.slug, `policy/${asked}/`)}`}
+              command=${["policy", asked, draft.slug]}
+              call=${["POST", org(draft.slug, `policy/${asked}/`)]}
             />`}
           run=${run}
           close=${close}

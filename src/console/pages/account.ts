@@ -166,7 +166,7 @@ function Sessions() {
         </tbody>
       </table>
     </div>
-    <${FromTerminal} command="agent admin session list" call=${`GET ${sessionsPath}`} />
+    <${FromTerminal} command=${["session", "list"]} call=${["GET", sessionsPath]} />
     ${isEndingAll ? html`<${EndAll} others=${others} close=${() => endAll(false)} />` : null}
     ${
       ending === undefined

@@ -25,6 +25,7 @@ import { isLive } from "../live.ts";
 import { me, organization, slug } from "../me.ts";
 import { useMemberNames, useUserNames } from "../member-names.ts";
 import { query, setQuery } from "../router.ts";
+import { commandText } from "../terminal.ts";
 import { Verification } from "../ui/chain.ts";
 import { Events } from "../ui/events.ts";
 import { Empty, Field, FromTerminal, Line, Loading, State, valueOf } from "../ui/parts.ts";
@@ -141,7 +142,9 @@ function Log({ own, names }: { own: string; names: Names }) {
         cut.value === undefined
           ? null
           : html`<p class="limited"><bdi>${cut.value}</bdi></p>
-              <${Line} text=${`${commandOf(own)} --json --lines 100000 > events.json`} />`
+              <${Line}
+                text=${`${commandText({ command: commandOf(own) })} --json --lines 100000 > events.json`}
+              />`
       }
     </div>
     <${Filters} filter=${filter} events=${log.events} />
@@ -167,10 +170,10 @@ function Log({ own, names }: { own: string; names: Names }) {
           </p>`
         : null
     }
-    <${FromTerminal} command=${commandOf(own)} call=${`GET ${eventsPath(own)}?after=0&limit=1000`} />`;
+    <${FromTerminal} command=${commandOf(own)} call=${["GET", `${eventsPath(own)}?after=0&limit=1000`]} />`;
 }
 
-const commandOf = (own: string) => `agent admin events ${own}`.trim();
+const commandOf = (own: string) => ["events", ...(own === "" ? [] : [own])];
 
 /** What the last export leaves out. */
 const cut = signal<string | undefined>(undefined);

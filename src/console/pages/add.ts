@@ -1,7 +1,6 @@
 // Adds a machine: choose what it is, paste one line there, and watch it arrive.
 
 import { useEffect, useState } from "preact/hooks";
-import { quoted } from "../access/rules.ts";
 import { org, send } from "../api.ts";
 import { partsOf } from "../field-parts.ts";
 import { html } from "../html.ts";
@@ -87,12 +86,14 @@ function Choices({ made }: { made: (token: Token) => void }) {
     made(await send<Token>("POST", org(own, "registration_tokens/"), body));
   });
   const words = [
-    "agent admin token create",
+    "token",
+    "create",
     own,
-    ...(body.name === undefined ? [] : [`--name ${quoted(body.name)}`]),
-    ...asked.map((group) => `--group ${group}`),
-    ...(uses === "1" ? [] : [`--uses ${uses}`]),
-    `--expires ${expires}`,
+    ...(body.name === undefined ? [] : ["--name", body.name]),
+    ...asked.flatMap((group) => ["--group", group]),
+    ...(uses === "1" ? [] : ["--uses", uses]),
+    "--expires",
+    expires,
     ...(isLighthouse ? ["--lighthouse"] : []),
     ...(isApproved ? ["--approved"] : []),
   ];
@@ -128,10 +129,7 @@ function Choices({ made }: { made: (token: Token) => void }) {
     />
     <${FormFailure} error=${error} shown=${["groups", "uses", "expires_in", "name"]} />
     <div class="actions"><button class="primary" disabled=${isRunning}>Make the line</button></div>
-    <${FromTerminal}
-      command=${words.join(" ")}
-      call=${`POST ${org(own, "registration_tokens/")} ${JSON.stringify(body)}`}
-    />
+    <${FromTerminal} command=${words} call=${["POST", org(own, "registration_tokens/"), body]} />
   </form>`;
 }
 

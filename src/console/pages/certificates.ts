@@ -108,7 +108,7 @@ export function Certificates() {
     ${isRotating ? html`<${Started} key=${`${data.rotation.rolling_back}`} own=${own} cas=${data.cas} />` : null}
     ${mayAdminister.value ? html`<${Steering} rotation=${data.rotation} /><${KnownKey} />` : null}
     <${Waiting} rotation=${data.rotation} />
-    <${FromTerminal} command=${`agent admin ca show ${own}`} call=${`GET ${org(own, "ca/")}`} />`;
+    <${FromTerminal} command=${["ca", "show", own]} call=${["GET", org(own, "ca/")]} />`;
 }
 
 /** Machines renew by themselves, so only the first to end are of interest. */
@@ -221,31 +221,33 @@ function Waiting({ rotation: { waiting_for, waiting_for_names } }: RotationProps
   </details>`;
 }
 
-const questions: Readonly<Record<Action, { title: string; action: string; effect: string; flag: string }>> = {
+const questions: Readonly<
+  Record<Action, { title: string; action: string; effect: string; flags: readonly string[] }>
+> = {
   start: {
     title: "Rotate the CAs?",
     action: "Start the rotation",
     effect:
       "New CAs replace the present ones in three steps. All tunnels stay up. Until the last step, machines also trust certificates of the present CAs. You can pause it, or roll it back.",
-    flag: "",
+    flags: [],
   },
   pause: {
     title: "Pause the rotation?",
     action: "Pause",
     effect: "It stays in this step until you resume it. All tunnels stay up.",
-    flag: " --pause",
+    flags: ["--pause"],
   },
   resume: {
     title: "Resume the rotation?",
     action: "Resume",
     effect: "It goes on with its next step.",
-    flag: " --resume",
+    flags: ["--resume"],
   },
   rollback: {
     title: "Roll the rotation back?",
     action: "Roll back",
     effect: "The machines return to the CAs from before the rotation, step by step. All tunnels stay up.",
-    flag: " --rollback",
+    flags: ["--rollback"],
   },
 };
 
@@ -289,8 +291,8 @@ function Steer({ action, close }: { action: Action; close(): void }) {
           : null
       }
       <${FromTerminal}
-        command=${`agent admin ca rotate ${own}${question.flag}${isNow ? " --now" : ""}`}
-        call=${`POST ${path} ${JSON.stringify(body)}`}
+        command=${["ca", "rotate", own, ...question.flags, ...(isNow ? ["--now"] : [])]}
+        call=${["POST", path, body]}
       />`}
     run=${async () => {
       await send("POST", path, body);

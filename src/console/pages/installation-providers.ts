@@ -23,6 +23,6 @@ export function InstallationProviders() {
           </li>`,
       )}
     </ul>
-    <${FromTerminal} command="agent admin oidc list" call=${`GET ${path}`} />
+    <${FromTerminal} command=${["oidc", "list"]} call=${["GET", path]} />
   </section>`;
 }

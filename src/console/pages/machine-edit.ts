@@ -3,7 +3,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { gatewayWords } from "../access/networks.ts";
-import { quoted } from "../access/rules.ts";
 import { get, org, send, type ApiError } from "../api.ts";
 import { networksIn, partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
@@ -25,28 +24,24 @@ import { tell } from "../ui/told.ts";
 import { GroupsField } from "./groups-field.ts";
 import { Effects } from "./machine-standing.ts";
 
-function flagsOf(node: Node, changes: Changes): string {
+function flagsOf(node: Node, changes: Changes): string[] {
   const list = (flag: string, before: readonly string[], after: readonly string[] | undefined) => [
-    ...(after ?? before)
-      .filter((each) => !before.includes(each))
-      .map((each) => `--add-${flag} ${quoted(each)}`),
+    ...(after ?? before).filter((each) => !before.includes(each)).flatMap((each) => [`--add-${flag}`, each]),
     ...before
       .filter((each) => !(after ?? before).includes(each))
-      .map((each) => `--remove-${flag} ${quoted(each)}`),
+      .flatMap((each) => [`--remove-${flag}`, each]),
   ];
   const role = (flag: string, isOn: boolean | undefined) =>
     isOn === undefined ? [] : [isOn ? `--${flag}` : `--no-${flag}`];
   return [
-    ...(changes.name === undefined ? [] : [`--name ${quoted(changes.name)}`]),
+    ...(changes.name === undefined ? [] : ["--name", changes.name]),
     ...list("group", node.groups, changes.groups),
     ...list("subnet", node.subnets, changes.subnets),
-    ...(changes.public_ip === undefined ? [] : [`--public-ip ${quoted(changes.public_ip ?? "none")}`]),
+    ...(changes.public_ip === undefined ? [] : ["--public-ip", changes.public_ip ?? "none"]),
     ...role("lighthouse", changes.is_lighthouse),
     ...role("relay", changes.is_relay),
     ...role("names", changes.is_name_server),
-  ]
-    .map((flag) => ` ${flag}`)
-    .join("");
+  ];
 }
 
 /** `before`: the machine as the fields know it. `foreign`: what others changed meanwhile. */
@@ -102,8 +97,8 @@ export function Edit({ node, close }: { node: Node; close(): void }) {
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}
-        command=${`agent admin node update ${own} ${node.name}${flagsOf(before, changes)}`}
-        call=${`PATCH ${path} ${JSON.stringify(changes)}`}
+        command=${["node", "update", own, node.name, ...flagsOf(before, changes)]}
+        call=${["PATCH", path, changes]}
       />
     </form>
   <//>`;

@@ -54,8 +54,8 @@ export function Names({ node }: { node: Node }) {
             action=${`Delete ${gone.name}`}
             effect=${html`<p>Machines no longer find this one by it. It can be added again.</p>
               <${FromTerminal}
-                command=${`agent admin name delete ${own} ${gone.name}`}
-                call=${`DELETE ${path}${gone.id}/`}
+                command=${["name", "delete", own, gone.name]}
+                call=${["DELETE", `${path}${gone.id}/`]}
               />`}
             run=${async () => {
               await send("DELETE", `${path}${gone.id}/`);
@@ -87,8 +87,8 @@ function NewAlias({ node, path }: { node: Node; path: string }) {
     <${FormFailure} error=${error} shown=${["name"]} />
     <button disabled=${isRunning}>Add the alias</button>
     <${FromTerminal}
-      command=${`agent admin name create ${slug.value ?? ""} ${name || "NAME"} --to ${node.name}`}
-      call=${`POST ${path} ${JSON.stringify(body)}`}
+      command=${["name", "create", slug.value ?? "", name || "NAME", "--to", node.name]}
+      call=${["POST", path, body]}
     />
   </form>`;
 }

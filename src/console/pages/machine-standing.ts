@@ -34,7 +34,7 @@ export function Configuration({ node }: { node: Node }) {
   return html`<h2 id="configuration">Configuration</h2>
     ${error === undefined ? null : html`<${Failure} error=${error} />`}
     ${data === undefined ? null : html`<${Difference} node=${node} found=${data} />`}
-    <${FromTerminal} command=${`agent admin diff ${own} ${node.name}`} call=${`GET ${path}`} />`;
+    <${FromTerminal} command=${["diff", own, node.name]} call=${["GET", path]} />`;
 }
 
 function Difference({ node, found }: { node: Node; found: Changes }) {

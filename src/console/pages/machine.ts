@@ -179,8 +179,8 @@ function Actions({ node }: { node: Node }) {
                 ${" "}anew, with new keys.
               </p>
               <${FromTerminal}
-                command=${`agent admin node restore ${own} ${node.name}`}
-                call=${`POST ${path}restore/`}
+                command=${["node", "restore", own, node.name]}
+                call=${["POST", `${path}restore/`]}
               />`}
             run=${act("is restored", "POST", "restore/")}
             close=${close}
@@ -195,8 +195,8 @@ function Actions({ node }: { node: Node }) {
             isDanger=${false}
             effect=${html`<p>It gets a new certificate with its next check-in. No connection is lost.</p>
               <${FromTerminal}
-                command=${`agent admin node renew ${own} ${node.name}`}
-                call=${`POST ${path}renew_cert/`}
+                command=${["node", "renew", own, node.name]}
+                call=${["POST", `${path}renew_cert/`]}
               />`}
             run=${act("gets a new certificate with its next check-in", "POST", "renew_cert/")}
             close=${close}
@@ -213,15 +213,15 @@ type RevokeProps = {
 
 function Revoke({ node, act, close }: RevokeProps) {
   const own = slug.value ?? "";
-  const { field, query, flag } = useReason();
+  const { field, query, flags } = useReason();
   return html`<${Confirm}
     title=${`Revoke ${node.name}?`}
     action=${`Revoke ${node.name}`}
     effect=${html`<p>All other machines drop it within seconds, and its overlay stops. ${afterRevoking}</p>
       ${field}
       <${FromTerminal}
-        command=${`agent admin node revoke ${own} ${node.name}${flag}`}
-        call=${`DELETE ${org(own, `nodes/${node.id}/`)}${query}`}
+        command=${["node", "revoke", own, node.name, ...flags]}
+        call=${["DELETE", org(own, `nodes/${node.id}/`) + query]}
       />`}
     run=${act("is revoked", "DELETE", query)}
     close=${close}
@@ -285,8 +285,8 @@ function Peers({ node }: { node: Node }) {
             </div>`
     }
     <${FromTerminal}
-      command=${`agent admin path list ${slug.value ?? ""} --node ${node.name}`}
-      call=${`GET ${org(slug.value ?? "", `nodes/${node.id}/peers/`)}`}
+      command=${["path", "list", slug.value ?? "", "--node", node.name]}
+      call=${["GET", org(slug.value ?? "", `nodes/${node.id}/peers/`)]}
     />`;
 }
 

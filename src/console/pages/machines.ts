@@ -108,8 +108,8 @@ export function Machines() {
           />`
     }
     <${FromTerminal}
-      command=${`agent admin node list ${own}${isRevoked ? " --revoked" : ""}`}
-      call=${`GET ${org(own, "nodes/")}${isRevoked ? "?revoked=true" : ""}`}
+      command=${["node", "list", own, ...(isRevoked ? ["--revoked"] : [])]}
+      call=${["GET", `${org(own, "nodes/")}${isRevoked ? "?revoked=true" : ""}`]}
     />`;
 }
 

@@ -156,7 +156,7 @@ export function MapPage() {
     <${Broken} graph=${graph} />
     ${places === undefined ? html`<${Loading} rows=${12} />` : html`<${Drawing} graph=${graph} places=${places} label=${`Map: ${summary}`} />`}
     <${Table} graph=${graph} />
-    <${FromTerminal} command=${`agent admin path list ${own}`} call=${`GET ${org(own, "paths/")}`} />`;
+    <${FromTerminal} command=${["path", "list", own]} call=${["GET", org(own, "paths/")]} />`;
 }
 
 const isCurrent = ({ oldAt }: Edge) => oldAt === undefined;

@@ -74,8 +74,8 @@ export function OwnProviders() {
             action="Remove it"
             effect=${html`<p>Its users are signed out, and cannot sign in any more.</p>
               <${FromTerminal}
-                command=${`agent admin oidc delete ${removing.id} --org ${own}`}
-                call=${`DELETE ${path}${removing.id}/`}
+                command=${["oidc", "delete", removing.id, "--org", own]}
+                call=${["DELETE", `${path}${removing.id}/`]}
               />`}
             run=${async () => {
               await send("DELETE", `${path}${removing.id}/`);

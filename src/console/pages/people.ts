@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, me, organization, slug } from "../me.ts";
-import { removedWords, type AccessReport } from "../removed-words.ts";
+import { accessFlags, removedWords, type AccessReport } from "../removed-words.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { tell } from "../ui/told.ts";
@@ -81,7 +81,7 @@ export function People() {
       columns=${columns}
       keyOf=${({ id }: Member) => id}
       empty="There are no members yet."
-      command=${`agent admin member list ${own}`}
+      command=${["member", "list", own]}
     >
       ${
         mayAdminister.value
@@ -177,8 +177,8 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}
-        command=${`agent admin member create ${own} ${email} --role ${role}`}
-        call=${`POST ${org(own, "members/")} ${JSON.stringify({ email, role })}`}
+        command=${["member", "create", own, email, "--role", role]}
+        call=${["POST", org(own, "members/"), { email, role }]}
       />
     </form>
   <//>`;
@@ -228,8 +228,8 @@ function Change({ member, close }: { member: Member; close(): void }) {
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}
-        command=${`agent admin member update ${own} ${member.email} --role ${role}`}
-        call=${`PATCH ${path} ${JSON.stringify(body)}`}
+        command=${["member", "update", own, member.email, "--role", role]}
+        call=${["PATCH", path, body]}
       />
     </form>
   <//>`;
@@ -242,7 +242,7 @@ function Remove({ member, close }: { member: Member; close(): void }) {
   const isInvited = member.state === "invited";
   const path = `${org(own, `members/${member.id}/`)}?revoke_nodes=${nodes}&revoke_tokens=${tokens}&report=true`;
   const self = member.user_id === me.value?.id;
-  const flags = `${nodes ? " --revoke-nodes" : ""}${tokens ? " --revoke-tokens" : ""}`;
+  const flags = accessFlags(nodes, tokens);
   return html`<${Confirm}
     title=${isInvited ? `Withdraw the invitation of ${member.email}?` : `Remove ${member.email}?`}
     action=${isInvited ? "Withdraw the invitation" : `Remove ${member.email}`}
@@ -277,8 +277,8 @@ function Remove({ member, close }: { member: Member; close(): void }) {
               />`
       }
       <${FromTerminal}
-        command=${`agent admin member delete ${own} ${member.email}${flags}`}
-        call=${`DELETE ${path}`}
+        command=${["member", "delete", own, member.email, ...flags]}
+        call=${["DELETE", path]}
       />`}
     run=${async () => {
       const report = await send<AccessReport>("DELETE", path);

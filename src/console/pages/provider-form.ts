@@ -103,7 +103,7 @@ export function EditProvider({ path, provider, close }: Editing) {
     close();
   });
   const isSame = Object.keys(body).length === 0;
-  const flags = [...flagsOf(changes), ...(secret === "" ? [] : ["--client-secret-file FILE"])];
+  const flags = [...flagsOf(changes), ...(secret === "" ? [] : ["--client-secret-file", "FILE"])];
   const shown = { ...changes, ...(secret === "" ? {} : { client_secret: "…" }) };
   return html`<${Dialog} title=${`Edit ${provider.name}`} close=${close} hasUnsaved=${!isSame}>
     <form onSubmit=${submit}>
@@ -129,8 +129,8 @@ export function EditProvider({ path, provider, close }: Editing) {
         isSame
           ? null
           : html`<${FromTerminal}
-              command=${`agent admin oidc update ${provider.id} --org ${slug.value ?? ""} ${flags.join(" ")}`}
-              call=${`PATCH ${at} ${JSON.stringify(shown)}`}
+              command=${["oidc", "update", provider.id, "--org", slug.value ?? "", ...flags]}
+              call=${["PATCH", at, shown]}
             />`
       }
     </form>

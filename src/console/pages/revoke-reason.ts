@@ -1,7 +1,6 @@
 // Why machines are revoked: a field, and what is sent of it.
 
 import { useState } from "preact/hooks";
-import { quoted } from "../access/rules.ts";
 import { Text } from "../ui/form.ts";
 import { html } from "../html.ts";
 
@@ -17,7 +16,7 @@ export function useReason() {
       control=${{ maxlength: 500 }}
     />`,
     query: why === "" ? "" : `?reason=${encodeURIComponent(why)}`,
-    flag: why === "" ? "" : ` --reason ${quoted(why)}`,
+    flags: why === "" ? [] : ["--reason", why],
   };
 }
 

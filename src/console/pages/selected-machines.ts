@@ -2,13 +2,13 @@
 
 import { useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
-import { quoted } from "../access/rules.ts";
 import { get, org, send } from "../api.ts";
 import { partsOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
+import { item } from "../terminal.ts";
 import { Bulk } from "../ui/bulk.ts";
 import { FromTerminal } from "../ui/parts.ts";
 import { GroupsField } from "./groups-field.ts";
@@ -81,8 +81,10 @@ const shared = ({ machines, close }: DialogProps) => ({
   close,
 });
 /** One command for each machine. */
-const each = (machines: readonly Machine[], command: string) =>
-  `for node in ${machines.map(({ name }) => quoted(name)).join(" ")}; do ${command}; done`;
+const forEach = (machines: readonly Machine[], verb: string, flags: readonly string[] = []) => ({
+  command: ["node", verb, slug.value ?? "", item, ...flags],
+  each: machines.map(({ name }) => name),
+});
 
 function Groups(props: DialogProps) {
   const { machines } = props;
@@ -91,9 +93,9 @@ function Groups(props: DialogProps) {
   const [removes, setRemoves] = useState("");
   const [added, removed] = [partsOf(adds), partsOf(removes)];
   const flags = [
-    ...added.map((group) => ` --add-group ${quoted(group)}`),
-    ...removed.map((group) => ` --remove-group ${quoted(group)}`),
-  ].join("");
+    ...added.flatMap((group) => ["--add-group", group]),
+    ...removed.flatMap((group) => ["--remove-group", group]),
+  ];
   const run = async ({ id }: Machine) => {
     // The list may be a moment old, and the request replaces all groups.
     const path = org(own, `nodes/${id}/`);
@@ -120,8 +122,8 @@ function Groups(props: DialogProps) {
       set=${setRemoves}
     />
     <${FromTerminal}
-      command=${each(machines, `agent admin node update ${own} "$node"${flags}`)}
-      call=${`PATCH ${org(own, "nodes/{id}/")} {"groups": […]}`}
+      ...${forEach(machines, "update", flags)}
+      call=${["PATCH", org(own, "nodes/{id}/"), { groups: ["…"] }]}
     />
   <//>`;
 }
@@ -136,17 +138,14 @@ function Renew(props: DialogProps) {
     run=${({ id }: Machine) => send("POST", org(own, `nodes/${id}/renew_cert/`))}
   >
     <p>A new certificate comes with the next check-in. No connection is lost.</p>
-    <${FromTerminal}
-      command=${each(machines, `agent admin node renew ${own} "$node"`)}
-      call=${`POST ${org(own, "nodes/{id}/renew_cert/")}`}
-    />
+    <${FromTerminal} ...${forEach(machines, "renew")} call=${["POST", org(own, "nodes/{id}/renew_cert/")]} />
   <//>`;
 }
 
 function Revoke(props: DialogProps) {
   const { machines } = props;
   const own = slug.value ?? "";
-  const { field, query, flag } = useReason();
+  const { field, query, flags } = useReason();
   return html`<${Bulk}
     title=${`Revoke ${namedOf(machines)}?`}
     action=${`Revoke ${namedOf(machines)}`}
@@ -164,8 +163,8 @@ function Revoke(props: DialogProps) {
     </p>
     ${field}
     <${FromTerminal}
-      command=${each(machines, `agent admin node revoke ${own} "$node"${flag}`)}
-      call=${`DELETE ${org(own, "nodes/{id}/")}${query}`}
+      ...${forEach(machines, "revoke", flags)}
+      call=${["DELETE", org(own, "nodes/{id}/") + query]}
     />
   <//>`;
 }
@@ -186,10 +185,7 @@ function Restore(props: DialogProps) {
           : "The other machines accept them again as soon as they have new certificates."
       }
     </p>
-    <${FromTerminal}
-      command=${each(machines, `agent admin node restore ${own} "$node"`)}
-      call=${`POST ${org(own, "nodes/{id}/restore/")}`}
-    />
+    <${FromTerminal} ...${forEach(machines, "restore")} call=${["POST", org(own, "nodes/{id}/restore/")]} />
   <//>`;
 }
 

@@ -21,7 +21,7 @@ type Point = {
 };
 type History = { every_s: number; hosts: readonly { host: string; points: readonly Point[] }[] };
 
-export const historyPath = "/api/servers/history/";
+const historyPath = "/api/servers/history/";
 const hourS = 3600;
 const dayS = 24 * hourS;
 const lines = [

@@ -131,12 +131,14 @@ function Form({ present }: { present: Organization }) {
     edit({});
   });
   const words = [
-    `agent admin org update ${own}`,
-    ...("name" in changes ? [`--name '${now.name.replaceAll("'", `'\\''`)}'`] : []),
-    ...("self_enrollment" in changes ? [`--self-enrollment ${now.self_enrollment}`] : []),
-    ...("name_suffix" in changes ? [`--name-suffix ${now.name_suffix ?? "none"}`] : []),
-    ...("reauthenticate_days" in changes ? [`--reauthenticate ${now.reauthenticate_days ?? "off"}`] : []),
-    ...changed.map((key) => switches[key][now[key] ? 1 : 2]),
+    "org",
+    "update",
+    own,
+    ...("name" in changes ? ["--name", now.name] : []),
+    ...("self_enrollment" in changes ? ["--self-enrollment", now.self_enrollment] : []),
+    ...("name_suffix" in changes ? ["--name-suffix", now.name_suffix ?? "none"] : []),
+    ...("reauthenticate_days" in changes ? ["--reauthenticate", now.reauthenticate_days ?? "off"] : []),
+    ...changed.flatMap((key) => switches[key][now[key] ? 1 : 2].split(" ")),
   ];
   return html`<form class="narrow" onSubmit=${submit}>
     <${Text}
@@ -179,10 +181,7 @@ function Form({ present }: { present: Organization }) {
                 Discard
               </button>
             </div>
-            <${FromTerminal}
-              command=${words.join(" ")}
-              call=${`PATCH ${org(own, "")} ${JSON.stringify(changes)}`}
-            />`
+            <${FromTerminal} command=${words} call=${["PATCH", org(own, ""), changes]} />`
         : html`<p class="quiet">Administrators change these.</p>`
     }
   </form>`;
@@ -227,10 +226,7 @@ function Deletion({ present }: { present: Organization }) {
             title=${`Delete ${present.slug}?`}
             action=${`Delete ${present.slug} and revoke its ${present.node_count} machines`}
             effect=${html`<p>All tunnels of its machines end within seconds. There is no way back.</p>
-              <${FromTerminal}
-                command=${`agent admin org delete ${present.slug}`}
-                call=${`DELETE ${path}`}
-              />`}
+              <${FromTerminal} command=${["org", "delete", present.slug]} call=${["DELETE", path]} />`}
             typeName=${present.slug}
             run=${async () => {
               await send("DELETE", path);

@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { send } from "../api.ts";
 import { html } from "../html.ts";
 import { me, readMe, type Organization } from "../me.ts";
-import { counted, type AccessReport } from "../removed-words.ts";
+import { accessFlags, counted, type AccessReport } from "../removed-words.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
@@ -24,7 +24,7 @@ import {
 } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 import { InstallationProviders } from "./installation-providers.ts";
-import { historyPath, ServerHistory } from "./server-history.ts";
+import { ServerHistory } from "./server-history.ts";
 
 const organizationsPath = "/api/org/";
 const usersPath = "/api/users/";
@@ -60,7 +60,7 @@ export function Organizations() {
       keyOf=${({ id }: ListedOrganization) => id}
       linkOf=${({ slug }: ListedOrganization) => pathOf(slug)}
       empty="None yet. An organization is one overlay network with its machines and members."
-      command="agent admin org list"
+      command=${["org", "list"]}
     >
       <button type="button" class="primary" onClick=${() => make(true)}>Create an organization</button>
     <//>
@@ -128,8 +128,8 @@ function NewOrganization({ close }: { close(): void }) {
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}
-        command=${`agent admin org create ${slug} --network ${network} --owner ${owner}`}
-        call=${`POST ${organizationsPath} ${JSON.stringify(body)}`}
+        command=${["org", "create", slug, "--network", network, "--owner", owner]}
+        call=${["POST", organizationsPath, body]}
       />
     </form>
   <//>`;
@@ -179,7 +179,7 @@ export function Users() {
       columns=${columns}
       keyOf=${({ id }: User) => id}
       empty="There are no users."
-      command="agent admin user list"
+      command=${["user", "list"]}
     >
       <button type="button" class="primary" onClick=${() => ask("new")}>Create a user</button>
     <//>
@@ -229,8 +229,8 @@ function NewUser({ close }: { close(): void }) {
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}
-        command=${`agent admin user create ${email}${isStaff ? " --staff" : ""}`}
-        call=${`POST ${usersPath} ${JSON.stringify({ email, password: "…", is_staff: isStaff })}`}
+        command=${["user", "create", email, ...(isStaff ? ["--staff"] : [])]}
+        call=${["POST", usersPath, { email, password: "…", is_staff: isStaff }]}
       />
     </form>
   <//>`;
@@ -245,7 +245,7 @@ function Activation({ user, close }: { user: User; close(): void }) {
   const left = data?.access_left ?? [];
   const body = { is_active: !isEnding, ...(isEnding ? { revoke_nodes: nodes, revoke_tokens: tokens } : {}) };
   const verb = isEnding ? "Disable" : "Enable";
-  const flags = `${nodes ? " --revoke-nodes" : ""}${tokens ? " --revoke-tokens" : ""}`;
+  const flags = accessFlags(nodes, tokens);
   return html`<${Confirm}
     title=${`${verb} ${user.email}?`}
     action=${`${verb} ${user.email}`}
@@ -271,14 +271,11 @@ function Activation({ user, close }: { user: User; close(): void }) {
                     />`
             }
             <${FromTerminal}
-              command=${`agent admin user disable ${user.email}${flags}`}
-              call=${`PATCH ${path} ${JSON.stringify(body)}`}
+              command=${["user", "disable", user.email, ...flags]}
+              call=${["PATCH", path, body]}
             />`
         : html`<p>They can sign in again. Machines and tokens that were revoked stay so.</p>
-            <${FromTerminal}
-              command=${`agent admin user enable ${user.email}`}
-              call=${`PATCH ${path} ${JSON.stringify(body)}`}
-            />`
+            <${FromTerminal} command=${["user", "enable", user.email]} call=${["PATCH", path, body]} />`
     }
     run=${async () => {
       await send("PATCH", path, body);
@@ -328,10 +325,7 @@ export function Servers() {
     <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />
     ${data.servers.map((server) => html`<${OneServer} key=${server.id} server=${server} />`)}
     <${ServerHistory} />
-    <${FromTerminal}
-      command="agent admin server list"
-      call=${`GET ${serversPath} and GET ${historyPath}`}
-    />`;
+    <${FromTerminal} command=${["server", "list"]} call=${["GET", serversPath]} />`;
 }
 
 function OneServer({ server }: { server: Server }) {

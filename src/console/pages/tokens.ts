@@ -3,7 +3,6 @@
 import "../core.ts";
 import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
-import { quoted } from "../access/rules.ts";
 import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
@@ -114,7 +113,7 @@ export function Tokens() {
       ]}
       keyOf=${({ id }: RegistrationToken) => id}
       empty="None. Adding a machine makes one."
-      command=${`agent admin token list ${own}`}
+      command=${["token", "list", own]}
     >
       <a class="button" href=${pathOf(own, "machines", "add")}>Add a machine</a>
     <//>
@@ -142,7 +141,7 @@ export function Tokens() {
       ]}
       keyOf=${({ id }: ServiceToken) => id}
       empty="None. A program needs one to use the API."
-      command=${`agent admin service-token list ${own}`}
+      command=${["service-token", "list", own]}
     >
       <button type="button" onClick=${() => make(true)}>Create a service token</button>
     <//>
@@ -155,8 +154,6 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
   const [nodes, setNodes] = useState(false);
   const { id, created_at, expires_at } = token;
   const path = `${org(own, `${kind}/${id}/`)}?revoke_nodes=${nodes}`;
-  const command =
-    kind === "service_tokens" ? `service-token revoke ${own} ${id}` : `token revoke ${own} ${id}`;
   return html`<${Confirm}
     title=${`Revoke ${name}?`}
     action=${`Revoke ${name}`}
@@ -170,8 +167,8 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
       </p>
       ${"role" in token && token.role === "member" ? null : html`<${Check} label="Also revoke the machines that came with it" checked=${nodes} set=${setNodes} />`}
       <${FromTerminal}
-        command=${`agent admin ${command}${nodes ? " --revoke-nodes" : ""}`}
-        call=${`DELETE ${path}`}
+        command=${[kind === "service_tokens" ? "service-token" : "token", "revoke", own, id, ...(nodes ? ["--revoke-nodes"] : [])]}
+        call=${["DELETE", path]}
       />`}
     run=${async () => {
       await send("DELETE", path);
@@ -261,8 +258,8 @@ function NewServiceToken({ close }: { close(): void }) {
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}
-        command=${`agent admin service-token create ${own} ${quoted(name || "NAME")} --role ${role} --expires ${expires}${body.scopes.map((scope) => ` --scope ${scope}`).join("")}${from.map((network) => ` --network ${quoted(network)}`).join("")}`}
-        call=${`POST ${org(own, "service_tokens/")} ${JSON.stringify(body)}`}
+        command=${["service-token", "create", own, name || "NAME", "--role", role, "--expires", expires, ...body.scopes.flatMap((scope) => ["--scope", scope]), ...from.flatMap((network) => ["--network", network])]}
+        call=${["POST", org(own, "service_tokens/"), body]}
       />
     </form>
   <//>`;

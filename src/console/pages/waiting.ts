@@ -7,6 +7,7 @@ import { mayAdminister, slug } from "../me.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { hasWords, searchWords } from "../search.ts";
+import { item } from "../terminal.ts";
 import { Bulk } from "../ui/bulk.ts";
 import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
@@ -52,10 +53,7 @@ function List() {
             ${machines.length > 1 ? html`<${Together} machines=${machines} say=${say} />` : null}
             ${machines.map((machine) => html`<${One} key=${machine.id} machine=${machine} readAt=${readAt} give=${give} />`)}`
     }
-    <${FromTerminal}
-      command=${`agent admin registration list ${own}`}
-      call=${`GET ${registrationsPath(own)}`}
-    />
+    <${FromTerminal} command=${["registration", "list", own]} call=${["GET", registrationsPath(own)]} />
     <${Approved} give=${give} />
     ${answer === undefined ? null : html`<${Confirmed} ...${answer} say=${say} close=${() => give(undefined)} />`}`;
 }
@@ -128,8 +126,9 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
                 : null
             }
             <${FromTerminal}
-              command=${`for id in ${chosen.map(({ id }) => id).join(" ")}; do agent admin registration ${verb} ${own} "$id"; done`}
-              call=${`POST ${org(own, `registrations/{id}/${verb}/`)}`}
+              command=${["registration", verb, own, item]}
+              each=${chosen.map(({ id }) => id)}
+              call=${["POST", org(own, `registrations/{id}/${verb}/`)]}
             />
           <//>`
     }`;
@@ -210,7 +209,6 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
   const isApproval = verb === "approve";
   // An approval that is withdrawn.
   const body = machine.approved_at === null ? undefined : { state: "approved" };
-  const call = `POST ${path}${body === undefined ? "" : ` ${JSON.stringify(body)}`}`;
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   const id = isApproval ? null : machine.registration_token_id;
   const tokenPath = id === null ? "" : org(own, `registration_tokens/${id}/`);
@@ -221,7 +219,7 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
   // Its default depends on the token.
   if (id !== null && token === undefined && error === undefined) return null;
   const isTokenOver = token !== undefined && (chosen ?? isOnlyFor(machine, token, [...waiting, ...approved]));
-  const line = `agent admin registration ${verb} ${own} ${machine.id}${body === undefined ? "" : " --approved"}`;
+  const command = ["registration", verb, own, machine.id, ...(body === undefined ? [] : ["--approved"])];
   return html`<${Confirm}
     title=${`${action}?`}
     action=${action}
@@ -245,8 +243,8 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
             />`
       }
       <${FromTerminal}
-        command=${`${line}${isTokenOver ? ` && agent admin token revoke ${own} ${id}` : ""}`}
-        call=${call}
+        command=${isTokenOver ? [command, ["token", "revoke", own, id]] : command}
+        call=${["POST", path, body]}
       />`}
     run=${async () => {
       await send("POST", path, body);
@@ -320,8 +318,8 @@ function Rule() {
       <button class="primary" disabled=${saving.isRunning || wanted === data.node_approval}>Save</button>
     </div>
     <${FromTerminal}
-      command=${`agent admin org update ${own} --approval ${wanted}`}
-      call=${`PATCH ${org(own, "")} ${JSON.stringify(change)}`}
+      command=${["org", "update", own, "--approval", wanted]}
+      call=${["PATCH", org(own, ""), change]}
     />
   </form>`;
 }

@@ -55,7 +55,7 @@ function All() {
       keyOf=${({ id }: Webhook) => id}
       linkOf=${({ id }: Webhook) => pathOf(own, "webhooks", id)}
       empty="None. A webhook sends events to a program of yours, as they happen."
-      command=${`agent admin webhook list ${own}`}
+      command=${["webhook", "list", own]}
     >
       <button type="button" class="primary" onClick=${() => make(true)}>Create a webhook</button>
     <//>
@@ -97,7 +97,7 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
         <button type="button" class="primary" onClick=${close}>I have kept it</button>
       </div>
     <//>`;
-  const flags = body.events?.map((event) => ` --event '${event}'`).join("") ?? "";
+  const flags = (body.events ?? []).flatMap((event) => ["--event", event]);
   return html`<${Dialog}
     title=${webhook === undefined ? "Create a webhook" : "Edit the webhook"}
     close=${close}
@@ -126,8 +126,19 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
         <button type="button" onClick=${close}>Cancel</button>
       </div>
       <${FromTerminal}
-        command=${`agent admin webhook ${webhook === undefined ? `create ${own} ${url}` : `update ${own} ${webhook.id}${body.url === undefined ? "" : ` --url ${url}`}`}${flags}`}
-        call=${`${webhook === undefined ? "POST" : "PATCH"} ${path} ${JSON.stringify(body)}`}
+        command=${
+          webhook === undefined
+            ? ["webhook", "create", own, url, ...flags]
+            : [
+                "webhook",
+                "update",
+                own,
+                webhook.id,
+                ...(body.url === undefined ? [] : ["--url", url]),
+                ...flags,
+              ]
+        }
+        call=${[webhook === undefined ? "POST" : "PATCH", path, body]}
       />
     </form>
   <//>`;
@@ -294,7 +305,7 @@ function One({ id }: { id: string }) {
       keyOf=${(delivery: Delivery) => delivery.id}
       isReversed=${true}
       empty="None yet. The next event makes one."
-      command=${`agent admin webhook deliveries ${own} ${webhook.id}`}
+      command=${["webhook", "deliveries", own, webhook.id]}
     />
     ${asked === "edit" ? html`<${Edit} webhook=${webhook} close=${close} />` : null}
     ${
@@ -303,10 +314,7 @@ function One({ id }: { id: string }) {
             title="Delete the webhook?"
             action="Delete the webhook"
             effect=${html`<p>Deliveries that wait are not sent. A new webhook has another secret.</p>
-              <${FromTerminal}
-                command=${`agent admin webhook delete ${own} ${webhook.id}`}
-                call=${`DELETE ${path}`}
-              />`}
+              <${FromTerminal} command=${["webhook", "delete", own, webhook.id]} call=${["DELETE", path]} />`}
             run=${async () => {
               await send("DELETE", path);
               go(all);

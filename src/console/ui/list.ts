@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { html } from "../html.ts";
 import { useList } from "../resource.ts";
 import { query, setQuery } from "../router.ts";
+import type { Words } from "../terminal.ts";
 import { Empty, Failure, FromTerminal, Loading } from "./parts.ts";
 import { ordered } from "./order.ts";
 import { Rows, type Column } from "./rows.ts";
@@ -18,7 +19,7 @@ type ListProps<T> = {
   linkOf?(item: T): string;
   /** What belongs here. */
   empty: string;
-  command: string;
+  command: Words;
   /** The newest first, where the API gives the oldest first. */
   isReversed?: boolean;
   /** Begins the words of the query, where a page has several lists. */
@@ -73,7 +74,7 @@ export function List<T>(props: ListProps<T>) {
         ? html`<div class="wide"><div class="least">${rows}</div></div>`
         : html`<${Empty} text=${data.length === 0 ? empty : "Nothing has all these words."} />`
     }
-    <${FromTerminal} command=${command} call=${`GET ${path}`} />`;
+    <${FromTerminal} command=${command} call=${["GET", path]} />`;
 }
 
 /** A column of texts that users chose. */

@@ -8,6 +8,7 @@ import { ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { exact, now, utc } from "../times.ts";
 import type { StateName } from "../nodes.ts";
+import { callText, commandText, type Terminal } from "../terminal.ts";
 
 type View = VNode | readonly VNode[] | string | null | undefined;
 
@@ -122,11 +123,11 @@ export function Line({ text }: { text: string }) {
 }
 
 /** The same from the command line and from the API. */
-export function FromTerminal({ command, call }: { command: string; call?: string }) {
+export function FromTerminal(same: Terminal) {
   return html`<details class="terminal">
     <summary>From the terminal</summary>
-    <${Line} text=${command} />
-    ${call === undefined ? null : html`<${Line} text=${call} />`}
+    <${Line} text=${commandText(same)} />
+    ${same.call === undefined ? null : html`<${Line} text=${callText(same.call)} />`}
   </details>`;
 }
 

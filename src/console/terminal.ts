@@ -1,0 +1,28 @@
+// What a page shows as the same from a terminal: lines for a shell, and calls of the API.
+
+import { quoteWord } from "../plan.ts";
+
+/** Of `agent admin`. A line is made of words, so that whatever others chose, such as an e-mail address, stays one word of it. */
+export type Words = readonly (string | number)[];
+/** `command`: one command, or several; with `each`, one for every item, which is the word `item` in it. */
+export type Terminal = {
+  command: Words | readonly Words[];
+  each?: Words;
+  call?: readonly [method: "GET" | "POST" | "PATCH" | "DELETE", path: string, body?: unknown];
+};
+
+/** The word that stands for each item. */
+export const item = '"$each"';
+
+const quoted = (word: string | number): string => (word === item ? item : quoteWord(`${word}`));
+const lineOf = (words: Words): string => `agent admin ${words.map(quoted).join(" ")}`;
+const isOne = (command: Terminal["command"]): command is Words => !Array.isArray(command[0]);
+
+export function commandText({ command, each }: Terminal): string {
+  const text = (isOne(command) ? [command] : command).map(lineOf).join(" && ");
+  return each === undefined ? text : `for each in ${each.map(quoted).join(" ")}; do ${text}; done`;
+}
+
+/** The body is quoted, too: whoever pastes the call puts the name of a program before it. */
+export const callText = ([method, path, body]: NonNullable<Terminal["call"]>): string =>
+  [method, path, ...(body === undefined ? [] : [JSON.stringify(body)])].map(quoted).join(" ");
