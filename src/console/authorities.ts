@@ -15,7 +15,6 @@ export type Rotation = {
   paused: boolean;
   rolling_back: boolean;
   waiting_for: readonly number[];
-  waiting_for_names: readonly string[];
   next_step_at: string | null;
   auto: boolean;
 };

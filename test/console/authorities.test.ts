@@ -24,7 +24,6 @@ const rotation = (phase: Rotation["phase"], waiting: number): Rotation => ({
   paused: false,
   rolling_back: false,
   waiting_for: Array.from({ length: waiting }, (_, at) => at),
-  waiting_for_names: [],
   next_step_at: null,
   auto: false,
 });

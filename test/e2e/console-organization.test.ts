@@ -191,7 +191,7 @@ describe("the organization in the console", () => {
       await button("Start the rotation").click();
       await page.getByText("Step 1 of 3").waitFor();
       await page.getByText(`by ${owner} from`).waitFor();
-      const awaited = page.locator("details").filter({ hasText: "The machine that it waits for" });
+      const awaited = page.locator("details").filter({ hasText: "Machines that it waits for: 1" });
       await awaited.getByRole("link", { name: "web-1" }).waitFor();
       await button("Pause").click();
       await page.getByRole("dialog").getByRole("button", { name: "Pause" }).click();

@@ -3,6 +3,8 @@
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
+import * as v from "valibot";
+import { CheckinAnswer } from "../../src/protocol/checkin.ts";
 import { makeKeys } from "../support/nodes.ts";
 import {
   addRule,
@@ -315,6 +317,33 @@ describe("how machines stand in the console", () => {
       // The navigation stays with the organization.
       await page.getByRole("link", { name: "Machines", exact: true }).click();
       await row("web").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "the page of a revoked machine says which machines have not confirmed that they refuse it",
+    async () => {
+      await scene.admin(["org", "update", "acme", "--approval", "none"]);
+      const lost = await speakingMachine(scene, "lost");
+      const confirm = async (machine: typeof hub) => {
+        const { config_version } = v.parse(CheckinAnswer, await machine.checkin({}));
+        await machine.checkin({ config_version, confirmed_config_version: config_version });
+      };
+      await confirm(hub);
+      await scene.admin(["node", "revoke", "acme", "lost"]);
+      await open(`machines/${lost.id}/`);
+      const said = page.getByText("machines have confirmed that they refuse it");
+      const [count = 0, total = 0] = ((await said.textContent()) ?? "").match(/\d+/g)?.map(Number) ?? [];
+      const late = page
+        .locator("details")
+        .filter({ hasText: `Machines that have not confirmed: ${total - count}` });
+      await late.getByRole("link", { name: "hub", exact: true }).waitFor();
+      await confirm(hub);
+      await page.reload();
+      await said.filter({ hasText: `${count + 1} of ${total}` }).waitFor();
+      await page.locator("details").getByRole("listitem").first().waitFor();
+      expect(await page.getByRole("link", { name: "hub", exact: true }).count()).toBe(0);
     },
     limitMs,
   );

@@ -25,6 +25,7 @@ import { refresh, useResource } from "../resource.ts";
 import { useAttention } from "../use-needs.ts";
 import { pathOf } from "../router.ts";
 import { Check } from "../ui/form.ts";
+import { MachineList } from "../ui/machine-list.ts";
 import { Export } from "../ui/tools.ts";
 import { Confirm, Copy, dated, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 
@@ -58,6 +59,7 @@ export function Certificates() {
   if (data === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   const { entries, limit } = data.blocklist;
+  const { waiting_for: waiting } = data.rotation;
   return html`<div class="title">
       <h1>Certificates</h1>
       <${Export}
@@ -107,7 +109,7 @@ export function Certificates() {
     <${Steps} rotation=${data.rotation} />
     ${isRotating ? html`<${Started} key=${`${data.rotation.rolling_back}`} own=${own} cas=${data.cas} />` : null}
     ${mayAdminister.value ? html`<${Steering} rotation=${data.rotation} /><${KnownKey} />` : null}
-    <${Waiting} rotation=${data.rotation} />
+    <${MachineList} own=${own} ids=${waiting} title=${`Machines that it waits for: ${waiting.length}`} />
     <${FromTerminal} command=${["ca", "show", own]} call=${["GET", org(own, "ca/")]} />`;
 }
 
@@ -197,27 +199,6 @@ function KnownKey() {
       hurries it:
     </p>
     <${Line} text=${`agent admin ca rotate ${slug.value ?? ""} --now`} />
-  </details>`;
-}
-
-/** More machines than these are folded away. */
-const maxUnfolded = 10;
-
-/** The machines that have not confirmed, below the buttons: there may be hundreds. */
-function Waiting({ rotation: { waiting_for, waiting_for_names } }: RotationProps) {
-  const own = slug.value ?? "";
-  if (waiting_for.length === 0) return null;
-  const summary = waiting_for.length === 1 ? "The machine" : `The ${waiting_for.length} machines`;
-  return html`<details open=${waiting_for.length <= maxUnfolded}>
-    <summary>${`${summary} that it waits for`}</summary>
-    <ul class="plain-list">
-      ${waiting_for.map(
-        (id, at) =>
-          html`<li key=${id}>
-            <a href=${pathOf(own, "machines", id)}><bdi>${waiting_for_names[at] ?? id}</bdi></a>
-          </li>`,
-      )}
-    </ul>
   </details>`;
 }
 

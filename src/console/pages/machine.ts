@@ -23,6 +23,7 @@ import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
 import { Names } from "./machine-names.ts";
 import type { PeerPath } from "../peer-path.ts";
+import { Revocation } from "./revocation.ts";
 import { afterRevoking, useReason } from "./revoke-reason.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
 
@@ -68,6 +69,7 @@ export function Machine({ id }: { id: string }) {
       ${node.phone != null && node.state === "active" && node.owner_id === me.value?.id ? html`${" "}<a href=${pathOf(own, "phones")}>Import it again</a>` : null}
     </p>
     <${NodeFacts} node=${node} />
+    ${node.state === "revoked" ? html`<${Revocation} own=${own} id=${node.id} name=${node.name} />` : null}
     ${node.is_relay ? html`<${Forwarded} id=${node.id} />` : null}
     ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
     ${node.state === "revoked" ? null : html`<${Names} node=${node} />`}

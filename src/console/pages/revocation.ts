@@ -1,0 +1,35 @@
+// Which machines have a revocation in force: until then they accept the revoked one.
+
+import { org } from "../api.ts";
+import { html } from "../html.ts";
+import { useList } from "../resource.ts";
+import { MachineList } from "../ui/machine-list.ts";
+import { State } from "../ui/parts.ts";
+
+/** As GET revocations/ shows it; `waiting_for` are the first hundred that have not confirmed it. */
+type Report = { node_id: number; applied: number; total: number; waiting_for: readonly number[] };
+
+export function Revocation({ own, id, name }: { own: string; id: number; name: string }) {
+  const path = `${org(own, "revocations/")}?page_size=1000&search=${encodeURIComponent(name)}`;
+  const report = useList<Report>(path).data?.find(({ node_id }) => node_id === id);
+  if (report === undefined) return null;
+  const { applied, total, waiting_for: waiting } = report;
+  const late = total - applied;
+  if (late === 0)
+    return html`<p>
+      <${State} name="online" word=${`All machines refuse it: ${total} of ${total} have confirmed.`} />
+    </p>`;
+  return html`<p>
+      <${State}
+        name="limited"
+        word=${`${applied} of ${total} machines have confirmed that they refuse it.`}
+      />
+      ${" "}The others may accept it until they have applied the newest configuration.
+    </p>
+    <${MachineList}
+      own=${own}
+      ids=${waiting}
+      count=${late}
+      title=${`Machines that have not confirmed: ${late}`}
+    />`;
+}

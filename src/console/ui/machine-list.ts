@@ -1,0 +1,37 @@
+// Machines that something waits for, each with its state: one that is away, or does not apply what it gets, is the reason.
+
+import type { Node } from "../../protocol/node.ts";
+import { org } from "../api.ts";
+import { html } from "../html.ts";
+import { configurationOf, stateOf } from "../nodes.ts";
+import { useList } from "../resource.ts";
+import { pathOf } from "../router.ts";
+import { State } from "./parts.ts";
+
+/** More are counted; the API takes at most 200 ids. */
+const maxShown = 100;
+/** More machines than these are folded away. */
+const maxUnfolded = 10;
+
+type MachineListProps = { own: string; ids: readonly number[]; count?: number; title: string };
+
+/** `count`: of all, if `ids` are not all. */
+export function MachineList({ own, ids, count = ids.length, title }: MachineListProps) {
+  const asked = ids.slice(0, maxShown).join(",");
+  const { data = [] } = useList<Node>(asked === "" ? "" : org(own, `nodes/?page_size=1000&ids=${asked}`));
+  if (asked === "") return null;
+  return html`<details open=${count <= maxUnfolded}>
+    <summary>${title}</summary>
+    <ul class="plain-list">
+      ${data.map((node) => {
+        const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
+        return html`<li key=${node.id}>
+          <a href=${pathOf(own, "machines", node.id)}><bdi>${node.name}</bdi></a>
+          <${State} name=${state} word=${word} />
+          <span class="quiet">${configurationOf(node).words}</span>
+        </li>`;
+      })}
+      ${count > data.length && data.length > 0 ? html`<li>and ${count - data.length} more</li>` : null}
+    </ul>
+  </details>`;
+}
