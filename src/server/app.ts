@@ -8,6 +8,7 @@ import { startBackground } from "./background.ts";
 import { rememberErrors } from "./store/replicas.ts";
 import type { Changes } from "./config/changes.ts";
 import { Exchange, type Edge, type Params } from "./http/exchange.ts";
+import { preflightReply, readableReply } from "./http/opaque-origin.ts";
 import { errorReply, toResponse } from "./http/reply.ts";
 import { makeRequestLogger } from "./http/requests.ts";
 import type { Reply, Route } from "./http/route.ts";
@@ -137,6 +138,8 @@ function plainPath(path: string): (url: string, params: Params) => boolean {
  */
 async function answer(exchange: Exchange, endpoint: Endpoint, lane: Lane): Promise<Response> {
   const { pipeline } = lane;
+  const preflight = preflightReply(exchange.request, endpoint);
+  if (preflight !== undefined) return respond(preflight, exchange, endpoint, lane);
   try {
     const turn = pipeline.takeTurn(exchange, endpoint);
     if (turn !== undefined) await turn;
@@ -156,7 +159,7 @@ async function answer(exchange: Exchange, endpoint: Endpoint, lane: Lane): Promi
 /** Logs first: the answer has the request's id only if the log has it. */
 function respond(reply: Reply, exchange: Exchange, endpoint: Endpoint, { logRequest }: Lane): Response {
   logRequest(exchange, endpoint, reply.status ?? 200);
-  return toResponse(reply, exchange.idInLog);
+  return toResponse(readableReply(reply, exchange.request, endpoint), exchange.idInLog);
 }
 
 /** Held polls that are answered in a millisecond: a fleet that registers changes names all the time. */

@@ -5,7 +5,7 @@ import { expect, test } from "bun:test";
 import { join } from "node:path";
 import * as v from "valibot";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
-import { startBrowser } from "../support/browser.ts";
+import { startBrowser, type Browser } from "../support/browser.ts";
 import { chromiumPath, inCi, installMissing } from "../support/debian.ts";
 import { asRoot } from "../support/engines.ts";
 import { makeLan } from "../support/namespaces.ts";
@@ -40,6 +40,8 @@ asRoot("in a browser without any way out", () => {
       await browser.click("button");
       await browser.until(`document.body.textContent.startsWith("Welcome, ${email}")`);
       expect(await browser.evaluate("location.href")).toBe(`${here}/setup/`);
+      const token = await browser.evaluate(postPassword("/api/token/"));
+      const { access } = v.parse(v.looseObject({ access: v.string() }), token);
 
       // The docs ask for a sign-in first, and say what is wrong with it.
       await browser.open(`${here}/api/docs/`);
@@ -53,27 +55,20 @@ asRoot("in a browser without any way out", () => {
       await browser.click("button");
       await browser.until(`document.querySelectorAll(".opblock").length > 40`);
 
-      // "Try it out" goes with a bearer token.
-      const token = await browser.evaluate(`fetch("/api/token/", {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ email: "${email}", password: "${password}" }),
-    }).then((answer) => answer.json())`);
-      const { access } = v.parse(v.looseObject({ access: v.string() }), token);
-      await browser.click(".auth-wrapper .authorize");
-      await browser.fill(".auth-container input", access);
-      await browser.click(".auth-container .authorize");
-      await browser.click(".auth-container .btn-done");
-      await browser.click("#operations-user-user_retrieve .opblock-summary-control");
-      await browser.click("#operations-user-user_retrieve .try-out__btn");
-      await browser.click("#operations-user-user_retrieve .execute");
-      const live = `document.querySelector("#operations-user-user_retrieve .live-responses-table")?.innerText`;
-      await browser.until(`${live}?.includes("${email}")`);
-      expect(await browser.evaluate(live)).toContain("200");
+      // Still there after a reload, and with a session of the console in the same browser.
+      await browser.open(`${here}/setup/`);
+      expect(await browser.evaluate(postPassword("/api/session/"))).toMatchObject({ email });
+      expect(await browser.evaluate(statusOf("/api/user/"))).toBe(200);
+      await browser.open(`${here}/api/docs/`);
+      await browser.send("Page.reload");
+      await browser.until(`document.querySelectorAll(".opblock").length > 40`);
+      await expectNoSession(browser);
+      await tryItOut(browser, access);
 
       await browser.open(`${here}/api/redoc/`);
       await browser.until(`document.querySelectorAll("[data-section-id*='operation/']").length > 40`);
       expect(await browser.evaluate("document.querySelector('h1').innerText")).toContain("control plane");
+      await expectNoSession(browser);
 
       // An invitation that a new user accepts.
       await plane.admin(["org", "create", "acme", "--network", "10.77.0.0/16"]);
@@ -94,3 +89,46 @@ asRoot("in a browser without any way out", () => {
     240_000,
   );
 });
+
+const postPassword = (path: string) => `fetch("${path}", {
+  method: "POST",
+  headers: { "Content-Type": "application/json" },
+  body: JSON.stringify({ email: "${email}", password: "${password}" }),
+}).then((answer) => answer.json())`;
+
+const statusOf = (path: string, init = "{}") =>
+  `fetch("${path}", ${init}).then((answer) => answer.status, () => "no answer")`;
+
+/** Scripts of the page act for nobody, whatever they try. */
+async function expectNoSession(browser: Browser): Promise<void> {
+  expect(await browser.evaluate("self.origin")).toBe("null");
+  const [plain, withCookies] = await Promise.all([
+    browser.evaluate(statusOf("/api/user/")),
+    browser.evaluate(statusOf("/api/user/", '{ credentials: "include" }')),
+  ]);
+  // ReDoc's policy lets its scripts call nothing.
+  expect(plain === 401 || plain === "no answer").toBe(true);
+  expect(withCookies).toBe("no answer");
+  const complaints = browser.complaints.splice(0);
+  expect(complaints.filter((each) => !each.includes("/api/user/"))).toEqual([]);
+}
+
+/** "Try it out" goes with a pasted token, and with nothing else. */
+async function tryItOut(browser: Browser, access: string): Promise<void> {
+  const operation = "#operations-user-user_retrieve";
+  const live = `document.querySelector("${operation} .live-responses-table")?.innerText`;
+  await browser.click(`${operation} .opblock-summary-control`);
+  await browser.click(`${operation} .try-out__btn`);
+  await browser.click(`${operation} .execute`);
+  await browser.until(`${live}?.includes("not_authenticated")`);
+  expect(await browser.evaluate(live)).toContain("401");
+  expect(browser.complaints.splice(0).every((each) => each.includes("401"))).toBe(true);
+
+  await browser.click(".auth-wrapper .authorize");
+  await browser.fill(".auth-container input", access);
+  await browser.click(".auth-container .authorize");
+  await browser.click(".auth-container .btn-done");
+  await browser.click(`${operation} .execute`);
+  await browser.until(`${live}?.includes("${email}")`);
+  expect(await browser.evaluate(live)).toContain("200");
+}

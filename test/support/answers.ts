@@ -46,7 +46,8 @@ async function faultOf(
   app: App,
 ): Promise<string | undefined> {
   const { status } = response;
-  if (status === 301 || status === 308) return undefined;
+  // Redirects, and preflights of browsers, are no operations of a path.
+  if (status === 301 || status === 308 || (method === "OPTIONS" && status === 204)) return undefined;
   if (!documents.has(app.routes.length))
     documents.set(app.routes.length, v.parse(Document, makeOpenApi(app.routes, "https://control.example")));
   const document = documents.get(app.routes.length);

@@ -14,12 +14,21 @@ export const assets: Readonly<Record<string, { path: string; type: string }>> = 
 const vendorLogo = "https://cdn.redoc.ly/redoc/logo-mini.svg";
 const emptyPicture = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'/%3E";
 
-/** Returns the file's bytes, or undefined if there is no such file. */
-export async function readAsset(
-  name: string,
-): Promise<{ bytes: Uint8Array<ArrayBuffer>; type: string } | undefined> {
+type File = { bytes: Uint8Array<ArrayBuffer>; type: string };
+
+/** Made once: the files are large, and anyone may ask for them. */
+const made = new Map<string, Promise<File>>();
+
+/** Returns the file, or undefined if there is none of this name. */
+export function readAsset(name: string): Promise<File> | undefined {
   const asset = Object.hasOwn(assets, name) ? assets[name] : undefined;
   if (asset === undefined) return undefined;
-  const text = (await Bun.file(asset.path).text()).replaceAll(vendorLogo, emptyPicture);
-  return { bytes: new TextEncoder().encode(text), type: asset.type };
+  const file = made.get(name) ?? make(asset);
+  made.set(name, file);
+  return file;
+}
+
+async function make({ path, type }: { path: string; type: string }): Promise<File> {
+  const text = (await Bun.file(path).text()).replaceAll(vendorLogo, emptyPicture);
+  return { bytes: new TextEncoder().encode(text), type };
 }

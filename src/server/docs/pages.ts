@@ -1,33 +1,37 @@
-// The two viewers of the OpenAPI document. Each has the strictest content security policy that works; inline scripts are
-// allowed only by their hash.
+// The two viewers of the OpenAPI document. They are scripts of third parties, which must not hold a session, so each page is
+// sandboxed: its origin is opaque, and its scripts read no answer that a cookie gave. Otherwise each has the strictest
+// content security policy that works; inline scripts are allowed only by their hash.
 
 import { hash } from "node:crypto";
 import { brand } from "../../brand.ts";
 import type { Reply } from "../http/route.ts";
 
-type Page = { body: string; script: string; policy?: string; head?: string };
+type Page = { document: string; viewer: string; script: string; policy: readonly string[]; head: string };
 
-function page({ body, script, policy = "", head = "" }: Page): Reply {
+/** The document is in the page, because without a cookie the viewers cannot fetch it. */
+const readDocument = 'JSON.parse(document.getElementById("document").textContent)';
+
+function page({ document, viewer, script, policy, head }: Page): Reply {
   const scriptHash = hash("sha256", script, "base64");
   return {
     raw: `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,"><title>API · ${brand.title}</title>${head}</head>
-<body>${body}<script>${script}</script></body></html>
+<body><div id="api"></div><script type="application/json" id="document">${document.replaceAll("<", "\\u003c")}</script>
+<script src="/api/docs/assets/${viewer}"></script><script>${script}</script></body></html>
 `,
     headers: {
       "Content-Type": "text/html; charset=utf-8",
-      "Cross-Origin-Opener-Policy": "same-origin",
+      // No Cross-Origin-Opener-Policy: the HTML standard makes it an error on a sandboxed page.
       "Content-Security-Policy": [
+        "sandbox allow-scripts allow-forms",
         "default-src 'none'",
         `script-src 'self' 'sha256-${scriptHash}'`,
-        "style-src 'self' 'unsafe-inline'",
-        "connect-src 'self'",
-        "img-src 'self' data:",
+        "img-src data:",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        ...(policy === "" ? [] : [policy]),
+        ...policy,
       ].join("; "),
     },
   };
@@ -48,21 +52,28 @@ const drawAll = `() => ({
   },
 })`;
 
-export function swaggerPage(): Reply {
+/** `document`: the OpenAPI document, JSON. */
+export function swaggerPage(document: string, publicUrl: string): Reply {
   return page({
+    document,
     head: `<link rel="stylesheet" href="/api/docs/assets/swagger-ui.css">`,
-    body: `<div id="api"></div><script src="/api/docs/assets/swagger-ui.js"></script>`,
+    viewer: "swagger-ui.js",
     script: `SwaggerUIBundle({
-  url: "/api/schema/", dom_id: "#api", deepLinking: true, validatorUrl: null, plugins: [${drawAll}],
+  spec: ${readDocument}, dom_id: "#api", deepLinking: true, validatorUrl: null, plugins: [${drawAll}],
 });`,
+    // "Try it out" calls the API. For WebKit, nothing is 'self' to the scripts of a sandboxed page.
+    policy: ["style-src 'self' 'unsafe-inline'", `connect-src 'self' ${new URL(publicUrl).origin}`],
   });
 }
 
-export function redocPage(): Reply {
+/** `document`: the OpenAPI document, JSON. */
+export function redocPage(document: string): Reply {
   return page({
+    document,
     head: "<style>body{margin:0}</style>",
-    body: `<div id="api"></div><script src="/api/docs/assets/redoc.js"></script>`,
-    script: `Redoc.init("/api/schema/", {}, document.getElementById("api"));`,
-    policy: "worker-src 'self' blob:",
+    viewer: "redoc.js",
+    // A sandboxed page cannot download.
+    script: `Redoc.init(${readDocument}, { hideDownloadButtons: true }, document.getElementById("api"));`,
+    policy: ["style-src 'unsafe-inline'", "connect-src 'none'", "worker-src blob:"],
   });
 }

@@ -4,6 +4,7 @@ import { AppError } from "../../errors.ts";
 import type { Exchange } from "../http/exchange.ts";
 import { nowhere, type Caller, type OrganizationAccess, type Role, type Route } from "../http/route.ts";
 import { cookiesOf, docsCookie, readCookie, sessionCookie } from "../http/cookies.ts";
+import { hasOpaqueOrigin } from "../http/opaque-origin.ts";
 import { requireOwnPage } from "../http/own-page.ts";
 import { countTokenGuess, type Throttle } from "../http/throttle.ts";
 import { findSession } from "./browser-sessions.ts";
@@ -130,7 +131,7 @@ export function makeAccessControl(deps: Deps): AccessControl {
         }
         return { id: caller.orgId, slug: caller.slug, role: "member", visiting: false };
       }
-      const refused = refusal(caller, rules);
+      const refused = refusal(caller, rules, asking.request);
       if (refused !== undefined) throw refused;
       if (rules.access === "public") return undefined;
       if (caller.kind === "service") admitService(caller, rules, asking.address);
@@ -139,6 +140,17 @@ export function makeAccessControl(deps: Deps): AccessControl {
       return checkFactor(caller, asking.request, rules).then(() => undefined);
     },
   };
+}
+
+/** Any site can send requests from the networks of its visitors. */
+function boundToNetworks(): AppError {
+  return new AppError(
+    "token_scope",
+    "This service token is bound to networks, so web pages may not use it.",
+    {
+      hint: "Send it with a program, such as curl.",
+    },
+  );
 }
 
 /** Whether the request may change anything. */
@@ -186,7 +198,11 @@ async function findOrganization(
 }
 
 /** The checks that need no organization; `mayInOrganization` does the others. */
-function refusal(caller: Caller, route: Pick<Route, "access" | "people">): AppError | undefined {
+function refusal(
+  caller: Caller,
+  route: Pick<Route, "access" | "people">,
+  request: Request,
+): AppError | undefined {
   const { access } = route;
   if (access === "public" || caller.kind === "operator") return undefined;
   if (caller.kind === "none") {
@@ -197,7 +213,9 @@ function refusal(caller: Caller, route: Pick<Route, "access" | "people">): AppEr
   if (caller.kind === "service" && (route.people === true || access === "person")) return denied();
   if ((access === "staff" || access === "docs") && !(caller.kind === "person" && caller.isStaff))
     return denied();
-  return undefined;
+  return caller.kind === "service" && caller.networks !== null && hasOpaqueOrigin(request)
+    ? boundToNetworks()
+    : undefined;
 }
 
 function mayInOrganization(

@@ -16,7 +16,12 @@ import { originOf } from "./people.ts";
 
 /** `all` returns all routes, including these. */
 export function docsRoutes(services: Services, all: () => readonly Route[]): Route[] {
-  let document: string | undefined;
+  let text: string | undefined;
+  const document = async () => {
+    // Loaded on demand, here and below: the docs are seldom read, and every server must start fast.
+    const { makeOpenApi } = await import("../docs/openapi.ts");
+    return (text ??= JSON.stringify(makeOpenApi(all(), services.publicUrl)));
+  };
   const html = { 200: { description: "A page", type: "text/html" } };
   return [
     docsRoute(
@@ -24,29 +29,15 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       "schema_retrieve",
       "This document",
       { 200: { description: "OpenAPI 3.1", type: "application/json" } },
-      async () => {
-        // Loaded on demand, here and below: the docs are seldom read, and every server must start fast.
-        const { makeOpenApi } = await import("../docs/openapi.ts");
-        return { raw: (document ??= JSON.stringify(makeOpenApi(all(), services.publicUrl))) };
-      },
+      async () => ({ raw: await document() }),
     ),
-    docsRoute("/api/docs/", "docs_retrieve", "The API in Swagger UI", html, swaggerPage),
-    docsRoute("/api/redoc/", "redoc_retrieve", "The API in ReDoc", html, redocPage),
-    docsRoute(
-      "/api/docs/assets/:name",
-      "docs_assets_retrieve",
-      "A file of the docs pages",
-      { 200: { description: "The file", type: "text/javascript" } },
-      async (name) => {
-        const { readAsset } = await import("../docs/assets.ts");
-        const asset = await readAsset(name);
-        if (asset === undefined) throw new AppError("not_found", "There is no such file.");
-        return {
-          raw: asset.bytes,
-          headers: { "Content-Type": asset.type, "Cache-Control": "private, max-age=3600" },
-        };
-      },
+    docsRoute("/api/docs/", "docs_retrieve", "The API in Swagger UI", html, async () =>
+      swaggerPage(await document(), services.publicUrl),
     ),
+    docsRoute("/api/redoc/", "redoc_retrieve", "The API in ReDoc", html, async () =>
+      redocPage(await document()),
+    ),
+    assetRoute(),
     route({
       method: "POST",
       path: "/api/docs/sign_in/",
@@ -96,6 +87,29 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
   ];
 }
 
+function assetRoute(): Route {
+  return route({
+    method: "GET",
+    path: "/api/docs/assets/:name",
+    // The pages are sandboxed, so most browsers send no cookie with the requests for their files.
+    access: "public",
+    name: "docs_assets_retrieve",
+    summary: "A file of the docs pages",
+    takes: nothing,
+    answers: { 200: { description: "The file", type: "text/javascript" } },
+    errors: ["not_found"],
+    async handle(call) {
+      const { readAsset } = await import("../docs/assets.ts");
+      const asset = await readAsset(call.param("name"));
+      if (asset === undefined) throw new AppError("not_found", "There is no such file.");
+      return {
+        raw: asset.bytes,
+        headers: { "Content-Type": asset.type, "Cache-Control": "private, max-age=3600" },
+      };
+    },
+  });
+}
+
 /** The console's page shows the sign-in form of the docs at their addresses. */
 async function signInPage(): Promise<Reply> {
   const { headers, ...page } = await shellPage();
@@ -107,7 +121,7 @@ function docsRoute(
   name: string,
   summary: string,
   answers: Route["answers"],
-  answer: (name: string) => Reply | Promise<Reply>,
+  answer: () => Promise<Reply>,
 ): Route {
   return {
     ...route({
@@ -118,7 +132,7 @@ function docsRoute(
       summary,
       takes: nothing,
       answers,
-      handle: (call) => answer(call.param("name")),
+      handle: answer,
     }),
     refused: (error, request) =>
       error.httpStatus === 401 && acceptsHtml(request) ? signInPage() : undefined,
