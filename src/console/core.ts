@@ -19,6 +19,7 @@ import "./removed-words.ts";
 import "./rule-change.ts";
 import "./step-up.ts";
 import "./token-words.ts";
+import "./ui/bulk.ts";
 import "./ui/list.ts";
 import "./ui/machine-list.ts";
 import "./ui/told.ts";

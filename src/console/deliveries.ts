@@ -20,6 +20,27 @@ export function outcomeOf({ state, status, message }: Delivery): string | undefi
   return message === null ? undefined : `Not delivered. ${message}`;
 }
 
+/** While a server sends, `next_attempt_at` is the end of its lease, 26 seconds later. Clocks differ, too. */
+const soonMs = 60_000;
+
+/** It is sent, or will be soon. Without a message no attempt was made, or one that was asked for has no answer yet. */
+export const isUnderWay = ({ state, message, next_attempt_at }: Delivery, now: number): boolean =>
+  state === "waiting" && (message === null || Date.parse(next_attempt_at ?? "") < now + soonMs);
+
+/** What a page has read, the newest first. `isAll`: nothing older is on the control plane. */
+export type Known = { items: readonly Delivery[]; isAll: boolean };
+
+/** Adds the newest deliveries, or those that were read before a known id. `isEnd`: nothing is older than what was found. */
+export function joined(known: Known, found: readonly Delivery[], isEnd: boolean, before?: number): Known {
+  const seam = before ?? found.at(-1)?.id;
+  // More are new than one request reads, so some between were not read: the page begins anew. An answer to an earlier
+  // request for older ones no longer fits.
+  if (!known.items.some(({ id }) => id === seam))
+    return before === undefined ? { items: found, isAll: isEnd } : known;
+  const all = new Map([...known.items, ...found].map((each) => [each.id, each]));
+  return { items: [...all.values()].sort((a, b) => b.id - a.id), isAll: known.isAll || isEnd };
+}
+
 /** The machines that deliveries are about. */
 export const machinesIn = (all: readonly Delivery[]): readonly number[] => [
   ...new Set(all.flatMap(({ event_subject }) => /^node\/(\d+)$/.exec(event_subject)?.[1] ?? []).map(Number)),
@@ -34,9 +55,9 @@ export type Standing = {
   lastSuccess: string | null;
 };
 
-/** `all`: the oldest first. */
+/** `all`: the newest first. */
 export function standingOf(all: readonly Delivery[]): Standing {
-  const tried = all.findLast(({ state, message }) => state === "delivered" || message !== null);
+  const tried = all.find(({ state, message }) => state === "delivered" || message !== null);
   const arrivals = all.flatMap(({ delivered_at }) => delivered_at ?? []).sort();
   return {
     waiting: all.filter(({ state, attempts }) => state === "waiting" && attempts > 0),

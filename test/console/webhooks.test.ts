@@ -2,7 +2,14 @@
 
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { machinesIn, outcomeOf, standingOf, type Delivery } from "../../src/console/deliveries.ts";
+import {
+  isUnderWay,
+  joined,
+  machinesIn,
+  outcomeOf,
+  standingOf,
+  type Delivery,
+} from "../../src/console/deliveries.ts";
 import { exampleEvents } from "../../src/console/event-examples.ts";
 import { WebhookRequest } from "../../src/server/webhooks/webhooks.ts";
 
@@ -52,14 +59,55 @@ test("a webhook says how many deliveries wait, why the last one failed, and when
   const failed = delivery(2, { message: "The receiver answered 500.", status: 500 });
   const fresh = delivery(3, { attempts: 0 });
   expect(standingOf([])).toEqual({ waiting: [], failure: undefined, lastSuccess: null });
-  expect(standingOf([arrived, failed, fresh])).toEqual({
+  expect(standingOf([fresh, failed, arrived])).toEqual({
     waiting: [failed],
     failure: "The receiver answered 500.",
     lastSuccess: "2026-11-23T10:00:01Z",
   });
   const later = delivery(4, { state: "delivered", delivered_at: "2026-11-23T11:00:00Z" });
-  expect(standingOf([arrived, failed, later])).toMatchObject({
+  expect(standingOf([later, failed, arrived])).toMatchObject({
     failure: undefined,
     lastSuccess: later.delivered_at,
   });
+});
+
+const some = (newest: number, oldest: number, more: Partial<Delivery> = {}) =>
+  Array.from({ length: newest - oldest + 1 }, (_, at) => delivery(newest - at, more));
+const idsOf = ({ items }: { items: readonly Delivery[] }) => items.map(({ id }) => id);
+
+test("older deliveries stay when the newest are read again, each with its latest state", () => {
+  const first = joined({ items: [], isAll: false }, some(9, 7), false);
+  const second = joined(first, some(6, 4), false, 7);
+  expect(idsOf(second)).toEqual([9, 8, 7, 6, 5, 4]);
+  const third = joined(second, some(10, 8, { state: "delivered" }), false);
+  expect(idsOf(third)).toEqual([10, 9, 8, 7, 6, 5, 4]);
+  expect(third.items.map(({ state }) => state)).toEqual([
+    ...Array.from({ length: 3 }, () => "delivered" as const),
+    ...Array.from({ length: 4 }, () => "waiting" as const),
+  ]);
+  expect(third.isAll).toBe(false);
+  expect(joined(third, [], true, 4)).toMatchObject({ isAll: true });
+  // One that was sent again.
+  const again = joined(third, [delivery(5, { state: "failed" })], false, 5);
+  expect(again.items.filter(({ state }) => state === "failed").map(({ id }) => id)).toEqual([5]);
+});
+
+test("a page begins anew when more deliveries came than one reading has, so that none is missing between", () => {
+  const known = joined({ items: [], isAll: false }, some(3, 1), true);
+  expect(known.isAll).toBe(true);
+  const anew = joined(known, some(9, 7), false);
+  expect([idsOf(anew), anew.isAll]).toEqual([[9, 8, 7], false]);
+  // The answer to what was asked before.
+  expect(joined(anew, some(2, 1), true, 3)).toBe(anew);
+});
+
+test("a delivery is under way until its first answer, after it was asked for, and shortly before an attempt", () => {
+  const now = Date.parse("2026-11-23T10:00:00Z");
+  const message = "The receiver answered 500.";
+  expect(isUnderWay(delivery(1, { attempts: 0 }), now)).toBe(true);
+  expect(isUnderWay(delivery(1, { message, next_attempt_at: "2026-11-23T10:00:20Z" }), now)).toBe(true);
+  expect(isUnderWay(delivery(1, { message, next_attempt_at: "2026-11-23T11:00:00Z" }), now)).toBe(false);
+  expect(isUnderWay(delivery(1, { next_attempt_at: "2026-11-23T11:00:00Z" }), now)).toBe(true);
+  for (const state of ["delivered", "failed"] as const)
+    expect(isUnderWay(delivery(1, { state }), now)).toBe(false);
 });

@@ -1,7 +1,9 @@
 // The console's pages for people, tokens, webhooks, certificates and settings, in a real browser.
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import type { Page } from "playwright-core";
+import { Database } from "bun:sqlite";
+import { join } from "node:path";
+import type { Page, Request } from "playwright-core";
 import {
   cutListsIn,
   overflowOf,
@@ -175,6 +177,64 @@ describe("the organization in the console", () => {
       await button("Delete", true).click();
       await button("Delete the webhook").click();
       await page.getByText("A webhook sends events").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "the newest deliveries of a webhook are read, older ones on request, and each of them is sent again",
+    async () => {
+      const hook = `http://127.0.0.1:${receiver.port}/busy`;
+      const { id } = await scene.adminJson(["webhook", "create", "acme", hook, "--event", "ca.*"]);
+      using database = new Database(join(scene.data, "control.db"));
+      // The oldest failed, the next one waits. The others were delivered.
+      const now = Date.now();
+      database.run(
+        `INSERT INTO deliveries (webhook_id, event_id, attempts, next_at, status, message, delivered_at, created_at)
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 450)
+         SELECT ?1, (SELECT max(id) FROM events WHERE type = iif(i = 1, 'organization.created', 'webhook.created')), 1,
+           iif(i = 2, ?3, NULL), iif(i < 3, 500, 200), iif(i < 3, 'The receiver answered 500.', NULL),
+           iif(i < 3, NULL, ?2), ?2 FROM n`,
+        [Number(id), now, now + 3_600_000],
+      );
+      const asked: string[] = [];
+      const note = (request: Request) => {
+        if (request.url().includes("/deliveries/")) asked.push(`${request.method()} ${request.url()}`);
+      };
+      page.on("request", note);
+      await page.goto(`${scene.url()}/console/acme/webhooks/${String(id)}/`);
+      const heading = (text: string) => page.getByRole("heading", { name: text, exact: true }).waitFor();
+      const rows = () => page.getByRole("table").getAttribute("aria-rowcount");
+      await heading("Newest 200 deliveries of the last 30 days");
+      await page.getByText("Search and export cover these.").waitFor();
+      expect(await rows()).toBe("201");
+      expect(await page.getByText("Waiting for the next attempt").count()).toBe(0);
+      const [file] = await Promise.all([page.waitForEvent("download"), button("Export CSV").click()]);
+      expect(file.suggestedFilename()).toBe("newest-200-deliveries.csv");
+      expect((await Bun.file(await file.path()).text()).trim().split("\r\n")).toHaveLength(201);
+      // Nothing is under way: at most the reading of each 20 seconds.
+      asked.splice(0);
+      await page.waitForTimeout(7000);
+      expect(asked.length).toBeLessThan(2);
+      await button("Older deliveries").click();
+      await heading("Newest 400 deliveries of the last 30 days");
+      await button("Older deliveries").click();
+      await heading("Deliveries of the last 30 days");
+      expect(await rows()).toBe("451");
+      expect(await button("Older deliveries").count()).toBe(0);
+      await page.getByText("Waiting for the next attempt: 1.").waitFor();
+      await button("Send all of them now").click();
+      await page.getByText("Waiting for the next attempt").waitFor({ state: "detached" });
+      await page.getByLabel("Search deliveries").fill("organization.created");
+      await page.getByText("The receiver answered 500.").waitFor();
+      const before = received.length;
+      await button("Send again").click();
+      await page.getByText("Delivered: the receiver answered 200.").waitFor();
+      expect(received).toHaveLength(before + 1);
+      await page.getByText("The receiver answered 500.").waitFor({ state: "detached" });
+      for (const each of asked.filter((one) => one.startsWith("GET"))) expect(each).toContain("&limit=200");
+      page.off("request", note);
+      await scene.admin(["webhook", "delete", "acme", String(id)]);
     },
     limitMs,
   );

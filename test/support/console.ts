@@ -75,6 +75,8 @@ export type Console = AsyncDisposable &
     context: BrowserContext;
     /** Of the control plane. */
     url(): string;
+    /** Its directory. */
+    data: string;
     /** Runs `agent admin …` on its data, which must succeed. Returns what it prints. */
     admin(args: readonly string[], input?: string): Promise<string>;
     adminJson(args: readonly string[]): Promise<Record<string, unknown>>;
@@ -106,6 +108,7 @@ export async function startConsole(flags: readonly string[] = [], port = 0): Pro
     ...browser,
     ...first,
     url: () => plane.url,
+    data,
     admin,
     adminJson: (args) => agentJson(["admin", ...args, "--data-dir", data]),
     register: (name, token) =>

@@ -1,13 +1,22 @@
 // Webhooks, and the deliveries of one.
 
 import "../core.ts";
-import { useEffect, useState } from "preact/hooks";
-import type { Things } from "../activity.ts";
-import { ApiError, org, send } from "../api.ts";
-import { machinesIn, outcomeOf, standingOf, type Delivery } from "../deliveries.ts";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { behindAll, type Things } from "../activity.ts";
+import { ApiError, get, org, send } from "../api.ts";
+import {
+  isUnderWay,
+  joined,
+  machinesIn,
+  outcomeOf,
+  standingOf,
+  type Delivery,
+  type Known,
+} from "../deliveries.ts";
 import { exampleEvents } from "../event-examples.ts";
 import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
+import { onEvent } from "../live.ts";
 import { slug } from "../me.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
@@ -54,7 +63,7 @@ function All() {
       ]}
       keyOf=${({ id }: Webhook) => id}
       linkOf=${({ id }: Webhook) => pathOf(own, "webhooks", id)}
-      empty="None. A webhook sends events to a program of yours, as they happen."
+      empty="None. A webhook sends events to your program."
       command=${["webhook", "list", own]}
     >
       <button type="button" class="primary" onClick=${() => make(true)}>Create a webhook</button>
@@ -150,8 +159,11 @@ const states = {
   failed: ["attention", "failed"],
 } as const;
 
+/** What was read of the deliveries. `path`: of their list. `again` sends one. */
+type Log = Known & { path: string; again(delivery: Delivery): Promise<void>; error: ApiError | undefined };
+
 /** A delivery that ended is sent once more; one that waits for its next attempt, now. */
-function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
+function SendAgain({ delivery, log }: { delivery: Delivery; log: Log }) {
   const [isAsked, ask] = useState(false);
   const outcome = outcomeOf(delivery);
   useEffect(() => {
@@ -160,8 +172,9 @@ function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
     tell(outcome);
   }, [isAsked, outcome]);
   const { error, isRunning, run } = useAction(async () => {
-    await send("POST", `${path}deliveries/${delivery.id}/send_again/`);
-    await refresh(path);
+    await log.again(delivery);
+    // An answer to an earlier request would bring back the former outcome.
+    await refresh(log.path);
     ask(true);
   });
   const words = delivery.state === "waiting" ? "Send now" : "Send again";
@@ -176,22 +189,23 @@ function SendAgain({ delivery, path }: { delivery: Delivery; path: string }) {
   </button>`;
 }
 
-/** How the webhook stands, in whole sentences. */
-function Standing({ path }: { path: string }) {
-  const { data } = useList<Delivery>(`${path}deliveries/?page_size=1000`);
-  const { waiting, failure, lastSuccess } = standingOf(data ?? []);
+/** How the webhook stands, in whole sentences, by what was read of its deliveries. */
+function Standing({ log, failing }: { log: Log; failing?: boolean }) {
+  const { waiting, failure, lastSuccess } = standingOf(log.items);
   const { error, isRunning, run } = useAction(async () => {
-    for (const { id } of waiting)
-      await send("POST", `${path}deliveries/${id}/send_again/`).catch((failure: unknown) => {
+    for (const delivery of waiting)
+      await log.again(delivery).catch((failure: unknown) => {
         // It is under way already.
         if (!(failure instanceof ApiError && failure.status === 409)) throw failure;
       });
-    await refresh(path);
+    await refresh(log.path);
   });
-  if (data === undefined || data.length === 0) return null;
-  const failing = failure === undefined ? null : html`<${State} name="attention" word="failing" />.${" "}`;
+  if (log.items.length === 0) return null;
+  // Where none of these was tried yet, only the control plane knows.
+  const isFailing = failure !== undefined || (lastSuccess === null && failing === true);
+  const sign = isFailing ? html`<${State} name="attention" word="failing" />.${" "}` : null;
   return html`<p>
-      ${failing}Last success: <${When} at=${lastSuccess} never="none in the last 30 days" />.
+      ${sign}Last success: <${When} at=${lastSuccess} never="none" />.
       ${failure === undefined ? null : html`${" "}The last attempt failed: <bdi>${failure}</bdi>`}
     </p>
     ${
@@ -257,29 +271,61 @@ const columnsOf = (own: string, things: Things): readonly Column<Delivery>[] => 
 
 const nothing: Things = new Map();
 
-/** Deliveries are no events of the audit log. */
+const readAtOnce = 200;
 const lookEveryMs = 3000;
+/** Deliveries are no events of the audit log. They are made within a second after their event. */
+const looksAfterEvent = 2;
+
+/** The newest deliveries, read again soon while one is under way, and older ones: `older` reads on. */
+function useDeliveries(path: string): Log & { older(): Promise<void> } {
+  const [known, set] = useState<Known>({ items: [], isAll: false });
+  const { items } = known;
+  const pathBefore = (id = behindAll) => `${path}?before=${id}&limit=${readAtOnce}`;
+  const join = (found: readonly Delivery[], before?: number) =>
+    set((now) => joined(now, found, found.length < readAtOnce, before));
+  const older = async (id = items.at(-1)?.id) => join(await get(pathBefore(id)), id);
+  const { data, error } = useResource<Delivery[]>(pathBefore(), { isCalm: true });
+  useEffect(() => data && join(data), [data]);
+  const looks = useRef(0);
+  useEffect(() => onEvent(() => void (looks.current = looksAfterEvent)), []);
+  useEffect(() => {
+    const timer = setInterval(() => {
+      const last = items.findLastIndex((each) => isUnderWay(each, Date.now()));
+      if (document.visibilityState === "hidden" || (last < 0 && looks.current-- <= 0)) return;
+      void refresh(path);
+      // Of one webhook, the oldest are sent first. A failure: the bar says that the control plane is away.
+      if (last >= readAtOnce) older(items[last - readAtOnce]?.id).catch(() => undefined);
+    }, lookEveryMs);
+    return () => clearInterval(timer);
+  }, [items]);
+  const again = async (delivery: Delivery) => {
+    const sent = await send<Partial<Delivery>>("POST", `${path}${delivery.id}/send_again/`);
+    set((now) => joined(now, [{ ...delivery, ...sent }], false, delivery.id));
+  };
+  return { ...known, path, error, older, again };
+}
 
 function One({ id }: { id: string }) {
   const own = slug.value ?? "";
   const path = org(own, `webhooks/${encodeURIComponent(id)}/`);
-  useEffect(() => {
-    const look = () => document.visibilityState === "visible" && void refresh(`${path}deliveries/`);
-    const timer = setInterval(look, lookEveryMs);
-    return () => clearInterval(timer);
-  }, [path]);
-  const { data: webhook, error } = useResource<Webhook>(path);
-  const { data: deliveries } = useList<Delivery>(`${path}deliveries/?page_size=1000`);
-  const things = useNamed(own, machinesIn(deliveries ?? []), nothing);
+  const { data: webhooks, error } = useList<Webhook>(org(own, "webhooks/?page_size=1000"));
+  const webhook = webhooks?.find((each) => `${each.id}` === id);
+  const log = useDeliveries(`${path}deliveries/`);
+  const { items, isAll } = log;
+  const older = useAction(log.older);
+  const isPart = items.length > 0 && !isAll;
+  // It also names the file of an export.
+  const label = isPart ? `Newest ${items.length} deliveries` : "Deliveries";
+  const things = useNamed(own, machinesIn(items), nothing);
   const [asked, ask] = useState<"edit" | "delete" | undefined>(undefined);
   const close = () => ask(undefined);
   const all = pathOf(own, "webhooks");
-  if (error?.status === 404)
+  if (webhooks === undefined)
+    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+  if (webhook === undefined)
     return html`<${Empty} text="There is no such webhook. It may have been deleted."
       ><a href=${all}>All webhooks</a><//
     >`;
-  if (webhook === undefined)
-    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   return html`<p><a href=${all}>Webhooks</a></p>
     <h1 class="long"><bdi>${webhook.url}</bdi></h1>
     <p>Events: <bdi>${eventsOf(webhook.events)}</bdi></p>
@@ -287,11 +333,12 @@ function One({ id }: { id: string }) {
       <button type="button" onClick=${() => ask("edit")}>Edit</button>
       <button type="button" class="danger" onClick=${() => ask("delete")}>Delete</button>
     </div>
-    <h2>Deliveries of the last 30 days</h2>
-    <${Standing} path=${path} />
+    <h2>${label} of the last 30 days</h2>
+    <${Standing} log=${log} failing=${webhook.failing} />
     <${List}
-      label="Deliveries"
-      path=${`${path}deliveries/`}
+      label=${label}
+      path=${log.path}
+      read=${{ data: isPart || isAll ? items : undefined, error: log.error }}
       columns=${[
         ...columnsOf(own, things),
         {
@@ -299,14 +346,22 @@ function One({ id }: { id: string }) {
           title: "Actions",
           width: 1,
           text: () => "",
-          cell: (delivery: Delivery) => html`<${SendAgain} delivery=${delivery} path=${path} />`,
+          cell: (delivery: Delivery) => html`<${SendAgain} delivery=${delivery} log=${log} />`,
         },
       ]}
       keyOf=${(delivery: Delivery) => delivery.id}
-      isReversed=${true}
       empty="None yet. The next event makes one."
       command=${["webhook", "deliveries", own, webhook.id]}
     />
+    ${
+      isPart
+        ? html`<p>
+              Search and export cover these.${" "}
+              <button type="button" disabled=${older.isRunning} onClick=${older.run}>Older deliveries</button>
+            </p>
+            <${FormFailure} error=${older.error} />`
+        : null
+    }
     ${asked === "edit" ? html`<${Edit} webhook=${webhook} close=${close} />` : null}
     ${
       asked === "delete"

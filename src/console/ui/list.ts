@@ -1,6 +1,7 @@
 // A list of an organization's objects: search and order in the address, export, and the same from the terminal.
 
 import type { ComponentChildren } from "preact";
+import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { useList } from "../resource.ts";
 import { query, setQuery } from "../router.ts";
@@ -20,8 +21,8 @@ type ListProps<T> = {
   /** What belongs here. */
   empty: string;
   command: Words;
-  /** The newest first, where the API gives the oldest first. */
-  isReversed?: boolean;
+  /** What the page has read of the list; otherwise all of it is read. */
+  read?: { data: readonly T[] | undefined; error: ApiError | undefined };
   /** Begins the words of the query, where a page has several lists. */
   part?: string;
   /** Buttons beside the search. */
@@ -29,26 +30,14 @@ type ListProps<T> = {
 };
 
 export function List<T>(props: ListProps<T>) {
-  const {
-    label,
-    path,
-    columns,
-    keyOf,
-    linkOf,
-    empty,
-    command,
-    isReversed = false,
-    part = "",
-    children,
-  } = props;
-  const { data, error } = useList<T>(`${path}?page_size=1000`);
+  const { label, path, columns, keyOf, linkOf, empty, command, read, part = "", children } = props;
+  const all = useList<T>(read === undefined ? `${path}?page_size=1000` : "");
+  const { data, error } = read ?? all;
   if (data === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   const order = query.value.get(`${part}order`) ?? "";
   const isFound = searched(`${part}search`);
-  const found = (isReversed ? data.toReversed() : data).filter((item) =>
-    isFound(columns.map(({ text }) => text(item)).join(" ")),
-  );
+  const found = data.filter((item) => isFound(columns.map(({ text }) => text(item)).join(" ")));
   const shown = ordered(found, columns, order);
   const rows = html`<${Rows}
     label=${label}

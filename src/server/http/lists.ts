@@ -12,6 +12,16 @@ const digits = (max: number) =>
     v.maxValue(max, `At most ${max}.`),
   );
 
+/** A whole number of a query, such as an id. */
+export const whole = (min: number, max: number) =>
+  v.pipe(
+    v.string(),
+    v.regex(/^\d{1,15}$/, "A whole number is required."),
+    v.transform(Number),
+    v.minValue(min, `At least ${min}.`),
+    v.maxValue(max, `At most ${max}.`),
+  );
+
 export const ListQuery = v.strictObject({
   page: v.optional(digits(1_000_000), "1"),
   page_size: v.optional(digits(1000), "100"),

@@ -3,17 +3,9 @@
 import * as v from "valibot";
 import { Event, listEvents, listEventsBefore, shownTo } from "../audit/read.ts";
 import { AppError } from "../../errors.ts";
+import { whole } from "../http/lists.ts";
 import { organizationRoute, query, route, type Reply, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
-
-const whole = (min: number, max: number) =>
-  v.pipe(
-    v.string(),
-    v.regex(/^\d{1,15}$/, "A whole number is required."),
-    v.transform(Number),
-    v.minValue(min, `At least ${min}.`),
-    v.maxValue(max, `At most ${max}.`),
-  );
 
 const EventQuery = v.strictObject({
   after: v.optional(whole(0, Number.MAX_SAFE_INTEGER), "0"),

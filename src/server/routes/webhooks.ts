@@ -1,8 +1,9 @@
 // Routes for webhooks and their deliveries. Only for admins: a webhook's URL often contains a secret.
 
 import * as v from "valibot";
+import { AppError } from "../../errors.ts";
 import { actorOf } from "../audit/record.ts";
-import { ListQuery, listReply, pageOf } from "../http/lists.ts";
+import { ListQuery, listReply, pageOf, whole } from "../http/lists.ts";
 import { created, noContent } from "../http/reply.ts";
 import {
   always,
@@ -12,6 +13,7 @@ import {
   organizationRoute,
   query,
   type OrganizationCall,
+  type Reply,
   type Route,
 } from "../http/route.ts";
 import type { Services } from "../services.ts";
@@ -20,6 +22,7 @@ import {
   changeWebhook,
   createWebhook,
   deleteWebhook,
+  deliveriesBefore,
   Delivery,
   deliveryColumns,
   ListedDelivery,
@@ -36,8 +39,15 @@ import {
 } from "../webhooks/webhooks.ts";
 import { listRows, type Listed } from "./rows.ts";
 
+const DeliveryQuery = v.strictObject({
+  ...ListQuery.entries,
+  before: v.optional(whole(1, Number.MAX_SAFE_INTEGER)),
+  limit: v.optional(whole(1, 1000)),
+});
+type DeliveryQuery = v.InferOutput<typeof DeliveryQuery>;
+
 export function webhookRoutes(services: Services): Route[] {
-  return [...collectionRoutes(services), ...itemRoutes(services)];
+  return [...collectionRoutes(services), ...itemRoutes(services), ...deliveryRoutes(services)];
 }
 
 function collectionRoutes(services: Services): Route[] {
@@ -123,20 +133,39 @@ function itemRoutes(services: Services): Route[] {
         return noContent;
       },
     }),
+  ];
+}
+
+function deliveryRoutes(services: Services): Route[] {
+  const all = `webhooks/${id}/deliveries/`;
+  return [
     organizationRoute({
       method: "GET",
-      path: `${one}deliveries/`,
+      path: all,
       access: "admin",
       scope: "webhooks",
       name: "webhooks_deliveries_list",
-      summary: "Deliveries of the last 30 days with their results. `search` has no effect",
-      takes: query(ListQuery),
-      answers: { 200: { description: "Deliveries", schema: v.array(ListedDelivery) } },
+      summary:
+        "Deliveries of the last 30 days with their results, oldest first. `search` has no effect. With `before` instead of " +
+        "`page` and `page_size`, the newest deliveries before that id, newest first: at most `limit` (100), and without " +
+        "`X-Total-Count`, because older ones are neither read nor counted",
+      takes: query(DeliveryQuery),
+      answers: {
+        200: {
+          description: "Deliveries",
+          schema: v.array(ListedDelivery),
+          headers: {
+            "Link?":
+              "The pages `next`, `prev`, `first` and `last` (RFC 8288); with `before`, `next` if the page is full",
+            "X-Total-Count?": "The number of items on all pages",
+          },
+        },
+      },
       handle: (call, input) => listDeliveries(services, call, input),
     }),
     organizationRoute({
       method: "POST",
-      path: `${one}deliveries/:delivery{[0-9]{1,15}}/send_again/`,
+      path: `${all}:delivery{[0-9]{1,15}}/send_again/`,
       access: "admin",
       scope: "webhooks",
       name: "webhooks_deliveries_send_again",
@@ -154,9 +183,25 @@ function itemRoutes(services: Services): Route[] {
   ];
 }
 
-async function listDeliveries({ db, publicUrl }: Services, call: OrganizationCall, input: ListQuery) {
+async function listDeliveries(
+  { db, publicUrl }: Services,
+  call: OrganizationCall,
+  { before, limit: most, ...list }: DeliveryQuery,
+): Promise<Reply> {
+  if (before === undefined && most !== undefined)
+    throw new AppError("bad_request", "Give limit with before only. Without before, give page_size.");
+  if (before !== undefined && list.page > 1)
+    throw new AppError("bad_request", "Give before or page, not both.");
   const webhook = await findWebhook(db, call.org, call.id());
-  const { limit, offset } = pageOf(input);
+  if (before !== undefined) {
+    const limit = most ?? 100;
+    const items = (await db.all(deliveriesBefore, [webhook.id, before, limit])).map(listedDeliveryOf);
+    const last = items[limit - 1];
+    if (last === undefined) return { body: items };
+    const next = `${publicUrl}${new URL(call.request.url).pathname}?before=${last.id}&limit=${limit}`;
+    return { body: items, headers: { Link: `<${next}>; rel="next"` } };
+  }
+  const { limit, offset } = pageOf(list);
   const rows = await db.all(
     `SELECT ${deliveryColumns} FROM deliveries WHERE webhook_id = $1 ORDER BY id LIMIT $2 OFFSET $3`,
     [webhook.id, limit, offset],
@@ -164,5 +209,5 @@ async function listDeliveries({ db, publicUrl }: Services, call: OrganizationCal
   const total = await queryNumber(db, "SELECT count(*) AS n FROM deliveries WHERE webhook_id = $1", [
     webhook.id,
   ]);
-  return listReply(call, publicUrl, { items: rows.map(listedDeliveryOf), total, query: input });
+  return listReply(call, publicUrl, { items: rows.map(listedDeliveryOf), total, query: list });
 }

@@ -92,6 +92,12 @@ const ofEvent = computed({ eventType: text(), eventSubject: text() });
 export const deliveryColumns = `${deliveries.select()},
   (SELECT type FROM events WHERE events.id = deliveries.event_id) AS event_type,
   (SELECT subject FROM events WHERE events.id = deliveries.event_id) AS event_subject`;
+/**
+ * The newest before an id, newest first. $1: the webhook, $2: the id, $3: how many. Ordered by the whole index, so that
+ * PostgreSQL does not walk the primary key through the deliveries of other webhooks.
+ */
+export const deliveriesBefore = `SELECT ${deliveryColumns} FROM deliveries
+  WHERE webhook_id = $1 AND id < $2 ORDER BY webhook_id DESC, id DESC LIMIT $3`;
 
 export function webhookOf(row: Row): v.InferOutput<typeof ListedWebhook> {
   const { createdAt, ...webhook } = shownWebhook.parse(row);
