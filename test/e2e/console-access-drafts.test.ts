@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Locator, Page } from "playwright-core";
 import { openAccess, startAccess, useAccess } from "../support/console-access.ts";
-import { addRule, overflowOf, owner, password, type Console } from "../support/console.ts";
+import { addRule, overflowOf, owner, password, signIn, type Console } from "../support/console.ts";
 import { appWith } from "../support/factors.ts";
 import { until } from "../support/until.ts";
 
@@ -18,6 +18,7 @@ describe("drafts on the page Access", () => {
     scene = await startAccess();
     ({ page } = scene);
     await addRule(scene, "--protocol tcp --ports 5432 --peer group:web --target group:db");
+    await row("machines in web may reach machines in db on tcp 5432").waitFor();
   }, limitMs);
   afterAll(() => scene[Symbol.asyncDispose]());
 
@@ -202,6 +203,37 @@ describe("drafts on the page Access", () => {
   );
 
   test(
+    "what was saved while the control plane was away appears, and a plan that had no answer is asked for again",
+    async () => {
+      const gains = (ports: string) => page.getByText(`web-1 → db-1 gains tcp/${ports}`).first().waitFor();
+      await scene.restart(async () => {
+        await add("web", "db", "7100");
+        await page.locator(".preview").getByText("The control plane does not answer.").waitFor();
+      });
+      await gains("7100");
+      await discard();
+      await scene.restart(async () => {
+        await addRule(scene, "--protocol tcp --ports 7200 --target group:db");
+      });
+      await row("all machines may reach machines in db on tcp 7200").waitFor();
+      await page.route("**/policy/plan/", (route) => route.fulfill({ status: 502 }));
+      await add("web", "db", "7300");
+      const retry = page.locator(".preview").getByRole("button", { name: "Try again" });
+      await retry.waitFor();
+      await page.unroute("**/policy/plan/");
+      await retry.click();
+      await gains("7300");
+      await page.evaluate(`fetch("/api/session/", { method: "DELETE" })`);
+      await saving().click();
+      await signIn(page);
+      await until(() => saving().isEnabled(), { what: "Save after signing in again" });
+      await saving().click();
+      await saving().waitFor({ state: "detached" });
+    },
+    limitMs,
+  );
+
+  test(
     "a fresh second factor is asked for, and the request goes on",
     async () => {
       const { page: other, context } = await scene.open();
@@ -224,9 +256,6 @@ describe("drafts on the page Access", () => {
       const dialog = page.getByRole("dialog", { name: "Confirm that it is you" });
       await dialog.getByRole("button", { name: "Cancel" }).click();
       await page.getByRole("alert").getByText("fresh proof").waitFor();
-      await discard();
-      await add("web", "db", "6432");
-      await page.getByText("web-1 → db-1 gains tcp/6432").first().waitFor();
       await saving().click();
       await dialog.getByLabel("Code").fill("000000");
       await dialog.getByRole("button", { name: "Go on" }).click();

@@ -100,6 +100,9 @@ async function trying(draft: Draft, work: () => Promise<void>): Promise<void> {
   }
 }
 
+/** The edits themselves were refused. Other failures pass: no answer, a session that ended, a second factor that was not given. */
+export const isRefused = ({ error }: Draft): boolean => /^4(?!01|03|29)/.test(`${error.value?.status}`);
+
 const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {
   const { added, removed } = editsOf(one, other);
   return added.length + removed.length === 0;
@@ -127,8 +130,10 @@ function testsOn(draft: Draft, newest: Saved): Tests | undefined {
 }
 
 function receive(draft: Draft, newest: Saved): void {
-  const { saved, rules, theirs } = draft;
-  if (draft.error.value?.status === 0) draft.error.value = undefined;
+  const { saved, rules, theirs, error } = draft;
+  const hasFailed = error.value !== undefined && !isRefused(draft);
+  // This answer proves that these have passed.
+  if (error.value?.status === 0 || error.value?.status === 401) error.value = undefined;
   const before = saved.value;
   const hasEdits = rules.value !== undefined && before !== undefined && !areEqual(before.rules, rules.value);
   const edited = hasEdits ? (rules.value ?? []) : newest.rules;
@@ -138,7 +143,7 @@ function receive(draft: Draft, newest: Saved): void {
   if (before === undefined || (areEqual(newest.rules, edited) && tests === undefined)) {
     saved.value = newest;
     // Without edits, the sentences about a change that could not be taken back stay.
-    if (rules.value === undefined) draft.error.value = undefined;
+    if (rules.value === undefined) error.value = undefined;
     else discard(draft);
   } else if (!hasEdits || areEqual(newest.rules, before.rules)) {
     const isNew = newest.policy.version !== before.policy.version;
@@ -146,8 +151,8 @@ function receive(draft: Draft, newest: Saved): void {
     if (isNew && !hasEdits) rules.value = newest.rules;
     draft.tests.value = tests;
     theirs.value = undefined;
-    // Groups or machines changed, so the same edits may do something else.
-    if (isNew) plan(draft);
+    // Groups or machines changed, so the same edits may do something else; or the plan had no answer.
+    if (isNew || (hasFailed && draft.plan.value === undefined)) plan(draft);
   } else theirs.value = newest;
 }
 
@@ -245,7 +250,7 @@ const settleMs = 250;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 /** Asks what the edits would do, once they have settled. */
-function plan(draft: Draft): void {
+export function plan(draft: Draft): void {
   draft.plan.value = undefined;
   draft.error.value = undefined;
   clearTimeout(timer);
@@ -303,10 +308,11 @@ export const terminalOf = (
 });
 
 /** Whether saving is offered: the plan is known, no test fails, and no other user has saved. */
-export function maySave({ saved, plan, theirs, isSaving, error }: Draft): boolean {
+export function maySave(draft: Draft): boolean {
+  const { saved, plan, theirs, isSaving } = draft;
   if (plan.value === undefined || theirs.value !== undefined || isSaving.value) return false;
   return (
-    error.value === undefined &&
+    !isRefused(draft) &&
     plan.value.tests.failing.length === 0 &&
     plan.value.version === saved.value?.policy.version
   );
@@ -320,6 +326,7 @@ export async function save(draft: Draft): Promise<void> {
   const body = bodyOf(before, sent, sentTests);
   const terminal = terminalOf(draft.slug, before, sent, sentTests);
   isSaving.value = true;
+  draft.error.value = undefined;
   await trying(draft, async () => {
     await send("POST", org(draft.slug, "policy/apply/"), body);
     // They are in force, also if the new list cannot be read now.

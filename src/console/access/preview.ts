@@ -7,12 +7,22 @@ import { useNodes } from "../node-list.ts";
 import { Confirm, Failure, FromTerminal } from "../ui/parts.ts";
 import { classWords, gainersFirst, gainWords, loseWords, numberText } from "./class-words.ts";
 import { Conflict, News } from "./conflict.ts";
-import { discard, maySave, save, testsOf, undo, type Draft, type Plan } from "./draft.ts";
+import {
+  discard,
+  isRefused,
+  maySave,
+  plan as planAgain,
+  save,
+  testsOf,
+  undo,
+  type Draft,
+  type Plan,
+} from "./draft.ts";
 import { listOf, type Saved } from "./saved.ts";
 import { TestSentence } from "./rule-table.ts";
 import { beyond } from "./test-text.ts";
 import { networksBehind } from "./networks.ts";
-import { editsOf, endsOf, faultLines, type Named, type Rule } from "./rules.ts";
+import { editsOf, endsOf, faultLines, type Named } from "./rules.ts";
 
 type PreviewProps = { draft: Draft; saved: Saved };
 
@@ -54,7 +64,7 @@ function Unsaved({ draft, saved }: PreviewProps) {
     <h2 id="preview">Before you save</h2>
     <div aria-live="polite">
       ${theirs.value === undefined ? null : html`<${Conflict} draft=${draft} saved=${saved} theirs=${theirs.value} />`}
-      ${error.value === undefined ? null : html`<${Refusal} rules=${draft.rules.value ?? []} error=${error.value} />`}
+      ${error.value === undefined ? null : html`<${Refusal} draft=${draft} error=${error.value} />`}
       ${
         behind.length === 0
           ? null
@@ -66,7 +76,7 @@ function Unsaved({ draft, saved }: PreviewProps) {
       }
       ${
         plan.value === undefined
-          ? error.value === undefined
+          ? (error.value ?? theirs.value) === undefined
             ? html`<p class="quiet">Working out what changes.</p>`
             : null
           : html`<${TestOutcome} plan=${plan.value} />
@@ -128,9 +138,10 @@ export function SaveBar({ draft }: { draft: Draft }) {
   </div>`;
 }
 
-function summaryOf({ plan, theirs, error }: Draft): string {
+function summaryOf(draft: Draft): string {
+  const { plan, theirs } = draft;
   if (theirs.value !== undefined) return "Not saved: another user saved rules.";
-  if (error.value !== undefined) return "Not saved: there is a fault.";
+  if (isRefused(draft)) return "Not saved: there is a fault.";
   if (plan.value === undefined) return "Not saved.";
   const { access, tests } = plan.value;
   if (tests.failing.length > 0) return `Cannot be saved: failing tests: ${tests.failing.length}.`;
@@ -139,13 +150,14 @@ function summaryOf({ plan, theirs, error }: Draft): string {
 }
 
 /** The control plane names lines of the file that the page sent. The user has not seen that file: the page names rules. */
-function Refusal({ rules, error }: { rules: readonly Rule[]; error: ApiError }) {
+function Refusal({ draft, error }: { draft: Draft; error: ApiError }) {
   const sentences = error.fields["policy"] ?? [];
-  if (sentences.length === 0) return html`<${Failure} error=${error} />`;
+  const retry = draft.plan.value === undefined ? () => planAgain(draft) : undefined;
+  if (sentences.length === 0) return html`<${Failure} error=${error} retry=${retry} />`;
   return html`<div class="failure" role="alert">
     <p>The rules cannot be saved:</p>
     <ul>
-      ${faultLines(rules, sentences).map((line) => html`<li key=${line}><bdi>${line}</bdi></li>`)}
+      ${faultLines(draft.rules.value ?? [], sentences).map((line) => html`<li key=${line}><bdi>${line}</bdi></li>`)}
     </ul>
   </div>`;
 }
