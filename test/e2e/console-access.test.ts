@@ -21,6 +21,12 @@ describe("the page Access", () => {
   let scene: Console;
   let page: Page;
   const { row, saving, add, discard } = useAccess(() => page);
+  /** Requests to these addresses wait until the function that it returns is called. */
+  const hold = async (addresses: string) => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    await page.route(addresses, (route) => promise.then(() => route.continue()));
+    return resolve;
+  };
   const takenBack = async () => {
     await page.getByText("These edits take the change back.").waitFor();
     await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
@@ -140,7 +146,11 @@ describe("the page Access", () => {
       await page.locator("tr.marked").waitFor();
       await page.reload();
       await page.getByText("Both rules are needed:").waitFor();
+      // No question has the answer to another one.
+      const release = await hold("**/firewall_rules/test/");
       await page.getByLabel("Port", { exact: true }).fill("5433");
+      await page.getByText("Both rules are needed:").waitFor({ state: "detached" });
+      release();
       await page.getByText("No inbound rule of db-1 permits tcp/5433 from web-1.").waitFor();
       await page.getByText("No: the rules do not allow it.").waitFor();
       await page.getByLabel("Port", { exact: true }).fill("99999");
