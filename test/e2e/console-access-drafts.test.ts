@@ -268,6 +268,35 @@ describe("drafts on the page Access", () => {
     limitMs,
   );
 
+  test(
+    "a rule about a revoked machine says so, and its deletion by a save is listed before it",
+    async () => {
+      await addRule(scene, "--protocol tcp --ports 8100 --peer node:web-1 --target group:db");
+      const rule = row("web-1 may reach machines in db on tcp 8100");
+      await rule.waitFor();
+      await scene.admin(["node", "revoke", "acme", "web-1", "--reason", "lost"]);
+      const revoked = row("web-1 (revoked) may reach machines in db on tcp 8100");
+      await revoked.getByText("the next save deletes this rule").waitFor();
+      await add("db", "db", "8200");
+      await page
+        .locator(".preview")
+        .getByText(/− Rule \d+: web-1 \(revoked\) may reach machines in db on tcp 8100/)
+        .waitFor();
+      await revoked.getByText("deleted", { exact: true }).waitFor();
+      await page.getByText(/^agent admin rule create acme .* && agent admin rule delete acme \d+$/).waitFor({
+        state: "attached",
+      });
+      // Without the other edit, nothing is left to save.
+      await row("machines in db may reach machines in db on tcp 8200")
+        .getByRole("button", { name: /^Delete/ })
+        .click();
+      await saving().waitFor({ state: "detached" });
+      await scene.admin(["node", "restore", "acme", "web-1"]);
+      await rule.waitFor();
+    },
+    limitMs,
+  );
+
   test("no page complained", () => {
     scene.expectQuiet();
   });

@@ -9,16 +9,17 @@ import type { Terminal } from "../terminal.ts";
 import type { Class } from "./class-words.ts";
 import { changesOf, mergeRules, type Change, type Choice } from "./merge.ts";
 import {
+  areEqual,
   commandsOf,
   editsOf,
   policyText,
-  sentRules,
+  rulesLeft,
   type Edits,
   type Rule,
   type StoredRule,
 } from "./rules.ts";
 import { inWords, listOf, read, type Saved } from "./saved.ts";
-import { areSameTests, mergeTests, testsText, type Tests } from "./test-text.ts";
+import { areSameTests, isTestAboutGone, mergeTests, testsText, type Tests } from "./test-text.ts";
 import { undoing } from "./undo.ts";
 import { setUnsaved } from "./unsaved.ts";
 
@@ -103,11 +104,6 @@ async function trying(draft: Draft, work: () => Promise<void>): Promise<void> {
 /** The edits themselves were refused. Other failures pass: no answer, a session that ended, a second factor that was not given. */
 export const isRefused = ({ error }: Draft): boolean => /^4(?!01|03|29)/.test(`${error.value?.status}`);
 
-const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {
-  const { added, removed } = editsOf(one, other);
-  return added.length + removed.length === 0;
-};
-
 export function load(draft: Draft): Promise<void> {
   return trying(draft, async () => {
     const newest = await read(draft.slug);
@@ -120,6 +116,10 @@ export function load(draft: Draft): Promise<void> {
 /** The tests of the draft, as saved unless they are edited. */
 export const testsOf = ({ tests, saved }: Draft): Tests =>
   tests.value ?? (saved.value === undefined ? [] : listOf(saved.value));
+
+/** What saving leaves of the tests. Those that are not edited stay. */
+export const testsLeft = (draft: Draft): Tests =>
+  draft.tests.value?.filter((test) => !isTestAboutGone(test)) ?? testsOf(draft);
 
 /** The edits of tests on those that were saved since. Undefined: none is left. */
 function testsOn(draft: Draft, newest: Saved): Tests | undefined {
@@ -259,7 +259,7 @@ export function plan(draft: Draft): void {
     const saved = draft.saved.value;
     if (asked === undefined || saved === undefined) return;
     void trying(draft, async () => {
-      const body = planned(saved, asked, draft.tests.value);
+      const body = planned(saved, rulesLeft(saved.rules, asked), draft.tests.value);
       const answer = await send<Plan>("POST", org(draft.slug, "policy/plan/"), body).catch(
         (error: unknown) => {
           // The answer to edits that have changed since is of no use.
@@ -274,10 +274,10 @@ export function plan(draft: Draft): void {
   }, settleMs);
 }
 
-/** What is not edited is not sent. An edited rule keeps its number. */
+/** What is not edited is not sent. An edited rule keeps its number. `rules`: those that saving leaves. */
 function planned(saved: Saved, rules: readonly Rule[], tests: Tests | undefined) {
   const isEdited = !areEqual(saved.rules, rules);
-  const ids = sentRules(rules).map(({ id }) => (id > 0 ? id : null));
+  const ids = rules.map(({ id }) => (id > 0 ? id : null));
   return {
     policy: policyText(isEdited ? rules : undefined, tests && testsText(tests)),
     prune: true,
@@ -323,15 +323,16 @@ export async function save(draft: Draft): Promise<void> {
   const { saved, rules, tests, isSaving } = draft;
   const [sent, before, plan, sentTests] = [rules.value, saved.value, draft.plan.value, tests.value];
   if (sent === undefined || before === undefined || plan === undefined || !maySave(draft)) return;
-  const body = bodyOf(before, sent, sentTests);
-  const terminal = terminalOf(draft.slug, before, sent, sentTests);
+  const left = rulesLeft(before.rules, sent);
+  const body = bodyOf(before, left, sentTests);
+  const terminal = terminalOf(draft.slug, before, left, sentTests);
   isSaving.value = true;
   draft.error.value = undefined;
   await trying(draft, async () => {
     await send("POST", org(draft.slug, "policy/apply/"), body);
     // They are in force, also if the new list cannot be read now.
     const newest = await read(draft.slug).catch((error: unknown) => {
-      if (error instanceof ApiError) return { ...before, rules: sent };
+      if (error instanceof ApiError) return { ...before, rules: left };
       throw error;
     });
     const later = rules.value ?? sent;
@@ -342,7 +343,7 @@ export async function save(draft: Draft): Promise<void> {
     draft.done.value = {
       terminal,
       plan,
-      edits: editsOf(before.rules, sent),
+      edits: editsOf(before.rules, left),
       tests: [listOf(before), wanted],
     };
     if (later !== sent) editLater(draft, sent, later, laterTests);

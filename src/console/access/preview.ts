@@ -13,16 +13,16 @@ import {
   maySave,
   plan as planAgain,
   save,
-  testsOf,
+  testsLeft,
   undo,
   type Draft,
   type Plan,
 } from "./draft.ts";
 import { listOf, type Saved } from "./saved.ts";
-import { TestSentence } from "./rule-table.ts";
+import { Sentence, TestSentence } from "./rule-table.ts";
 import { beyond } from "./test-text.ts";
 import { networksBehind } from "./networks.ts";
-import { editsOf, endsOf, faultLines, type Named } from "./rules.ts";
+import { editsOf, endsOf, faultLines, isAboutGone, rulesLeft, type Named, type Rule } from "./rules.ts";
 
 type PreviewProps = { draft: Draft; saved: Saved };
 
@@ -54,17 +54,18 @@ function JustSaved({ draft, done: { terminal, plan, edits, tests } }: JustSavedP
 function Unsaved({ draft, saved }: PreviewProps) {
   const { plan, theirs, error } = draft;
   const { data, isWhole } = useNodes();
-  const { added } = editsOf(saved.rules, draft.rules.value ?? []);
+  const rules = rulesLeft(saved.rules, draft.rules.value ?? []);
+  const { added, removed } = editsOf(saved.rules, rules);
   const behind = networksBehind(
     added.map((rule) => endsOf(rule).to),
     data ?? [],
   );
-  const tests = testsOf(draft);
+  const tests = testsLeft(draft);
   return html`<section class="preview" aria-labelledby="preview">
     <h2 id="preview">Before you save</h2>
     <div aria-live="polite">
       ${theirs.value === undefined ? null : html`<${Conflict} draft=${draft} saved=${saved} theirs=${theirs.value} />`}
-      ${error.value === undefined ? null : html`<${Refusal} draft=${draft} error=${error.value} />`}
+      ${error.value === undefined ? null : html`<${Refusal} draft=${draft} rules=${rules} error=${error.value} />`}
       ${
         behind.length === 0
           ? null
@@ -81,6 +82,12 @@ function Unsaved({ draft, saved }: PreviewProps) {
             : null
           : html`<${TestOutcome} plan=${plan.value} />
               <ul class="plain-list effects">
+                ${removed.filter(isAboutGone).map(
+                  (rule) =>
+                    html`<li>
+                      <del>− Rule ${rule.id}: <${Sentence} rule=${rule} /></del>
+                    </li>`,
+                )}
                 ${beyond(tests, listOf(saved)).map(
                   (test) =>
                     html`<li>
@@ -150,14 +157,16 @@ function summaryOf(draft: Draft): string {
 }
 
 /** The control plane names lines of the file that the page sent. The user has not seen that file: the page names rules. */
-function Refusal({ draft, error }: { draft: Draft; error: ApiError }) {
+type RefusalProps = { draft: Draft; rules: readonly Rule[]; error: ApiError };
+
+function Refusal({ draft, rules, error }: RefusalProps) {
   const sentences = error.fields["policy"] ?? [];
   const retry = draft.plan.value === undefined ? () => planAgain(draft) : undefined;
   if (sentences.length === 0) return html`<${Failure} error=${error} retry=${retry} />`;
   return html`<div class="failure" role="alert">
     <p>The rules cannot be saved:</p>
     <ul>
-      ${faultLines(draft.rules.value ?? [], sentences).map((line) => html`<li key=${line}><bdi>${line}</bdi></li>`)}
+      ${faultLines(rules, sentences).map((line) => html`<li key=${line}><bdi>${line}</bdi></li>`)}
     </ul>
   </div>`;
 }

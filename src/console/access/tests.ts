@@ -5,10 +5,10 @@ import { html } from "../html.ts";
 import { useNodes } from "../node-list.ts";
 import { Choice } from "../ui/form.ts";
 import { Dialog, State } from "../ui/parts.ts";
-import { editTests, testsOf, type Draft } from "./draft.ts";
+import { editTests, testsLeft, testsOf, type Draft } from "./draft.ts";
 import { networkFault } from "./networks.ts";
 import { SidePicker, toWord, TrafficFields, useSides } from "./rule-form.ts";
-import { TestSentence } from "./rule-table.ts";
+import { rowButton, TestSentence } from "./rule-table.ts";
 import { portsFault, type Rule } from "./rules.ts";
 import { listOf, type Saved } from "./saved.ts";
 import { beyond, isTestAboutGone, keyOf, wordsOfTest, type PolicyTest } from "./test-text.ts";
@@ -27,7 +27,7 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
   const plan = draft.plan.value;
   const fresh = beyond(listOf(saved), tests);
   // As the control plane numbers them: those that it is sent.
-  const numbered = draft.tests.value === undefined ? tests : tests.filter((test) => !isTestAboutGone(test));
+  const numbered = testsLeft(draft);
   const row = (test: PolicyTest, state: "same" | "new" | "deleted") => {
     const number = numbered.indexOf(test) + 1;
     const passes =
@@ -36,10 +36,7 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
         : !plan.tests.failing.some((each) => each.startsWith(`Test ${number}:`));
     const [name, word] = states[`${passes}`];
     const words = wordsOfTest(test);
-    const button = (label: string, onClick: () => void) =>
-      html`<button type="button" class="small" aria-label=${`${label}: ${words}`} onClick=${onClick}>
-        ${label}
-      </button>`;
+    const button = (label: string, onClick: () => void) => rowButton(label, words, onClick);
     return html`<tr key=${state + words} class=${state}>
       <td>${number || ""}</td>
       <td>
@@ -49,7 +46,7 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
             : html`<${TestSentence} test=${test} />
                 <div><${State} name=${name} word=${word} /></div>`
         }
-        ${isTestAboutGone(test) ? html`<div class="limited">No machine, member or group of a provider of this name is left, and the next change of the tests deletes it.</div>` : null}
+        ${isTestAboutGone(test) ? html`<div class="limited">What it names is revoked or gone, and the next change of the tests deletes it.</div>` : null}
       </td>
       <td>
         ${state === "same" ? null : html`<span class="limited">${state}</span>`}
