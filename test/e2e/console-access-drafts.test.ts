@@ -62,6 +62,14 @@ describe("drafts on the page Access", () => {
       await added.waitFor({ state: "detached" });
       const first = row("machines in db must not reach machines in web on tcp 22");
       await first.getByRole("button", { name: /^Edit/ }).click();
+      // What was chosen stays when the expectation changes; Escape does not drop it.
+      await dialog.locator("select").last().selectOption("udp");
+      await dialog.getByLabel("Expect").selectOption("must reach");
+      expect(await dialog.locator("select").last().inputValue()).toBe("udp");
+      await page.keyboard.press("Escape");
+      await dialog.getByText("This is not saved.").waitFor();
+      await dialog.getByLabel("Expect").selectOption("must not reach");
+      await dialog.locator("select").last().selectOption("tcp");
       await dialog.getByLabel("Ports").fill("23");
       await dialog.getByRole("button", { name: "Change in the draft" }).click();
       await row("machines in db must not reach machines in web on tcp 23").getByText("passes").waitFor();

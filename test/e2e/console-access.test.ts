@@ -52,6 +52,12 @@ describe("the page Access", () => {
     "a rule is typed as a sentence; the page tells which machines gain access before it is saved",
     async () => {
       await row("all machines may send to all machines on anything").waitFor();
+      const release = await hold("**/groups/?page_size=1000");
+      await page.reload();
+      await page.getByRole("heading", { name: "Which group reaches which" }).waitFor();
+      expect(await page.getByText("There is no group yet.").count()).toBe(0);
+      release();
+      await page.getByRole("columnheader", { name: "2 other groups" }).waitFor();
       await add("web", "db", "5432", hostile);
       await page.getByText("web-1 → db-1 gains tcp/5432").first().waitFor();
       await page.getByText("The test passes.").waitFor();
@@ -111,6 +117,9 @@ describe("the page Access", () => {
       expect(await page.evaluate("document.activeElement.tagName")).toBe("SELECT");
       await dialog.getByRole("button", { name: "Create the group cron" }).click();
       await dialog.getByRole("button", { name: "Create the group cron" }).waitFor({ state: "detached" });
+      // What was typed is not dropped without a question.
+      await page.keyboard.press("Escape");
+      await dialog.getByText("This is not saved. Press Escape again to discard it.").waitFor();
       await dialog.getByRole("button", { name: "Cancel" }).click();
       await page.getByRole("columnheader", { name: "cron" }).waitFor();
       // Rules name groups: the empty list says where machines are found.

@@ -102,11 +102,19 @@ const expectations = [
 
 type FormProps = { draft: Draft; old: PolicyTest | undefined; close(): void };
 
+/** Preset to one protocol, a test that forbids would leave the others open. */
+const presets = { accept: "tcp", deny: "any" } as const;
+const fresh: PolicyTest = {
+  expect: "deny",
+  from: "",
+  to: "",
+  protocol: presets.deny,
+  ports: "any",
+  passes: null,
+};
+
 function TestForm({ draft, old, close }: FormProps) {
-  const [test, set] = useState<PolicyTest>(
-    // Preset to one protocol, a test that forbids would leave the others open.
-    old ?? { expect: "deny", from: "", to: "", protocol: "any", ports: "any", passes: null },
-  );
+  const [test, set] = useState(old ?? fresh);
   const [isChecked, check] = useState(false);
   const sides = useSides(draft.slug);
   const machines = useNodes().data ?? [];
@@ -140,13 +148,23 @@ function TestForm({ draft, old, close }: FormProps) {
       fault=${networkFault(whole[key], machines)}
       isChecked=${isChecked}
     />`;
-  return html`<${Dialog} title=${old === undefined ? "Add a test" : "Edit the test"} close=${close}>
+  return html`<${Dialog}
+    title=${old === undefined ? "Add a test" : "Edit the test"}
+    hasUnsaved=${keyOf(test) !== keyOf(old ?? fresh)}
+    close=${close}
+  >
     <form onSubmit=${submit}>
       ${side("from")}
       <${Choice}
         label="Expect"
         value=${test.expect}
-        set=${(expect: PolicyTest["expect"]) => set({ ...test, expect, protocol: expect === "accept" ? "tcp" : "any" })}
+        set=${(expect: PolicyTest["expect"]) =>
+          // What was chosen stays.
+          set({
+            ...test,
+            expect,
+            protocol: old || test.protocol !== presets[test.expect] ? test.protocol : presets[expect],
+          })}
         choices=${expectations}
       />
       ${side("to")}
