@@ -7,7 +7,7 @@ import type { AuditEvent } from "../audit-event.ts";
 import { ruleChangeOf } from "../rule-change.ts";
 import type { Terminal } from "../terminal.ts";
 import type { Class } from "./class-words.ts";
-import { changesOf, mergeRules, type Change, type Choice } from "./merge.ts";
+import { ruleChanges, mergeRules, type Change, type Choice } from "./merge.ts";
 import {
   areEqual,
   commandsOf,
@@ -139,7 +139,7 @@ function receive(draft: Draft, newest: Saved): void {
   const edited = hasEdits ? (rules.value ?? []) : newest.rules;
   const tests = testsOn(draft, newest);
   if (!hasEdits && before !== undefined)
-    draft.news.value = [...draft.news.value, ...changesOf(before.rules, newest.rules)];
+    draft.news.value = [...draft.news.value, ...ruleChanges(before.rules, newest.rules)];
   if (before === undefined || (areEqual(newest.rules, edited) && tests === undefined)) {
     saved.value = newest;
     // Without edits, the sentences about a change that could not be taken back stay.
@@ -152,7 +152,7 @@ function receive(draft: Draft, newest: Saved): void {
     draft.tests.value = tests;
     theirs.value = undefined;
     // Groups or machines changed, so the same edits may do something else; or the plan had no answer.
-    if (isNew || (hasFailed && draft.plan.value === undefined)) plan(draft);
+    if (isNew || (hasFailed && draft.plan.value === undefined)) planEdits(draft);
   } else theirs.value = newest;
 }
 
@@ -184,7 +184,7 @@ export function edit(
   if (areEqual(saved.rules, next) && isTested) return discard(draft);
   draft.rules.value = next;
   draft.tests.value = isTested ? undefined : tests;
-  plan(draft);
+  planEdits(draft);
 }
 
 export const editTests = (draft: Draft, tests: Tests): void => edit(draft, (rules) => rules, tests);
@@ -250,7 +250,7 @@ const settleMs = 250;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 /** Asks what the edits would do, once they have settled. */
-export function plan(draft: Draft): void {
+export function planEdits(draft: Draft): void {
   draft.plan.value = undefined;
   draft.error.value = undefined;
   clearTimeout(timer);

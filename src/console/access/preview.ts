@@ -11,7 +11,7 @@ import {
   discard,
   isRefused,
   maySave,
-  plan as planAgain,
+  planEdits,
   save,
   testsLeft,
   undo,
@@ -161,7 +161,7 @@ type RefusalProps = { draft: Draft; rules: readonly Rule[]; error: ApiError };
 
 function Refusal({ draft, rules, error }: RefusalProps) {
   const sentences = error.fields["policy"] ?? [];
-  const retry = draft.plan.value === undefined ? () => planAgain(draft) : undefined;
+  const retry = draft.plan.value === undefined ? () => planEdits(draft) : undefined;
   if (sentences.length === 0) return html`<${Failure} error=${error} retry=${retry} />`;
   return html`<div class="failure" role="alert">
     <p>The rules cannot be saved:</p>
