@@ -1,7 +1,7 @@
 // Edits of two users of the same rules: each edit stays on its rule, and where both changed one, the user chooses.
 
 import { expect, test } from "bun:test";
-import { changesOf, clashKey, mergeRules, type Choice } from "../../src/console/access/merge.ts";
+import { ruleChanges, clashKey, mergeRules, type Choice } from "../../src/console/access/merge.ts";
 import { sentenceOf, type Rule } from "../../src/console/access/rules.ts";
 
 const rule = (id: number, more: Partial<Rule> = {}): Rule => ({
@@ -115,10 +115,10 @@ test("a choice ends when the other version changes again", () => {
 
 test("a change of the description alone is a change, once", () => {
   const after = { ...port22, description: "deployments" };
-  expect(changesOf(base, [rule(1), after])).toEqual([{ before: port22, after }]);
-  expect(changesOf(base, base)).toEqual([]);
-  expect(changesOf(base, [rule(1)])).toEqual([{ before: port22, after: undefined }]);
-  expect(changesOf(base, [...base, rule(9, { ports: "1" })])).toEqual([
+  expect(ruleChanges(base, [rule(1), after])).toEqual([{ before: port22, after }]);
+  expect(ruleChanges(base, base)).toEqual([]);
+  expect(ruleChanges(base, [rule(1)])).toEqual([{ before: port22, after: undefined }]);
+  expect(ruleChanges(base, [...base, rule(9, { ports: "1" })])).toEqual([
     { before: undefined, after: rule(9, { ports: "1" }) },
   ]);
 });

@@ -3,7 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Locator, Page } from "playwright-core";
 import { openAccess, startAccess, useAccess } from "../support/console-access.ts";
-import { addRule, overflowOf, owner, password, type Console } from "../support/console.ts";
+import { addRule, overflowOf, owner, password, signIn, type Console } from "../support/console.ts";
 import { appWith } from "../support/factors.ts";
 import { until } from "../support/until.ts";
 
@@ -18,6 +18,7 @@ describe("drafts on the page Access", () => {
     scene = await startAccess();
     ({ page } = scene);
     await addRule(scene, "--protocol tcp --ports 5432 --peer group:web --target group:db");
+    await row("machines in web may reach machines in db on tcp 5432").waitFor();
   }, limitMs);
   afterAll(() => scene[Symbol.asyncDispose]());
 
@@ -61,6 +62,14 @@ describe("drafts on the page Access", () => {
       await added.waitFor({ state: "detached" });
       const first = row("machines in db must not reach machines in web on tcp 22");
       await first.getByRole("button", { name: /^Edit/ }).click();
+      // What was chosen stays when the expectation changes; Escape does not drop it.
+      await dialog.locator("select").last().selectOption("udp");
+      await dialog.getByLabel("Expect").selectOption("must reach");
+      expect(await dialog.locator("select").last().inputValue()).toBe("udp");
+      await page.keyboard.press("Escape");
+      await dialog.getByText("This is not saved.").waitFor();
+      await dialog.getByLabel("Expect").selectOption("must not reach");
+      await dialog.locator("select").last().selectOption("tcp");
       await dialog.getByLabel("Ports").fill("23");
       await dialog.getByRole("button", { name: "Change in the draft" }).click();
       await row("machines in db must not reach machines in web on tcp 23").getByText("passes").waitFor();
@@ -202,6 +211,37 @@ describe("drafts on the page Access", () => {
   );
 
   test(
+    "what was saved while the control plane was away appears, and a plan that had no answer is asked for again",
+    async () => {
+      const gains = (ports: string) => page.getByText(`web-1 → db-1 gains tcp/${ports}`).first().waitFor();
+      await scene.restart(async () => {
+        await add("web", "db", "7100");
+        await page.locator(".preview").getByText("The control plane does not answer.").waitFor();
+      });
+      await gains("7100");
+      await discard();
+      await scene.restart(async () => {
+        await addRule(scene, "--protocol tcp --ports 7200 --target group:db");
+      });
+      await row("all machines may reach machines in db on tcp 7200").waitFor();
+      await page.route("**/policy/plan/", (route) => route.fulfill({ status: 502 }));
+      await add("web", "db", "7300");
+      const retry = page.locator(".preview").getByRole("button", { name: "Try again" });
+      await retry.waitFor();
+      await page.unroute("**/policy/plan/");
+      await retry.click();
+      await gains("7300");
+      await page.evaluate(`fetch("/api/session/", { method: "DELETE" })`);
+      await saving().click();
+      await signIn(page);
+      await until(() => saving().isEnabled(), { what: "Save after signing in again" });
+      await saving().click();
+      await saving().waitFor({ state: "detached" });
+    },
+    limitMs,
+  );
+
+  test(
     "a fresh second factor is asked for, and the request goes on",
     async () => {
       const { page: other, context } = await scene.open();
@@ -224,9 +264,6 @@ describe("drafts on the page Access", () => {
       const dialog = page.getByRole("dialog", { name: "Confirm that it is you" });
       await dialog.getByRole("button", { name: "Cancel" }).click();
       await page.getByRole("alert").getByText("fresh proof").waitFor();
-      await discard();
-      await add("web", "db", "6432");
-      await page.getByText("web-1 → db-1 gains tcp/6432").first().waitFor();
       await saving().click();
       await dialog.getByLabel("Code").fill("000000");
       await dialog.getByRole("button", { name: "Go on" }).click();
@@ -235,6 +272,35 @@ describe("drafts on the page Access", () => {
       await dialog.getByRole("button", { name: "Go on" }).click();
       await saving().waitFor({ state: "detached" });
       expect(await scene.admin(["rule", "list", "acme"])).toContain("6432");
+    },
+    limitMs,
+  );
+
+  test(
+    "a rule about a revoked machine says so, and its deletion by a save is listed before it",
+    async () => {
+      await addRule(scene, "--protocol tcp --ports 8100 --peer node:web-1 --target group:db");
+      const rule = row("web-1 may reach machines in db on tcp 8100");
+      await rule.waitFor();
+      await scene.admin(["node", "revoke", "acme", "web-1", "--reason", "lost"]);
+      const revoked = row("web-1 (revoked) may reach machines in db on tcp 8100");
+      await revoked.getByText("the next save deletes this rule").waitFor();
+      await add("db", "db", "8200");
+      await page
+        .locator(".preview")
+        .getByText(/− Rule \d+: web-1 \(revoked\) may reach machines in db on tcp 8100/)
+        .waitFor();
+      await revoked.getByText("deleted", { exact: true }).waitFor();
+      await page.getByText(/^agent admin rule create acme .* && agent admin rule delete acme \d+$/).waitFor({
+        state: "attached",
+      });
+      // Without the other edit, nothing is left to save.
+      await row("machines in db may reach machines in db on tcp 8200")
+        .getByRole("button", { name: /^Delete/ })
+        .click();
+      await saving().waitFor({ state: "detached" });
+      await scene.admin(["node", "restore", "acme", "web-1"]);
+      await rule.waitFor();
     },
     limitMs,
   );

@@ -21,6 +21,12 @@ describe("the page Access", () => {
   let scene: Console;
   let page: Page;
   const { row, saving, add, discard } = useAccess(() => page);
+  /** Requests to these addresses wait until the function that it returns is called. */
+  const hold = async (addresses: string) => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    await page.route(addresses, (route) => promise.then(() => route.continue()));
+    return resolve;
+  };
   const takenBack = async () => {
     await page.getByText("These edits take the change back.").waitFor();
     await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
@@ -46,6 +52,12 @@ describe("the page Access", () => {
     "a rule is typed as a sentence; the page tells which machines gain access before it is saved",
     async () => {
       await row("all machines may send to all machines on anything").waitFor();
+      const release = await hold("**/groups/?page_size=1000");
+      await page.reload();
+      await page.getByRole("heading", { name: "Which group reaches which" }).waitFor();
+      expect(await page.getByText("There is no group yet.").count()).toBe(0);
+      release();
+      await page.getByRole("columnheader", { name: "2 other groups" }).waitFor();
       await add("web", "db", "5432", hostile);
       await page.getByText("web-1 → db-1 gains tcp/5432").first().waitFor();
       await page.getByText("The test passes.").waitFor();
@@ -105,6 +117,9 @@ describe("the page Access", () => {
       expect(await page.evaluate("document.activeElement.tagName")).toBe("SELECT");
       await dialog.getByRole("button", { name: "Create the group cron" }).click();
       await dialog.getByRole("button", { name: "Create the group cron" }).waitFor({ state: "detached" });
+      // What was typed is not dropped without a question.
+      await page.keyboard.press("Escape");
+      await dialog.getByText("This is not saved. Press Escape again to discard it.").waitFor();
       await dialog.getByRole("button", { name: "Cancel" }).click();
       await page.getByRole("columnheader", { name: "cron" }).waitFor();
       // Rules name groups: the empty list says where machines are found.
@@ -140,7 +155,11 @@ describe("the page Access", () => {
       await page.locator("tr.marked").waitFor();
       await page.reload();
       await page.getByText("Both rules are needed:").waitFor();
+      // No question has the answer to another one.
+      const release = await hold("**/firewall_rules/test/");
       await page.getByLabel("Port", { exact: true }).fill("5433");
+      await page.getByText("Both rules are needed:").waitFor({ state: "detached" });
+      release();
       await page.getByText("No inbound rule of db-1 permits tcp/5433 from web-1.").waitFor();
       await page.getByText("No: the rules do not allow it.").waitFor();
       await page.getByLabel("Port", { exact: true }).fill("99999");

@@ -10,7 +10,7 @@ import { useResource } from "../resource.ts";
 import { When } from "../ui/parts.ts";
 import { rebase, takeTheirs, type Draft } from "./draft.ts";
 import type { Saved } from "./saved.ts";
-import { changesOf, clashKey, mergeRules, type Choice, type Change, type Clash } from "./merge.ts";
+import { ruleChanges, clashKey, mergeRules, type Choice, type Change, type Clash } from "./merge.ts";
 import { identityOf, sentenceOf, type Rule } from "./rules.ts";
 import { Sentence } from "./rule-table.ts";
 
@@ -20,7 +20,7 @@ type Author = { name: string; at: string };
 export function Conflict({ draft, saved, theirs }: Props) {
   const [choices, choose] = useState<ReadonlyMap<string, Choice>>(new Map());
   const mine = draft.rules.value ?? saved.rules;
-  const changes = changesOf(saved.rules, theirs.rules);
+  const changes = ruleChanges(saved.rules, theirs.rules);
   const { clashes } = mergeRules(saved.rules, mine, theirs.rules);
   const authorOf = useAuthors(draft.slug);
   const open = clashes.filter((clash) => !choices.has(clashKey(clash)));
@@ -36,7 +36,7 @@ export function Conflict({ draft, saved, theirs }: Props) {
       </div>
       <div>
         <h3>Yours</h3>
-        <${ChangeList} changes=${changesOf(saved.rules, mine)} />
+        <${ChangeList} changes=${ruleChanges(saved.rules, mine)} />
       </div>
     </div>
     ${clashes.map(

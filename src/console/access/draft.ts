@@ -7,18 +7,19 @@ import type { AuditEvent } from "../audit-event.ts";
 import { ruleChangeOf } from "../rule-change.ts";
 import type { Terminal } from "../terminal.ts";
 import type { Class } from "./class-words.ts";
-import { changesOf, mergeRules, type Change, type Choice } from "./merge.ts";
+import { ruleChanges, mergeRules, type Change, type Choice } from "./merge.ts";
 import {
+  areEqual,
   commandsOf,
   editsOf,
   policyText,
-  sentRules,
+  rulesLeft,
   type Edits,
   type Rule,
   type StoredRule,
 } from "./rules.ts";
 import { inWords, listOf, read, type Saved } from "./saved.ts";
-import { areSameTests, mergeTests, testsText, type Tests } from "./test-text.ts";
+import { areSameTests, isTestAboutGone, mergeTests, testsText, type Tests } from "./test-text.ts";
 import { undoing } from "./undo.ts";
 import { setUnsaved } from "./unsaved.ts";
 
@@ -100,10 +101,8 @@ async function trying(draft: Draft, work: () => Promise<void>): Promise<void> {
   }
 }
 
-const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {
-  const { added, removed } = editsOf(one, other);
-  return added.length + removed.length === 0;
-};
+/** The edits themselves were refused. Other failures pass: no answer, a session that ended, a second factor that was not given. */
+export const isRefused = ({ error }: Draft): boolean => /^4(?!01|03|29)/.test(`${error.value?.status}`);
 
 export function load(draft: Draft): Promise<void> {
   return trying(draft, async () => {
@@ -118,6 +117,10 @@ export function load(draft: Draft): Promise<void> {
 export const testsOf = ({ tests, saved }: Draft): Tests =>
   tests.value ?? (saved.value === undefined ? [] : listOf(saved.value));
 
+/** What saving leaves of the tests. Those that are not edited stay. */
+export const testsLeft = (draft: Draft): Tests =>
+  draft.tests.value?.filter((test) => !isTestAboutGone(test)) ?? testsOf(draft);
+
 /** The edits of tests on those that were saved since. Undefined: none is left. */
 function testsOn(draft: Draft, newest: Saved): Tests | undefined {
   const { tests, saved } = draft;
@@ -127,18 +130,20 @@ function testsOn(draft: Draft, newest: Saved): Tests | undefined {
 }
 
 function receive(draft: Draft, newest: Saved): void {
-  const { saved, rules, theirs } = draft;
-  if (draft.error.value?.status === 0) draft.error.value = undefined;
+  const { saved, rules, theirs, error } = draft;
+  const hasFailed = error.value !== undefined && !isRefused(draft);
+  // This answer proves that these have passed.
+  if (error.value?.status === 0 || error.value?.status === 401) error.value = undefined;
   const before = saved.value;
   const hasEdits = rules.value !== undefined && before !== undefined && !areEqual(before.rules, rules.value);
   const edited = hasEdits ? (rules.value ?? []) : newest.rules;
   const tests = testsOn(draft, newest);
   if (!hasEdits && before !== undefined)
-    draft.news.value = [...draft.news.value, ...changesOf(before.rules, newest.rules)];
+    draft.news.value = [...draft.news.value, ...ruleChanges(before.rules, newest.rules)];
   if (before === undefined || (areEqual(newest.rules, edited) && tests === undefined)) {
     saved.value = newest;
     // Without edits, the sentences about a change that could not be taken back stay.
-    if (rules.value === undefined) draft.error.value = undefined;
+    if (rules.value === undefined) error.value = undefined;
     else discard(draft);
   } else if (!hasEdits || areEqual(newest.rules, before.rules)) {
     const isNew = newest.policy.version !== before.policy.version;
@@ -146,8 +151,8 @@ function receive(draft: Draft, newest: Saved): void {
     if (isNew && !hasEdits) rules.value = newest.rules;
     draft.tests.value = tests;
     theirs.value = undefined;
-    // Groups or machines changed, so the same edits may do something else.
-    if (isNew) plan(draft);
+    // Groups or machines changed, so the same edits may do something else; or the plan had no answer.
+    if (isNew || (hasFailed && draft.plan.value === undefined)) planEdits(draft);
   } else theirs.value = newest;
 }
 
@@ -179,7 +184,7 @@ export function edit(
   if (areEqual(saved.rules, next) && isTested) return discard(draft);
   draft.rules.value = next;
   draft.tests.value = isTested ? undefined : tests;
-  plan(draft);
+  planEdits(draft);
 }
 
 export const editTests = (draft: Draft, tests: Tests): void => edit(draft, (rules) => rules, tests);
@@ -245,7 +250,7 @@ const settleMs = 250;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 /** Asks what the edits would do, once they have settled. */
-function plan(draft: Draft): void {
+export function planEdits(draft: Draft): void {
   draft.plan.value = undefined;
   draft.error.value = undefined;
   clearTimeout(timer);
@@ -254,7 +259,7 @@ function plan(draft: Draft): void {
     const saved = draft.saved.value;
     if (asked === undefined || saved === undefined) return;
     void trying(draft, async () => {
-      const body = planned(saved, asked, draft.tests.value);
+      const body = planned(saved, rulesLeft(saved.rules, asked), draft.tests.value);
       const answer = await send<Plan>("POST", org(draft.slug, "policy/plan/"), body).catch(
         (error: unknown) => {
           // The answer to edits that have changed since is of no use.
@@ -269,10 +274,10 @@ function plan(draft: Draft): void {
   }, settleMs);
 }
 
-/** What is not edited is not sent. An edited rule keeps its number. */
+/** What is not edited is not sent. An edited rule keeps its number. `rules`: those that saving leaves. */
 function planned(saved: Saved, rules: readonly Rule[], tests: Tests | undefined) {
   const isEdited = !areEqual(saved.rules, rules);
-  const ids = sentRules(rules).map(({ id }) => (id > 0 ? id : null));
+  const ids = rules.map(({ id }) => (id > 0 ? id : null));
   return {
     policy: policyText(isEdited ? rules : undefined, tests && testsText(tests)),
     prune: true,
@@ -303,10 +308,11 @@ export const terminalOf = (
 });
 
 /** Whether saving is offered: the plan is known, no test fails, and no other user has saved. */
-export function maySave({ saved, plan, theirs, isSaving, error }: Draft): boolean {
+export function maySave(draft: Draft): boolean {
+  const { saved, plan, theirs, isSaving } = draft;
   if (plan.value === undefined || theirs.value !== undefined || isSaving.value) return false;
   return (
-    error.value === undefined &&
+    !isRefused(draft) &&
     plan.value.tests.failing.length === 0 &&
     plan.value.version === saved.value?.policy.version
   );
@@ -317,14 +323,16 @@ export async function save(draft: Draft): Promise<void> {
   const { saved, rules, tests, isSaving } = draft;
   const [sent, before, plan, sentTests] = [rules.value, saved.value, draft.plan.value, tests.value];
   if (sent === undefined || before === undefined || plan === undefined || !maySave(draft)) return;
-  const body = bodyOf(before, sent, sentTests);
-  const terminal = terminalOf(draft.slug, before, sent, sentTests);
+  const left = rulesLeft(before.rules, sent);
+  const body = bodyOf(before, left, sentTests);
+  const terminal = terminalOf(draft.slug, before, left, sentTests);
   isSaving.value = true;
+  draft.error.value = undefined;
   await trying(draft, async () => {
     await send("POST", org(draft.slug, "policy/apply/"), body);
     // They are in force, also if the new list cannot be read now.
     const newest = await read(draft.slug).catch((error: unknown) => {
-      if (error instanceof ApiError) return { ...before, rules: sent };
+      if (error instanceof ApiError) return { ...before, rules: left };
       throw error;
     });
     const later = rules.value ?? sent;
@@ -335,7 +343,7 @@ export async function save(draft: Draft): Promise<void> {
     draft.done.value = {
       terminal,
       plan,
-      edits: editsOf(before.rules, sent),
+      edits: editsOf(before.rules, left),
       tests: [listOf(before), wanted],
     };
     if (later !== sent) editLater(draft, sent, later, laterTests);

@@ -45,7 +45,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
     protocol,
     ...(port === "" ? {} : { port: Number(port) }),
   };
-  const [answer, error] = useVerdict(slug, isWhole ? JSON.stringify(body) : undefined, saved);
+  const { answer, error } = useVerdict(slug, isWhole ? JSON.stringify(body) : undefined, saved);
   const packet = protocol === "icmp" ? "icmp" : port === "" ? "" : `${protocol}/${port}`;
   useEffect(() => {
     // A link with a question leads to it, below the rules.
@@ -246,26 +246,20 @@ function Deciding({ rule }: { rule: Rule }) {
   </p>`;
 }
 
-/** Asked again when the rules change. `question`: the body of the request. */
-function useVerdict(
-  slug: string,
-  question: string | undefined,
-  saved: Saved,
-): [Verdict | undefined, ApiError | undefined] {
-  const [answer, setAnswer] = useState<Verdict | undefined>(undefined);
-  const [error, fail] = useState<ApiError | undefined>(undefined);
+type Found = { question?: string; answer?: Verdict; error?: ApiError };
+
+/** Asked again when the rules change. `question`: the body of the request. Another question has no answer until its own comes. */
+function useVerdict(slug: string, question: string | undefined, saved: Saved): Found {
+  const [found, find] = useState<Found>({});
   useEffect(() => {
+    if (question === undefined) return undefined;
     let isOver = false;
-    fail(undefined);
-    if (question === undefined) return setAnswer(undefined);
     const timer = setTimeout(() => {
       send<Verdict>("POST", org(slug, "firewall_rules/test/"), JSON.parse(question)).then(
-        (verdict) => isOver || setAnswer(verdict),
-        (failure: unknown) => {
-          if (!(failure instanceof ApiError)) throw failure;
-          if (isOver) return;
-          setAnswer(undefined);
-          fail(failure);
+        (answer) => isOver || find({ question, answer }),
+        (error: unknown) => {
+          if (!(error instanceof ApiError)) throw error;
+          if (!isOver) find({ question, error });
         },
       );
     }, 200);
@@ -274,7 +268,7 @@ function useVerdict(
       clearTimeout(timer);
     };
   }, [slug, question, saved]);
-  return [answer, error];
+  return question === found.question ? found : {};
 }
 
 type PickerProps = {

@@ -49,7 +49,8 @@ export function GroupMatrix({ saved, draft }: GroupMatrixProps) {
     <h2 id="matrix">Which group reaches which</h2>
     ${
       shown.length === 0
-        ? html`<${Empty}
+        ? data &&
+          html`<${Empty}
             text="There is no group yet. Machines get groups when they are added, and rules name them."
           />`
         : html`<p class="quiet">

@@ -38,7 +38,7 @@ function likeness(one: Rule, other: Rule): number {
   return parts.filter((part) => one[part] === other[part]).length;
 }
 
-export function changesOf(base: readonly Rule[], next: readonly Rule[]): readonly Change[] {
+export function ruleChanges(base: readonly Rule[], next: readonly Rule[]): readonly Change[] {
   const pairs = pairsOf(base, next);
   const known = new Set(pairs.values());
   return [

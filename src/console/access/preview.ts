@@ -7,12 +7,22 @@ import { useNodes } from "../node-list.ts";
 import { Confirm, Failure, FromTerminal } from "../ui/parts.ts";
 import { classWords, gainersFirst, gainWords, loseWords, numberText } from "./class-words.ts";
 import { Conflict, News } from "./conflict.ts";
-import { discard, maySave, save, testsOf, undo, type Draft, type Plan } from "./draft.ts";
+import {
+  discard,
+  isRefused,
+  maySave,
+  planEdits,
+  save,
+  testsLeft,
+  undo,
+  type Draft,
+  type Plan,
+} from "./draft.ts";
 import { listOf, type Saved } from "./saved.ts";
-import { TestSentence } from "./rule-table.ts";
+import { Sentence, TestSentence } from "./rule-table.ts";
 import { beyond } from "./test-text.ts";
 import { networksBehind } from "./networks.ts";
-import { editsOf, endsOf, faultLines, type Named, type Rule } from "./rules.ts";
+import { editsOf, endsOf, faultLines, isAboutGone, rulesLeft, type Named, type Rule } from "./rules.ts";
 
 type PreviewProps = { draft: Draft; saved: Saved };
 
@@ -44,17 +54,18 @@ function JustSaved({ draft, done: { terminal, plan, edits, tests } }: JustSavedP
 function Unsaved({ draft, saved }: PreviewProps) {
   const { plan, theirs, error } = draft;
   const { data, isWhole } = useNodes();
-  const { added } = editsOf(saved.rules, draft.rules.value ?? []);
+  const rules = rulesLeft(saved.rules, draft.rules.value ?? []);
+  const { added, removed } = editsOf(saved.rules, rules);
   const behind = networksBehind(
     added.map((rule) => endsOf(rule).to),
     data ?? [],
   );
-  const tests = testsOf(draft);
+  const tests = testsLeft(draft);
   return html`<section class="preview" aria-labelledby="preview">
     <h2 id="preview">Before you save</h2>
     <div aria-live="polite">
       ${theirs.value === undefined ? null : html`<${Conflict} draft=${draft} saved=${saved} theirs=${theirs.value} />`}
-      ${error.value === undefined ? null : html`<${Refusal} rules=${draft.rules.value ?? []} error=${error.value} />`}
+      ${error.value === undefined ? null : html`<${Refusal} draft=${draft} rules=${rules} error=${error.value} />`}
       ${
         behind.length === 0
           ? null
@@ -66,11 +77,17 @@ function Unsaved({ draft, saved }: PreviewProps) {
       }
       ${
         plan.value === undefined
-          ? error.value === undefined
+          ? (error.value ?? theirs.value) === undefined
             ? html`<p class="quiet">Working out what changes.</p>`
             : null
           : html`<${TestOutcome} plan=${plan.value} />
               <ul class="plain-list effects">
+                ${removed.filter(isAboutGone).map(
+                  (rule) =>
+                    html`<li>
+                      <del>− Rule ${rule.id}: <${Sentence} rule=${rule} /></del>
+                    </li>`,
+                )}
                 ${beyond(tests, listOf(saved)).map(
                   (test) =>
                     html`<li>
@@ -128,9 +145,10 @@ export function SaveBar({ draft }: { draft: Draft }) {
   </div>`;
 }
 
-function summaryOf({ plan, theirs, error }: Draft): string {
+function summaryOf(draft: Draft): string {
+  const { plan, theirs } = draft;
   if (theirs.value !== undefined) return "Not saved: another user saved rules.";
-  if (error.value !== undefined) return "Not saved: there is a fault.";
+  if (isRefused(draft)) return "Not saved: there is a fault.";
   if (plan.value === undefined) return "Not saved.";
   const { access, tests } = plan.value;
   if (tests.failing.length > 0) return `Cannot be saved: failing tests: ${tests.failing.length}.`;
@@ -139,9 +157,12 @@ function summaryOf({ plan, theirs, error }: Draft): string {
 }
 
 /** The control plane names lines of the file that the page sent. The user has not seen that file: the page names rules. */
-function Refusal({ rules, error }: { rules: readonly Rule[]; error: ApiError }) {
+type RefusalProps = { draft: Draft; rules: readonly Rule[]; error: ApiError };
+
+function Refusal({ draft, rules, error }: RefusalProps) {
   const sentences = error.fields["policy"] ?? [];
-  if (sentences.length === 0) return html`<${Failure} error=${error} />`;
+  const retry = draft.plan.value === undefined ? () => planEdits(draft) : undefined;
+  if (sentences.length === 0) return html`<${Failure} error=${error} retry=${retry} />`;
   return html`<div class="failure" role="alert">
     <p>The rules cannot be saved:</p>
     <ul>

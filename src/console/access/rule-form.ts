@@ -1,20 +1,21 @@
 // One rule as a sentence whose parts are picked or typed.
 
 import { useState } from "preact/hooks";
-import { ApiError, org, send } from "../api.ts";
+import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
 import { useProviderWords } from "../provider-words.ts";
 import { refresh, useList } from "../resource.ts";
+import { useAction } from "../ui/form.ts";
 import { Dialog, Failure, Field, valueOf } from "../ui/parts.ts";
 import { edit, type Draft } from "./draft.ts";
 import { gatewayWords, networksBehind, networkFault } from "./networks.ts";
-import { endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
+import { contentOf, endsOf, newId, portsFault, sentenceOf, sidesFor, withEnds, type Rule } from "./rules.ts";
 
 type Group = { id: number; name: string };
-const fresh = (): Rule => ({
+const fresh: Rule = {
   id: 0,
   direction: "inbound",
   protocol: "tcp",
@@ -22,7 +23,7 @@ const fresh = (): Rule => ({
   peer: "",
   target: "",
   description: "",
-});
+};
 
 /** `web` is the group or the machine of this name; "all machines" is `any`. A name that is new is a new group. */
 export function toWord(typed: string, groups: readonly string[], nodes: readonly string[]): string {
@@ -58,7 +59,7 @@ function missingOf(typed: string, { isRead, groups, nodes }: Named): string | un
 type Props = { rule: Rule | undefined; draft: Draft; close: () => void };
 
 export function RuleForm({ rule, draft, close }: Props) {
-  const [now, set] = useState<Rule>(rule ?? fresh());
+  const [now, set] = useState<Rule>(rule ?? fresh);
   // The sentence about the ports comes when they are sent, not while they are typed.
   const [isChecked, check] = useState(false);
   const machines = useNodes().data ?? [];
@@ -93,7 +94,11 @@ export function RuleForm({ rule, draft, close }: Props) {
       fault=${mayBeNetwork(key) ? undefined : networkFault(whole.target, machines)}
       isChecked=${isChecked}
     />`;
-  return html`<${Dialog} title=${rule === undefined ? "Add a rule" : "Edit the rule"} close=${close}>
+  return html`<${Dialog}
+    title=${rule === undefined ? "Add a rule" : "Edit the rule"}
+    hasUnsaved=${contentOf(now) !== contentOf(rule ?? fresh)}
+    close=${close}
+  >
     <form onSubmit=${submit}>
       ${side("from")}
       <${Field}
@@ -240,21 +245,12 @@ const sideHelp = [
 
 /** Behind the fields: whoever mistypes a name goes on to the next field, and not to this button. */
 function NewGroup({ name, slug }: { name: string; slug: string }) {
-  const [error, fail] = useState<ApiError | undefined>(undefined);
-  const create = async () => {
-    fail(undefined);
-    try {
-      await send("POST", org(slug, "groups/"), { name });
-      await refresh(org(slug, "groups/"));
-    } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-      fail(failure);
-    }
-  };
+  const { error, run } = useAction(async () => {
+    await send("POST", org(slug, "groups/"), { name });
+    await refresh(org(slug, "groups/"));
+  });
   return html`<p>
-      <button type="button" class="small" onClick=${() => void create()}>
-        Create the group <bdi>${name}</bdi>
-      </button>
+      <button type="button" class="small" onClick=${run}>Create the group <bdi>${name}</bdi></button>
     </p>
     ${error?.fields["name"]?.map((sentence) => html`<small class="bad" role="alert">${sentence}</small>`)}
     ${error === undefined || error.fields["name"] !== undefined ? null : html`<${Failure} error=${error} />`}`;

@@ -1,5 +1,6 @@
 // The rules as sentences, with the edits that are not saved yet.
 
+import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
@@ -16,6 +17,7 @@ import {
   endsOf,
   faultsByRule,
   isAboutGone,
+  rulesLeft,
   sentenceOf,
   sideWords,
   trafficWords,
@@ -50,7 +52,8 @@ type Props = { draft: Draft; saved: Saved; mayEdit: boolean };
 export function RuleTable({ draft, saved, mayEdit }: Props) {
   const [open, setOpen] = useState<Rule | "new" | undefined>(undefined);
   const [isWhole, showWhole] = useState(false);
-  const rules = draft.rules.value ?? saved.rules;
+  const edited = draft.rules.value;
+  const rules = edited === undefined ? saved.rules : rulesLeft(saved.rules, edited);
   const search = query.value.get("search") ?? "";
   const faults = faultsByRule(rules, draft.error.value?.fields["policy"] ?? []);
   const isFound = searched();
@@ -87,7 +90,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
                   html`<${RuleRow}
                     key=${row.rule.id}
                     row=${row}
-                    faults=${faults.get(rules.indexOf(row.rule)) ?? []}
+                    faults=${faults.get(row.rule) ?? []}
                     behind=${networksBehind([endsOf(row.rule).to], routers)}
                     open=${mayEdit ? setOpen : undefined}
                     draft=${draft}
@@ -103,7 +106,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
     }
     ${
       // What was saved a moment ago is shown with the sentence that says so.
-      draft.rules.value !== undefined
+      edited !== undefined
         ? html`<${FromTerminal} ...${terminalOf(draft.slug, saved, rules, draft.tests.value)} />`
         : draft.done.value !== undefined
           ? null
@@ -156,7 +159,7 @@ type RuleRowProps = {
 
 function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: RuleRowProps) {
   const without = (rules: readonly Rule[]) => rules.filter(({ id }) => id !== rule.id);
-  const label = sentenceOf(rule);
+  const button = (label: string, onClick: () => void) => rowButton(label, sentenceOf(rule), onClick);
   const isMarked = query.value.get("rule") === String(rule.id);
   return html`<tr id=${`rule-${rule.id}`} class=${isMarked ? "marked" : state}>
     <td>${rule.id > 0 ? rule.id : ""}</td>
@@ -171,44 +174,28 @@ function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: 
       }
       ${behind.length === 0 ? null : html`<div class="quiet">and the networks behind <bdi>${behind.join("; ")}</bdi></div>`}
       ${rule.description === "" ? null : html`<div class="quiet"><bdi>${rule.description}</bdi></div>`}
-      ${isAboutGone(rule) ? html`<div class="limited">No machine or member of this name is left, and the next save deletes it.</div>` : null}
+      ${isAboutGone(rule) ? html`<div class="limited">What it names is revoked or gone, and the next save deletes this rule, unless it is restored.</div>` : null}
       ${faults.map((sentence) => html`<div class="bad" role="alert">${sentence}</div>`)}
     </td>
     <td>
       ${state === "same" ? null : html`<span class="limited">${state}</span>`}
       ${rule.id > 0 ? html`<${History} slug=${draft.slug} id=${rule.id} />` : null}
       ${
-        open === undefined
+        open === undefined || (state === "deleted" && isAboutGone(rule))
           ? null
           : state === "deleted"
-            ? html`<button
-                type="button"
-                class="small"
-                aria-label=${`Put back: ${label}`}
-                onClick=${() => edit(draft, (rules) => [...rules, rule])}
-              >
-                Put back
-              </button>`
-            : html`<button
-                  type="button"
-                  class="small"
-                  aria-label=${`Edit: ${label}`}
-                  onClick=${() => open(rule)}
-                >
-                  Edit
-                </button>
-                <button
-                  type="button"
-                  class="small"
-                  aria-label=${`Delete: ${label}`}
-                  onClick=${() => edit(draft, without)}
-                >
-                  Delete
-                </button>`
+            ? button("Put back", () => edit(draft, (rules) => [...rules, rule]))
+            : [button("Edit", () => open(rule)), button("Delete", () => edit(draft, without))]
       }
     </td>
   </tr>`;
 }
+
+/** Of the row that is about this. */
+export const rowButton = (label: string, about: string, onClick: () => void): VNode =>
+  html`<button type="button" class="small" aria-label=${`${label}: ${about}`} onClick=${onClick}>
+    ${label}
+  </button>`;
 
 export function Sentence({ rule }: { rule: Rule }) {
   return flow(endsOf(rule), `may ${verbOf(rule)}`, rule);

@@ -18,8 +18,8 @@ export type StoredRule = {
   description: string;
 };
 /**
- * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, `idp:Engineering`, a network, as peer `self`; `node:#7` for a machine that is
- * gone, `user:#7` for a user who is not a member.
+ * `peer` and `target`: `any`, `group:web`, `node:db-1`, `user:ada@example.org`, `idp:Engineering`, a network, as peer `self`; `node:#7 db-1` for a
+ * machine that is revoked, `node:#7` for one that is deleted, `user:#7` for a user who is not a member.
  */
 export type Rule = Omit<StoredRule, "peer" | "target"> & { peer: string; target: string };
 
@@ -54,7 +54,7 @@ export function toRule(
 export const namesOf = (nodes: readonly Pick<Node, "id" | "name">[]): ReadonlyMap<number, string> =>
   new Map(nodes.map(({ id, name }) => [id, name]));
 
-/** No word names the machine or user any more. */
+/** No word of a policy file names the machine or user any more. */
 export const isAboutGone = ({ peer, target }: Rule): boolean =>
   [peer, target].some((word) => /^(node|user|idp):#/.test(word));
 
@@ -99,7 +99,12 @@ export function sideWords(word: string): { before: string; name: string } {
   if (word.startsWith("idp:#")) return { before: "", name: "machines of a deleted provider's group" };
   if (word.startsWith("idp:")) return { before: "machines of users in ", name: word.slice("idp:".length) };
   if (word.startsWith("user:")) return { before: "machines of ", name: word.slice("user:".length) };
-  if (word.startsWith("node:#")) return { before: "", name: `a deleted machine (id ${word.slice(6)})` };
+  const [, id, revoked] = /^node:#(\d+) ?(.*)/.exec(word) ?? [];
+  if (id !== undefined)
+    return {
+      before: "",
+      name: revoked ? `${revoked} (revoked)` : `a revoked or deleted machine (id ${id})`,
+    };
   return { before: "", name: word.startsWith("node:") ? word.slice("node:".length) : word };
 }
 
@@ -133,16 +138,21 @@ export function editsOf(base: readonly Rule[], draft: readonly Rule[]): Edits {
 export const newId = (rules: readonly Rule[]): number =>
   rules.reduce((least, { id }) => Math.min(least, id), 0) - 1;
 
-/** Those that a policy file can hold. */
-export const sentRules = (rules: readonly Rule[]): readonly Rule[] =>
-  rules.filter((rule) => !isAboutGone(rule));
+export const areEqual = (one: readonly Rule[], other: readonly Rule[]): boolean => {
+  const { added, removed } = editsOf(one, other);
+  return added.length + removed.length === 0;
+};
+
+/** What saving leaves of them: a policy file cannot name what is revoked or gone. Rules that are not edited stay. */
+export const rulesLeft = (saved: readonly Rule[], rules: readonly Rule[]): readonly Rule[] =>
+  areEqual(saved, rules) ? rules : rules.filter((rule) => !isAboutGone(rule));
 
 /**
  * A policy file. The rules are one a line, from the second on, so that the line of a fault is that of its rule. `tests`: as
  * text. What is undefined stays as it is.
  */
 export function policyText(rules: readonly Rule[] | undefined, tests?: string): string {
-  const lines = sentRules(rules ?? []).map(({ direction, protocol, ports, peer, target, description }) =>
+  const lines = (rules ?? []).map(({ direction, protocol, ports, peer, target, description }) =>
     JSON.stringify({ direction, protocol, ports, peer, target, description }),
   );
   const parts = [
@@ -152,26 +162,24 @@ export function policyText(rules: readonly Rule[] | undefined, tests?: string): 
   return `{${parts.join(", ")}}`;
 }
 
-/** The server's sentences about each rule, by its place in the text; the rest under -1. */
+/** The server's sentences about each rule of the text; the rest under undefined. */
 export function faultsByRule(
   rules: readonly Rule[],
   sentences: readonly string[],
-): ReadonlyMap<number, readonly string[]> {
-  const sent = rules.flatMap((rule, at) => (isAboutGone(rule) ? [] : [at]));
-  const found = new Map<number, string[]>();
+): ReadonlyMap<Rule | undefined, readonly string[]> {
+  const found = new Map<Rule | undefined, string[]>();
   for (const sentence of sentences) {
-    const [, line = "", text = sentence] =
+    const [, line, text = sentence] =
       /^Line (\d+), column \d+: (?:rules\.\d+(?:\.\w+)?: )?(.*)$/s.exec(sentence) ?? [];
-    const at = sent[Number(line) - 2] ?? -1;
-    found.set(at, [...(found.get(at) ?? []), text]);
+    const rule = rules[Number(line) - 2];
+    found.set(rule, [...(found.get(rule) ?? []), text]);
   }
   return found;
 }
 
 /** The same as a list, each with the rule that it is about as the page shows it. */
 export function faultLines(rules: readonly Rule[], sentences: readonly string[]): readonly string[] {
-  return [...faultsByRule(rules, sentences)].flatMap(([at, texts]) => {
-    const rule = rules[at];
+  return [...faultsByRule(rules, sentences)].flatMap(([rule, texts]) => {
     if (rule === undefined)
       return texts.map((text) =>
         text.replace(/^tests\.(\d+)\S*: /, (_, test) => `Test ${Number(test) + 1}: `),

@@ -33,13 +33,21 @@ export async function read(slug: string): Promise<Saved> {
   return { policy, rules: await inWords(slug, stored) };
 }
 
+/** Machines by their numbers; the name of a revoked one follows its number. */
+async function readNames(slug: string, ids: readonly number[]): Promise<ReadonlyMap<number, string>> {
+  const names = namesOf(await readNamed(slug, ids));
+  const others = ids.filter((id) => !names.has(id));
+  const revoked = await readNamed(slug, others, true);
+  return new Map([...names, ...revoked.map(({ id, name }) => [id, `#${id} ${name}`] as const)]);
+}
+
 export async function inWords(slug: string, stored: readonly StoredRule[]): Promise<Rule[]> {
   const sides = stored.flatMap(({ peer, target }) => [peer, target]);
-  const [nodes, members, groups] = await Promise.all([
-    readNamed(slug, namedIn(stored)),
+  const [names, members, groups] = await Promise.all([
+    readNames(slug, namedIn(stored)),
     sides.some(isOwnerSide) ? getAll<Member>(membersPath(slug)) : [],
     sides.some(isProviderSide) ? getAll<ProviderGroup>(providerGroupsPath(slug)) : [],
   ]);
-  const [names, emails, words] = [namesOf(nodes), emailsOf(members), wordsOf(groups)];
+  const [emails, words] = [emailsOf(members), wordsOf(groups)];
   return stored.map((rule) => toRule(rule, names, emails, words));
 }

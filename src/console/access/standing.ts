@@ -7,7 +7,7 @@ import type { StoredRule } from "./rules.ts";
 type Machine = Pick<Node, "id" | "groups" | "owner_groups" | "subnets" | "owner_id">;
 type Side = StoredRule["peer"];
 
-function isAbout(side: Side, machine: Machine): boolean {
+function covers(side: Side, machine: Machine): boolean {
   const { id, subnets, owner_id } = machine;
   if ("any" in side) return true;
   if ("group" in side) {
@@ -33,9 +33,9 @@ export type Standing = {
 export function standingOf(rules: readonly StoredRule[], machine: Machine): Standing {
   const inbound = rules.filter(({ direction }) => direction === "inbound");
   return {
-    letsIn: inbound.filter(({ target }) => isAbout(target, machine)),
-    letIn: inbound.filter(({ peer }) => isAbout(peer, machine)),
-    letsOut: rules.filter(({ direction, target }) => direction === "outbound" && isAbout(target, machine)),
+    letsIn: inbound.filter(({ target }) => covers(target, machine)),
+    letIn: inbound.filter(({ peer }) => covers(peer, machine)),
+    letsOut: rules.filter(({ direction, target }) => direction === "outbound" && covers(target, machine)),
   };
 }
 
@@ -49,7 +49,7 @@ export function standingChange(
   after: Machine,
 ): Record<"gains" | "loses", Reach> {
   const beyond = (one: Machine, other: Machine) => {
-    const isNew = (side: Side) => isAbout(side, one) && !isAbout(side, other);
+    const isNew = (side: Side) => covers(side, one) && !covers(side, other);
     // An outbound rule has its sender as target.
     const by = (inbound: "peer" | "target", outbound: "peer" | "target") =>
       rules.filter((rule) => isNew(rule[rule.direction === "inbound" ? inbound : outbound]));

@@ -5,10 +5,10 @@ import { html } from "../html.ts";
 import { useNodes } from "../node-list.ts";
 import { Choice } from "../ui/form.ts";
 import { Dialog, State } from "../ui/parts.ts";
-import { editTests, testsOf, type Draft } from "./draft.ts";
+import { editTests, testsLeft, testsOf, type Draft } from "./draft.ts";
 import { networkFault } from "./networks.ts";
 import { SidePicker, toWord, TrafficFields, useSides } from "./rule-form.ts";
-import { TestSentence } from "./rule-table.ts";
+import { rowButton, TestSentence } from "./rule-table.ts";
 import { portsFault, type Rule } from "./rules.ts";
 import { listOf, type Saved } from "./saved.ts";
 import { beyond, isTestAboutGone, keyOf, wordsOfTest, type PolicyTest } from "./test-text.ts";
@@ -27,7 +27,7 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
   const plan = draft.plan.value;
   const fresh = beyond(listOf(saved), tests);
   // As the control plane numbers them: those that it is sent.
-  const numbered = draft.tests.value === undefined ? tests : tests.filter((test) => !isTestAboutGone(test));
+  const numbered = testsLeft(draft);
   const row = (test: PolicyTest, state: "same" | "new" | "deleted") => {
     const number = numbered.indexOf(test) + 1;
     const passes =
@@ -36,10 +36,7 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
         : !plan.tests.failing.some((each) => each.startsWith(`Test ${number}:`));
     const [name, word] = states[`${passes}`];
     const words = wordsOfTest(test);
-    const button = (label: string, onClick: () => void) =>
-      html`<button type="button" class="small" aria-label=${`${label}: ${words}`} onClick=${onClick}>
-        ${label}
-      </button>`;
+    const button = (label: string, onClick: () => void) => rowButton(label, words, onClick);
     return html`<tr key=${state + words} class=${state}>
       <td>${number || ""}</td>
       <td>
@@ -49,7 +46,7 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
             : html`<${TestSentence} test=${test} />
                 <div><${State} name=${name} word=${word} /></div>`
         }
-        ${isTestAboutGone(test) ? html`<div class="limited">No machine, member or group of a provider of this name is left, and the next change of the tests deletes it.</div>` : null}
+        ${isTestAboutGone(test) ? html`<div class="limited">What it names is revoked or gone, and the next change of the tests deletes it.</div>` : null}
       </td>
       <td>
         ${state === "same" ? null : html`<span class="limited">${state}</span>`}
@@ -105,11 +102,19 @@ const expectations = [
 
 type FormProps = { draft: Draft; old: PolicyTest | undefined; close(): void };
 
+/** Preset to one protocol, a test that forbids would leave the others open. */
+const presets = { accept: "tcp", deny: "any" } as const;
+const fresh: PolicyTest = {
+  expect: "deny",
+  from: "",
+  to: "",
+  protocol: presets.deny,
+  ports: "any",
+  passes: null,
+};
+
 function TestForm({ draft, old, close }: FormProps) {
-  const [test, set] = useState<PolicyTest>(
-    // Preset to one protocol, a test that forbids would leave the others open.
-    old ?? { expect: "deny", from: "", to: "", protocol: "any", ports: "any", passes: null },
-  );
+  const [test, set] = useState(old ?? fresh);
   const [isChecked, check] = useState(false);
   const sides = useSides(draft.slug);
   const machines = useNodes().data ?? [];
@@ -143,13 +148,23 @@ function TestForm({ draft, old, close }: FormProps) {
       fault=${networkFault(whole[key], machines)}
       isChecked=${isChecked}
     />`;
-  return html`<${Dialog} title=${old === undefined ? "Add a test" : "Edit the test"} close=${close}>
+  return html`<${Dialog}
+    title=${old === undefined ? "Add a test" : "Edit the test"}
+    hasUnsaved=${keyOf(test) !== keyOf(old ?? fresh)}
+    close=${close}
+  >
     <form onSubmit=${submit}>
       ${side("from")}
       <${Choice}
         label="Expect"
         value=${test.expect}
-        set=${(expect: PolicyTest["expect"]) => set({ ...test, expect, protocol: expect === "accept" ? "tcp" : "any" })}
+        set=${(expect: PolicyTest["expect"]) =>
+          // What was chosen stays.
+          set({
+            ...test,
+            expect,
+            protocol: old || test.protocol !== presets[test.expect] ? test.protocol : presets[expect],
+          })}
         choices=${expectations}
       />
       ${side("to")}

@@ -1,8 +1,9 @@
 // Which machines may reach which others: the rules, their sum, and the rule that decides.
 
 import "../core.ts";
+import { effect } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { ask, org } from "../api.ts";
+import { ask, awaySince, org } from "../api.ts";
 import { Explainer } from "../access/explainer.ts";
 import { draftOf, forget, load, undoEvent, type Draft } from "../access/draft.ts";
 import type { Saved } from "../access/saved.ts";
@@ -11,27 +12,14 @@ import { Preview, SaveBar } from "../access/preview.ts";
 import { RuleTable } from "../access/rule-table.ts";
 import { PolicyTests } from "../access/tests.ts";
 import { html } from "../html.ts";
-import { onEvent } from "../live.ts";
+import { isLive, onEvent } from "../live.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { query, setQuery } from "../router.ts";
 import { Confirm, Failure, FromTerminal, Loading, When } from "../ui/parts.ts";
 
 export function Access() {
   const draft = draftOf(slug.value ?? "");
-  useEffect(() => {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    void load(draft);
-    const leave = onEvent(({ type }) => {
-      if (!/^(rule|policy|group|node)\./.test(type)) return;
-      clearTimeout(timer);
-      timer = setTimeout(() => void load(draft), 300);
-    });
-    return () => {
-      clearTimeout(timer);
-      leave();
-      forget(draft);
-    };
-  }, [draft]);
+  useSaved(draft);
   const saved = draft.saved.value;
   const mayEdit = mayAdminister.value && saved?.policy.by_file === false && saved.policy.unconfirmed === null;
   const undone = Number(query.value.get("undo") ?? 0);
@@ -57,6 +45,31 @@ export function Access() {
     <${Explainer} saved=${saved} slug=${draft.slug} isEdited=${draft.rules.value !== undefined} />
     <${GroupMatrix} saved=${saved.rules} draft=${draft.rules.value} />
     <${PolicyTests} draft=${draft} saved=${saved} mayEdit=${mayEdit} />`;
+}
+
+/** Reads the rules as they are saved, again when something may have changed them. */
+function useSaved(draft: Draft): void {
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let isFirst = true;
+    // What was saved before the stream was open, or while the control plane was away, came by no event.
+    const end = effect(() => {
+      const isBack = isLive.value && awaySince.value === undefined;
+      if (isBack || isFirst) void load(draft);
+      isFirst = false;
+    });
+    const leave = onEvent(({ type }) => {
+      if (!/^(rule|policy|group|node)\./.test(type)) return;
+      clearTimeout(timer);
+      timer = setTimeout(() => void load(draft), 300);
+    });
+    return () => {
+      clearTimeout(timer);
+      end();
+      leave();
+      forget(draft);
+    };
+  }, [draft]);
 }
 
 function Undoing({ sentences }: { sentences: readonly string[] }) {
