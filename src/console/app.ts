@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { awaySince, isSignedOut } from "./api.ts";
 import { useHeadingFocus } from "./heading-focus.ts";
 import { html } from "./html.ts";
-import { isFactorMissing, me, organizations, slug } from "./me.ts";
+import { isFactorMissing, isOver, me, organizations, slug } from "./me.ts";
 import { Navigation } from "./navigation.ts";
 import { Palette } from "./palette.ts";
 import { findPage, loadedView, loadView, otherPages, type Page, type View } from "./pages.ts";
@@ -17,6 +17,7 @@ import { Empty, Foreign, Loading } from "./ui/parts.ts";
 import { Told } from "./ui/told.ts";
 
 export function App() {
+  if (isOver.value) return null;
   if (me.value === undefined)
     return isSignedOut.value ? html`<${SignIn} />` : html`<main><${Loading} /></main>`;
   return html`<a class="unseen skip" href="#content">To the content</a>

@@ -3,7 +3,7 @@
 import { computed, signal } from "@preact/signals";
 import { ApiError, ask, get, getAll, isSignedOut, sessionPath } from "./api.ts";
 import { provePasskey } from "./passkeys.ts";
-import { segments } from "./router.ts";
+import { root, segments } from "./router.ts";
 
 export type Me = { id: number; email: string; is_staff: boolean; server_version: string };
 export type Organization = {
@@ -58,19 +58,38 @@ export const mayAddOwn = computed(() => {
   return shown.self_enrollment === "members" || (shown.self_enrollment === "admins" && isAdmin(shown));
 });
 
+/** Nothing is shown any more, because the browser loads another page. */
+export const isOver = signal(false);
+
+/**
+ * What this page has read, and what was typed, is for one user: before there is another, the browser forgets it all.
+ * `path`: of the page that is loaded; without it, the same again.
+ */
+function forget(path?: string): void {
+  isOver.value = true;
+  // No question of the browser keeps the page: what it asks about is not for who answers.
+  addEventListener("beforeunload", (event) => event.stopImmediatePropagation(), true);
+  if (path === undefined) location.reload();
+  else location.assign(path);
+}
+
 /** Reads who is signed in. Without a session, `isSignedOut` is true afterwards. */
 export async function readMe(): Promise<void> {
-  const [found, all] = await Promise.all([
+  const [found, all, own] = await Promise.all([
     get<Me>("/api/user/"),
     getAll<Organization>("/api/org/?page_size=1000"),
-    readFactors(),
+    get<Factors>(factorsPath),
   ]);
+  if (me.peek() !== undefined && me.peek()?.id !== found.id) return forget();
   organizations.value = all;
+  factors.value = own;
   me.value = found;
 }
 
+const factorsPath = "/api/user/factors/";
+
 export async function readFactors(): Promise<void> {
-  factors.value = await get<Factors>("/api/user/factors/");
+  factors.value = await get<Factors>(factorsPath);
 }
 
 /** `otp` follows when the control plane answered `second_factor_required`. */
@@ -99,9 +118,6 @@ async function signedIn(): Promise<void> {
 
 export async function signOut(): Promise<void> {
   const { headers } = await ask("DELETE", sessionPath);
-  me.value = undefined;
-  isSignedOut.value = true;
-  // The next sign-in there would ask for no password: the browser signs out of the provider too.
-  const page = headers.get("x-sign-out-page");
-  if (page !== null) location.assign(page);
+  // The next sign-in at a provider would ask for no password: the browser signs out there too.
+  forget(headers.get("x-sign-out-page") ?? root);
 }

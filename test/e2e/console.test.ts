@@ -248,7 +248,7 @@ describe("the console", () => {
   );
 
   test(
-    "a member sees no buttons for changes; signing out and the end of the session lead to the form",
+    "a member sees no buttons for changes; the end of the session leads to the form, and the next user to a new page",
     async () => {
       const { page: other, context } = await scene.open({ viewport: { width: 360, height: 740 } });
       await other.goto(`${scene.url()}/console/acme/machines/`);
@@ -269,6 +269,32 @@ describe("the console", () => {
       await other.getByRole("heading", { name: "Your session has ended" }).waitFor();
       // What was read before is not for who looks now.
       await other.locator("#content").waitFor({ state: "hidden" });
+      // Nor for the next user of the browser, whatever the page would have kept.
+      await other.evaluate(`addEventListener("beforeunload", (event) => event.preventDefault())`);
+      await Promise.all([other.waitForEvent("load"), signIn(other)]);
+      await other.getByRole("navigation").getByText(owner).waitFor({ state: "attached" });
+      await other.getByRole("heading", { name: "web-1" }).waitFor();
+      await context.close();
+    },
+    limitMs,
+  );
+
+  test(
+    "signing out forgets the page, and says so if it fails",
+    async () => {
+      const { page: other, context } = await scene.open();
+      await other.goto(`${scene.url()}/console/acme/`);
+      await signIn(other);
+      await other.getByRole("heading", { name: "Overview" }).waitFor();
+      const out = other.getByRole("button", { name: "Sign out" });
+      await other.route("**/api/session/", (route) => route.abort("connectionrefused"));
+      await out.click();
+      await other.getByRole("alert").filter({ hasText: "You are still signed in." }).waitFor();
+      await other.unroute("**/api/session/");
+      await other.evaluate(`addEventListener("beforeunload", (event) => event.preventDefault())`);
+      await Promise.all([other.waitForEvent("load"), out.click()]);
+      await other.getByRole("heading", { name: "Sign in" }).waitFor();
+      expect(new URL(other.url()).pathname).toBe("/console/");
       await context.close();
     },
     limitMs,
