@@ -45,6 +45,13 @@ export function onStepUp(prove: typeof proveAgain): void {
   proveAgain = prove;
 }
 
+let user: number | undefined;
+
+/** The user that the page names. Changes are refused if the browser's session is by now that of another one. */
+export function actFor(id: number): void {
+  user = id;
+}
+
 /** A request that needs a fresh second factor is sent again after the proof. Throws an ApiError. Status 0: no answer. */
 export async function ask<T>(method: Method, path: string, sent: Sent = {}): Promise<Answer<T>> {
   try {
@@ -65,7 +72,12 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
   const read = async () => {
     const response = await fetch(path, {
       method,
-      headers: { ...headers, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      headers: {
+        ...headers,
+        // Reading has none: the browser would not take the answers that it asked for early.
+        ...(method === "GET" || user === undefined ? {} : { "Session-User": `${user}` }),
+        ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+      },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       ...(signal === undefined ? {} : { signal }),
     });

@@ -5,7 +5,7 @@ import { effect, signal } from "@preact/signals";
 import { awaySince, isSignedOut } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import type { Contact } from "./machines.ts";
-import { readMe, slug } from "./me.ts";
+import { isOver, me, readMe, slug } from "./me.ts";
 
 /** From the worker. `event` has the text of one event. */
 export type FromWorker =
@@ -38,18 +38,25 @@ export function onSeen(listener: (contacts: readonly Contact[]) => void): () => 
   return () => void seenListeners.delete(listener);
 }
 
+/** Who is signed in, and with which rights, may have changed. */
+const look = () => void readMe().catch(() => undefined);
+
 /** Starts to follow the organization that the address names. */
 export function startLive(): void {
   const url = document.querySelector<HTMLScriptElement>("script[data-worker]")?.dataset["worker"] ?? "";
   const port = startWorker(ownScript(url));
+  let wasAway = false;
   const tell = (message: ToWorker) => port.postMessage(message);
   port.addEventListener("message", ({ data }: MessageEvent<FromWorker>) => {
     if (data.slug !== slug.peek()) return;
     if (data.kind === "open") {
       isLive.value = true;
       awaySince.value = undefined;
+      if (wasAway) look();
+      wasAway = false;
     } else if (data.kind === "away") {
       isLive.value = false;
+      wasAway = true;
       awaySince.value ??= Date.now();
     } else if (data.kind === "ended") {
       isLive.value = false;
@@ -61,7 +68,7 @@ export function startLive(): void {
       const event = JSON.parse(data.text) as AuditEvent;
       for (const listener of listeners) listener(event);
       // A role or a setting may be that of the person who looks.
-      if (aboutRights.test(event.type)) readMe().catch(() => undefined);
+      if (aboutRights.test(event.type)) look();
     }
   });
   const follow = () => {
@@ -73,7 +80,10 @@ export function startLive(): void {
   addEventListener("pagehide", () => tell({ kind: "leave" }));
   // On the way back the browser may show the page as it was left.
   addEventListener("pageshow", ({ persisted }) => {
-    if (persisted) follow();
+    if (!persisted) return;
+    if (isOver.peek() || me.peek() === undefined) return location.reload();
+    follow();
+    look();
   });
 }
 

@@ -1,7 +1,7 @@
 // Who is signed in, and the organizations that this person sees.
 
 import { computed, signal } from "@preact/signals";
-import { ApiError, ask, get, getAll, isSignedOut, sessionPath } from "./api.ts";
+import { actFor, ApiError, ask, get, getAll, isSignedOut, sessionPath } from "./api.ts";
 import { provePasskey } from "./passkeys.ts";
 import { root, segments } from "./router.ts";
 
@@ -73,6 +73,17 @@ function forget(path?: string): void {
   else location.assign(path);
 }
 
+/** Tabs of this browser tell each other who is signed in: the user's id, 0 for nobody. */
+const tabs = new BroadcastChannel("user");
+tabs.addEventListener("message", ({ data }: MessageEvent<number>) => {
+  const shown = me.peek()?.id ?? 0;
+  if (data === shown) {
+    // Signed in again in another tab: nothing need be asked here.
+    if (shown !== 0) isSignedOut.value = false;
+    // A page that is still loading gets its own answer.
+  } else if (shown !== 0 || isSignedOut.peek()) forget();
+});
+
 /** Reads who is signed in. Without a session, `isSignedOut` is true afterwards. */
 export async function readMe(): Promise<void> {
   const [found, all, own] = await Promise.all([
@@ -80,7 +91,9 @@ export async function readMe(): Promise<void> {
     getAll<Organization>("/api/org/?page_size=1000"),
     get<Factors>(factorsPath),
   ]);
+  tabs.postMessage(found.id);
   if (me.peek() !== undefined && me.peek()?.id !== found.id) return forget();
+  actFor(found.id);
   organizations.value = all;
   factors.value = own;
   me.value = found;
@@ -118,6 +131,7 @@ async function signedIn(): Promise<void> {
 
 export async function signOut(): Promise<void> {
   const { headers } = await ask("DELETE", sessionPath);
+  tabs.postMessage(0);
   // The next sign-in at a provider would ask for no password: the browser signs out there too.
   forget(headers.get("x-sign-out-page") ?? root);
 }

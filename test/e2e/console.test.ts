@@ -301,6 +301,45 @@ describe("the console", () => {
   );
 
   test(
+    "tabs of a browser follow the user who is signed in, and act for nobody else than the one they name",
+    async () => {
+      const second = "second@example.org";
+      await addMember(scene, second);
+      const { page: one, context } = await scene.open();
+      const machines = `${scene.url()}/console/acme/machines/`;
+      await one.goto(machines);
+      await signIn(one, second);
+      await one.getByText("web-1").waitFor();
+      const two = await context.newPage();
+      await two.goto(machines);
+      await two.getByText("web-1").waitFor();
+      const deaf = await context.newPage();
+      await deaf.addInitScript("BroadcastChannel.prototype.addEventListener = () => undefined");
+      await deaf.goto(`${scene.url()}/console/-/command-line/?port=9&state=a&challenge=${"b".repeat(43)}`);
+      await deaf.getByText(`wants to act as ${second}`).waitFor();
+      // The end of the session: the same user signs in again in one tab, and the other one goes on.
+      await two.getByRole("searchbox").fill("web");
+      const sessions = await one.request.get(`${scene.url()}/api/user/sessions/`);
+      const [{ id } = { id: 0 }] = (await sessions.json()) as { id: number }[];
+      const ended = (tab: Page) => tab.getByRole("heading", { name: "Your session has ended" });
+      await one.evaluate(`fetch("/api/user/sessions/${id}/", { method: "DELETE" }).then(() => undefined)`);
+      for (const tab of [one, two]) await ended(tab).waitFor();
+      await signIn(one, second);
+      for (const tab of [one, two]) await ended(tab).waitFor({ state: "detached" });
+      expect(await two.getByRole("searchbox").inputValue()).toBe("web");
+      // Another user: no tab shows the former one.
+      await one.getByRole("button", { name: "Sign out" }).click();
+      await two.getByRole("heading", { name: "Sign in" }).waitFor();
+      await signIn(one);
+      await two.getByRole("navigation").getByText(owner).waitFor();
+      await deaf.getByRole("button", { name: "Sign it in" }).click();
+      await ended(deaf).waitFor();
+      await context.close();
+    },
+    limitMs,
+  );
+
+  test(
     "after another page is opened, its heading has the focus",
     async () => {
       const isFocused = (name: string) => page.locator("h1:focus", { hasText: name }).waitFor();

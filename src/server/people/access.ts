@@ -70,16 +70,11 @@ export function makeAccessControl(deps: Deps): AccessControl {
     }
   };
 
-  const bySession = (token: string, asking: Asking): Promise<Caller | undefined> => {
-    if (changes(asking)) requireOwnPage(asking.request, deps.publicUrl);
-    return findSession(db, token, { now: deps.now(), address: asking.address });
-  };
-
   /** A browser sends no Authorization header. */
   const byCookie = async (asking: Asking, { access }: Route): Promise<Caller> => {
     const cookies = cookiesOf(asking.request);
     const session = readCookie(cookies, sessionCookie);
-    const found = session === undefined ? undefined : await bySession(session, asking);
+    const found = session === undefined ? undefined : await bySession(deps, session, asking);
     if (found !== undefined) return found;
     const token = access === "docs" ? readCookie(cookies, docsCookie) : undefined;
     if (token !== undefined) {
@@ -139,6 +134,14 @@ export function makeAccessControl(deps: Deps): AccessControl {
       return checkFactor(caller, asking.request, rules).then(() => undefined);
     },
   };
+}
+
+async function bySession(deps: Deps, token: string, asking: Asking): Promise<Caller | undefined> {
+  if (changes(asking)) requireOwnPage(asking.request, deps.publicUrl);
+  const found = await findSession(deps.db, token, { now: deps.now(), address: asking.address });
+  // The user that the page names. Meanwhile another one may have signed in, in another tab.
+  const named = asking.request.headers.get("session-user") ?? `${found?.userId}`;
+  return named === `${found?.userId}` ? found : undefined;
 }
 
 /** Whether the request may change anything. */

@@ -76,6 +76,19 @@ describe("signing in with a browser", () => {
     expect((await browser.send("GET", "/api/users/")).status).toBe(403);
   });
 
+  test("a request that names another user is refused like one without a session", async () => {
+    const browser = await signInBrowser(server);
+    const create = (user: string) => {
+      const options = { body: { name: `for-${user}` }, headers: { "Session-User": user } };
+      return browser.send("POST", "/api/org/acme/groups/", options);
+    };
+    expect(await create("2")).toMatchObject({ status: 401, json: { code: "token_not_valid" } });
+    expect((await browser.send("GET", "/api/user/", { headers: { "Session-User": "2" } })).status).toBe(401);
+    expect((await create("1")).status).toBe(201);
+    const groups = (await browser.send("GET", "/api/org/acme/groups/")).text;
+    expect([groups.includes("for-1"), groups.includes("for-2")]).toEqual([true, false]);
+  });
+
   test("a token in the header counts before the cookie", async () => {
     await server.person("other@example.org");
     const other = await signInBrowser(server, "other@example.org");
