@@ -45,6 +45,14 @@ export function onStepUp(prove: typeof proveAgain): void {
   proveAgain = prove;
 }
 
+/** When a person last did something on this page, ms since 1970. */
+let touchedAt = Date.now();
+for (const type of ["pointermove", "pointerdown", "keydown"])
+  addEventListener(type, () => (touchedAt = Date.now()), { capture: true, passive: true });
+const presentMs = 60_000;
+/** Pages read again by themselves: that must not keep a session alive that no person uses. */
+const readingBy = () => (Date.now() - touchedAt < presentMs ? {} : { "Session-Use": "none" });
+
 let user: number | undefined;
 
 /** The user that the page names. Changes are refused if the browser's session is by now that of another one. */
@@ -74,8 +82,8 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
       method,
       headers: {
         ...headers,
-        // Reading has none: the browser would not take the answers that it asked for early.
-        ...(method === "GET" || user === undefined ? {} : { "Session-User": `${user}` }),
+        // Neither for a reading of the first minute: the browser would not take the answers that it asked for early.
+        ...(method === "GET" ? readingBy() : user === undefined ? {} : { "Session-User": `${user}` }),
         ...(body === undefined ? {} : { "Content-Type": "application/json" }),
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),

@@ -74,7 +74,8 @@ function open(slug: string, ports: Set<Port>): Stream {
 
 /** Finds out whether the session ended, or the server is only starting. */
 async function refused(slug: string, stream: Stream, tell: (message: FromWorker) => void): Promise<void> {
-  const status = await fetch(`/api/org/${encodeURIComponent(slug)}/`).then(
+  const headers = { "Session-Use": "none" };
+  const status = await fetch(`/api/org/${encodeURIComponent(slug)}/`, { headers }).then(
     (answer) => answer.status,
     () => 0,
   );

@@ -398,6 +398,26 @@ describe("the console", () => {
   );
 
   test(
+    "what the page reads without a person is marked, so that it keeps no session alive",
+    async () => {
+      const marks = async (open: () => Promise<unknown>, path: string) => {
+        const [asked] = await Promise.all([page.waitForRequest((each) => each.url().includes(path)), open()]);
+        return asked.headers()["session-use"];
+      };
+      const byScript = (name: string) =>
+        page.evaluate(
+          `[...document.querySelectorAll("nav a")].find((a) => a.text.startsWith("${name}")).click()`,
+        );
+      expect(await marks(() => byScript("People"), "/members/")).toBeUndefined();
+      await page.evaluate("{ const real = Date.now; Date.now = () => real() + 61_000; }");
+      expect(await marks(() => byScript("Tokens"), "service_tokens/")).toBe("none");
+      const click = () => page.getByRole("link", { name: "Access" }).click();
+      expect(await marks(click, "/firewall_rules/")).toBeUndefined();
+    },
+    limitMs,
+  );
+
+  test(
     "the network gone in the middle of an answer: the page says so",
     async () => {
       await page.evaluate(`(() => {

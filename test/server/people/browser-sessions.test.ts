@@ -131,6 +131,26 @@ describe("a session ends", () => {
     expect(await server.db.all("SELECT 1 FROM browser_sessions")).toEqual([]);
   });
 
+  test("after 12 hours in which only the page asked, by timers; a person's request or a change keeps it", async () => {
+    const left = await signInBrowser(server);
+    const read = await signInBrowser(server);
+    const changed = await signInBrowser(server);
+    const headers = { "Session-Use": "none" };
+    const byTimer = async (browser: Browser) =>
+      (await browser.send("GET", "/api/org/acme/nodes/", { headers })).status;
+    for (let at = 0; at < 11; at++) {
+      server.clock.ms += hour;
+      expect(await byTimer(left)).toBe(200);
+    }
+    expect(await whoAmI(read)).toBe(200);
+    const body = { name: "web" };
+    expect((await changed.send("POST", "/api/org/acme/groups/", { body, headers })).status).toBe(201);
+    server.clock.ms += hour;
+    expect([await byTimer(left), await byTimer(read), await byTimer(changed)]).toEqual([401, 200, 200]);
+    server.clock.ms += 11 * hour;
+    expect([await byTimer(read), await byTimer(changed)]).toEqual([401, 401]);
+  });
+
   test("with sign-out, which needs a page of this server and removes the cookie", async () => {
     const browser = await signInBrowser(server);
     const another = await signInBrowser(server);

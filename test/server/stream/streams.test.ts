@@ -204,6 +204,22 @@ test("HEAD opens no stream, which nothing would end", async () => {
   expect(open).not.toHaveBeenCalled();
 });
 
+test("a stream does not keep the session that opened it alive", async () => {
+  await makeAcme(server);
+  const open = spyOn(server.app.services.streams, "open");
+  open.mockImplementation(async () => new Response("").body ?? new ReadableStream());
+  const browser = await signInBrowser(server);
+  const half = 6 * 3_600_000;
+  server.clock.ms += half;
+  expect((await browser.send("GET", "/api/org/acme/stream/")).status).toBe(200);
+  const [call] = open.mock.calls[0] ?? expect.unreachable();
+  open.mockRestore();
+  server.clock.ms += half - 1;
+  await call.admitAgain();
+  server.clock.ms += 1;
+  expect(await call.admitAgain().catch((error: unknown) => error)).toBeInstanceOf(AppError);
+});
+
 test.each<[string, () => Promise<unknown>]>([
   ["is removed", () => server.db.write((tx) => tx.run("DELETE FROM memberships WHERE user_id = 2"))],
   ["is disabled", () => setActive(server.app.services, "ada@example.org", false, operator)],
