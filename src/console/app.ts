@@ -32,10 +32,19 @@ export function App() {
     ${isSignedOut.value ? html`<${SignIn} isAgain=${true} />` : null}`;
 }
 
+/** Shorter ones need not be told. */
+const blipMs = 4000;
+
 function Away() {
   const since = awaySince.value;
-  return html`<div role="status" class=${since === undefined ? "" : "away"}>
-    ${since === undefined ? null : `The control plane does not answer since ${exact(since)}. What you change is not saved until it does.`}
+  const [told, tell] = useState<number | undefined>(undefined);
+  useEffect(() => {
+    const timer = setTimeout(() => tell(since), since === undefined ? 0 : blipMs);
+    return () => clearTimeout(timer);
+  }, [since]);
+  const isTold = since !== undefined && told === since;
+  return html`<div role="status" class=${isTold ? "away" : ""}>
+    ${!isTold ? null : `The control plane does not answer since ${exact(since)}. What you change is not saved until it does.`}
   </div>`;
 }
 

@@ -383,6 +383,24 @@ describe("the console", () => {
   );
 
   test(
+    "the organization deleted: the page says so, and not that the control plane is away",
+    async () => {
+      await scene.admin(["org", "create", "gone", "--network", "10.79.0.0/16", "--owner", owner]);
+      const tab = await page.context().newPage();
+      await tab.goto(`${scene.url()}/console/gone/activity/`);
+      await tab.getByText("● live").waitFor();
+      await scene.admin(["org", "delete", "gone", "--confirm", "gone"]);
+      await tab.getByText("There is no such organization").waitFor();
+      expect(await tab.getByText("does not answer").count()).toBe(0);
+      await tab.getByRole("link", { name: "acme" }).first().click();
+      await tab.getByRole("link", { name: "Activity" }).click();
+      await tab.getByText("● live").waitFor();
+      await tab.close();
+    },
+    limitMs,
+  );
+
+  test(
     "the server away: the page says so, keeps what was typed, and goes on by itself",
     async () => {
       await page.goto(`${scene.url()}/console/acme/machines/`);
