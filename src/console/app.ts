@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { awaySince, isSignedOut } from "./api.ts";
 import { useHeadingFocus } from "./heading-focus.ts";
 import { html } from "./html.ts";
-import { isFactorMissing, isOver, me, organizations, slug } from "./me.ts";
+import { isFactorMissing, isOver, me, organizations, slug, start, startError } from "./me.ts";
 import { Navigation } from "./navigation.ts";
 import { Palette } from "./palette.ts";
 import { findPage, loadedView, loadView, otherPages, type Page, type View } from "./pages.ts";
@@ -13,13 +13,18 @@ import { go, pathOf, segments } from "./router.ts";
 import { SignIn } from "./sign-in.ts";
 import { StepUp } from "./step-up.ts";
 import { exact } from "./times.ts";
-import { Empty, Foreign, Loading } from "./ui/parts.ts";
+import { Empty, Failure, Foreign, Loading } from "./ui/parts.ts";
 import { Told } from "./ui/told.ts";
 
 export function App() {
   if (isOver.value) return null;
-  if (me.value === undefined)
-    return isSignedOut.value ? html`<${SignIn} />` : html`<main><${Loading} /></main>`;
+  if (me.value === undefined) {
+    if (isSignedOut.value) return html`<${SignIn} />`;
+    const error = startError.value;
+    return html`<main>
+      ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} retry=${start} />`}
+    </main>`;
+  }
   return html`<a class="unseen skip" href="#content">To the content</a>
     <${Navigation} />
     <div class=${isSignedOut.value ? "frame concealed" : "frame"}>

@@ -99,6 +99,21 @@ export async function readMe(): Promise<void> {
   me.value = found;
 }
 
+/** Why the first answers are not there. */
+export const startError = signal<ApiError | undefined>(undefined);
+const startAgainMs = 5000;
+let again: ReturnType<typeof setTimeout> | undefined;
+
+/** Reads who is signed in until there is an answer. */
+export function start(): void {
+  clearTimeout(again);
+  readMe().catch((error: unknown) => {
+    if (!(error instanceof ApiError)) throw error;
+    startError.value = error;
+    if (!isSignedOut.peek()) again = setTimeout(start, startAgainMs);
+  });
+}
+
 const factorsPath = "/api/user/factors/";
 
 export async function readFactors(): Promise<void> {

@@ -349,6 +349,15 @@ describe("the console", () => {
       expect(await page.evaluate("document.activeElement.tagName")).toBe("BODY");
       await page.getByText("web-1").first().click();
       await isFocused("web-1");
+      // The link to the content, which Tab comes to first on a page that was loaded, moves nothing.
+      const places = `[...document.querySelectorAll("nav, .frame")].map((each) => {
+        const { x, y, width } = each.getBoundingClientRect();
+        return [x, y, width].join();
+      }).join(" ")`;
+      const before = await page.evaluate<string>(places);
+      await page.getByRole("link", { name: "To the content" }).focus();
+      expect(await page.evaluate<string>(places)).toBe(before);
+      await page.evaluate(`document.querySelector("h1").focus()`);
       expect(await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")).toBe("none");
       await page.keyboard.press("g");
       await page.keyboard.press("v");
@@ -447,6 +456,21 @@ describe("the console", () => {
       })()`);
       await page.getByRole("link", { name: "People" }).click();
       await page.getByText("does not answer").first().waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "the first answers fail: the page says so, and goes on by itself",
+    async () => {
+      await page.route("**/api/user/", (route) =>
+        route.fulfill({ status: 502, json: { code: "bad_gateway", detail: "Nothing answers here." } }),
+      );
+      await page.goto(`${scene.url()}/console/acme/machines/`);
+      await page.getByRole("alert").filter({ hasText: "Nothing answers here." }).waitFor();
+      await page.getByRole("button", { name: "Try again" }).waitFor();
+      await page.unroute("**/api/user/");
+      await page.getByText("web-1").waitFor();
     },
     limitMs,
   );
