@@ -45,6 +45,21 @@ export function onStepUp(prove: typeof proveAgain): void {
   proveAgain = prove;
 }
 
+/** When a person last did something on this page, ms since 1970. */
+let touchedAt = Date.now();
+for (const type of ["pointermove", "pointerdown", "keydown"])
+  addEventListener(type, () => (touchedAt = Date.now()), { capture: true, passive: true });
+const presentMs = 60_000;
+/** Pages read again by themselves: that must not keep a session alive that no person uses. */
+const readingBy = () => (Date.now() - touchedAt < presentMs ? {} : { "Session-Use": "none" });
+
+let user: number | undefined;
+
+/** The user that the page names. Changes are refused if the browser's session is by now that of another one. */
+export function actFor(id: number): void {
+  user = id;
+}
+
 /** A request that needs a fresh second factor is sent again after the proof. Throws an ApiError. Status 0: no answer. */
 export async function ask<T>(method: Method, path: string, sent: Sent = {}): Promise<Answer<T>> {
   try {
@@ -65,7 +80,12 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
   const read = async () => {
     const response = await fetch(path, {
       method,
-      headers: { ...headers, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      headers: {
+        ...headers,
+        // Neither for a reading of the first minute: the browser would not take the answers that it asked for early.
+        ...(method === "GET" ? readingBy() : user === undefined ? {} : { "Session-User": `${user}` }),
+        ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+      },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       ...(signal === undefined ? {} : { signal }),
     });

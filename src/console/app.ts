@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { awaySince, isSignedOut } from "./api.ts";
 import { useHeadingFocus } from "./heading-focus.ts";
 import { html } from "./html.ts";
-import { isFactorMissing, me, organizations, slug } from "./me.ts";
+import { isFactorMissing, isOver, me, organizations, slug, start, startError } from "./me.ts";
 import { Navigation } from "./navigation.ts";
 import { Palette } from "./palette.ts";
 import { findPage, loadedView, loadView, otherPages, type Page, type View } from "./pages.ts";
@@ -13,12 +13,18 @@ import { go, pathOf, segments } from "./router.ts";
 import { SignIn } from "./sign-in.ts";
 import { StepUp } from "./step-up.ts";
 import { exact } from "./times.ts";
-import { Empty, Foreign, Loading } from "./ui/parts.ts";
+import { Empty, Failure, Foreign, Loading } from "./ui/parts.ts";
 import { Told } from "./ui/told.ts";
 
 export function App() {
-  if (me.value === undefined)
-    return isSignedOut.value ? html`<${SignIn} />` : html`<main><${Loading} /></main>`;
+  if (isOver.value) return null;
+  if (me.value === undefined) {
+    if (isSignedOut.value) return html`<${SignIn} />`;
+    const error = startError.value;
+    return html`<main>
+      ${error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} retry=${start} />`}
+    </main>`;
+  }
   return html`<a class="unseen skip" href="#content">To the content</a>
     <${Navigation} />
     <div class=${isSignedOut.value ? "frame concealed" : "frame"}>
@@ -31,10 +37,19 @@ export function App() {
     ${isSignedOut.value ? html`<${SignIn} isAgain=${true} />` : null}`;
 }
 
+/** Shorter ones need not be told. */
+const blipMs = 4000;
+
 function Away() {
   const since = awaySince.value;
-  return html`<div role="status" class=${since === undefined ? "" : "away"}>
-    ${since === undefined ? null : `The control plane does not answer since ${exact(since)}. What you change is not saved until it does.`}
+  const [told, tell] = useState<number | undefined>(undefined);
+  useEffect(() => {
+    const timer = setTimeout(() => tell(since), since === undefined ? 0 : blipMs);
+    return () => clearTimeout(timer);
+  }, [since]);
+  const isTold = since !== undefined && told === since;
+  return html`<div role="status" class=${isTold ? "away" : ""}>
+    ${!isTold ? null : `The control plane does not answer since ${exact(since)}. What you change is not saved until it does.`}
   </div>`;
 }
 

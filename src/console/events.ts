@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { behindAll, readBack, type Span } from "./activity.ts";
-import { ApiError, get, isSignedOut, org } from "./api.ts";
+import { ApiError, get, org } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import { isLive, onEvent } from "./live.ts";
 
@@ -78,7 +78,7 @@ export function useLog(slug: string, limit: number): Log {
     setAll(false);
     const readNewest = () => read(behindAll, Math.min(limit, firstLimit));
     if (!isLive.peek()) readNewest();
-    const look = () => document.visibilityState === "visible" && !isSignedOut.peek() && readNewest();
+    const look = () => document.visibilityState === "visible" && readNewest();
     const timer = slug === "" ? setInterval(look, lookEveryMs) : undefined;
     const leave = onEvent((event) => add([event]));
     // What happened before the stream was open came by no event.

@@ -1,11 +1,11 @@
 // What happens in the organization, as it happens. One shared worker holds one stream for all tabs of this browser,
 // because browsers allow six connections to a server.
 
-import { effect, signal } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
 import { awaySince, isSignedOut } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import type { Contact } from "./machines.ts";
-import { readMe, slug } from "./me.ts";
+import { isFactorMissing, isOver, me, organization, readMe } from "./me.ts";
 
 /** From the worker. `event` has the text of one event. */
 export type FromWorker =
@@ -13,8 +13,14 @@ export type FromWorker =
   | { kind: "seen"; slug: string; text: string }
   | { kind: "open"; slug: string }
   | { kind: "away"; slug: string }
-  | { kind: "ended"; slug: string };
-export type ToWorker = { kind: "follow"; slug: string } | { kind: "leave" };
+  /** The session ended. */
+  | { kind: "ended"; slug: string }
+  /** There is no such organization any more, or the user may not read it. */
+  | { kind: "refused"; slug: string }
+  /** Whether the tab is still there. */
+  | { kind: "asked"; slug: string };
+/** `here`: still the same. */
+export type ToWorker = { kind: "follow" | "here"; slug: string } | { kind: "leave" };
 
 /** True while the stream is open, so that what is shown is current within a second. */
 export const isLive = signal(false);
@@ -38,22 +44,40 @@ export function onSeen(listener: (contacts: readonly Contact[]) => void): () => 
   return () => void seenListeners.delete(listener);
 }
 
-/** Starts to follow the organization that the address names. */
+/** Who is signed in, and with which rights, may have changed. */
+const look = () => void readMe().catch(() => undefined);
+
+/** The organization that the address names, while the user may read it. */
+const followed = computed(() =>
+  isSignedOut.value || isFactorMissing.value ? undefined : organization.value?.slug,
+);
+
+/** Starts to follow it. */
 export function startLive(): void {
   const url = document.querySelector<HTMLScriptElement>("script[data-worker]")?.dataset["worker"] ?? "";
   const port = startWorker(ownScript(url));
+  let wasAway = false;
   const tell = (message: ToWorker) => port.postMessage(message);
   port.addEventListener("message", ({ data }: MessageEvent<FromWorker>) => {
-    if (data.slug !== slug.peek()) return;
-    if (data.kind === "open") {
+    if (data.slug !== followed.peek()) return;
+    if (data.kind === "asked") tell({ kind: "here", slug: data.slug });
+    else if (data.kind === "open") {
+      // Of a tab that slept meanwhile, and was forgotten, it is not the first one.
+      isLive.value = false;
       isLive.value = true;
       awaySince.value = undefined;
+      if (wasAway) look();
+      wasAway = false;
     } else if (data.kind === "away") {
       isLive.value = false;
+      wasAway = true;
       awaySince.value ??= Date.now();
     } else if (data.kind === "ended") {
       isLive.value = false;
       isSignedOut.value = true;
+    } else if (data.kind === "refused") {
+      isLive.value = false;
+      look();
     } else if (data.kind === "seen") {
       const contacts = JSON.parse(data.text) as Contact[];
       for (const listener of seenListeners) listener(contacts);
@@ -61,19 +85,22 @@ export function startLive(): void {
       const event = JSON.parse(data.text) as AuditEvent;
       for (const listener of listeners) listener(event);
       // A role or a setting may be that of the person who looks.
-      if (aboutRights.test(event.type)) readMe().catch(() => undefined);
+      if (aboutRights.test(event.type)) look();
     }
   });
   const follow = () => {
-    if (isSignedOut.value) tell({ kind: "leave" });
-    else if (slug.value !== undefined) tell({ kind: "follow", slug: slug.value });
+    const own = followed.value;
+    tell(own === undefined ? { kind: "leave" } : { kind: "follow", slug: own });
     isLive.value = false;
   };
   effect(follow);
   addEventListener("pagehide", () => tell({ kind: "leave" }));
   // On the way back the browser may show the page as it was left.
   addEventListener("pageshow", ({ persisted }) => {
-    if (persisted) follow();
+    if (!persisted) return;
+    if (isOver.peek() || me.peek() === undefined) return location.reload();
+    follow();
+    look();
   });
 }
 

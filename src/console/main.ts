@@ -2,11 +2,11 @@
 
 import "./core.ts";
 import { render } from "preact";
-import { ApiError, isSignedOut } from "./api.ts";
+import { isSignedOut } from "./api.ts";
 import { App } from "./app.ts";
 import { html } from "./html.ts";
 import { startLive } from "./live.ts";
-import { readMe } from "./me.ts";
+import { start } from "./me.ts";
 import { readAhead } from "./node-list.ts";
 import { findPage, loadView, organizationPages, type Page } from "./pages.ts";
 import { followLinks, root, segments, segmentsOf } from "./router.ts";
@@ -28,10 +28,7 @@ if (place !== null && !location.pathname.startsWith(root)) {
   // Without a session there is nothing to ask for.
   if (place.dataset["session"] === undefined) isSignedOut.value = true;
   else {
-    readMe().catch((error: unknown) => {
-      // The page shows what is wrong: signed out, or no answer.
-      if (!(error instanceof ApiError)) throw error;
-    });
+    start();
     readListAhead(segments.peek());
     // While the answers are on their way. Without an organization in the address, it is that of the only one.
     const { page } = findPage(segments.peek()) ?? { page: organizationPages[""] };

@@ -1,9 +1,9 @@
 // Who is signed in, and the organizations that this person sees.
 
 import { computed, signal } from "@preact/signals";
-import { ApiError, ask, get, getAll, isSignedOut, sessionPath } from "./api.ts";
+import { actFor, ApiError, ask, get, getAll, isSignedOut, sessionPath } from "./api.ts";
 import { provePasskey } from "./passkeys.ts";
-import { segments } from "./router.ts";
+import { root, segments } from "./router.ts";
 
 export type Me = { id: number; email: string; is_staff: boolean; server_version: string };
 export type Organization = {
@@ -58,19 +58,66 @@ export const mayAddOwn = computed(() => {
   return shown.self_enrollment === "members" || (shown.self_enrollment === "admins" && isAdmin(shown));
 });
 
+/** Nothing is shown any more, because the browser loads another page. */
+export const isOver = signal(false);
+
+/**
+ * What this page has read, and what was typed, is for one user: before there is another, the browser forgets it all.
+ * `path`: of the page that is loaded; without it, the same again.
+ */
+function forget(path?: string): void {
+  isOver.value = true;
+  // No question of the browser keeps the page: what it asks about is not for who answers.
+  addEventListener("beforeunload", (event) => event.stopImmediatePropagation(), true);
+  if (path === undefined) location.reload();
+  else location.assign(path);
+}
+
+/** Tabs of this browser tell each other who is signed in: the user's id, 0 for nobody. */
+const tabs = new BroadcastChannel("user");
+tabs.addEventListener("message", ({ data }: MessageEvent<number>) => {
+  const shown = me.peek()?.id ?? 0;
+  if (data === shown) {
+    // Signed in again in another tab: nothing need be asked here.
+    if (shown !== 0) isSignedOut.value = false;
+    // A page that is still loading gets its own answer.
+  } else if (shown !== 0 || isSignedOut.peek()) forget();
+});
+
 /** Reads who is signed in. Without a session, `isSignedOut` is true afterwards. */
 export async function readMe(): Promise<void> {
-  const [found, all] = await Promise.all([
+  const [found, all, own] = await Promise.all([
     get<Me>("/api/user/"),
     getAll<Organization>("/api/org/?page_size=1000"),
-    readFactors(),
+    get<Factors>(factorsPath),
   ]);
+  tabs.postMessage(found.id);
+  if (me.peek() !== undefined && me.peek()?.id !== found.id) return forget();
+  actFor(found.id);
   organizations.value = all;
+  factors.value = own;
   me.value = found;
 }
 
+/** Why the first answers are not there. */
+export const startError = signal<ApiError | undefined>(undefined);
+const startAgainMs = 5000;
+let again: ReturnType<typeof setTimeout> | undefined;
+
+/** Reads who is signed in until there is an answer. */
+export function start(): void {
+  clearTimeout(again);
+  readMe().catch((error: unknown) => {
+    if (!(error instanceof ApiError)) throw error;
+    startError.value = error;
+    if (!isSignedOut.peek()) again = setTimeout(start, startAgainMs);
+  });
+}
+
+const factorsPath = "/api/user/factors/";
+
 export async function readFactors(): Promise<void> {
-  factors.value = await get<Factors>("/api/user/factors/");
+  factors.value = await get<Factors>(factorsPath);
 }
 
 /** `otp` follows when the control plane answered `second_factor_required`. */
@@ -99,9 +146,7 @@ async function signedIn(): Promise<void> {
 
 export async function signOut(): Promise<void> {
   const { headers } = await ask("DELETE", sessionPath);
-  me.value = undefined;
-  isSignedOut.value = true;
-  // The next sign-in there would ask for no password: the browser signs out of the provider too.
-  const page = headers.get("x-sign-out-page");
-  if (page !== null) location.assign(page);
+  tabs.postMessage(0);
+  // The next sign-in at a provider would ask for no password: the browser signs out there too.
+  forget(headers.get("x-sign-out-page") ?? root);
 }

@@ -8,6 +8,7 @@ import { opened } from "./palette.ts";
 import { organizationPages, staffPages } from "./pages.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { useNeeds } from "./use-needs.ts";
+import { useAction } from "./ui/form.ts";
 import { valueOf } from "./ui/parts.ts";
 
 export function Navigation() {
@@ -17,6 +18,7 @@ export function Navigation() {
   const at = segments.value.join("/");
   useEffect(() => open(false), [at]);
   useKeys();
+  const out = useAction(signOut);
   return html`<nav aria-label="Console">
     <div class="bar">
       <${Chooser} />
@@ -36,7 +38,8 @@ export function Navigation() {
       <div class="who">
         <bdi class="quiet">${me.value?.email}</bdi>
         <a href=${pathOf("-", "account")}>Account</a>
-        <button type="button" class="plain" onClick=${() => void signOut()}>Sign out</button>
+        <button type="button" class="plain" onClick=${out.run}>Sign out</button>
+        ${out.error === undefined ? null : html`<div role="alert">You are still signed in. <bdi>${out.error.message}</bdi></div>`}
         <small class="hint"
           ><kbd>Ctrl K</kbd> find a page or machine, <kbd>/</kbd> search this page, <kbd>?</kbd> keys</small
         >

@@ -1,10 +1,9 @@
 // Phones that this tab makes, or imports again. Their keys are in this memory alone, so it outlives the page that shows them:
 // whoever waits may look at other pages, and approve the phone there.
 
-import { computed, effect, signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import type { Node } from "../protocol/node.ts";
 import { ApiError, org, send } from "./api.ts";
-import { me } from "./me.ts";
 import { makePhoneKey, type PhoneKey } from "./phone-key.ts";
 import { refresh } from "./resource.ts";
 import { tell } from "./ui/told.ts";
@@ -29,11 +28,6 @@ export const putImport = (own: string, next: PhoneImport | undefined): void => {
   imports.value = { ...imports.peek(), [own]: next };
 };
 
-const user = computed(() => me.value?.id);
-/** Another user of this browser gets no key. */
-user.subscribe(() => {
-  imports.value = {};
-});
 const keep = (event: Event) => event.preventDefault();
 /** The browser asks before it forgets a key that exists only here. */
 effect(() => {

@@ -1,8 +1,8 @@
 // Answers of the API that pages show: kept by path, read again when something changed, shown at once on the way back.
 
-import { signal, type Signal } from "@preact/signals";
+import { computed, signal, type Signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
-import { ApiError, awaySince, get, getAll } from "./api.ts";
+import { ApiError, awaySince, get, getAll, isSignedOut } from "./api.ts";
 import { isLive, onEvent } from "./live.ts";
 
 export type Resource<T> = {
@@ -136,9 +136,7 @@ isLive.subscribe((isOpen) => {
   if (isOpen) refreshSoon();
 });
 
-/** After the control plane was away, everything that is shown is read again. */
-let wasAway = false;
-awaySince.subscribe((away) => {
-  if (away === undefined && wasAway) refreshSoon();
-  wasAway = away !== undefined;
+/** After the control plane was away, or the session had ended, everything that is shown is read again. */
+computed(() => awaySince.value === undefined && !isSignedOut.value).subscribe((isReadable) => {
+  if (isReadable && entries.size > 0) refreshSoon();
 });

@@ -9,7 +9,6 @@ import { html } from "./html.ts";
 import { me, signIn, signInByPasskey, slug } from "./me.ts";
 import { canUsePasskeys } from "./passkeys.ts";
 import { goToProvider, listProviders, refusalOf, type Provider } from "./providers.ts";
-import { refresh } from "./resource.ts";
 import { query } from "./router.ts";
 import { FormFailure, SecondFactorCode, Text, useAction } from "./ui/form.ts";
 import { Dialog, Failure } from "./ui/parts.ts";
@@ -18,39 +17,35 @@ export function SignIn({ isAgain = false }: { isAgain?: boolean }) {
   useHeadingFocus(isAgain ? undefined : "-sign-in");
   if (isAgain)
     return html`<${Dialog} title="Your session has ended. Sign in to go on." close=${() => undefined}>
-      <${Form} isAgain=${true} />
+      <${Form} />
     <//>`;
   const refusal = refusalOf(query.value);
   return html`<main class="sign-in">
     <p class="quiet">${brand.title}</p>
     <h1>Sign in</h1>
     ${refusal === undefined ? null : html`<p role="alert">${refusal}</p>`}
-    <${Form} isAgain=${isAgain} />
+    <${Form} />
   </main>`;
 }
 
 type Credentials = { email: string; password: string };
 
-function Form({ isAgain }: { isAgain: boolean }) {
+function Form() {
   const [credentials, setCredentials] = useState<Credentials>({ email: me.value?.email ?? "", password: "" });
   /** How the second factor can be proven, after the password was right. */
   const [methods, setMethods] = useState<readonly string[] | undefined>(undefined);
-  const signedIn = async () => {
-    if (isAgain) await refresh();
-  };
   if (methods === undefined)
-    return html`<${PasswordForm} ...${{ credentials, setCredentials, setMethods, signedIn }} />`;
-  return html`<${FactorForm} ...${{ credentials, methods, signedIn }} back=${() => setMethods(undefined)} />`;
+    return html`<${PasswordForm} ...${{ credentials, setCredentials, setMethods }} />`;
+  return html`<${FactorForm} ...${{ credentials, methods }} back=${() => setMethods(undefined)} />`;
 }
 
 type PasswordProps = {
   credentials: Credentials;
   setCredentials(credentials: Credentials): void;
   setMethods(methods: readonly string[]): void;
-  signedIn(): Promise<void>;
 };
 
-function PasswordForm({ credentials, setCredentials, setMethods, signedIn }: PasswordProps) {
+function PasswordForm({ credentials, setCredentials, setMethods }: PasswordProps) {
   const { email, password } = credentials;
   const form = useRef<HTMLFormElement>(null);
   // A dialog opens with the field that has `autofocus`; a page needs a hand.
@@ -61,9 +56,8 @@ function PasswordForm({ credentials, setCredentials, setMethods, signedIn }: Pas
       await signIn(email, password);
     } catch (failure) {
       if (!(failure instanceof ApiError) || failure.code !== "second_factor_required") throw failure;
-      return setMethods(failure.methods);
+      setMethods(failure.methods);
     }
-    return signedIn();
   });
   return html`<form ref=${form} onSubmit=${submit}>
       <${Text}
@@ -89,7 +83,7 @@ function PasswordForm({ credentials, setCredentials, setMethods, signedIn }: Pas
       <${FormFailure} error=${error} shown=${["email", "password"]} />
       <button class="primary" disabled=${isRunning}>Sign in</button>
     </form>
-    <${Passkey} signedIn=${signedIn} />
+    <${Passkey} />
     <${Providers} email=${email} />
     <p><a href="/reset/">Forgot your password?</a></p>`;
 }
@@ -141,11 +135,8 @@ function ProviderButton({ provider, isChosen, choose }: ButtonProps) {
 }
 
 /** Signs in with a passkey alone: it is a second factor by itself. */
-function Passkey({ signedIn }: { signedIn(): Promise<void> }) {
-  const { error, isRunning, run } = useAction(async () => {
-    await signInByPasskey();
-    await signedIn();
-  });
+function Passkey() {
+  const { error, isRunning, run } = useAction(signInByPasskey);
   if (!canUsePasskeys) return null;
   return html`<div class="other-way">
     <button type="button" disabled=${isRunning} onClick=${run}>Sign in with a passkey</button>
@@ -156,18 +147,16 @@ function Passkey({ signedIn }: { signedIn(): Promise<void> }) {
 type FactorProps = {
   credentials: Credentials;
   methods: readonly string[];
-  signedIn(): Promise<void>;
   back(): void;
 };
 
-function FactorForm({ credentials, methods, signedIn, back }: FactorProps) {
+function FactorForm({ credentials, methods, back }: FactorProps) {
   const [code, setCode] = useState("");
   const place = useRef<HTMLInputElement>(null);
   useEffect(() => place.current?.focus(), []);
-  const { error, isRunning, submit } = useAction(async () => {
-    await signIn(credentials.email, credentials.password, code.trim());
-    await signedIn();
-  });
+  const { error, isRunning, submit } = useAction(() =>
+    signIn(credentials.email, credentials.password, code.trim()),
+  );
   const hasApp = methods.includes("totp");
   return html`<form onSubmit=${submit}>
       <p>The password is right. Now prove your second factor.</p>
@@ -185,5 +174,5 @@ function FactorForm({ credentials, methods, signedIn, back }: FactorProps) {
         <button type="button" onClick=${back}>Back</button>
       </div>
     </form>
-    ${methods.includes("passkey") ? html`<${Passkey} signedIn=${signedIn} />` : null}`;
+    ${methods.includes("passkey") ? html`<${Passkey} />` : null}`;
 }

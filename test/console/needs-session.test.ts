@@ -3,9 +3,18 @@
 import { expect, test } from "bun:test";
 import { needsSession } from "../../src/console/needs-session.ts";
 
-test.each(["/api/org/acme/nodes/", "/api/org/acme/", "/api/servers/", "/api/users/?page_size=1000"])(
-  "%s is not read until the user has signed in again",
-  (path) => expect(needsSession("GET", path)).toBe(true),
+test.each([
+  "/api/org/acme/nodes/",
+  "/api/org/acme/",
+  "/api/servers/",
+  "/api/users/?page_size=1000",
+  "/api/events/?before=1",
+  "/api/identity_providers/",
+  "/api/user/sessions/?page_size=1000",
+  "/api/user/passkeys/",
+  "/api/user/identities/",
+])("%s is not read until the user has signed in again", (path) =>
+  expect(needsSession("GET", path)).toBe(true),
 );
 
 test.each(["/api/user/", "/api/user/factors/", "/api/org/?page_size=1000", "/api/session/providers/"])(

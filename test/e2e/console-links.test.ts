@@ -159,7 +159,9 @@ describe("links in the console", () => {
       await agentJson(["admin", "org", "create", "beta", "--network", "10.78.0.0/16", "--data-dir", data]);
       const next = ["admin", "member", "create", "beta", guest, "--data-dir", data];
       const { link: second } = (await agentJson(next)) as { link: string };
-      await other.goto("about:blank");
+      // In the tab of another link, which only the part behind # tells from it.
+      await other.goto(`${plane.url}/join/#former`);
+      await other.getByRole("alert").filter({ hasText: "no longer valid" }).waitFor();
       await other.goto(`${plane.url}/join/${new URL(second).hash}`);
       await other.getByRole("button", { name: "Join as the user who is signed in" }).click();
       await other.getByRole("heading", { level: 1, name: `Welcome to beta, ${guest}` }).waitFor();

@@ -248,7 +248,7 @@ describe("the console", () => {
   );
 
   test(
-    "a member sees no buttons for changes; signing out and the end of the session lead to the form",
+    "a member sees no buttons for changes; the end of the session leads to the form, and the next user to a new page",
     async () => {
       const { page: other, context } = await scene.open({ viewport: { width: 360, height: 740 } });
       await other.goto(`${scene.url()}/console/acme/machines/`);
@@ -269,6 +269,71 @@ describe("the console", () => {
       await other.getByRole("heading", { name: "Your session has ended" }).waitFor();
       // What was read before is not for who looks now.
       await other.locator("#content").waitFor({ state: "hidden" });
+      // Nor for the next user of the browser, whatever the page would have kept.
+      await other.evaluate(`addEventListener("beforeunload", (event) => event.preventDefault())`);
+      await Promise.all([other.waitForEvent("load"), signIn(other)]);
+      await other.getByRole("navigation").getByText(owner).waitFor({ state: "attached" });
+      await other.getByRole("heading", { name: "web-1" }).waitFor();
+      await context.close();
+    },
+    limitMs,
+  );
+
+  test(
+    "signing out forgets the page, and says so if it fails",
+    async () => {
+      const { page: other, context } = await scene.open();
+      await other.goto(`${scene.url()}/console/acme/`);
+      await signIn(other);
+      await other.getByRole("heading", { name: "Overview" }).waitFor();
+      const out = other.getByRole("button", { name: "Sign out" });
+      await other.route("**/api/session/", (route) => route.abort("connectionrefused"));
+      await out.click();
+      await other.getByRole("alert").filter({ hasText: "You are still signed in." }).waitFor();
+      await other.unroute("**/api/session/");
+      await other.evaluate(`addEventListener("beforeunload", (event) => event.preventDefault())`);
+      await Promise.all([other.waitForEvent("load"), out.click()]);
+      await other.getByRole("heading", { name: "Sign in" }).waitFor();
+      expect(new URL(other.url()).pathname).toBe("/console/");
+      await context.close();
+    },
+    limitMs,
+  );
+
+  test(
+    "tabs of a browser follow the user who is signed in, and act for nobody else than the one they name",
+    async () => {
+      const second = "second@example.org";
+      await addMember(scene, second);
+      const { page: one, context } = await scene.open();
+      const machines = `${scene.url()}/console/acme/machines/`;
+      await one.goto(machines);
+      await signIn(one, second);
+      await one.getByText("web-1").waitFor();
+      const two = await context.newPage();
+      await two.goto(machines);
+      await two.getByText("web-1").waitFor();
+      const deaf = await context.newPage();
+      await deaf.addInitScript("BroadcastChannel.prototype.addEventListener = () => undefined");
+      await deaf.goto(`${scene.url()}/console/-/command-line/?port=9&state=a&challenge=${"b".repeat(43)}`);
+      await deaf.getByText(`wants to act as ${second}`).waitFor();
+      // The end of the session: the same user signs in again in one tab, and the other one goes on.
+      await two.getByRole("searchbox").fill("web");
+      const sessions = await one.request.get(`${scene.url()}/api/user/sessions/`);
+      const [{ id } = { id: 0 }] = (await sessions.json()) as { id: number }[];
+      const ended = (tab: Page) => tab.getByRole("heading", { name: "Your session has ended" });
+      await one.evaluate(`fetch("/api/user/sessions/${id}/", { method: "DELETE" }).then(() => undefined)`);
+      for (const tab of [one, two]) await ended(tab).waitFor();
+      await signIn(one, second);
+      for (const tab of [one, two]) await ended(tab).waitFor({ state: "detached" });
+      expect(await two.getByRole("searchbox").inputValue()).toBe("web");
+      // Another user: no tab shows the former one.
+      await one.getByRole("button", { name: "Sign out" }).click();
+      await two.getByRole("heading", { name: "Sign in" }).waitFor();
+      await signIn(one);
+      await two.getByRole("navigation").getByText(owner).waitFor();
+      await deaf.getByRole("button", { name: "Sign it in" }).click();
+      await ended(deaf).waitFor();
       await context.close();
     },
     limitMs,
@@ -284,6 +349,15 @@ describe("the console", () => {
       expect(await page.evaluate("document.activeElement.tagName")).toBe("BODY");
       await page.getByText("web-1").first().click();
       await isFocused("web-1");
+      // The link to the content, which Tab comes to first on a page that was loaded, moves nothing.
+      const places = `[...document.querySelectorAll("nav, .frame")].map((each) => {
+        const { x, y, width } = each.getBoundingClientRect();
+        return [x, y, width].join();
+      }).join(" ")`;
+      const before = await page.evaluate<string>(places);
+      await page.getByRole("link", { name: "To the content" }).focus();
+      expect(await page.evaluate<string>(places)).toBe(before);
+      await page.evaluate(`document.querySelector("h1").focus()`);
       expect(await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")).toBe("none");
       await page.keyboard.press("g");
       await page.keyboard.press("v");
@@ -318,6 +392,24 @@ describe("the console", () => {
   );
 
   test(
+    "the organization deleted: the page says so, and not that the control plane is away",
+    async () => {
+      await scene.admin(["org", "create", "gone", "--network", "10.79.0.0/16", "--owner", owner]);
+      const tab = await page.context().newPage();
+      await tab.goto(`${scene.url()}/console/gone/activity/`);
+      await tab.getByText("● live").waitFor();
+      await scene.admin(["org", "delete", "gone", "--confirm", "gone"]);
+      await tab.getByText("There is no such organization").waitFor();
+      expect(await tab.getByText("does not answer").count()).toBe(0);
+      await tab.getByRole("link", { name: "acme" }).first().click();
+      await tab.getByRole("link", { name: "Activity" }).click();
+      await tab.getByText("● live").waitFor();
+      await tab.close();
+    },
+    limitMs,
+  );
+
+  test(
     "the server away: the page says so, keeps what was typed, and goes on by itself",
     async () => {
       await page.goto(`${scene.url()}/console/acme/machines/`);
@@ -328,6 +420,26 @@ describe("the console", () => {
       expect(await page.getByRole("searchbox").inputValue()).toBe("web");
       await createNode("web-2");
       await page.getByText("web-2").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "what the page reads without a person is marked, so that it keeps no session alive",
+    async () => {
+      const marks = async (open: () => Promise<unknown>, path: string) => {
+        const [asked] = await Promise.all([page.waitForRequest((each) => each.url().includes(path)), open()]);
+        return asked.headers()["session-use"];
+      };
+      const byScript = (name: string) =>
+        page.evaluate(
+          `[...document.querySelectorAll("nav a")].find((a) => a.text.startsWith("${name}")).click()`,
+        );
+      expect(await marks(() => byScript("People"), "/members/")).toBeUndefined();
+      await page.evaluate("{ const real = Date.now; Date.now = () => real() + 61_000; }");
+      expect(await marks(() => byScript("Tokens"), "service_tokens/")).toBe("none");
+      const click = () => page.getByRole("link", { name: "Access" }).click();
+      expect(await marks(click, "/firewall_rules/")).toBeUndefined();
     },
     limitMs,
   );
@@ -344,6 +456,21 @@ describe("the console", () => {
       })()`);
       await page.getByRole("link", { name: "People" }).click();
       await page.getByText("does not answer").first().waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "the first answers fail: the page says so, and goes on by itself",
+    async () => {
+      await page.route("**/api/user/", (route) =>
+        route.fulfill({ status: 502, json: { code: "bad_gateway", detail: "Nothing answers here." } }),
+      );
+      await page.goto(`${scene.url()}/console/acme/machines/`);
+      await page.getByRole("alert").filter({ hasText: "Nothing answers here." }).waitFor();
+      await page.getByRole("button", { name: "Try again" }).waitFor();
+      await page.unroute("**/api/user/");
+      await page.getByText("web-1").waitFor();
     },
     limitMs,
   );

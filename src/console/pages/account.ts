@@ -55,6 +55,8 @@ function Password() {
   const [next, setNext] = useState("");
   const { error, isRunning, submit } = useAction(async () => {
     await send("POST", "/api/user/password/", { current_password: present, new_password: next });
+    setPresent("");
+    setNext("");
     isSignedOut.value = true;
   });
   return html`<section>

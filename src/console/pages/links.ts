@@ -151,6 +151,8 @@ export function Links() {
     void finishWith(() => page.send({ ...typed, secret }));
   };
   const { asSignedIn } = page;
+  // Another link was opened in this tab.
+  useEffect(() => addEventListener("hashchange", () => location.reload()), []);
   useEffect(() => {
     document.title = page.title;
     document.querySelector<HTMLInputElement>("input")?.focus();

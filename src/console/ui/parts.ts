@@ -170,17 +170,21 @@ export function Dialog({ title, close, hasUnsaved = false, children }: DialogPro
       if (before instanceof HTMLElement) before.focus({ preventScroll: true });
     };
   }, []);
+  const leave = () => (hasUnsaved && !isAsked ? asked(true) : close());
   return html`<dialog
     ref=${place}
     aria-label=${title}
     onCancel=${(event: Event) => {
+      if (!event.cancelable) return;
       event.preventDefault();
-      if (hasUnsaved && !isAsked) asked(true);
-      else close();
+      leave();
     }}
     onClose=${() => {
       // A browser obeys a second Escape without asking. Null: this page closed it.
-      if (place.current !== null) close();
+      if (place.current === null) return;
+      leave();
+      // Not all of them may be left.
+      setTimeout(() => place.current?.showModal());
     }}
   >
     <h2>${title}</h2>

@@ -152,6 +152,8 @@ type Description = {
   node?: true;
   /** Served by the listener's own route table, without Hono: for the most frequent requests. */
   direct?: true;
+  /** A page asks this by itself, without a person: it is no use of a browser's session. */
+  unattended?: true;
   /** Logged only with `logReads`. */
   quiet?: true;
   /** The organization stores more afterwards, so it is refused at the maximum: some requests of the route, or all. */

@@ -71,18 +71,13 @@ export function makeAccessControl(deps: Deps): AccessControl {
     }
   };
 
-  const bySession = (token: string, asking: Asking): Promise<Caller | undefined> => {
-    if (changes(asking)) requireOwnPage(asking.request, deps.publicUrl);
-    return findSession(db, token, { now: deps.now(), address: asking.address });
-  };
-
   /** A browser sends no Authorization header. */
-  const byCookie = async (asking: Asking, { access }: Route): Promise<Caller> => {
+  const byCookie = async (asking: Asking, rules: Route): Promise<Caller> => {
     const cookies = cookiesOf(asking.request);
     const session = readCookie(cookies, sessionCookie);
-    const found = session === undefined ? undefined : await bySession(session, asking);
+    const found = session === undefined ? undefined : await bySession(deps, session, asking, rules);
     if (found !== undefined) return found;
-    const token = access === "docs" ? readCookie(cookies, docsCookie) : undefined;
+    const token = rules.access === "docs" ? readCookie(cookies, docsCookie) : undefined;
     if (token !== undefined) {
       const { userId, issuedAt } = await sessions.verifyDocs(token);
       return (await callers.person(userId, issuedAt)) ?? { kind: "none" };
@@ -151,6 +146,22 @@ function boundToNetworks(): AppError {
       hint: "Send it with a program, such as curl.",
     },
   );
+}
+
+async function bySession(
+  { db, now, publicUrl }: Deps,
+  token: string,
+  asking: Asking,
+  { unattended }: Route,
+): Promise<Caller | undefined> {
+  const isChange = changes(asking);
+  if (isChange) requireOwnPage(asking.request, publicUrl);
+  // What a page asks by itself would keep the session of a browser that nobody uses.
+  const isUse = isChange || !(unattended === true || asking.request.headers.get("session-use") === "none");
+  const found = await findSession(db, token, { now: now(), address: asking.address, isUse });
+  // The user that the page names. Meanwhile another one may have signed in, in another tab.
+  const named = asking.request.headers.get("session-user") ?? `${found?.userId}`;
+  return named === `${found?.userId}` ? found : undefined;
 }
 
 /** Whether the request may change anything. */

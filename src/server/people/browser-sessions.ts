@@ -90,16 +90,16 @@ const found = joined(
 );
 const findLive = `SELECT ${found.select()} ${from} WHERE s.token_hash = $1 AND ${isLive}`;
 
-/** The user of a session that has not ended. Records the use. */
+/** The user of a session that has not ended. Records the use, unless `isUse` is false. */
 export async function findSession(
   db: Database,
   token: string,
-  { now, address }: { now: number; address: string },
+  { now, address, isUse = true }: { now: number; address: string; isUse?: boolean },
 ): Promise<PersonCaller | undefined> {
   const session = await queryOne(db, found, findLive, [hashToken(token), now]);
   if (session === undefined) return undefined;
   const { id, userId, email, lastUsedAt } = session;
-  if (lastUsedAt <= now - usedEveryMs) {
+  if (isUse && lastUsedAt <= now - usedEveryMs) {
     await db.writeFor({ user: userId }, (tx) =>
       browserSessions.update(tx, { id }, { lastUsedAt: now, address }),
     );

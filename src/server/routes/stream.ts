@@ -14,6 +14,7 @@ export function streamRoutes({ streams }: Services): Route[] {
       path: "stream/",
       access: "member",
       quiet: true,
+      unattended: true,
       name: "stream_retrieve",
       summary:
         "Events of the audit log as they happen, as server-sent events: `event: event`, `data:` as in GET events/, `id:` the " +

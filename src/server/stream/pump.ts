@@ -51,8 +51,7 @@ export async function pump(
     await Promise.race([woken, system.sleep(checkEveryMs, either).catch(() => undefined)]);
     over.abort();
   };
-  // Follows before it reads what was missed: nothing falls between.
-  const leave = tail.follow(call.org.id, (events, more) => {
+  const { begun, leave } = tail.follow(call.org.id, (events, more) => {
     waiting.push(...events);
     for (const contact of more) contacts.set(contact[0], contact);
     wake?.();
@@ -60,6 +59,9 @@ export async function pump(
   try {
     // The client hears at once that it is connected.
     send(": open\n\n");
+    // What was missed is read after the tail has looked for the first time: nothing falls between.
+    const ended = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
+    await Promise.race([begun, ended]);
     for (let isBehind = true; isBehind && !signal.aborted;) {
       // There may be a million events to read, and the rights may end meanwhile.
       await call.admitAgain();

@@ -16,8 +16,8 @@ export type Follower = (events: readonly Event[], contacts: readonly Contact[]) 
 export type Tail = {
   /** The id of the newest event of the organization, 0 without one. */
   newest(orgId: number): Promise<number>;
-  /** Hands over events that are newer than the first look. Returns the end of it. */
-  follow(orgId: number, follower: Follower): () => void;
+  /** Hands over events that are newer than the first look, and tells when that was: older ones are read afterwards. */
+  follow(orgId: number, follower: Follower): { begun: Promise<void>; leave(): void };
 };
 
 type Deps = {
@@ -26,20 +26,21 @@ type Deps = {
   reports: Pick<Reports, "watch">;
   failed(error: unknown): void;
 };
-type Loop = { followers: Set<Follower>; over: AbortController };
+type Loop = { followers: Set<Follower>; over: AbortController; begun: PromiseWithResolvers<void> };
 
 export function makeTail({ db, system, reports, failed }: Deps): Tail {
   const loops = new Map<number, Loop>();
   const newest = async (orgId: number) =>
     (await listEventsBefore(db, orgId, { before: Number.MAX_SAFE_INTEGER, limit: 1 })).at(-1)?.id ?? 0;
 
-  const run = async (orgId: number, { followers, over }: Loop) => {
+  const run = async (orgId: number, { followers, over, begun }: Loop) => {
     let last: number | undefined;
     const watch = reports.watch(orgId);
     over.signal.addEventListener("abort", watch.end);
     while (!over.signal.aborted) {
       try {
         last ??= await newest(orgId);
+        begun.resolve();
         const { events } = await listEvents(db, orgId, { after: last, limit });
         last = events.at(-1)?.id ?? last;
         const contacts = watch.take();
@@ -57,18 +58,20 @@ export function makeTail({ db, system, reports, failed }: Deps): Tail {
     newest,
     follow(orgId, follower) {
       const known = loops.get(orgId);
-      const loop = known ?? { followers: new Set(), over: new AbortController() };
+      const begun = Promise.withResolvers<void>();
+      const loop = known ?? { followers: new Set(), over: new AbortController(), begun };
       loop.followers.add(follower);
       if (known === undefined) {
         loops.set(orgId, loop);
         void run(orgId, loop);
       }
-      return () => {
+      const leave = () => {
         loop.followers.delete(follower);
         if (loop.followers.size > 0) return;
         loop.over.abort();
         if (loops.get(orgId) === loop) loops.delete(orgId);
       };
+      return { begun: loop.begun.promise, leave };
     },
   };
 }

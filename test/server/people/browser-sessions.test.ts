@@ -76,6 +76,19 @@ describe("signing in with a browser", () => {
     expect((await browser.send("GET", "/api/users/")).status).toBe(403);
   });
 
+  test("a request that names another user is refused like one without a session", async () => {
+    const browser = await signInBrowser(server);
+    const create = (user: string) => {
+      const options = { body: { name: `for-${user}` }, headers: { "Session-User": user } };
+      return browser.send("POST", "/api/org/acme/groups/", options);
+    };
+    expect(await create("2")).toMatchObject({ status: 401, json: { code: "token_not_valid" } });
+    expect((await browser.send("GET", "/api/user/", { headers: { "Session-User": "2" } })).status).toBe(401);
+    expect((await create("1")).status).toBe(201);
+    const groups = (await browser.send("GET", "/api/org/acme/groups/")).text;
+    expect([groups.includes("for-1"), groups.includes("for-2")]).toEqual([true, false]);
+  });
+
   test("a token in the header counts before the cookie", async () => {
     await server.person("other@example.org");
     const other = await signInBrowser(server, "other@example.org");
@@ -116,6 +129,26 @@ describe("a session ends", () => {
     expect(ended.json).toMatchObject({ code: "token_not_valid", detail: expect.stringContaining("Sign in") });
     await deleteEnded(server.app.services, hour, () => false);
     expect(await server.db.all("SELECT 1 FROM browser_sessions")).toEqual([]);
+  });
+
+  test("after 12 hours in which only the page asked, by timers; a person's request or a change keeps it", async () => {
+    const left = await signInBrowser(server);
+    const read = await signInBrowser(server);
+    const changed = await signInBrowser(server);
+    const headers = { "Session-Use": "none" };
+    const byTimer = async (browser: Browser) =>
+      (await browser.send("GET", "/api/org/acme/nodes/", { headers })).status;
+    for (let at = 0; at < 11; at++) {
+      server.clock.ms += hour;
+      expect(await byTimer(left)).toBe(200);
+    }
+    expect(await whoAmI(read)).toBe(200);
+    const body = { name: "web" };
+    expect((await changed.send("POST", "/api/org/acme/groups/", { body, headers })).status).toBe(201);
+    server.clock.ms += hour;
+    expect([await byTimer(left), await byTimer(read), await byTimer(changed)]).toEqual([401, 200, 200]);
+    server.clock.ms += 11 * hour;
+    expect([await byTimer(read), await byTimer(changed)]).toEqual([401, 401]);
   });
 
   test("with sign-out, which needs a page of this server and removes the cookie", async () => {

@@ -175,6 +175,35 @@ async function recordMany(acme: { id: number }, count: number): Promise<void> {
   );
 }
 
+test("what happens until the first look of a tail is not lost, also if the database fails then", async () => {
+  const acme = await server.organization("acme");
+  const { db, system, reports } = server.app.services;
+  const after = await makeTail({ db, system, reports, failed: expect.unreachable }).newest(acme.id);
+  let failures = 0;
+  const failing = {
+    all: (...asked: Parameters<typeof db.all>) =>
+      failures++ === 0 ? Promise.reject(new Error("away")) : db.all(...asked),
+  };
+  const tail = makeTail({ db: failing, system, reports, failed: () => undefined });
+  const sent: string[] = [];
+  const over = new AbortController();
+  let looks = 0;
+  const call: StreamCall = {
+    caller: { kind: "person", userId: 1, email: "ada@example.org", isStaff: false },
+    org: { id: acme.id, slug: acme.slug, role: "member", visiting: false },
+    request: new Request("https://control.example/"),
+    // Between the reading of what was missed and the end of the tail's failure.
+    admitAgain: async () => {
+      if (looks++ === 1) await recordMany(acme, 1);
+    },
+  };
+  const client = { signal: over.signal, send: (text: string) => sent.push(text) > 0 };
+  const ended = pump({ db, system, tail }, call, after, client);
+  await until(() => sent.some((text) => text.startsWith("id: ")));
+  over.abort();
+  await ended;
+});
+
 test("rights that end while missed events are read end the stream between two pages", async () => {
   const acme = await server.organization("acme");
   await recordMany(acme, 450);
@@ -202,6 +231,22 @@ test("HEAD opens no stream, which nothing would end", async () => {
   const { status, headers } = await server.send("HEAD", "/api/org/acme/stream/", { token: owner });
   expect([status, headers.get("content-type")]).toEqual([200, "text/event-stream; charset=utf-8"]);
   expect(open).not.toHaveBeenCalled();
+});
+
+test("a stream does not keep the session that opened it alive", async () => {
+  await makeAcme(server);
+  const open = spyOn(server.app.services.streams, "open");
+  open.mockImplementation(async () => new Response("").body ?? new ReadableStream());
+  const browser = await signInBrowser(server);
+  const half = 6 * 3_600_000;
+  server.clock.ms += half;
+  expect((await browser.send("GET", "/api/org/acme/stream/")).status).toBe(200);
+  const [call] = open.mock.calls[0] ?? expect.unreachable();
+  open.mockRestore();
+  server.clock.ms += half - 1;
+  await call.admitAgain();
+  server.clock.ms += 1;
+  expect(await call.admitAgain().catch((error: unknown) => error)).toBeInstanceOf(AppError);
 });
 
 test.each<[string, () => Promise<unknown>]>([
