@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { html } from "../html.ts";
+import { slug } from "../me.ts";
 import { useList } from "../resource.ts";
 import { query, setQuery } from "../router.ts";
 import type { Words } from "../terminal.ts";
@@ -64,7 +65,7 @@ export function List<T>(props: ListProps<T>) {
       <${Search} label=${`Search ${label.toLowerCase()}`} name=${`${part}search`} />
       ${children}
       <${Export}
-        file=${`${label.toLowerCase().replaceAll(" ", "-")}.csv`}
+        file=${`${[slug.value, ...label.toLowerCase().split(" ")].filter(Boolean).join("-")}.csv`}
         items=${shown}
         columns=${columns}
       />
