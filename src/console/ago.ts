@@ -11,22 +11,17 @@ const steps: readonly (readonly [number, string])[] = [
   [Number.POSITIVE_INFINITY, "y"],
 ];
 
-/** "2m ago", "yesterday", "in 3d". Both in ms. */
+/** "2m ago", "1d ago", "in 3d". Both in ms. */
 export function ago(at: number, from: number): string {
   let amount = (at - from) / 1000;
   if (Math.abs(amount) < 10) return "now";
   for (const [size, unit] of steps) {
     // What is to come ends in 7 days until half a day is gone.
     const whole = amount < 0 ? Math.trunc(amount) : Math.round(amount);
-    if (Math.abs(whole) < size) return inWords(whole, unit);
+    if (Math.abs(whole) < size) return whole < 0 ? `${-whole}${unit} ago` : `in ${whole}${unit}`;
     amount /= unit === "d" ? 30 : size;
   }
   return "";
-}
-
-function inWords(whole: number, unit: string): string {
-  if (whole === -1 && unit === "d") return "yesterday";
-  return whole < 0 ? `${-whole}${unit} ago` : `in ${whole}${unit}`;
 }
 
 /** The day of the browser's zone, as a field of a date has it. */

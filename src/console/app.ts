@@ -9,7 +9,7 @@ import { isFactorMissing, isOver, me, organizations, slug, start, startError } f
 import { Navigation } from "./navigation.ts";
 import { Palette } from "./palette.ts";
 import { findPage, loadedView, loadView, otherPages, type Page, type View } from "./pages.ts";
-import { go, pathOf, segments } from "./router.ts";
+import { go, pathOf, segments, shownName } from "./router.ts";
 import { SignIn } from "./sign-in.ts";
 import { StepUp } from "./step-up.ts";
 import { exact } from "./times.ts";
@@ -97,7 +97,9 @@ function Lazy({ page, rest }: LazyProps) {
   const [view, setView] = useState<View | undefined>(() => loadedView(page));
   useHeadingFocus(segments.value.join("/"));
   useEffect(() => {
-    document.title = `${page.title}${slug.value === undefined ? "" : ` · ${slug.value}`}`;
+    document.title = [shownName.value, page.title, slug.value].filter(Boolean).join(" · ");
+  }, [page, shownName.value]);
+  useEffect(() => {
     loadView(page).then(
       (loaded) => setView(() => loaded),
       () => setView(() => NotLoaded),

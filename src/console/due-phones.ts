@@ -20,6 +20,6 @@ export function DuePhones({ own, due }: { own: string; due: Attention["phones_du
             <a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a>
           </li>`,
       )}
-      ${more > 0 ? html`<li class="quiet">${more} more</li>` : null}
+      ${more > 0 ? html`<li><a href=${`${pathOf(own, "machines")}?show=due`}>and ${more} more</a></li>` : null}
     </ul>`;
 }

@@ -3,9 +3,10 @@
 import type { AliasWords } from "./aliases.ts";
 import { advisoriesFor } from "../engine-features.ts";
 import type { Machine } from "./machines.ts";
+import { isImportDue } from "./nodes.ts";
 
-/** How many of its paths are relayed, by machine. */
-type PathCounts = ReadonlyMap<number, { relayed: number }>;
+/** How many of its paths are relayed, and broken, by machine. */
+type PathCounts = ReadonlyMap<number, { relayed: number; broken: number }>;
 
 const weekMs = 7 * 86_400_000;
 
@@ -15,12 +16,16 @@ export const shows = [
   ["online", "Online"],
   ["away", "Away"],
   ["week", "Away for a week"],
+  ["hubs", "Lighthouses and relays that are away"],
   ["behind", "Configuration not the newest"],
+  ["late", "Configuration not applied for ten minutes"],
   ["vulnerable", "Engine with known vulnerabilities"],
+  ["broken", "Broken paths"],
   ["relayed", "Relayed paths"],
   ["lighthouse", "Lighthouses"],
   ["relay", "Relays"],
   ["phones", "Phones"],
+  ["due", "Phones to import again"],
   ["pending", "Not registered"],
   ["revoked", "Revoked"],
 ] as const;
@@ -32,13 +37,17 @@ const isShown: Readonly<Record<string, (machine: Machine, now: number, paths: Pa
   online: ({ state, online }) => state === "active" && online,
   away: isAway,
   week: (machine, now) => isAway(machine) && (machine.seenAt ?? 0) <= now - weekMs,
+  hubs: (machine) => isAway(machine) && (machine.is_lighthouse || machine.is_relay),
   behind: ({ isBehind }) => isBehind,
+  late: ({ isLate, online }) => isLate && online,
   vulnerable: ({ state, overlay_version }) =>
     state === "active" && overlay_version !== null && advisoriesFor(overlay_version).length > 0,
+  broken: ({ id, online }, _now, paths) => online && (paths.get(id)?.broken ?? 0) > 0,
   relayed: ({ id, online }, _now, paths) => online && (paths.get(id)?.relayed ?? 0) > 0,
   lighthouse: ({ is_lighthouse }) => is_lighthouse,
   relay: ({ is_relay }) => is_relay,
   phones: ({ phone }) => phone != null,
+  due: ({ state, phone }, now) => state === "active" && isImportDue(phone, now),
   pending: ({ state }) => state === "pending",
 };
 

@@ -150,16 +150,19 @@ function useKeys(): void {
   }, []);
 }
 
-/** Moves the focus to the next or the previous row that opens something. */
+/** Moves the focus to the next or the previous row that has a link or a button. */
 function stepRow(step: 1 | -1): void {
-  const rows = [...document.querySelectorAll<HTMLAnchorElement>("[role=row] a")];
-  const at = rows.findIndex((row) => row === document.activeElement);
-  rows[at === -1 ? 0 : Math.max(0, Math.min(rows.length - 1, at + step))]?.focus();
+  const to = "a, button";
+  const rows = [...document.querySelectorAll(`:is(.body [role=row], tbody tr):has(${to})`)];
+  const at = rows.findIndex((row) => row.contains(document.activeElement));
+  rows[at === -1 ? 0 : Math.max(0, Math.min(rows.length - 1, at + step))]
+    ?.querySelector<HTMLElement>(to)
+    ?.focus();
 }
 
 function isTyping(target: EventTarget | null): boolean {
   return (
     target instanceof HTMLElement &&
-    (target.isContentEditable || /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName))
+    (target.isContentEditable || target.matches("input:not([type=checkbox]), select, textarea"))
   );
 }

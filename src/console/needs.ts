@@ -23,10 +23,13 @@ export type Attention = {
 /** `more`: what is wrong with the machine. */
 export type Need = Named & { more: string };
 
+/** `show`: the filter of the list of machines that has all of them. */
+export type Needy = { title: string; show: string; count: number; needs: readonly Need[] };
+
 type Ill = Pick<Attention, "hubs_away" | "broken_paths" | "not_applied">;
 
 /** Machines that others need and that are away, those that do not reach a peer, and those that take no configuration. */
-export function degraded({ hubs_away, broken_paths, not_applied }: Ill, now: number): Need[] {
+export function degraded({ hubs_away, broken_paths, not_applied }: Ill, now: number): Needy[] {
   const away = hubs_away.first.map(({ id, name, is_lighthouse }) => ({
     id,
     name,
@@ -43,7 +46,21 @@ export function degraded({ hubs_away, broken_paths, not_applied }: Ill, now: num
     name,
     more: `checks in, but has not applied the configuration of ${ago(Date.parse(since), now)}: rules that were saved since are not in force on it`,
   }));
-  return [...away, ...unreached, ...unapplied];
+  return [
+    { title: "Lighthouses and relays that are away", show: "hubs", count: hubs_away.count, needs: away },
+    {
+      title: "Machines that do not reach a peer",
+      show: "broken",
+      count: broken_paths.count,
+      needs: unreached,
+    },
+    {
+      title: "Machines that take no configuration",
+      show: "late",
+      count: not_applied.count,
+      needs: unapplied,
+    },
+  ];
 }
 
 /** How many machines are online: a state if that is less than half of them. */

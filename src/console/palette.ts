@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import type { VNode } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Node } from "../protocol/node.ts";
 import { ApiError, get, org } from "./api.ts";
 import { html } from "./html.ts";
@@ -17,6 +17,7 @@ const close = () => {
 };
 
 type Command = { title: string; hint: string; path: string };
+const command = (title: string, path: string, hint = ""): Command => ({ title, hint, path });
 
 /** The pages that the person may open, and those of other organizations. */
 function commands(): Command[] {
@@ -29,57 +30,46 @@ function commands(): Command[] {
       : [
           ...Object.entries(organizationPages)
             .filter(([, { isForAdmins }]) => isForAdmins !== true || isAdmin(shown))
-            .map(([segment, { title, letter }]) => ({
-              title,
-              hint: letter === undefined ? "" : `g ${letter}`,
-              path: segment === "" ? pathOf(own) : pathOf(own, segment),
-            })),
+            .map(([segment, { title, letter }]) =>
+              command(title, segment === "" ? pathOf(own) : pathOf(own, segment), letter && `g ${letter}`),
+            ),
           ...(isAdmin(shown)
             ? [
-                { title: "Add a machine", hint: "", path: pathOf(own, "machines", "add") },
-                { title: "Approve machines", hint: "", path: pathOf(own, "machines", "waiting") },
+                command("Add a machine", pathOf(own, "machines", "add")),
+                command("Approve machines", pathOf(own, "machines", "waiting")),
               ]
             : []),
-          ...(mayAddOwn.value ? [{ title: "Phones", hint: "", path: pathOf(own, "phones") }] : []),
+          ...(mayAddOwn.value ? [command("Phones", pathOf(own, "phones"))] : []),
         ];
   const others = organizations.value
     .filter((each) => each.slug !== own)
-    .map(({ name, slug: other }) => ({ title: name, hint: "organization", path: pathOf(other) }));
-  const staff = Object.entries(isStaff ? staffPages : {}).map(([segment, { title }]) => ({
-    title,
-    hint: "control plane",
-    path: pathOf("-", segment),
-  }));
-  return [
-    ...inside,
-    ...others,
-    ...staff,
-    { title: otherPages.account.title, hint: "", path: pathOf("-", "account") },
-  ];
+    .map(({ name, slug: other }) => command(name, pathOf(other), "organization"));
+  const staff = Object.entries(isStaff ? staffPages : {}).map(([segment, { title }]) =>
+    command(title, pathOf("-", segment), "control plane"),
+  );
+  return [...inside, ...others, ...staff, command(otherPages.account.title, pathOf("-", "account"))];
 }
 
-/** Machines whose name, alias or address has the text, a moment after the last key. */
-function useMachines(text: string): readonly Command[] {
+/** Machines whose name, alias or address has the text, a moment after the last key. Until then, those found before that have it. */
+function useMachines(text: string): { machines: readonly Command[]; isSearching: boolean } {
   const own = shownOrganization.value?.slug;
-  const [found, find] = useState<readonly Command[]>([]);
+  const [{ of, all }, find] = useState<{ of: string; all: readonly Command[] }>({ of: "", all: [] });
   useEffect(() => {
-    find([]);
-    if (own === undefined || text === "") return undefined;
+    const found = (all: readonly Command[] = []) => find({ of: text, all });
+    if (own === undefined || text === "") return found();
     const over = new AbortController();
     const timer = setTimeout(() => {
       const path = org(own, `nodes/?page_size=8&search=${encodeURIComponent(text)}`);
       get<Node[]>(path, over.signal).then(
         (nodes) =>
-          find(
-            nodes.map(({ id, name, ip_address }) => ({
-              title: name,
-              hint: ip_address,
-              path: pathOf(own, "machines", id),
-            })),
+          found(
+            nodes.map(({ id, name, ip_address }) => command(name, pathOf(own, "machines", id), ip_address)),
           ),
         (error: unknown) => {
           // The bar says that the control plane is away; pages are found without it.
-          if (!(error instanceof ApiError) && !over.signal.aborted) throw error;
+          if (over.signal.aborted) return;
+          if (!(error instanceof ApiError)) throw error;
+          found();
         },
       );
     }, 100);
@@ -88,7 +78,9 @@ function useMachines(text: string): readonly Command[] {
       over.abort();
     };
   }, [own, text]);
-  return found;
+  const isSearching = of !== text;
+  const has = ({ title, hint }: Command) => `${title} ${hint}`.toLowerCase().includes(text);
+  return { machines: isSearching ? all.filter(has) : all, isSearching };
 }
 
 export function Palette(): VNode | null {
@@ -101,7 +93,7 @@ function Search() {
   const [at, move] = useState(0);
   const words = text.trim().toLowerCase();
   const pages = useMemo(commands, []);
-  const machines = useMachines(words);
+  const { machines, isSearching } = useMachines(words);
   const shown = [...pages.filter(({ title }) => title.toLowerCase().includes(words)), ...machines];
   const chosen = Math.min(at, shown.length - 1);
   const open = (command: Command | undefined) => {
@@ -109,16 +101,25 @@ function Search() {
     close();
     go(command.path);
   };
+  // Enter came before there was something to open.
+  const isAwaiting = useRef(false);
+  useEffect(() => {
+    if (isAwaiting.current && !isSearching) open(shown[0]);
+    document.getElementById(`command-${chosen}`)?.scrollIntoView({ block: "nearest" });
+  }, [isSearching, chosen]);
   const press = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step !== undefined) move((chosen + step + shown.length) % Math.max(1, shown.length));
-    else if (event.key === "Enter") open(shown[chosen]);
-    else return;
+    else if (event.key === "Enter") {
+      isAwaiting.current = isSearching;
+      open(shown[chosen]);
+    } else return;
     event.preventDefault();
   };
   const change = (event: Event) => {
     type(valueOf(event));
     move(0);
+    isAwaiting.current = false;
   };
   return html`<${Dialog} title="Go to" close=${close}>
     <input
@@ -148,7 +149,7 @@ function Search() {
       )}
     </ul>
     <p class=${shown.length === 0 ? "quiet" : "unseen"} role="status">
-      ${shown.length === 0 ? "No page or machine has this in its name, alias or address." : `${shown.length} found`}
+      ${isSearching ? "Searching" : shown.length === 0 ? "No page or machine has this in its name, alias or address." : `${shown.length} found`}
     </p>
   <//>`;
 }

@@ -2,6 +2,7 @@
 // link shows the same and the way back returns to it.
 
 import { computed, signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 
 /** Everything that is not about one organization: no slug can be "-". */
 export const root = "/console/";
@@ -35,6 +36,18 @@ function decoded(segment: string): string {
 }
 
 export const query = computed(() => address.value.query);
+
+/** The name of the object that the page shows, for the title of the window. */
+export const shownName = signal("");
+
+export function useShownName(name: string): void {
+  useEffect(() => {
+    shownName.value = name;
+    return () => {
+      shownName.value = "";
+    };
+  }, [name]);
+}
 
 /** `pathOf("acme", "machines", 7)` is `/console/acme/machines/7/`. */
 export function pathOf(...parts: readonly (string | number)[]): string {

@@ -10,7 +10,9 @@ test.each([
   [0, "now"],
   [-9 * second, "now"],
   [-120 * second, "2m ago"],
-  [-day, "yesterday"],
+  [-day, "1d ago"],
+  // Not yesterday by the calendar.
+  [-1.9 * day, "1d ago"],
   [40 * second, "in 40s"],
   [day, "in 1d"],
   [6.99 * day, "in 7d"],

@@ -179,18 +179,30 @@ test("a list of machines is filtered by state, group, owner and words", () => {
   expect(byAlias("intra").map(({ id }) => id)).toEqual([2]);
   expect(byAlias("nowhere")).toEqual([]);
   const paths = new Map([
-    [1, { relayed: 1 }],
-    [2, { relayed: 1 }],
-    [3, { relayed: 0 }],
+    [1, { relayed: 1, broken: 1 }],
+    [2, { relayed: 1, broken: 1 }],
+    [3, { relayed: 0, broken: 0 }],
   ]);
   // What machines that are away reported is old.
-  expect(filtered(all, { ...none, show: "relayed" }, at, paths).map(({ id }) => id)).toEqual([1]);
+  for (const show of ["relayed", "broken"])
+    expect(filtered(all, { ...none, show }, at, paths).map(({ id }) => id)).toEqual([1]);
   const roles = [
     record(5, { is_relay: true, is_lighthouse: false }),
     record(6, { is_relay: false, is_lighthouse: true }),
   ];
   const ofRole = (show: string) => filtered(roles, { ...none, show }, at).map(({ id }) => id);
   expect([ofRole("relay"), ofRole("lighthouse")]).toEqual([[5], [6]]);
+  // What the overview counts.
+  const phone = { system: "ios" as const, imported_at: "", import_by: new Date(at).toISOString() };
+  const needy = [
+    record(7, { is_relay: true, online: false }),
+    record(8, { is_relay: false, online: true, isLate: true }),
+    record(9, { is_relay: false, online: false, isLate: true }),
+    record(10, { phone }),
+    record(11, { phone: { ...phone, import_by: new Date(at + 1).toISOString() } }),
+  ];
+  const needing = (show: string) => filtered(needy, { ...none, show }, at).map(({ id }) => id);
+  expect([needing("hubs"), needing("late"), needing("due")]).toEqual([[7], [8], [10]]);
   // Words of an address that someone typed.
   expect(ids({ show: "constructor" })).toEqual([1, 2, 3, 4]);
   expect(ids({ group: "db" })).toEqual([3]);

@@ -13,7 +13,7 @@ import {
 const now = Date.UTC(2026, 10, 1);
 const day = 86_400_000;
 
-test("hubs that are away, machines that do not reach peers, and those that take no configuration are degraded", () => {
+test("hubs that are away, machines that do not reach peers, and those that take no configuration: none hides the others", () => {
   const hubs_away = {
     count: 2,
     first: [
@@ -30,16 +30,28 @@ test("hubs that are away, machines that do not reach peers, and those that take 
     count: 1,
     first: [{ id: 5, name: "node-5", since: new Date(now - 1_200_000).toISOString() }],
   };
-  expect(degraded({ hubs_away, broken_paths: { count: 2, first: unreached }, not_applied }, now)).toEqual([
-    { id: 3, name: "node-3", more: "is away: machines find each other by this lighthouse" },
-    { id: 4, name: "node-4", more: "is away: it relays for others" },
-    { id: 1, name: "node-1", more: "does not reach peer-1, peer-2, 10.77.1.4 and 1 more" },
-    { id: 2, name: "node-2", more: "does not reach peer-1" },
-    {
-      id: 5,
-      name: "node-5",
-      more: "checks in, but has not applied the configuration of 20m ago: rules that were saved since are not in force on it",
-    },
+  const found = degraded({ hubs_away, broken_paths: { count: 30, first: unreached }, not_applied }, now);
+  expect(found.map(({ show, count }) => [show, count])).toEqual([
+    ["hubs", 2],
+    ["broken", 30],
+    ["late", 1],
+  ]);
+  expect(found.map(({ needs }) => needs)).toEqual([
+    [
+      { id: 3, name: "node-3", more: "is away: machines find each other by this lighthouse" },
+      { id: 4, name: "node-4", more: "is away: it relays for others" },
+    ],
+    [
+      { id: 1, name: "node-1", more: "does not reach peer-1, peer-2, 10.77.1.4 and 1 more" },
+      { id: 2, name: "node-2", more: "does not reach peer-1" },
+    ],
+    [
+      {
+        id: 5,
+        name: "node-5",
+        more: "checks in, but has not applied the configuration of 20m ago: rules that were saved since are not in force on it",
+      },
+    ],
   ]);
 });
 

@@ -1,7 +1,7 @@
 // The order of lists in the console.
 
 import { expect, test } from "bun:test";
-import { ordered } from "../../src/console/ui/order.ts";
+import { inPlaces, ordered } from "../../src/console/ui/order.ts";
 
 const columns = [{ key: "name", text: (text: string) => text, isNatural: true as const }];
 
@@ -25,4 +25,21 @@ test("what has no time comes last in both directions", () => {
   const at = (order: string) => ordered(times, [column], order).map((each) => each.at);
   expect(at("at")).toEqual([1, 2, 3, null, null]);
   expect(at("-at")).toEqual([3, 2, 1, null, null]);
+});
+
+test("rows keep their places, new ones come at the end, and the fewest that would have to move are counted", () => {
+  const places = new Map<string, number>();
+  const look = (text: string) => {
+    const { rows, moved } = inPlaces(text.split(""), (letter) => letter, places);
+    return [rows.join(""), moved];
+  };
+  expect(look("abcd")).toEqual(["abcd", 0]);
+  expect(look("dabc")).toEqual(["abcd", 1]);
+  expect(look("bcda")).toEqual(["abcd", 1]);
+  expect(look("dcba")).toEqual(["abcd", 3]);
+  // One is gone, one is new in the middle, and one at the end is where it belongs.
+  expect(look("axcde")).toEqual(["acdxe", 1]);
+  expect(look("abcdxe")).toEqual(["abcdxe", 0]);
+  const same = ["a", "c"];
+  expect(inPlaces(same, (letter) => letter, places).rows).toBe(same);
 });

@@ -138,6 +138,12 @@ describe("machines in the console", () => {
       await page.getByLabel("Group").selectOption("web");
       await page.getByText("paths: 1 direct, 0 relayed, 0 broken, 1 old").waitFor();
       expect(new URL(page.url()).search).toBe("?group=web");
+      // A tab that was opened in the background is ready when it is looked at.
+      const tab = await scene.context.newPage();
+      await tab.addInitScript('Object.defineProperty(document, "visibilityState", { value: "hidden" })');
+      await tab.goto(`${scene.url()}/console/acme/map/`);
+      await tab.getByText("paths: 1 direct, 0 relayed, 1 broken, 1 old").waitFor();
+      await tab.close();
     },
     limitMs,
   );
@@ -184,6 +190,21 @@ describe("machines in the console", () => {
         .filter({ hasText: "machines find each other by this lighthouse" });
       await hub.getByRole("link", { name: "hub" }).waitFor();
       await page.getByRole("listitem").filter({ hasText: "does not reach hub" }).waitFor();
+      // What is not shown is behind a link.
+      const attention = /nodes\/attention\/$/;
+      await page.route(attention, async (route) => {
+        const response = await route.fetch();
+        const json = (await response.json()) as { broken_paths: { count: number } };
+        json.broken_paths.count = 30;
+        return route.fulfill({ response, json });
+      });
+      await page.reload();
+      await page.getByRole("link", { name: "and 29 more" }).click();
+      await page.getByText("1 of ").waitFor();
+      await page.getByRole("row").filter({ hasText: "1 broken" }).waitFor();
+      expect(new URL(page.url()).search).toBe("?show=broken");
+      await page.unroute(attention);
+      await page.goBack();
       // Only staff can make a backup.
       expect(await page.getByRole("heading", { name: "Backup" }).count()).toBe(0);
       await scene.admin(["ca", "rotate", "acme"]);
@@ -222,6 +243,11 @@ describe("machines in the console", () => {
       await other.getByText("No certificate is overdue for renewal.").waitFor();
       await other.getByRole("heading", { name: "Online over time" }).waitFor();
       await other.getByText("There is no backup").waitFor({ state: "detached" });
+      // A low window scrolls the navigation.
+      await other.setViewportSize({ width: 1280, height: 500 });
+      const scrolled =
+        "document.querySelector('nav').scrollTo(0, 999), document.querySelector('nav').scrollTop";
+      expect(await other.evaluate<number>(scrolled)).toBeGreaterThan(0);
       await other.setViewportSize({ width: 360, height: 740 });
       for (const [path, shown] of [
         ["organizations/", "10.77.0.0/16"],
@@ -331,6 +357,80 @@ describe("machines in the console", () => {
   );
 
   test(
+    "rows that are read keep their places until they are sorted again, and a changed cell is marked",
+    async () => {
+      const [first, second] = [await machine("calm-1", []), await machine("calm-2", [])];
+      await first.checkin({});
+      // Times of contacts are told in seconds.
+      await Bun.sleep(1100);
+      await second.checkin({});
+      const tab = await scene.context.newPage();
+      await tab.addInitScript(`
+        const { animate } = Element.prototype;
+        globalThis.marked = [];
+        Element.prototype.animate = function (...how) {
+          globalThis.marked.push(this.innerText);
+          return animate.apply(this, how);
+        };`);
+      await tab.goto(`${scene.url()}/console/acme/machines/?search=calm&order=-seen`);
+      const names = () => tab.locator(".body .first").allInnerTexts();
+      const sort = tab.getByRole("button", { name: "sort again" });
+      await tab.getByText("2 of ").waitFor();
+      await until(async () => (await names()).join() === "calm-2,calm-1");
+      // What an earlier visit kept is brought up to date first.
+      await tab.waitForTimeout(2500);
+      await first.checkin({});
+      await tab.getByText("1 new or moved: sort again").waitFor();
+      await scene.admin(["node", "create", "acme", "calm-0"]);
+      await tab.getByText("3 of ").waitFor();
+      expect(await names()).toEqual(["calm-2", "calm-1", "calm-0"]);
+      await scene.admin(["node", "update", "acme", "calm-0", "--add-group", "new", "--name", "calm-3"]);
+      await until(() => tab.evaluate<boolean>('marked.includes("calm-3")'));
+      expect(await tab.evaluate("marked")).toEqual(["calm-3"]);
+      // Shift begins at the machine that was picked, wherever it stands now.
+      await tab.getByLabel("Select calm-2").click();
+      await sort.click();
+      await until(async () => (await names()).join() === "calm-1,calm-2,calm-3");
+      await sort.waitFor({ state: "detached" });
+      await tab.getByLabel("Select calm-3").click({ modifiers: ["Shift"] });
+      await tab.getByText("2 selected").waitFor();
+      await tab.close();
+    },
+    limitMs,
+  );
+
+  test(
+    "the first machines of a list are not exported or selected as all of them",
+    async () => {
+      const held = Promise.withResolvers<void>();
+      await page.route(/nodes\/\?page_size=1000&page=/, async (route) => {
+        if (!route.request().url().endsWith("page=1")) {
+          await held.promise;
+          return route.fulfill({ status: 502, json: { code: "internal", detail: "It did not work." } });
+        }
+        const response = await route.fetch();
+        const headers = { ...response.headers(), link: '</next>; rel="next"', "x-total-count": "1500" };
+        return route.fulfill({ response, headers });
+      });
+      await page.goto(`${scene.url()}/console/acme/machines/`);
+      await page.getByText("of 1500").waitFor();
+      const areDisabled = async () => [
+        await button("Export CSV").isDisabled(),
+        await page.getByLabel("Select all that are shown").isDisabled(),
+      ];
+      expect(await areDisabled()).toEqual([true, true]);
+      held.resolve();
+      await page.getByRole("alert").getByText("It did not work.").waitFor();
+      expect(await areDisabled()).toEqual([true, true]);
+      await page.unroute(/nodes\/\?page_size=1000&page=/);
+      await page.reload();
+      await page.getByRole("row").nth(1).waitFor();
+      expect(await areDisabled()).toEqual([false, false]);
+    },
+    limitMs,
+  );
+
+  test(
     "Ctrl K finds pages and machines, ? lists the keys, j and Enter open a row",
     async () => {
       await page.keyboard.press("Control+k");
@@ -344,7 +444,30 @@ describe("machines in the console", () => {
       await page.keyboard.press("Control+k");
       await field.fill("10.77.");
       await page.getByRole("option").first().waitFor();
-      await field.press("Escape");
+      // The option that the arrows choose is in sight.
+      await page.setViewportSize({ width: 1280, height: 400 });
+      await field.fill("");
+      await field.press("ArrowUp");
+      const isInSight = `(() => {
+        const [list, option] = ["[role=listbox]", "[aria-selected=true]"].map((each) =>
+          document.querySelector(each).getBoundingClientRect());
+        return option.top >= list.top - 1 && option.bottom <= list.bottom + 1;
+      })()`;
+      await page.getByRole("option", { name: "Account", selected: true }).waitFor();
+      await until(() => page.evaluate<boolean>(isInSight));
+      // Enter waits for what is searched.
+      const answer = Promise.withResolvers<void>();
+      await page.route(/page_size=8/, async (route) => {
+        await answer.promise;
+        await route.continue();
+      });
+      await field.fill("web-1");
+      await field.press("Enter");
+      await page.getByText("Searching").waitFor();
+      answer.resolve();
+      await page.getByRole("heading", { level: 1, name: "web-1" }).waitFor();
+      expect(await page.title()).toBe("web-1 · Machines · acme");
+      await page.unroute(/page_size=8/);
       await field.waitFor({ state: "detached" });
       await page.keyboard.press("?");
       await page.getByText("Next and previous row").waitFor();
@@ -352,11 +475,27 @@ describe("machines in the console", () => {
       await page.keyboard.press("g");
       await page.keyboard.press("m");
       await page.getByRole("link", { name: "web-1" }).waitFor();
-      await page.keyboard.press("j");
-      await page.keyboard.press("j");
-      await page.keyboard.press("k");
+      // What has the focus is not below the head.
+      for (const key of "jjjjjjjjjjjjkkkkkk") await page.keyboard.press(key);
+      const isSeen = `document.activeElement.getBoundingClientRect().top >=
+        document.querySelector(".rows .head").getBoundingClientRect().bottom`;
+      expect(await page.evaluate("document.activeElement.closest('[role=row]') !== null")).toBe(true);
+      expect(await page.evaluate(isSeen)).toBe(true);
+      await page.setViewportSize({ width: 1280, height: 800 });
       await page.keyboard.press("Enter");
       await page.getByText("Networks behind it").waitFor();
+      // Rows without a link have a button.
+      await page.keyboard.press("g");
+      await page.keyboard.press("p");
+      await page.getByRole("heading", { level: 1, name: "People" }).waitFor();
+      await page
+        .getByRole("button", { name: /^Role of/ })
+        .first()
+        .waitFor();
+      await page.keyboard.press("j");
+      expect(await page.evaluate("document.activeElement.closest('[role=row]') !== null")).toBe(true);
+      const [file] = await Promise.all([page.waitForEvent("download"), button("Export CSV").click()]);
+      expect(file.suggestedFilename()).toBe("acme-people.csv");
     },
     limitMs,
   );

@@ -16,6 +16,7 @@ import {
   violationsIn,
   type Console,
 } from "../support/console.ts";
+import { until } from "../support/until.ts";
 
 const limitMs = 120_000;
 
@@ -131,6 +132,10 @@ describe("how machines stand in the console", () => {
       await button("Save").click();
       await page.getByRole("dialog").getByRole("alert").getByText("nonsense: Enter a network").waitFor();
       expect(await page.getByText("The request is not valid.").count()).toBe(0);
+      // Also for those who only hear of the field.
+      const invalid = `[...document.querySelectorAll("[aria-invalid=true]")].map((field) =>
+        document.getElementById(field.getAttribute("aria-describedby")).innerText)`;
+      expect(await page.evaluate(invalid)).toEqual([expect.stringContaining("nonsense: Enter a network")]);
       await page.keyboard.press("Escape");
       await page.getByText("This is not saved.").waitFor();
       await page.keyboard.press("Escape");
@@ -234,7 +239,7 @@ describe("how machines stand in the console", () => {
       await page.getByText("1 selected", { exact: true }).waitFor();
       expect(await top()).toBe(before);
       await page.getByLabel("Search machines").fill("bulk-3");
-      await page.getByText("0 selected. 1 is not shown: it was unticked.").waitFor();
+      await page.getByText("0 selected. Unticked, because not shown: 1").waitFor();
       expect(await button("Revoke").count()).toBe(0);
       await page.getByLabel("Search machines").fill("bulk");
       const all = page.getByLabel("Select all that are shown");
@@ -262,6 +267,41 @@ describe("how machines stand in the console", () => {
       expect(await page.getByText("0 of 3 are done.").count()).toBe(1);
       await page.getByRole("dialog", { name: "Change the groups of 3 machines: 3 refused" }).waitFor();
       await button("Close").click();
+      // A second factor that is not given ends it, and no other machine is tried.
+      let tries = 0;
+      const patch = /\/nodes\/\d+\/$/;
+      const step = { code: "step_up_required", detail: "This needs your second factor.", methods: ["totp"] };
+      await page.route(patch, (route) => {
+        if (route.request().method() !== "PATCH") return route.fallback();
+        tries++;
+        return route.fulfill({ status: 403, json: step });
+      });
+      const dialog = page.getByRole("dialog");
+      await button("Change groups").click();
+      await page.getByLabel("Add to groups").fill("green");
+      await button("Change the groups of 3 machines").click();
+      await page.getByText("Confirm that it is you").waitFor();
+      await page.keyboard.press("Escape");
+      await dialog.getByText("0 of 3 are done.").waitFor();
+      expect([tries, await dialog.getByRole("listitem").count()]).toEqual([1, 1]);
+      await button("Close").click();
+      await page.unroute(patch);
+      // Cancelled halfway, it says how far it came.
+      const held = Promise.withResolvers<void>();
+      tries = 0;
+      await page.route(patch, async (route) => {
+        if (route.request().method() !== "PATCH" || tries++ === 0) return route.fallback();
+        await held.promise;
+        return route.fulfill({ status: 403, json: { code: "forbidden", detail: "No." } });
+      });
+      await button("Change groups").click();
+      await page.getByLabel("Add to groups").fill("green");
+      await button("Change the groups of 3 machines").click();
+      await until(() => tries === 3);
+      await button("Cancel").click();
+      held.resolve();
+      await page.getByText(/1 of 3 are done\. Refused: bulk-\d bulk-\d/).waitFor();
+      await page.unroute(patch);
       await row("bulk-2").getByRole("checkbox").click();
       await page.getByText("2 selected").waitFor();
       await button("Revoke").click();

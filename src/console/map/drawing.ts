@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { go, pathOf, setQuery } from "../router.ts";
-import { utc } from "../times.ts";
+import { exact } from "../times.ts";
 import type { Dot, Edge, Graph } from "./graph.ts";
 import { placeLabels } from "./labels.ts";
 import { sizeOf, type Place } from "./layout.ts";
@@ -14,10 +14,11 @@ const maxLabels = 60;
 /** Pixels around the dots. */
 const margin = 40;
 
-export function wordsOf({ kind, pairs, relays, rttMs, oldAt }: Edge): string {
+/** `time`: how one is written. */
+export function wordsOf({ kind, pairs, relays, rttMs, oldAt }: Edge, time = exact): string {
   const by = relays.length === 0 ? "" : ` by ${relays.join(", ")}`;
-  const time = rttMs === undefined || kind === "broken" ? "" : `, ${rttMs} ms`;
-  const end = oldAt === undefined ? time : `, as reported ${utc(oldAt)}`;
+  const trip = rttMs === undefined || kind === "broken" ? "" : `, ${rttMs} ms`;
+  const end = oldAt === undefined ? trip : `, as reported ${time(oldAt)}`;
   return `${pairs === 1 ? "" : `${pairs} paths `}${kind}${by}${end}`;
 }
 

@@ -33,6 +33,7 @@ function timeColumn(key: string, title: string, of: (machine: Machine) => number
     cell: (machine) => moment(of(machine)),
     compare: (a, b) => (of(a) ?? 0) - (of(b) ?? 0),
     isEmpty: (machine) => of(machine) === null,
+    isRestless: true,
   };
 }
 

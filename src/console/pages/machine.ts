@@ -5,7 +5,7 @@ import { groupsByOwner } from "../../owner-group.ts";
 import type { Node } from "../../protocol/node.ts";
 import { thingsOf } from "../activity.ts";
 import { isAbout } from "../actor.ts";
-import { org, send } from "../api.ts";
+import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { useLog } from "../events.ts";
 import { onSeen } from "../live.ts";
@@ -15,16 +15,15 @@ import { useDueNode } from "../own-machines.ts";
 import { relayText, useRelays } from "../relays.ts";
 import { configurationOf, isPresent, noPathsOf, stateOf } from "../nodes.ts";
 import { refresh, useList, useResource } from "../resource.ts";
-import { pathOf } from "../router.ts";
-import { Confirm, dated, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
+import { pathOf, useShownName } from "../router.ts";
+import { dated, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 import { Events } from "../ui/events.ts";
-import { tell } from "../ui/told.ts";
 import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
 import { Names } from "./machine-names.ts";
 import type { PeerPath } from "../peer-path.ts";
 import { Revocation } from "./revocation.ts";
-import { afterRevoking, useReason } from "./revoke-reason.ts";
+import { dialogs } from "./selected-machines.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
 
 /** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
@@ -55,6 +54,7 @@ export function Machine({ id }: { id: string }) {
   const path = org(own, `nodes/${encodeURIComponent(id)}/`);
   const { data: node, error } = useResource<Node>(path);
   useContacts(path, id);
+  useShownName(node?.name ?? "");
   if (error?.status === 404)
     return html`<${Empty} text="There is no such machine. It may have been deleted.">
       <a href=${pathOf(own, "machines")}>All machines</a>
@@ -135,17 +135,8 @@ function Forwarded({ id }: { id: number }) {
 type Asked = "edit" | "revoke" | "restore" | "renew" | undefined;
 
 function Actions({ node }: { node: Node }) {
-  const own = slug.value ?? "";
   const [asked, ask] = useState<Asked>(undefined);
-  const path = org(own, `nodes/${node.id}/`);
   const close = () => ask(undefined);
-  const act =
-    (done: string, method: "POST" | "DELETE", rest = "") =>
-    async () => {
-      await send(method, path + rest);
-      await refresh(org(own, ""));
-      tell(`${node.name} ${done}.`);
-    };
   const isRevoked = node.state === "revoked";
   return html`<div class="actions">
       <button type="button" onClick=${() => ask("edit")} disabled=${isRevoked}>Edit</button>
@@ -163,71 +154,7 @@ function Actions({ node }: { node: Node }) {
       }
     </div>
     ${asked === "edit" ? html`<${Edit} node=${node} close=${close} />` : null}
-    ${asked === "revoke" ? html`<${Revoke} node=${node} act=${act} close=${close} />` : null}
-    ${
-      asked === "restore"
-        ? html`<${Confirm}
-            title=${`Restore ${node.name}?`}
-            action=${`Restore ${node.name}`}
-            isDanger=${false}
-            effect=${html`<p>Revoked<${Revoked} node=${node} />.</p>
-              <p>
-                It gets a new certificate for the keys that it had, and fetches it when it is next online.
-                Then the other machines accept it again.
-              </p>
-              <p class="limited">
-                If a stranger may have had it, do not restore it:
-                <a href=${pathOf(own, "machines", "add")}>add it</a>
-                ${" "}anew, with new keys.
-              </p>
-              <${FromTerminal}
-                command=${["node", "restore", own, node.name]}
-                call=${["POST", `${path}restore/`]}
-              />`}
-            run=${act("is restored", "POST", "restore/")}
-            close=${close}
-          />`
-        : null
-    }
-    ${
-      asked === "renew"
-        ? html`<${Confirm}
-            title=${`Renew the certificate of ${node.name}?`}
-            action="Renew"
-            isDanger=${false}
-            effect=${html`<p>It gets a new certificate with its next check-in. No connection is lost.</p>
-              <${FromTerminal}
-                command=${["node", "renew", own, node.name]}
-                call=${["POST", `${path}renew_cert/`]}
-              />`}
-            run=${act("gets a new certificate with its next check-in", "POST", "renew_cert/")}
-            close=${close}
-          />`
-        : null
-    }`;
-}
-
-type RevokeProps = {
-  node: Node;
-  act(done: string, method: "DELETE", rest: string): () => Promise<void>;
-  close(): void;
-};
-
-function Revoke({ node, act, close }: RevokeProps) {
-  const own = slug.value ?? "";
-  const { field, query, flags } = useReason();
-  return html`<${Confirm}
-    title=${`Revoke ${node.name}?`}
-    action=${`Revoke ${node.name}`}
-    effect=${html`<p>All other machines drop it within seconds, and its overlay stops. ${afterRevoking}</p>
-      ${field}
-      <${FromTerminal}
-        command=${["node", "revoke", own, node.name, ...flags]}
-        call=${["DELETE", org(own, `nodes/${node.id}/`) + query]}
-      />`}
-    run=${act("is revoked", "DELETE", query)}
-    close=${close}
-  />`;
+    ${asked === undefined || asked === "edit" ? null : html`<${dialogs[asked]} machines=${[node]} close=${close} />`}`;
 }
 
 const peerColumns = [

@@ -34,21 +34,9 @@ const word = (name: string) => query.value.get(name) ?? "";
 export function Machines() {
   const own = slug.value ?? "";
   const isRevoked = word("show") === "revoked";
-  const { data: nodes, total, error } = useNodes(isRevoked);
+  const { data: nodes, total, isWhole, error } = useNodes(isRevoked);
   const order = query.value.get("order") ?? "name";
-  const names = useMemberNames(own);
-  const asked = word("columns");
-  const paths = usePathCounts(own, word("show") === "relayed" || isChosen("paths", asked));
-  const asksNames = word("search") !== "" || isChosen("aliases", asked);
-  const named = useList<Alias>(asksNames ? `${org(own, "names/")}?page_size=1000` : "", { isCalm: true });
-  const aliases = useMemo(() => aliasWords(named.data ?? []), [named.data]);
-  const every = useMemo(
-    () => allColumns(names, { paths, aliases }, isRevoked),
-    [names, paths, aliases, isRevoked],
-  );
-  const columns = chosenColumns(every, asked);
-  const keys = columns.map(({ key }) => key).join();
-  const drawn = useMemo(() => columns, [every, keys]);
+  const { names, paths, aliases, every, drawn } = useColumns(own, isRevoked);
   // Typing in the search filters what is in order already.
   const all = useMemo(() => ordered(nodes ?? [], every, order), [nodes, every, order]);
   const [show, group, owner, search] = ["show", "group", "owner", "search"].map(word) as [
@@ -86,9 +74,11 @@ export function Machines() {
       <${Export}
         file=${exportName(own, { show, group, owner, words: searchWords(search) })}
         items=${shown}
+        isWhole=${isWhole}
         columns=${[...drawn, { title: "Known vulnerabilities", text: vulnerabilitiesOf }]}
       />
     </div>
+    ${isWhole || error === undefined ? null : html`<${Failure} error=${error} />`}
     ${mayAdminister.value ? html`<${Selected} machines=${chosen} dropped=${dropped} clear=${clear} />` : null}
     ${
       shown.length === 0
@@ -102,6 +92,8 @@ export function Machines() {
             keyOf=${({ id }: Machine) => id}
             linkOf=${({ id }: Machine) => pathOf(own, "machines", id)}
             order=${order}
+            held=${[query.value, isWhole, ...[paths, names, aliases].map(({ size }) => size > 0)].join()}
+            isWhole=${isWhole}
             setOrder=${(next: string) => setQuery({ order: next === "name" ? undefined : next })}
             selected=${mayAdminister.value ? selected : undefined}
             select=${mayAdminister.value ? select : undefined}
@@ -111,6 +103,24 @@ export function Machines() {
       command=${["node", "list", own, ...(isRevoked ? ["--revoked"] : [])]}
       call=${["GET", `${org(own, "nodes/")}${isRevoked ? "?revoked=true" : ""}`]}
     />`;
+}
+
+/** The columns of the list, all and those that are shown, and what they are made of. */
+function useColumns(own: string, isRevoked: boolean) {
+  const names = useMemberNames(own);
+  const asked = word("columns");
+  const paths = usePathCounts(own, ["broken", "relayed"].includes(word("show")) || isChosen("paths", asked));
+  const asksNames = word("search") !== "" || isChosen("aliases", asked);
+  const named = useList<Alias>(asksNames ? `${org(own, "names/")}?page_size=1000` : "", { isCalm: true });
+  const aliases = useMemo(() => aliasWords(named.data ?? []), [named.data]);
+  const every = useMemo(
+    () => allColumns(names, { paths, aliases }, isRevoked),
+    [names, paths, aliases, isRevoked],
+  );
+  const columns = chosenColumns(every, asked);
+  const keys = columns.map(({ key }) => key).join();
+  const drawn = useMemo(() => columns, [every, keys]);
+  return { names, paths, aliases, every, drawn };
 }
 
 /** With how many machines wait. */

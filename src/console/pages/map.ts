@@ -12,6 +12,7 @@ import { shownGroups } from "../../owner-group.ts";
 import { useNodes } from "../node-list.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { searchWords } from "../search.ts";
+import { utc, whileSeen } from "../times.ts";
 import { Empty, Failure, FromTerminal, Loading, moment, State, valueOf } from "../ui/parts.ts";
 import { ordered } from "../ui/order.ts";
 import { Rows, type Column } from "../ui/rows.ts";
@@ -56,7 +57,6 @@ function usePaths(own: string): { read: Read; error: ApiError | undefined } {
   useEffect(() => {
     const over = new AbortController();
     const look = async () => {
-      if (document.visibilityState === "hidden") return;
       try {
         const read = await (takeAhead(own) ?? readPaths(own, over.signal));
         if (over.signal.aborted) return;
@@ -69,10 +69,9 @@ function usePaths(own: string): { read: Read; error: ApiError | undefined } {
         fail(failure);
       }
     };
-    void look();
-    const timer = setInterval(() => void look(), readEveryMs);
+    const end = whileSeen(look, readEveryMs);
     return () => {
-      clearInterval(timer);
+      end();
       over.abort();
     };
   }, [own]);
@@ -120,7 +119,8 @@ export function MapPage() {
   );
   const places = usePlaces(graph);
   const error = nodesError ?? pathsError;
-  if (graph === undefined || nodes === undefined || read === undefined)
+  // Without the places of the dots, the table would stand elsewhere.
+  if (graph === undefined || nodes === undefined || read === undefined || places === undefined)
     return html`<h1>Map</h1>
       ${error === undefined ? html`<${Loading} rows=${12} />` : html`<${Failure} error=${error} />`}`;
   if (graph.dots.length === 0 && group === "")
@@ -154,7 +154,7 @@ export function MapPage() {
       dotted red is broken.
     </p>
     <${Broken} graph=${graph} />
-    ${places === undefined ? html`<${Loading} rows=${12} />` : html`<${Drawing} graph=${graph} places=${places} label=${`Map: ${summary}`} />`}
+    <${Drawing} graph=${graph} places=${places} label=${`Map: ${summary}`} />
     <${Table} graph=${graph} />
     <${FromTerminal} command=${["path", "list", own]} call=${["GET", org(own, "paths/")]} />`;
 }
@@ -217,7 +217,7 @@ function Table({ graph: { dots, edges } }: { graph: Graph }) {
       key: "path",
       title: "Path",
       width: 3,
-      text: wordsOf,
+      text: (edge) => wordsOf(edge, utc),
       cell(edge) {
         const { kind, oldAt } = edge;
         const word = wordsOf({ ...edge, rttMs: undefined, oldAt: undefined });
@@ -234,6 +234,7 @@ function Table({ graph: { dots, edges } }: { graph: Graph }) {
       text: ({ rttMs, oldAt }) => (rttMs === undefined || oldAt !== undefined ? "" : `${rttMs}`),
       cell: ({ rttMs, oldAt }) => (rttMs === undefined || oldAt !== undefined ? "-" : `${rttMs} ms`),
       compare: (a, b) => (a.rttMs ?? -1) - (b.rttMs ?? -1),
+      isRestless: true,
     },
   ];
   const order = query.value.get("order") ?? "";
@@ -267,6 +268,7 @@ function Table({ graph: { dots, edges } }: { graph: Graph }) {
                 columns=${columns}
                 keyOf=${({ from, to, kind }: Edge) => `${from} ${to} ${kind}`}
                 order=${order}
+                held=${`${query.value}`}
                 setOrder=${(next: string) => setQuery({ order: next })}
               />
             </div>

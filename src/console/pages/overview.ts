@@ -18,7 +18,7 @@ import { attentionPath, useNeeds, type Needs } from "../use-needs.ts";
 import { OnlinePlot } from "../ui/online-plot.ts";
 import { Empty, Failure, Line, Loading, moment, State, When } from "../ui/parts.ts";
 
-/** Of each kind; the rest is counted. */
+/** Of each kind; the rest is counted, and a link leads to it. */
 const maxShown = 20;
 /** Check-ins are no events. Those of this time are read together. */
 const settleMs = 3000;
@@ -82,6 +82,7 @@ export function Overview() {
     <${Relays} relays=${needs.relays} />
     <${Listed}
       title="Webhooks that fail"
+      all=${pathOf(own, "webhooks")}
       items=${needs.webhooks.map(({ id, url }) => html`<a href=${pathOf(own, "webhooks", id)}><bdi>${url}</bdi></a>`)}
     />
     ${backup}
@@ -90,15 +91,21 @@ export function Overview() {
 
 /** What is wrong with machines. */
 function OfMachines({ own, machines }: { own: string; machines: Attention }) {
-  const { hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines: engines } = machines;
-  const ill = degraded(machines, now.value);
+  const { not_applied, not_renewed, vulnerable_engines: engines } = machines;
+  const ill = degraded(machines, now.value).filter(({ count }) => count > 0);
+  const all = pathOf(own, "machines");
   const named = ({ id, name }: { id: number; name: string }, more: unknown) =>
     html`<a href=${pathOf(own, "machines", id)}><bdi>${name}</bdi></a> ${more}`;
-  return html`<${Listed}
-      title="Machines that are degraded"
-      items=${ill.map((each) => named(each, html`<bdi>${each.more}</bdi>`))}
-      count=${hubs_away.count + broken_paths.count + not_applied.count}
-    />
+  return html`${ill.map(
+      ({ title, show, count, needs }) =>
+        html`<${Listed}
+          key=${show}
+          title=${title}
+          items=${needs.map((each) => named(each, html`<bdi>${each.more}</bdi>`))}
+          count=${count}
+          all=${`${all}?show=${show}`}
+        />`,
+    )}
     ${
       ill.length === 0
         ? null
@@ -113,6 +120,7 @@ function OfMachines({ own, machines }: { own: string; machines: Attention }) {
               title="Certificates that are not renewed"
               items=${not_renewed.first.map((each) => named(each, html`ends ${moment(Date.parse(each.not_after))}`))}
               count=${not_renewed.count}
+              all=${`${all}?order=ends&columns=state,ends,seen`}
             />
             <p class="quiet">A machine renews when it checks in. On the machine, this asks at once:</p>
             <${Line} text="sudo agent checkin" />`
@@ -126,14 +134,12 @@ function OfMachines({ own, machines }: { own: string; machines: Attention }) {
         ),
       )}
       count=${engines.count}
+      all=${`${all}?show=vulnerable`}
     />
     ${
       engines.count === 0
         ? null
-        : html`<p>
-              <a href=${`${pathOf(own, "machines")}?show=vulnerable`}>All of them in the list of machines</a>
-            </p>
-            <p class="quiet">On the machine, this updates it:</p>
+        : html`<p class="quiet">On the machine, this updates it:</p>
             <${Line} text="sudo agent overlay update" />`
     }`;
 }
@@ -142,14 +148,16 @@ function OfMachines({ own, machines }: { own: string; machines: Attention }) {
 function Relays({ relays }: { relays: readonly Relay[] }) {
   const counted = relays.filter(({ bytes }) => bytes !== null);
   if (counted.length === 0) return null;
+  const own = slug.value ?? "";
   const order = counted.toSorted(
     (a, b) => Number(b.paused) - Number(a.paused) || (b.bytes ?? 0) - (a.bytes ?? 0),
   );
   return html`<${Listed}
     title="Relays"
+    all=${`${pathOf(own, "machines")}?show=relay`}
     items=${order.map(
       (relay) =>
-        html`<a href=${pathOf(slug.value ?? "", "machines", relay.node)}><bdi>${relay.node_name}</bdi></a>
+        html`<a href=${pathOf(own, "machines", relay.node)}><bdi>${relay.node_name}</bdi></a>
           <span class=${relay.paused ? "limited" : "quiet"}>${" "}${relayText(relay)}</span>`,
     )}
   />`;
@@ -159,6 +167,7 @@ function Waiting({ own, waiting: data }: { own: string; waiting: Needs["waiting"
   if (data.length === 0) return null;
   return html`<${Listed}
       title="Machines that wait for approval"
+      all=${pathOf(own, "machines", "waiting")}
       items=${data.map(
         (machine) =>
           html`<bdi>${machine.name}</bdi> <span class="quiet">from ${machine.seen_from}</span>${" "}
@@ -196,15 +205,15 @@ function Backup({ at }: { at: string | null }) {
     <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />`;
 }
 
-type ListedProps = { title: string; items: readonly VNode[]; count?: number };
+type ListedProps = { title: string; items: readonly VNode[]; count?: number; all: string };
 
-/** `count`: of all, if `items` are not all. */
-function Listed({ title, items, count = items.length }: ListedProps) {
+/** `count`: of all, if `items` are not all. `all`: where all of them are. */
+function Listed({ title, items, count = items.length, all }: ListedProps) {
   if (items.length === 0) return null;
   const shown = items.slice(0, maxShown);
   return html`<h2>${title}</h2>
     <ul class="plain-list">
       ${shown.map((item, at) => html`<li key=${at}>${item}</li>`)}
-      ${count > shown.length ? html`<li>and ${count - shown.length} more</li>` : null}
+      ${count > shown.length ? html`<li><a href=${all}>and ${count - shown.length} more</a></li>` : null}
     </ul>`;
 }

@@ -8,27 +8,21 @@ import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { slug } from "../me.ts";
 import { refresh } from "../resource.ts";
+import { pathOf } from "../router.ts";
 import { item } from "../terminal.ts";
-import { Bulk } from "../ui/bulk.ts";
+import { Bulk, type Item } from "../ui/bulk.ts";
 import { FromTerminal } from "../ui/parts.ts";
 import { GroupsField } from "./groups-field.ts";
 import { afterRevoking, useReason } from "./revoke-reason.ts";
 
 type Verb = "groups" | "renew" | "revoke" | "restore";
-const verbs: readonly (readonly [Verb, string])[] = [
-  ["groups", "Change groups"],
-  ["renew", "Renew certificates"],
-  ["revoke", "Revoke"],
-  ["restore", "Restore"],
+/** `fits`: the machines that it can be done with. */
+const verbs: readonly (readonly [Verb, words: string, fits: (machine: Machine) => boolean])[] = [
+  ["groups", "Change groups", ({ state }) => state !== "revoked"],
+  ["renew", "Renew certificates", ({ state }) => state === "active"],
+  ["revoke", "Revoke", ({ state }) => state !== "revoked"],
+  ["restore", "Restore", ({ state }) => state === "revoked"],
 ];
-
-/** Machines that the verb can be done with. */
-const fitting: Readonly<Record<Verb, (machine: Machine) => boolean>> = {
-  groups: ({ state }) => state !== "revoked",
-  renew: ({ state }) => state === "active",
-  revoke: ({ state }) => state !== "revoked",
-  restore: ({ state }) => state === "revoked",
-};
 
 type Props = {
   machines: readonly Machine[];
@@ -39,9 +33,7 @@ type Props = {
 
 function wordsOf(count: number, dropped: number): string {
   if (count === 0 && dropped === 0) return "Tick machines to change several at once.";
-  const hidden =
-    dropped === 1 ? "1 is not shown: it was unticked." : `${dropped} are not shown: they were unticked.`;
-  return `${count} selected${dropped === 0 ? "" : `. ${hidden}`}`;
+  return `${count} selected${dropped === 0 ? "" : `. Unticked, because not shown: ${dropped}`}`;
 }
 
 /** It stands there while nothing is selected, too: the table below must not move under the pointer. */
@@ -52,13 +44,13 @@ export function Selected({ machines, dropped, clear }: Props) {
     <span role="status" class=${machines.length === 0 ? "quiet" : ""}
       >${wordsOf(machines.length, dropped)}</span
     >
-    ${verbs.map(([verb, words]) =>
-      machines.some(fitting[verb])
+    ${verbs.map(([verb, words, fits]) =>
+      machines.some(fits)
         ? html`<button
             type="button"
             key=${verb}
             class=${verb === "revoke" ? "danger" : ""}
-            onClick=${() => ask({ verb, machines: machines.filter(fitting[verb]) })}
+            onClick=${() => ask({ verb, machines: machines.filter(fits) })}
           >
             ${words}
           </button>`
@@ -69,22 +61,33 @@ export function Selected({ machines, dropped, clear }: Props) {
   </div>`;
 }
 
-type DialogProps = { machines: readonly Machine[]; close(): void };
+type DialogProps = { machines: readonly Item[]; close(): void };
 
-/** One machine by its name. */
-const namedOf = (machines: readonly Machine[]) =>
-  machines.length === 1 && machines[0] !== undefined ? machines[0].name : `${machines.length} machines`;
-const shared = ({ machines, close }: DialogProps) => ({
+/** One machine is called by its name. */
+const shared = ({ machines, close }: DialogProps, verb: string) => ({
+  action: `${verb} ${machines.length === 1 ? machines[0]?.name : `${machines.length} machines`}`,
   items: machines,
   hasNames: machines.length > 1,
   after: () => refresh(org(slug.value ?? "", "")),
   close,
 });
-/** One command for each machine. */
-const forEach = (machines: readonly Machine[], verb: string, flags: readonly string[] = []) => ({
-  command: ["node", verb, slug.value ?? "", item, ...flags],
-  each: machines.map(({ name }) => name),
-});
+/** The same from the terminal, for each machine. */
+function forEach(
+  machines: readonly Item[],
+  verb: string,
+  method: string,
+  rest = "",
+  flags: readonly string[] = [],
+) {
+  const own = slug.value ?? "";
+  const [one, ...others] = machines;
+  const isOne = one !== undefined && others.length === 0;
+  return {
+    command: ["node", verb, own, isOne ? one.name : item, ...flags],
+    ...(isOne ? {} : { each: machines.map(({ name }) => name) }),
+    call: [method, org(own, `nodes/${isOne ? one.id : "{id}"}/${rest}`)],
+  };
+}
 
 function Groups(props: DialogProps) {
   const { machines } = props;
@@ -96,19 +99,14 @@ function Groups(props: DialogProps) {
     ...added.flatMap((group) => ["--add-group", group]),
     ...removed.flatMap((group) => ["--remove-group", group]),
   ];
-  const run = async ({ id }: Machine) => {
+  const run = async ({ id }: Item) => {
     // The list may be a moment old, and the request replaces all groups.
     const path = org(own, `nodes/${id}/`);
     const { groups: present } = await get<Node>(path);
     const groups = [...new Set([...present, ...added])].filter((group) => !removed.includes(group));
     if (groups.join("\n") !== present.join("\n")) await send("PATCH", path, { groups });
   };
-  return html`<${Bulk}
-    title=${`Groups of ${namedOf(machines)}`}
-    action=${`Change the groups of ${namedOf(machines)}`}
-    ...${shared(props)}
-    run=${run}
-  >
+  return html`<${Bulk} ...${shared(props, "Change the groups of")} run=${run}>
     <${GroupsField}
       label="Add to groups"
       help="Separated by commas. A new name makes a new group."
@@ -122,71 +120,64 @@ function Groups(props: DialogProps) {
       set=${setRemoves}
     />
     <${FromTerminal}
-      ...${forEach(machines, "update", flags)}
+      ...${forEach(machines, "update", "PATCH", "", flags)}
       call=${["PATCH", org(own, "nodes/{id}/"), { groups: ["…"] }]}
     />
   <//>`;
 }
 
-function Renew(props: DialogProps) {
-  const { machines } = props;
-  const own = slug.value ?? "";
-  return html`<${Bulk}
-    title=${`Renew the certificates of ${namedOf(machines)}?`}
-    action=${`Renew ${namedOf(machines)}`}
-    ...${shared(props)}
-    run=${({ id }: Machine) => send("POST", org(own, `nodes/${id}/renew_cert/`))}
+/** What is done without more questions. */
+const plain = (words: string, verb: string, rest: string, effect: () => unknown) => (props: DialogProps) =>
+  html`<${Bulk}
+    ...${shared(props, words)}
+    run=${({ id }: Item) => send("POST", org(slug.value ?? "", `nodes/${id}/${rest}`))}
   >
-    <p>A new certificate comes with the next check-in. No connection is lost.</p>
-    <${FromTerminal} ...${forEach(machines, "renew")} call=${["POST", org(own, "nodes/{id}/renew_cert/")]} />
+    ${effect()}
+    <${FromTerminal} ...${forEach(props.machines, verb, "POST", rest)} />
   <//>`;
-}
 
 function Revoke(props: DialogProps) {
   const { machines } = props;
   const own = slug.value ?? "";
   const { field, query, flags } = useReason();
   return html`<${Bulk}
-    title=${`Revoke ${namedOf(machines)}?`}
-    action=${`Revoke ${namedOf(machines)}`}
-    ...${shared(props)}
+    ...${shared(props, "Revoke")}
     isDanger=${true}
     asksCount=${true}
-    run=${({ id }: Machine) => send("DELETE", org(own, `nodes/${id}/`) + query)}
+    run=${({ id }: Item) => send("DELETE", org(own, `nodes/${id}/`) + query)}
   >
     <p>
-      ${
-        machines.length === 1
-          ? "All other machines drop it within seconds, and its overlay stops."
-          : "All other machines drop them within seconds, and their overlay stops."
-      }${" "}${afterRevoking}
+      All other machines drop a machine that is revoked within seconds, and its overlay stops.
+      ${" "}${afterRevoking}
     </p>
     ${field}
-    <${FromTerminal}
-      ...${forEach(machines, "revoke", flags)}
-      call=${["DELETE", org(own, "nodes/{id}/") + query]}
-    />
+    <${FromTerminal} ...${forEach(machines, "revoke", "DELETE", query, flags)} />
   <//>`;
 }
 
-function Restore(props: DialogProps) {
-  const { machines } = props;
-  const own = slug.value ?? "";
-  return html`<${Bulk}
-    title=${`Restore ${namedOf(machines)}?`}
-    action=${`Restore ${namedOf(machines)}`}
-    ...${shared(props)}
-    run=${({ id }: Machine) => send("POST", org(own, `nodes/${id}/restore/`))}
-  >
-    <p>
-      ${
-        machines.length === 1
-          ? "The other machines accept it again as soon as it has a new certificate."
-          : "The other machines accept them again as soon as they have new certificates."
-      }
-    </p>
-    <${FromTerminal} ...${forEach(machines, "restore")} call=${["POST", org(own, "nodes/{id}/restore/")]} />
-  <//>`;
-}
-
-const dialogs = { groups: Groups, renew: Renew, revoke: Revoke, restore: Restore };
+/** The questions before a verb, also about one machine. */
+export const dialogs = {
+  groups: Groups,
+  renew: plain(
+    "Renew the certificates of",
+    "renew",
+    "renew_cert/",
+    () => html`<p>A new certificate comes with the next check-in. No connection is lost.</p>`,
+  ),
+  revoke: Revoke,
+  restore: plain(
+    "Restore",
+    "restore",
+    "restore/",
+    () =>
+      html`<p>
+          A restored machine gets a new certificate for the keys that it had, and fetches it when it is next
+          online. Then the other machines accept it again.
+        </p>
+        <p class="limited">
+          If a stranger may have had it, do not restore it:
+          <a href=${pathOf(slug.value ?? "", "machines", "add")}>add it</a>
+          ${" "}anew, with new keys.
+        </p>`,
+  ),
+};

@@ -98,7 +98,6 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
       verb === undefined
         ? null
         : html`<${Bulk}
-            title=${`${title}?`}
             action=${title}
             items=${chosen}
             isDanger=${verb === "refuse"}

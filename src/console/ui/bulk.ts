@@ -14,43 +14,47 @@ type Failed = { name: string; why: string };
 const atOnce = 6;
 const maxNamed = 50;
 
-/** The first one alone: it may ask for a fresh second factor. `tell`: how many are done. */
+const refusedWords = (refused: readonly Failed[]) =>
+  refused.length === 0 ? "" : ` Refused: ${refused.map(({ name }) => name).join(" ")}`;
+
+/** The first one alone: it may ask for a fresh second factor. `tell`: how many were tried. Returns how many are done, too. */
 export async function runEach<T extends Item>(
   items: readonly T[],
   run: (item: T) => Promise<unknown>,
   tell: (done: number) => void,
   signal: AbortSignal,
-): Promise<Failed[]> {
+): Promise<[done: number, failed: Failed[]]> {
   const failed: Failed[] = [];
-  let done = 0;
+  const left = [...items];
+  let tried = 0;
   const one = async (item: T) => {
     try {
       await run(item);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
+      // Not given: each of the others would ask for it again.
+      if (error.code === "step_up_required") left.length = 0;
       failed.push({ name: item.name, why: error.message });
     }
-    tell(++done);
+    tell(++tried);
   };
-  const left = [...items];
   const worker = async () => {
     for (let item = left.shift(); item !== undefined && !signal.aborted; item = left.shift()) await one(item);
   };
   const first = left.shift();
   if (first !== undefined) await one(first);
   await Promise.all(Array.from({ length: atOnce }, worker));
-  return failed;
+  return [tried - failed.length, failed];
 }
 
 type BulkProps<T extends Item> = {
-  title: string;
-  /** What it does, in the button: "Revoke 3 machines". */
+  /** What it does, in the question and in the button: "Revoke 3 machines". */
   action: string;
   items: readonly T[];
   isDanger?: boolean;
   /** The number of machines is typed first, if there are several. */
   asksCount?: boolean;
-  /** False: `title` or `children` name the items. */
+  /** False: `action` or `children` name the items. */
   hasNames?: boolean;
   run(item: T): Promise<unknown>;
   /** After all of them. */
@@ -63,31 +67,34 @@ type BulkProps<T extends Item> = {
 export function Bulk<T extends Item>(props: BulkProps<T>) {
   const { isDanger = false, hasNames = true, run, after, close, children } = props;
   // What was asked stays the question, although the list changes meanwhile.
-  const [{ title, action, items: asked }] = useState(props);
+  const [{ action, items: asked }] = useState(props);
   const asksCount = props.asksCount === true && asked.length > 1;
   const [typed, type] = useState("");
-  const [done, tell] = useState<number | undefined>(undefined);
+  const [tried, tell] = useState<number | undefined>(undefined);
   const [failed, fail] = useState<readonly Failed[]>([]);
   const over = useRef(new AbortController());
   useEffect(() => () => over.current.abort(), []);
   const submit = async (event: Event) => {
     event.preventDefault();
     tell(0);
-    const refused = await runEach(asked, run, tell, over.current.signal);
-    // Cancelled meanwhile: not all of it is done.
-    if (over.current.signal.aborted) return;
-    // The new list may be too short for a question about several.
+    const [done, refused] = await runEach(asked, run, tell, over.current.signal);
     await after();
-    if (refused.length > 0)
-      return over.current.signal.aborted ? confirm(`${action}: ${refused.length} refused.`) : fail(refused);
-    close();
-    confirm(`${action}: done.`);
+    // Cancelled meanwhile, or the new list is too short for a question about several.
+    if (over.current.signal.aborted)
+      confirm(`${action}: ${done} of ${asked.length} are done.${refusedWords(refused)}`);
+    else if (refused.length > 0) fail(refused);
+    else {
+      close();
+      confirm(`${action}: done.`);
+    }
   };
-  const isRunning = done !== undefined && done < asked.length;
-  const isOver = done !== undefined && !isRunning;
   // It is no question any more, and its effect lies behind.
   const hasFailed = failed.length > 0;
-  return html`<${Dialog} title=${hasFailed ? `${action}: ${failed.length} refused` : title} close=${close}>
+  const isRunning = tried !== undefined && !hasFailed;
+  return html`<${Dialog}
+    title=${hasFailed ? `${action}: ${failed.length} refused` : `${action}?`}
+    close=${close}
+  >
     <form onSubmit=${submit}>
       ${
         hasNames && !hasFailed
@@ -99,7 +106,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
       }
       ${hasFailed ? null : children}
       ${
-        asksCount && !isOver
+        asksCount && !hasFailed
           ? html`<${Field} label=${`Type ${asked.length}, the number of machines, to go on`}>
               <input
                 value=${typed}
@@ -112,13 +119,13 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
           : null
       }
       <p role="status">
-        ${done === undefined ? null : `${done - failed.length} of ${asked.length} are done.`}
+        ${tried === undefined ? null : `${tried - failed.length} of ${asked.length} are done.`}
       </p>
       ${
-        failed.length === 0
+        !hasFailed
           ? null
           : html`<div class="failure" role="alert">
-              <p>${failed.length === 1 ? "This one was" : "These were"} refused:</p>
+              <p>Refused:</p>
               <ul>
                 ${failed.map(({ name, why }) => html`<li key=${name}><bdi>${name}</bdi>: <bdi>${why}</bdi></li>`)}
               </ul>
@@ -126,7 +133,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
       }
       <div class="actions">
         ${
-          isOver
+          hasFailed
             ? null
             : html`<button
                 class=${isDanger ? "danger" : "primary"}
@@ -135,7 +142,7 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
                 ${action}
               </button>`
         }
-        <button type="button" onClick=${close}>${isOver ? "Close" : "Cancel"}</button>
+        <button type="button" onClick=${close}>${hasFailed ? "Close" : "Cancel"}</button>
       </div>
     </form>
   <//>`;

@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
+import { slug } from "../me.ts";
 import { useList } from "../resource.ts";
 import { query, setQuery } from "../router.ts";
 import type { Words } from "../terminal.ts";
@@ -53,7 +54,7 @@ export function List<T>(props: ListProps<T>) {
       <${Search} label=${`Search ${label.toLowerCase()}`} name=${`${part}search`} />
       ${children}
       <${Export}
-        file=${`${label.toLowerCase().replaceAll(" ", "-")}.csv`}
+        file=${`${[slug.value, ...label.toLowerCase().split(" ")].filter(Boolean).join("-")}.csv`}
         items=${shown}
         columns=${columns}
       />

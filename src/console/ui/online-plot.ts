@@ -6,7 +6,7 @@ import { ApiError, get, org } from "../api.ts";
 import { html } from "../html.ts";
 import { columnsOf, historyWords, lastDays, type History } from "../needs.ts";
 import { query, setQuery } from "../router.ts";
-import { timeFormat } from "../times.ts";
+import { timeFormat, whileSeen } from "../times.ts";
 import { valueOf } from "./parts.ts";
 import type { Plot } from "./plot.ts";
 
@@ -27,16 +27,14 @@ function useHistory(own: string, days: string): History | undefined {
   useEffect(() => {
     const over = new AbortController();
     const read = () => {
-      if (document.visibilityState === "hidden") return;
       get<History>(org(own, `online/?days=${days}`), over.signal).then(setHistory, (error: unknown) => {
         // The bar says that the control plane is away; the next reading follows.
         if (!(error instanceof ApiError) && !over.signal.aborted) throw error;
       });
     };
-    read();
-    const timer = setInterval(read, readEveryMs);
+    const end = whileSeen(read, readEveryMs);
     return () => {
-      clearInterval(timer);
+      end();
       over.abort();
     };
   }, [own, days]);

@@ -32,6 +32,35 @@ export function ordered<T>(
   return items.toSorted((a, b) => isEmpty(a) - isEmpty(b) || (isDown ? compare(b, a) : compare(a, b)));
 }
 
+/**
+ * The items at the places that are known, and new ones behind them; `places` takes their places. `moved`: how many would
+ * stand elsewhere in the order of `items`, counted as the fewest that have to move.
+ */
+export function inPlaces<T, K>(
+  items: readonly T[],
+  keyOf: (item: T) => K,
+  places: Map<K, number>,
+): { rows: readonly T[]; moved: number } {
+  const rows: (T | undefined)[] = Array.from({ length: places.size });
+  // Those that stay are a longest increasing run of places: `ends[n]` is the least end of a run of n + 1.
+  const ends: number[] = [];
+  for (const item of items) {
+    const key = keyOf(item);
+    const place = places.get(key) ?? places.size;
+    places.set(key, place);
+    rows[place] = item;
+    let [low, high] = [0, ends.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((ends[middle] ?? 0) < place) low = middle + 1;
+      else high = middle;
+    }
+    ends[low] = place;
+  }
+  const moved = items.length - ends.length;
+  return { rows: moved === 0 ? items : rows.filter((row) => row !== undefined), moved };
+}
+
 /** Comparing ten thousand names by the rules of a language takes a second, comparing these a few milliseconds. */
 export function naturalKey(text: string): string {
   return text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(12, "0"));

@@ -2,7 +2,7 @@
 // turn its neighbours around.
 
 import type { ComponentChildren, VNode } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ago } from "../ago.ts";
 import { ApiError } from "../api.ts";
 import { html } from "../html.ts";
@@ -139,12 +139,21 @@ type FieldProps = {
   children: ComponentChildren;
 };
 
-/** Label above, help and errors below. The control is the child. */
+/** Label above, help and errors below, which describe the control: the child, or within it. */
 export function Field({ label, help, errors, children }: FieldProps) {
-  return html`<div class="field">
+  const id = useId();
+  const place = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const control = place.current?.querySelector("input, select, textarea");
+    control?.setAttribute("aria-describedby", id);
+    control?.setAttribute("aria-invalid", `${Boolean(errors?.length)}`);
+  });
+  return html`<div class="field" ref=${place}>
     <label><span>${label}</span>${children}</label>
-    ${help === undefined ? null : html`<small>${help}</small>`}
-    ${errors?.map((sentence) => html`<small class="bad" role="alert">${sentence}</small>`)}
+    <div id=${id}>
+      ${help === undefined ? null : html`<small>${help}</small>`}
+      ${errors?.map((sentence) => html`<small class="bad" role="alert">${sentence}</small>`)}
+    </div>
   </div>`;
 }
 

@@ -5,6 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../html.ts";
 import { now } from "../times.ts";
 import { isNarrow } from "./narrow.ts";
+import { inPlaces } from "./order.ts";
 
 export type Column<T> = {
   key: string;
@@ -20,8 +21,10 @@ export type Column<T> = {
   isNatural?: true;
   /** The key that orders naturally, where items keep it; otherwise it is made of `text`. */
   sortKey?(item: T): string;
-  /** For the CSV export. */
+  /** For the CSV export. A row that is in sight is marked for a moment where this changes. */
   text(item: T): string;
+  /** It changes all the time: a mark would say nothing. */
+  isRestless?: true;
 };
 
 const lineHeight = 36;
@@ -30,28 +33,39 @@ const cardHeightOf = (titled: number) => (titled <= 3 ? 60 : titled <= 7 ? 84 : 
 /** Rows above and below what is in sight, so that scrolling shows no gaps. */
 const margin = 6;
 const restMs = 100;
+/** Of a changed cell. It is steady, because nothing moves that is read. */
+const mark = { backgroundColor: ["var(--marked)", "var(--marked)"] };
+const markMs = 2000;
+/** What was kept from an earlier visit is brought up to date first: until then, the order is not held. */
+const settleMs = 2000;
+
+type Key = number | string;
 
 type RowsProps<T> = {
   label: string;
   items: readonly T[];
   columns: readonly Column<T>[];
-  keyOf(item: T): number | string;
+  keyOf(item: T): Key;
   /** The address of the row's page. */
   linkOf?(item: T): string;
   order: string;
   setOrder(order: string): void;
-  selected?: ReadonlySet<number | string>;
-  select?(keys: ReadonlySet<number | string>): void;
+  /** While it is the same, rows keep their places and new ones come at the end. Without it, they follow `items`. */
+  held?: string;
+  /** False: there is more than `items`, so that not all can be selected. */
+  isWhole?: boolean;
+  selected?: ReadonlySet<Key>;
+  select?(keys: ReadonlySet<Key>): void;
   /** On a phone, the cells have the titles of their columns before them. */
   isTitled?: boolean;
 };
 
-/** The rows that are in the page, so that scrolling makes only those that come into sight. */
-type DrawnRow = { at: number; selected: unknown; view: VNode };
-type Drawn<T> = { columns: readonly Column<T>[]; isCards: boolean; at: number; rows: Map<T, DrawnRow> };
+/** A row that is in the page, so that scrolling makes only those that come into sight. `epoch`: what all rows depend on. */
+type Drawn<T> = { item: T; place: number; epoch: { columns: readonly Column<T>[] }; view: VNode };
 
 export function Rows<T>(props: RowsProps<T>) {
-  const { label, items, columns, keyOf, order, setOrder, selected, select, isTitled = false } = props;
+  const { label, columns, order, setOrder, select, isTitled = false } = props;
+  const { rows: items, moved, sort } = useHeld(props);
   const body = useRef<HTMLDivElement>(null);
   const isCards = isNarrow.value;
   const cardHeight = cardHeightOf(isTitled ? columns.length : 0);
@@ -65,6 +79,32 @@ export function Rows<T>(props: RowsProps<T>) {
     }),
     [columns, canSelect, cardHeight],
   );
+  const inSight = useDrawn({ ...props, items }, { from, to, rowHeight });
+  return html`<div
+      role="table"
+      class=${`rows${isCards ? " cards" : ""}${isTitled ? " titled" : ""}`}
+      style=${template}
+      aria-label=${label}
+      aria-rowcount=${items.length + 1}
+    >
+      <div role="row" class="row head">
+        ${canSelect ? html`<${SelectAll} ...${props} />` : null}
+        ${columns.map((column) => html`<${Head} key=${column.key} column=${column} order=${order} setOrder=${setOrder} />`)}
+      </div>
+      <div role="rowgroup" ref=${body} class="body" style=${{ height: `${items.length * rowHeight}px` }}>
+        ${inSight}
+      </div>
+    </div>
+    ${
+      moved === 0
+        ? null
+        : html`<p class="newer moved">
+            <button type="button" onClick=${sort}>${moved} new or moved: sort again</button>
+          </p>`
+    }`;
+}
+
+function SelectAll<T>({ items, keyOf, isWhole = true, selected, select }: RowsProps<T>) {
   const isSelected = (item: T) => selected?.has(keyOf(item)) === true;
   const isAll = useMemo(() => items.every(isSelected), [items, selected]);
   const isSome = useMemo(() => !isAll && items.some(isSelected), [items, selected]);
@@ -72,76 +112,68 @@ export function Rows<T>(props: RowsProps<T>) {
     const keys = new Set(items.map(keyOf));
     select?.(new Set([...(selected ?? [])].filter((key) => !keys.has(key)).concat(isAll ? [] : [...keys])));
   };
-  // Relative times in cells follow it.
-  const at = now.value;
-  const drawn = useRef<Drawn<T>>({ columns, isCards, at, rows: new Map() });
-  const newest = usePick(props);
-  const row = (item: T, place: number) =>
-    drawRow({
-      ...props,
-      item,
-      top: place * rowHeight,
-      place,
-      pick: (isRange) => newest.current(place, isRange),
-    });
-  const { current: last } = drawn;
-  const isCurrent = last.at === at && last.columns === columns && last.isCards === isCards;
-  const known = isCurrent ? last.rows : new Map<T, DrawnRow>();
-  const next: Drawn<T> = { columns, isCards, at, rows: new Map() };
-  // Preact leaves a row alone that is the same object as before.
-  const inSight = items.slice(from, to).map((item, index) => {
-    const place = from + index;
-    const before = known.get(item);
-    const isSame = before?.at === place && before.selected === selected;
-    const view = isSame ? before.view : row(item, place);
-    next.rows.set(item, { at: place, selected, view });
-    return view;
-  });
-  drawn.current = next;
-  return html`<div
-    role="table"
-    class=${`rows${isCards ? " cards" : ""}${isTitled ? " titled" : ""}`}
-    style=${template}
-    aria-label=${label}
-    aria-rowcount=${items.length + 1}
-  >
-    <div role="row" class="row head">
-      ${
-        select === undefined
-          ? null
-          : html`<div role="columnheader">
-              <span class="unseen">Selected</span>
-              <input
-                type="checkbox"
-                aria-label="Select all that are shown"
-                checked=${isAll}
-                indeterminate=${isSome}
-                onClick=${pickAll}
-              />
-            </div>`
-      }
-      ${columns.map((column) => html`<${Head} key=${column.key} column=${column} order=${order} setOrder=${setOrder} />`)}
-    </div>
-    <div role="rowgroup" ref=${body} class="body" style=${{ height: `${items.length * rowHeight}px` }}>
-      ${inSight}
-    </div>
+  return html`<div role="columnheader">
+    <span class="unseen">Selected</span>
+    <input
+      type="checkbox"
+      aria-label="Select all that are shown"
+      disabled=${!isWhole}
+      checked=${isAll}
+      indeterminate=${isSome}
+      onClick=${pickAll}
+    />
   </div>`;
 }
 
-/** Selects the row of a place; with Shift, all from the row before it that was selected. */
+type Sight = { from: number; to: number; rowHeight: number };
+
+/** The rows in sight. */
+function useDrawn<T>(props: RowsProps<T>, { from, to, rowHeight }: Sight): VNode[] {
+  const { items, columns, keyOf, selected } = props;
+  const drawn = useRef(new Map<Key, Drawn<T>>());
+  const newest = usePick(props);
+  // Relative times in cells follow the present one.
+  const epoch = useMemo(() => ({ columns }), [now.value, columns, rowHeight, selected]);
+  const next = new Map<Key, Drawn<T>>();
+  // Preact leaves a row alone that is the same object as before.
+  const inSight = items.slice(from, to).map((item, index) => {
+    const [place, key] = [from + index, keyOf(item)];
+    const before = drawn.current.get(key);
+    const isSame = before?.item === item && before.place === place && before.epoch === epoch;
+    const pick = (isRange: boolean) => newest.current(key, isRange);
+    const view = isSame
+      ? before.view
+      : drawRow({ ...props, item, top: place * rowHeight, place, pick, before });
+    next.set(key, { item, place, epoch, view });
+    return view;
+  });
+  drawn.current = next;
+  return inSight;
+}
+
+/** Rows that are being read stay where they are until they are sorted again. */
+function useHeld<T>({ items, keyOf, held }: RowsProps<T>) {
+  const [times, again] = useState(0);
+  useEffect(() => void setTimeout(again, settleMs, 1), []);
+  const places = useMemo(() => new Map<Key, number>(), [held, (held !== undefined && times) || items]);
+  const inOrder = useMemo(() => inPlaces(items, keyOf, places), [items, places]);
+  return { ...inOrder, sort: () => again(times + 1) };
+}
+
+/** Selects a row; with Shift, all from the row that was picked before it. */
 function usePick<T>({ items, keyOf, selected, select }: RowsProps<T>) {
-  const lastPicked = useRef<number | undefined>(undefined);
-  const pick = (at: number, isRange: boolean) => {
+  const lastPicked = useRef<Key | undefined>(undefined);
+  const pick = (key: Key, isRange: boolean) => {
+    const keys = items.map(keyOf);
+    const at = keys.indexOf(key);
+    const last = isRange && lastPicked.current !== undefined ? keys.indexOf(lastPicked.current) : -1;
+    const from = last === -1 ? at : last;
     const next = new Set(selected);
-    const first = isRange && lastPicked.current !== undefined ? Math.min(lastPicked.current, at) : at;
-    const last = isRange && lastPicked.current !== undefined ? Math.max(lastPicked.current, at) : at;
-    const isAdding = !next.has(keyAt(items, at, keyOf));
-    for (let each = first; each <= last; each++) {
-      const key = keyAt(items, each, keyOf);
-      if (isAdding) next.add(key);
-      else next.delete(key);
-    }
-    lastPicked.current = at;
+    const isAdding = !next.has(key);
+    for (const each of keys.slice(Math.min(from, at), Math.max(from, at) + 1))
+      if (isAdding) next.add(each);
+      else next.delete(each);
+    lastPicked.current = key;
     select?.(next);
   };
   // A row that is drawn already asks the newest.
@@ -156,7 +188,11 @@ type DrawProps<T> = Pick<RowsProps<T>, "columns" | "keyOf" | "linkOf" | "selecte
   /** In pixels. */
   top: number;
   pick(isRange: boolean): void;
+  before: Drawn<T> | undefined;
 };
+
+/** Marks a cell for a moment. */
+const flash = (cell: HTMLElement | null) => void cell?.animate(mark, markMs);
 
 function drawRow<T>({
   item,
@@ -168,10 +204,16 @@ function drawRow<T>({
   selected,
   select,
   pick,
+  before,
 }: DrawProps<T>): VNode {
   const key = keyOf(item);
   const href = linkOf?.(item);
   const isSelected = selected?.has(key) === true;
+  const isChanged = ({ key: name, text, isRestless }: Column<T>) => {
+    const was = before?.epoch.columns.find((column) => column.key === name)?.text(before.item);
+    // What was not known before has not changed.
+    return was && isRestless !== true && was !== text(item);
+  };
   return html`<div
     role="row"
     key=${key}
@@ -185,30 +227,26 @@ function drawRow<T>({
         : html`<div role="cell">
             <input
               type="checkbox"
-              aria-label="Select"
+              aria-label=${`Select ${columns[0]?.text(item)}`}
               checked=${isSelected}
               onClick=${(event: MouseEvent) => pick(event.shiftKey)}
             />
           </div>`
     }
     ${columns.map(
-      ({ key: name, title, cell }, column) =>
+      (column, at) =>
         html`<div
           role="cell"
-          key=${name}
-          class=${column === 0 ? "first" : ""}
-          data-column=${name}
-          data-title=${title}
+          key=${column.key}
+          ref=${isChanged(column) ? flash.bind(undefined) : null}
+          class=${at === 0 ? "first" : ""}
+          data-column=${column.key}
+          data-title=${column.title}
         >
-          ${column === 0 && href !== undefined ? html`<a href=${href}>${cell(item)}</a>` : cell(item)}
+          ${at === 0 && href !== undefined ? html`<a href=${href}>${column.cell(item)}</a>` : column.cell(item)}
         </div>`,
     )}
   </div>`;
-}
-
-function keyAt<T>(items: readonly T[], at: number, keyOf: (item: T) => number | string): number | string {
-  const item = items[at];
-  return item === undefined ? "" : keyOf(item);
 }
 
 type HeadProps = { column: Column<never>; order: string; setOrder(order: string): void };

@@ -4,9 +4,9 @@ import { useState } from "preact/hooks";
 import { html } from "../html.ts";
 import { query, setQuery } from "../router.ts";
 import { hasWords, searchWords } from "../search.ts";
+import { toCsv, type CsvColumn } from "./csv.ts";
 import { useAction } from "./form.ts";
 import { valueOf } from "./parts.ts";
-import type { Column } from "./rows.ts";
 
 /** `name`: of the words in the query. */
 export function Search({ label, name = "search" }: { label: string; name?: string }) {
@@ -25,14 +25,12 @@ export function searched(name = "search"): (text: string) => boolean {
   return (text) => hasWords(text, words);
 }
 
-type CsvColumn<T> = Pick<Column<T>, "title" | "text">;
-
 type ExportProps<T> = { file: string; items: readonly T[]; columns: readonly CsvColumn<T>[] };
 
-export function Export<T>({ file, items, columns }: ExportProps<T>) {
-  return html`<button type="button" onClick=${() => download(file, toCsv(items, columns), "text/csv")}>
-    Export CSV
-  </button>`;
+/** `isWhole`: false while there is more than `items`. */
+export function Export<T>({ file, items, columns, isWhole = true }: ExportProps<T> & { isWhole?: boolean }) {
+  const save = () => download(file, toCsv(items, columns), "text/csv");
+  return html`<button type="button" disabled=${!isWhole} onClick=${save}>Export CSV</button>`;
 }
 
 /** For a page that has only a part of what it exports: `read` asks for all of it. `tell`: how many it has read. */
@@ -49,16 +47,6 @@ export function ReadingExport<T>({ read }: ReadingProps<T>) {
       ${isRunning ? `Reading: ${count}…` : "Export CSV"}
     </button>
     ${error === undefined ? null : html`<span class="bad" role="alert">No file was made: ${error.message}</span>`}`;
-}
-
-/** RFC 4180. A spreadsheet takes a cell that begins with = + - @ for a formula: a quote before it makes it a text. */
-function toCsv<T>(items: readonly T[], columns: readonly CsvColumn<T>[]): string {
-  const cell = (text: string) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
-  const lines = [
-    columns.map(({ title }) => title),
-    ...items.map((item) => columns.map(({ text }) => text(item))),
-  ];
-  return lines.map((line) => `${line.map(cell).join(",")}\r\n`).join("");
 }
 
 /** Offers a file to the user. */
