@@ -5,6 +5,7 @@ import { join } from "node:path";
 import type { Page, Request } from "playwright-core";
 import { encode } from "uqr";
 import {
+  addRule,
   cutListsIn,
   overflowOf,
   password,
@@ -259,6 +260,17 @@ describe("machines in the console", () => {
       const reaches = page.getByRole("heading", { name: "What may reach it" }).locator("..");
       await reaches.getByText("machines in db may reach all machines on tcp 2222").waitFor();
       await page.getByText("The newest changes this").waitFor();
+      // No machine is called deleted while its name is read, or if that fails.
+      await machine("named", []);
+      await addRule(scene, "--protocol tcp --ports 2223 --peer node:named --target group:app");
+      const names = /nodes\/\?page_size=1000&ids=/;
+      await page.route(names, (route) => route.fulfill({ status: 400, json: {} }));
+      await Promise.all([page.waitForResponse(names), page.reload()]);
+      await page.getByRole("heading", { name: "Firewall" }).waitFor();
+      expect(await page.getByText("a deleted machine").count()).toBe(0);
+      await page.unroute(names);
+      await scene.admin(["group", "create", "acme", "reads-again"]);
+      await reaches.getByText("named may reach machines in app on tcp 2223").waitFor();
       await page.locator(".diff ins").filter({ hasText: "2222" }).first().waitFor();
       // Its own name inside the network, and another that is added and deleted.
       await page.getByText("app.acme.internal", { exact: true }).waitFor();
