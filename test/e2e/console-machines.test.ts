@@ -48,8 +48,18 @@ describe("machines in the console", () => {
     async () => {
       await page.getByRole("link", { name: "Machines" }).click();
       await page.getByRole("link", { name: "Approval" }).click();
-      await page.getByLabel("These wait for approval").selectOption("all");
-      await button("Save").click();
+      const choice = page.getByLabel("These wait for approval");
+      await choice.selectOption("all");
+      // Another choice while it is saved stays.
+      const path = `${scene.url()}/api/org/acme/`;
+      await page.route(path, async (route) => {
+        if (route.request().method() === "PATCH") await choice.selectOption("unapproved");
+        await route.continue();
+      });
+      await Promise.all([page.waitForResponse(path), button("Save").click()]);
+      await until(() => button("Save").isEnabled());
+      await page.unroute(path);
+      expect(await choice.inputValue()).toBe("unapproved");
       await page.getByText("No machine waits for approval.").waitFor();
       const admitted = scene.register("web-1", await token());
       await page.getByRole("heading", { name: "web-1" }).waitFor();

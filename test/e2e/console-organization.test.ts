@@ -215,11 +215,29 @@ describe("the organization in the console", () => {
     "settings are saved, and deletion waits for the name",
     async () => {
       await open("Settings");
-      await page.getByRole("textbox", { name: "Name" }).fill("Acme & <Sons>");
+      const name = page.getByRole("textbox", { name: "Name" });
+      await name.fill("Acme & <Sons>");
+      // An edit outlives the page, and the navigation says so.
+      await open("People");
+      await page.getByRole("link", { name: "Settings (draft)" }).click();
+      expect(await name.inputValue()).toBe("Acme & <Sons>");
       await page.getByLabel(/names of all machines/).check();
       await page.getByLabel(/Second domain/).fill("corp.example");
+      // What is typed while it is saved stays.
+      const path = `${scene.url()}/api/org/acme/`;
+      await page.route(path, async (route) => {
+        if (route.request().method() === "PATCH") await name.fill("Acme & <Sons>, later");
+        await route.continue();
+      });
       await button("Save").click();
       await page.getByRole("link", { name: "Acme & <Sons>" }).waitFor();
+      await page.unroute(path);
+      await page
+        .getByText("agent admin org update acme --name 'Acme & <Sons>, later'")
+        .waitFor({ state: "attached" });
+      expect(await name.inputValue()).toBe("Acme & <Sons>, later");
+      await button("Discard").click();
+      await page.getByRole("link", { name: "Settings", exact: true }).waitFor();
       expect(await scene.adminJson(["org", "show", "acme"])).toMatchObject({
         name: "Acme & <Sons>",
         names_to_all: true,

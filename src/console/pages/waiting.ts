@@ -300,7 +300,7 @@ function Rule() {
   const saving = useAction(async () => {
     await send("PATCH", org(own, ""), change);
     await refresh(org(own, ""));
-    choose(undefined);
+    choose((now) => (now === wanted ? undefined : now));
   });
   if (data === undefined)
     return error === undefined ? html`<${Loading} rows=${2} />` : html`<${Failure} error=${error} />`;
