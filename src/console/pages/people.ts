@@ -152,6 +152,7 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
   return html`<${Dialog}
     title=${again === undefined ? "Invite a person" : `New link for ${again.email}`}
     close=${close}
+    hasUnsaved=${email !== (again?.email ?? "")}
   >
     <form onSubmit=${submit}>
       ${again === undefined ? null : html`<p>The link that was made before stops working.</p>`}

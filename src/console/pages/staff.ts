@@ -85,7 +85,7 @@ function NewOrganization({ close }: { close(): void }) {
     go(pathOf(slug));
   });
   const asksOwner = error?.code === "owner_unconfirmed" || ownerId !== "";
-  return html`<${Dialog} title="Create an organization" close=${close}>
+  return html`<${Dialog} title="Create an organization" close=${close} hasUnsaved=${slug !== ""}>
     <form onSubmit=${submit}>
       <${Text}
         label="Slug"
@@ -197,7 +197,7 @@ function NewUser({ close }: { close(): void }) {
     await refresh(usersPath);
     close();
   });
-  return html`<${Dialog} title="Create a user" close=${close}>
+  return html`<${Dialog} title="Create a user" close=${close} hasUnsaved=${email !== ""}>
     <form onSubmit=${submit}>
       <p class="quiet">
         Owners can also invite people to their organizations. Invited people choose their own password.

@@ -157,6 +157,7 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
   return html`<${Confirm}
     title=${`Revoke ${name}?`}
     action=${`Revoke ${name}`}
+    typeName=${kind === "service_tokens" ? name : undefined}
     effect=${html`<p>
         ${"role" in token ? html`It may ${mayDo(token)}, from ${fromOf(token)}. Last used${" "}<${When} at=${token.last_used_at} never=${unused(token)} />, made` : "Made"}${" "}<${When}
           at=${created_at}
