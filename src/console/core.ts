@@ -20,5 +20,6 @@ import "./rule-change.ts";
 import "./step-up.ts";
 import "./token-words.ts";
 import "./ui/list.ts";
+import "./ui/time-column.ts";
 import "./ui/told.ts";
 import "./use-needs.ts";

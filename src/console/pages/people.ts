@@ -13,6 +13,7 @@ import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, FromTerminal, Line, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
+import { timeColumn } from "../ui/time-column.ts";
 
 type Role = "member" | "admin" | "owner";
 type Member = {
@@ -51,14 +52,7 @@ export function People() {
           : html`<${State} name="limited" word="invited" />
               <span class="quiet">ends <${When} at=${expires_at} /></span>`,
     },
-    {
-      key: "since",
-      title: "Since",
-      width: 1,
-      text: ({ created_at }) => created_at,
-      cell: ({ created_at }) => html`<${When} at=${created_at} />`,
-      compare: (a, b) => a.created_at.localeCompare(b.created_at),
-    },
+    timeColumn("since", "Since", ({ created_at }) => created_at),
     {
       key: "machines",
       title: "Machines",

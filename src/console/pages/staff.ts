@@ -23,23 +23,13 @@ import {
   When,
 } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
+import { timeColumn } from "../ui/time-column.ts";
 import { InstallationProviders } from "./installation-providers.ts";
 import { ServerHistory } from "./server-history.ts";
 
 const organizationsPath = "/api/org/";
 const usersPath = "/api/users/";
 const serversPath = "/api/servers/";
-
-function timeColumn<T>(key: string, title: string, at: (item: T) => string | null): Column<T> {
-  return {
-    key,
-    title,
-    width: 1,
-    text: (item) => at(item) ?? "",
-    cell: (item) => html`<${When} at=${at(item)} />`,
-    compare: (a, b) => (at(a) ?? "").localeCompare(at(b) ?? ""),
-  };
-}
 
 type ListedOrganization = Organization & { node_count: number; created_at: string };
 
