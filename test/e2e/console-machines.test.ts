@@ -63,6 +63,7 @@ describe("machines in the console", () => {
       await page.getByText("No machine waits for approval.").waitFor();
       const admitted = scene.register("web-1", await token());
       await page.getByRole("heading", { name: "web-1" }).waitFor();
+      await button("Export CSV").waitFor();
       const count = page.getByRole("link", { name: "1 waiting for you" });
       await count.waitFor();
       // Also beside the pages that belong to no organization.

@@ -23,7 +23,7 @@ import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
 import { Names } from "./machine-names.ts";
 import type { PeerPath } from "../peer-path.ts";
-import { afterRevoking, useReason } from "./revoke-reason.ts";
+import { revoking, useReason } from "./revoke-reason.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
 
 /** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
@@ -217,7 +217,7 @@ function Revoke({ node, act, close }: RevokeProps) {
   return html`<${Confirm}
     title=${`Revoke ${node.name}?`}
     action=${`Revoke ${node.name}`}
-    effect=${html`<p>All other machines drop it within seconds, and its overlay stops. ${afterRevoking}</p>
+    effect=${html`<p>${revoking(true)}</p>
       ${field}
       <${FromTerminal}
         command=${["node", "revoke", own, node.name, ...flags]}

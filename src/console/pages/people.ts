@@ -252,9 +252,8 @@ function Remove({ member, close }: { member: Member; close(): void }) {
         isInvited
           ? null
           : html`<p>
-              The account stays: the person can still sign in to this control plane, and to other
-              organizations.${" "}
-              ${me.value?.is_staff === true ? html`To end that, disable it under <a href=${pathOf("-", "users")}>Users</a>.` : "Staff of the control plane can disable it."}
+              The user can still sign in to this control plane, and to other organizations.${" "}
+              ${me.value?.is_staff === true ? html`To end that, disable the user under <a href=${pathOf("-", "users")}>Users</a>.` : "Staff of the control plane can disable the user."}
             </p>`
       }
       ${

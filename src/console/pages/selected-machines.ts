@@ -12,7 +12,7 @@ import { item } from "../terminal.ts";
 import { Bulk } from "../ui/bulk.ts";
 import { FromTerminal } from "../ui/parts.ts";
 import { GroupsField } from "./groups-field.ts";
-import { afterRevoking, useReason } from "./revoke-reason.ts";
+import { revoking, useReason } from "./revoke-reason.ts";
 
 type Verb = "groups" | "renew" | "revoke" | "restore";
 const verbs: readonly (readonly [Verb, string])[] = [
@@ -154,13 +154,7 @@ function Revoke(props: DialogProps) {
     asksCount=${true}
     run=${({ id }: Machine) => send("DELETE", org(own, `nodes/${id}/`) + query)}
   >
-    <p>
-      ${
-        machines.length === 1
-          ? "All other machines drop it within seconds, and its overlay stops."
-          : "All other machines drop them within seconds, and their overlay stops."
-      }${" "}${afterRevoking}
-    </p>
+    <p>${revoking(machines.length === 1)}</p>
     ${field}
     <${FromTerminal}
       ...${forEach(machines, "revoke", flags)}
