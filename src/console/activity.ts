@@ -16,6 +16,22 @@ export type Filter = {
 };
 export const filterKeys = ["search", "actor", "type", "subject", "from", "to"] as const;
 
+const dayPattern = /^\d{4}-\d\d-\d\d$/;
+
+/** What the address says, where anything may stand. */
+export function filterOf(words: URLSearchParams): Filter {
+  const of = (key: keyof Filter) => words.get(key) ?? "";
+  const day = (key: "from" | "to") => (dayPattern.test(of(key)) ? of(key) : "");
+  return {
+    search: of("search"),
+    actor: of("actor"),
+    type: of("type"),
+    subject: of("subject"),
+    from: day("from"),
+    to: day("to"),
+  };
+}
+
 /** Names by subject: `node/7`. */
 export type Things = ReadonlyMap<string, string>;
 const nothing: Things = new Map();
@@ -43,7 +59,7 @@ export function subjectOf({ subject, before, after }: AuditEvent, things = nothi
 
 /** The beginning of a day in the browser's zone, ms; undefined for no day. `days`: later. */
 function dayOf(text: string, days = 0): number | undefined {
-  const [year = 0, month = 0, day = 0] = /^\d{4}-\d\d-\d\d$/.test(text) ? text.split("-").map(Number) : [];
+  const [year = 0, month = 0, day = 0] = dayPattern.test(text) ? text.split("-").map(Number) : [];
   return year === 0 ? undefined : new Date(year, month - 1, day + days).getTime();
 }
 

@@ -38,7 +38,7 @@ const phasesBack: typeof phases = {
   retire: "The rotation is being rolled back: the machines stop trusting its new CAs.",
 };
 
-/** Who has a known key can use it as long as machines trust its CA: a rollback makes that last. */
+/** A key that others know is good for as long as machines trust its CA, and a rollback keeps the CAs from before trusted. */
 export const rollbackWarning =
   "Do not roll back if a key of the CAs from before may be known to others: machines would go on to trust exactly that key. Finish the rotation instead. This hurries it:";
 

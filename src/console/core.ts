@@ -22,5 +22,6 @@ import "./token-words.ts";
 import "./ui/bulk.ts";
 import "./ui/list.ts";
 import "./ui/machine-list.ts";
+import "./ui/time-column.ts";
 import "./ui/told.ts";
 import "./use-needs.ts";

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 
 let last: string | undefined;
 
-/** `page`: changes with the page. Undefined: none is shown. The first one is the browser's to begin. */
+/** `page`: the key of the shown page; undefined while none is shown. On the first page, the browser places the focus. */
 export function useHeadingFocus(page: string | undefined): void {
   useEffect(() => {
     const isFirst = last === undefined;

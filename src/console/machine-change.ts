@@ -30,14 +30,14 @@ export function typedOf(node: Machine): Typed {
 export function changesOf(before: Machine, typed: Typed): Changes {
   const old = typedOf(before);
   const publicIp = typed.public_ip.trim();
-  const wish: Changes = {
+  const desired: Changes = {
     ...typed,
     groups: parts.groups(typed.groups),
     subnets: parts.subnets(typed.subnets),
     public_ip: publicIp === "" ? null : publicIp,
   };
-  const isSame = (key: Key) => String(wish[key] ?? "") === String(isList(key) ? before[key] : old[key]);
-  return Object.fromEntries(Object.entries(wish).filter(([key]) => !isSame(key as Key)));
+  const isSame = (key: Key) => String(desired[key] ?? "") === String(isList(key) ? before[key] : old[key]);
+  return Object.fromEntries(Object.entries(desired).filter(([key]) => !isSame(key as Key)));
 }
 
 /** The fields in which the machine became another. */

@@ -6,7 +6,7 @@ import { getAll, org } from "./api.ts";
 /** The API takes at most 200 ids. */
 const maxIds = 200;
 
-/** Those of the numbers that are there; revoked machines are a list of their own. */
+/** A deleted machine is in no answer. The API lists revoked machines, `isRevoked`, apart from the others. */
 export async function readNamed(
   slug: string,
   ids: readonly number[],

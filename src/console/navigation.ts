@@ -59,7 +59,7 @@ function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
           href=${segment === "" ? pathOf(own) : pathOf(own, segment)}
           aria-current=${isHere ? "page" : undefined}
           >${title}${hasCount ? html`<${Count} key=${own} />` : null}${
-            segment === "access" && unsaved.value.includes(own) ? " (draft)" : null
+            unsaved.value.includes(segment === "access" ? own : `${own}/${segment}`) ? " (draft)" : null
           }</a
         >
       </li>`;

@@ -115,7 +115,7 @@ export async function loadView(page: Page): Promise<View> {
   return view;
 }
 
-/** What is there needs no frame without it: a page is loaded while the pointer is on its link. */
+/** The view of a page whose file is loaded, as it is while the pointer is on a link: it can be drawn at once. */
 export const loadedView = (page: Page): View | undefined => views.get(page);
 
 /** `rest`: the segments behind those that chose the page. `key` changes when another page is shown. */

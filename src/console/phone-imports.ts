@@ -9,8 +9,8 @@ import { refresh } from "./resource.ts";
 import { tell } from "./ui/told.ts";
 
 /** `again`: the phone that is imported again; undefined for a new one, which alone takes a name and groups. */
-export type Wish = { again: Node | undefined; name: string; groups: string[]; system: string };
-export type PhoneImport = Wish & {
+export type Desired = { again: Node | undefined; name: string; groups: string[]; system: string };
+export type PhoneImport = Desired & {
   /** While the control plane is asked. */
   key?: PhoneKey;
   isWaiting?: boolean;
@@ -39,9 +39,9 @@ effect(() => {
 });
 
 /** Asks until there is a file, or a refusal, or the user gives up. */
-export async function importPhone(own: string, wish: Wish): Promise<void> {
+export async function importPhone(own: string, desired: Desired): Promise<void> {
   const key = await makePhoneKey();
-  const { again, name, groups, system } = wish;
+  const { again, name, groups, system } = desired;
   const path = org(own, again === undefined ? "phones/" : `phones/${again.id}/import/`);
   const body = {
     system,
@@ -50,7 +50,7 @@ export async function importPhone(own: string, wish: Wish): Promise<void> {
     ...(groups.length === 0 ? {} : { groups }),
   };
   let isWaiting = false;
-  putImport(own, { ...wish, key });
+  putImport(own, { ...desired, key });
   while (imports.peek()[own]?.key === key) {
     let restS = pauseS;
     let next: PhoneImport;
@@ -58,16 +58,16 @@ export async function importPhone(own: string, wish: Wish): Promise<void> {
       const answer = await send<Answer>("POST", path, body);
       if (answer.state === undefined) {
         const file = `${answer.site}  key: ${JSON.stringify(key.privatePem)}\n`;
-        next = { ...wish, made: { node: answer.node, file } };
+        next = { ...desired, made: { node: answer.node, file } };
         tell(`The file of ${answer.node.name} is ready, on the page Phones.`);
       } else {
         isWaiting = true;
         restS = answer.retry_after;
-        next = { ...wish, key, isWaiting };
+        next = { ...desired, key, isWaiting };
       }
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      next = isPassing(error, isWaiting) ? { ...wish, key, isWaiting, error } : { ...wish, error };
+      next = isPassing(error, isWaiting) ? { ...desired, key, isWaiting, error } : { ...desired, error };
     }
     if (imports.peek()[own]?.key !== key) return;
     putImport(own, next);

@@ -29,7 +29,7 @@ export async function goToProvider(path: string, provider: number, more: object 
 /** By the code of the error in the address that the provider's answer leads to. Texts of the address are never shown. */
 const refusals: Readonly<Record<string, string>> = {
   address_in_use:
-    "There is already a user with this e-mail address. Sign in with the password or a passkey, then link the identity on the page of your account.",
+    "There is already a user with this e-mail address. Sign in with the password or a passkey, then link the identity under Account.",
   conflict: "Another user has this identity already.",
   invalid_credentials: "This user is disabled.",
   not_found: "This provider was removed.",

@@ -7,6 +7,7 @@ import {
   countWords,
   emptyChain,
   exportName,
+  filterOf,
   makeMatch,
   readBack,
   subjectOf,
@@ -121,6 +122,18 @@ test("the name of an export says which days it covers, and whether it is filtere
   // One that leaves older events out does not promise their days.
   expect(exportName("acme", days, events, false)).toBe("acme-events-2026-11-03-2026-11-22.csv");
   expect(exportName("acme", { ...none, type: "node.*" }, [])).toBe("acme-events-filtered.csv");
+});
+
+test("the address has filters; what is no day there is none", () => {
+  const words = new URLSearchParams({ type: "node.*", from: "../../x", to: "2026-11-30" });
+  expect(filterOf(words)).toEqual({
+    search: "",
+    actor: "",
+    type: "node.*",
+    subject: "",
+    from: "",
+    to: "2026-11-30",
+  });
 });
 
 test("the list says how much of the log it shows, and where the rest is", () => {

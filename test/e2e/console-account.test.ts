@@ -90,6 +90,16 @@ describe("the account in the console", () => {
       await page.getByLabel("Name").fill("laptop");
       await button("Add the passkey").click();
       await button("Remove laptop").waitFor();
+      // No passkey is denied while they are read.
+      const passkeys = `${here}/api/user/passkeys/`;
+      const gate = Promise.withResolvers<void>();
+      await page.route(passkeys, (route) => gate.promise.then(() => route.continue()));
+      await page.reload();
+      await page.getByRole("heading", { name: "Passkeys" }).waitFor();
+      expect(await page.getByText("None. A passkey").count()).toBe(0);
+      gate.resolve();
+      await button("Remove laptop").waitFor();
+      await page.unroute(passkeys);
       await button("Sign out").first().click();
       await button("Sign in with a passkey").click();
       await overview();

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import type { Page, Request } from "playwright-core";
 import { encode } from "uqr";
 import {
+  addRule,
   cutListsIn,
   overflowOf,
   password,
@@ -47,11 +48,22 @@ describe("machines in the console", () => {
     async () => {
       await page.getByRole("link", { name: "Machines" }).click();
       await page.getByRole("link", { name: "Approval" }).click();
-      await page.getByLabel("These wait for approval").selectOption("all");
-      await button("Save").click();
+      const choice = page.getByLabel("These wait for approval");
+      await choice.selectOption("all");
+      // Another choice while it is saved stays.
+      const path = `${scene.url()}/api/org/acme/`;
+      await page.route(path, async (route) => {
+        if (route.request().method() === "PATCH") await choice.selectOption("unapproved");
+        await route.continue();
+      });
+      await Promise.all([page.waitForResponse(path), button("Save").click()]);
+      await until(() => button("Save").isEnabled());
+      await page.unroute(path);
+      expect(await choice.inputValue()).toBe("unapproved");
       await page.getByText("No machine waits for approval.").waitFor();
       const admitted = scene.register("web-1", await token());
       await page.getByRole("heading", { name: "web-1" }).waitFor();
+      await button("Export CSV").waitFor();
       const count = page.getByRole("link", { name: "1 waiting for you" });
       await count.waitFor();
       // Also beside the pages that belong to no organization.
@@ -285,6 +297,17 @@ describe("machines in the console", () => {
       const reaches = page.getByRole("heading", { name: "What may reach it" }).locator("..");
       await reaches.getByText("machines in db may reach all machines on tcp 2222").waitFor();
       await page.getByText("The newest changes this").waitFor();
+      // No machine is called deleted while its name is read, or if that fails.
+      await machine("named", []);
+      await addRule(scene, "--protocol tcp --ports 2223 --peer node:named --target group:app");
+      const names = /nodes\/\?page_size=1000&ids=/;
+      await page.route(names, (route) => route.fulfill({ status: 400, json: {} }));
+      await Promise.all([page.waitForResponse(names), page.reload()]);
+      await page.getByRole("heading", { name: "Firewall" }).waitFor();
+      expect(await page.getByText("a deleted machine").count()).toBe(0);
+      await page.unroute(names);
+      await scene.admin(["group", "create", "acme", "reads-again"]);
+      await reaches.getByText("named may reach machines in app on tcp 2223").waitFor();
       await page.locator(".diff ins").filter({ hasText: "2222" }).first().waitFor();
       // Its own name inside the network, and another that is added and deleted.
       await page.getByText("app.acme.internal", { exact: true }).waitFor();

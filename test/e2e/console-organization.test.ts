@@ -60,6 +60,8 @@ describe("the organization in the console", () => {
       await open("People");
       await button("Invite").click();
       await page.getByLabel("E-mail").fill(guest);
+      await page.keyboard.press("Escape");
+      await page.getByText("This is not saved.").waitFor();
       await page.getByRole("dialog").getByRole("button", { name: "Invite" }).click();
       const lost = await shownOnce();
       await button("Done").click();
@@ -130,7 +132,10 @@ describe("the organization in the console", () => {
         .getByRole("dialog")
         .getByText(/It may read everything, from everywhere. Last used now, made/)
         .waitFor();
-      await page.getByRole("dialog").getByRole("button", { name: "Revoke ci" }).click();
+      const revoke = page.getByRole("dialog").getByRole("button", { name: "Revoke ci" });
+      expect(await revoke.isDisabled()).toBe(true);
+      await page.getByLabel("Type ci to go on").fill("ci");
+      await revoke.click();
       await row("ci").waitFor({ state: "detached" });
       expect(await status()).toBe(401);
     },
@@ -250,6 +255,25 @@ describe("the organization in the console", () => {
       await button("Start a rotation").click();
       await button("Start the rotation").click();
       await page.getByText("Step 1 of 3").waitFor();
+      // Machines confirm without an event, so the page asks now and then, but not in a hidden tab.
+      const other = await scene.context.newPage();
+      await other.addInitScript(`globalThis.timers = [];
+        const every = setInterval;
+        setInterval = (work, ms) => (ms < 10_000 ? timers.push(work) : every(work, ms));`);
+      await other.goto(page.url());
+      await other.getByText("Step 1 of 3").waitFor();
+      const asks = (isHidden: boolean) =>
+        other.evaluate(`{
+          let asks = 0;
+          const { fetch } = window;
+          window.fetch = (...all) => (asks++, fetch(...all));
+          Object.defineProperty(document, "hidden", { value: ${isHidden}, configurable: true });
+          for (const work of timers) work();
+          window.fetch = fetch;
+          asks;
+        }`);
+      expect([await asks(true), await asks(false)]).toEqual([0, 1]);
+      await other.close();
       await page.getByText(`by ${owner} from`).waitFor();
       const awaited = page.locator("details").filter({ hasText: "Machines that it waits for: 1" });
       await awaited.getByRole("link", { name: "web-1" }).waitFor();
@@ -275,11 +299,29 @@ describe("the organization in the console", () => {
     "settings are saved, and deletion waits for the name",
     async () => {
       await open("Settings");
-      await page.getByRole("textbox", { name: "Name" }).fill("Acme & <Sons>");
+      const name = page.getByRole("textbox", { name: "Name" });
+      await name.fill("Acme & <Sons>");
+      // An edit outlives the page, and the navigation says so.
+      await open("People");
+      await page.getByRole("link", { name: "Settings (draft)" }).click();
+      expect(await name.inputValue()).toBe("Acme & <Sons>");
       await page.getByLabel(/names of all machines/).check();
       await page.getByLabel(/Second domain/).fill("corp.example");
+      // What is typed while it is saved stays.
+      const path = `${scene.url()}/api/org/acme/`;
+      await page.route(path, async (route) => {
+        if (route.request().method() === "PATCH") await name.fill("Acme & <Sons>, later");
+        await route.continue();
+      });
       await button("Save").click();
       await page.getByRole("link", { name: "Acme & <Sons>" }).waitFor();
+      await page.unroute(path);
+      await page
+        .getByText("agent admin org update acme --name 'Acme & <Sons>, later'")
+        .waitFor({ state: "attached" });
+      expect(await name.inputValue()).toBe("Acme & <Sons>, later");
+      await button("Discard").click();
+      await page.getByRole("link", { name: "Settings", exact: true }).waitFor();
       expect(await scene.adminJson(["org", "show", "acme"])).toMatchObject({
         name: "Acme & <Sons>",
         names_to_all: true,
@@ -329,6 +371,39 @@ describe("the organization in the console", () => {
       await button("Save the provider").click();
       await page.getByText("Not registered there yet").waitFor({ state: "detached" });
       await provider.stop(true);
+      // No provider is denied while they are read.
+      const providers = `${scene.url()}/api/org/acme/identity_providers/`;
+      const gate = Promise.withResolvers<void>();
+      await page.route(providers, (route) => gate.promise.then(() => route.continue()));
+      await page.reload();
+      await page.getByRole("heading", { name: "Domains" }).waitFor();
+      expect(await page.getByText("None. Any provider").count()).toBe(0);
+      gate.resolve();
+      await button("Remove Company").click();
+      expect(
+        await page.getByRole("dialog").getByRole("button", { name: "Remove Company" }).isDisabled(),
+      ).toBe(true);
+      await page.getByLabel("Type Company to go on").fill("Company");
+      await page.getByRole("dialog").getByRole("button", { name: "Remove Company" }).click();
+      await page.getByText("None. Any provider").waitFor();
+      await page.unroute(providers);
+      await page.getByText("agent admin oidc list --org acme").waitFor({ state: "attached" });
+    },
+    limitMs,
+  );
+
+  test(
+    "the claim of a verified domain is removed after its effect was said",
+    async () => {
+      await page.getByLabel("Domain", { exact: true }).fill("example.org");
+      await button("Claim the domain").click();
+      await scene.admin(["domain", "vouch", "acme", "example.org"]);
+      await page.getByText("verified by staff").waitFor();
+      await button("Remove the claim example.org").click();
+      await page.getByText("Users lose their addresses in it at the next sign-in.").waitFor();
+      await page.getByRole("dialog").getByRole("button", { name: "Remove example.org" }).click();
+      await button("Remove the claim example.org").waitFor({ state: "detached" });
+      await page.getByText("agent admin domain list acme").waitFor({ state: "attached" });
     },
     limitMs,
   );

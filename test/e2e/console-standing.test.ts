@@ -94,7 +94,7 @@ describe("how machines stand in the console", () => {
       await page.getByLabel("Groups").fill("infra, mine");
       const elsewhere = (...flags: string[]) => scene.admin(["node", "update", "acme", "hub", ...flags]);
       await elsewhere("--add-group", "theirs");
-      const told = page.getByText("Somebody else has just changed this machine.");
+      const told = page.getByText("Another administrator has just changed this machine.");
       await told.waitFor();
       expect(await page.getByLabel("Groups").inputValue()).toBe("infra, theirs, mine");
       expect(await violationsIn(page)).toEqual([]);
@@ -211,7 +211,7 @@ describe("how machines stand in the console", () => {
       // Neither comes back.
       const left = page.getByRole("listitem").filter({ hasText: "has not come back yet" });
       await left.nth(1).waitFor();
-      await page.getByRole("button", { name: "Take back the approval of ci-2" }).click();
+      await page.getByRole("button", { name: "Withdraw the approval of ci-2" }).click();
       await dialog.getByRole("button", { name: "Refuse ci-2" }).click();
       await page.getByText("ci-2 is refused.").waitFor();
       await page.getByRole("status").getByText("still works, for 1 of 3.").waitFor();

@@ -1,4 +1,5 @@
-// The organizations whose rules were edited in this tab and not saved. The browser asks before the tab forgets them.
+// What was edited in this tab and not saved: the organization's slug for its rules, acme/settings for its settings. The browser
+// asks before the tab forgets it.
 
 import { effect, signal } from "@preact/signals";
 

@@ -1,7 +1,6 @@
 // Everything that was changed, as it happens: filters in the address, what changed, export, and the chain of hashes.
 
 import "../core.ts";
-import { signal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { actorOf, type Names } from "../actor.ts";
 import {
@@ -9,6 +8,7 @@ import {
   countWords,
   exportName,
   filterKeys,
+  filterOf,
   makeMatch,
   spanOf,
   subjectOf,
@@ -66,22 +66,10 @@ const columnsFor = (names: Names, things: Things) => [
 const sayer = (names: Names, things: Things) => (event: AuditEvent) =>
   eventText(event, { names, things, words: new Map() });
 
-function filterOf(words: URLSearchParams): Filter {
-  const of = (key: (typeof filterKeys)[number]) => words.get(key) ?? "";
-  return {
-    search: of("search"),
-    actor: of("actor"),
-    type: of("type"),
-    subject: of("subject"),
-    from: of("from"),
-    to: of("to"),
-  };
-}
-
 export function Activity() {
   const own = slug.value ?? "";
   const names = useMemberNames(own);
-  return own === "" ? null : html`<${Log} own=${own} names=${names} />`;
+  return own === "" ? null : html`<${Log} key=${own} own=${own} names=${names} />`;
 }
 
 /** What belongs to no organization. The control plane gives it to staff only. */
@@ -96,6 +84,8 @@ const OfNone = () => html`<${Log} own="" names=${useUserNames()} />`;
 /** `own`: the slug; "": of what belongs to no organization. */
 function Log({ own, names }: { own: string; names: Names }) {
   const log = useLog(own, pageSize);
+  /** What the last export leaves out. */
+  const [cut, setCut] = useState("");
   const filter = filterOf(query.value);
   const key = JSON.stringify(filter);
   const things = useMemo(() => thingsOf(log.events), [log.events]);
@@ -135,13 +125,15 @@ function Log({ own, names }: { own: string; names: Names }) {
       <span class="quiet" role="status"
         >${countWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll, isFull: log.isFull })}</span
       >
-      <${ReadingExport} read=${(read: (count: number) => void) => exported(own, filter, names, read)} />
+      <${ReadingExport}
+        read=${(read: (count: number) => void) => exported(own, filter, names, read, setCut)}
+      />
     </div>
     <div role="status">
       ${
-        cut.value === undefined
+        cut === ""
           ? null
-          : html`<p class="limited"><bdi>${cut.value}</bdi></p>
+          : html`<p class="limited"><bdi>${cut}</bdi></p>
               <${Line}
                 text=${`${commandText({ command: commandOf(own) })} --json --lines 100000 > events.json`}
               />`
@@ -175,20 +167,25 @@ function Log({ own, names }: { own: string; names: Names }) {
 
 const commandOf = (own: string) => ["events", ...(own === "" ? [] : [own])];
 
-/** What the last export leaves out. */
-const cut = signal<string | undefined>(undefined);
-
 /** What the filter covers, also what the page has not read. */
-async function exported(own: string, filter: Filter, names: Names, read: (count: number) => void) {
+async function exported(
+  own: string,
+  filter: Filter,
+  names: Names,
+  read: (count: number) => void,
+  setCut: (sentence: string) => void,
+) {
   const { events, isAll } = await readEvents(own, spanOf(filter), read);
   const things = thingsOf(events);
   const items = events.filter(makeMatch(filter, names, things, sayer(names, things)));
   const file = exportName(own || "control-plane", filter, items, isAll);
   if (isAll)
     tell(`${file} has all ${items.length} events that match. Its times are UTC, its days this browser's.`);
-  cut.value = isAll
-    ? undefined
-    : `${file} has not all: of the newest ${events.length} events${filter.to === "" ? "" : ` until ${filter.to}`}, ${items.length} match. For older ones choose earlier days, or read all from the terminal:`;
+  setCut(
+    isAll
+      ? ""
+      : `${file} has not all: of the newest ${events.length} events${filter.to === "" ? "" : ` until ${filter.to}`}, ${items.length} match. For older ones choose earlier days, or read all from the terminal:`,
+  );
   return { file, items, columns: columnsFor(names, things) };
 }
 

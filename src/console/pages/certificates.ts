@@ -37,7 +37,7 @@ const states: Readonly<Record<Authority["state"], StateName>> = {
   former: "away",
 };
 /** Machines confirm without an event. */
-const rotationReadMs = 2000;
+const rotationReadMs = 5000;
 
 const columns = [
   { title: "Kind", text: ({ kind }: Authority) => kind },
@@ -53,7 +53,7 @@ export function Certificates() {
   const isRotating = data !== undefined && data.rotation.phase !== "none";
   useEffect(() => {
     if (!isRotating) return undefined;
-    const timer = setInterval(() => void refresh(org(own, "ca/")), rotationReadMs);
+    const timer = setInterval(() => document.hidden || void refresh(org(own, "ca/")), rotationReadMs);
     return () => clearInterval(timer);
   }, [own, isRotating]);
   if (data === undefined)

@@ -113,7 +113,7 @@ function Foreign({ now, fields }: { now: Node; fields: readonly Key[] }) {
     return fields.includes(key) ? [`${label.split(":")[0]}: ${is}`] : [];
   });
   return html`<div class="notice" role="alert">
-    <p>Somebody else has just changed this machine. It has now:</p>
+    <p>Another administrator has just changed this machine. It has now:</p>
     ${words.map((each) => html`<p key=${each}><bdi>${each}</bdi></p>`)}
     <p>The fields have that and your changes: read them again before you save.</p>
   </div>`;

@@ -8,13 +8,14 @@ import { namedIn, standingChange, standingOf } from "../access/standing.ts";
 import { ApiError, get, org } from "../api.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
-import { useMemberNames } from "../member-names.ts";
+import { emailsOf, membersPath, type Member } from "../member-names.ts";
+import { readNamed } from "../named-nodes.ts";
 import { behindWords } from "../nodes.ts";
-import { useProviderWords } from "../provider-words.ts";
+import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { now } from "../times.ts";
-import { Failure, FromTerminal, Line } from "../ui/parts.ts";
+import { Failure, FromTerminal, Line, Loading } from "../ui/parts.ts";
 
 type Changes = {
   is_known: boolean;
@@ -115,32 +116,36 @@ ${text.split("\n").map((line) => {
     })}</pre>`;
 }
 
+const rulesPath = (own: string) => org(own, "firewall_rules/?page_size=1000");
+
 export function Firewall({ node }: { node: Node }) {
   const own = slug.value ?? "";
-  const { data: rules, error } = useList<StoredRule>(org(own, "firewall_rules/?page_size=1000"));
-  if (rules === undefined) return error === undefined ? null : html`<${Failure} error=${error} />`;
+  const { data: rules, error } = useList<StoredRule>(rulesPath(own));
+  const { letsIn, letIn, letsOut } = standingOf(rules ?? [], node);
+  const words = useWords(own, rules, [...letsIn, ...letIn, ...letsOut]);
   if (node.state === "revoked")
     return html`<h2>Firewall</h2>
       <p class="quiet">It reaches nothing, and nothing reaches it: it is revoked.</p>`;
-  const { letsIn, letIn, letsOut } = standingOf(rules, node);
-  const named = namedIn([...letsIn, ...letIn, ...letsOut]).filter((id) => id !== node.id);
+  if (words === undefined)
+    return error === undefined
+      ? html`<h2>Firewall</h2>
+          <${Loading} />`
+      : html`<${Failure} error=${error} />`;
+  const part = (title: string, listed: readonly StoredRule[], empty: string) =>
+    html`<section>
+      <h3>${title}</h3>
+      ${
+        listed.length === 0
+          ? html`<p class="quiet">${empty}</p>`
+          : html`<ul class="plain-list">
+              ${listed.map((rule) => html`<li key=${rule.id}><${Sentence} rule=${words(rule)} /></li>`)}
+            </ul>`
+      }
+    </section>`;
   return html`<h2>Firewall</h2>
-    <${Named}
-      own=${own}
-      node=${node}
-      ids=${named}
-      parts=${[
-        [
-          node.subnets.length === 0
-            ? "What may reach it"
-            : `What may reach it and ${node.subnets.join(", ")}`,
-          letsIn,
-          "Nothing may reach it.",
-        ],
-        ["What it may reach", letIn, "No machine lets it in."],
-        ["What it may send", letsOut, "It may send nothing."],
-      ]}
-    />
+    ${part(`What may reach it${node.subnets.length === 0 ? "" : ` and ${node.subnets.join(", ")}`}`, letsIn, "Nothing may reach it.")}
+    ${part("What it may reach", letIn, "No machine lets it in.")}
+    ${part("What it may send", letsOut, "It may send nothing.")}
     <p class="quiet">
       A connection needs both: the sender may send, and the receiver lets in.${" "}
       <a href=${`${pathOf(own, "access")}?from=${encodeURIComponent(node.name)}`}
@@ -149,43 +154,32 @@ export function Firewall({ node }: { node: Node }) {
     </p>`;
 }
 
-/** The API takes at most 200 ids. */
-const maxNamed = 200;
-
-type NamedProps = {
-  own: string;
-  node: Node;
-  /** Other machines that the rules name. */
-  ids: readonly number[];
-  parts: readonly (readonly [title: string, rules: readonly StoredRule[], empty: string])[];
-};
-
-/** Words for rules: `ids` are other machines that they name. */
-function useWords(own: string, node: Node, ids: readonly number[]): (rule: StoredRule) => Rule {
-  // Without other machines, it asks for this one, which is known.
-  const asked = ids.length === 0 ? [node.id] : ids.slice(0, maxNamed);
-  const { data = [] } = useList<Node>(org(own, `nodes/?page_size=1000&ids=${asked.join(",")}`));
-  const names = namesOf([...data, node]);
-  const members = useMemberNames(own);
-  const ofProviders = useProviderWords(own);
-  return (rule) => toRule(rule, names, members, ofProviders);
-}
-
-function Named({ own, node, ids, parts }: NamedProps) {
-  const words = useWords(own, node, ids);
-  return html`${parts.map(
-    ([title, rules, empty]) =>
-      html`<section key=${title}>
-        <h3>${title}</h3>
-        ${
-          rules.length === 0
-            ? html`<p class="quiet">${empty}</p>`
-            : html`<ul class="plain-list">
-                ${rules.map((rule) => html`<li key=${rule.id}><${Sentence} rule=${words(rule)} /></li>`)}
-              </ul>`
-        }
-      </section>`,
-  )}`;
+/**
+ * What says `listed` in words; undefined until all names are there: without its name, a machine would be called deleted. `read`: the
+ * rules that they are of; names are read again with them.
+ */
+function useWords(
+  own: string,
+  read: readonly StoredRule[] | undefined,
+  listed: readonly StoredRule[],
+): ((rule: StoredRule) => Rule) | undefined {
+  const ids = namedIn(listed);
+  const [known, know] = useState({ ids, names: namesOf([]) });
+  useEffect(() => {
+    let isOver = false;
+    readNamed(own, ids).then(
+      (nodes) => isOver || know({ ids, names: namesOf(nodes) }),
+      // The rules are read again within 20 seconds.
+      () => undefined,
+    );
+    return () => void (isOver = true);
+  }, [own, read, ids.join()]);
+  const { data: members } = useList<Member>(membersPath(own));
+  const { data: groups } = useList<ProviderGroup>(providerGroupsPath(own));
+  const isWhole = ids.every((id) => known.ids.includes(id));
+  if (read === undefined || members === undefined || groups === undefined || !isWhole) return undefined;
+  const [emails, ofProviders] = [emailsOf(members), wordsOf(groups)];
+  return (rule) => toRule(rule, known.names, emails, ofProviders);
 }
 
 type EffectsProps = { node: Node; groups: readonly string[]; subnets: readonly string[] };
@@ -193,19 +187,18 @@ type EffectsProps = { node: Node; groups: readonly string[]; subnets: readonly s
 /** Before a machine's groups and networks are saved: the rules that begin and cease to be about it. */
 export function Effects({ node, groups, subnets }: EffectsProps) {
   const own = slug.value ?? "";
-  const { data: rules, error } = useList<StoredRule>(org(own, "firewall_rules/?page_size=1000"));
+  const { data: rules, error } = useList<StoredRule>(rulesPath(own));
   const after = { ...node, groups: [...groups], subnets: [...subnets] };
   const { gains, loses } = standingChange(rules ?? [], node, after);
   // What reaches a machine reaches the networks behind it.
   const opened = subnets.filter((network) => !node.subnets.includes(network));
   const opening = opened.length === 0 ? [] : standingOf(rules ?? [], after).letsIn;
   const changed = [gains, loses].flatMap(({ others, it }) => [...others, ...it]);
-  const named = namedIn([...changed, ...opening]).filter((id) => id !== node.id);
-  const words = useWords(own, node, named);
+  const words = useWords(own, rules, [...changed, ...opening]);
   const isChanged = [groups.join(), subnets.join()].join(" ") !== [node.groups, node.subnets].join(" ");
   if (error !== undefined) return html`<${Failure} error=${error} />`;
   const listed = (title: string, found: readonly StoredRule[], as: "ins" | "del") =>
-    found.length === 0
+    found.length === 0 || words === undefined
       ? null
       : html`<p>${title}</p>
           <ul class="plain-list effects">

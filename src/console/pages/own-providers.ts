@@ -9,7 +9,7 @@ import { refresh, useResource } from "../resource.ts";
 import type { ProviderSettings } from "../provider-settings.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
 import { tell } from "../ui/told.ts";
-import { Confirm, Empty, Failure, FromTerminal, Line, State } from "../ui/parts.ts";
+import { Confirm, Empty, Failure, FromTerminal, Line, Loading, State } from "../ui/parts.ts";
 import { EditProvider, NewProvider } from "./provider-form.ts";
 
 type Provider = ProviderSettings & {
@@ -30,17 +30,17 @@ type Domain = {
 export function OwnProviders() {
   const own = slug.value ?? "";
   const path = org(own, "identity_providers/");
-  const { data = [], error } = useResource<Provider[]>(path);
+  const { data, error } = useResource<Provider[]>(path);
   const [isAdding, add] = useState(false);
   const [editing, edit] = useState<Provider | undefined>(undefined);
   const [removing, remove] = useState<Provider | undefined>(undefined);
   return html`<section>
     <h2>Sign-in by a provider of your own</h2>
     <p>Its users are valid in this organization only. Owners sign in without it.</p>
-    ${error === undefined ? null : html`<${Failure} error=${error} />`}
-    ${data.length === 0 ? html`<${Empty} text="None. Any provider of OpenID Connect works." />` : null}
+    ${error === undefined ? (data === undefined ? html`<${Loading} rows=${3} />` : null) : html`<${Failure} error=${error} />`}
+    ${data?.length === 0 ? html`<${Empty} text="None. Any provider of OpenID Connect works." />` : null}
     <ul class="plain-list">
-      ${data.map(
+      ${data?.map(
         (each) =>
           html`<li key=${each.id}>
             <strong><bdi>${each.name}</bdi></strong> <bdi>${each.issuer}</bdi>${" "}
@@ -71,8 +71,9 @@ export function OwnProviders() {
         ? null
         : html`<${Confirm}
             title=${`Remove ${removing.name}?`}
-            action="Remove it"
-            effect=${html`<p>Its users are signed out, and cannot sign in any more.</p>
+            action=${`Remove ${removing.name}`}
+            typeName=${removing.name}
+            effect=${html`<p>Its users are signed out, and cannot sign in any more. There is no way back.</p>
               <${FromTerminal}
                 command=${["oidc", "delete", removing.id, "--org", own]}
                 call=${["DELETE", `${path}${removing.id}/`]}
@@ -84,6 +85,7 @@ export function OwnProviders() {
             close=${() => remove(undefined)}
           />`
     }
+    <${FromTerminal} command=${["oidc", "list", "--org", own]} call=${["GET", path]} />
     <${Domains} />
   </section>`;
 }
@@ -96,7 +98,7 @@ function rolesOf({ roles, creates_users }: Provider): string {
 function Domains() {
   const own = slug.value ?? "";
   const path = org(own, "domains/");
-  const { data = [], error } = useResource<Domain[]>(path);
+  const { data, error } = useResource<Domain[]>(path);
   const [domain, edit] = useState("");
   const claim = useAction(async () => {
     await send("POST", path, { domain });
@@ -108,7 +110,7 @@ function Domains() {
     <p>Addresses of your provider count in domains that a TXT record proves.</p>
     ${error === undefined ? null : html`<${Failure} error=${error} />`}
     <ul class="plain-list">
-      ${data.map((each) => html`<${OneDomain} key=${each.id} path=${path} domain=${each} />`)}
+      ${data?.map((each) => html`<${OneDomain} key=${each.id} path=${path} domain=${each} />`)}
     </ul>
     <form class="narrow" onSubmit=${claim.submit}>
       <${Text}
@@ -120,19 +122,17 @@ function Domains() {
       />
       <${FormFailure} error=${claim.error} shown=${["domain"]} />
       <button disabled=${claim.isRunning}>Claim the domain</button>
-    </form>`;
+    </form>
+    <${FromTerminal} command=${["domain", "list", own]} call=${["GET", path]} />`;
 }
 
 function OneDomain({ path, domain }: { path: string; domain: Domain }) {
+  const [isAsked, ask] = useState(false);
+  const at = `${path}${domain.id}/`;
   const check = useAction(async () => {
-    await send("POST", `${path}${domain.id}/check/`);
+    await send("POST", `${at}check/`);
     await refresh(path);
   });
-  const give = useAction(async () => {
-    await send("DELETE", `${path}${domain.id}/`);
-    await refresh(path);
-  });
-  const error = check.error ?? give.error;
   return html`<li>
     <bdi>${domain.domain}</bdi>${" "}
     ${
@@ -146,9 +146,30 @@ function OneDomain({ path, domain }: { path: string; domain: Domain }) {
         : html`<span class="quiet">verified by ${domain.verified_by === "dns" ? "its record" : "staff"}</span
             >${" "}`
     }
-    <button type="button" class="small" disabled=${give.isRunning} onClick=${give.run}>
+    <button type="button" class="small" onClick=${() => ask(true)}>
       Remove the claim<span class="unseen"> ${domain.domain}</span>
     </button>
-    ${error === undefined ? null : html`<${Failure} error=${error} />`}
+    ${check.error === undefined ? null : html`<${Failure} error=${check.error} />`}
+    ${
+      isAsked
+        ? html`<${Confirm}
+            title=${`Remove the claim of ${domain.domain}?`}
+            action=${`Remove ${domain.domain}`}
+            effect=${html`<p>
+                ${domain.verified_by === null ? null : "Users lose their addresses in it at the next sign-in. "}To
+                claim it again, a new TXT record is needed.
+              </p>
+              <${FromTerminal}
+                command=${["domain", "delete", slug.value ?? "", domain.domain]}
+                call=${["DELETE", at]}
+              />`}
+            run=${async () => {
+              await send("DELETE", at);
+              await refresh(path);
+            }}
+            close=${() => ask(false)}
+          />`
+        : null
+    }
   </li>`;
 }

@@ -13,6 +13,7 @@ import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, FromTerminal, Line, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
+import { timeColumn } from "../ui/time-column.ts";
 
 type Role = "member" | "admin" | "owner";
 type Member = {
@@ -51,14 +52,7 @@ export function People() {
           : html`<${State} name="limited" word="invited" />
               <span class="quiet">ends <${When} at=${expires_at} /></span>`,
     },
-    {
-      key: "since",
-      title: "Since",
-      width: 1,
-      text: ({ created_at }) => created_at,
-      cell: ({ created_at }) => html`<${When} at=${created_at} />`,
-      compare: (a, b) => a.created_at.localeCompare(b.created_at),
-    },
+    timeColumn("since", "Since", ({ created_at }) => created_at),
     {
       key: "machines",
       title: "Machines",
@@ -152,6 +146,7 @@ function Invite({ again, close }: { again?: Member; close(): void }) {
   return html`<${Dialog}
     title=${again === undefined ? "Invite a person" : `New link for ${again.email}`}
     close=${close}
+    hasUnsaved=${email !== (again?.email ?? "")}
   >
     <form onSubmit=${submit}>
       ${again === undefined ? null : html`<p>The link that was made before stops working.</p>`}
@@ -257,9 +252,8 @@ function Remove({ member, close }: { member: Member; close(): void }) {
         isInvited
           ? null
           : html`<p>
-              The account stays: the person can still sign in to this control plane, and to other
-              organizations.${" "}
-              ${me.value?.is_staff === true ? html`To end that, disable it under <a href=${pathOf("-", "users")}>Users</a>.` : "Staff of the control plane can disable it."}
+              The user can still sign in to this control plane, and to other organizations.${" "}
+              ${me.value?.is_staff === true ? html`To end that, disable the user under <a href=${pathOf("-", "users")}>Users</a>.` : "Staff of the control plane can disable the user."}
             </p>`
       }
       ${

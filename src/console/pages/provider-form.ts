@@ -44,6 +44,7 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
   const [issuer, setIssuer] = useState(before.issuer);
   const [secret, setSecret] = useState("");
   const form = useSettings(before.settings);
+  const { name, ...rest } = changesIn(usual, form.settings);
   const close = () => {
     kept = { path, issuer, settings: form.settings };
     shut();
@@ -85,6 +86,10 @@ export function NewProvider({ path, complete, close: shut }: Adding) {
         <button class="primary" disabled=${isRunning}>Add the provider</button>
         <button type="button" onClick=${close}>Cancel</button>
       </div>
+      <${FromTerminal}
+        command=${["oidc", "create", name || "NAME", issuer || "ISSUER", "--org", slug.value ?? "", ...flagsOf(rest), ...(secret === "" ? [] : ["--client-secret-file", "FILE"])]}
+        call=${["POST", path, { issuer, ...form.settings, ...(secret === "" ? {} : { client_secret: "…" }) }]}
+      />
     </form>
   <//>`;
 }

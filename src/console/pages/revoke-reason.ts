@@ -20,6 +20,6 @@ export function useReason() {
   };
 }
 
-/** What happens to names and addresses. */
-export const afterRevoking =
-  "Revoked machines stay in the list under Revoked, and can be restored there. Names and addresses become free within 7 days.";
+/** The effect of revoking one machine, or several. */
+export const revoking = (isOne: boolean) =>
+  `All other machines drop ${isOne ? "it" : "them"} within seconds, and ${isOne ? "its overlay stops" : "their overlays stop"}. Revoked machines stay in the list under Revoked, and can be restored there. Names and addresses become free within 7 days.`;

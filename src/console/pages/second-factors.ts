@@ -7,7 +7,7 @@ import { factors, readFactors } from "../me.ts";
 import { addPasskey, canUsePasskeys, isPasskeyHost } from "../passkeys.ts";
 import { refresh, useResource } from "../resource.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
-import { Confirm, Copy, Dialog, Failure, Line, State, When } from "../ui/parts.ts";
+import { Confirm, Copy, Dialog, Failure, Line, Loading, State, When } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";
 import { download } from "../ui/tools.ts";
 
@@ -120,27 +120,29 @@ function Questions({ asked, isFirst, changed, setCodes, close }: QuestionsProps)
 }
 
 function Passkeys({ ask }: { ask(asked: Asked): void }) {
-  const { data = [], error } = useResource<readonly Passkey[]>(passkeysPath);
+  const { data, error } = useResource<readonly Passkey[]>(passkeysPath);
   return html`${error === undefined ? null : html`<${Failure} error=${error} />`}
   ${
-    data.length === 0
-      ? html`<p class="quiet">
-          None. A passkey is a key in your device or password manager; it signs you in without a password.
-        </p>`
-      : html`<ul class="plain-list">
-          ${data.map(
-            (passkey) =>
-              html`<li key=${passkey.id} class="item">
-                <bdi>${passkey.name}</bdi>
-                <span class="quiet">
-                  ${passkey.is_usable ? html`used <${When} at=${passkey.last_used_at} />` : "made for another name of this control plane, so it cannot be used"}
-                </span>
-                <button type="button" class="small" onClick=${() => ask(passkey)}>
-                  Remove<span class="unseen"> ${passkey.name}</span>
-                </button>
-              </li>`,
-          )}
-        </ul>`
+    data === undefined
+      ? html`<${Loading} rows=${1} />`
+      : data.length === 0
+        ? html`<p class="quiet">
+            None. A passkey is a key in your device or password manager; it signs you in without a password.
+          </p>`
+        : html`<ul class="plain-list">
+            ${data.map(
+              (passkey) =>
+                html`<li key=${passkey.id} class="item">
+                  <bdi>${passkey.name}</bdi>
+                  <span class="quiet">
+                    ${passkey.is_usable ? html`used <${When} at=${passkey.last_used_at} />` : "made for another name of this control plane, so it cannot be used"}
+                  </span>
+                  <button type="button" class="small" onClick=${() => ask(passkey)}>
+                    Remove<span class="unseen"> ${passkey.name}</span>
+                  </button>
+                </li>`,
+            )}
+          </ul>`
   }
   ${
     canUsePasskeys

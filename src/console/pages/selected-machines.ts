@@ -13,7 +13,7 @@ import { item } from "../terminal.ts";
 import { Bulk, type Item } from "../ui/bulk.ts";
 import { FromTerminal } from "../ui/parts.ts";
 import { GroupsField } from "./groups-field.ts";
-import { afterRevoking, useReason } from "./revoke-reason.ts";
+import { revoking, useReason } from "./revoke-reason.ts";
 
 type Verb = "groups" | "renew" | "revoke" | "restore";
 /** `fits`: the machines that it can be done with. */
@@ -146,10 +146,7 @@ function Revoke(props: DialogProps) {
     asksCount=${true}
     run=${({ id }: Item) => send("DELETE", org(own, `nodes/${id}/`) + query)}
   >
-    <p>
-      All other machines drop a machine that is revoked within seconds, and its overlay stops.
-      ${" "}${afterRevoking}
-    </p>
+    <p>${revoking(machines.length === 1)}</p>
     ${field}
     <${FromTerminal} ...${forEach(machines, "revoke", "DELETE", query, flags)} />
   <//>`;

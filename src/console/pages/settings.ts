@@ -1,7 +1,9 @@
 // The settings of the organization.
 
 import "../core.ts";
+import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
+import { setUnsaved } from "../access/unsaved.ts";
 import { org, send, type ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, organization, readMe, slug } from "../me.ts";
@@ -84,15 +86,7 @@ const periodChoices = (present: number | null) => [
     (days) => [`${days}`, `Every ${days} days`] as const,
   ),
 ];
-const keys = [
-  "second_factor_required",
-  "ca_rotation_auto",
-  "names_to_all",
-  "path_reports",
-  "revoke_leaver_nodes",
-  "revoke_unproven_nodes",
-  "device_codes",
-] as const;
+const keys = Object.keys(switches) as (keyof Switches)[];
 
 export function Settings() {
   const own = slug.value ?? "";
@@ -115,20 +109,28 @@ export function Settings() {
 
 type Edits = Partial<Switches & OfUsers & { name: string; name_suffix: string | null }>;
 
+/** What is not saved yet, by organization: it outlives the page, not the tab. */
+const drafts = signal<Readonly<Record<string, Edits>>>({});
+
+/** `isKept`: whether an edit stays. */
+function edit(own: string, more: Edits, isKept: (key: keyof Edits, value: unknown) => boolean): void {
+  const all = Object.entries({ ...drafts.peek()[own], ...more });
+  const edits = Object.fromEntries(all.filter(([key, value]) => isKept(key as keyof Edits, value)));
+  drafts.value = { ...drafts.peek(), [own]: edits };
+  setUnsaved(`${own}/settings`, Object.keys(edits).length > 0);
+}
+
 function Form({ present }: { present: Organization }) {
   const own = slug.value ?? "";
-  const [edits, edit] = useState<Edits>({});
-  const now = { ...present, ...edits };
-  const changes = Object.fromEntries(
-    (["name", "name_suffix", "self_enrollment", "reauthenticate_days", ...keys] as const)
-      .filter((key) => now[key] !== present[key])
-      .map((key) => [key, now[key]]),
-  );
+  const changes = drafts.value[own] ?? {};
+  const now = { ...present, ...changes };
+  const set = (more: Edits) => edit(own, more, (key, value) => value !== present[key]);
   const changed = keys.filter((key) => key in changes);
   const { error, isRunning, submit } = useAction(async () => {
     await send("PATCH", org(own, ""), changes);
     await Promise.all([refresh(org(own, "")), readMe()]);
-    edit({});
+    // What was typed meanwhile stays.
+    edit(own, {}, (key, value) => value !== changes[key]);
   });
   const words = [
     "org",
@@ -145,14 +147,14 @@ function Form({ present }: { present: Organization }) {
       label="Name"
       errors=${error?.fields["name"]}
       value=${now.name}
-      set=${(name: string) => edit({ ...edits, name })}
+      set=${(name: string) => set({ name })}
       control=${{ required: true, maxlength: 100, disabled: !mayAdminister.value }}
     />
     <${Text}
       label="Second domain, beside .internal (root of each machine has to allow it)"
       errors=${error?.fields["name_suffix"]}
       value=${now.name_suffix ?? ""}
-      set=${(text: string) => edit({ ...edits, name_suffix: text === "" ? null : text })}
+      set=${(text: string) => set({ name_suffix: text === "" ? null : text })}
       control=${{ placeholder: "corp.example", maxlength: 189, disabled: !mayAdminister.value }}
     />
     ${keys.map(
@@ -162,13 +164,11 @@ function Form({ present }: { present: Organization }) {
             label=${switches[key][0]}
             checked=${now[key]}
             disabled=${!mayAdminister.value}
-            set=${(isOn: boolean) => edit({ ...edits, [key]: isOn })}
+            set=${(isOn: boolean) => set({ [key]: isOn })}
           />
         </p>`,
     )}
-    <${OwnMachines}
-      ...${{ present, now, error, set: (more: Partial<OfUsers>) => edit({ ...edits, ...more }) }}
-    />
+    <${UserMachines} ...${{ present, now, error, set }} />
     <${FormFailure}
       error=${error}
       shown=${["name", "name_suffix", "self_enrollment", "reauthenticate_days"]}
@@ -177,7 +177,11 @@ function Form({ present }: { present: Organization }) {
       mayAdminister.value
         ? html`<div class="actions">
               <button class="primary" disabled=${isRunning || Object.keys(changes).length === 0}>Save</button>
-              <button type="button" disabled=${Object.keys(changes).length === 0} onClick=${() => edit({})}>
+              <button
+                type="button"
+                disabled=${Object.keys(changes).length === 0}
+                onClick=${() => edit(own, {}, () => false)}
+              >
                 Discard
               </button>
             </div>
@@ -187,7 +191,7 @@ function Form({ present }: { present: Organization }) {
   </form>`;
 }
 
-type OwnProps = {
+type UserMachinesProps = {
   present: OfUsers;
   now: OfUsers;
   error: ApiError | undefined;
@@ -195,7 +199,7 @@ type OwnProps = {
 };
 
 /** What users may do with machines of their own, and have to do. */
-function OwnMachines({ present, now, error, set }: OwnProps) {
+function UserMachines({ present, now, error, set }: UserMachinesProps) {
   return html`<${Choice}
       label="Who may add machines of their own by confirming them in a browser (agent up with the address of the control plane)"
       errors=${error?.fields["self_enrollment"]}

@@ -23,23 +23,13 @@ import {
   When,
 } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
+import { timeColumn } from "../ui/time-column.ts";
 import { InstallationProviders } from "./installation-providers.ts";
 import { ServerHistory } from "./server-history.ts";
 
 const organizationsPath = "/api/org/";
 const usersPath = "/api/users/";
 const serversPath = "/api/servers/";
-
-function timeColumn<T>(key: string, title: string, at: (item: T) => string | null): Column<T> {
-  return {
-    key,
-    title,
-    width: 1,
-    text: (item) => at(item) ?? "",
-    cell: (item) => html`<${When} at=${at(item)} />`,
-    compare: (a, b) => (at(a) ?? "").localeCompare(at(b) ?? ""),
-  };
-}
 
 type ListedOrganization = Organization & { node_count: number; created_at: string };
 
@@ -85,7 +75,7 @@ function NewOrganization({ close }: { close(): void }) {
     go(pathOf(slug));
   });
   const asksOwner = error?.code === "owner_unconfirmed" || ownerId !== "";
-  return html`<${Dialog} title="Create an organization" close=${close}>
+  return html`<${Dialog} title="Create an organization" close=${close} hasUnsaved=${slug !== ""}>
     <form onSubmit=${submit}>
       <${Text}
         label="Slug"
@@ -197,7 +187,7 @@ function NewUser({ close }: { close(): void }) {
     await refresh(usersPath);
     close();
   });
-  return html`<${Dialog} title="Create a user" close=${close}>
+  return html`<${Dialog} title="Create a user" close=${close} hasUnsaved=${email !== ""}>
     <form onSubmit=${submit}>
       <p class="quiet">
         Owners can also invite people to their organizations. Invited people choose their own password.

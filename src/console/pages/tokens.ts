@@ -16,6 +16,7 @@ import { tell } from "../ui/told.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, FromTerminal, Line, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
+import { timeColumn } from "../ui/time-column.ts";
 
 type RegistrationToken = {
   id: number;
@@ -57,14 +58,7 @@ const expiry = <T extends { expires_at: string | null }>(): Column<T> => ({
 function madeColumns<T extends Token>(own: string, kind: Kind, names: Names): Column<T>[] {
   const by = ({ created_by }: T) => names.get(created_by ?? 0) ?? "see Activity";
   return [
-    {
-      key: "made",
-      title: "Made",
-      width: 1,
-      text: ({ created_at }) => created_at,
-      cell: ({ created_at }) => html`<${When} at=${created_at} />`,
-      compare: (a, b) => a.created_at.localeCompare(b.created_at),
-    },
+    timeColumn("made", "Made", ({ created_at }) => created_at),
     {
       key: "by",
       title: "By",
@@ -127,15 +121,10 @@ export function Tokens() {
         textColumn<ServiceToken>("may", "It may", 3, mayDo),
         textColumn("networks", "From", 1.5, fromOf),
         ...madeColumns<ServiceToken>(own, "service_tokens", names),
-        {
-          key: "used",
-          title: "Last used",
+        timeColumn<ServiceToken>("used", "Last used", ({ last_used_at }) => last_used_at, {
           width: 1.5,
-          text: ({ last_used_at }: ServiceToken) => last_used_at ?? "",
-          cell: (token: ServiceToken) => html`<${When} at=${token.last_used_at} never=${unused(token)} />`,
-          compare: (a: ServiceToken, b: ServiceToken) =>
-            (a.last_used_at ?? "").localeCompare(b.last_used_at ?? ""),
-        },
+          never: unused,
+        }),
         expiry<ServiceToken>(),
         actions("service_tokens", ({ name }: ServiceToken) => name),
       ]}
@@ -157,6 +146,7 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
   return html`<${Confirm}
     title=${`Revoke ${name}?`}
     action=${`Revoke ${name}`}
+    typeName=${kind === "service_tokens" ? name : undefined}
     effect=${html`<p>
         ${"role" in token ? html`It may ${mayDo(token)}, from ${fromOf(token)}. Last used${" "}<${When} at=${token.last_used_at} never=${unused(token)} />, made` : "Made"}${" "}<${When}
           at=${created_at}

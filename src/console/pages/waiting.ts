@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
+import { useMemberNames } from "../member-names.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { hasWords, searchWords } from "../search.ts";
@@ -50,7 +51,7 @@ function List() {
               the machine; run again, it shows the same one. A machine that asks for anything else waits
               again.
             </p>
-            ${machines.length > 1 ? html`<${Together} machines=${machines} say=${say} />` : null}
+            <${Together} machines=${machines} say=${say} />
             ${machines.map((machine) => html`<${One} key=${machine.id} machine=${machine} readAt=${readAt} give=${give} />`)}`
     }
     <${FromTerminal} command=${["registration", "list", own]} call=${["GET", registrationsPath(own)]} />
@@ -72,26 +73,35 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
   const own = slug.value ?? "";
   const [words, type] = useState("");
   const [verb, ask] = useState<Answer["verb"] | undefined>(undefined);
-  const wanted = searchWords(words);
+  const wanted = searchWords(machines.length > 1 ? words : "");
   const chosen = machines.filter(({ name, seen_from, groups }) =>
     hasWords([name, seen_from, ...groups].join(" "), wanted),
   );
   const count = chosen.length === 1 ? "1 machine" : `${chosen.length} machines`;
   const title = verb === "refuse" ? `Refuse ${count}` : `Approve ${count}`;
   return html`<div class="tools">
-      <input
-        type="search"
-        aria-label="Only those whose name, group or address has"
-        placeholder="Name, group or address"
-        value=${words}
-        onInput=${(event: Event) => type(valueOf(event))}
-      />
-      <button type="button" disabled=${chosen.length === 0} onClick=${() => ask("approve")}>
-        Approve ${count}
-      </button>
-      <button type="button" class="danger" disabled=${chosen.length === 0} onClick=${() => ask("refuse")}>
-        Refuse ${count}
-      </button>
+      ${
+        machines.length > 1
+          ? html`<input
+                type="search"
+                aria-label="Only those whose name, group or address has"
+                placeholder="Name, group or address"
+                value=${words}
+                onInput=${(event: Event) => type(valueOf(event))}
+              />
+              <button type="button" disabled=${chosen.length === 0} onClick=${() => ask("approve")}>
+                Approve ${count}
+              </button>
+              <button
+                type="button"
+                class="danger"
+                disabled=${chosen.length === 0}
+                onClick=${() => ask("refuse")}
+              >
+                Refuse ${count}
+              </button>`
+          : null
+      }
       <${Export} file=${`${own}-waiting.csv`} items=${chosen} columns=${columns} />
     </div>
     ${
@@ -149,10 +159,7 @@ type OneProps = { machine: Registration; readAt: number; give(answer: Answer): v
 
 function One({ machine, readAt, give }: OneProps) {
   const own = slug.value ?? "";
-  const { data: members } = useList<{ user_id: number | null; email: string }>(
-    org(own, "members/?page_size=1000"),
-  );
-  const owner = members?.find(({ user_id }) => user_id === machine.owner_id)?.email;
+  const owner = useMemberNames(own).get(machine.owner_id ?? 0);
   const roles = [machine.is_lighthouse ? "lighthouse" : "", machine.is_relay ? "relay" : ""];
   const facts = [
     ["Key", html`<code>${keyOf(machine)}</code>`],
@@ -266,8 +273,8 @@ function Approved({ give }: { give(answer: Answer): void }) {
   return html`<h2>Approved, not back yet</h2>
     <p>
       A machine comes back within 30 s while its <code>agent up</code> or <code>agent register</code> waits.
-      If not, run the same line there again: it goes on with the same key. If the line is lost, take the
-      approval back.
+      If not, run the same line there again: it goes on with the same key. If the line is lost, withdraw the
+      approval.
     </p>
     <ul class="plain-list">
       ${machines.map(
@@ -276,7 +283,7 @@ function Approved({ give }: { give(answer: Answer): void }) {
             <bdi>${machine.name}</bdi> <code>${keyOf(machine)}</code> approved${" "}
             <${When} at=${machine.approved_at} />, has not come back yet${" "}
             <button type="button" class="small" onClick=${() => give({ verb: "refuse", machine })}>
-              Take back<span class="unseen"> the approval of ${machine.name}</span>
+              Withdraw<span class="unseen"> the approval of ${machine.name}</span>
             </button>
           </li>`,
       )}
@@ -299,7 +306,7 @@ function Rule() {
   const saving = useAction(async () => {
     await send("PATCH", org(own, ""), change);
     await refresh(org(own, ""));
-    choose(undefined);
+    choose((now) => (now === wanted ? undefined : now));
   });
   if (data === undefined)
     return error === undefined ? html`<${Loading} rows=${2} />` : html`<${Failure} error=${error} />`;

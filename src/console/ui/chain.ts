@@ -63,13 +63,18 @@ export function Verification({ own }: { own: string }) {
 
 function Outcome({ chain, isDone }: { chain: Chain; isDone: boolean }) {
   const { events, head, brokenAt, begin } = chain;
-  if (!isDone) return html`<p>${events} events verified so far.</p>`;
+  if (!isDone) return html`<p>Events verified so far: ${events}.</p>`;
   if (brokenAt !== undefined)
     return html`<p>
       <${State} name="attention" word=${`The chain is broken at event ${brokenAt}`} />: it, or the event
       before it, was changed or removed. Compare with an archive or a backup.
     </p>`;
-  return html`<p><${State} name="online" word=${`The chain of ${events} events is whole`} />.</p>
+  return html`<p>
+      <${State}
+        name="online"
+        word=${`The chain of ${events === 1 ? "one event" : `${events} events`} is whole`}
+      />.
+    </p>
     ${begin === "" ? null : html`<p>Older events are in an archive; <code>agent admin audit verify</code> checks its signature.</p>`}
     <p>
       Its last hash is <code>${head.slice(0, 16)}…</code> <${Copy} text=${head} />. A copy that is kept
