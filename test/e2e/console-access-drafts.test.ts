@@ -26,6 +26,7 @@ describe("drafts on the page Access", () => {
     "tests are edited beside rules: one that fails now is kept with the rule that repairs it, and both are saved in one step",
     async () => {
       await row("machines in db must not reach machines in web on tcp 22").getByText("passes").waitFor();
+      await page.getByText("agent admin policy get acme").waitFor({ state: "attached" });
       const dialog = page.getByRole("dialog");
       await page.getByRole("button", { name: "Add a test" }).click();
       // What must not be reached is meant with every protocol.

@@ -4,7 +4,8 @@ import { useState } from "preact/hooks";
 import { html } from "../html.ts";
 import { useNodes } from "../node-list.ts";
 import { Choice } from "../ui/form.ts";
-import { Dialog, State } from "../ui/parts.ts";
+import { org } from "../api.ts";
+import { Dialog, FromTerminal, State } from "../ui/parts.ts";
 import { editTests, testsLeft, testsOf, type Draft } from "./draft.ts";
 import { networkFault } from "./networks.ts";
 import { SidePicker, toWord, TrafficFields, useSides } from "./rule-form.ts";
@@ -91,6 +92,7 @@ export function PolicyTests({ draft, saved, mayEdit }: Props) {
             </tbody>
           </table>`
     }
+    <${FromTerminal} command=${["policy", "get", draft.slug]} call=${["GET", org(draft.slug, "policy/")]} />
     ${open === undefined ? null : html`<${TestForm} draft=${draft} old=${open === "new" ? undefined : open} close=${() => setOpen(undefined)} />`}
   </section>`;
 }
