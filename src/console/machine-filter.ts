@@ -1,9 +1,8 @@
 // Which machines a list shows: by state, by group, by owner, and by words. The address has all of it. Pure.
 
 import type { AliasWords } from "./aliases.ts";
-import { advisoriesFor } from "../engine-features.ts";
 import type { Machine } from "./machines.ts";
-import { isImportDue } from "./nodes.ts";
+import { isImportDue, vulnerabilitiesOf } from "./nodes.ts";
 
 /** How many of its paths are relayed, and broken, by machine. */
 type PathCounts = ReadonlyMap<number, { relayed: number; broken: number }>;
@@ -40,8 +39,7 @@ const isShown: Readonly<Record<string, (machine: Machine, now: number, paths: Pa
   hubs: (machine) => isAway(machine) && (machine.is_lighthouse || machine.is_relay),
   behind: ({ isBehind }) => isBehind,
   late: ({ isLate, online }) => isLate && online,
-  vulnerable: ({ state, overlay_version }) =>
-    state === "active" && overlay_version !== null && advisoriesFor(overlay_version).length > 0,
+  vulnerable: (machine) => machine.state === "active" && vulnerabilitiesOf(machine) !== "",
   broken: ({ id, online }, _now, paths) => online && (paths.get(id)?.broken ?? 0) > 0,
   relayed: ({ id, online }, _now, paths) => online && (paths.get(id)?.relayed ?? 0) > 0,
   lighthouse: ({ is_lighthouse }) => is_lighthouse,
@@ -60,14 +58,6 @@ export function exportName(own: string, { show, group, owner, words }: MachineFi
   const parts = [own, "machines", show, group, part].filter((each) => each !== "");
   return `${parts.join("-").replaceAll(/[^\w.-]+/g, "_")}.csv`;
 }
-
-/** Of the engine that runs: "CVE-2026-25793 (fixed in 1.10.3)". */
-export const vulnerabilitiesOf = ({ overlay_version: version }: Pick<Machine, "overlay_version">): string =>
-  version === null
-    ? ""
-    : advisoriesFor(version)
-        .map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`)
-        .join(", ");
 
 export function filtered(
   machines: readonly Machine[],

@@ -13,7 +13,7 @@ export type Attention = {
   online: number;
   hubs_away: Found<Named & { is_lighthouse: boolean }>;
   not_renewed: Found<Ending>;
-  vulnerable_engines: Found<Named & { overlay_version: string; advisory: string; fixed_in: string }>;
+  vulnerable_engines: Found<Named & { overlay_version: string }>;
   not_applied: Found<Named & { since: string }>;
   phones_due: Found<Named>;
   ending_first: readonly Ending[];

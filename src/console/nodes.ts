@@ -1,5 +1,6 @@
 // What pages say about machines.
 
+import { advisoriesFor } from "../engine-features.ts";
 import type { Node } from "../protocol/node.ts";
 import { ago } from "./ago.ts";
 
@@ -64,6 +65,14 @@ export function behindWords(
     isFault: true,
   };
 }
+
+/** All of the engine that runs: "CVE-2026-25793 (fixed in 1.10.3)". An update that mends one may leave another. */
+export const vulnerabilitiesOf = ({ overlay_version: version }: Pick<Node, "overlay_version">): string =>
+  version === null
+    ? ""
+    : advisoriesFor(version)
+        .map(({ id, fixed_in }) => `${id} (fixed in ${fixed_in})`)
+        .join(", ");
 
 /** Why a machine has no paths to show. */
 export function noPathsOf(node: Standing): string {

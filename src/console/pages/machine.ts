@@ -13,7 +13,7 @@ import { mayAdminister, me, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useDueNode } from "../own-machines.ts";
 import { relayText, useRelays } from "../relays.ts";
-import { configurationOf, isPresent, noPathsOf, stateOf } from "../nodes.ts";
+import { configurationOf, isPresent, noPathsOf, stateOf, vulnerabilitiesOf } from "../nodes.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf, useShownName } from "../router.ts";
 import { dated, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
@@ -81,6 +81,7 @@ export function Machine({ id }: { id: string }) {
 function NodeFacts({ node }: { node: Node }) {
   const { certificate } = node;
   const { words, isBehind } = configurationOf(node);
+  const holes = vulnerabilitiesOf(node);
   const byOwner = groupsByOwner(node);
   const due = useDueNode(slug.value ?? "", node);
   const facts = [
@@ -89,7 +90,10 @@ function NodeFacts({ node }: { node: Node }) {
     ...(byOwner.length === 0 ? [] : [["Groups by its owner", byOwner.join(", ")]]),
     ["Roles", rolesOf(node)],
     ["Networks behind it", node.subnets.length === 0 ? "none" : node.subnets.join(", ")],
-    ["Engine", node.overlay_version ?? "unknown"],
+    [
+      "Engine",
+      html`${node.overlay_version ?? "unknown"}${holes === "" ? null : html` <${State} name="attention" word=${holes} />`}`,
+    ],
     ["Agent", [node.agent_version, node.platform].filter((each) => each !== null).join(", ") || "unknown"],
     ...(due === undefined
       ? []

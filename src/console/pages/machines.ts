@@ -4,19 +4,12 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { aliasWords, type Alias } from "../aliases.ts";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
-import {
-  exportName,
-  filtered,
-  groupsOf,
-  selectedIn,
-  shows,
-  type Selection,
-  vulnerabilitiesOf,
-} from "../machine-filter.ts";
+import { exportName, filtered, groupsOf, selectedIn, shows, type Selection } from "../machine-filter.ts";
 import type { Machine } from "../machines.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
+import { vulnerabilitiesOf } from "../nodes.ts";
 import { usePathCounts } from "../path-counts.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 import { useList } from "../resource.ts";

@@ -8,6 +8,7 @@ import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { onSeen } from "../live.ts";
 import { degraded, onlineOf, type Attention } from "../needs.ts";
+import { vulnerabilitiesOf } from "../nodes.ts";
 import { DuePhones } from "../due-phones.ts";
 import { OwnMachines } from "../own-machines.ts";
 import { relayText, type Relay } from "../relays.ts";
@@ -128,10 +129,7 @@ function OfMachines({ own, machines }: { own: string; machines: Attention }) {
     <${Listed}
       title="Engines with known vulnerabilities"
       items=${engines.first.map((each) =>
-        named(
-          each,
-          html`<bdi>runs engine ${each.overlay_version}: ${each.advisory}, fixed in ${each.fixed_in}</bdi>`,
-        ),
+        named(each, html`<bdi>runs engine ${each.overlay_version}: ${vulnerabilitiesOf(each)}</bdi>`),
       )}
       count=${engines.count}
       all=${`${all}?show=vulnerable`}
