@@ -13,6 +13,7 @@ import "./node-list.ts";
 import "./nodes.ts";
 import "./own-machines.ts";
 import "./pages/groups-field.ts";
+import "./pages/user-fields.ts";
 import "./provider-words.ts";
 import "./providers.ts";
 import "./removed-words.ts";

@@ -297,6 +297,16 @@ describe("machines in the console", () => {
       const reaches = page.getByRole("heading", { name: "What may reach it" }).locator("..");
       await reaches.getByText("machines in db may reach all machines on tcp 2222").waitFor();
       await page.getByText("The newest changes this").waitFor();
+      // What is below the paths does not move when they are there.
+      const gate = Promise.withResolvers<void>();
+      await page.route(/\/peers\/\?/, (route) => gate.promise.then(() => route.continue()));
+      await page.reload();
+      const below = page.getByText("app.acme.internal", { exact: true });
+      await below.waitFor({ state: "attached" });
+      expect(await below.isVisible()).toBe(false);
+      gate.resolve();
+      await below.waitFor();
+      await page.unroute(/\/peers\/\?/);
       // No machine is called deleted while its name is read, or if that fails.
       await machine("named", []);
       await addRule(scene, "--protocol tcp --ports 2223 --peer node:named --target group:app");

@@ -249,7 +249,18 @@ describe("the organization in the console", () => {
     async () => {
       const { token } = await scene.adminJson(["token", "create", "acme"]);
       await scene.register("web-1", String(token));
-      await open("Certificates");
+      // The button does not move under the pointer: the list above it is read first.
+      const attention = /nodes\/attention\/$/;
+      const gate = Promise.withResolvers<void>();
+      await page.route(attention, (route) => gate.promise.then(() => route.continue()));
+      await Promise.all([
+        page.waitForResponse(/\/ca\/$/),
+        page.goto(`${scene.url()}/console/acme/certificates/`),
+      ]);
+      expect(await button("Start a rotation").count()).toBe(0);
+      gate.resolve();
+      await button("Start a rotation").waitFor();
+      await page.unroute(attention);
       await page.getByText("What if a key of a CA may be known to others?").click();
       await page.getByText("agent admin ca rotate acme --now", { exact: true }).waitFor();
       await button("Start a rotation").click();

@@ -148,7 +148,7 @@ function Log({ own, names }: { own: string; names: Names }) {
       shown.length > 0
         ? html`<${Events} events=${shown.slice(0, goal.rows)} names=${names} things=${things} />`
         : busy
-          ? html`<${Loading} />`
+          ? html`<${Loading} rows=${20} />`
           : html`<${Empty}
               text=${isAll ? "No event matches." : "None of the events that were read matches."}
             />`

@@ -20,6 +20,7 @@ import { html } from "../html.ts";
 import { readEvents } from "../events.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
+import type { Attention } from "../needs.ts";
 import type { StateName } from "../nodes.ts";
 import { refresh, useResource } from "../resource.ts";
 import { useAttention } from "../use-needs.ts";
@@ -50,13 +51,15 @@ const columns = [
 export function Certificates() {
   const own = slug.value ?? "";
   const { data, error } = useResource<Authorities>(org(own, "ca/"));
+  const attention = useAttention(own);
   const isRotating = data !== undefined && data.rotation.phase !== "none";
   useEffect(() => {
     if (!isRotating) return undefined;
     const timer = setInterval(() => document.hidden || void refresh(org(own, "ca/")), rotationReadMs);
     return () => clearInterval(timer);
   }, [own, isRotating]);
-  if (data === undefined)
+  // Its list is above the buttons, which must not move under the pointer.
+  if (data === undefined || (attention.data ?? attention.error) === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   const { entries, limit } = data.blocklist;
   const { waiting_for: waiting } = data.rotation;
@@ -104,7 +107,7 @@ export function Certificates() {
       New CAs are valid from some minutes before, as clocks differ. ${entries} of at most ${limit}
       certificates are blocked. A finished rotation unblocks them.
     </p>
-    <${OfMachines} own=${own} />
+    <${OfMachines} own=${own} data=${attention.data} />
     <h2>Rotation</h2>
     <${Steps} rotation=${data.rotation} />
     ${isRotating ? html`<${Started} key=${`${data.rotation.rolling_back}`} own=${own} cas=${data.cas} />` : null}
@@ -114,8 +117,7 @@ export function Certificates() {
 }
 
 /** Machines renew by themselves, so only the first to end are of interest. */
-function OfMachines({ own }: { own: string }) {
-  const { data } = useAttention(own);
+function OfMachines({ own, data }: { own: string; data: Attention | undefined }) {
   if (data === undefined) return null;
   const { ending_first: ending, phones_due } = data;
   const phones = html`<${DuePhones} own=${own} due=${phones_due} />`;

@@ -14,7 +14,7 @@ import { useMemberNames } from "../member-names.ts";
 import { useDueNode } from "../own-machines.ts";
 import { relayText, useRelays } from "../relays.ts";
 import { configurationOf, isPresent, noPathsOf, stateOf, vulnerabilitiesOf } from "../nodes.ts";
-import { refresh, useList, useResource } from "../resource.ts";
+import { refresh, useList, useResource, type Resource } from "../resource.ts";
 import { pathOf, useShownName } from "../router.ts";
 import { dated, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 import { Events } from "../ui/events.ts";
@@ -53,6 +53,7 @@ export function Machine({ id }: { id: string }) {
   const own = slug.value ?? "";
   const path = org(own, `nodes/${encodeURIComponent(id)}/`);
   const { data: node, error } = useResource<Node>(path);
+  const peers = useList<Path>(mayAdminister.value ? `${path}peers/?page_size=1000` : "");
   useContacts(path, id);
   useShownName(node?.name ?? "");
   if (error?.status === 404)
@@ -61,6 +62,8 @@ export function Machine({ id }: { id: string }) {
     <//>`;
   if (node === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+  // What is below is read meanwhile, and must not move under the pointer.
+  const isReading = mayAdminister.value && (peers.data ?? peers.error) === undefined;
   const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
     <h1><bdi>${node.name}</bdi></h1>
@@ -71,11 +74,13 @@ export function Machine({ id }: { id: string }) {
     <${NodeFacts} node=${node} />
     ${node.state === "revoked" ? html`<${Revocation} own=${own} id=${node.id} name=${node.name} />` : null}
     ${node.is_relay ? html`<${Forwarded} id=${node.id} />` : null}
-    ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
-    ${node.state === "revoked" ? null : html`<${Names} node=${node} />`}
-    <${Firewall} node=${node} />
-    ${node.state === "active" && node.phone == null ? html`<${Configuration} node=${node} />` : null}
-    <${History} node=${node} />`;
+    ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} ...${peers} />` : null}
+    <div hidden=${isReading}>
+      ${node.state === "revoked" ? null : html`<${Names} node=${node} />`}
+      <${Firewall} node=${node} />
+      ${node.state === "active" && node.phone == null ? html`<${Configuration} node=${node} />` : null}
+      <${History} node=${node} />
+    </div>`;
 }
 
 function NodeFacts({ node }: { node: Node }) {
@@ -171,11 +176,9 @@ const peerColumns = [
   { title: "Loss", text: ({ loss }: Path) => `${loss ?? ""}` },
 ];
 
-function Peers({ node }: { node: Node }) {
-  const { data: peers, error } = useList<Path>(
-    org(slug.value ?? "", `nodes/${node.id}/peers/?page_size=1000`),
-  );
-  if (peers === undefined) return error === undefined ? null : html`<${Failure} error=${error} />`;
+function Peers({ node, data: peers, error }: { node: Node } & Resource<readonly Path[]>) {
+  if (peers === undefined)
+    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   return html`<div class="tools">
       <h2>Paths to its peers</h2>
       ${peers.length === 0 ? null : html`<${Export} file=${`${node.name}-paths.csv`} items=${peers} columns=${peerColumns} />`}

@@ -5,15 +5,16 @@ import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, me, organization, slug } from "../me.ts";
-import { accessFlags, removedWords, type AccessReport } from "../removed-words.ts";
+import { removedWords, type AccessReport } from "../removed-words.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { tell } from "../ui/told.ts";
-import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
+import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, FromTerminal, Line, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 import { timeColumn } from "../ui/time-column.ts";
+import { OwnerNumber, useEnding } from "./user-fields.ts";
 
 type Role = "member" | "admin" | "owner";
 type Member = {
@@ -199,17 +200,7 @@ function Change({ member, close }: { member: Member; close(): void }) {
         choices=${offered()}
         errors=${error?.fields["role"]}
       />
-      ${
-        error?.code === "owner_unconfirmed" || userId !== ""
-          ? html`<${Text}
-              label="Number of the user"
-              help="Another person invited this user. Ask the new owner for the number on their Account page."
-              value=${userId}
-              set=${setUserId}
-              control=${{ type: "number", min: 1, required: true }}
-            />`
-          : null
-      }
+      <${OwnerNumber} error=${error} value=${userId} set=${setUserId} />
       ${
         member.role === "member"
           ? null
@@ -232,12 +223,10 @@ function Change({ member, close }: { member: Member; close(): void }) {
 
 function Remove({ member, close }: { member: Member; close(): void }) {
   const own = slug.value ?? "";
-  const [nodes, setNodes] = useState(false);
-  const [tokens, setTokens] = useState(false);
+  const { fields, body, flags } = useEnding(member.node_count);
   const isInvited = member.state === "invited";
-  const path = `${org(own, `members/${member.id}/`)}?revoke_nodes=${nodes}&revoke_tokens=${tokens}&report=true`;
+  const path = `${org(own, `members/${member.id}/`)}?revoke_nodes=${body.revoke_nodes}&revoke_tokens=${body.revoke_tokens}&report=true`;
   const self = member.user_id === me.value?.id;
-  const flags = accessFlags(nodes, tokens);
   return html`<${Confirm}
     title=${isInvited ? `Withdraw the invitation of ${member.email}?` : `Remove ${member.email}?`}
     action=${isInvited ? "Withdraw the invitation" : `Remove ${member.email}`}
@@ -252,23 +241,10 @@ function Remove({ member, close }: { member: Member; close(): void }) {
         isInvited
           ? null
           : html`<p>
-              The user can still sign in to this control plane, and to other organizations.${" "}
-              ${me.value?.is_staff === true ? html`To end that, disable the user under <a href=${pathOf("-", "users")}>Users</a>.` : "Staff of the control plane can disable the user."}
-            </p>`
-      }
-      ${
-        isInvited
-          ? null
-          : html`<${Check}
-                label=${`Also revoke the machines that belong to them: ${member.node_count}`}
-                checked=${nodes}
-                set=${setNodes}
-              />
-              <${Check}
-                label="Also revoke their tokens, and delete their webhooks"
-                checked=${tokens}
-                set=${setTokens}
-              />`
+                The user can still sign in to this control plane, and to other organizations.${" "}
+                ${me.value?.is_staff === true ? html`To end that, disable the user under <a href=${pathOf("-", "users")}>Users</a>.` : "Staff of the control plane can disable the user."}
+              </p>
+              ${fields}`
       }
       <${FromTerminal}
         command=${["member", "delete", own, member.email, ...flags]}

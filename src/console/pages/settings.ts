@@ -107,7 +107,14 @@ export function Settings() {
     ${organization.value?.role === "owner" ? html`<${Deletion} present=${data} />` : null}`;
 }
 
-type Edits = Partial<Switches & OfUsers & { name: string; name_suffix: string | null }>;
+type Edits = Partial<Switches & OfUsers & Pick<Organization, "name" | "name_suffix">>;
+/** Flags of `agent admin org update`, with their word for none. */
+const flags = [
+  ["name", "--name"],
+  ["self_enrollment", "--self-enrollment"],
+  ["name_suffix", "--name-suffix", "none"],
+  ["reauthenticate_days", "--reauthenticate", "off"],
+] as const;
 
 /** What is not saved yet, by organization: it outlives the page, not the tab. */
 const drafts = signal<Readonly<Record<string, Edits>>>({});
@@ -136,10 +143,7 @@ function Form({ present }: { present: Organization }) {
     "org",
     "update",
     own,
-    ...("name" in changes ? ["--name", now.name] : []),
-    ...("self_enrollment" in changes ? ["--self-enrollment", now.self_enrollment] : []),
-    ...("name_suffix" in changes ? ["--name-suffix", now.name_suffix ?? "none"] : []),
-    ...("reauthenticate_days" in changes ? ["--reauthenticate", now.reauthenticate_days ?? "off"] : []),
+    ...flags.flatMap(([key, flag, none = ""]) => (key in changes ? [flag, now[key] ?? none] : [])),
     ...changed.flatMap((key) => switches[key][now[key] ? 1 : 2].split(" ")),
   ];
   return html`<form class="narrow" onSubmit=${submit}>
@@ -169,10 +173,7 @@ function Form({ present }: { present: Organization }) {
         </p>`,
     )}
     <${UserMachines} ...${{ present, now, error, set }} />
-    <${FormFailure}
-      error=${error}
-      shown=${["name", "name_suffix", "self_enrollment", "reauthenticate_days"]}
-    />
+    <${FormFailure} error=${error} shown=${flags.map(([key]) => key)} />
     ${
       mayAdminister.value
         ? html`<div class="actions">

@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { send } from "../api.ts";
 import { html } from "../html.ts";
 import { me, readMe, type Organization } from "../me.ts";
-import { accessFlags, counted, type AccessReport } from "../removed-words.ts";
+import { counted, type AccessReport } from "../removed-words.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
@@ -26,6 +26,7 @@ import type { Column } from "../ui/rows.ts";
 import { timeColumn } from "../ui/time-column.ts";
 import { InstallationProviders } from "./installation-providers.ts";
 import { ServerHistory } from "./server-history.ts";
+import { OwnerNumber, useEnding } from "./user-fields.ts";
 
 const organizationsPath = "/api/org/";
 const usersPath = "/api/users/";
@@ -74,7 +75,6 @@ function NewOrganization({ close }: { close(): void }) {
     close();
     go(pathOf(slug));
   });
-  const asksOwner = error?.code === "owner_unconfirmed" || ownerId !== "";
   return html`<${Dialog} title="Create an organization" close=${close} hasUnsaved=${slug !== ""}>
     <form onSubmit=${submit}>
       <${Text}
@@ -101,17 +101,7 @@ function NewOrganization({ close }: { close(): void }) {
         set=${setOwner}
         control=${{ type: "email", required: true, autocomplete: "off" }}
       />
-      ${
-        asksOwner
-          ? html`<${Text}
-              label="Number of the user"
-              help="Another person invited this user. Ask the new owner for the number on their Account page."
-              value=${ownerId}
-              set=${setOwnerId}
-              control=${{ type: "number", min: 1, required: true }}
-            />`
-          : null
-      }
+      <${OwnerNumber} error=${error} value=${ownerId} set=${setOwnerId} />
       <${FormFailure} error=${error} shown=${["slug", "network", "owner"]} />
       <div class="actions">
         <button class="primary" disabled=${isRunning}>Create the organization</button>
@@ -227,15 +217,13 @@ function NewUser({ close }: { close(): void }) {
 }
 
 function Activation({ user, close }: { user: User; close(): void }) {
-  const [nodes, setNodes] = useState(false);
-  const [tokens, setTokens] = useState(false);
+  const { fields, body: ending, flags } = useEnding();
   const path = `${usersPath}${user.id}/`;
   const isEnding = user.is_active;
   const { data } = useResource<AccessReport>(isEnding ? path : "");
   const left = data?.access_left ?? [];
-  const body = { is_active: !isEnding, ...(isEnding ? { revoke_nodes: nodes, revoke_tokens: tokens } : {}) };
+  const body = { is_active: !isEnding, ...(isEnding ? ending : {}) };
   const verb = isEnding ? "Disable" : "Enable";
-  const flags = accessFlags(nodes, tokens);
   return html`<${Confirm}
     title=${`${verb} ${user.email}?`}
     action=${`${verb} ${user.email}`}
@@ -246,20 +234,7 @@ function Activation({ user, close }: { user: User; close(): void }) {
             <p role="status">
               ${data === undefined ? null : left.length === 0 ? "No machine and no token of theirs works." : `Still working: ${counted(left)}.`}
             </p>
-            ${
-              data !== undefined && left.length === 0
-                ? null
-                : html`<${Check}
-                      label="Also revoke the machines that belong to them"
-                      checked=${nodes}
-                      set=${setNodes}
-                    />
-                    <${Check}
-                      label="Also revoke their tokens, and delete their webhooks"
-                      checked=${tokens}
-                      set=${setTokens}
-                    />`
-            }
+            ${data !== undefined && left.length === 0 ? null : fields}
             <${FromTerminal}
               command=${["user", "disable", user.email, ...flags]}
               call=${["PATCH", path, body]}

@@ -39,7 +39,7 @@ function List() {
   const [answer, give] = useState<Answer | undefined>(undefined);
   const [still, say] = useState("");
   if (machines === undefined)
-    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
+    return error === undefined ? html`<${Loading} rows=${4} />` : html`<${Failure} error=${error} />`;
   return html`<div role="status">
       ${still === "" ? null : html`<p class="notice">${still} <a href=${pathOf(own, "tokens")}>Tokens</a></p>`}
     </div>
