@@ -36,7 +36,7 @@ export function App() {
     <${Palette} />
     <${StepUp} />
     <${Told} />
-    ${isSignedOut.value ? html`<${SignIn} isAgain=${true} />` : null}`;
+    ${isSignedOut.value ? html`<${SignIn} />` : null}`;
 }
 
 /** What is shown is old: nothing answers, or just what the page reads does not. If the session ended, a form says so. */
@@ -45,7 +45,7 @@ function Away() {
   void now.value;
   const old = [...entries.values(), ...lists.values()]
     .map(({ users, state }) => (users > 0 ? state.value : undefined))
-    .find((each) => each?.readAt !== undefined && each.error !== undefined && each.error.status > 401);
+    .find((each) => each?.readAt !== undefined && (each.error?.status ?? 0) > 401);
   const since = awaySince.value;
   const text =
     since === undefined
@@ -109,9 +109,7 @@ function Lazy({ page, rest }: LazyProps) {
 
 /** Its file did not arrive. A control plane that was updated meanwhile has files of other names. */
 function NotLoaded() {
-  return html`<${Empty}
-    text="This page could not be loaded: the control plane was updated, or the network changed."
-  >
+  return html`<${Empty} text="This page could not be loaded: perhaps the control plane was updated.">
     <button type="button" class="primary" onClick=${() => location.reload()}>Load it again</button>
   <//>`;
 }

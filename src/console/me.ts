@@ -91,7 +91,7 @@ export async function readMe(): Promise<void> {
     get<Factors>(factorsPath),
   ]);
   tabs.postMessage(found.id);
-  if (me.peek() !== undefined && me.peek()?.id !== found.id) return forget();
+  if ((me.peek()?.id ?? found.id) !== found.id) return forget();
   actFor(found.id);
   organizations.value = all;
   factors.value = own;
@@ -135,7 +135,7 @@ async function signedIn(): Promise<void> {
     await readMe();
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 401) throw error;
-    const detail = "This browser does not keep the session: its cookie needs TLS. Open the https:// address.";
+    const detail = "This browser does not keep the session: its cookie needs https://.";
     throw new ApiError(0, { code: "no_session", detail }, null);
   }
   isSignedOut.value = false;

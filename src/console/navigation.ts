@@ -39,7 +39,7 @@ export function Navigation() {
         <bdi class="quiet">${me.value?.email}</bdi>
         <a href=${pathOf("-", "account")}>Account</a>
         <button type="button" class="plain" onClick=${out.run}>Sign out</button>
-        ${out.error === undefined ? null : html`You are still signed in. <${Failure} error=${out.error} />`}
+        ${out.error === undefined ? null : html`You are still signed in.<${Failure} error=${out.error} />`}
         <small class="hint"
           ><kbd>Ctrl K</kbd> find a page or machine, <kbd>/</kbd> search this page, <kbd>?</kbd> keys</small
         >

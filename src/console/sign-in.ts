@@ -13,7 +13,8 @@ import { query } from "./router.ts";
 import { FormFailure, SecondFactorCode, Text, useAction, useAttempts } from "./ui/form.ts";
 import { Dialog, Failure } from "./ui/parts.ts";
 
-export function SignIn({ isAgain = false }: { isAgain?: boolean }) {
+export function SignIn() {
+  const isAgain = me.value !== undefined;
   useHeadingFocus(isAgain ? undefined : "-sign-in");
   if (isAgain)
     return html`<${Dialog} title="Your session has ended. Sign in to go on." close=${() => undefined}>
