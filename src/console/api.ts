@@ -30,7 +30,7 @@ export class ApiError extends Error {
 }
 
 type Method = "GET" | "POST" | "PATCH" | "DELETE";
-type Sent = { body?: unknown; headers?: Record<string, string>; signal?: AbortSignal };
+type Sent = { body?: unknown; signal?: AbortSignal | undefined };
 export type Answer<T> = { data: T; headers: Headers };
 
 /** Since when the control plane does not answer, ms since 1970. */
@@ -73,7 +73,7 @@ export async function ask<T>(method: Method, path: string, sent: Sent = {}): Pro
 
 async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Answer<T>> {
   // A browser's request without JSON could come from another site's form, so the server refuses it.
-  const { body = method === "POST" || method === "PATCH" ? {} : undefined, headers = {}, signal } = sent;
+  const { body = method === "POST" || method === "PATCH" ? {} : undefined, signal } = sent;
   // It would only be answered 401, and timers would ask on.
   if (isSignedOut.peek() && needsSession(method, path))
     throw new ApiError(401, { code: "not_authenticated", detail: "Your session has ended." }, null);
@@ -81,13 +81,12 @@ async function askOnce<T>(method: Method, path: string, sent: Sent): Promise<Ans
     const response = await fetch(path, {
       method,
       headers: {
-        ...headers,
         // Neither for a reading of the first minute: the browser would not take the answers that it asked for early.
         ...(method === "GET" ? readingBy() : user === undefined ? {} : { "Session-User": `${user}` }),
         ...(body === undefined ? {} : { "Content-Type": "application/json" }),
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      ...(signal === undefined ? {} : { signal }),
+      signal: signal ?? null,
     });
     return { response, text: await response.text() };
   };
@@ -115,22 +114,18 @@ export const sessionPath = "/api/session/";
 const guesses = new Set(["invalid_credentials", "invalid_code", "second_factor_required"]);
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  return (await ask<T>("GET", path, signal === undefined ? {} : { signal })).data;
+  return (await ask<T>("GET", path, { signal })).data;
 }
 
 export async function send<T>(method: Exclude<Method, "GET">, path: string, body?: unknown): Promise<T> {
-  return (await ask<T>(method, path, body === undefined ? {} : { body })).data;
+  return (await ask<T>(method, path, { body })).data;
 }
 
 /** All pages of a list. The API answers at most 1000 items a page. */
 export async function getAll<T>(path: string, signal?: AbortSignal): Promise<T[]> {
   const items: T[] = [];
   for (let next: string | undefined = path; next !== undefined;) {
-    const { data, headers }: Answer<T[]> = await ask<T[]>(
-      "GET",
-      next,
-      signal === undefined ? {} : { signal },
-    );
+    const { data, headers }: Answer<T[]> = await ask<T[]>("GET", next, { signal });
     items.push(...data);
     next = linkTo("next", headers.get("link"));
   }

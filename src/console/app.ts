@@ -9,10 +9,12 @@ import { isFactorMissing, isOver, me, organizations, slug, start, startError } f
 import { Navigation } from "./navigation.ts";
 import { Palette } from "./palette.ts";
 import { findPage, loadedView, loadView, otherPages, type Page, type View } from "./pages.ts";
+import { lists } from "./node-list.ts";
+import { entries } from "./resource.ts";
 import { go, pathOf, segments, shownName } from "./router.ts";
 import { SignIn } from "./sign-in.ts";
 import { StepUp } from "./step-up.ts";
-import { exact } from "./times.ts";
+import { exact, now } from "./times.ts";
 import { Empty, Failure, Foreign, Loading } from "./ui/parts.ts";
 import { Told } from "./ui/told.ts";
 
@@ -34,23 +36,22 @@ export function App() {
     <${Palette} />
     <${StepUp} />
     <${Told} />
-    ${isSignedOut.value ? html`<${SignIn} isAgain=${true} />` : null}`;
+    ${isSignedOut.value ? html`<${SignIn} />` : null}`;
 }
 
-/** Shorter ones need not be told. */
-const blipMs = 4000;
-
+/** What is shown is old: nothing answers, or just what the page reads does not. If the session ended, a form says so. */
 function Away() {
+  // Which data is shown is no signal.
+  void now.value;
+  const old = [...entries.values(), ...lists.values()]
+    .map(({ users, state }) => (users > 0 ? state.value : undefined))
+    .find((each) => each?.readAt !== undefined && (each.error?.status ?? 0) > 401);
   const since = awaySince.value;
-  const [told, tell] = useState<number | undefined>(undefined);
-  useEffect(() => {
-    const timer = setTimeout(() => tell(since), since === undefined ? 0 : blipMs);
-    return () => clearTimeout(timer);
-  }, [since]);
-  const isTold = since !== undefined && told === since;
-  return html`<div role="status" class=${isTold ? "away" : ""}>
-    ${!isTold ? null : `The control plane does not answer since ${exact(since)}. What you change is not saved until it does.`}
-  </div>`;
+  const text =
+    since === undefined
+      ? old && `As of ${exact(old.readAt ?? 0)}; cannot be read now: ${old.error?.message}`
+      : `The control plane does not answer since ${exact(since)}. Changes are not saved.`;
+  return html`<div role="status" class=${text && "away"}><bdi>${text}</bdi></div>`;
 }
 
 function Content() {
@@ -110,9 +111,7 @@ function Lazy({ page, rest }: LazyProps) {
 
 /** Its file did not arrive. A control plane that was updated meanwhile has files of other names. */
 function NotLoaded() {
-  return html`<${Empty}
-    text="This page could not be loaded: the control plane was updated, or the network changed."
-  >
+  return html`<${Empty} text="This page could not be loaded: perhaps the control plane was updated.">
     <button type="button" class="primary" onClick=${() => location.reload()}>Load it again</button>
   <//>`;
 }

@@ -28,6 +28,8 @@ export type Log = {
   /** So much was read that the page keeps no more. */
   isFull: boolean;
   isReading: boolean;
+  /** Of the latest reading, which is tried again. */
+  error: ApiError | undefined;
   /** Reads the events before the oldest one. */
   older(): void;
 };
@@ -46,6 +48,9 @@ export function useLog(slug: string, limit: number): Log {
   const [events, setEvents] = useState<readonly AuditEvent[]>([]);
   const [isAll, setAll] = useState(false);
   const [isReading, reads] = useState(true);
+  const [error, fail] = useState<ApiError | undefined>(undefined);
+  const kept = useRef(events);
+  kept.current = events;
   const over = useRef(new AbortController());
   const add = (more: readonly AuditEvent[]) =>
     setEvents((known) => {
@@ -53,22 +58,26 @@ export function useLog(slug: string, limit: number): Log {
       const fresh = more.filter(({ id }) => !ids.has(id));
       return fresh.length === 0 ? known : [...known, ...fresh].sort((a, b) => b.id - a.id).slice(0, maxKept);
     });
-  const read = (before: number, asked = limit) => {
+  /** `until`: reads on back to this event, at most so far as events are kept. */
+  const read = (before: number, asked = limit, until?: number) => {
     const { signal } = over.current;
     reads(true);
     get<AuditEvent[]>(`${eventsPath(slug)}?before=${before}&limit=${asked}`, signal).then(
       (found) => {
         if (signal.aborted) return;
+        fail(undefined);
         add(found);
-        if (found.length === 0) setAll(true);
+        const last = found.at(-1)?.id;
+        if (last === undefined) setAll(true);
+        else if (until !== undefined && last > Math.max(until, kept.current.at(-1)?.id ?? 0))
+          return read(last, limit, until);
         reads(false);
       },
-      (error: unknown) => {
+      (failure: unknown) => {
         if (signal.aborted) return;
-        // The bar says that the control plane is away; the stream brings what is new. A page that looks for something reads
-        // on as soon as nothing is being read, so it rests first.
-        setTimeout(() => signal.aborted || reads(false), restMs);
-        if (!(error instanceof ApiError)) throw error;
+        if (!(failure instanceof ApiError)) throw failure;
+        fail(failure);
+        setTimeout(() => signal.aborted || read(before, asked, until), restMs);
       },
     );
   };
@@ -76,7 +85,8 @@ export function useLog(slug: string, limit: number): Log {
     over.current = new AbortController();
     setEvents([]);
     setAll(false);
-    const readNewest = () => read(behindAll, Math.min(limit, firstLimit));
+    kept.current = [];
+    const readNewest = () => read(behindAll, Math.min(limit, firstLimit), kept.current[0]?.id);
     if (!isLive.peek()) readNewest();
     const look = () => document.visibilityState === "visible" && readNewest();
     const timer = slug === "" ? setInterval(look, lookEveryMs) : undefined;
@@ -98,6 +108,7 @@ export function useLog(slug: string, limit: number): Log {
     isAll,
     isFull: events.length >= maxKept,
     isReading,
+    error,
     older: () => {
       if (!isReading && oldest !== undefined) read(oldest);
     },

@@ -8,17 +8,15 @@ import type { Contact } from "./machines.ts";
 import { isFactorMissing, isOver, me, organization, readMe } from "./me.ts";
 
 /** From the worker. `event` has the text of one event. */
-export type FromWorker =
-  | { kind: "event"; slug: string; text: string }
-  | { kind: "seen"; slug: string; text: string }
-  | { kind: "open"; slug: string }
-  | { kind: "away"; slug: string }
-  /** The session ended. */
-  | { kind: "ended"; slug: string }
-  /** There is no such organization any more, or the user may not read it. */
-  | { kind: "refused"; slug: string }
-  /** Whether the tab is still there. */
-  | { kind: "asked"; slug: string };
+export type FromWorker = {
+  /**
+   * `refused`: the session ended, there is no such organization any more, or the user may not read it. `asked`: whether the
+   * tab is still there.
+   */
+  kind: "event" | "seen" | "open" | "away" | "refused" | "asked";
+  slug: string;
+  text: string;
+};
 /** `here`: still the same. */
 export type ToWorker = { kind: "follow" | "here"; slug: string } | { kind: "leave" };
 
@@ -72,9 +70,6 @@ export function startLive(): void {
       isLive.value = false;
       wasAway = true;
       awaySince.value ??= Date.now();
-    } else if (data.kind === "ended") {
-      isLive.value = false;
-      isSignedOut.value = true;
     } else if (data.kind === "refused") {
       isLive.value = false;
       look();

@@ -63,14 +63,13 @@ export const isOver = signal(false);
 
 /**
  * What this page has read, and what was typed, is for one user: before there is another, the browser forgets it all.
- * `path`: of the page that is loaded; without it, the same again.
+ * `path`: of the page that is loaded, by default the same again.
  */
-function forget(path?: string): void {
+function forget(path = location.pathname + location.search): void {
   isOver.value = true;
   // No question of the browser keeps the page: what it asks about is not for who answers.
   addEventListener("beforeunload", (event) => event.stopImmediatePropagation(), true);
-  if (path === undefined) location.reload();
-  else location.assign(path);
+  location.assign(path);
 }
 
 /** Tabs of this browser tell each other who is signed in: the user's id, 0 for nobody. */
@@ -92,7 +91,7 @@ export async function readMe(): Promise<void> {
     get<Factors>(factorsPath),
   ]);
   tabs.postMessage(found.id);
-  if (me.peek() !== undefined && me.peek()?.id !== found.id) return forget();
+  if ((me.peek()?.id ?? found.id) !== found.id) return forget();
   actFor(found.id);
   organizations.value = all;
   factors.value = own;
@@ -122,7 +121,7 @@ export async function readFactors(): Promise<void> {
 
 /** `otp` follows when the control plane answered `second_factor_required`. */
 export async function signIn(email: string, password: string, otp?: string): Promise<void> {
-  await ask("POST", sessionPath, { body: { email, password, ...(otp === undefined ? {} : { otp }) } });
+  await ask("POST", sessionPath, { body: { email, password, otp } });
   await signedIn();
 }
 
@@ -136,10 +135,8 @@ async function signedIn(): Promise<void> {
     await readMe();
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 401) throw error;
-    const detail = "The sign-in was right, but this browser does not keep the session: its cookie needs TLS.";
-    const hint =
-      "Open the console at its https:// address. Without TLS, some browsers keep it on the control plane's own machine; Safari does not.";
-    throw new ApiError(0, { code: "no_session", detail, hint }, null);
+    const detail = "This browser does not keep the session: its cookie needs https://.";
+    throw new ApiError(0, { code: "no_session", detail }, null);
   }
   isSignedOut.value = false;
 }

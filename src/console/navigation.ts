@@ -9,7 +9,7 @@ import { organizationPages, staffPages } from "./pages.ts";
 import { go, pathOf, segments } from "./router.ts";
 import { useNeeds } from "./use-needs.ts";
 import { useAction } from "./ui/form.ts";
-import { valueOf } from "./ui/parts.ts";
+import { Failure, valueOf } from "./ui/parts.ts";
 
 export function Navigation() {
   const shown = shownOrganization.value;
@@ -39,7 +39,7 @@ export function Navigation() {
         <bdi class="quiet">${me.value?.email}</bdi>
         <a href=${pathOf("-", "account")}>Account</a>
         <button type="button" class="plain" onClick=${out.run}>Sign out</button>
-        ${out.error === undefined ? null : html`<div role="alert">You are still signed in. <bdi>${out.error.message}</bdi></div>`}
+        ${out.error === undefined ? null : html`You are still signed in.<${Failure} error=${out.error} />`}
         <small class="hint"
           ><kbd>Ctrl K</kbd> find a page or machine, <kbd>/</kbd> search this page, <kbd>?</kbd> keys</small
         >

@@ -9,6 +9,7 @@ import { ApiError, ask, awaySince, getAll, org, type Answer } from "./api.ts";
 import type { AuditEvent } from "./audit-event.ts";
 import { isLive, onEvent, onSeen } from "./live.ts";
 import { slug } from "./me.ts";
+import { isGone } from "./resource.ts";
 import { afterContacts, machineOf, withoutSilent, type Machine } from "./machines.ts";
 
 export type NodeList = {
@@ -18,6 +19,8 @@ export type NodeList = {
   /** All pages were read. */
   isWhole: boolean;
   error: ApiError | undefined;
+  /** When the data was asked for, ms since 1970. */
+  readAt: number | undefined;
 };
 
 type List = {
@@ -47,7 +50,8 @@ const lookEveryMs = 60_000;
 /** A short list costs no more than one machine. */
 const lookEveryMsWhenShort = 20_000;
 
-const lists = new Map<string, List>();
+const none: NodeList = { data: undefined, total: 0, isWhole: false, error: undefined, readAt: undefined };
+export const lists = new Map<string, List>();
 
 function listOf(own: string, isRevoked: boolean): List {
   const key = `${own} ${isRevoked}`;
@@ -58,7 +62,7 @@ function listOf(own: string, isRevoked: boolean): List {
   const made: List = {
     slug: own,
     isRevoked,
-    state: signal<NodeList>({ data: undefined, total: 0, isWhole: false, error: undefined }),
+    state: signal<NodeList>(none),
     users: 0,
     readAt: 0,
     reading: undefined,
@@ -111,13 +115,19 @@ async function readPages(list: List): Promise<void> {
       const { isLast, total } = await readPage(list, page, machines);
       // Nothing is shown of a list that is read again until all of it is there.
       if (isLast || (isFirst && page === 1))
-        list.state.value = { data: [...machines], total, isWhole: isLast, error: undefined };
+        list.state.value = {
+          data: [...machines],
+          total,
+          isWhole: isLast,
+          error: undefined,
+          readAt: list.readAt,
+        };
       if (isLast) return;
     }
   } catch (error) {
     list.isStale = true;
     if (!(error instanceof ApiError)) throw error;
-    list.state.value = { ...list.state.value, error };
+    list.state.value = { ...(isGone(error) ? none : list.state.value), error };
   }
 }
 

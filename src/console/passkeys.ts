@@ -22,8 +22,9 @@ export type NewPasskey = { passkey: { id: number; name: string }; recovery_codes
 /** `password`: needed for the first second factor. */
 export async function addPasskey(name: string, password: string | undefined): Promise<NewPasskey> {
   const path = "/api/user/passkeys/";
-  const proof = password === undefined ? {} : { current_password: password };
-  const options = await send<PublicKeyCredentialCreationOptionsJSON>("POST", `${path}options/`, proof);
+  const options = await send<PublicKeyCredentialCreationOptionsJSON>("POST", `${path}options/`, {
+    current_password: password,
+  });
   const publicKey = PublicKeyCredential.parseCreationOptionsFromJSON(options);
   const response = await answerOf(() => navigator.credentials.create({ publicKey }));
   return send<NewPasskey>("POST", path, { name, response });

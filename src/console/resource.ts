@@ -18,17 +18,20 @@ type Entry = {
   /** Users that want each change at once. */
   eager: number;
   read(): Promise<void>;
-  isStale: boolean;
 };
 
-const entries = new Map<string, Entry>();
+const none: Resource<unknown> = { data: undefined, error: undefined, readAt: undefined };
+/** It was deleted, or the rights ended: what was read before is not shown any more. */
+export const isGone = ({ status }: ApiError): boolean => status === 403 || status === 404;
+
+export const entries = new Map<string, Entry>();
 /** Answers that no page shows are forgotten beyond this number, the oldest first. */
 const maxKept = 50;
 
 function entryOf(path: string, read: () => Promise<unknown>): Entry {
   const known = entries.get(path);
   if (known !== undefined) return known;
-  const state = signal<Resource<unknown>>({ data: undefined, error: undefined, readAt: undefined });
+  const state = signal<Resource<unknown>>(none);
   let running: Promise<void> | undefined;
   let isWanted = false;
   const once = async () => {
@@ -36,18 +39,16 @@ function entryOf(path: string, read: () => Promise<unknown>): Entry {
       state.value = { data: await read(), error: undefined, readAt: Date.now() };
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      state.value = { ...state.value, error };
+      state.value = { ...(isGone(error) ? none : state.value), error };
     }
   };
   const entry: Entry = {
     state,
     users: 0,
     eager: 0,
-    isStale: true,
     /** A change while it is read means that it is read once more. */
     async read() {
       isWanted = true;
-      entry.isStale = false;
       running ??= (async () => {
         while (isWanted) {
           isWanted = false;

@@ -10,10 +10,11 @@ import { me, signIn, signInByPasskey, slug } from "./me.ts";
 import { canUsePasskeys } from "./passkeys.ts";
 import { goToProvider, listProviders, refusalOf, type Provider } from "./providers.ts";
 import { query } from "./router.ts";
-import { FormFailure, SecondFactorCode, Text, useAction } from "./ui/form.ts";
+import { FormFailure, SecondFactorCode, Text, useAction, useAttempts } from "./ui/form.ts";
 import { Dialog, Failure } from "./ui/parts.ts";
 
-export function SignIn({ isAgain = false }: { isAgain?: boolean }) {
+export function SignIn() {
+  const isAgain = me.value !== undefined;
   useHeadingFocus(isAgain ? undefined : "-sign-in");
   if (isAgain)
     return html`<${Dialog} title="Your session has ended. Sign in to go on." close=${() => undefined}>
@@ -93,7 +94,7 @@ const typedMs = 400;
 /** The browser leaves for the page of a provider, and comes back signed in. */
 function Providers({ email }: { email: string }) {
   const [all, setAll] = useState<readonly Provider[]>([]);
-  const [chosen, choose] = useState<number | undefined>(undefined);
+  const { error, isRunning, attempt } = useAttempts();
   const organization = slug.value;
   const domain = email.includes("@") ? email.slice(email.indexOf("@")) : "";
   useEffect(() => {
@@ -108,30 +109,19 @@ function Providers({ email }: { email: string }) {
       ending.abort();
     };
   }, [organization, domain]);
-  return all.map(
-    (each) =>
-      html`<${ProviderButton}
-        key=${each.id}
-        provider=${each}
-        isChosen=${chosen === each.id}
-        choose=${choose}
-      />`,
-  );
-}
-
-type ButtonProps = { provider: Provider; isChosen: boolean; choose(id: number): void };
-
-function ProviderButton({ provider, isChosen, choose }: ButtonProps) {
-  const { error, isRunning, run } = useAction(async () => {
-    choose(provider.id);
-    await goToProvider(`${sessionPath}oidc/`, provider.id);
-  });
-  return html`<div class="other-way">
-    <button type="button" disabled=${isRunning} onClick=${run}>
-      Sign in with <bdi>${provider.name}</bdi>
-    </button>
-    ${isChosen && error !== undefined ? html`<${Failure} error=${error} />` : null}
-  </div>`;
+  return html`${all.map(
+    ({ id, name }) =>
+      html`<div key=${id} class="other-way">
+        <button
+          type="button"
+          disabled=${isRunning}
+          onClick=${() => attempt(() => goToProvider(`${sessionPath}oidc/`, id))}
+        >
+          Sign in with <bdi>${name}</bdi>
+        </button>
+      </div>`,
+  )}
+  ${error === undefined ? null : html`<${Failure} error=${error} />`}`;
 }
 
 /** Signs in with a passkey alone: it is a second factor by itself. */

@@ -59,13 +59,16 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     isCalm: true,
   });
   const asked = [
+    attention,
     cas,
     allRelays,
     ...(isAdmin(shown) ? [registrations, allWebhooks] : []),
     ...(isStaff ? [controlPlane] : []),
   ];
-  const isWhole = asked.every(({ data, error }) => data !== undefined || error !== undefined);
-  const machines = isWhole ? attention.data : undefined;
+  // As long as one of them is unknown, nothing says that all is well.
+  const missing = asked.filter(({ data }) => data === undefined);
+  const machines = missing.length === 0 ? attention.data : undefined;
+  const error = missing.find((each) => each.error !== undefined)?.error;
   const [waiting, relays, servers] = [registrations.data ?? [], allRelays.data ?? [], controlPlane.data];
   const webhooks = (allWebhooks.data ?? []).filter(({ failing }) => failing);
   const rotation = cas.data?.rotation.phase === "none" ? undefined : cas.data?.rotation;
@@ -85,5 +88,5 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     lastBackupAt === undefined ? 0 : 1,
   ];
   const count = counts.reduce((sum, each) => sum + each, 0);
-  return { machines, error: attention.error, waiting, rotation, relays, webhooks, lastBackupAt, count };
+  return { machines, error, waiting, rotation, relays, webhooks, lastBackupAt, count };
 }

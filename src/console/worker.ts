@@ -42,10 +42,10 @@ function follow(port: Port, slug: string): void {
   const known = streams.get(slug);
   if (known !== undefined) {
     known.ports.add(port);
-    if (known.source.readyState === EventSource.OPEN) port.postMessage({ kind: "open", slug });
+    if (known.source.readyState === EventSource.OPEN) port.postMessage({ kind: "open", slug, text: "" });
     return;
   }
-  streams.set(slug, open(slug, new Set([port])));
+  streams.set(slug, open(slug, new Set([port]), 0));
 }
 
 function leave(port: Port): void {
@@ -59,32 +59,35 @@ function leave(port: Port): void {
   streams.delete(slug);
 }
 
-function open(slug: string, ports: Set<Port>, failures = 0): Stream {
+const reopen = (slug: string, { ports, failures }: Stream) => streams.set(slug, open(slug, ports, failures));
+
+function tell(kind: FromWorker["kind"], slug: string, stream: Stream, text = ""): void {
+  stream.lastHeard = Date.now();
+  for (const port of stream.ports) port.postMessage({ kind, slug, text });
+}
+
+function open(slug: string, ports: Set<Port>, failures: number): Stream {
   const source = new EventSource(`/api/org/${encodeURIComponent(slug)}/stream/`);
   const stream: Stream = { source, ports, lastHeard: Date.now(), failures };
-  const tell = (message: FromWorker) => {
-    stream.lastHeard = Date.now();
-    for (const port of ports) port.postMessage(message);
-  };
   source.addEventListener("open", () => {
     stream.failures = 0;
-    tell({ kind: "open", slug });
+    tell("open", slug, stream);
   });
-  source.addEventListener("event", ({ data }) => tell({ kind: "event", slug, text: data }));
-  source.addEventListener("seen", ({ data }) => tell({ kind: "seen", slug, text: data }));
+  for (const kind of ["event", "seen"] as const)
+    source.addEventListener(kind, ({ data }) => tell(kind, slug, stream, data));
   source.addEventListener("beat", () => {
     stream.lastHeard = Date.now();
   });
   source.addEventListener("error", () => {
     // The browser tries again by itself unless the answer was a refusal.
-    if (source.readyState !== EventSource.CLOSED) return tell({ kind: "away", slug });
-    return void refused(slug, stream, tell);
+    if (source.readyState !== EventSource.CLOSED) return tell("away", slug, stream);
+    return void refused(slug, stream);
   });
   return stream;
 }
 
 /** Finds out whether the session or the rights ended, or the server is only starting. */
-async function refused(slug: string, stream: Stream, tell: (message: FromWorker) => void): Promise<void> {
+async function refused(slug: string, stream: Stream): Promise<void> {
   const headers = { "Session-Use": "none" };
   const status = await fetch(`/api/org/${encodeURIComponent(slug)}/`, { headers }).then(
     (answer) => answer.status,
@@ -94,15 +97,15 @@ async function refused(slug: string, stream: Stream, tell: (message: FromWorker)
   if (status >= 400 && status < 500 && status !== 429) {
     streams.delete(slug);
     for (const port of stream.ports) followed.delete(port);
-    return tell({ kind: status === 401 ? "ended" : "refused", slug });
+    return tell("refused", slug, stream);
   }
-  tell({ kind: "away", slug });
+  tell("away", slug, stream);
   // Not all browsers at the same time.
   const pauseMs = Math.min(longestMs, shortestMs * 2 ** stream.failures) * (0.75 + Math.random() / 4);
   stream.lastHeard += pauseMs;
   setTimeout(() => {
-    if (streams.get(slug) === stream && stream.ports.size > 0)
-      streams.set(slug, open(slug, stream.ports, stream.failures + 1));
+    stream.failures++;
+    if (streams.get(slug) === stream) reopen(slug, stream);
   }, pauseMs);
 }
 
@@ -111,8 +114,8 @@ setInterval(() => {
   for (const [slug, stream] of streams) {
     if (Date.now() - stream.lastHeard < silenceMs) continue;
     stream.source.close();
-    for (const port of stream.ports) port.postMessage({ kind: "away", slug });
-    streams.set(slug, open(slug, stream.ports, stream.failures));
+    tell("away", slug, stream);
+    reopen(slug, stream);
   }
 }, 5000);
 
@@ -121,7 +124,7 @@ setInterval(() => {
     if (asked.has(port)) leave(port);
     else {
       asked.add(port);
-      port.postMessage({ kind: "asked", slug });
+      port.postMessage({ kind: "asked", slug, text: "" });
     }
   }
 }, askEveryMs);

@@ -47,7 +47,7 @@ test("whichever page is shown first, a browser loads at most 60 KB, compressed",
     // With what the page loads when it is shown, such as its plot.
     const needed = withImports([...start, page]);
     const shown = withImports([...withImports([page])].flatMap(later), needed);
-    expect([page, bytesOf(shown) <= 60_000, bytesOf(shown) > 15_000]).toEqual([page, true, true]);
+    expect([page, bytesOf(shown) <= 60 * 1024, bytesOf(shown) > 15_000]).toEqual([page, true, true]);
     // A browser has six connections. Without src/console/core.ts, these are about twenty small files.
     expect([page, needed.size <= 11]).toEqual([page, true]);
   }

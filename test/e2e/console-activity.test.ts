@@ -195,6 +195,43 @@ describe("activity in the console", () => {
     limitMs,
   );
 
+  test(
+    "what happened while nothing was heard is read until nothing is missing; a failure is told and read again",
+    async () => {
+      const other = await page.context().newPage();
+      await other.goto(`${scene.url()}/console/acme/activity/`);
+      await other.getByText("● live").waitFor();
+      // As if far more had happened than one answer has.
+      const newest = /before=9007199254740991/;
+      await other.route(newest, (route) =>
+        route.continue({
+          url: route
+            .request()
+            .url()
+            .replace(/limit=\d+/, "limit=2"),
+        }),
+      );
+      await other.evaluate(`dispatchEvent(new Event("pagehide"))`);
+      for (const at of [1, 2, 3, 4, 5]) await scene.admin(["group", "create", "acme", `missed-${at}`]);
+      await other.evaluate(`dispatchEvent(new PageTransitionEvent("pageshow", { persisted: true }))`);
+      for (const at of [5, 4, 3, 2, 1]) await other.getByText(`missed-${at}`).first().waitFor();
+      await other.unroute(newest);
+      const failing = /api\/org\/acme\/(events|members)\/\?/;
+      await other.route(failing, (route) => route.fulfill({ status: 502, json: { detail: "Not now." } }));
+      await other.reload();
+      await other.getByRole("alert").filter({ hasText: "Not now." }).waitFor();
+      expect(await other.getByText("that were read matches").count()).toBe(0);
+      await other.unroute(failing);
+      await other.getByText("missed-5").first().waitFor();
+      // What was read stays, with its age.
+      await other.route(failing, (route) => route.fulfill({ status: 502, json: { detail: "Not now." } }));
+      await scene.admin(["group", "create", "acme", "stale"]);
+      await other.getByText(/^As of .*; cannot be read now: Not now\.$/).waitFor();
+      await other.close();
+    },
+    limitMs,
+  );
+
   test("no page complained", () => {
     scene.expectQuiet();
   });

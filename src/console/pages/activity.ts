@@ -28,7 +28,7 @@ import { query, setQuery } from "../router.ts";
 import { commandText } from "../terminal.ts";
 import { Verification } from "../ui/chain.ts";
 import { Events } from "../ui/events.ts";
-import { Empty, Field, FromTerminal, Line, Loading, State, valueOf } from "../ui/parts.ts";
+import { Empty, Failure, Field, FromTerminal, Line, Loading, State, valueOf } from "../ui/parts.ts";
 import { tell } from "../ui/told.ts";
 import { ReadingExport, Search } from "../ui/tools.ts";
 
@@ -144,6 +144,7 @@ function Log({ own, names }: { own: string; names: Names }) {
     <p class="newer" role="status">
       ${newer === 0 ? null : html`<button type="button" onClick=${release}>${newer} newer</button>`}
     </p>
+    ${log.error === undefined ? null : html`<${Failure} error=${log.error} />`}
     ${
       shown.length > 0
         ? html`<${Events} events=${shown.slice(0, goal.rows)} names=${names} things=${things} />`
