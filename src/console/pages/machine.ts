@@ -14,7 +14,7 @@ import { useMemberNames } from "../member-names.ts";
 import { useDueNode } from "../own-machines.ts";
 import { relayText, useRelays } from "../relays.ts";
 import { configurationOf, isPresent, noPathsOf, stateOf } from "../nodes.ts";
-import { refresh, useList, useResource } from "../resource.ts";
+import { refresh, useList, useResource, type Resource } from "../resource.ts";
 import { pathOf, useShownName } from "../router.ts";
 import { dated, Empty, Facts, Failure, FromTerminal, Loading, State, When } from "../ui/parts.ts";
 import { Events } from "../ui/events.ts";
@@ -54,11 +54,13 @@ export function Machine({ id }: { id: string }) {
   const { data: node, error } = useResource<Node>(path);
   useContacts(path, id);
   useShownName(node?.name ?? "");
+  const peers = useList<Path>(mayAdminister.value ? `${path}peers/?page_size=1000` : "");
   if (error?.status === 404)
     return html`<${Empty} text="There is no such machine. It may have been deleted.">
       <a href=${pathOf(own, "machines")}>All machines</a>
     <//>`;
-  if (node === undefined)
+  // With its paths, so that nothing below them moves when they come.
+  if (node === undefined || (mayAdminister.value && (peers.data ?? peers.error) === undefined))
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
@@ -69,7 +71,7 @@ export function Machine({ id }: { id: string }) {
     </p>
     <${NodeFacts} node=${node} />
     ${node.is_relay ? html`<${Forwarded} id=${node.id} />` : null}
-    ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} />` : null}
+    ${mayAdminister.value ? html`<${Actions} node=${node} /><${Peers} node=${node} found=${peers} />` : null}
     ${node.state === "revoked" ? null : html`<${Names} node=${node} />`}
     <${Firewall} node=${node} />
     ${node.state === "active" && node.phone == null ? html`<${Configuration} node=${node} />` : null}
@@ -165,10 +167,8 @@ const peerColumns = [
   { title: "Loss", text: ({ loss }: Path) => `${loss ?? ""}` },
 ];
 
-function Peers({ node }: { node: Node }) {
-  const { data: peers, error } = useList<Path>(
-    org(slug.value ?? "", `nodes/${node.id}/peers/?page_size=1000`),
-  );
+function Peers({ node, found }: { node: Node; found: Resource<readonly Path[]> }) {
+  const { data: peers, error } = found;
   if (peers === undefined) return error === undefined ? null : html`<${Failure} error=${error} />`;
   return html`<div class="tools">
       <h2>Paths to its peers</h2>
