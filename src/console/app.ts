@@ -99,13 +99,11 @@ function Lazy({ page, rest }: LazyProps) {
   useHeadingFocus(segments.value.join("/"));
   useEffect(() => {
     document.title = [shownName.value, page.title, slug.value].filter(Boolean).join(" · ");
-  }, [page, shownName.value]);
-  useEffect(() => {
     loadView(page).then(
       (loaded) => setView(() => loaded),
       () => setView(() => NotLoaded),
     );
-  }, [page]);
+  }, [page, shownName.value]);
   return view === undefined ? html`<${Loading} />` : html`<${view} rest=${rest} />`;
 }
 

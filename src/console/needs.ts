@@ -1,4 +1,4 @@
-// What needs a person now, in words. Pure.
+// What needs a person now, in words: loaded with the overview alone. Pure.
 
 import { ago } from "./ago.ts";
 
@@ -30,38 +30,37 @@ type Ill = Pick<Attention, "hubs_away" | "broken_paths" | "not_applied">;
 
 /** Machines that others need and that are away, those that do not reach a peer, and those that take no configuration. */
 export function degraded({ hubs_away, broken_paths, not_applied }: Ill, now: number): Needy[] {
-  const away = hubs_away.first.map(({ id, name, is_lighthouse }) => ({
-    id,
-    name,
-    more: is_lighthouse
-      ? "is away: machines find each other by this lighthouse"
-      : "is away: it relays for others",
-  }));
-  const unreached = broken_paths.first.map(({ id, name, peers, peer_count }) => {
-    const rest = peer_count - peers.length;
-    return { id, name, more: `does not reach ${peers.join(", ")}${rest > 0 ? ` and ${rest} more` : ""}` };
-  });
-  const unapplied = not_applied.first.map(({ id, name, since }) => ({
-    id,
-    name,
-    more: `checks in, but has not applied the configuration of ${ago(Date.parse(since), now)}: rules that were saved since are not in force on it`,
-  }));
   return [
-    { title: "Lighthouses and relays that are away", show: "hubs", count: hubs_away.count, needs: away },
-    {
-      title: "Machines that do not reach a peer",
-      show: "broken",
-      count: broken_paths.count,
-      needs: unreached,
-    },
-    {
-      title: "Machines that take no configuration",
-      show: "late",
-      count: not_applied.count,
-      needs: unapplied,
-    },
+    needy("Lighthouses and relays away", "hubs", hubs_away, ({ is_lighthouse }) =>
+      is_lighthouse
+        ? "is away: machines find each other by this lighthouse"
+        : "is away: it relays for others",
+    ),
+    needy("Machines that do not reach a peer", "broken", broken_paths, ({ peers, peer_count }) => {
+      const rest = peer_count - peers.length;
+      return `does not reach ${peers.join(", ")}${rest > 0 ? ` and ${rest} more` : ""}`;
+    }),
+    needy(
+      "Machines that take no configuration",
+      "late",
+      not_applied,
+      ({ since }) =>
+        `checks in, but has not applied the configuration of ${ago(Date.parse(since), now)}: rules that were saved since are not in force on it`,
+    ),
   ];
 }
+
+const needy = <T extends Named>(
+  title: string,
+  show: string,
+  { count, first }: Found<T>,
+  more: (each: T) => string,
+): Needy => ({
+  title,
+  show,
+  count,
+  needs: first.map((each) => ({ id: each.id, name: each.name, more: more(each) })),
+});
 
 /** How many machines are online: a state if that is less than half of them. */
 export function onlineOf({ active, online }: Pick<Attention, "active" | "online">): {
@@ -75,22 +74,6 @@ export function onlineOf({ active, online }: Pick<Attention, "active" | "online"
     words: `${isBad ? "Only " : ""}${online} of ${active} machines ${online === 1 ? "is" : "are"} online.`,
     isBad,
   };
-}
-
-/** A backup that is older needs a person. */
-const backupMs = 2 * 86_400_000;
-
-/** `at`: of the last backup, ISO 8601 or null. */
-export function isBackupDue(at: string | null, now: number): boolean {
-  return at === null || now - Date.parse(at) > backupMs;
-}
-
-const dayS = 86_400;
-
-/** The last days, in seconds since 1970. The control plane's clock may be ahead: its newest point is in it. */
-export function lastDays(days: number, nowMs: number, newest = 0): [number, number] {
-  const to = Math.max(nowMs / 1000, newest);
-  return [to - days * dayS, to];
 }
 
 export type Point = { at: string; online: number; active: number };

@@ -50,7 +50,7 @@ function commands(): Command[] {
   return [...inside, ...others, ...staff, command(otherPages.account.title, pathOf("-", "account"))];
 }
 
-/** Machines whose name, alias or address has the text, a moment after the last key. Until then, those found before that have it. */
+/** Machines whose name, alias or address has the text, a moment after the last key. Until then, those that were found before. */
 function useMachines(text: string): { machines: readonly Command[]; isSearching: boolean } {
   const own = shownOrganization.value?.slug;
   const [{ of, all }, find] = useState<{ of: string; all: readonly Command[] }>({ of: "", all: [] });
@@ -78,9 +78,7 @@ function useMachines(text: string): { machines: readonly Command[]; isSearching:
       over.abort();
     };
   }, [own, text]);
-  const isSearching = of !== text;
-  const has = ({ title, hint }: Command) => `${title} ${hint}`.toLowerCase().includes(text);
-  return { machines: isSearching ? all.filter(has) : all, isSearching };
+  return { machines: all, isSearching: of !== text };
 }
 
 export function Palette(): VNode | null {
@@ -94,14 +92,15 @@ function Search() {
   const words = text.trim().toLowerCase();
   const pages = useMemo(commands, []);
   const { machines, isSearching } = useMachines(words);
-  const shown = [...pages.filter(({ title }) => title.toLowerCase().includes(words)), ...machines];
+  const found = pages.filter(({ title }) => title.toLowerCase().includes(words));
+  const shown = [...found, ...machines];
   const chosen = Math.min(at, shown.length - 1);
   const open = (command: Command | undefined) => {
     if (command === undefined) return;
     close();
     go(command.path);
   };
-  // Enter came before there was something to open.
+  // Enter came before the machine was found.
   const isAwaiting = useRef(false);
   useEffect(() => {
     if (isAwaiting.current && !isSearching) open(shown[0]);
@@ -111,8 +110,8 @@ function Search() {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step !== undefined) move((chosen + step + shown.length) % Math.max(1, shown.length));
     else if (event.key === "Enter") {
-      isAwaiting.current = isSearching;
-      open(shown[chosen]);
+      isAwaiting.current = isSearching && found[chosen] === undefined;
+      if (!isAwaiting.current) open(shown[chosen]);
     } else return;
     event.preventDefault();
   };

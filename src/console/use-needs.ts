@@ -2,8 +2,9 @@
 
 import { org, type ApiError } from "./api.ts";
 import type { Authorities, Rotation } from "./authorities.ts";
+import { isBackupDue } from "./days.ts";
 import { isAdmin, me, shownOrganization } from "./me.ts";
-import { isBackupDue, type Attention } from "./needs.ts";
+import type { Attention } from "./needs.ts";
 import { registrationsPath, type Registration } from "./registrations.ts";
 import { relaysPath, type Relay } from "./relays.ts";
 import { useList, useResource, type Resource } from "./resource.ts";

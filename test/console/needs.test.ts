@@ -1,14 +1,8 @@
 // What the console says needs a person.
 
 import { expect, test } from "bun:test";
-import {
-  columnsOf,
-  degraded,
-  historyWords,
-  isBackupDue,
-  lastDays,
-  onlineOf,
-} from "../../src/console/needs.ts";
+import { isBackupDue, lastDays } from "../../src/console/days.ts";
+import { columnsOf, degraded, historyWords, onlineOf } from "../../src/console/needs.ts";
 
 const now = Date.UTC(2026, 10, 1);
 const day = 86_400_000;

@@ -239,7 +239,7 @@ describe("how machines stand in the console", () => {
       await page.getByText("1 selected", { exact: true }).waitFor();
       expect(await top()).toBe(before);
       await page.getByLabel("Search machines").fill("bulk-3");
-      await page.getByText("0 selected. Unticked, because not shown: 1").waitFor();
+      await page.getByText("0 selected. Not shown, so unticked: 1").waitFor();
       expect(await button("Revoke").count()).toBe(0);
       await page.getByLabel("Search machines").fill("bulk");
       const all = page.getByLabel("Select all that are shown");

@@ -67,7 +67,7 @@ export function Machines() {
       <${Export}
         file=${exportName(own, { show, group, owner, words: searchWords(search) })}
         items=${shown}
-        isWhole=${isWhole}
+        isPart=${!isWhole}
         columns=${[...drawn, { title: "Known vulnerabilities", text: vulnerabilitiesOf }]}
       />
     </div>
@@ -86,10 +86,9 @@ export function Machines() {
             linkOf=${({ id }: Machine) => pathOf(own, "machines", id)}
             order=${order}
             held=${[query.value, isWhole, ...[paths, names, aliases].map(({ size }) => size > 0)].join()}
-            isWhole=${isWhole}
+            isPart=${!isWhole}
             setOrder=${(next: string) => setQuery({ order: next === "name" ? undefined : next })}
-            selected=${mayAdminister.value ? selected : undefined}
-            select=${mayAdminister.value ? select : undefined}
+            ...${mayAdminister.value ? { selected, select } : {}}
           />`
     }
     <${FromTerminal}

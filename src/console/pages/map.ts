@@ -186,10 +186,7 @@ function Broken({ graph: { dots, edges } }: { graph: Graph }) {
     ${
       broken.length > maxBroken
         ? html`<li>
-            and ${broken.length - maxBroken} more:${" "}
-            <button type="button" class="small" onClick=${() => setQuery({ search: "broken" })}>
-              Only broken ones in the table
-            </button>
+            <a href="?search=broken">and ${broken.length - maxBroken} more</a>
           </li>`
         : null
     }

@@ -33,7 +33,7 @@ type Props = {
 
 function wordsOf(count: number, dropped: number): string {
   if (count === 0 && dropped === 0) return "Tick machines to change several at once.";
-  return `${count} selected${dropped === 0 ? "" : `. Unticked, because not shown: ${dropped}`}`;
+  return `${count} selected${dropped === 0 ? "" : `. Not shown, so unticked: ${dropped}`}`;
 }
 
 /** It stands there while nothing is selected, too: the table below must not move under the pointer. */
@@ -168,8 +168,8 @@ export const dialogs = {
     "restore/",
     () =>
       html`<p>
-          A restored machine gets a new certificate for the keys that it had, and fetches it when it is next
-          online. Then the other machines accept it again.
+          A restored machine gets a new certificate for its former keys when it is next online. Then the
+          others accept it again.
         </p>
         <p class="limited">
           If a stranger may have had it, do not restore it:

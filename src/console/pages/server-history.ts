@@ -4,7 +4,7 @@ import type { FunctionComponent } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { formatSize } from "../../duration.ts";
 import { html } from "../html.ts";
-import { lastDays } from "../needs.ts";
+import { lastDays } from "../days.ts";
 import { useResource } from "../resource.ts";
 import { exact } from "../times.ts";
 import { Failure } from "../ui/parts.ts";

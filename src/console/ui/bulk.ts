@@ -4,7 +4,8 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
 import { html } from "../html.ts";
-import { Dialog, Field, valueOf } from "./parts.ts";
+import { Text } from "./form.ts";
+import { Dialog } from "./parts.ts";
 import { tell as confirm } from "./told.ts";
 
 export type Item = { id: number; name: string };
@@ -88,61 +89,49 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
       confirm(`${action}: done.`);
     }
   };
+  const isRunning = tried !== undefined;
+  const status = isRunning ? `${tried - failed.length} of ${asked.length} are done.` : null;
   // It is no question any more, and its effect lies behind.
-  const hasFailed = failed.length > 0;
-  const isRunning = tried !== undefined && !hasFailed;
-  return html`<${Dialog}
-    title=${hasFailed ? `${action}: ${failed.length} refused` : `${action}?`}
-    close=${close}
-  >
+  if (failed.length > 0)
+    return html`<${Dialog} title=${`${action}: ${failed.length} refused`} close=${close}>
+      <p role="status">${status}</p>
+      <div class="failure" role="alert">
+        <ul>
+          ${failed.map(({ name, why }) => html`<li key=${name}><bdi>${name}</bdi>: <bdi>${why}</bdi></li>`)}
+        </ul>
+      </div>
+      <div class="actions"><button type="button" onClick=${close}>Close</button></div>
+    <//>`;
+  return html`<${Dialog} title=${`${action}?`} close=${close}>
     <form onSubmit=${submit}>
       ${
-        hasNames && !hasFailed
+        hasNames
           ? html`<p>
               ${asked.slice(0, maxNamed).map(({ id, name }) => html`<bdi key=${id} class="word">${name}</bdi> `)}
               ${asked.length > maxNamed ? `and ${asked.length - maxNamed} more` : ""}
             </p>`
           : null
       }
-      ${hasFailed ? null : children}
+      ${children}
       ${
-        asksCount && !hasFailed
-          ? html`<${Field} label=${`Type ${asked.length}, the number of machines, to go on`}>
-              <input
-                value=${typed}
-                autocomplete="off"
-                inputmode="numeric"
-                autofocus
-                onInput=${(event: Event) => type(valueOf(event))}
-              />
-            <//>`
+        asksCount
+          ? html`<${Text}
+              label=${`Type ${asked.length}, the number of machines, to go on`}
+              value=${typed}
+              set=${type}
+              control=${{ autocomplete: "off", inputmode: "numeric", autofocus: true }}
+            />`
           : null
       }
-      <p role="status">
-        ${tried === undefined ? null : `${tried - failed.length} of ${asked.length} are done.`}
-      </p>
-      ${
-        !hasFailed
-          ? null
-          : html`<div class="failure" role="alert">
-              <p>Refused:</p>
-              <ul>
-                ${failed.map(({ name, why }) => html`<li key=${name}><bdi>${name}</bdi>: <bdi>${why}</bdi></li>`)}
-              </ul>
-            </div>`
-      }
+      <p role="status">${status}</p>
       <div class="actions">
-        ${
-          hasFailed
-            ? null
-            : html`<button
-                class=${isDanger ? "danger" : "primary"}
-                disabled=${isRunning || (asksCount && typed.trim() !== `${asked.length}`)}
-              >
-                ${action}
-              </button>`
-        }
-        <button type="button" onClick=${close}>${hasFailed ? "Close" : "Cancel"}</button>
+        <button
+          class=${isDanger ? "danger" : "primary"}
+          disabled=${isRunning || (asksCount && typed.trim() !== `${asked.length}`)}
+        >
+          ${action}
+        </button>
+        <button type="button" onClick=${close}>Cancel</button>
       </div>
     </form>
   <//>`;

@@ -3,8 +3,9 @@
 import type { FunctionComponent } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { ApiError, get, org } from "../api.ts";
+import { lastDays } from "../days.ts";
 import { html } from "../html.ts";
-import { columnsOf, historyWords, lastDays, type History } from "../needs.ts";
+import { columnsOf, historyWords, type History } from "../needs.ts";
 import { query, setQuery } from "../router.ts";
 import { timeFormat, whileSeen } from "../times.ts";
 import { valueOf } from "./parts.ts";

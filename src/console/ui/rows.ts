@@ -52,8 +52,8 @@ type RowsProps<T> = {
   setOrder(order: string): void;
   /** While it is the same, rows keep their places and new ones come at the end. Without it, they follow `items`. */
   held?: string;
-  /** False: there is more than `items`, so that not all can be selected. */
-  isWhole?: boolean;
+  /** There is more than `items`, so that not all can be selected. */
+  isPart?: boolean;
   selected?: ReadonlySet<Key>;
   select?(keys: ReadonlySet<Key>): void;
   /** On a phone, the cells have the titles of their columns before them. */
@@ -104,7 +104,7 @@ export function Rows<T>(props: RowsProps<T>) {
     }`;
 }
 
-function SelectAll<T>({ items, keyOf, isWhole = true, selected, select }: RowsProps<T>) {
+function SelectAll<T>({ items, keyOf, isPart, selected, select }: RowsProps<T>) {
   const isSelected = (item: T) => selected?.has(keyOf(item)) === true;
   const isAll = useMemo(() => items.every(isSelected), [items, selected]);
   const isSome = useMemo(() => !isAll && items.some(isSelected), [items, selected]);
@@ -117,7 +117,7 @@ function SelectAll<T>({ items, keyOf, isWhole = true, selected, select }: RowsPr
     <input
       type="checkbox"
       aria-label="Select all that are shown"
-      disabled=${!isWhole}
+      disabled=${isPart}
       checked=${isAll}
       indeterminate=${isSome}
       onClick=${pickAll}
@@ -291,16 +291,17 @@ function useVisible(
       setRange((before) => (before[0] === from && before[1] === to ? before : [from, to]));
     };
     look();
-    addEventListener("scroll", look, { passive: true });
-    addEventListener("resize", look);
+    const over = new AbortController();
+    const { signal } = over;
+    addEventListener("scroll", look, { passive: true, signal });
+    addEventListener("resize", look, { signal });
     // What is above may have closed, such as the menu on a phone.
     const sizes = new ResizeObserver(look);
     sizes.observe(document.body);
     return () => {
       clearTimeout(rest);
       sizes.disconnect();
-      removeEventListener("scroll", look);
-      removeEventListener("resize", look);
+      over.abort();
     };
   }, [count, rowHeight]);
   return range;

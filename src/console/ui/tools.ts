@@ -27,10 +27,10 @@ export function searched(name = "search"): (text: string) => boolean {
 
 type ExportProps<T> = { file: string; items: readonly T[]; columns: readonly CsvColumn<T>[] };
 
-/** `isWhole`: false while there is more than `items`. */
-export function Export<T>({ file, items, columns, isWhole = true }: ExportProps<T> & { isWhole?: boolean }) {
+/** `isPart`: there is more than `items`. */
+export function Export<T>({ file, items, columns, isPart }: ExportProps<T> & { isPart?: boolean }) {
   const save = () => download(file, toCsv(items, columns), "text/csv");
-  return html`<button type="button" disabled=${!isWhole} onClick=${save}>Export CSV</button>`;
+  return html`<button type="button" disabled=${isPart} onClick=${save}>Export CSV</button>`;
 }
 
 /** For a page that has only a part of what it exports: `read` asks for all of it. `tell`: how many it has read. */
