@@ -101,16 +101,19 @@ describe("how machines stand in the console", () => {
       await button("Save").click();
       await page.getByRole("dialog").waitFor({ state: "detached" });
       await page.getByText("infra, theirs, mine").first().waitFor();
-      // A page that learns of nothing asks before it saves.
+      // A page that has not learned of it yet asks before it saves.
       const answers = "**/api/org/acme/nodes/**";
+      const { promise: held, resolve: release } = Promise.withResolvers<void>();
       await button("Edit").click();
       await page.getByLabel("Relay:").check();
-      await page.route("**/stream/**", (route) => route.abort());
-      await page.route(answers, (route) => route.fallback());
+      await page.route(answers, async (route) => {
+        await held;
+        await route.fallback();
+      });
       await elsewhere("--remove-group", "theirs", "--remove-group", "mine");
       await button("Save").click();
+      release();
       await told.waitFor();
-      await page.unroute("**/stream/**");
       await page.unroute(answers);
       expect(await page.getByLabel("Groups").inputValue()).toBe("infra");
       await page.getByLabel("Relay:").uncheck();
