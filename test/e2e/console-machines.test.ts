@@ -505,6 +505,7 @@ describe("machines in the console", () => {
       await page.keyboard.press("?");
       await page.getByText("Next and previous row").waitFor();
       await page.keyboard.press("Escape");
+      await page.getByText("Next and previous row").waitFor({ state: "detached" });
       await page.keyboard.press("g");
       await page.keyboard.press("m");
       await page.getByRole("link", { name: "web-1" }).waitFor();
