@@ -260,7 +260,7 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
       const next = totpCode(secret, totpStep(Date.now()) + 1);
       await browser.fill(field("Code of your authenticator app"), next);
       await browser.click(button("Sign in"));
-      await browser.until(heading("Account"));
+      await browser.until(heading("Overview"));
     },
     limitMs,
   );
@@ -276,7 +276,7 @@ describe.each(["firefox", "webkit"] as const)("the console in %s", (engine) => {
       await browser.until(`document.querySelector("dialog") === null && ${text("laptop")}`);
       await signOut();
       await browser.click(button("Sign in with a passkey"));
-      await browser.until(heading("Account"));
+      await browser.until(heading("Overview"));
     },
     limitMs,
   );
