@@ -288,6 +288,11 @@ describe("the organization in the console", () => {
       await page.getByText(`by ${owner} from`).waitFor();
       const awaited = page.locator("details").filter({ hasText: "Machines that it waits for: 1" });
       await awaited.getByRole("link", { name: "web-1" }).waitFor();
+      await button("Do not wait for tunnels").click();
+      await page.getByRole("dialog").getByText("can lose packets for some seconds").waitFor();
+      await page.getByRole("dialog").getByRole("button", { name: "Do not wait for tunnels" }).click();
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      expect(await scene.admin(["events", "acme", "--type", "ca.rotated", "--json"])).toContain("hurry");
       await button("Pause").click();
       await page.getByRole("dialog").getByRole("button", { name: "Pause" }).click();
       await page.getByText("It is paused.").waitFor();

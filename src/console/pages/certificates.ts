@@ -30,7 +30,7 @@ import { MachineList } from "../ui/machine-list.ts";
 import { Export } from "../ui/tools.ts";
 import { Confirm, Copy, dated, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
 
-type Action = "start" | "pause" | "resume" | "rollback";
+type Action = "start" | "pause" | "resume" | "rollback" | "hurry";
 
 const states: Readonly<Record<Authority["state"], StateName>> = {
   next: "limited",
@@ -105,7 +105,7 @@ export function Certificates() {
     </div>
     <p class="quiet">
       New CAs are valid from some minutes before, as clocks differ. ${entries} of at most ${limit}
-      certificates are blocked. A finished rotation unblocks them.
+      certificates are blocked. The list begins anew after a rotation: no machine trusts their CA then.
     </p>
     <${OfMachines} own=${own} data=${attention.data} />
     <h2>Rotation</h2>
@@ -232,6 +232,13 @@ const questions: Readonly<
     effect: "The machines return to the CAs from before the rotation, step by step. All tunnels stay up.",
     flags: ["--rollback"],
   },
+  hurry: {
+    title: "Go on without waiting for tunnels?",
+    action: "Do not wait for tunnels",
+    effect:
+      "Machines end their trust in the former CAs at once. Tunnels that still use one are torn down, and can lose packets for some seconds. Choose it when a key may be known to others.",
+    flags: ["--now"],
+  },
 };
 
 function Steering({ rotation: { phase, paused, rolling_back } }: RotationProps) {
@@ -242,7 +249,7 @@ function Steering({ rotation: { phase, paused, rolling_back } }: RotationProps) 
       ${phase === "none" ? button("start", "Start a rotation") : null}
       ${phase !== "none" && !paused ? button("pause", "Pause") : null}
       ${phase !== "none" && paused ? button("resume", "Resume") : null}
-      ${phase !== "none" && !rolling_back ? button("rollback", "Roll back") : null}
+      ${phase !== "none" && !rolling_back ? html`${button("hurry", "Do not wait for tunnels")} ${button("rollback", "Roll back")}` : null}
     </div>
     ${asked === undefined ? null : html`<${Steer} action=${asked} close=${() => ask(undefined)} />`}`;
 }
@@ -252,7 +259,8 @@ function Steer({ action, close }: { action: Action; close(): void }) {
   const [isNow, setNow] = useState(false);
   const question = questions[action];
   const path = org(own, "ca/rotate/");
-  const body = { action, ...(isNow ? { now: true } : {}) };
+  const body =
+    action === "hurry" ? { action: "start", now: true } : { action, ...(isNow ? { now: true } : {}) };
   return html`<${Confirm}
     title=${question.title}
     action=${question.action}

@@ -125,7 +125,9 @@ export function Firewall({ node }: { node: Node }) {
   const words = useWords(own, rules, [...letsIn, ...letIn, ...letsOut]);
   if (node.state === "revoked")
     return html`<h2>Firewall</h2>
-      <p class="quiet">It reaches nothing, and nothing reaches it: it is revoked.</p>`;
+      <p class="quiet">
+        It is revoked: the rules are not about it. Machines that have confirmed that refuse it.
+      </p>`;
   if (words === undefined)
     return error === undefined
       ? html`<h2>Firewall</h2>

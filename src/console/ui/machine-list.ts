@@ -6,7 +6,7 @@ import { html } from "../html.ts";
 import { configurationOf, stateOf } from "../nodes.ts";
 import { useList } from "../resource.ts";
 import { pathOf } from "../router.ts";
-import { State } from "./parts.ts";
+import { Line, State } from "./parts.ts";
 
 /** More are counted; the API takes at most 200 ids. */
 const maxShown = 100;
@@ -26,12 +26,14 @@ export function MachineList({ own, ids, count = ids.length, title }: MachineList
       ${data.map((node) => {
         const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
         return html`<li key=${node.id}>
-          <a href=${pathOf(own, "machines", node.id)}><bdi>${node.name}</bdi></a>
-          <${State} name=${state} word=${word} />
+          <a href=${pathOf(own, "machines", node.id)}><bdi>${node.name}</bdi></a
+          >${" "} <${State} name=${state} word=${word} />${" "}
           <span class="quiet">${configurationOf(node).words}</span>
         </li>`;
       })}
       ${count > data.length && data.length > 0 ? html`<li>and ${count - data.length} more</li>` : null}
     </ul>
+    <p class="quiet">Where one is online and stays in this list: there, this says why.</p>
+    <${Line} text="agent doctor" />
   </details>`;
 }
