@@ -129,6 +129,8 @@ test("a side of a rule has the networks behind the machines that it names", () =
     "r4: 10.4.0.0/16",
     "and 2 more machines with networks",
   ]);
+  // A search looks at all of them.
+  expect(networksBehind(["any"], many, Infinity)[6]).toBe("r6: 10.6.0.0/16");
 });
 
 test("a network that cannot stand in a side is answered with the machine in front of it", () => {

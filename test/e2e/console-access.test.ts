@@ -182,7 +182,25 @@ describe("the page Access", () => {
       await addRule(scene, "--ports 8443 --protocol tcp --target node:web-1");
       await page.getByText("operator changed rules while you were here").waitFor();
       await scene.admin(["node", "update", "acme", "web-1", "--add-subnet", "192.168.30.0/24"]);
-      await row("tcp 8443").getByText("and the networks behind web-1: 192.168.30.0/24").waitFor();
+      const opened = row("tcp 8443");
+      await opened.getByText("and the networks behind web-1: 192.168.30.0/24").waitFor();
+      // All that a row says is found, and is in the file.
+      const others = row("machines in web may reach machines in db on tcp 5432");
+      await page.getByLabel("Search rules").fill("192.168.30.0/24");
+      await others.waitFor({ state: "detached" });
+      expect(await opened.count()).toBe(1);
+      const saving = page.waitForEvent("download");
+      await page.getByRole("button", { name: "Export CSV" }).click();
+      const file = await Bun.file(await (await saving).path()).text();
+      expect(file).toContain('"all machines may reach web-1 on tcp 8443","web-1: 192.168.30.0/24"');
+      await page.getByLabel("Search rules").fill("");
+      // Of a rule whose description alone was edited, both descriptions are shown.
+      await opened.getByRole("button", { name: /^Edit/ }).click();
+      await page.getByRole("dialog").getByLabel("Description").fill("printers");
+      await page.getByRole("button", { name: "Change in the draft" }).click();
+      await opened.getByText("+ printers").waitFor();
+      expect(await opened.locator("del").count()).toBe(0);
+      await discard();
       await page.getByRole("button", { name: "Add a rule" }).click();
       const dialog = page.getByRole("dialog");
       await dialog.getByLabel("From").fill("db");

@@ -12,7 +12,7 @@ import { rebase, takeTheirs, type Draft } from "./draft.ts";
 import type { Saved } from "./saved.ts";
 import { ruleChanges, clashKey, mergeRules, type Choice, type Change, type Clash } from "./merge.ts";
 import { identityOf, sentenceOf, type Rule } from "./rules.ts";
-import { Sentence } from "./rule-table.ts";
+import { Description, Sentence } from "./rule-table.ts";
 
 type Props = { draft: Draft; saved: Saved; theirs: Saved };
 type Author = { name: string; at: string };
@@ -160,6 +160,5 @@ function ChangeLines({ before, after }: Change) {
     return html`${number} ${before === undefined ? null : html`<del>− <${Version} rule=${before} /></del>`}
     ${after === undefined ? null : html`<ins>+ <${Version} rule=${after} /></ins>`}`;
   return html`${number}<${Sentence} rule=${after} />, description${" "}
-    ${before.description === "" ? null : html`<del>− <bdi>${before.description}</bdi></del>`}
-    ${after.description === "" ? null : html`<ins>+ <bdi>${after.description}</bdi></ins>`}`;
+    <${Description} before=${before} after=${after} />`;
 }

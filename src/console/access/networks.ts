@@ -17,9 +17,13 @@ const routersOf = (word: string, machines: readonly Router[]): readonly Router[]
 const maxNamed = 5;
 
 /** "gw-berlin: 192.168.20.0/24, 192.168.30.0/24", of the first machines; the last is how many more there are. */
-export function networksBehind(words: readonly string[], machines: readonly Router[]): readonly string[] {
+export function networksBehind(
+  words: readonly string[],
+  machines: readonly Router[],
+  max = maxNamed,
+): readonly string[] {
   const routers = [...new Set(words.flatMap((word) => routersOf(word, machines)))];
-  const named = routers.slice(0, maxNamed).map(({ name, subnets }) => `${name}: ${subnets.join(", ")}`);
+  const named = routers.slice(0, max).map(({ name, subnets }) => `${name}: ${subnets.join(", ")}`);
   const more = routers.length - named.length;
   return more === 0 ? named : [...named, `and ${more} more machines with networks`];
 }

@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { pathOf, query } from "../router.ts";
-import { Empty, FromTerminal } from "../ui/parts.ts";
+import { Empty, FromTerminal, Loading } from "../ui/parts.ts";
 import { Export, Search, searched } from "../ui/tools.ts";
 import { edit, terminalOf, type Draft } from "./draft.ts";
 import type { Saved } from "./saved.ts";
@@ -43,9 +43,32 @@ function rowsOf(base: readonly Rule[], draft: readonly Rule[]): readonly Row[] {
   ];
 }
 
-const columns = (["id", "direction", "protocol", "ports", "peer", "target", "description"] as const).map(
+/** All that a row says, for the search. */
+function wordsOf({ rule, before, state }: Row, behind: readonly string[]): string {
+  const versions = [rule, ...(before === undefined ? [] : [before])];
+  const texts = versions.flatMap((each) => [sentenceOf(each), each.description]);
+  return [rule.id, ...texts, ...behind, state === "same" ? "" : state].join(" ");
+}
+
+/** The networks that a rule opens, too: at most so many machines with them. */
+type Behind = (rule: Rule, max?: number) => readonly string[];
+
+/** `isRead`: the machines were read, or cannot be. */
+function useBehind(): { behind: Behind; isRead: boolean } {
+  const { data = [], isWhole, error } = useNodes();
+  const routers = data.filter(({ subnets }) => subnets.length > 0);
+  const behind: Behind = (rule, max) => networksBehind([endsOf(rule).to], routers, max);
+  return { behind, isRead: isWhole || error !== undefined };
+}
+
+const fields = (["id", "direction", "protocol", "ports", "peer", "target", "description"] as const).map(
   (key) => ({ title: key, text: (rule: Rule) => String(rule[key]) }),
 );
+const columnsOf = (behind: Behind) => [
+  ...fields,
+  { title: "sentence", text: sentenceOf },
+  { title: "networks behind", text: (rule: Rule) => behind(rule, Infinity).join("; ") },
+];
 
 type Props = { draft: Draft; saved: Saved; mayEdit: boolean };
 
@@ -57,25 +80,28 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
   const search = query.value.get("search") ?? "";
   const faults = faultsByRule(rules, draft.error.value?.fields["policy"] ?? []);
   const isFound = searched();
-  const rows = rowsOf(saved.rules, rules).filter(({ rule }) =>
-    isFound(`${sentenceOf(rule)} ${rule.description}`),
-  );
+  const { behind, isRead } = useBehind();
+  const all = rowsOf(saved.rules, rules);
+  // The row names the first networks only; a search looks at all.
+  const rows = search === "" ? all : all.filter((row) => isFound(wordsOf(row, behind(row.rule, Infinity))));
   // An edit is always shown.
   const shown = isWhole ? rows : rows.filter(({ state }, at) => at < maxShown || state !== "same");
-  const routers = (useNodes().data ?? []).filter(({ subnets }) => subnets.length > 0);
   return html`<section aria-labelledby="rules">
     <div class="tools">
       <h2 id="rules">Rules</h2>
       <${Search} label="Search rules" />
-      <${Export} file=${`${draft.slug}-rules.csv`} items=${saved.rules} columns=${columns} />
+      <${Export}
+        file=${`${draft.slug}-rules.csv`}
+        items=${saved.rules}
+        columns=${columnsOf(behind)}
+        isWhole=${isRead}
+      />
       ${mayEdit ? html`<button type="button" class="primary" onClick=${() => setOpen("new")}>Add a rule</button>` : null}
     </div>
     <p class="quiet">A connection needs both: the sender may send, and the receiver may be reached.</p>
     ${
       rows.length === 0
-        ? search === ""
-          ? html`<${Empty} text="There is no rule, so no machine reaches another." />`
-          : html`<${NoRule} slug=${draft.slug} search=${search} />`
+        ? html`<${NoRule} slug=${draft.slug} search=${search} isRead=${isRead} />`
         : html`<table class="rules">
             <thead>
               <tr>
@@ -91,7 +117,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
                     key=${row.rule.id}
                     row=${row}
                     faults=${faults.get(row.rule) ?? []}
-                    behind=${networksBehind([endsOf(row.rule).to], routers)}
+                    behind=${behind(row.rule)}
                     open=${mayEdit ? setOpen : undefined}
                     draft=${draft}
                   />`,
@@ -128,7 +154,10 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
 }
 
 /** Rules name groups more often than machines. */
-function NoRule({ slug, search }: { slug: string; search: string }) {
+function NoRule({ slug, search, isRead }: { slug: string; search: string; isRead: boolean }) {
+  if (search === "") return html`<${Empty} text="There is no rule, so no machine reaches another." />`;
+  // A network behind one of them may have them.
+  if (!isRead) return html`<${Loading} />`;
   const words = encodeURIComponent(search);
   return html`<${Empty} text="No rule has these words. Rules mostly name groups, not machines.">
     <p>
@@ -166,14 +195,14 @@ function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: 
     <td>
       ${state === "deleted" ? html`<del><${Sentence} rule=${rule} /></del>` : html`<${Sentence} rule=${rule} />`}
       ${
-        before === undefined
+        before === undefined || sentenceOf(before) === sentenceOf(rule)
           ? null
           : html`<div>
               <del><${Sentence} rule=${before} /></del>
             </div>`
       }
       ${behind.length === 0 ? null : html`<div class="quiet">and the networks behind <bdi>${behind.join("; ")}</bdi></div>`}
-      ${rule.description === "" ? null : html`<div class="quiet"><bdi>${rule.description}</bdi></div>`}
+      <div class="quiet"><${Description} before=${before ?? rule} after=${rule} /></div>
       ${isAboutGone(rule) ? html`<div class="limited">What it names is revoked or gone, and the next save deletes this rule, unless it is restored.</div>` : null}
       ${faults.map((sentence) => html`<div class="bad" role="alert">${sentence}</div>`)}
     </td>
@@ -189,6 +218,19 @@ function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: 
       }
     </td>
   </tr>`;
+}
+
+/** What stands in it; both versions where they differ. */
+export function Description({ before, after }: { before: Rule; after: Rule }) {
+  const [old, now] = [before.description, after.description];
+  if (old === now) return now === "" ? null : html`<bdi>${now}</bdi>`;
+  return html`${
+    old === ""
+      ? null
+      : html`<del>− <bdi>${old}</bdi></del
+          >${" "}`
+  }
+  ${now === "" ? null : html`<ins>+ <bdi>${now}</bdi></ins>`}`;
 }
 
 /** Of the row that is about this. */
