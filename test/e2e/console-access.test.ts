@@ -29,7 +29,7 @@ describe("the page Access", () => {
   };
   const takenBack = async () => {
     await page.getByText("These edits take the change back.").waitFor();
-    await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
+    await page.getByText("web-1 → db-1 loses tcp 5432").first().waitFor();
     const deleted = row("machines in web may reach machines in db on tcp 5432");
     await deleted.getByText("deleted").waitFor();
     const isInSight = async () => {
@@ -59,8 +59,11 @@ describe("the page Access", () => {
       release();
       await page.getByRole("columnheader", { name: "2 other groups" }).waitFor();
       await add("web", "db", "5432", hostile);
-      await page.getByText("web-1 → db-1 gains tcp/5432").first().waitFor();
+      await page.getByText("web-1 → db-1 gains tcp 5432").first().waitFor();
       await page.getByText("The test passes.").waitFor();
+      await page.getByText("Not saved: 1 pair of machines gains access, 0 lose it.").waitFor();
+      // The only class is the only pair.
+      expect(await page.getByText("Each pair").count()).toBe(0);
       await page.getByText("With your changes, 1 cell is different").waitFor();
       expect(await page.locator(".matrix .marked").allInnerTexts()).toEqual([
         expect.stringMatching(/^icmp, \+\stcp\s5432$/),
@@ -84,7 +87,7 @@ describe("the page Access", () => {
       await page.getByText(/^POST \/api\/org\/acme\/policy\/apply\/ '\{"policy":"\{.*5432/).waitFor();
       expect(await saving().count()).toBe(0);
       await page.getByText("Who gained and lost access").click();
-      await page.getByText("web-1 → db-1 gains tcp/5432").first().waitFor();
+      await page.getByText("web-1 → db-1 gains tcp 5432").first().waitFor();
       // It can be taken back: the edits that do so are looked at first.
       await page.getByRole("button", { name: "Undo" }).click();
       await takenBack();
@@ -145,7 +148,7 @@ describe("the page Access", () => {
       await page.getByText("There is no machine web. Machines with this in their names: web-1.").waitFor();
       await page.getByLabel("To machine").fill("db");
       await page.getByLabel("To machine").press("Enter");
-      await page.getByText("All that the rules allow from web-1 to db-1: icmp, tcp/5432.").waitFor();
+      await page.getByText("All that the rules allow from web-1 to db-1: icmp, tcp 5432.").waitFor();
       await page.getByText("web-1: has applied none").waitFor();
       await page.getByText("No path between them is known").waitFor();
       await page.getByLabel("Port", { exact: true }).fill("5432");
@@ -160,7 +163,7 @@ describe("the page Access", () => {
       await page.getByLabel("Port", { exact: true }).fill("5433");
       await page.getByText("Both rules are needed:").waitFor({ state: "detached" });
       release();
-      await page.getByText("No inbound rule of db-1 permits tcp/5433 from web-1.").waitFor();
+      await page.getByText("No inbound rule of db-1 permits tcp 5433 from web-1.").waitFor();
       await page.getByText("No: the rules do not allow it.").waitFor();
       await page.getByLabel("Port", { exact: true }).fill("99999");
       await page.getByText("Enter a port from 1 to 65535.").waitFor();
@@ -189,9 +192,9 @@ describe("the page Access", () => {
       await page.getByLabel("Search rules").fill("192.168.30.0/24");
       await others.waitFor({ state: "detached" });
       expect(await opened.count()).toBe(1);
-      const saving = page.waitForEvent("download");
+      const download = page.waitForEvent("download");
       await page.getByRole("button", { name: "Export CSV" }).click();
-      const file = await Bun.file(await (await saving).path()).text();
+      const file = await Bun.file(await (await download).path()).text();
       expect(file).toContain('"all machines may reach web-1 on tcp 8443","web-1: 192.168.30.0/24"');
       await page.getByLabel("Search rules").fill("");
       // Of a rule whose description alone was edited, both descriptions are shown.
@@ -200,7 +203,10 @@ describe("the page Access", () => {
       await page.getByRole("button", { name: "Change in the draft" }).click();
       await opened.getByText("+ printers").waitFor();
       expect(await opened.locator("del").count()).toBe(0);
-      await discard();
+      await saving().click();
+      await page.getByRole("status").getByText("Saved.").waitFor();
+      await page.getByRole("status").getByText("No machine gains or loses access.").waitFor();
+      expect(await page.getByText("Who gained and lost access").count()).toBe(0);
       await page.getByRole("button", { name: "Add a rule" }).click();
       const dialog = page.getByRole("dialog");
       await dialog.getByLabel("From").fill("db");
@@ -246,7 +252,7 @@ describe("the page Access", () => {
       await row("tcp 5432")
         .getByRole("button", { name: /^Delete/ })
         .click();
-      await page.getByText("loses tcp/5432").first().waitFor();
+      await page.getByText("loses tcp 5432").first().waitFor();
       expect(await violationsInSchemes(page)).toEqual(noViolations);
       await page.getByRole("button", { name: "Add a rule" }).click();
       await page.getByRole("dialog").waitFor();

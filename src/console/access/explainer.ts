@@ -11,6 +11,7 @@ import { configurationOf } from "../nodes.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/parts.ts";
+import { spaced } from "./class-words.ts";
 import type { Saved } from "./saved.ts";
 import { conclusionOf, machineFacts, pathFact, type Fact, type Path } from "./link.ts";
 import { portsFault, type Rule } from "./rules.ts";
@@ -185,11 +186,11 @@ function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
   const both = [answer.outbound_rule_id, answer.rule_id].flatMap(
     (id) => rules.find((rule) => rule.id === id) ?? [],
   );
-  const all = answer.permitted.length === 0 ? "nothing" : answer.permitted.join(", ");
+  const all = answer.permitted.length === 0 ? "nothing" : spaced(answer.permitted.join(", "));
   return html`<p>
       <strong><${State} name=${state} word=${html`<bdi>${sentence}</bdi>`} /></strong>
     </p>
-    ${packet === "" || !isActive ? null : html`<p><bdi>${answer.reason}</bdi></p>`}
+    ${packet === "" || !isActive ? null : html`<p><bdi>${spaced(answer.reason)}</bdi></p>`}
     ${
       packet === "" || !answer.allowed
         ? null
