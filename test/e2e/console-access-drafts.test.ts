@@ -150,12 +150,12 @@ describe("drafts on the page Access", () => {
         .click();
       await page.getByText("web-1 → db-1 loses tcp 5432").first().waitFor();
       await addRule(scene, "--protocol udp --ports 53 --target group:db");
-      await page.getByText("Saved by others").waitFor();
+      await page.getByRole("heading", { name: "Saved", exact: true }).waitFor();
       expect(await saving().isDisabled()).toBe(true);
-      await page.getByText("operator saved rules since you began").waitFor();
+      await page.getByText("operator saved rules since these edits began").waitFor();
       await page.getByText("+ all machines may reach machines in db on udp 53").waitFor();
       await page.getByText("− machines in web may reach machines in db on tcp 5432").waitFor();
-      await page.getByRole("button", { name: "Put my changes on theirs" }).click();
+      await page.getByRole("button", { name: "Add my changes to the saved rules" }).click();
       await page.getByText("web-1 → db-1 loses tcp 5432").first().waitFor();
       await saving().click();
       await saving().waitFor({ state: "detached" });
@@ -180,16 +180,16 @@ describe("drafts on the page Access", () => {
       await page.evaluate(`fetch("/api/org/acme/firewall_rules/${id}/", {
         method: "PATCH", headers: { "Content-Type": "application/json" }, body: '{"description": "names"}',
       })`);
-      const choice = page.getByRole("group", { name: `Both of you changed rule ${id}.` });
+      const choice = page.getByRole("group", { name: `Rule ${id} was changed there and here.` });
       await choice.waitFor();
-      await page.getByText("owner@example.org saved rules since you began").waitFor();
+      await page.getByText("You, in another tab, saved rules since these edits began").waitFor();
       await page.getByText("description + names").first().waitFor();
-      const put = page.getByRole("button", { name: "Put my changes on theirs" });
+      const put = page.getByRole("button", { name: "Add my changes to the saved rules" });
       expect(await put.isDisabled()).toBe(true);
-      await choice.getByLabel(/^Both: theirs/).waitFor();
+      await choice.getByLabel(/^Both: the saved one/).waitFor();
       await choice.getByLabel(/^Yours: machines in web/).check();
       await put.click();
-      await page.getByText("Saved by others").waitFor({ state: "detached" });
+      await page.getByRole("heading", { name: "Saved", exact: true }).waitFor({ state: "detached" });
       await saving().click();
       await saving().waitFor({ state: "detached" });
       const saved = await scene.admin(["rule", "list", "acme"]);
@@ -288,6 +288,8 @@ describe("drafts on the page Access", () => {
       await scene.admin(["node", "revoke", "acme", "web-1", "--reason", "lost"]);
       const revoked = row("web-1 (revoked) may reach machines in db on tcp 8100");
       await revoked.getByText("the next save deletes this rule").waitFor();
+      // The rule is as it was saved.
+      expect(await page.getByRole("listitem").filter({ hasText: "(revoked)" }).count()).toBe(0);
       await add("db", "db", "8200");
       await page
         .locator(".preview")
@@ -297,12 +299,16 @@ describe("drafts on the page Access", () => {
       await page.getByText(/^agent admin rule create acme .* && agent admin rule delete acme \d+$/).waitFor({
         state: "attached",
       });
+      // Restored, it stays; nobody has changed the rules.
+      await scene.admin(["node", "restore", "acme", "web-1"]);
+      await rule.waitFor();
+      await rule.getByText("deleted", { exact: true }).waitFor({ state: "detached" });
+      await until(() => saving().isEnabled(), { what: "a draft that may be saved" });
       // Without the other edit, nothing is left to save.
       await row("machines in db may reach machines in db on tcp 8200")
         .getByRole("button", { name: /^Delete/ })
         .click();
       await saving().waitFor({ state: "detached" });
-      await scene.admin(["node", "restore", "acme", "web-1"]);
       await rule.waitFor();
     },
     limitMs,

@@ -183,7 +183,7 @@ describe("the page Access", () => {
     "networks behind a machine are named with it; rules that others save are not taken for one's own",
     async () => {
       await addRule(scene, "--ports 8443 --protocol tcp --target node:web-1");
-      await page.getByText("operator changed rules while you were here").waitFor();
+      await page.getByText("operator saved rules while this page was open").waitFor();
       await scene.admin(["node", "update", "acme", "web-1", "--add-subnet", "192.168.30.0/24"]);
       const opened = row("tcp 8443");
       await opened.getByText("and the networks behind web-1: 192.168.30.0/24").waitFor();

@@ -153,7 +153,7 @@ export function SaveBar({ draft }: { draft: Draft }) {
 
 function summaryOf(draft: Draft): string {
   const { plan, theirs } = draft;
-  if (theirs.value !== undefined) return "Not saved: another user saved rules.";
+  if (theirs.value !== undefined) return "Not saved: rules were saved since these edits began.";
   if (isRefused(draft)) return "Not saved: there is a fault.";
   if (plan.value === undefined) return "Not saved.";
   const { access, tests } = plan.value;
