@@ -125,10 +125,10 @@ describe("drafts on the page Access", () => {
       await page.getByRole("dialog").getByRole("alert").getByText("Enter ports from 1 to 65535").waitFor();
       await page.getByRole("dialog").getByLabel("Ports").fill("70");
       await page.getByRole("dialog").getByLabel("From").fill("nowhere");
-      await page.getByRole("dialog").getByText("There is no group nowhere.").waitFor();
+      await page.getByRole("dialog").getByText("There is no group nowhere:").waitFor();
       // The dialog does not close on it.
       await page.getByRole("button", { name: "Change in the draft" }).click();
-      await page.getByRole("dialog").getByText("There is no group nowhere.").waitFor();
+      await page.getByRole("dialog").getByText("There is no group nowhere:").waitFor();
       await page.getByRole("dialog").getByLabel("From").fill("user:x");
       await page.getByRole("button", { name: "Change in the draft" }).click();
       await row("machines of x may reach").getByText("Enter a member as user:EMAIL").waitFor();

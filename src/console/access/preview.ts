@@ -76,8 +76,7 @@ function Unsaved({ draft, saved }: PreviewProps) {
         behind.length === 0
           ? null
           : html`<p>
-              Behind machines that the new rules let others reach are networks, which the same rules
-              open:${" "}
+              The new rules also open the networks behind${" "}
               <bdi>${behind.join("; ")}</bdi>.
             </p>`
       }
@@ -220,10 +219,7 @@ function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
 
 function TestOutcome({ plan: { tests } }: { plan: Plan }) {
   const { after, failing } = tests;
-  if (after === 0)
-    return html`<p class="quiet">
-      There are no tests to check. A test says what must be reachable, or must not be.
-    </p>`;
+  if (after === 0) return html`<p class="quiet">There are no tests to check.</p>`;
   if (failing.length === 0)
     return html`<p class="good">${after === 1 ? "The test passes." : `All ${after} tests pass.`}</p>`;
   return html`<${Faults}

@@ -66,7 +66,6 @@ const fields = (["id", "direction", "protocol", "ports", "peer", "target", "desc
 );
 const columnsOf = (behind: Behind) => [
   ...fields,
-  { title: "sentence", text: sentenceOf },
   { title: "networks behind", text: (rule: Rule) => behind(rule, Infinity).join("; ") },
 ];
 
