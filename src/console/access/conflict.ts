@@ -13,7 +13,7 @@ import { rebase, takeTheirs, type Draft } from "./draft.ts";
 import type { Saved } from "./saved.ts";
 import { ruleChanges, clashKey, mergeRules, type Choice, type Change, type Clash } from "./merge.ts";
 import { identityOf, sentenceOf, type Rule } from "./rules.ts";
-import { Description, Sentence } from "./rule-table.ts";
+import { Description, Sentence } from "./sentence.ts";
 
 type Props = { draft: Draft; saved: Saved; theirs: Saved };
 type Author = { name: string; at: string };

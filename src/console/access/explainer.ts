@@ -17,7 +17,7 @@ import type { Saved } from "./saved.ts";
 import { routerTo } from "./networks.ts";
 import { conclusionOf, machineFacts, pathFact, type Fact, type Path } from "./link.ts";
 import { portsFault, type Rule } from "./rules.ts";
-import { Sentence } from "./rule-table.ts";
+import { Sentence } from "./sentence.ts";
 
 /** `permitted`: all that the rules permit between the two, whatever was asked. */
 type Verdict = {

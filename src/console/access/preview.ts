@@ -20,7 +20,7 @@ import {
   type Plan,
 } from "./draft.ts";
 import { listOf, type Saved } from "./saved.ts";
-import { Sentence, TestSentence } from "./rule-table.ts";
+import { Sentence, TestSentence } from "./sentence.ts";
 import { beyond } from "./test-text.ts";
 import { networksBehind } from "./networks.ts";
 import { editsOf, endsOf, faultLines, isAboutGone, rulesLeft, type Named, type Rule } from "./rules.ts";

@@ -12,18 +12,8 @@ import type { Saved } from "./saved.ts";
 import { useNodes } from "../node-list.ts";
 import { networksBehind } from "./networks.ts";
 import { RuleForm } from "./rule-form.ts";
-import { verbOfTest, type PolicyTest } from "./test-text.ts";
-import {
-  endsOf,
-  faultsByRule,
-  isAboutGone,
-  rulesLeft,
-  sentenceOf,
-  sideWords,
-  trafficWords,
-  verbOf,
-  type Rule,
-} from "./rules.ts";
+import { Description, Sentence } from "./sentence.ts";
+import { endsOf, faultsByRule, isAboutGone, rulesLeft, sentenceOf, type Rule } from "./rules.ts";
 
 type Row = { rule: Rule; before?: Rule; state: "same" | "new" | "changed" | "deleted" };
 const maxShown = 200;
@@ -219,41 +209,8 @@ function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: 
   </tr>`;
 }
 
-/** What stands in it; both versions where they differ. */
-export function Description({ before, after }: { before: Rule; after: Rule }) {
-  const [old, now] = [before.description, after.description];
-  if (old === now) return now === "" ? null : html`<bdi>${now}</bdi>`;
-  return html`${
-    old === ""
-      ? null
-      : html`<del>− <bdi>${old}</bdi></del
-          >${" "}`
-  }
-  ${now === "" ? null : html`<ins>+ <bdi>${now}</bdi></ins>`}`;
-}
-
 /** Of the row that is about this. */
 export const rowButton = (label: string, about: string, onClick: () => void): VNode =>
   html`<button type="button" class="small" aria-label=${`${label}: ${about}`} onClick=${onClick}>
     ${label}
   </button>`;
-
-export function Sentence({ rule }: { rule: Rule }) {
-  return flow(endsOf(rule), `may ${verbOf(rule)}`, rule);
-}
-
-export const TestSentence = ({ test }: { test: PolicyTest }) => flow(test, verbOfTest(test), test);
-
-function flow(
-  { from, to }: { from: string; to: string },
-  verb: string,
-  rule: Parameters<typeof trafficWords>[0],
-) {
-  const traffic = html`<strong>${trafficWords(rule)}</strong>`;
-  return html`<span><${SideName} word=${from} /> ${verb} <${SideName} word=${to} /> on ${traffic}</span>`;
-}
-
-function SideName({ word }: { word: string }) {
-  const { before, name } = sideWords(word);
-  return html`${before}<strong><bdi>${name}</bdi></strong>`;
-}
