@@ -12,9 +12,20 @@ function readAddress(): { path: string; query: URLSearchParams } {
   return { path: location.pathname, query: new URLSearchParams(location.search) };
 }
 
+/** While a dialog has what is not saved, the way back stays on the page, and the dialog asks. */
+export const staying: { ask?: (() => void) | undefined } = {};
+
 addEventListener("popstate", () => {
-  address.value = readAddress();
+  if (staying.ask === undefined) {
+    address.value = readAddress();
+    return;
+  }
+  const { path, query: words } = address.value;
+  history.pushState(null, "", withQuery(path, words));
+  staying.ask();
 });
+
+const withQuery = (path: string, words: URLSearchParams): string => [path, words].filter(String).join("?");
 
 /** Segments below /console/: `["acme", "machines", "7"]`. */
 export const segments = computed(() => segmentsOf(address.value.path));
@@ -70,8 +81,7 @@ export function setQuery(changes: Readonly<Record<string, string | undefined>>):
     if (value === undefined || value === "") next.delete(key);
     else next.set(key, value);
   }
-  const text = next.toString();
-  go(address.value.path + (text === "" ? "" : `?${text}`), { replace: true });
+  go(withQuery(address.value.path, next), { replace: true });
 }
 
 /** Clicks on links within the console change the page without loading it; the browser does the others. */

@@ -1,7 +1,13 @@
 // Edits of two users of the same rules: each edit stays on its rule, and where both changed one, the user chooses.
 
 import { expect, test } from "bun:test";
-import { ruleChanges, clashKey, mergeRules, type Choice } from "../../src/console/access/merge.ts";
+import {
+  clashKey,
+  inNewWords,
+  mergeRules,
+  ruleChanges,
+  type Choice,
+} from "../../src/console/access/merge.ts";
 import { sentenceOf, type Rule } from "../../src/console/access/rules.ts";
 
 const rule = (id: number, more: Partial<Rule> = {}): Rule => ({
@@ -121,4 +127,26 @@ test("a change of the description alone is a change, once", () => {
   expect(ruleChanges(base, [...base, rule(9, { ports: "1" })])).toEqual([
     { before: undefined, after: rule(9, { ports: "1" }) },
   ]);
+});
+
+test("a machine that is revoked, restored or renamed is no change of a rule", () => {
+  const side = (id: number) => JSON.stringify({ node: id });
+  const old = new Map([
+    [side(7), "node:web-5"],
+    [side(8), "node:a"],
+    ['{"any":true}', "any"],
+  ]);
+  const now = new Map([
+    [side(7), "node:#7 web-5"],
+    [side(8), "node:b"],
+    ['{"any":true}', "any"],
+  ]);
+  const saved = [rule(1, { peer: "node:web-5", target: "node:a" }), rule(2, { peer: "any" })];
+  const newest = [rule(1, { peer: "node:#7 web-5", target: "node:b" }), rule(2, { peer: "any" })];
+  expect(ruleChanges(inNewWords(saved, old, now), newest)).toEqual([]);
+  expect(ruleChanges(inNewWords(newest, now, old), saved)).toEqual([]);
+  // The same list while no word changed: a plan that is asked for is of this list.
+  expect(inNewWords(saved, old, old)).toBe(saved);
+  // A rule that was deleted gives no new word to the others.
+  expect(inNewWords(saved, old, new Map())).toBe(saved);
 });

@@ -1,7 +1,7 @@
 // The console takes a saved change of the rules back, and names the networks that a rule opens.
 
 import { expect, test } from "bun:test";
-import { gatewayWords, networksBehind, networkFault } from "../../src/console/access/networks.ts";
+import { gatewayWords, networksBehind, networkFault, routerTo } from "../../src/console/access/networks.ts";
 import type { Rule, StoredRule } from "../../src/console/access/rules.ts";
 import { undoing } from "../../src/console/access/undo.ts";
 import type { AuditEvent } from "../../src/console/audit-event.ts";
@@ -129,7 +129,21 @@ test("a side of a rule has the networks behind the machines that it names", () =
     "r4: 10.4.0.0/16",
     "and 2 more machines with networks",
   ]);
+  // A search looks at all of them.
+  expect(networksBehind(["any"], many, Infinity)[6]).toBe("r6: 10.6.0.0/16");
 });
+
+test("an address or a network is found behind its machine", () => {
+  const found = (text: string) => routerTo(text, [...machines, { ...exotic, name: "gw-6" }])?.name;
+  expect(["192.168.20.7", "192.168.30.0/24", "10.9.255.1"].map(found)).toEqual([
+    "gw-berlin",
+    "gw-berlin",
+    "gw-6",
+  ]);
+  for (const text of ["192.168.21.7", "192.168.20", "10.16.0.1", "db-1", "fd00::1", ""])
+    expect(found(text)).toBeUndefined();
+});
+const exotic = { groups: [], subnets: ["fd00::/64", "10.0.0.0/12"] };
 
 test("a network that cannot stand in a side is answered with the machine in front of it", () => {
   expect(networkFault("192.168.30.0/24", machines)).toStartWith(

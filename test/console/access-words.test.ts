@@ -2,11 +2,13 @@
 
 import { expect, test } from "bun:test";
 import {
+  accessWords,
   classWords,
+  failText,
   gainersFirst,
-  gainWords,
-  loseWords,
   numberText,
+  pairsWords,
+  spaced,
 } from "../../src/console/access/class-words.ts";
 import {
   conclusionOf,
@@ -40,12 +42,33 @@ test("machines are named by their group when they are exactly the group", () => 
   );
 });
 
-test("one machine gains, several gain", () => {
-  expect([gainWords(1, ["icmp", "tcp/22"]), gainWords(2, ["icmp"])]).toEqual([
-    "gains icmp, tcp/22",
+test("one machine gains, several gain, and traffic is written as in sentences", () => {
+  expect([accessWords(1, "gain", ["icmp", "tcp/22"]), accessWords(2, "gain", ["icmp"])]).toEqual([
+    "gains icmp, tcp 22",
     "gain icmp",
   ]);
-  expect([loseWords(1, ["icmp"]), loseWords(70, ["icmp"])]).toEqual(["loses icmp", "lose icmp"]);
+  expect([accessWords(1, "lose", ["icmp"]), accessWords(70, "lose", ["icmp"])]).toEqual([
+    "loses icmp",
+    "lose icmp",
+  ]);
+  expect(spaced("a may reach b on tcp/22, but udp/any is refused, as is 192.168.0.0/24.")).toBe(
+    "a may reach b on tcp 22, but udp any is refused, as is 192.168.0.0/24.",
+  );
+});
+
+test("the bar counts the pairs that gain and those that lose; a pair may do both", () => {
+  const of = (pairs: number, gains: readonly string[], loses: readonly string[]) => ({ pairs, gains, loses });
+  const classes = [of(767, ["tcp/22"], []), of(1, ["tcp/22"], ["icmp"])];
+  expect(pairsWords({ classes, classes_left_out: 0 })).toBe("768 pairs of machines gain access, 1 loses it");
+  expect(pairsWords({ classes: classes.slice(1), classes_left_out: 3 })).toBe(
+    "at least 1 pair of machines gains access, 1 loses it",
+  );
+  expect(pairsWords({ classes: [], classes_left_out: 0 })).toBe("0 pairs of machines gain access, 0 lose it");
+  expect([failText(1, 1), failText(1, 5), failText(2, 5)]).toEqual([
+    "The test fails",
+    "1 of 5 tests fails",
+    "2 of 5 tests fail",
+  ]);
 });
 
 test("who only gains stands first, who only loses last; large numbers have separators", () => {

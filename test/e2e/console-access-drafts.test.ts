@@ -38,7 +38,7 @@ describe("drafts on the page Access", () => {
       await dialog.getByRole("button", { name: "Add to the draft" }).click();
       const added = row("machines in db must reach machines in web on tcp 5432");
       await added.getByText("fails").waitFor();
-      await page.getByText("Test 2: db-1 must reach web-1 on tcp/5432, but tcp/5432 is refused.").waitFor();
+      await page.getByText("Test 2: db-1 must reach web-1 on tcp 5432, but tcp 5432 is refused.").waitFor();
       await page.getByText("+ Test: machines in db must reach machines in web on tcp 5432").waitFor();
       expect(await saving().isDisabled()).toBe(true);
       await add("db", "web", "5432");
@@ -109,13 +109,15 @@ describe("drafts on the page Access", () => {
     "rules that fail a test or have a fault cannot be saved, and the server's sentence is beside the rule",
     async () => {
       await add("db", "web", "any");
-      await page.getByText("1 of 1 tests fails.").waitFor();
+      await page.getByText("The test fails. Nothing is saved while a test fails:").waitFor();
       // What keeps it from being saved stands first, and names the rule.
       const preview = page.locator(".preview");
       await preview
-        .getByText("db-1 must not reach web-1 on tcp/22, but tcp/22 is permitted by a new rule.")
+        .getByText("db-1 must not reach web-1 on tcp 22, but tcp 22 is permitted by a new rule.")
         .waitFor();
-      expect(await preview.innerText()).toMatch(/1 tests fails[^]*1 pair of machines changes/);
+      expect(await preview.innerText()).toMatch(
+        /The test fails[^]*1 pair of machines gains access, 0 lose it:/,
+      );
       expect(await saving().isDisabled()).toBe(true);
       await row("machines in db may reach").getByRole("button", { name: /^Edit/ }).click();
       await page.getByRole("dialog").getByLabel("Ports").fill("70000");
@@ -123,10 +125,10 @@ describe("drafts on the page Access", () => {
       await page.getByRole("dialog").getByRole("alert").getByText("Enter ports from 1 to 65535").waitFor();
       await page.getByRole("dialog").getByLabel("Ports").fill("70");
       await page.getByRole("dialog").getByLabel("From").fill("nowhere");
-      await page.getByRole("dialog").getByText("There is no group nowhere.").waitFor();
+      await page.getByRole("dialog").getByText("There is no group nowhere:").waitFor();
       // The dialog does not close on it.
       await page.getByRole("button", { name: "Change in the draft" }).click();
-      await page.getByRole("dialog").getByText("There is no group nowhere.").waitFor();
+      await page.getByRole("dialog").getByText("There is no group nowhere:").waitFor();
       await page.getByRole("dialog").getByLabel("From").fill("user:x");
       await page.getByRole("button", { name: "Change in the draft" }).click();
       await row("machines of x may reach").getByText("Enter a member as user:EMAIL").waitFor();
@@ -146,15 +148,15 @@ describe("drafts on the page Access", () => {
       await row("tcp 5432")
         .getByRole("button", { name: /^Delete/ })
         .click();
-      await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
+      await page.getByText("web-1 → db-1 loses tcp 5432").first().waitFor();
       await addRule(scene, "--protocol udp --ports 53 --target group:db");
-      await page.getByText("Saved by others").waitFor();
+      await page.getByRole("heading", { name: "Saved", exact: true }).waitFor();
       expect(await saving().isDisabled()).toBe(true);
-      await page.getByText("operator saved rules since you began").waitFor();
+      await page.getByText("operator saved rules since these edits began").waitFor();
       await page.getByText("+ all machines may reach machines in db on udp 53").waitFor();
       await page.getByText("− machines in web may reach machines in db on tcp 5432").waitFor();
-      await page.getByRole("button", { name: "Put my changes on theirs" }).click();
-      await page.getByText("web-1 → db-1 loses tcp/5432").first().waitFor();
+      await page.getByRole("button", { name: "Add my changes to the saved rules" }).click();
+      await page.getByText("web-1 → db-1 loses tcp 5432").first().waitFor();
       await saving().click();
       await saving().waitFor({ state: "detached" });
       const rules = await scene.admin(["rule", "list", "acme"]);
@@ -178,16 +180,16 @@ describe("drafts on the page Access", () => {
       await page.evaluate(`fetch("/api/org/acme/firewall_rules/${id}/", {
         method: "PATCH", headers: { "Content-Type": "application/json" }, body: '{"description": "names"}',
       })`);
-      const choice = page.getByRole("group", { name: `Both of you changed rule ${id}.` });
+      const choice = page.getByRole("group", { name: `Rule ${id} was changed there and here.` });
       await choice.waitFor();
-      await page.getByText("owner@example.org saved rules since you began").waitFor();
+      await page.getByText("You, in another tab, saved rules since these edits began").waitFor();
       await page.getByText("description + names").first().waitFor();
-      const put = page.getByRole("button", { name: "Put my changes on theirs" });
+      const put = page.getByRole("button", { name: "Add my changes to the saved rules" });
       expect(await put.isDisabled()).toBe(true);
-      await choice.getByLabel(/^Both: theirs/).waitFor();
+      await choice.getByLabel(/^Both: the saved one/).waitFor();
       await choice.getByLabel(/^Yours: machines in web/).check();
       await put.click();
-      await page.getByText("Saved by others").waitFor({ state: "detached" });
+      await page.getByRole("heading", { name: "Saved", exact: true }).waitFor({ state: "detached" });
       await saving().click();
       await saving().waitFor({ state: "detached" });
       const saved = await scene.admin(["rule", "list", "acme"]);
@@ -214,7 +216,7 @@ describe("drafts on the page Access", () => {
   test(
     "what was saved while the control plane was away appears, and a plan that had no answer is asked for again",
     async () => {
-      const gains = (ports: string) => page.getByText(`web-1 → db-1 gains tcp/${ports}`).first().waitFor();
+      const gains = (ports: string) => page.getByText(`web-1 → db-1 gains tcp ${ports}`).first().waitFor();
       await scene.restart(async () => {
         await add("web", "db", "7100");
         await page.locator(".preview").getByText("The control plane does not answer.").waitFor();
@@ -260,7 +262,7 @@ describe("drafts on the page Access", () => {
       await context.close();
       const [recovery = ""] = codes as string[];
       await add("web", "db", "6432");
-      await page.getByText("web-1 → db-1 gains tcp/6432").first().waitFor();
+      await page.getByText("web-1 → db-1 gains tcp 6432").first().waitFor();
       await saving().click();
       const dialog = page.getByRole("dialog", { name: "Confirm that it is you" });
       await dialog.getByRole("button", { name: "Cancel" }).click();
@@ -286,6 +288,8 @@ describe("drafts on the page Access", () => {
       await scene.admin(["node", "revoke", "acme", "web-1", "--reason", "lost"]);
       const revoked = row("web-1 (revoked) may reach machines in db on tcp 8100");
       await revoked.getByText("the next save deletes this rule").waitFor();
+      // The rule is as it was saved.
+      expect(await page.getByRole("listitem").filter({ hasText: "(revoked)" }).count()).toBe(0);
       await add("db", "db", "8200");
       await page
         .locator(".preview")
@@ -295,12 +299,16 @@ describe("drafts on the page Access", () => {
       await page.getByText(/^agent admin rule create acme .* && agent admin rule delete acme \d+$/).waitFor({
         state: "attached",
       });
+      // Restored, it stays; nobody has changed the rules.
+      await scene.admin(["node", "restore", "acme", "web-1"]);
+      await rule.waitFor();
+      await rule.getByText("deleted", { exact: true }).waitFor({ state: "detached" });
+      await until(() => saving().isEnabled(), { what: "a draft that may be saved" });
       // Without the other edit, nothing is left to save.
       await row("machines in db may reach machines in db on tcp 8200")
         .getByRole("button", { name: /^Delete/ })
         .click();
       await saving().waitFor({ state: "detached" });
-      await scene.admin(["node", "restore", "acme", "web-1"]);
       await rule.waitFor();
     },
     limitMs,

@@ -38,8 +38,27 @@ export function classWords({ groups, nodes, count }: Class, machines: readonly N
   return `${numberText(count)} of ${numberText(within(own))} machines in ${own.join(" and ")} (${names}, …)`;
 }
 
-/** What a class gains or loses: one machine gains, several gain. */
-export const gainWords = (count: number, what: readonly string[]): string =>
-  `${count === 1 ? "gains" : "gain"} ${what.join(", ")}`;
-export const loseWords = (count: number, what: readonly string[]): string =>
-  `${count === 1 ? "loses" : "lose"} ${what.join(", ")}`;
+/** Texts of the control plane write tcp/5432; the sentences of this page write tcp 5432. */
+export const spaced = (text: string): string => text.replace(/\b(tcp|udp)\//g, "$1 ");
+
+/** One gains, several gain. */
+const verbFor = (count: number, verb: string): string => (count === 1 ? `${verb}s` : verb);
+
+/** What a class gains or loses. */
+export const accessWords = (count: number, verb: "gain" | "lose", what: readonly string[]): string =>
+  `${verbFor(count, verb)} ${spaced(what.join(", "))}`;
+
+type Access = { classes: readonly (Effect & { pairs: number })[]; classes_left_out: number };
+
+/** "768 pairs of machines gain access, 1 loses it". Of many classes, the control plane leaves out those of the fewest pairs. */
+export function pairsWords({ classes, classes_left_out }: Access): string {
+  const [gaining = 0, losing = 0] = (["gains", "loses"] as const).map((kind) =>
+    classes.reduce((sum, each) => sum + (each[kind].length > 0 ? each.pairs : 0), 0),
+  );
+  const pairs = `${numberText(gaining)} ${gaining === 1 ? "pair" : "pairs"} of machines ${verbFor(gaining, "gain")}`;
+  return `${classes_left_out > 0 ? "at least " : ""}${pairs} access, ${numberText(losing)} ${verbFor(losing, "lose")} it`;
+}
+
+/** "2 of 5 tests fail". */
+export const failText = (failing: number, all: number): string =>
+  all === 1 ? "The test fails" : `${failing} of ${all} tests ${verbFor(failing, "fail")}`;

@@ -1,10 +1,11 @@
-// Another user saved rules since the edits of this tab began: both are shown, with who saved and when.
+// Another user or tab saved rules since the edits of this tab began: both are shown, with who saved and when.
 
 import { useState } from "preact/hooks";
 import { actorOf, isAbout } from "../actor.ts";
 import { org } from "../api.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { html } from "../html.ts";
+import { me } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useResource } from "../resource.ts";
 import { When } from "../ui/parts.ts";
@@ -12,7 +13,7 @@ import { rebase, takeTheirs, type Draft } from "./draft.ts";
 import type { Saved } from "./saved.ts";
 import { ruleChanges, clashKey, mergeRules, type Choice, type Change, type Clash } from "./merge.ts";
 import { identityOf, sentenceOf, type Rule } from "./rules.ts";
-import { Sentence } from "./rule-table.ts";
+import { Description, Sentence } from "./sentence.ts";
 
 type Props = { draft: Draft; saved: Saved; theirs: Saved };
 type Author = { name: string; at: string };
@@ -26,12 +27,12 @@ export function Conflict({ draft, saved, theirs }: Props) {
   const open = clashes.filter((clash) => !choices.has(clashKey(clash)));
   return html`<div class="failure" role="alert">
     <p>
-      <${Authors} changes=${changes} authorOf=${authorOf} did="saved rules since you began" />, so yours are
-      not saved.
+      <${Authors} changes=${changes} authorOf=${authorOf} did="saved rules since these edits began" />, so
+      they are not saved.
     </p>
     <div class="versions">
       <div>
-        <h3>Saved by others</h3>
+        <h3>Saved</h3>
         <${ChangeList} changes=${changes} />
       </div>
       <div>
@@ -51,11 +52,11 @@ export function Conflict({ draft, saved, theirs }: Props) {
     )}
     <div class="actions">
       <button type="button" disabled=${open.length > 0} onClick=${() => rebase(draft, choices)}>
-        Put my changes on theirs
+        Add my changes to the saved rules
       </button>
-      <button type="button" onClick=${() => takeTheirs(draft)}>Take theirs, drop mine</button>
+      <button type="button" onClick=${() => takeTheirs(draft)}>Keep the saved rules, drop my changes</button>
     </div>
-    ${open.length === 0 ? null : html`<p class="quiet">Choose first, for each rule that both changed.</p>`}
+    ${open.length === 0 ? null : html`<p class="quiet">Choose first, for each rule that was changed twice.</p>`}
   </div>`;
 }
 
@@ -67,7 +68,7 @@ export function News({ slug, changes }: { slug: string; changes: readonly Change
 function Others({ slug, changes }: { slug: string; changes: readonly Change[] }) {
   const authorOf = useAuthors(slug);
   return html`<div class="notice" role="status">
-    <p><${Authors} changes=${changes} authorOf=${authorOf} did="changed rules while you were here" />:</p>
+    <p><${Authors} changes=${changes} authorOf=${authorOf} did="saved rules while this page was open" />:</p>
     <${ChangeList} changes=${changes} />
   </div>`;
 }
@@ -84,7 +85,7 @@ function Authors({ changes, authorOf, did }: AuthorsProps) {
     .map(({ at }) => at)
     .sort()
     .at(-1);
-  return html`<bdi>${names || "Another user"}</bdi>${" "}
+  return html`<bdi>${names || "Another user or tab"}</bdi>${" "}
     ${did}${last === undefined ? null : html` (<${When} at=${last} />)`}`;
 }
 
@@ -98,7 +99,8 @@ function useAuthors(slug: string): AuthorOf {
     const about = data.filter((each) => isAbout(each, `rule/${rule?.id}`));
     const event = about.toSorted((a, b) => b.id - a.id)[0];
     if (event === undefined) return undefined;
-    return { name: actorOf({ ...event, actor: { ...event.actor, ip: null } }, names), at: event.at };
+    const name = actorOf({ ...event, actor: { ...event.actor, ip: null } }, names);
+    return { name: name === me.value?.email ? "You, in another tab," : name, at: event.at };
   };
 }
 
@@ -121,18 +123,18 @@ function Chooser({ clash: { base, mine, theirs }, author, choice, choose }: Choo
       <span>${whose}: <${Version} rule=${rule} /></span>
     </label>`;
   return html`<fieldset>
-    <legend>Both of you changed rule ${base.id}. Which one is to hold?</legend>
+    <legend>Rule ${base.id} was changed there and here. Which version is to hold?</legend>
     <p class="quiet">It was: <${Version} rule=${base} /></p>
     ${option(
       "theirs",
       theirs,
-      author === undefined ? "Theirs" : html`Theirs (<bdi>${author.name}</bdi>, <${When} at=${author.at} />)`,
+      author === undefined ? "Saved" : html`Saved (<bdi>${author.name}</bdi>, <${When} at=${author.at} />)`,
     )}
     ${option("mine", mine, "Yours")}
     ${
       mine === undefined || theirs === undefined || identityOf(mine) === identityOf(theirs)
         ? null
-        : option("both", mine, "Both: theirs, and yours as a new rule")
+        : option("both", mine, "Both: the saved one, and yours as a new rule")
     }
   </fieldset>`;
 }
@@ -160,6 +162,5 @@ function ChangeLines({ before, after }: Change) {
     return html`${number} ${before === undefined ? null : html`<del>− <${Version} rule=${before} /></del>`}
     ${after === undefined ? null : html`<ins>+ <${Version} rule=${after} /></ins>`}`;
   return html`${number}<${Sentence} rule=${after} />, description${" "}
-    ${before.description === "" ? null : html`<del>− <bdi>${before.description}</bdi></del>`}
-    ${after.description === "" ? null : html`<ins>+ <bdi>${after.description}</bdi></ins>`}`;
+    <${Description} before=${before} after=${after} />`;
 }

@@ -7,7 +7,7 @@ import type { AuditEvent } from "../audit-event.ts";
 import { ruleChangeOf } from "../rule-change.ts";
 import type { Terminal } from "../terminal.ts";
 import type { Class } from "./class-words.ts";
-import { ruleChanges, mergeRules, type Change, type Choice } from "./merge.ts";
+import { inNewWords, ruleChanges, mergeRules, type Change, type Choice } from "./merge.ts";
 import {
   areEqual,
   commandsOf,
@@ -134,7 +134,12 @@ function receive(draft: Draft, newest: Saved): void {
   const hasFailed = error.value !== undefined && !isRefused(draft);
   // This answer proves that these have passed.
   if (error.value?.status === 0 || error.value?.status === 401) error.value = undefined;
-  const before = saved.value;
+  const known = saved.value;
+  const renew = (list: readonly Rule[]) => inNewWords(list, known?.words ?? newest.words, newest.words);
+  const before = known && { ...known, rules: renew(known.rules), words: newest.words };
+  const renewed = rules.value && renew(rules.value);
+  const isRenewed = renewed !== rules.value;
+  if (isRenewed) [saved.value, rules.value] = [before, renewed];
   const hasEdits = rules.value !== undefined && before !== undefined && !areEqual(before.rules, rules.value);
   const edited = hasEdits ? (rules.value ?? []) : newest.rules;
   const tests = testsOn(draft, newest);
@@ -152,7 +157,7 @@ function receive(draft: Draft, newest: Saved): void {
     draft.tests.value = tests;
     theirs.value = undefined;
     // Groups or machines changed, so the same edits may do something else; or the plan had no answer.
-    if (isNew || (hasFailed && draft.plan.value === undefined)) planEdits(draft);
+    if (isNew || isRenewed || (hasFailed && draft.plan.value === undefined)) planEdits(draft);
   } else theirs.value = newest;
 }
 

@@ -6,15 +6,18 @@ import type { Node } from "../../protocol/node.ts";
 import { ApiError, org, send } from "../api.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
+import { organization } from "../me.ts";
 import { useNodes } from "../node-list.ts";
 import { configurationOf } from "../nodes.ts";
 import { useList, useResource } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
 import { Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/parts.ts";
+import { spaced } from "./class-words.ts";
 import type { Saved } from "./saved.ts";
+import { routerTo } from "./networks.ts";
 import { conclusionOf, machineFacts, pathFact, type Fact, type Path } from "./link.ts";
 import { portsFault, type Rule } from "./rules.ts";
-import { Sentence } from "./rule-table.ts";
+import { Sentence } from "./sentence.ts";
 
 /** `permitted`: all that the rules permit between the two, whatever was asked. */
 type Verdict = {
@@ -36,7 +39,9 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   const question = questionOf(query.value);
   const { from, to, protocol, port } = question;
   const fault = port === "" || portsFault(port) === undefined ? undefined : "Enter a port from 1 to 65535.";
-  const { data: nodes = none } = useNodes();
+  const { data = none, isWhole: isRead } = useNodes();
+  // Of a part of them, nobody knows what is missing.
+  const nodes = isRead ? data : none;
   const [sender, receiver] = [useMachine(slug, nodes, from), useMachine(slug, nodes, to)];
   const isWhole = sender !== undefined && receiver !== undefined && fault === undefined;
   const body = {
@@ -91,6 +96,8 @@ function unknownOf(
 ): string | undefined {
   if (name === "" || nodes.length === 0) return undefined;
   if (nodes.some((node) => node.name === name) || found.some((node) => node?.name === name)) return undefined;
+  const router = routerTo(name, nodes)?.name;
+  if (router !== undefined) return `${name} is behind ${router}, whose rules decide: name ${router}.`;
   const alike = offeredOf(nodes, name).map((node) => node.name);
   const hint =
     alike.length === 0
@@ -185,11 +192,11 @@ function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
   const both = [answer.outbound_rule_id, answer.rule_id].flatMap(
     (id) => rules.find((rule) => rule.id === id) ?? [],
   );
-  const all = answer.permitted.length === 0 ? "nothing" : answer.permitted.join(", ");
+  const all = answer.permitted.length === 0 ? "nothing" : spaced(answer.permitted.join(", "));
   return html`<p>
       <strong><${State} name=${state} word=${html`<bdi>${sentence}</bdi>`} /></strong>
     </p>
-    ${packet === "" || !isActive ? null : html`<p><bdi>${answer.reason}</bdi></p>`}
+    ${packet === "" || !isActive ? null : html`<p><bdi>${spaced(answer.reason)}</bdi></p>`}
     ${
       packet === "" || !answer.allowed
         ? null
@@ -207,16 +214,18 @@ function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
     }
     <ul class="plain-list">
       ${[...machineFacts(from), ...machineFacts(to), ...facts].map((fact) => html`<${FactLine} key=${fact.about + fact.words} fact=${fact} />`)}
-      ${facts.length > 0 || there === undefined || back === undefined ? null : html`<li class="quiet">No path between them is known: none was reported, or only an administrator sees it.</li>`}
+      ${facts.length > 0 || there === undefined || back === undefined ? null : html`<li class="quiet">${organization.value?.role === "member" ? "You see the paths of your own machines only: none between them is known." : "No path between them was reported."}</li>`}
     </ul>
+    ${
+      isAllowed && isActive && state === "attention"
+        ? html`<p>On the machine that is away, or on both, this says why:</p>
+            <${Line} text="agent doctor" />`
+        : null
+    }
     ${[from, to].map((node) =>
       node.online && configurationOf(node).isBehind
         ? html`<p key=${node.id}>
-              ${
-                node.not_applied_since == null
-                  ? html`<bdi>${node.name}</bdi> takes the newest within seconds. If it does not, on it:`
-                  : html`On <bdi>${node.name}</bdi>, this applies the newest configuration, or says why not:`
-              }
+              On <bdi>${node.name}</bdi>, this applies the newest configuration, or says why not:
             </p>
             <${Line} text="sudo agent sync-config" />`
         : null,

@@ -9,7 +9,7 @@ import { useList } from "../resource.ts";
 import { Empty } from "../ui/parts.ts";
 import { cellOf, isChanged, linesOf, matrixOf, type ChangedCell, type Line } from "./matrix.ts";
 import type { Rule } from "./rules.ts";
-import { Sentence } from "./rule-table.ts";
+import { Sentence } from "./sentence.ts";
 
 /** A matrix of more groups is no longer read: the search of machines and the explainer answer better. */
 const maxGroups = 40;

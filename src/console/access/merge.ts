@@ -13,6 +13,17 @@ export type Choice = "mine" | "theirs" | "both";
 export const clashKey = ({ base, mine, theirs }: Clash): string =>
   JSON.stringify([base.id, mine ?? null, theirs ?? null]);
 
+/** The word of each side of a stored rule, by the side as JSON. */
+export type Words = ReadonlyMap<string, string>;
+
+/** The rules in the words of now: that a machine was revoked, restored or renamed is no change of a rule. */
+export function inNewWords(rules: readonly Rule[], old: Words, now: Words): readonly Rule[] {
+  const changed = new Map([...old].map(([side, word]) => [word, now.get(side) ?? word]));
+  const word = (each: string) => changed.get(each) ?? each;
+  if ([...changed].every(([before, after]) => before === after)) return rules;
+  return rules.map((rule) => ({ ...rule, peer: word(rule.peer), target: word(rule.target) }));
+}
+
 /** What became of each rule of `base`; undefined: it was deleted. */
 export function pairsOf(base: readonly Rule[], next: readonly Rule[]): ReadonlyMap<Rule, Rule | undefined> {
   const known = new Set(base.map(({ id }) => id));

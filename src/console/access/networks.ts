@@ -17,16 +17,30 @@ const routersOf = (word: string, machines: readonly Router[]): readonly Router[]
 const maxNamed = 5;
 
 /** "gw-berlin: 192.168.20.0/24, 192.168.30.0/24", of the first machines; the last is how many more there are. */
-export function networksBehind(words: readonly string[], machines: readonly Router[]): readonly string[] {
+export function networksBehind(
+  words: readonly string[],
+  machines: readonly Router[],
+  max = maxNamed,
+): readonly string[] {
   const routers = [...new Set(words.flatMap((word) => routersOf(word, machines)))];
-  const named = routers.slice(0, maxNamed).map(({ name, subnets }) => `${name}: ${subnets.join(", ")}`);
+  const named = routers.slice(0, max).map(({ name, subnets }) => `${name}: ${subnets.join(", ")}`);
   const more = routers.length - named.length;
   return more === 0 ? named : [...named, `and ${more} more machines with networks`];
 }
 
 /** What the administrator can do who wants one network open to one group: no single rule does it. */
 export const gatewayWords =
-  "What reaches a machine reaches all networks behind it. To open one network to one group only, give it a machine of its own as gateway. Then let no other rule reach that machine: a rule to all machines does, and so does a rule to one of its groups.";
+  "What reaches a machine reaches all networks behind it. To open one network alone, give it a machine of its own as gateway, which no other rule reaches, be it to all machines or to one of its groups.";
+
+/** The machine in front of an IPv4 address, or of a network. */
+export function routerTo<T extends Router>(text: string, machines: readonly T[]): T | undefined {
+  const bitsOf = (address: string) =>
+    address.replaceAll(/(\d+)(\.|\/.*|$)/g, (_, part) => Number(part).toString(2).padStart(8, "0"));
+  const isIn = (network: string) =>
+    /^(\d+\.){3}\d+(\/|$)/.test(text) &&
+    bitsOf(text).startsWith(bitsOf(network).slice(0, Number(network.split("/")[1])));
+  return machines.find(({ subnets }) => subnets.some(isIn));
+}
 
 /** Why a side cannot name this network, and what to name. Undefined: it is no network. */
 export function networkFault(word: string, machines: readonly Router[]): string | undefined {

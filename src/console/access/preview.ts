@@ -5,8 +5,9 @@ import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { useNodes } from "../node-list.ts";
 import { Confirm, Failure, FromTerminal } from "../ui/parts.ts";
-import { classWords, gainersFirst, gainWords, loseWords, numberText } from "./class-words.ts";
+import { accessWords, classWords, failText, gainersFirst, numberText, pairsWords } from "./class-words.ts";
 import { Conflict, News } from "./conflict.ts";
+import { Faults } from "./faults.ts";
 import {
   discard,
   isRefused,
@@ -19,7 +20,7 @@ import {
   type Plan,
 } from "./draft.ts";
 import { listOf, type Saved } from "./saved.ts";
-import { Sentence, TestSentence } from "./rule-table.ts";
+import { Sentence, TestSentence } from "./sentence.ts";
 import { beyond } from "./test-text.ts";
 import { networksBehind } from "./networks.ts";
 import { editsOf, endsOf, faultLines, isAboutGone, rulesLeft, type Named, type Rule } from "./rules.ts";
@@ -42,12 +43,17 @@ type JustSavedProps = { draft: Draft; done: NonNullable<Draft["done"]["value"]> 
 
 function JustSaved({ draft, done: { terminal, plan, edits, tests } }: JustSavedProps) {
   const { data, isWhole } = useNodes();
+  const effects = html`<${Effects} plan=${plan} nodes=${isWhole ? data : undefined} />`;
   return html`Saved.${" "}
     <button type="button" class="small" onClick=${() => undo(draft, edits, [], tests)}>Undo</button>
-    <details>
-      <summary>Who gained and lost access</summary>
-      <${Effects} plan=${plan} nodes=${isWhole ? data : undefined} />
-    </details>
+    ${
+      plan.access.pairs_changed === 0
+        ? effects
+        : html`<details>
+            <summary>Who gained and lost access</summary>
+            ${effects}
+          </details>`
+    }
     <${FromTerminal} ...${terminal} />`;
 }
 
@@ -70,8 +76,7 @@ function Unsaved({ draft, saved }: PreviewProps) {
         behind.length === 0
           ? null
           : html`<p>
-              Behind machines that the new rules let others reach are networks, which the same rules
-              open:${" "}
+              The new rules also open the networks behind${" "}
               <bdi>${behind.join("; ")}</bdi>.
             </p>`
       }
@@ -147,13 +152,13 @@ export function SaveBar({ draft }: { draft: Draft }) {
 
 function summaryOf(draft: Draft): string {
   const { plan, theirs } = draft;
-  if (theirs.value !== undefined) return "Not saved: another user saved rules.";
+  if (theirs.value !== undefined) return "Not saved: rules were saved since these edits began.";
   if (isRefused(draft)) return "Not saved: there is a fault.";
   if (plan.value === undefined) return "Not saved.";
   const { access, tests } = plan.value;
-  if (tests.failing.length > 0) return `Cannot be saved: failing tests: ${tests.failing.length}.`;
-  const losing = access.classes.reduce((sum, { loses, pairs }) => sum + (loses.length > 0 ? pairs : 0), 0);
-  return `Not saved. Pairs of machines that change: ${numberText(access.pairs_changed)}, that lose access: ${numberText(losing)}.`;
+  const { after, failing } = tests;
+  if (failing.length > 0) return `Cannot be saved: ${failText(failing.length, after).toLowerCase()}.`;
+  return `Not saved: ${pairsWords(access)}.`;
 }
 
 /** The control plane names lines of the file that the page sent. The user has not seen that file: the page names rules. */
@@ -163,19 +168,14 @@ function Refusal({ draft, rules, error }: RefusalProps) {
   const sentences = error.fields["policy"] ?? [];
   const retry = draft.plan.value === undefined ? () => planEdits(draft) : undefined;
   if (sentences.length === 0) return html`<${Failure} error=${error} retry=${retry} />`;
-  return html`<div class="failure" role="alert">
-    <p>The rules cannot be saved:</p>
-    <ul>
-      ${faultLines(rules, sentences).map((line) => html`<li key=${line}><bdi>${line}</bdi></li>`)}
-    </ul>
-  </div>`;
+  return html`<${Faults} title="The rules cannot be saved" lines=${faultLines(rules, sentences)} />`;
 }
 
 type GainsProps = { count: number; gains: readonly string[]; loses: readonly string[] };
 
 function Gains({ count, gains, loses }: GainsProps) {
-  return html`${gains.length === 0 ? null : html`<ins>${gainWords(count, gains)}</ins> `}
-  ${loses.length === 0 ? null : html`<del>${loseWords(count, loses)}</del>`}`;
+  return html`${gains.length === 0 ? null : html`<ins>${accessWords(count, "gain", gains)}</ins> `}
+  ${loses.length === 0 ? null : html`<del>${accessWords(count, "lose", loses)}</del>`}`;
 }
 
 /** `nodes`: all machines, once they were read. */
@@ -183,9 +183,7 @@ type EffectsProps = { plan: Plan; nodes: readonly Named[] | undefined };
 
 function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
   if (access.pairs_changed === 0) return html`<p>No machine gains or loses access.</p>`;
-  return html`<p>
-      ${access.pairs_changed === 1 ? "1 pair of machines changes:" : `${numberText(access.pairs_changed)} pairs of machines change:`}
-    </p>
+  return html`<p>${pairsWords(access)}:</p>
     <ul class="plain-list effects">
       ${gainersFirst(access.classes).map(
         ({ from, to, owners = "any", gains, loses }, at) =>
@@ -197,38 +195,35 @@ function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
       )}
     </ul>
     ${access.classes_left_out === 0 ? null : html`<p>And ${numberText(access.classes_left_out)} more kinds of machines.</p>`}
-    <details>
-      <summary>
-        Each
-        pair${access.pairs.length < access.pairs_changed ? `, the first ${numberText(access.pairs.length)}` : ""}
-      </summary>
-      <ul class="plain-list effects">
-        ${gainersFirst(access.pairs).map(
-          ({ from, to, gains, loses }) =>
-            html`<li key=${`${from.id} ${to.id}`}>
-              <bdi>${from.name}</bdi> → <bdi>${to.name}</bdi>${" "}
-              <${Gains} count=${1} gains=${gains} loses=${loses} />
-            </li>`,
-        )}
-      </ul>
-    </details>`;
+    ${
+      // One class for each pair has said it all.
+      access.classes.length === access.pairs_changed
+        ? null
+        : html`<details>
+            <summary>
+              Each
+              pair${access.pairs.length < access.pairs_changed ? `, the first ${numberText(access.pairs.length)}` : ""}
+            </summary>
+            <ul class="plain-list effects">
+              ${gainersFirst(access.pairs).map(
+                ({ from, to, gains, loses }) =>
+                  html`<li key=${`${from.id} ${to.id}`}>
+                    <bdi>${from.name}</bdi> → <bdi>${to.name}</bdi>${" "}
+                    <${Gains} count=${1} gains=${gains} loses=${loses} />
+                  </li>`,
+              )}
+            </ul>
+          </details>`
+    }`;
 }
 
 function TestOutcome({ plan: { tests } }: { plan: Plan }) {
   const { after, failing } = tests;
-  if (after === 0)
-    return html`<p class="quiet">
-      There are no tests to check. A test says what must be reachable, or must not be.
-    </p>`;
+  if (after === 0) return html`<p class="quiet">There are no tests to check.</p>`;
   if (failing.length === 0)
     return html`<p class="good">${after === 1 ? "The test passes." : `All ${after} tests pass.`}</p>`;
-  return html`<div class="failure" role="alert">
-    <p>
-      ${failing.length} of ${after} tests ${failing.length === 1 ? "fails" : "fail"}. Nothing is saved while a
-      test fails.
-    </p>
-    <ul>
-      ${failing.map((sentence) => html`<li key=${sentence}><bdi>${sentence}</bdi></li>`)}
-    </ul>
-  </div>`;
+  return html`<${Faults}
+    title=${`${failText(failing.length, after)}. Nothing is saved while a test fails`}
+    lines=${failing}
+  />`;
 }

@@ -68,10 +68,12 @@ export function RuleForm({ rule, draft, close }: Props) {
   const word = (typed: string) => toWord(typed, sides.groups, sides.nodes);
   const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
   const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
+  const isLong = now.description.length > 255;
   const submit = (event: Event) => {
     event.preventDefault();
     check(true);
     if (
+      isLong ||
       missing.length > 0 ||
       portsFault(now.ports) !== undefined ||
       networkFault(whole.target, machines) !== undefined
@@ -91,6 +93,7 @@ export function RuleForm({ rule, draft, close }: Props) {
       set=${(typed: string) => set(withEnds(now, { ...ends, [key]: typed }))}
       sides=${sides}
       mayBeNetwork=${mayBeNetwork(key)}
+      verb=${mayBeNetwork(key) ? undefined : key === "to" ? "send to" : "reach"}
       fault=${mayBeNetwork(key) ? undefined : networkFault(whole.target, machines)}
       isChecked=${isChecked}
     />`;
@@ -101,10 +104,7 @@ export function RuleForm({ rule, draft, close }: Props) {
   >
     <form onSubmit=${submit}>
       ${side("from")}
-      <${Field}
-        label="may"
-        help="A connection needs both: the sender's machine sends it, the receiver's machine lets it in."
-      >
+      <${Field} label="May">
         <select
           value=${now.direction}
           onChange=${(event: Event) =>
@@ -118,9 +118,8 @@ export function RuleForm({ rule, draft, close }: Props) {
       <//>
       ${side("to")}
       <${TrafficFields} rule=${now} set=${set} fault=${isChecked ? portsFault(now.ports) : undefined} />
-      <${Field} label="Description">
+      <${Field} label="Description" errors=${isLong ? ["Enter at most 255 characters."] : undefined}>
         <input
-          maxlength="255"
           value=${now.description}
           onInput=${(event: Event) => set({ ...now, description: valueOf(event) })}
         />
@@ -148,7 +147,7 @@ type TrafficProps = { rule: Traffic; set: (rule: Traffic) => void; fault: string
 
 export function TrafficFields({ rule, set, fault }: TrafficProps) {
   return html`<div class="pair">
-    <${Field} label="on">
+    <${Field} label="Protocol">
       <select
         value=${rule.protocol}
         onChange=${(event: Event) => {
@@ -185,13 +184,24 @@ type SidePickerProps = {
   set: (typed: string) => void;
   sides: Named;
   mayBeNetwork: boolean;
+  /** With it, a network may stand here. */
+  verb?: string | undefined;
   /** Of a network that cannot stand here. */
   fault: string | undefined;
   /** It was sent. */
   isChecked: boolean;
 };
 
-export function SidePicker({ label, word, set, sides, mayBeNetwork, fault, isChecked }: SidePickerProps) {
+export function SidePicker({
+  label,
+  word,
+  set,
+  sides,
+  mayBeNetwork,
+  verb,
+  fault,
+  isChecked,
+}: SidePickerProps) {
   const list = `sides-${label}`;
   const offered = sidesFor(word, sides, mayBeNetwork);
   const missing = missingOf(word, sides);
@@ -200,7 +210,7 @@ export function SidePicker({ label, word, set, sides, mayBeNetwork, fault, isChe
   return html`<${Field}
       label=${label}
       errors=${fault === undefined ? undefined : [fault]}
-      help=${`A group, a machine${mayBeNetwork ? ", a network" : " (with the networks behind it)"}, or any.`}
+      help=${`A group, a machine${mayBeNetwork ? ", a network" : " (with the networks behind it)"}, or any.${verb === undefined ? "" : ` A network: with "${verb}".`}`}
     >
       <input
         required
@@ -217,7 +227,7 @@ export function SidePicker({ label, word, set, sides, mayBeNetwork, fault, isChe
     <//>
     <div class=${isChecked ? "bad" : "limited"} role="status">
       ${alike.length === 0 ? null : html`Machines: <bdi>${alike.slice(0, 5).join(", ")}${alike.length > 5 ? ", …" : ""}</bdi>. `}
-      ${missing === undefined ? null : html`There is no group <bdi>${missing}</bdi>. What names it cannot be saved.`}
+      ${missing === undefined ? null : html`There is no group <bdi>${missing}</bdi>: create it, or name another.`}
     </div>`;
 }
 

@@ -5,25 +5,15 @@ import { useState } from "preact/hooks";
 import { org } from "../api.ts";
 import { html } from "../html.ts";
 import { pathOf, query } from "../router.ts";
-import { Empty, FromTerminal } from "../ui/parts.ts";
+import { Empty, FromTerminal, Loading } from "../ui/parts.ts";
 import { Export, Search, searched } from "../ui/tools.ts";
 import { edit, terminalOf, type Draft } from "./draft.ts";
 import type { Saved } from "./saved.ts";
 import { useNodes } from "../node-list.ts";
 import { networksBehind } from "./networks.ts";
 import { RuleForm } from "./rule-form.ts";
-import { verbOfTest, type PolicyTest } from "./test-text.ts";
-import {
-  endsOf,
-  faultsByRule,
-  isAboutGone,
-  rulesLeft,
-  sentenceOf,
-  sideWords,
-  trafficWords,
-  verbOf,
-  type Rule,
-} from "./rules.ts";
+import { Description, Sentence } from "./sentence.ts";
+import { endsOf, faultsByRule, isAboutGone, rulesLeft, sentenceOf, type Rule } from "./rules.ts";
 
 type Row = { rule: Rule; before?: Rule; state: "same" | "new" | "changed" | "deleted" };
 const maxShown = 200;
@@ -43,9 +33,31 @@ function rowsOf(base: readonly Rule[], draft: readonly Rule[]): readonly Row[] {
   ];
 }
 
-const columns = (["id", "direction", "protocol", "ports", "peer", "target", "description"] as const).map(
+/** All that a row says, for the search. */
+function wordsOf({ rule, before, state }: Row, behind: readonly string[]): string {
+  const versions = [rule, ...(before === undefined ? [] : [before])];
+  const texts = versions.flatMap((each) => [sentenceOf(each), each.description]);
+  return [rule.id, ...texts, ...behind, state === "same" ? "" : state].join(" ");
+}
+
+/** The networks that a rule opens, too: at most so many machines with them. */
+type Behind = (rule: Rule, max?: number) => readonly string[];
+
+/** `isRead`: the machines were read, or cannot be. */
+function useBehind(): { behind: Behind; isRead: boolean } {
+  const { data = [], isWhole, error } = useNodes();
+  const routers = data.filter(({ subnets }) => subnets.length > 0);
+  const behind: Behind = (rule, max) => networksBehind([endsOf(rule).to], routers, max);
+  return { behind, isRead: isWhole || error !== undefined };
+}
+
+const fields = (["id", "direction", "protocol", "ports", "peer", "target", "description"] as const).map(
   (key) => ({ title: key, text: (rule: Rule) => String(rule[key]) }),
 );
+const columnsOf = (behind: Behind) => [
+  ...fields,
+  { title: "networks behind", text: (rule: Rule) => behind(rule, Infinity).join("; ") },
+];
 
 type Props = { draft: Draft; saved: Saved; mayEdit: boolean };
 
@@ -57,25 +69,28 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
   const search = query.value.get("search") ?? "";
   const faults = faultsByRule(rules, draft.error.value?.fields["policy"] ?? []);
   const isFound = searched();
-  const rows = rowsOf(saved.rules, rules).filter(({ rule }) =>
-    isFound(`${sentenceOf(rule)} ${rule.description}`),
-  );
+  const { behind, isRead } = useBehind();
+  const all = rowsOf(saved.rules, rules);
+  // The row names the first networks only; a search looks at all.
+  const rows = search === "" ? all : all.filter((row) => isFound(wordsOf(row, behind(row.rule, Infinity))));
   // An edit is always shown.
   const shown = isWhole ? rows : rows.filter(({ state }, at) => at < maxShown || state !== "same");
-  const routers = (useNodes().data ?? []).filter(({ subnets }) => subnets.length > 0);
   return html`<section aria-labelledby="rules">
     <div class="tools">
       <h2 id="rules">Rules</h2>
       <${Search} label="Search rules" />
-      <${Export} file=${`${draft.slug}-rules.csv`} items=${saved.rules} columns=${columns} />
+      <${Export}
+        file=${`${draft.slug}-rules.csv`}
+        items=${saved.rules}
+        columns=${columnsOf(behind)}
+        isWhole=${isRead}
+      />
       ${mayEdit ? html`<button type="button" class="primary" onClick=${() => setOpen("new")}>Add a rule</button>` : null}
     </div>
     <p class="quiet">A connection needs both: the sender may send, and the receiver may be reached.</p>
     ${
       rows.length === 0
-        ? search === ""
-          ? html`<${Empty} text="There is no rule, so no machine reaches another." />`
-          : html`<${NoRule} slug=${draft.slug} search=${search} />`
+        ? html`<${NoRule} slug=${draft.slug} search=${search} isRead=${isRead} />`
         : html`<table class="rules">
             <thead>
               <tr>
@@ -91,7 +106,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
                     key=${row.rule.id}
                     row=${row}
                     faults=${faults.get(row.rule) ?? []}
-                    behind=${networksBehind([endsOf(row.rule).to], routers)}
+                    behind=${behind(row.rule)}
                     open=${mayEdit ? setOpen : undefined}
                     draft=${draft}
                   />`,
@@ -128,7 +143,10 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
 }
 
 /** Rules name groups more often than machines. */
-function NoRule({ slug, search }: { slug: string; search: string }) {
+function NoRule({ slug, search, isRead }: { slug: string; search: string; isRead: boolean }) {
+  if (search === "") return html`<${Empty} text="There is no rule, so no machine reaches another." />`;
+  // A network behind one of them may have them.
+  if (!isRead) return html`<${Loading} />`;
   const words = encodeURIComponent(search);
   return html`<${Empty} text="No rule has these words. Rules mostly name groups, not machines.">
     <p>
@@ -166,14 +184,14 @@ function RuleRow({ row: { rule, before, state }, faults, behind, open, draft }: 
     <td>
       ${state === "deleted" ? html`<del><${Sentence} rule=${rule} /></del>` : html`<${Sentence} rule=${rule} />`}
       ${
-        before === undefined
+        before === undefined || sentenceOf(before) === sentenceOf(rule)
           ? null
           : html`<div>
               <del><${Sentence} rule=${before} /></del>
             </div>`
       }
       ${behind.length === 0 ? null : html`<div class="quiet">and the networks behind <bdi>${behind.join("; ")}</bdi></div>`}
-      ${rule.description === "" ? null : html`<div class="quiet"><bdi>${rule.description}</bdi></div>`}
+      <div class="quiet"><${Description} before=${before ?? rule} after=${rule} /></div>
       ${isAboutGone(rule) ? html`<div class="limited">What it names is revoked or gone, and the next save deletes this rule, unless it is restored.</div>` : null}
       ${faults.map((sentence) => html`<div class="bad" role="alert">${sentence}</div>`)}
     </td>
@@ -196,23 +214,3 @@ export const rowButton = (label: string, about: string, onClick: () => void): VN
   html`<button type="button" class="small" aria-label=${`${label}: ${about}`} onClick=${onClick}>
     ${label}
   </button>`;
-
-export function Sentence({ rule }: { rule: Rule }) {
-  return flow(endsOf(rule), `may ${verbOf(rule)}`, rule);
-}
-
-export const TestSentence = ({ test }: { test: PolicyTest }) => flow(test, verbOfTest(test), test);
-
-function flow(
-  { from, to }: { from: string; to: string },
-  verb: string,
-  rule: Parameters<typeof trafficWords>[0],
-) {
-  const traffic = html`<strong>${trafficWords(rule)}</strong>`;
-  return html`<span><${SideName} word=${from} /> ${verb} <${SideName} word=${to} /> on ${traffic}</span>`;
-}
-
-function SideName({ word }: { word: string }) {
-  const { before, name } = sideWords(word);
-  return html`${before}<strong><bdi>${name}</bdi></strong>`;
-}

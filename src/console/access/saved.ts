@@ -4,6 +4,7 @@ import { get, getAll, org } from "../api.ts";
 import { emailsOf, membersPath, type Member } from "../member-names.ts";
 import { readNamed } from "../named-nodes.ts";
 import { providerGroupsPath, wordsOf, type ProviderGroup } from "../provider-words.ts";
+import type { Words } from "./merge.ts";
 import { isOwnerSide, isProviderSide, namesOf, toRule, type Rule, type StoredRule } from "./rules.ts";
 import { namedIn } from "./standing.ts";
 import type { Tests } from "./test-text.ts";
@@ -19,6 +20,7 @@ type Policy = {
 export type Saved = {
   policy: Policy;
   rules: readonly Rule[];
+  words: Words;
 };
 
 export const listOf = ({ policy }: Saved): Tests => policy.tests.list;
@@ -30,7 +32,14 @@ export async function read(slug: string): Promise<Saved> {
     return { policy, stored: await getAll<StoredRule>(org(slug, "firewall_rules/?page_size=1000")) };
   };
   const { policy, stored } = await readRules();
-  return { policy, rules: await inWords(slug, stored) };
+  const rules = await inWords(slug, stored);
+  return { policy, rules, words: wordsBetween(stored, rules) };
+}
+
+function wordsBetween(stored: readonly StoredRule[], rules: readonly Rule[]): Words {
+  const sides = stored.flatMap(({ peer, target }) => [peer, target]);
+  const words = rules.flatMap(({ peer, target }) => [peer, target]);
+  return new Map(sides.map((side, at) => [JSON.stringify(side), words[at] ?? ""]));
 }
 
 /** Machines by their numbers; the name of a revoked one follows its number. */

@@ -5,6 +5,8 @@ import { effect } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { ask, awaySince, org } from "../api.ts";
 import { Explainer } from "../access/explainer.ts";
+import { failText } from "../access/class-words.ts";
+import { Faults } from "../access/faults.ts";
 import { draftOf, forget, load, undoEvent, type Draft } from "../access/draft.ts";
 import type { Saved } from "../access/saved.ts";
 import { GroupMatrix } from "../access/group-matrix.ts";
@@ -136,12 +138,10 @@ function Notices({ draft, saved: { policy } }: NoticesProps) {
   ${
     tests.failing.length === 0
       ? null
-      : html`<div class="failure" role="alert">
-          <p>${tests.failing.length} of ${tests.count} saved tests fail now:</p>
-          <ul>
-            ${tests.failing.map((sentence) => html`<li key=${sentence}><bdi>${sentence}</bdi></li>`)}
-          </ul>
-        </div>`
+      : html`<${Faults}
+          title=${`${failText(tests.failing.length, tests.count)} with the saved rules`}
+          lines=${tests.failing}
+        />`
   }
   ${
     asked === undefined

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
-import { Sentence } from "../access/rule-table.ts";
+import { Sentence } from "../access/sentence.ts";
 import { namesOf, toRule, type Rule, type StoredRule } from "../access/rules.ts";
 import { namedIn, standingChange, standingOf } from "../access/standing.ts";
 import { ApiError, get, org } from "../api.ts";

@@ -6,6 +6,7 @@ import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hook
 import { ago } from "../ago.ts";
 import { ApiError } from "../api.ts";
 import { html } from "../html.ts";
+import { staying } from "../router.ts";
 import { exact, now, utc } from "../times.ts";
 import type { StateName } from "../nodes.ts";
 import { callText, commandText, type Terminal } from "../terminal.ts";
@@ -160,7 +161,7 @@ export function Field({ label, help, errors, children }: FieldProps) {
 type DialogProps = {
   title: string;
   close: () => void;
-  /** Escape asks for a second one. */
+  /** Escape asks for a second one, and the way back stays here. */
   hasUnsaved?: boolean;
   children: ComponentChildren;
 };
@@ -179,6 +180,13 @@ export function Dialog({ title, close, hasUnsaved = false, children }: DialogPro
       if (before instanceof HTMLElement) before.focus({ preventScroll: true });
     };
   }, []);
+  useLayoutEffect(() => {
+    if (!hasUnsaved) return undefined;
+    staying.ask = () => asked(true);
+    return () => {
+      staying.ask = undefined;
+    };
+  }, [hasUnsaved]);
   const leave = () => (hasUnsaved && !isAsked ? asked(true) : close());
   return html`<dialog
     ref=${place}

@@ -1,0 +1,38 @@
+// Rules and tests as sentences, whose names stand out. Other pages show them, too: nothing of the page Access is needed here.
+
+import { html } from "../html.ts";
+import { endsOf, sideWords, trafficWords, verbOf, type Rule } from "./rules.ts";
+import { verbOfTest, type PolicyTest } from "./test-text.ts";
+
+export function Sentence({ rule }: { rule: Rule }) {
+  return flow(endsOf(rule), `may ${verbOf(rule)}`, rule);
+}
+
+export const TestSentence = ({ test }: { test: PolicyTest }) => flow(test, verbOfTest(test), test);
+
+function flow(
+  { from, to }: { from: string; to: string },
+  verb: string,
+  rule: Parameters<typeof trafficWords>[0],
+) {
+  const traffic = html`<strong>${trafficWords(rule)}</strong>`;
+  return html`<span><${SideName} word=${from} /> ${verb} <${SideName} word=${to} /> on ${traffic}</span>`;
+}
+
+function SideName({ word }: { word: string }) {
+  const { before, name } = sideWords(word);
+  return html`${before}<strong><bdi>${name}</bdi></strong>`;
+}
+
+/** What stands in it; both versions where they differ. */
+export function Description({ before, after }: { before: Rule; after: Rule }) {
+  const [old, now] = [before.description, after.description];
+  if (old === now) return now === "" ? null : html`<bdi>${now}</bdi>`;
+  return html`${
+    old === ""
+      ? null
+      : html`<del>− <bdi>${old}</bdi></del
+          >${" "}`
+  }
+  ${now === "" ? null : html`<ins>+ <bdi>${now}</bdi></ins>`}`;
+}
