@@ -338,6 +338,34 @@ describe("the organization in the console", () => {
         names_to_all: true,
         name_suffix: "corp.example",
       });
+      // What it means for the reader is said before; the certificates of the machines are settings, too.
+      await page.getByLabel(/Members need a second factor/).check();
+      await page.getByText("You have none: after you save").waitFor();
+      await button("Discard").click();
+      // Of an organization without a rotation.
+      await scene.admin(["org", "create", "beta", "--network", "10.78.0.0/16", "--owner", owner]);
+      await page.goto(`${scene.url()}/console/beta/settings/`);
+      const version = page.getByLabel(/Version of the certificates/);
+      await version.selectOption("2");
+      const network6 = page.getByLabel("IPv6 network");
+      await network6.fill("10.0.0.0/8");
+      await page
+        .getByText("agent admin org update beta --certificate-version 2 --network6 10.0.0.0/8")
+        .waitFor({ state: "attached" });
+      await button("Save").click();
+      await page.locator(".field").filter({ has: network6 }).getByRole("alert").waitFor();
+      await network6.fill("fd77::/64");
+      await button("Save").click();
+      await page.getByText("Going straight between the certificate versions").waitFor();
+      await version.selectOption("both");
+      await button("Save").click();
+      await page.getByText("Saved.", { exact: true }).waitFor();
+      await page.locator("input[placeholder^=fd77]:disabled").waitFor();
+      expect(await scene.adminJson(["org", "show", "beta"])).toMatchObject({
+        certificate_version: "both",
+        network6: "fd77::/64",
+      });
+      await page.goto(`${scene.url()}/console/acme/settings/`);
       await button("Delete acme").click();
       expect(await button(/Delete acme and revoke/).isDisabled()).toBe(true);
       await button("Cancel").click();
