@@ -66,7 +66,13 @@ export async function ask<T>(method: Method, path: string, sent: Sent = {}): Pro
     return await askOnce<T>(method, path, sent);
   } catch (error) {
     const isAsked = error instanceof ApiError && error.code === "step_up_required";
-    if (!isAsked || !(await proveAgain(error.methods))) throw error;
+    if (!isAsked) throw error;
+    if (!(await proveAgain(error.methods)))
+      throw new ApiError(
+        error.status,
+        { code: error.code, detail: "Not changed: the second factor was not confirmed." },
+        null,
+      );
     return askOnce<T>(method, path, sent);
   }
 }

@@ -20,6 +20,16 @@ export function outcomeOf({ state, status, message }: Delivery): string | undefi
   return message === null ? undefined : `Not delivered. ${message}`;
 }
 
+/** What came of those that were sent together; undefined: of none, or not each has an outcome. */
+export function outcomeOfAll(all: readonly Delivery[]): { words: string; isFailure: boolean } | undefined {
+  const outcomes = all.map(outcomeOf);
+  const [first] = outcomes;
+  if (first === undefined || outcomes.includes(undefined)) return undefined;
+  const arrived = all.filter(({ state }) => state === "delivered").length;
+  const words = all.length === 1 ? first : `Delivered: ${arrived} of ${all.length}.`;
+  return { words, isFailure: arrived < all.length };
+}
+
 /** While a server sends, `next_attempt_at` is the end of its lease, 26 seconds later. Clocks differ, too. */
 const soonMs = 60_000;
 

@@ -1,4 +1,4 @@
-// What a token permits, in words, and whether the refusal of a machine leaves its token of use. Pure.
+// What a token permits, in words, and what is known of machines that ask with one. Pure.
 
 /** What a program may do with a service token: its role decides whether it changes anything, its scopes what. */
 export function mayDo({ role, scopes }: { role: string; scopes: readonly string[] | null }): string {
@@ -13,6 +13,13 @@ export function mayDo({ role, scopes }: { role: string; scopes: readonly string[
 /** Of a service token without a last use. Version 0.1 recorded none, and gave no scopes. */
 export const unused = ({ scopes }: { scopes: readonly string[] | null }): string =>
   scopes === null ? "not recorded" : "never";
+
+/** The names that are there more than once: one of the machines may be an impostor. */
+export function twiceIn(names: readonly string[]): ReadonlySet<string> {
+  const [once, twice] = [new Set<string>(), new Set<string>()];
+  for (const name of names) (once.has(name) ? twice : once).add(name);
+  return twice;
+}
 
 type Asking = { id: number; registration_token_id: number | null };
 

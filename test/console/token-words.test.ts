@@ -1,7 +1,7 @@
 // What the console says of tokens.
 
 import { expect, test } from "bun:test";
-import { isOnlyFor, mayDo, unused } from "../../src/console/token-words.ts";
+import { isOnlyFor, mayDo, twiceIn, unused } from "../../src/console/token-words.ts";
 
 test("a service token's role decides whether it changes anything, its scopes what", () => {
   expect(mayDo({ role: "admin", scopes: ["read", "nodes"] })).toBe("change nodes; read everything");
@@ -18,6 +18,10 @@ test("a service token's role decides whether it changes anything, its scopes wha
 test("a token of a version that recorded no uses may have been used", () => {
   expect(unused({ scopes: ["read"] })).toBe("never");
   expect(unused({ scopes: null })).toBe("not recorded");
+});
+
+test("a name that a machine has, or that another one asks for, is there twice", () => {
+  expect(twiceIn(["web-1", "db-1", "web-1", "web", "web-1"])).toEqual(new Set(["web-1"]));
 });
 
 test("the token of a refused machine ends by default only if nobody else needs it", () => {

@@ -7,6 +7,7 @@ import {
   joined,
   machinesIn,
   outcomeOf,
+  outcomeOfAll,
   standingOf,
   type Delivery,
 } from "../../src/console/deliveries.ts";
@@ -45,6 +46,17 @@ test("an attempt that was asked for has a result once the receiver answered, or 
   const message = "The connection failed: the connection was refused (ECONNREFUSED).";
   for (const state of ["waiting", "failed"] as const)
     expect(outcomeOf(delivery(1, { state, message }))).toBe(`Not delivered. ${message}`);
+});
+
+test("several that were sent have a result when each has one, and it is a failure unless all arrived", () => {
+  const arrived = delivery(1, { state: "delivered", status: 200 });
+  const refused = delivery(2, { message: "The receiver answered 500.", status: 500 });
+  expect(outcomeOfAll([])).toBeUndefined();
+  expect(outcomeOfAll([arrived, delivery(3, {})])).toBeUndefined();
+  const one = "Not delivered. The receiver answered 500.";
+  expect(outcomeOfAll([refused])).toEqual({ words: one, isFailure: true });
+  expect(outcomeOfAll([arrived, refused])).toEqual({ words: "Delivered: 1 of 2.", isFailure: true });
+  expect(outcomeOfAll([arrived, arrived])).toEqual({ words: "Delivered: 2 of 2.", isFailure: false });
 });
 
 test("the machines that deliveries are about are asked for once each", () => {

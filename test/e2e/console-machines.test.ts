@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import type { Page, Request } from "playwright-core";
 import { encode } from "uqr";
+import { parseJoinKey } from "../../src/join-key.ts";
 import {
   addRule,
   cutListsIn,
@@ -61,7 +62,21 @@ describe("machines in the console", () => {
       await page.unroute(path);
       expect(await choice.inputValue()).toBe("unapproved");
       await page.getByText("No machine waits for approval.").waitFor();
-      const admitted = scene.register("web-1", await token());
+      // Whoever adds it is told, too.
+      const adding = await scene.context.newPage();
+      await adding.goto(`${scene.url()}/console/acme/machines/add/`);
+      await adding.getByLabel("The join key is valid for").fill("a while");
+      await adding.getByLabel("Name of the join key").fill("build machines");
+      await adding.getByRole("button", { name: "Make the join key" }).click();
+      await adding.getByText("Enter a duration such as").waitFor();
+      await adding.getByLabel("The join key is valid for").fill("48h");
+      await adding.getByRole("button", { name: "Make the join key" }).click();
+      await adding.getByText("“build machines” under Tokens").waitFor();
+      const key = (await adding.getByText(/^oaj1/).textContent()) ?? "";
+      const admitted = scene.register("web-1", parseJoinKey(key).registrationToken);
+      await adding.getByText("web-1 asks:").waitFor();
+      await adding.getByRole("link", { name: "compare the key, and approve" }).waitFor();
+      await adding.close();
       await page.getByRole("heading", { name: "web-1" }).waitFor();
       await button("Export CSV").waitFor();
       const count = page.getByRole("link", { name: "1 waiting for you" });
@@ -81,6 +96,7 @@ describe("machines in the console", () => {
         () => "refused",
       );
       await button("Refuse web-2").click();
+      expect(await page.getByText("Another machine has this name").count()).toBe(0);
       await page.getByRole("dialog").getByRole("button", { name: "Refuse web-2" }).click();
       expect(await refused).toBe("refused");
       await page.getByText("No machine waits for approval.").waitFor();
@@ -95,7 +111,7 @@ describe("machines in the console", () => {
     "the QR code holds the join key",
     async () => {
       await page.goto(`${scene.url()}/console/acme/machines/add/`);
-      await button("Make the line").click();
+      await button("Make the join key").click();
       await page.getByText("1 machine, in no group").waitFor();
       const key = (await page.getByText(/^oaj1/).textContent()) ?? "";
       await page.getByText("As a QR code").click();

@@ -81,6 +81,7 @@ describe("the organization in the console", () => {
       await button(`Role of ${guest}`).click();
       await page.getByRole("combobox", { name: "Role" }).selectOption("admin");
       await button("Change the role").click();
+      await page.getByText(`${guest}: the role is admin now.`).waitFor();
       await row(guest).getByText("admin").waitFor();
       await button(`Remove ${guest}`).click();
       await page
@@ -166,6 +167,10 @@ describe("the organization in the console", () => {
       expect(received[1]).toBe(received[0] ?? "");
       await page.getByText("Delivered: the receiver answered 200.").waitFor();
       await button("Delete", true).click();
+      const host = `127.0.0.1:${receiver.port}`;
+      await page.getByRole("heading", { name: `Delete the webhook http://${host}/hook?` }).waitFor();
+      expect(await button("Delete the webhook").isDisabled()).toBe(true);
+      await page.getByLabel(`Type ${host} to go on`).fill(host);
       await button("Delete the webhook").click();
       await page.getByText("A webhook sends events").waitFor();
       // One that fails needs a person.
@@ -178,8 +183,10 @@ describe("the organization in the console", () => {
       await page.getByRole("link", { name: nowhere }).click();
       await page.getByText("The last attempt failed: The connection failed").waitFor();
       await page.getByText(/failing\.\s+Last success: none/).waitFor();
-      await button("Send all of them now").waitFor();
+      await button("Send all of them now").click();
+      await page.locator(".told.bad").getByText("Not delivered. The connection failed").waitFor();
       await button("Delete", true).click();
+      await page.getByLabel("Type 127.0.0.1:1 to go on").fill("127.0.0.1:1");
       await button("Delete the webhook").click();
       await page.getByText("A webhook sends events").waitFor();
     },
@@ -215,7 +222,7 @@ describe("the organization in the console", () => {
       expect(await rows()).toBe("201");
       expect(await page.getByText("Waiting for the next attempt").count()).toBe(0);
       const [file] = await Promise.all([page.waitForEvent("download"), button("Export CSV").click()]);
-      expect(file.suggestedFilename()).toBe("newest-200-deliveries.csv");
+      expect(file.suggestedFilename()).toBe("acme-newest-200-deliveries.csv");
       expect((await Bun.file(await file.path()).text()).trim().split("\r\n")).toHaveLength(201);
       // Nothing is under way: at most the reading of each 20 seconds.
       asked.splice(0);
@@ -233,6 +240,7 @@ describe("the organization in the console", () => {
       await page.getByLabel("Search deliveries").fill("organization.created");
       await page.getByText("The receiver answered 500.").waitFor();
       const before = received.length;
+      await page.locator(".told.good").waitFor({ state: "detached" });
       await button("Send again").click();
       await page.getByText("Delivered: the receiver answered 200.").waitFor();
       expect(received).toHaveLength(before + 1);
@@ -343,6 +351,34 @@ describe("the organization in the console", () => {
         names_to_all: true,
         name_suffix: "corp.example",
       });
+      // What it means for the reader is said before; the certificates of the machines are settings, too.
+      await page.getByLabel(/Members need a second factor/).check();
+      await page.getByText("You have none: after you save").waitFor();
+      await button("Discard").click();
+      // Of an organization without a rotation.
+      await scene.admin(["org", "create", "beta", "--network", "10.78.0.0/16", "--owner", owner]);
+      await page.goto(`${scene.url()}/console/beta/settings/`);
+      const version = page.getByLabel(/Version of the certificates/);
+      await version.selectOption("2");
+      const network6 = page.getByLabel("IPv6 network");
+      await network6.fill("10.0.0.0/8");
+      await page
+        .getByText("agent admin org update beta --certificate-version 2 --network6 10.0.0.0/8")
+        .waitFor({ state: "attached" });
+      await button("Save").click();
+      await page.locator(".field").filter({ has: network6 }).getByRole("alert").waitFor();
+      await network6.fill("fd77::/64");
+      await button("Save").click();
+      await page.getByText("Going straight between the certificate versions").waitFor();
+      await version.selectOption("both");
+      await button("Save").click();
+      await page.getByText("Saved.", { exact: true }).waitFor();
+      await page.locator("input[placeholder^=fd77]:disabled").waitFor();
+      expect(await scene.adminJson(["org", "show", "beta"])).toMatchObject({
+        certificate_version: "both",
+        network6: "fd77::/64",
+      });
+      await page.goto(`${scene.url()}/console/acme/settings/`);
       await button("Delete acme").click();
       expect(await button(/Delete acme and revoke/).isDisabled()).toBe(true);
       await button("Cancel").click();
@@ -363,7 +399,10 @@ describe("the organization in the console", () => {
       await page.getByRole("dialog").getByLabel("Name", { exact: true }).fill("Company");
       await page.getByLabel("Secret of the client").fill("secret");
       await button("Add the provider").click();
-      await page.getByText("It refuses connections on this port").waitFor();
+      const why = page.getByText("It refuses connections on this port");
+      await why.waitFor();
+      const { y = 0 } = (await why.boundingBox()) ?? {};
+      expect(y).toBeWithin(1, 800);
       await page.keyboard.press("Escape");
       await page.getByText("This is not saved.").waitFor();
       await page.keyboard.press("Escape");
@@ -431,9 +470,20 @@ describe("the organization in the console", () => {
         await scene.admin(["webhook", "create", "acme", `http://127.0.0.1:${receiver.port}/${name}`]);
         await scene.admin(["domain", "create", "acme", `${name}.${"long-".repeat(10)}example.org`]);
       }
+      await scene.admin(["member", "create", "acme", guest]);
+      const refused = ["webhook", "create", "acme", "http://127.0.0.1:1/refused", "--event", "group.created"];
+      const { id } = await scene.adminJson(refused);
+      await scene.admin(["group", "create", "acme", "cards"]);
       const networks = ["198.51.100.0/24", "203.0.113.0/24"].flatMap((each) => ["--network", each]);
       await scene.admin(["service-token", "create", "acme", "terraform", "--role", "admin", ...networks]);
-      for (const path of ["people/", "tokens/", "webhooks/", "certificates/", "settings/"]) {
+      for (const path of [
+        "people/",
+        "tokens/",
+        "webhooks/",
+        `webhooks/${String(id)}/`,
+        "certificates/",
+        "settings/",
+      ]) {
         await page.setViewportSize({ width: 360, height: 740 });
         await page.goto(`${scene.url()}/console/acme/${path}`);
         await page.getByRole("heading", { level: 1 }).waitFor();
@@ -441,6 +491,11 @@ describe("the organization in the console", () => {
         expect([path, await overflowOf(page), await cutListsIn(page)]).toEqual([path, 0, []]);
         await page.setViewportSize({ width: 1280, height: 800 });
         expect([path, await violationsInSchemes(page)]).toEqual([path, noViolations]);
+        // Neither buttons nor what a token may do are cut.
+        const cut = `[...document.querySelectorAll(".body :is([data-column=actions], [data-column=may])")]
+          .filter((each) => each.scrollWidth > each.clientWidth || each.scrollHeight > each.clientHeight)
+          .map((each) => each.textContent)`;
+        expect([path, await page.evaluate<unknown>(cut)]).toEqual([path, []]);
       }
     },
     limitMs,

@@ -188,17 +188,19 @@ describe("how machines stand in the console", () => {
       await scene.admin(["org", "update", "acme", "--approval", "all"]);
       const { token } = await scene.adminJson(["token", "create", "acme", "--uses", "3", "--group", "ci"]);
       const { token: single } = await scene.adminJson(["token", "create", "acme"]);
-      for (const name of ["ci-1", "ci-2", "other", "solo"]) {
-        const registration_token = name === "solo" ? single : token;
+      const ask = async (name: string, registration_token = token) => {
         const body = { name, ...(await makeKeys(name)), registration_token };
         await fetch(`${scene.url()}/api/org/acme/nodes/register/`, {
           method: "POST",
           headers: { "Content-Type": "application/json" },
           body: JSON.stringify(body),
         });
-      }
+      };
+      for (const name of ["ci-1", "ci-2", "other"]) await ask(name);
+      await ask("solo", single);
       await open("machines/waiting/");
       await button("Approve 4 machines").waitFor();
+      expect(await page.getByText("Another machine has this name").count()).toBe(0);
       await page.getByLabel("Only those whose name").fill("ci-");
       await button("Approve 2 machines").click();
       const dialog = page.getByRole("dialog");
@@ -215,16 +217,24 @@ describe("how machines stand in the console", () => {
       const left = page.getByRole("listitem").filter({ hasText: "has not come back yet" });
       await left.nth(1).waitFor();
       await page.getByRole("button", { name: "Withdraw the approval of ci-2" }).click();
+      expect(await dialog.locator("code").first().innerText()).toMatch(/^[0-9a-f]{16}$/);
       await dialog.getByRole("button", { name: "Refuse ci-2" }).click();
       await page.getByText("ci-2 is refused.").waitFor();
-      await page.getByRole("status").getByText("still works, for 1 of 3.").waitFor();
+      await page.getByRole("status").getByText("refused machines may still work").waitFor();
       await left.nth(1).waitFor({ state: "detached" });
       await left.getByText("ci-1").first().waitFor();
       // A token that only the refused machine could use ends with it.
       await page.getByRole("button", { name: "Refuse solo" }).click();
       expect(await dialog.getByRole("checkbox").isChecked()).toBe(true);
       await dialog.getByRole("button", { name: "Refuse solo" }).click();
-      await page.getByText(/solo is refused\. Token \d+ is revoked\./).waitFor();
+      await page.getByText(/solo is refused\. Join key \d+ is revoked\./).waitFor();
+      // Whoever has the key can ask with the name of a machine that is approved.
+      await ask("ci-1");
+      await page.getByText("Another machine has this name, or asks for it").waitFor();
+      await page.getByRole("button", { name: "Refuse ci-1" }).click();
+      await dialog.getByText("Another machine has this name, or asks for it").waitFor();
+      await dialog.getByRole("button", { name: "Refuse ci-1" }).click();
+      await page.getByText("ci-1 is refused.").waitFor();
       expect(await page.getByRole("alert").count()).toBe(0);
     },
     limitMs,

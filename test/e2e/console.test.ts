@@ -73,7 +73,7 @@ describe("the console", () => {
     async () => {
       await page.getByRole("link", { name: "Add a machine" }).click();
       await page.getByLabel("Groups").fill("web");
-      await page.getByRole("button", { name: "Make the line" }).click();
+      await page.getByRole("button", { name: "Make the join key" }).click();
       const key = (await page.getByText(/^oaj1/).textContent()) ?? "";
       const { registrationToken: token } = parseJoinKey(key);
       await scene.register("web-1", token);

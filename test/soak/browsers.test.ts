@@ -69,7 +69,7 @@ const pages: readonly (readonly [path: string, heading: string, text: string])[]
   ["acme/machines/", "Machines", "app-12"],
   ["acme/machines/?search=db-", "Machines", "db-12"],
   [`acme/machines/${idOf("web-5")}/`, "web-5", "broken"],
-  ["acme/machines/add/", "Add a machine", "Make the line"],
+  ["acme/machines/add/", "Add a machine", "Make the join key"],
   ["acme/machines/waiting/", "Approval of machines", "ci-71"],
   ["acme/phones/", "Phones", "Make the file"],
   ["acme/map/", "Map", "machines; paths:"],

@@ -1,4 +1,4 @@
-// Adds a machine: choose what it is, paste one line there, and watch it arrive.
+// Adds a machine: choose what it is, paste one line with the join key there, and watch it arrive.
 
 import { useEffect, useState } from "preact/hooks";
 import { org, send } from "../api.ts";
@@ -8,9 +8,10 @@ import { subjectOf } from "../activity.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { onEvent } from "../live.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
-import { useResource } from "../resource.ts";
+import { registrationsPath, type Registration } from "../registrations.ts";
+import { useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
-import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
+import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
 import { dated, Empty, FromTerminal, Line, State } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";
 import { GroupsField } from "./groups-field.ts";
@@ -34,12 +35,6 @@ const useApproval = (own: string) => useResource<Approval>(org(own, "")).data?.n
 
 const mustWait = (approval: Approval["node_approval"], isApproved: boolean) =>
   approval === "all" || (approval === "unapproved" && !isApproved);
-
-const validities = [
-  ["1h", "an hour"],
-  ["24h", "a day"],
-  ["7d", "a week"],
-] as const;
 
 export function AddMachine() {
   const own = slug.value ?? "";
@@ -106,12 +101,13 @@ function Choices({ made }: { made: (token: Token) => void }) {
       set=${setUses}
       control=${{ type: "number", min: 1, max: 1_000_000, required: true }}
     />
-    <${Choice}
-      label="The line is valid for"
+    <${Text}
+      label="The join key is valid for"
+      help="Such as 1h, 48h or 7d."
       errors=${error?.fields["expires_in"]}
       value=${expires}
       set=${setExpires}
-      choices=${validities}
+      control=${{ required: true }}
     />
     <${Check}
       label="It is a lighthouse: a machine with a public address, through which the others find each other"
@@ -120,7 +116,7 @@ function Choices({ made }: { made: (token: Token) => void }) {
     />
     <${NewMachines} ...${{ node_approval: approval, isApproved, approve }} />
     <${Text}
-      label="Name of the key"
+      label="Name of the join key"
       help="Optional, to find it again under Tokens."
       errors=${error?.fields["name"]}
       value=${name}
@@ -128,19 +124,19 @@ function Choices({ made }: { made: (token: Token) => void }) {
       control=${{ maxlength: 100 }}
     />
     <${FormFailure} error=${error} shown=${["groups", "uses", "expires_in", "name"]} />
-    <div class="actions"><button class="primary" disabled=${isRunning}>Make the line</button></div>
+    <div class="actions"><button class="primary" disabled=${isRunning}>Make the join key</button></div>
     <${FromTerminal} command=${words} call=${["POST", org(own, "registration_tokens/"), body]} />
   </form>`;
 }
 
 type NewMachinesProps = Approval & { isApproved: boolean; approve(isApproved: boolean): void };
 
-/** Said before the line is made: whoever pastes it may have to wait. */
+/** Said before the key is made: whoever uses it may have to wait. */
 function NewMachines({ node_approval: approval, isApproved, approve }: NewMachinesProps) {
   return html`${
     approval === "unapproved"
       ? html`<${Check}
-          label="They need no approval: whoever has the key can join at once"
+          label="They need no approval: whoever has the join key can join at once"
           checked=${isApproved}
           set=${approve}
         />`
@@ -153,7 +149,7 @@ function NewMachines({ node_approval: approval, isApproved, approve }: NewMachin
   }`;
 }
 
-/** What the line makes of a machine. */
+/** What the key makes of a machine. */
 function madeBy({ uses, groups, is_lighthouse }: Token): string {
   const count = uses === 1 ? "1 machine" : `${uses} machines`;
   const into = groups.length === 0 ? "in no group" : `in ${groups.join(", ")}`;
@@ -164,6 +160,8 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
   const own = slug.value ?? "";
   const approval = useApproval(own);
   const waits = mustWait(approval, token.approved);
+  const { data = [] } = useList<Registration>(registrationsPath(own));
+  const asking = data.filter(({ registration_token_id: id }) => id === token.id);
   const [arrived, setArrived] = useState<readonly AuditEvent[]>([]);
   useEffect(
     () =>
@@ -174,10 +172,9 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
   );
   return html`<p>
       For <strong><bdi>${madeBy(token)}</bdi></strong
-      >. Paste this line on the machine. It is shown only now, and ends
-      ${dated(Date.parse(token.expires_at))}. It is
-      ${token.name === null ? `token ${token.id}` : html`<bdi>${token.name}</bdi>`} under${" "}
-      <a href=${pathOf(own, "tokens")}>Tokens</a>, where it can be revoked.
+      >. Paste this line on the machine. Its join key is shown only now, and ends
+      ${dated(Date.parse(token.expires_at))}. It is “<bdi>${token.name ?? `join key ${token.id}`}</bdi>”
+      under${" "} <a href=${pathOf(own, "tokens")}>Tokens</a>, where it can be revoked.
     </p>
     ${
       waits
@@ -207,9 +204,16 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
     </details>
     <div role="status">
       ${
-        arrived.length === 0
+        arrived.length + asking.length === 0
           ? html`<p class="quiet">Waiting for the machine.</p>`
           : html`<ul class="plain-list">
+              ${asking.map(
+                ({ id, name }) =>
+                  html`<li key=${id}>
+                    <${State} name="limited" word=${html`<bdi>${name}</bdi> asks:`} />${" "}
+                    <a href=${pathOf(own, "machines", "waiting")}>compare the key, and approve</a>
+                  </li>`,
+              )}
               ${arrived.map(
                 (event) =>
                   html`<li key=${event.id}>
@@ -222,5 +226,5 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
             </ul>`
       }
     </div>
-    <p><button type="button" onClick=${again}>Make another line</button></p>`;
+    <p><button type="button" onClick=${again}>Make another join key</button></p>`;
 }

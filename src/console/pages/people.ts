@@ -94,7 +94,7 @@ function actions(ask: (asked: Asked) => void): Column<Member> {
   return {
     key: "actions",
     title: "Actions",
-    width: 2,
+    width: 3,
     text: () => "",
     cell: (member) =>
       html`${
@@ -190,6 +190,7 @@ function Change({ member, close }: { member: Member; close(): void }) {
     await send("PATCH", path, body);
     await changed();
     close();
+    tell(`${member.email}: the role is ${role} now.`);
   });
   return html`<${Dialog} title=${`Role of ${member.email}`} close=${close}>
     <form onSubmit=${submit}>
@@ -234,7 +235,7 @@ function Remove({ member, close }: { member: Member; close(): void }) {
         ${
           isInvited
             ? "The link stops working. You can invite the address again."
-            : `${self ? "You lose" : "The person loses"} all access to ${own} within seconds, and open invitations that they sent end. An invitation brings them back.`
+            : `${self ? "This is you: you lose" : "The person loses"} all access to ${own} within seconds, and open invitations that ${self ? "you" : "they"} sent end. An invitation brings ${self ? "you" : "them"} back.`
         }
       </p>
       ${
@@ -253,7 +254,11 @@ function Remove({ member, close }: { member: Member; close(): void }) {
     run=${async () => {
       const report = await send<AccessReport>("DELETE", path);
       await changed();
-      if (!isInvited) tell(removedWords(member.email, report, me.value?.is_staff === true));
+      tell(
+        isInvited
+          ? `The invitation of ${member.email} is withdrawn.`
+          : removedWords(member.email, report, me.value?.is_staff === true),
+      );
     }}
     close=${close}
   />`;

@@ -6,12 +6,13 @@ import { useState } from "preact/hooks";
 import { setUnsaved } from "../access/unsaved.ts";
 import { org, send, type ApiError } from "../api.ts";
 import { html } from "../html.ts";
-import { mayAdminister, organization, readMe, slug } from "../me.ts";
+import { factors, mayAdminister, organization, readMe, slug } from "../me.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, root } from "../router.ts";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
-import { OwnProviders } from "./own-providers.ts";
 import { Confirm, Facts, Failure, FromTerminal, Loading } from "../ui/parts.ts";
+import { tell } from "../ui/told.ts";
+import { OwnProviders } from "./own-providers.ts";
 
 type Switches = {
   second_factor_required: boolean;
@@ -24,14 +25,14 @@ type Switches = {
 };
 type SelfEnrollment = "off" | "admins" | "members";
 type OfUsers = { self_enrollment: SelfEnrollment; reauthenticate_days: number | null };
+type OfCertificates = { certificate_version: 1 | "both" | 2; network6: string | null };
 type Organization = Switches &
-  OfUsers & {
+  OfUsers &
+  OfCertificates & {
     slug: string;
     name: string;
     network: string;
-    network6: string | null;
     name_suffix: string | null;
-    certificate_version: 1 | "both" | 2;
     node_count: number;
     config_version: number;
   };
@@ -64,7 +65,7 @@ const switches: Readonly<Record<keyof Switches, readonly [string, string, string
     "--leaver-nodes keep",
   ],
   revoke_unproven_nodes: [
-    "The machines of a person whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in, on weekends too: a person who does not sign in on Saturday has none on Monday, until an administrator restores them. People with a password keep theirs, and people who sign in with a passkey",
+    "The machines of a person whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in, on weekends too, until an administrator restores them. People with a password or a passkey keep theirs",
     "--unproven-nodes revoke",
     "--unproven-nodes keep",
   ],
@@ -95,8 +96,7 @@ export function Settings() {
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   const facts = [
     ["Slug", data.slug],
-    ["Network", [data.network, data.network6].filter((each) => each !== null).join(", ")],
-    ["Certificate version", `${data.certificate_version}`],
+    ["Network", data.network],
     ["Machines", `${data.node_count}`],
     ["Configuration", `version ${data.config_version}`],
   ];
@@ -107,13 +107,15 @@ export function Settings() {
     ${organization.value?.role === "owner" ? html`<${Deletion} present=${data} />` : null}`;
 }
 
-type Edits = Partial<Switches & OfUsers & Pick<Organization, "name" | "name_suffix">>;
+type Edits = Partial<Switches & OfUsers & OfCertificates & Pick<Organization, "name" | "name_suffix">>;
 /** Flags of `agent admin org update`, with their word for none. */
 const flags = [
   ["name", "--name"],
   ["self_enrollment", "--self-enrollment"],
   ["name_suffix", "--name-suffix", "none"],
   ["reauthenticate_days", "--reauthenticate", "off"],
+  ["certificate_version", "--certificate-version"],
+  ["network6", "--network6"],
 ] as const;
 
 /** What is not saved yet, by organization: it outlives the page, not the tab. */
@@ -138,6 +140,7 @@ function Form({ present }: { present: Organization }) {
     await Promise.all([refresh(org(own, "")), readMe()]);
     // What was typed meanwhile stays.
     edit(own, {}, (key, value) => value !== changes[key]);
+    tell("Saved.");
   });
   const words = [
     "org",
@@ -172,7 +175,15 @@ function Form({ present }: { present: Organization }) {
           />
         </p>`,
     )}
+    ${
+      changes.second_factor_required && factors.value?.totp === false && factors.value.passkeys === 0
+        ? html`<p class="limited" role="status">
+            You have none: after you save, you see only the page that sets one up.
+          </p>`
+        : null
+    }
     <${UserMachines} ...${{ present, now, error, set }} />
+    <${Certificates} ...${{ present, now, error, set }} />
     <${FormFailure} error=${error} shown=${flags.map(([key]) => key)} />
     ${
       mayAdminister.value
@@ -192,15 +203,10 @@ function Form({ present }: { present: Organization }) {
   </form>`;
 }
 
-type UserMachinesProps = {
-  present: OfUsers;
-  now: OfUsers;
-  error: ApiError | undefined;
-  set(more: Partial<OfUsers>): void;
-};
+type PartProps<T> = { present: T; now: T; error: ApiError | undefined; set(more: Partial<T>): void };
 
 /** What users may do with machines of their own, and have to do. */
-function UserMachines({ present, now, error, set }: UserMachinesProps) {
+function UserMachines({ present, now, error, set }: PartProps<OfUsers>) {
   return html`<${Choice}
       label="Who may add machines of their own by confirming them in a browser (agent up with the address of the control plane)"
       errors=${error?.fields["self_enrollment"]}
@@ -216,6 +222,32 @@ function UserMachines({ present, now, error, set }: UserMachinesProps) {
       disabled=${!mayAdminister.value}
       set=${(word: string) => set({ reauthenticate_days: word === "" ? null : Number(word) })}
       choices=${periodChoices(present.reauthenticate_days)}
+    />`;
+}
+
+const versionChoices = [
+  ["1", "1: IPv4"],
+  ["both", "1 and 2: the step between"],
+  ["2", "2: IPv4 and IPv6"],
+] as const;
+
+/** The control plane refuses a step that a machine cannot follow, and names the machine. */
+function Certificates({ present, now, error, set }: PartProps<OfCertificates>) {
+  return html`<${Choice}
+      label="Version of the certificates. 2 needs engine 1.10 on all machines; go step by step"
+      errors=${error?.fields["certificate_version"]}
+      value=${`${now.certificate_version}`}
+      disabled=${!mayAdminister.value}
+      set=${(word: string) => set({ certificate_version: word === "both" ? word : (Number(word) as 1 | 2) })}
+      choices=${versionChoices}
+    />
+    <${Text}
+      label="IPv6 network"
+      help="It works with version 2, and stays. The first address restarts each engine once, one after the other."
+      errors=${error?.fields["network6"]}
+      value=${now.network6 ?? ""}
+      set=${(text: string) => set({ network6: text === "" ? null : text })}
+      control=${{ placeholder: "fd77::/64", disabled: !mayAdminister.value || present.network6 !== null }}
     />`;
 }
 

@@ -14,7 +14,7 @@ import { pathOf } from "../router.ts";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { tell } from "../ui/told.ts";
 import { List, textColumn } from "../ui/list.ts";
-import { Confirm, Dialog, FromTerminal, Line, When } from "../ui/parts.ts";
+import { Confirm, Dialog, FromTerminal, ShownOnce, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 import { timeColumn } from "../ui/time-column.ts";
 
@@ -44,15 +44,6 @@ const fromOf = ({ networks }: ServiceToken) => networks?.join(", ") ?? "everywhe
 type Kind = "registration_tokens" | "service_tokens";
 type Token = RegistrationToken | ServiceToken;
 type Revoked = { kind: Kind; token: Token; name: string };
-
-const expiry = <T extends { expires_at: string | null }>(): Column<T> => ({
-  key: "expires",
-  title: "Ends",
-  width: 1,
-  text: ({ expires_at }) => expires_at ?? "never",
-  cell: ({ expires_at }) => html`<${When} at=${expires_at} />`,
-  compare: (a, b) => (a.expires_at ?? "9").localeCompare(b.expires_at ?? "9"),
-});
 
 /** When and by whom. A user who is no member has no name here; the events of the token have the number. */
 function madeColumns<T extends Token>(own: string, kind: Kind, names: Names): Column<T>[] {
@@ -89,9 +80,9 @@ export function Tokens() {
         Revoke<span class="unseen"> ${nameOf(token)}</span>
       </button>`,
   });
-  const nameOf = ({ id, name }: RegistrationToken) => name ?? `token ${id}`;
+  const nameOf = ({ id, name }: RegistrationToken) => name ?? `join key ${id}`;
   return html`<h1>Tokens</h1>
-    <h2>For machines</h2>
+    <h2>Join keys for machines</h2>
     <${List}
       label="Registration tokens"
       path=${org(own, "registration_tokens/")}
@@ -102,7 +93,7 @@ export function Tokens() {
           used >= uses ? "used up" : `${used} of ${uses}`,
         ),
         ...madeColumns<RegistrationToken>(own, "registration_tokens", names),
-        expiry<RegistrationToken>(),
+        timeColumn<RegistrationToken>("expires", "Ends", ({ expires_at }) => expires_at),
         actions("registration_tokens", nameOf),
       ]}
       keyOf=${({ id }: RegistrationToken) => id}
@@ -111,7 +102,7 @@ export function Tokens() {
     >
       <a class="button" href=${pathOf(own, "machines", "add")}>Add a machine</a>
     <//>
-    <h2>For programs</h2>
+    <h2>Service tokens for programs</h2>
     <${List}
       label="Service tokens"
       part="service-"
@@ -125,7 +116,7 @@ export function Tokens() {
           width: 1.5,
           never: unused,
         }),
-        expiry<ServiceToken>(),
+        timeColumn<ServiceToken>("expires", "Ends", ({ expires_at }) => expires_at),
         actions("service_tokens", ({ name }: ServiceToken) => name),
       ]}
       keyOf=${({ id }: ServiceToken) => id}
@@ -205,12 +196,8 @@ function NewServiceToken({ close }: { close(): void }) {
   const toggle = (scope: string) => (isOn: boolean) =>
     choose(new Set([...chosen, scope].filter((each) => isOn || each !== scope)));
   if (secret !== undefined)
-    return html`<${Dialog} title=${`The token ${name}`} close=${() => undefined}>
-      <p>It is shown only now. Keep it where the program reads its secrets.</p>
-      <${Line} text=${secret} />
-      <div class="actions">
-        <button type="button" class="primary" onClick=${close}>I have kept it</button>
-      </div>
+    return html`<${ShownOnce} title=${`The token ${name}`} secret=${secret} close=${close}>
+      Keep it where the program reads its secrets.
     <//>`;
   return html`<${Dialog} title="Create a service token" close=${close} hasUnsaved=${name !== ""}>
     <form onSubmit=${submit}>

@@ -1,10 +1,12 @@
 // Machines that wait for an administrator's approval: what each asks for, and the two answers.
 
+import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { html } from "../html.ts";
 import { mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
+import { useNodes } from "../node-list.ts";
 import { refresh, useList, useResource } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { hasWords, searchWords } from "../search.ts";
@@ -15,11 +17,11 @@ import { Export } from "../ui/tools.ts";
 import { Check, Choice, FormFailure, useAction } from "../ui/form.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, State, valueOf, When } from "../ui/parts.ts";
 import { approvedPath, registrationsPath, type Registration } from "../registrations.ts";
-import { isOnlyFor } from "../token-words.ts";
+import { isOnlyFor, twiceIn } from "../token-words.ts";
 
 type Answer = { verb: "approve" | "refuse"; machine: Registration };
-/** What still works after a refusal. It stays on the page. */
-type Said = { say(sentence: string): void };
+/** What may still work after a refusal stays on the page. */
+type Said = { say(isRefused: boolean): void };
 
 export function Waiting() {
   const own = slug.value ?? "";
@@ -37,11 +39,12 @@ function List() {
   const own = slug.value ?? "";
   const { data: machines, error, readAt = 0 } = useList<Registration>(registrationsPath(own));
   const [answer, give] = useState<Answer | undefined>(undefined);
-  const [still, say] = useState("");
+  const { twin } = useOpen();
+  const [hasRefused, say] = useState(false);
   if (machines === undefined)
     return error === undefined ? html`<${Loading} rows=${4} />` : html`<${Failure} error=${error} />`;
   return html`<div role="status">
-      ${still === "" ? null : html`<p class="notice">${still} <a href=${pathOf(own, "tokens")}>Tokens</a></p>`}
+      ${hasRefused ? html`<p class="notice">The join keys of refused machines may still work. Revoke them: <a href=${pathOf(own, "tokens")}>Tokens</a></p>` : null}
     </div>
     ${
       machines.length === 0
@@ -52,11 +55,29 @@ function List() {
               again.
             </p>
             <${Together} machines=${machines} say=${say} />
-            ${machines.map((machine) => html`<${One} key=${machine.id} machine=${machine} readAt=${readAt} give=${give} />`)}`
+            ${machines.map((machine) => html`<${One} key=${machine.id} machine=${machine} twin=${twin(machine.name)} readAt=${readAt} give=${give} />`)}`
     }
     <${FromTerminal} command=${["registration", "list", own]} call=${["GET", registrationsPath(own)]} />
     <${Approved} give=${give} />
     ${answer === undefined ? null : html`<${Confirmed} ...${answer} say=${say} close=${() => give(undefined)} />`}`;
+}
+
+/** The requests that wait, or were approved and have not come back; and which names are there twice. */
+function useOpen() {
+  const own = slug.value ?? "";
+  const { data: waiting = [] } = useList<Registration>(registrationsPath(own));
+  const { data: approved = [] } = useList<Registration>(approvedPath(own));
+  const { data: machines = [] } = useNodes();
+  const open = [...waiting, ...approved];
+  const twice = twiceIn([...open, ...machines].map(({ name }) => name));
+  const twin = (name: string) =>
+    twice.has(name)
+      ? html`<${State}
+          name="attention"
+          word="Another machine has this name, or asks for it: compare the key."
+        />`
+      : null;
+  return { open, twin };
 }
 
 const columns = [
@@ -115,7 +136,7 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
             hasNames=${verb === "refuse"}
             run=${({ id }: Registration) => send("POST", org(own, `registrations/${id}/${verb}/`))}
             after=${() => {
-              if (verb === "refuse") say("The tokens of refused machines still work. Revoke them:");
+              if (verb === "refuse") say(true);
               return refresh(org(own, ""));
             }}
             close=${() => ask(undefined)}
@@ -124,7 +145,7 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
               ${
                 verb === "approve"
                   ? "They join within seconds. Compare their keys with those that the machines show:"
-                  : "The machines are told that they were refused. Their tokens still work."
+                  : "The machines are told that they were refused. Their join keys still work."
               }
             </p>
             ${
@@ -155,9 +176,9 @@ const silentMs = 180_000;
 const isSilent = ({ last_asked_at }: Registration, readAt: number) =>
   last_asked_at !== null && Date.parse(last_asked_at) < readAt - silentMs;
 
-type OneProps = { machine: Registration; readAt: number; give(answer: Answer): void };
+type OneProps = { machine: Registration; twin: VNode | null; readAt: number; give(answer: Answer): void };
 
-function One({ machine, readAt, give }: OneProps) {
+function One({ machine, twin, readAt, give }: OneProps) {
   const own = slug.value ?? "";
   const owner = useMemberNames(own).get(machine.owner_id ?? 0);
   const roles = [machine.is_lighthouse ? "lighthouse" : "", machine.is_relay ? "relay" : ""];
@@ -167,10 +188,10 @@ function One({ machine, readAt, give }: OneProps) {
     ["Roles", roles.filter((role) => role !== "").join(", ") || "none"],
     ["Owner", machine.owner_id === null ? "the organization" : (owner ?? `user ${machine.owner_id}`)],
     [
-      "Token",
+      "Join key",
       machine.registration_token_id === null
         ? "none"
-        : html`<a href=${pathOf(own, "tokens")}>token ${machine.registration_token_id}</a>`,
+        : html`<a href=${pathOf(own, "tokens")}>join key ${machine.registration_token_id}</a>`,
     ],
     ["Seen from", machine.seen_from],
     ["System", [machine.platform, machine.version].filter((each) => each !== null).join(", ") || "unknown"],
@@ -204,6 +225,7 @@ function One({ machine, readAt, give }: OneProps) {
   );
   return html`<section class="notice">
     <h2><bdi>${machine.name}</bdi></h2>
+    ${twin}
     <${Facts} facts=${facts} />
     <div class="actions">${buttons}</div>
   </section>`;
@@ -219,12 +241,11 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
   const id = isApproval ? null : machine.registration_token_id;
   const tokenPath = id === null ? "" : org(own, `registration_tokens/${id}/`);
   const { data: token, error } = useResource<{ uses: number; used: number }>(tokenPath);
-  const { data: waiting = [] } = useList<Registration>(registrationsPath(own));
-  const { data: approved = [] } = useList<Registration>(approvedPath(own));
+  const { open, twin } = useOpen();
   const [chosen, endToken] = useState<boolean | undefined>(undefined);
   // Its default depends on the token.
   if (id !== null && token === undefined && error === undefined) return null;
-  const isTokenOver = token !== undefined && (chosen ?? isOnlyFor(machine, token, [...waiting, ...approved]));
+  const isTokenOver = token !== undefined && (chosen ?? isOnlyFor(machine, token, open));
   const command = ["registration", verb, own, machine.id, ...(body === undefined ? [] : ["--approved"])];
   return html`<${Confirm}
     title=${`${action}?`}
@@ -236,14 +257,16 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
             ? html`It joins within seconds, with key <code>${keyOf(machine)}</code>. It can be revoked
                 afterwards.
                 ${isPhone(machine) ? "A phone joins only if the page that asked is still open: if not, its user asks anew. If it is registered already, what it has now stops working." : null}`
-            : `The machine is told that it was refused.${id === null ? "" : " With its token it, or another machine, can ask again."}`
+            : html`The machine with key <code>${keyOf(machine)}</code> is told that it was
+                refused.${id === null ? "" : " With its join key it, or another machine, can ask again."}`
         }
       </p>
+      ${twin(machine.name)}
       ${
         token === undefined
           ? null
           : html`<${Check}
-              label=${`Also revoke token ${id}: no machine registers with it any more, not even one that waits`}
+              label=${`Also revoke join key ${id}: no machine registers with it any more, not even one that waits`}
               checked=${isTokenOver}
               set=${endToken}
             />`
@@ -255,11 +278,10 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
     run=${async () => {
       await send("POST", path, body);
       if (isTokenOver) await send("DELETE", tokenPath);
-      else if (token !== undefined)
-        say(`Token ${id} still works, for ${token.uses - token.used + 1} of ${token.uses}. Revoke it:`);
+      else if (id !== null) say(true);
       await refresh(org(own, ""));
       tell(
-        `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? ` Token ${id} is revoked.` : ""}`,
+        `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? ` Join key ${id} is revoked.` : ""}`,
       );
     }}
     close=${close}

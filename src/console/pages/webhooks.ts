@@ -8,7 +8,7 @@ import {
   isUnderWay,
   joined,
   machinesIn,
-  outcomeOf,
+  outcomeOfAll,
   standingOf,
   type Delivery,
   type Known,
@@ -24,8 +24,19 @@ import { dayOf } from "../ago.ts";
 import { useNamed } from "../ui/events.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
 import { List, textColumn } from "../ui/list.ts";
-import { Confirm, Dialog, Empty, Failure, FromTerminal, Line, Loading, State, When } from "../ui/parts.ts";
+import {
+  Confirm,
+  Dialog,
+  Empty,
+  Failure,
+  FromTerminal,
+  Loading,
+  ShownOnce,
+  State,
+  When,
+} from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
+import { timeColumn } from "../ui/time-column.ts";
 import { tell } from "../ui/told.ts";
 
 type Webhook = { id: number; url: string; events: readonly string[]; created_at: string; failing?: boolean };
@@ -53,13 +64,7 @@ function All() {
               ? html`<${State} name="attention" word=${stateOf(webhook)} />`
               : stateOf(webhook),
         },
-        {
-          key: "created",
-          title: "Created",
-          width: 1,
-          text: ({ created_at }: Webhook) => created_at,
-          cell: ({ created_at }: Webhook) => html`<${When} at=${created_at} />`,
-        },
+        timeColumn("created", "Created", ({ created_at }: Webhook) => created_at),
       ]}
       keyOf=${({ id }: Webhook) => id}
       linkOf=${({ id }: Webhook) => pathOf(own, "webhooks", id)}
@@ -96,15 +101,8 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
     else setSecret(made.secret);
   });
   if (secret !== undefined)
-    return html`<${Dialog} title="The secret of the webhook" close=${() => undefined}>
-      <p>
-        It is shown only now. It signs each delivery, as standardwebhooks.com describes: the program checks
-        it.
-      </p>
-      <${Line} text=${secret} />
-      <div class="actions">
-        <button type="button" class="primary" onClick=${close}>I have kept it</button>
-      </div>
+    return html`<${ShownOnce} title="The secret of the webhook" secret=${secret} close=${close}>
+      It signs each delivery, as standardwebhooks.com describes: the program checks it.
     <//>`;
   const flags = (body.events ?? []).flatMap((event) => ["--event", event]);
   return html`<${Dialog}
@@ -162,29 +160,32 @@ const states = {
 /** What was read of the deliveries. `path`: of their list. `again` sends one. */
 type Log = Known & { path: string; again(delivery: Delivery): Promise<void>; error: ApiError | undefined };
 
-/** A delivery that ended is sent once more; one that waits for its next attempt, now. */
-function SendAgain({ delivery, log }: { delivery: Delivery; log: Log }) {
-  const [isAsked, ask] = useState(false);
-  const outcome = outcomeOf(delivery);
+/** Sends deliveries that ended once more, those that wait for their next attempt now, and tells what came of it. */
+function useSending(log: Log, wanted: readonly Delivery[]) {
+  const [sent, note] = useState<readonly number[]>([]);
+  const outcome = outcomeOfAll(log.items.filter(({ id }) => sent.includes(id)));
   useEffect(() => {
-    if (!isAsked || outcome === undefined) return;
-    ask(false);
-    tell(outcome);
-  }, [isAsked, outcome]);
+    if (outcome === undefined) return;
+    note([]);
+    tell(outcome.words, outcome.isFailure);
+  }, [outcome?.words]);
   const { error, isRunning, run } = useAction(async () => {
-    await log.again(delivery);
+    for (const delivery of wanted)
+      await log.again(delivery).catch((failure: unknown) => {
+        // It is under way already.
+        if (!(failure instanceof ApiError && failure.status === 409)) throw failure;
+      });
     // An answer to an earlier request would bring back the former outcome.
     await refresh(log.path);
-    ask(true);
+    note(wanted.map(({ id }) => id));
   });
+  return { error, run, isBusy: isRunning || sent.length > 0 };
+}
+
+function SendAgain({ delivery, log }: { delivery: Delivery; log: Log }) {
+  const { error, run, isBusy } = useSending(log, [delivery]);
   const words = delivery.state === "waiting" ? "Send now" : "Send again";
-  return html`<button
-    type="button"
-    class="small"
-    disabled=${isRunning || isAsked}
-    title=${error?.message}
-    onClick=${run}
-  >
+  return html`<button type="button" class="small" disabled=${isBusy} title=${error?.message} onClick=${run}>
     ${error === undefined ? words : "Not sent"}<span class="unseen">: event ${delivery.event_id}</span>
   </button>`;
 }
@@ -192,14 +193,7 @@ function SendAgain({ delivery, log }: { delivery: Delivery; log: Log }) {
 /** How the webhook stands, in whole sentences, by what was read of its deliveries. */
 function Standing({ log, failing }: { log: Log; failing?: boolean }) {
   const { waiting, failure, lastSuccess } = standingOf(log.items);
-  const { error, isRunning, run } = useAction(async () => {
-    for (const delivery of waiting)
-      await log.again(delivery).catch((failure: unknown) => {
-        // It is under way already.
-        if (!(failure instanceof ApiError && failure.status === 409)) throw failure;
-      });
-    await refresh(log.path);
-  });
+  const { error, run, isBusy } = useSending(log, waiting);
   if (log.items.length === 0) return null;
   // Where none of these was tried yet, only the control plane knows.
   const isFailing = failure !== undefined || (lastSuccess === null && failing === true);
@@ -213,7 +207,7 @@ function Standing({ log, failing }: { log: Log; failing?: boolean }) {
         ? null
         : html`<p>
             Waiting for the next attempt: ${waiting.length}.${" "}
-            <button type="button" disabled=${isRunning} onClick=${run}>Send all of them now</button>
+            <button type="button" disabled=${isBusy} onClick=${run}>Send all of them now</button>
           </p>`
     }
     <${FormFailure} error=${error} />`;
@@ -241,13 +235,7 @@ const eventColumn = (own: string, things: Things): Column<Delivery> => ({
 });
 
 const columnsOf = (own: string, things: Things): readonly Column<Delivery>[] => [
-  {
-    key: "at",
-    title: "Made",
-    width: 1,
-    text: ({ created_at }) => created_at,
-    cell: ({ created_at }) => html`<${When} at=${created_at} />`,
-  },
+  timeColumn("at", "Made", ({ created_at }) => created_at),
   eventColumn(own, things),
   {
     key: "state",
@@ -344,7 +332,7 @@ function One({ id }: { id: string }) {
         {
           key: "again",
           title: "Actions",
-          width: 1,
+          width: 2,
           text: () => "",
           cell: (delivery: Delivery) => html`<${SendAgain} delivery=${delivery} log=${log} />`,
         },
@@ -366,9 +354,12 @@ function One({ id }: { id: string }) {
     ${
       asked === "delete"
         ? html`<${Confirm}
-            title="Delete the webhook?"
+            title=${`Delete the webhook ${webhook.url}?`}
             action="Delete the webhook"
-            effect=${html`<p>Deliveries that wait are not sent. A new webhook has another secret.</p>
+            typeName=${new URL(webhook.url).host}
+            effect=${html`<p>
+                There is no way back: deliveries that wait are not sent, and a new webhook has another secret.
+              </p>
               <${FromTerminal} command=${["webhook", "delete", own, webhook.id]} call=${["DELETE", path]} />`}
             run=${async () => {
               await send("DELETE", path);

@@ -1,11 +1,11 @@
 // What forms share: one request at a time, its failure, and fields that hold texts.
 
 import type { VNode } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api.ts";
 import { isAbout } from "../field-parts.ts";
 import { html } from "../html.ts";
-import { Failure, Field, RequestId, valueOf } from "./parts.ts";
+import { Failure, Field, valueOf } from "./parts.ts";
 
 export type Action = {
   error: ApiError | undefined;
@@ -57,15 +57,16 @@ export function FormFailure({
   error: ApiError | undefined;
   shown?: readonly string[];
 }) {
+  const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    // A long form may hide the sentence beside its field.
-    if (error !== undefined) document.querySelector(".bad")?.scrollIntoView({ block: "nearest" });
+    // A long form may hide the sentence, which stands here or beside its field.
+    const sentence = place.current?.closest("form, main")?.querySelector("small.bad, .failure");
+    sentence?.scrollIntoView({ block: "nearest" });
   }, [error]);
   if (error === undefined) return null;
   const fields = Object.keys(error.fields);
-  if (fields.length > 0 && fields.every((key) => shown.some((field) => isAbout(key, field))))
-    return html`<${RequestId} error=${error} />`;
-  return html`<${Failure} error=${error} />`;
+  const isShown = fields.length > 0 && fields.every((key) => shown.some((field) => isAbout(key, field)));
+  return html`<div ref=${place}>${isShown ? null : html`<${Failure} error=${error} />`}</div>`;
 }
 
 type TextProps = {

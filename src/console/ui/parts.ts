@@ -5,6 +5,7 @@ import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ago } from "../ago.ts";
 import { ApiError } from "../api.ts";
+import { commandsIn, unturned } from "../error-words.ts";
 import { html } from "../html.ts";
 import { staying } from "../router.ts";
 import { exact, now, utc } from "../times.ts";
@@ -16,6 +17,13 @@ type View = VNode | readonly VNode[] | string | null | undefined;
 /** A text that another user or a machine chose. */
 export function Foreign({ text }: { text: string }) {
   return html`<bdi>${text}</bdi>`;
+}
+
+/** Of the control plane, which may name a command. */
+export function Sentence({ text }: { text: string }) {
+  return html`<bdi
+    >${commandsIn(text).map((part, at) => (at % 2 === 0 ? part : html`<code>${part}</code>`))}</bdi
+  >`;
 }
 
 /** State is shape, word and colour. */
@@ -48,21 +56,20 @@ export function dated(at: number): VNode {
   return html`${moment(at)}, <span class="quiet">${exact(at)}</span>`;
 }
 
+/** Who asks for help needs the number of the request, unless the input was wrong. */
 export function Failure({ error, retry }: { error: ApiError; retry?: () => void }) {
   return html`<div class="failure" role="alert">
-    <p><${Foreign} text=${error.message} /></p>
-    ${error.hint === undefined ? null : html`<p>${error.hint}</p>`}
-    <${RequestId} error=${error} />
+    <p><${Sentence} text=${error.message} /></p>
+    ${error.hint === undefined ? null : html`<p><${Sentence} text=${error.hint} /></p>`}
+    ${
+      error.requestId === null || error.status <= 401
+        ? null
+        : html`<p class="quiet">
+            Request, as the log of the control plane names it: <code>${error.requestId}</code>
+          </p>`
+    }
     ${retry === undefined ? null : html`<button type="button" onClick=${retry}>Try again</button>`}
   </div>`;
-}
-
-/** For who asks for help: the log of the control plane has the number. */
-export function RequestId({ error: { requestId } }: { error: ApiError }) {
-  if (requestId === null) return null;
-  return html`<p class="quiet">
-    Request, as the log of the control plane names it: <code>${requestId}</code>
-  </p>`;
 }
 
 /** Short facts with their titles. A value may have markup. */
@@ -153,7 +160,7 @@ export function Field({ label, help, errors, children }: FieldProps) {
     <label><span>${label}</span>${children}</label>
     <div id=${id}>
       ${help === undefined ? null : html`<small>${help}</small>`}
-      ${errors?.map((sentence) => html`<small class="bad" role="alert">${sentence}</small>`)}
+      ${errors?.map((sentence) => html`<small class="bad" role="alert"><${Sentence} text=${sentence} /></small>`)}
     </div>
   </div>`;
 }
@@ -167,9 +174,10 @@ type DialogProps = {
 };
 
 /** A modal dialog: Escape closes it, and the focus returns. */
-export function Dialog({ title, close, hasUnsaved = false, children }: DialogProps) {
+export function Dialog({ title: asked, close, hasUnsaved = false, children }: DialogProps) {
+  const title = unturned(asked);
   const place = useRef<HTMLDialogElement>(null);
-  const [isAsked, asked] = useState(false);
+  const [isWarned, warn] = useState(false);
   // Before the next key is pressed, which is the dialog's.
   useLayoutEffect(() => {
     const [before, dialog] = [document.activeElement, place.current];
@@ -182,12 +190,12 @@ export function Dialog({ title, close, hasUnsaved = false, children }: DialogPro
   }, []);
   useLayoutEffect(() => {
     if (!hasUnsaved) return undefined;
-    staying.ask = () => asked(true);
+    staying.ask = () => warn(true);
     return () => {
       staying.ask = undefined;
     };
   }, [hasUnsaved]);
-  const leave = () => (hasUnsaved && !isAsked ? asked(true) : close());
+  const leave = () => (hasUnsaved && !isWarned ? warn(true) : close());
   return html`<dialog
     ref=${place}
     aria-label=${title}
@@ -206,8 +214,19 @@ export function Dialog({ title, close, hasUnsaved = false, children }: DialogPro
   >
     <h2>${title}</h2>
     ${children}
-    ${isAsked && hasUnsaved ? html`<p class="limited" role="alert">This is not saved. Press Escape again to discard it.</p>` : null}
+    ${isWarned && hasUnsaved ? html`<p class="limited" role="alert">This is not saved. Press Escape again to discard it.</p>` : null}
   </dialog>`;
+}
+
+type ShownOnceProps = { title: string; secret: string; close: () => void; children: ComponentChildren };
+
+/** Only the button closes it: the secret is gone afterwards. `children`: what it is for. */
+export function ShownOnce({ title, secret, close, children }: ShownOnceProps) {
+  return html`<${Dialog} title=${title} close=${() => undefined}>
+    <p>It is shown only now. ${children}</p>
+    <${Line} text=${secret} />
+    <div class="actions"><button type="button" class="primary" onClick=${close}>I have kept it</button></div>
+  <//>`;
 }
 
 type ConfirmProps = {
@@ -248,7 +267,7 @@ export function Confirm({ title, action, effect, typeName, isDanger = true, run,
       ${
         typeName === undefined
           ? null
-          : html`<${Field} label=${`Type ${typeName} to go on`}>
+          : html`<${Field} label=${`Type ${unturned(typeName)} to go on`}>
               <input
                 value=${typed}
                 autocomplete="off"
@@ -261,9 +280,9 @@ export function Confirm({ title, action, effect, typeName, isDanger = true, run,
         <button
           class=${isDanger ? "danger" : "primary"}
           autofocus=${!isDanger}
-          disabled=${isRunning || (typeName !== undefined && typed !== typeName)}
+          disabled=${isRunning || (typeName !== undefined && unturned(typed) !== unturned(typeName))}
         >
-          ${isRunning ? "Working…" : action}
+          ${isRunning ? "Working…" : unturned(action)}
         </button>
         <button type="button" onClick=${close}>Cancel</button>
       </div>

@@ -1,14 +1,15 @@
 // A sentence about a change that was made, for some seconds; screen readers say it, too.
 
 import { signal } from "@preact/signals";
+import { unturned } from "../error-words.ts";
 import { html } from "../html.ts";
 
 const shownMs = 6000;
-const told = signal<string | undefined>(undefined);
+const told = signal<{ sentence: string; isFailure: boolean } | undefined>(undefined);
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-export function tell(sentence: string): void {
-  told.value = sentence;
+export function tell(sentence: string, isFailure = false): void {
+  told.value = { sentence: unturned(sentence), isFailure };
   clearTimeout(timer);
   timer = setTimeout(() => {
     told.value = undefined;
@@ -17,6 +18,8 @@ export function tell(sentence: string): void {
 
 /** The place is in the page before there is a sentence: otherwise it would not be read out. */
 export function Told() {
-  const sentence = told.value;
-  return html`<div role="status" class=${sentence === undefined ? "" : "told"}><bdi>${sentence}</bdi></div>`;
+  const now = told.value;
+  return html`<div role="status" class=${now && `told ${now.isFailure ? "bad" : "good"}`}>
+    ${now?.sentence}
+  </div>`;
 }
