@@ -8,7 +8,7 @@ import { html } from "./html.ts";
 import { isFactorMissing, isOver, me, organizations, slug, start, startError } from "./me.ts";
 import { Navigation } from "./navigation.ts";
 import { Palette } from "./palette.ts";
-import { findPage, loadedView, loadView, otherPages, type Page, type View } from "./pages.ts";
+import { findPage, loadedView, loadView, otherPages, staffPages, type Page, type View } from "./pages.ts";
 import { lists } from "./node-list.ts";
 import { entries } from "./resource.ts";
 import { go, pathOf, segments, shownName } from "./router.ts";
@@ -61,7 +61,9 @@ function Content() {
   if (slug.value !== undefined && !organizations.value.some((each) => each.slug === slug.value))
     return html`<${Empty} text="There is no such organization, or you are not a member of it." />`;
   const found = findPage(segments.value);
-  if (found === undefined) return html`<${Empty} text="There is no such page." />`;
+  const isForStaff = found !== undefined && Object.values(staffPages).includes(found.page);
+  if (found === undefined || (isForStaff && me.value?.is_staff !== true))
+    return html`<${Empty} text="There is no such page." />`;
   return html`<${Lazy} key=${found.key} page=${found.page} rest=${found.rest} />`;
 }
 
@@ -85,7 +87,7 @@ function Start() {
       ${all.map(
         (each) =>
           html`<li key=${each.slug}>
-            <a href=${pathOf(each.slug)}><${Foreign} text=${each.name} /></a>
+            <a href=${pathOf(each.slug)}><${Foreign} text=${each.name} /></a>${" "}
             <span class="quiet">${each.slug}</span>
           </li>`,
       )}

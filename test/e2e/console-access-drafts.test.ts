@@ -214,6 +214,36 @@ describe("drafts on the page Access", () => {
   );
 
   test(
+    "what another user changes while the dialog of a rule is open is shown there before it is replaced",
+    async () => {
+      const dialog = page.getByRole("dialog");
+      const edited = row("machines in web may reach machines in db on udp 53");
+      await edited.getByRole("button", { name: /^Edit/ }).click();
+      const { rules } = await scene.adminJson(["rule", "list", "acme"]);
+      const { id } = (rules as { id: number; ports: string }[]).find(({ ports }) => ports === "53") ?? {
+        id: 0,
+      };
+      await dialog.getByLabel("Description").fill("mine");
+      await page.evaluate(`fetch("/api/org/acme/firewall_rules/${id}/", {
+        method: "PATCH", headers: { "Content-Type": "application/json" }, body: '{"description": "theirs"}',
+      })`);
+      await dialog.getByRole("alert").getByText("Another user has changed this rule.").waitFor();
+      await dialog.getByText("“theirs”").waitFor();
+      const put = page.getByRole("button", { name: "Change in the draft" });
+      // The first time it may have been pressed before the sentence was read.
+      await put.click();
+      await dialog.getByRole("alert").getByText("Your change would replace that.").waitFor();
+      await put.click();
+      await dialog.waitFor({ state: "detached" });
+      await edited.getByText("mine").waitFor();
+      await page.getByRole("button", { name: "Discard the changes" }).click();
+      await dialog.getByRole("button", { name: "Discard" }).click();
+      await edited.getByText("theirs").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
     "what was saved while the control plane was away appears, and a plan that had no answer is asked for again",
     async () => {
       const gains = (ports: string) => page.getByText(`web-1 → db-1 gains tcp ${ports}`).first().waitFor();
@@ -266,7 +296,7 @@ describe("drafts on the page Access", () => {
       await saving().click();
       const dialog = page.getByRole("dialog", { name: "Confirm that it is you" });
       await dialog.getByRole("button", { name: "Cancel" }).click();
-      await page.getByRole("alert").getByText("fresh proof").waitFor();
+      await page.getByRole("alert").getByText("Not changed").waitFor();
       await saving().click();
       await dialog.getByLabel("Code").fill("000000");
       await dialog.getByRole("button", { name: "Go on" }).click();

@@ -69,6 +69,11 @@ export function RuleForm({ rule, draft, close }: Props) {
   const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
   const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
   const isLong = now.description.length > 255;
+  // What the dialog began with, or what the user has seen since.
+  const [seen, setSeen] = useState(rule);
+  const present = (draft.rules.value ?? draft.saved.value?.rules ?? []).find(({ id }) => id === rule?.id);
+  const isForeign = (present && contentOf(present)) !== (seen && contentOf(seen));
+  const [isTold, tell] = useState(false);
   const submit = (event: Event) => {
     event.preventDefault();
     check(true);
@@ -79,8 +84,12 @@ export function RuleForm({ rule, draft, close }: Props) {
       networkFault(whole.target, machines) !== undefined
     )
       return;
-    const id = rule?.id ?? newId(draft.rules.value ?? draft.saved.value?.rules ?? []);
-    if (rule === undefined) edit(draft, (rules) => [...rules, { ...whole, id }]);
+    if (isForeign) {
+      setSeen(present);
+      return tell(true);
+    }
+    const id = present?.id ?? newId(draft.rules.value ?? draft.saved.value?.rules ?? []);
+    if (present === undefined) edit(draft, (rules) => [...rules, { ...whole, id }]);
     else edit(draft, (rules) => rules.map((each) => (each.id === id ? whole : each)));
     close();
     requestAnimationFrame(() => document.getElementById(`rule-${id}`)?.scrollIntoView({ block: "nearest" }));
@@ -125,6 +134,7 @@ export function RuleForm({ rule, draft, close }: Props) {
         />
       <//>
       <${SideHelp} />
+      ${isForeign || isTold ? html`<${Foreign} rule=${present} />` : null}
       ${ends.from === "" || ends.to === "" ? null : html`<${InWords} rule=${whole} machines=${machines} />`}
       ${[...new Set(missing)].map((name) => html`<${NewGroup} key=${name} name=${name} slug=${draft.slug} />`)}
       <div class="actions">
@@ -133,6 +143,14 @@ export function RuleForm({ rule, draft, close }: Props) {
       </div>
     </form>
   <//>`;
+}
+
+/** What became of the rule while the dialog was open. */
+function Foreign({ rule }: { rule: Rule | undefined }) {
+  const now = rule === undefined ? "It is deleted" : `It is now: ${sentenceOf(rule)} “${rule.description}”`;
+  return html`<p class="notice" role="alert">
+    <bdi>Another user has changed this rule. ${now}.</bdi> Your change would replace that.
+  </p>`;
 }
 
 /** The rule as a sentence, with the networks that it opens, too. */
