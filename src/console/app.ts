@@ -61,7 +61,9 @@ function Content() {
   if (slug.value !== undefined && !organizations.value.some((each) => each.slug === slug.value))
     return html`<${Empty} text="There is no such organization, or you are not a member of it." />`;
   const found = findPage(segments.value);
-  if (found === undefined) return html`<${Empty} text="There is no such page." />`;
+  if (found === undefined)
+    return html`<h1>No such page</h1>
+      <a href=${pathOf()}>Overview</a>`;
   return html`<${Lazy} key=${found.key} page=${found.page} rest=${found.rest} />`;
 }
 
