@@ -63,7 +63,8 @@ function Content() {
   const found = findPage(segments.value);
   const isForStaff = found !== undefined && Object.values(staffPages).includes(found.page);
   if (found === undefined || (isForStaff && me.value?.is_staff !== true))
-    return html`<${Empty} text="There is no such page." />`;
+    return html`<h1>No such page</h1>
+      <a href=${pathOf()}>Overview</a>`;
   return html`<${Lazy} key=${found.key} page=${found.page} rest=${found.rest} />`;
 }
 

@@ -55,7 +55,7 @@ export type MachineFilter = { show: string; group: string; owner: string; words:
 /** The name of an export: it tells the filter. Who owns the machines, and what was searched, may be private. */
 export function exportName(own: string, { show, group, owner, words }: MachineFilter): string {
   const part = owner !== "" || words.length > 0 ? "filtered" : "";
-  const parts = [own, "machines", show, group, part].filter((each) => each !== "");
+  const parts = [own, "machines", show, group, part].filter(Boolean);
   return `${parts.join("-").replaceAll(/[^\w.-]+/g, "_")}.csv`;
 }
 

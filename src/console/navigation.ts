@@ -37,7 +37,7 @@ export function Navigation() {
       ${me.value?.is_staff === true ? html`<${Staff} />` : null}
       <div class="who">
         <bdi class="quiet">${me.value?.email}</bdi>
-        <a href=${pathOf("-", "account")}>Account</a>
+        <a href=${pathOf("-", "account")} aria-current=${at === "-/account" ? "page" : undefined}>Account</a>
         <button type="button" class="plain" onClick=${out.run}>Sign out</button>
         ${out.error === undefined ? null : html`You are still signed in.<${Failure} error=${out.error} />`}
         <small class="hint"
@@ -52,7 +52,8 @@ function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
   return html`<ul>
     ${Object.entries(organizationPages).map(([segment, { title, isForAdmins }]) => {
       if (isForAdmins === true && !isForAdmin) return null;
-      const isHere = slug.value === own && (segments.value[1] ?? "") === segment;
+      const isHere =
+        slug.value === own && (segments.value[1]?.replace("phones", "machines") ?? "") === segment;
       const hasCount = segment === "" && isForAdmin;
       return html`<li key=${segment}>
         <a

@@ -78,26 +78,6 @@ export function onlineOf({ active, online }: Pick<Attention, "active" | "online"
 
 export type Point = { at: string; online: number; active: number };
 
-/** Columns of a plot: seconds, online, active. Times without points are gaps. */
-export function columnsOf(points: readonly Point[], everyS: number): [number[], ...(number | null)[][]] {
-  const times: number[] = [];
-  const online: (number | null)[] = [];
-  const active: (number | null)[] = [];
-  for (const point of points) {
-    const at = Date.parse(point.at) / 1000;
-    const last = times.at(-1);
-    if (last !== undefined && at - last > 1.5 * everyS) {
-      times.push(last + everyS);
-      online.push(null);
-      active.push(null);
-    }
-    times.push(at);
-    online.push(point.online);
-    active.push(point.active);
-  }
-  return [times, online, active];
-}
-
 export type OnlineCount = { at: string; online: number };
 export type History = {
   every_s: number;

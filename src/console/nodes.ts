@@ -7,16 +7,21 @@ import { ago } from "./ago.ts";
 /** The states that are drawn, see `State` in ui/parts.ts. */
 export type StateName = "online" | "limited" | "attention" | "away" | "revoked";
 
-/** The state of a machine: its shape and its word. `isLate`: it has lacked a configuration for longer than is usual. */
+/**
+ * The state of a machine: its shape and its word. `isLate`: it has lacked a configuration for longer than is usual. `broken`: so many
+ * of its peers do not answer it.
+ */
 export function stateOf({
   state,
   online,
   phone,
   isLate = false,
-}: Standing & { isLate?: boolean }): [StateName, string] {
+  broken = 0,
+}: Standing & { isLate?: boolean; broken?: number | undefined }): [StateName, string] {
   if (state === "revoked") return ["revoked", "revoked"];
   if (state === "pending") return ["limited", "not registered"];
   if (phone != null) return isImportDue(phone) ? ["limited", "phone, import it again"] : ["away", "phone"];
+  if (online && broken > 0) return ["attention", "broken path"];
   if (online && isLate) return ["limited", "online, old configuration"];
   return online ? ["online", "online"] : ["away", "away"];
 }
@@ -43,8 +48,8 @@ export function configurationOf({
   if (applied === newest) return { words: `${newest}, applied${since}`, isBehind: false };
   const words = node.online
     ? applied === null
-      ? `has applied none, the newest is ${newest}`
-      : `has applied configuration ${applied} of ${newest}`
+      ? `has applied none; the newest is ${newest}`
+      : `has applied configuration ${applied}; the newest is ${newest}`
     : `had applied ${applied === null ? "none" : `configuration ${applied}`}${since}; the newest is ${newest}`;
   return { words, isBehind: true };
 }
@@ -58,7 +63,7 @@ export function behindWords(
   if (!node.online) return { words: `${has} It takes the newest when it is back.`, isFault: false };
   // The control plane tells the time only after ten minutes.
   const since = node.not_applied_since ?? null;
-  if (since === null) return { words: `${has} That takes seconds.`, isFault: false };
+  if (since === null) return { words: `${has} Usually that takes seconds.`, isFault: false };
   const had = `It ${isSent ? "fetched" : "could have fetched"} a newer one ${ago(Date.parse(since), now)}, and has not`;
   return {
     words: `${has} ${had}${isSent ? " applied it" : ""}. What was changed since is not in force on it.`,

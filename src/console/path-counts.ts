@@ -4,25 +4,35 @@ import { useMemo } from "preact/hooks";
 import { org } from "./api.ts";
 import { useList } from "./resource.ts";
 
-type Counted = { node: number; direct: number; relayed: number; broken: number };
+/** `relays_away`: so many of `relayed` go over relays that are away, and are old. */
+type Counted = { node: number; direct: number; relayed: number; relays_away: number; broken: number };
 export type PathCounts = ReadonlyMap<number, Counted>;
 
-/** By machine. Nothing is asked for unless `isWanted`. */
-export function usePathCounts(own: string, isWanted: boolean): PathCounts {
-  const path = isWanted ? `${org(own, "paths/counts/")}?page_size=1000` : "";
-  const { data } = useList<Counted>(path, { isCalm: true });
+/** By machine. */
+export function usePathCounts(own: string): PathCounts {
+  const { data } = useList<Counted>(`${org(own, "paths/counts/")}?page_size=1000`, { isCalm: true });
   // The same map while nothing changed: columns are made of it.
-  return useMemo(() => new Map((data ?? []).map((each) => [each.node, each])), [data]);
+  return useMemo(
+    () =>
+      new Map(
+        data?.map((each) => [each.node, { ...each, relayed: each.relayed - each.relays_away }] as const),
+      ),
+    [data],
+  );
 }
 
 /** What is wrong comes first: "1 broken, 4 relayed, 18 direct". */
-export function pathWords(counted: Counted | undefined): string {
-  if (counted === undefined) return "";
-  return (["broken", "relayed", "direct"] as const)
-    .filter((kind) => counted[kind] > 0)
-    .map((kind) => `${counted[kind]} ${kind}`)
+export const pathWords = (counted: Counted | undefined): string =>
+  (
+    [
+      ["broken", "broken"],
+      ["relayed", "relayed"],
+      ["direct", "direct"],
+      ["relays_away", "old"],
+    ] as const
+  )
+    .flatMap(([key, word]) => (counted?.[key] ? `${counted[key]} ${word}` : []))
     .join(", ");
-}
 
 /** Orders by what is wrong. */
 export const pathRank = (counted: Counted | undefined): number =>

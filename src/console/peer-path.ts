@@ -10,3 +10,9 @@ export type PeerPath = {
   rtt_ms: number | null;
   loss: number | null;
 };
+
+export type ReportedPath = PeerPath & {
+  reported_at: string;
+  /** It goes over relays that are all away: it was so when it was reported. */
+  relays_away: boolean;
+};

@@ -78,10 +78,12 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
       ? servers.last_backup_at
       : undefined;
   const { hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines } = machines ?? {};
+  const lists = [hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines];
+  const named = lists.flatMap((found) => (found?.first ?? []).map(({ id }) => id));
   const counts = [
-    ...[hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines].map(
-      (found) => found?.count ?? 0,
-    ),
+    ...lists.map((found) => found?.count ?? 0),
+    // A machine that is in several lists counts once.
+    new Set(named).size - named.length,
     waiting.length,
     relays.filter(({ paused }) => paused).length,
     webhooks.length,

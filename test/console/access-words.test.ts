@@ -144,7 +144,11 @@ test("each machine has its state with its age, and whether it has the newest rul
   ]);
   expect(texts(machine("a", { online: false, applied_config_version: 1 }))).toEqual([
     ["away", "away, last check-in", "2026-11-23T10:00:00Z"],
-    ["limited", "has applied configuration 1 of 9: rules that were saved since are not in force on it", null],
+    [
+      "limited",
+      "has applied configuration 1; the newest is 9: rules that were saved since are not in force on it",
+      null,
+    ],
   ]);
   const revoked = machine("a", { state: "revoked", online: false, revoked_at: "2026-11-20T00:00:00Z" });
   expect(texts(revoked)).toEqual([["revoked", "revoked", "2026-11-20T00:00:00Z"]]);

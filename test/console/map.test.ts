@@ -21,6 +21,7 @@ const path = (node: number, peer: number, more: Partial<Path> = {}): Path => ({
   peer,
   path: "direct",
   relays: [],
+  relays_away: false,
   probe: "answers",
   rtt_ms: 3,
   loss: 0,
@@ -48,14 +49,9 @@ test("what an away machine reports, or an away relay carries, is old, unless the
   const hub = machine(3, [], { online: false });
   const kinds = (...paths: Path[]) => edgesOf(paths, [a, b, hub]).map(({ kind, oldAt }) => [kind, oldAt]);
   const at = Date.UTC(2026, 10, 1);
-  const relayed = { path: "relayed", relays: ["10.77.0.3"] } as const;
+  const relayed = { path: "relayed", relays: ["10.77.0.3"], relays_away: true } as const;
   expect(kinds(path(1, 2, relayed))).toEqual([["relayed", at]]);
-  expect(kinds(path(1, 2, { ...relayed, relays: ["node-3"] }))).toEqual([["relayed", at]]);
-  // Another relay is there, or it is not known which one carries it.
-  expect(kinds(path(1, 2, { ...relayed, relays: ["10.77.0.3", "10.77.0.9"] }))).toEqual([
-    ["relayed", undefined],
-  ]);
-  expect(kinds(path(1, 2, { ...relayed, relays: [] }))).toEqual([["relayed", undefined]]);
+  expect(kinds(path(1, 2, { ...relayed, relays_away: false }))).toEqual([["relayed", undefined]]);
   expect(kinds(path(1, 2, relayed), path(2, 1))).toEqual([["direct", undefined]]);
   expect(kinds(path(3, 1, { probe: "broken" }))).toEqual([["broken", at]]);
   expect(kinds(path(3, 1, { probe: "broken" }), path(1, 3))).toEqual([["direct", undefined]]);

@@ -2,7 +2,8 @@
 
 import { expect, test } from "bun:test";
 import { isBackupDue, lastDays } from "../../src/console/days.ts";
-import { columnsOf, degraded, historyWords, onlineOf } from "../../src/console/needs.ts";
+import { withGaps } from "../../src/console/ui/gaps.ts";
+import { degraded, historyWords, onlineOf } from "../../src/console/needs.ts";
 
 const now = Date.UTC(2026, 10, 1);
 const day = 86_400_000;
@@ -78,10 +79,17 @@ test("a plot ends now, or with a count of a control plane whose clock is ahead",
 });
 
 test("a time without counts is a gap of the plot", () => {
-  const at = (minutes: number) => new Date(now + minutes * 60_000).toISOString();
-  const point = (minutes: number, online: number) => ({ at: at(minutes), online, active: 9 });
-  expect(columnsOf([point(0, 1), point(5, 2), point(30, 3)], 300)).toEqual([
-    [0, 300, 600, 1800].map((seconds) => now / 1000 + seconds),
+  expect(
+    withGaps(
+      [
+        [0, 300, 1800],
+        [1, 2, 3],
+        [9, 9, 9],
+      ],
+      300,
+    ),
+  ).toEqual([
+    [0, 300, 600, 1800],
     [1, 2, null, 3],
     [9, 9, null, 9],
   ]);

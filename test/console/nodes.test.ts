@@ -16,7 +16,7 @@ test("only a machine that is there has applied the newest configuration now", ()
   expect(words({ ...revoked, ...newest })).toBe("none: it is revoked");
   expect(words({ ...pending, ...newest })).toBe("none: it is not registered");
   const behind = configurationOf({ ...online, applied_config_version: null, config_version: 2 });
-  expect(behind).toEqual({ words: "has applied none, the newest is 2", isBehind: true });
+  expect(behind).toEqual({ words: "has applied none; the newest is 2", isBehind: true });
   // The newest version is that of now, not of when the machine was last here.
   expect(words({ ...away, applied_config_version: 1, config_version: 313 })).toBe(
     "had applied configuration 1 when it was last here; the newest is 313",
@@ -55,7 +55,7 @@ test("a machine that is behind says whether that is a fault", () => {
       "It had applied configuration 1 when it was last here; the newest is 310. It takes the newest when it is back.",
     isFault: false,
   });
-  const has = "It has applied configuration 1 of 310.";
+  const has = "It has applied configuration 1; the newest is 310.";
   const end = "What was changed since is not in force on it.";
   expect(behindWords({ ...online, ...late }, { isSent: true, now })).toEqual({
     words: `${has} It fetched a newer one 20m ago, and has not applied it. ${end}`,
@@ -68,9 +68,15 @@ test("a machine that is behind says whether that is a fault", () => {
   // Within the first ten minutes, and from a former server: no word of a fault.
   for (const since of [null, undefined])
     expect(behindWords({ ...online, ...behind, not_applied_since: since }, { isSent: true, now })).toEqual({
-      words: `${has} That takes seconds.`,
+      words: `${has} Usually that takes seconds.`,
       isFault: false,
     });
+});
+
+test("a machine that is online and does not reach a peer says so, before anything else", () => {
+  expect(stateOf({ ...online, isLate: true, broken: 1 })).toEqual(["attention", "broken path"]);
+  expect(stateOf({ ...online, broken: 0 })[1]).toBe("online");
+  expect(stateOf({ ...away, broken: 1 })[1]).toBe("away");
 });
 
 test("a machine that lacks a configuration for long is not shown as well", () => {

@@ -163,6 +163,24 @@ describe("machines in the console", () => {
       await page.getByRole("searchbox", { name: "Search paths" }).fill("db relayed");
       await relayed.getByRole("link").first().getByText("db").waitFor();
       await page.getByRole("searchbox", { name: "Search paths" }).fill("");
+      await page.locator(".body [role=row]").first().getByText("broken").waitFor();
+      // The page of a machine says the same of the relay that is away, and leads to what is wrong.
+      const tabOf = async (path: string) => {
+        const opened = await scene.context.newPage();
+        await opened.goto(`${scene.url()}/console/acme/${path}`);
+        return opened;
+      };
+      const webs = await tabOf(`machines/${web.id}/`);
+      await webs.getByText(/relayed by hub, as reported/).waitFor();
+      await webs.close();
+      const list = await tabOf("machines/?search=web");
+      await list.getByText("1 direct, 1 old").waitFor();
+      await list.close();
+      const dbs = await tabOf(`machines/${db.id}/`);
+      await dbs.getByRole("link", { name: "Why?" }).click();
+      await dbs.getByRole("heading", { name: "Access" }).waitFor();
+      expect(new URL(dbs.url()).search).toBe("?from=db&to=hub");
+      await dbs.close();
       await page.getByLabel("Group").selectOption("web");
       await page.getByText("paths: 1 direct, 0 relayed, 0 broken, 1 old").waitFor();
       expect(new URL(page.url()).search).toBe("?group=web");
@@ -252,6 +270,17 @@ describe("machines in the console", () => {
       });
       await plot.locator("canvas").waitFor();
       expect(await page.getByLabel("Time").inputValue()).toBe("7");
+      // The values below the pointer, and all of them as a file.
+      const legend = page.locator(".u-legend");
+      await legend.getByText("online").waitFor();
+      await plot.hover();
+      await until(async () => /online\D*\d/.test(await legend.innerText()));
+      const [values] = await Promise.all([page.waitForEvent("download"), button("Export CSV").click()]);
+      const csv = await Bun.file(await values.path()).text();
+      expect([values.suggestedFilename(), csv]).toEqual([
+        "acme-online.csv",
+        expect.stringMatching(/^"Time","all","online"\r\n"\d{4}-.*Z","\d+/),
+      ]);
       expect(await violationsIn(page)).toEqual([]);
     },
     limitMs,
@@ -524,7 +553,7 @@ describe("machines in the console", () => {
       await page.getByText("Next and previous row").waitFor({ state: "detached" });
       await page.keyboard.press("g");
       await page.keyboard.press("m");
-      await page.getByRole("link", { name: "web-1" }).waitFor();
+      await page.getByRole("row").nth(1).waitFor();
       // What has the focus is not below the head.
       for (const key of "jjjjjjjjjjjjkkkkkk") await page.keyboard.press(key);
       const isSeen = `document.activeElement.getBoundingClientRect().top >=

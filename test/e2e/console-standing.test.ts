@@ -59,6 +59,9 @@ describe("how machines stand in the console", () => {
         { peer: "10.77.9.9", path: "none", probe: "broken" },
       ]);
       await live.getByText("online").first().waitFor();
+      await live.getByText("broken path").waitFor();
+      // What is wrong comes first.
+      await live.locator("tbody tr").first().getByText("broken").waitFor();
       const path = live.getByRole("row").filter({ hasText: "hub" });
       await path.getByText("12.5 ms").waitFor();
       await path.getByRole("link", { name: "hub" }).click();
@@ -73,6 +76,7 @@ describe("how machines stand in the console", () => {
     async () => {
       await open("machines/");
       await row("web").getByText("1 broken, 1 direct").waitFor();
+      await row("web").getByText("broken path").waitFor();
       await page.getByLabel("Which machines").selectOption("away");
       await row("web").waitFor({ state: "detached" });
       await page.getByLabel("Which machines").selectOption("");
@@ -82,6 +86,12 @@ describe("how machines stand in the console", () => {
       await page.reload();
       await row("web").waitFor();
       await page.getByText("1 of 2").waitFor();
+      // What is not found may be in another list.
+      await page.getByLabel("Search machines").fill("no-such");
+      await page.getByRole("link", { name: "those that wait, or have not come back" }).waitFor();
+      await page.getByRole("link", { name: "revoked machines" }).click();
+      await page.getByText("No machine is revoked.").waitFor();
+      expect(new URL(page.url()).search).toBe("?show=revoked&search=no-such");
     },
     limitMs,
   );
@@ -404,7 +414,17 @@ describe("how machines stand in the console", () => {
   test(
     "on a phone, the pages are behind a button, and no page is wider than the window",
     async () => {
+      await web.checkin({});
       await page.setViewportSize({ width: 360, height: 740 });
+      await open("machines/");
+      await row("web").getByText("broken path").waitFor();
+      // The menu lies within the window, above the bar for what is selected, and Escape closes it.
+      await page.locator("summary").filter({ hasText: "Columns" }).click();
+      expect(await overflowOf(page)).toBe(0);
+      const last = page.getByLabel("Last check-in");
+      await last.click();
+      await page.keyboard.press("Escape");
+      await last.waitFor({ state: "hidden" });
       await open("machines/");
       expect(await page.getByRole("link", { name: "Activity" }).count()).toBe(0);
       await button("Menu").click();

@@ -255,6 +255,11 @@ describe("the console", () => {
       await signIn(other, member);
       // The form does not change the address.
       await other.getByRole("heading", { name: "Machines" }).waitFor();
+      // Who is not told of paths is not told that there are none.
+      expect(await other.getByRole("option", { name: "Broken paths" }).count()).toBe(0);
+      await other.goto(`${scene.url()}/console/acme/map/`);
+      await other.getByText("paths of yours, as only administrators see all: 0 direct").waitFor();
+      await other.goBack();
       await other.getByText("web-1").click();
       await other.getByRole("heading", { name: "web-1" }).waitFor();
       expect(await other.getByRole("button", { name: "Revoke" }).count()).toBe(0);
@@ -404,6 +409,25 @@ describe("the console", () => {
       await tab.getByRole("link", { name: "acme" }).first().click();
       await tab.getByRole("link", { name: "Activity" }).click();
       await tab.getByText("● live").waitFor();
+      // Nor is a page, or a machine, that does not exist without a heading and a way back.
+      for (const [path, heading, back] of [
+        ["acme/nothing/", "No such page", "/console/"],
+        ["-/nothing/", "No such page", "/console/"],
+        ["acme/machines/99999/", "No such machine", "/console/acme/machines/"],
+      ] as const) {
+        await tab.goto(`${scene.url()}/console/${path}`);
+        await tab.getByRole("heading", { level: 1, name: heading }).waitFor();
+        expect(await tab.locator("main a").getAttribute("href")).toBe(back);
+      }
+      const here = tab.locator("nav [aria-current=page]");
+      for (const [path, name] of [
+        ["acme/phones/", "Machines"],
+        ["-/account/", "Account"],
+      ] as const) {
+        await tab.goto(`${scene.url()}/console/${path}`);
+        await here.waitFor();
+        expect(await here.innerText()).toBe(name);
+      }
       await tab.close();
     },
     limitMs,

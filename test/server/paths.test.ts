@@ -53,6 +53,7 @@ test("the list has the latest state of each path, with the names of both nodes",
       path: "direct",
       remote: "192.0.2.7:4242",
       relays: [],
+      relays_away: false,
       probe: "answers",
       rtt_ms: 12.5,
       loss: 0,
@@ -72,6 +73,39 @@ test("the list has the latest state of each path, with the names of both nodes",
   expect(await list(`nodes/${beta.id}/peers/`)).toMatchObject([{ node_name: "beta", peer_name: "alpha" }]);
   await report(alpha, { whole: true, changed: [] });
   expect(await list(`nodes/${alpha.id}/peers/`)).toEqual([]);
+});
+
+test("a path over relays that are all away is said to be old, and counted", async () => {
+  const alpha = await registerNode(server, org, "alpha");
+  const [near, far] = [await registerNode(server, org, "near"), await registerNode(server, org, "far")];
+  const by = (peer: string, ...relays: string[]) => direct(peer, { path: "relayed", relays });
+  await far.checkin();
+  server.clock.ms += 200_000;
+  await near.checkin();
+  await report(alpha, {
+    changed: [
+      by("10.77.1.1", far.ip),
+      by("10.77.1.2", "far"),
+      by("10.77.1.3", far.ip, near.ip),
+      // It is not known which one carries it.
+      by("10.77.1.4"),
+      by("10.77.1.5", near.ip),
+      direct("10.77.1.6"),
+    ],
+  });
+  expect((await list()).map(({ relays_away }) => relays_away)).toEqual([
+    true,
+    true,
+    false,
+    false,
+    false,
+    false,
+  ]);
+  expect((await send("GET", "paths/counts/")).json).toEqual([
+    { node: alpha.id, direct: 1, relayed: 5, broken: 0, relays_away: 2 },
+  ]);
+  await far.checkin();
+  expect((await send("GET", "paths/counts/")).json).toMatchObject([{ relays_away: 0 }]);
 });
 
 test("the list can be filtered, and its pages link to each other with the filter", async () => {
@@ -110,7 +144,7 @@ test("administrators see all paths, members those of their own nodes; and only a
   expect(await seen("paths/")).toMatchObject(shown);
   expect(await seen(`nodes/${own.id}/peers/`)).toMatchObject(shown);
   expect(await seen("paths/?search=alpha")).toEqual([]);
-  const counts = [{ node: own.id, direct: 1, relayed: 0, broken: 1 }];
+  const counts = [{ node: own.id, direct: 1, relayed: 0, broken: 1, relays_away: 0 }];
   expect((await send("GET", "paths/counts/", undefined, member)).json).toEqual(counts);
   expect(await seen(`nodes/${own.id}/peers/`, admin)).toMatchObject([{ remote: "192.0.2.7:4242" }, {}]);
   expect(await seen(`nodes/${alpha.id}/peers/`)).toEqual([]);
@@ -241,8 +275,8 @@ test("paths are counted by node; nodes without paths are left out", async () => 
   await report(beta, { whole: true, changed: [{ peer: "10.77.9.8", path: "none", probe: "not_probed" }] });
   const counts = async (query = "") => (await send("GET", `paths/counts/${query}`)).json;
   expect(await counts()).toEqual([
-    { node: alpha.id, direct: 1, relayed: 1, broken: 1 },
-    { node: beta.id, direct: 0, relayed: 0, broken: 0 },
+    { node: alpha.id, direct: 1, relayed: 1, broken: 1, relays_away: 0 },
+    { node: beta.id, direct: 0, relayed: 0, broken: 0, relays_away: 0 },
   ]);
   expect(await counts("?page_size=1&page=2")).toEqual([expect.objectContaining({ node: beta.id })]);
   expect((await send("GET", "paths/counts/?search=x")).status).toBe(400);

@@ -5,7 +5,7 @@ import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { go, pathOf, setQuery } from "../router.ts";
 import { exact } from "../times.ts";
-import type { Dot, Edge, Graph } from "./graph.ts";
+import { rank, type Dot, type Edge, type Graph } from "./graph.ts";
 import { placeLabels } from "./labels.ts";
 import { sizeOf, type Place } from "./layout.ts";
 
@@ -23,7 +23,6 @@ export function wordsOf({ kind, pairs, relays, rttMs, oldAt }: Edge, time = exac
 }
 
 /** What is wrong lies above what is well, and many sound paths do not hide the dots. */
-const order: readonly Edge["kind"][] = ["direct", "relayed", "broken"];
 const leastOpacity = { direct: 0.1, relayed: 0.5, broken: 1 } as const;
 const opacityOf = ({ kind, oldAt }: Edge, count: number) =>
   oldAt === undefined ? Math.min(1, Math.max(leastOpacity[kind], 60 / count)) : 0.1;
@@ -58,7 +57,7 @@ export function Drawing({ graph, places, label }: DrawingProps) {
     style=${{ "--unit": `${unit}px` }}
   >
     ${edges
-      .toSorted((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind))
+      .toSorted((a, b) => rank[a.kind] - rank[b.kind])
       .map((edge) => {
         const [from, to] = [places.get(edge.from), places.get(edge.to)];
         if (from === undefined || to === undefined || edge.from === edge.to) return null;

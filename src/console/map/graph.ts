@@ -3,10 +3,10 @@
 
 import { shownGroups } from "../../owner-group.ts";
 import type { Machine as Listed } from "../machines.ts";
-import type { PeerPath } from "../peer-path.ts";
+import type { ReportedPath } from "../peer-path.ts";
 
 /** How a node reaches a peer, as GET paths/ shows it. */
-export type Path = PeerPath & { node: number; reported_at: string };
+export type Path = ReportedPath & { node: number };
 
 export type EdgeKind = "direct" | "relayed" | "broken";
 export type Edge = {
@@ -41,10 +41,7 @@ export type Graph = { dots: readonly Dot[]; edges: readonly Edge[]; isGrouped: b
 export const maxDots = 500;
 const noGroup = "without a group";
 
-type Machine = Pick<
-  Listed,
-  "id" | "name" | "ip_address" | "groups" | "online" | "is_lighthouse" | "subnets" | "state"
->;
+type Machine = Pick<Listed, "id" | "name" | "groups" | "online" | "is_lighthouse" | "subnets" | "state">;
 
 /** `group`: only its machines, and those that they have paths to. "" means all. */
 export function graphOf(machines: readonly Machine[], paths: readonly Path[], group: string): Graph {
@@ -81,7 +78,7 @@ function dotOf(machine: Machine): Dot {
   };
 }
 
-const rank: Readonly<Record<EdgeKind, number>> = { direct: 0, relayed: 1, broken: 2 };
+export const rank: Readonly<Record<EdgeKind, number>> = { direct: 0, relayed: 1, broken: 2 };
 const worst = (a: EdgeKind, b: EdgeKind) => (rank[a] >= rank[b] ? a : b);
 const larger = (a: number | undefined, b: number | undefined) =>
   a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
@@ -89,16 +86,13 @@ const larger = (a: number | undefined, b: number | undefined) =>
 /** Both ends report a path: of the two, the worse counts. Paths that carry nothing are no edges, unless they broke. */
 export function edgesOf(paths: readonly Path[], active: readonly Machine[]): Edge[] {
   const byId = new Map(active.map((machine) => [machine.id, machine]));
-  // Machines report addresses of relays.
-  const away = new Set(active.flatMap(({ online, name, ip_address }) => (online ? [] : [name, ip_address])));
   const edges = new Map<string, Edge>();
-  for (const { node, peer, path, probe, relays, rtt_ms, reported_at } of paths) {
+  for (const { node, peer, path, probe, relays, relays_away, rtt_ms, reported_at } of paths) {
     const reporter = byId.get(node);
     if (peer === null || reporter === undefined || !byId.has(peer)) continue;
     const kind: EdgeKind | "none" | "unknown" = probe === "broken" ? "broken" : path;
     if (kind === "none" || kind === "unknown") continue;
-    const isCarried = kind !== "relayed" || relays.length === 0 || relays.some((relay) => !away.has(relay));
-    const oldAt = reporter.online && isCarried ? undefined : Date.parse(reported_at);
+    const oldAt = reporter.online && !relays_away ? undefined : Date.parse(reported_at);
     const [from, to] = [`${Math.min(node, peer)}`, `${Math.max(node, peer)}`];
     const found: Edge = { from, to, kind, pairs: 1, rttMs: rtt_ms ?? undefined, relays, oldAt };
     const known = edges.get(`${from} ${to}`);

@@ -7,35 +7,21 @@ import type { Machine } from "../machines.ts";
 import { isPresent, stateOf } from "../nodes.ts";
 import { pathRank, pathWords, type PathCounts } from "../path-counts.ts";
 import { setQuery } from "../router.ts";
-import { utc } from "../times.ts";
 import { Check } from "../ui/form.ts";
 import { textColumn } from "../ui/list.ts";
 import { isNarrow } from "../ui/narrow.ts";
 import { moment, State } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
+import { timeColumn } from "../ui/time-column.ts";
 
 const first = "name";
 const byDefault = ["state", "address", "groups", "paths", "engine", "seen", "revoked"];
 /** Of a phone. */
 const byDefaultNarrow = ["state", "address", "groups", "seen"];
 
-const usual = () => (isNarrow.value ? byDefaultNarrow : byDefault);
+const wide = { width: 2.5 };
 
-function timeColumn(key: string, title: string, of: (machine: Machine) => number | null): Column<Machine> {
-  return {
-    key,
-    title,
-    width: 2,
-    text: (machine) => {
-      const at = of(machine);
-      return at === null ? "" : utc(at);
-    },
-    cell: (machine) => moment(of(machine)),
-    compare: (a, b) => (of(a) ?? 0) - (of(b) ?? 0),
-    isEmpty: (machine) => of(machine) === null,
-    isRestless: true,
-  };
-}
+const usual = () => (isNarrow.value ? byDefaultNarrow : byDefault);
 
 /** Cells are made without components: a page of rows is drawn for each step of scrolling. */
 export function allColumns(
@@ -43,17 +29,18 @@ export function allColumns(
   { paths, aliases }: { paths: PathCounts; aliases: AliasWords },
   isRevoked: boolean,
 ): readonly Column<Machine>[] {
+  const standing = (machine: Machine) => stateOf({ ...machine, broken: paths.get(machine.id)?.broken });
   const owner = ({ ownerId }: Machine) => (ownerId === null ? "" : (names.get(ownerId) ?? `user ${ownerId}`));
   const roles = ({ is_lighthouse, is_relay, subnets }: Machine) =>
-    [is_lighthouse ? "lighthouse" : "", is_relay ? "relay" : "", subnets.length > 0 ? "router" : ""]
-      .filter((role) => role !== "")
+    [is_lighthouse && "lighthouse", is_relay && "relay", subnets.length > 0 && "router"]
+      .filter(Boolean)
       .join(", ");
   return [
     { ...textColumn<Machine>(first, "Name", 3, ({ name }) => name), sortKey: ({ nameKey }) => nameKey },
     {
-      ...textColumn<Machine>("state", "State", 2, (machine) => stateOf(machine)[1]),
+      ...textColumn<Machine>("state", "State", 2, (machine) => standing(machine)[1]),
       cell(machine) {
-        const [name, word] = stateOf(machine);
+        const [name, word] = standing(machine);
         return State({ name, word });
       },
     },
@@ -72,22 +59,23 @@ export function allColumns(
       cell(machine) {
         const counted = paths.get(machine.id);
         const words = pathWords(counted);
-        if (counted === undefined || words === "") return html`<span class="quiet">-</span>`;
+        if (!counted || !words) return html`<span class="quiet">-</span>`;
         if (!isPresent(machine)) return html`<span class="quiet">${words}, ${moment(machine.seenAt)}</span>`;
-        const state = counted.broken > 0 ? "attention" : counted.relayed > 0 ? "limited" : "online";
+        const { broken, relayed, direct } = counted;
+        const state = broken ? "attention" : relayed ? "limited" : direct ? "online" : "away";
         return State({ name: state, word: words });
       },
       compare: (a, b) => pathRank(paths.get(a.id)) - pathRank(paths.get(b.id)),
       isEmpty: (machine) => !isPresent(machine),
     },
-    textColumn<Machine>("engine", "Engine", 1, ({ overlay_version }) => overlay_version ?? ""),
-    textColumn<Machine>("agent", "Agent", 1, ({ agent_version }) => agent_version ?? ""),
+    textColumn<Machine>("engine", "Engine", 1.5, ({ overlay_version }) => overlay_version ?? ""),
+    textColumn<Machine>("agent", "Agent", 1.5, ({ agent_version }) => agent_version ?? ""),
     textColumn<Machine>("configuration", "Configuration", 2, ({ isBehind }) =>
       isBehind ? "not applied yet" : "applied",
     ),
-    timeColumn("ends", "Certificate ends", ({ endsAt }) => endsAt),
-    timeColumn("seen", "Last check-in", ({ seenAt }) => seenAt),
-    ...(isRevoked ? [timeColumn("revoked", "Revoked", ({ revokedAt }) => revokedAt)] : []),
+    timeColumn<Machine>("ends", "Certificate ends", ({ endsAt }) => endsAt, wide),
+    timeColumn<Machine>("seen", "Last check-in", ({ seenAt }) => seenAt, wide),
+    ...(isRevoked ? [timeColumn<Machine>("revoked", "Revoked", ({ revokedAt }) => revokedAt, wide)] : []),
   ];
 }
 
@@ -105,14 +93,16 @@ type ChoiceProps = { all: readonly Column<Machine>[]; chosen: readonly Column<Ma
 export function ColumnChoice({ all, chosen }: ChoiceProps) {
   const keys = chosen.map(({ key }) => key).filter((key) => key !== first);
   const set = (key: string, isOn: boolean) => {
-    const next = isOn ? [...keys, key] : keys.filter((other) => other !== key);
-    const ordered = all.map((each) => each.key).filter((each) => next.includes(each));
+    const ordered = all.map((each) => each.key).filter((each) => (each === key ? isOn : keys.includes(each)));
     // Only the name: a word that is no column says so, as nothing means the usual ones.
     const text = ordered.length === 0 ? first : ordered.join(",");
     const same = usual().filter((key) => all.some((each) => each.key === key));
     setQuery({ columns: text === same.join(",") ? undefined : text });
   };
-  return html`<details class="menu">
+  const press = ({ key, currentTarget }: { key: string; currentTarget: HTMLDetailsElement }) => {
+    if (key === "Escape") currentTarget.open = false;
+  };
+  return html`<details class="menu" onKeyDown=${press}>
     <summary class="button">Columns</summary>
     <div>
       ${all

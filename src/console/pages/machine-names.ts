@@ -20,7 +20,7 @@ export function Names({ node }: { node: Node }) {
   const { data } = useResource<{ name_suffix: string | null }>(org(own, ""));
   const full = (name: string) =>
     [`${own}.internal`, data?.name_suffix ?? ""]
-      .filter((domain) => domain !== "")
+      .filter(Boolean)
       .map((domain) => `${name}.${domain}`)
       .join(", ");
   return html`<h2>Names</h2>

@@ -21,13 +21,19 @@ import { Events } from "../ui/events.ts";
 import { Export } from "../ui/tools.ts";
 import { Edit } from "./machine-edit.ts";
 import { Names } from "./machine-names.ts";
-import type { PeerPath } from "../peer-path.ts";
+import type { ReportedPath } from "../peer-path.ts";
 import { Revocation } from "./revocation.ts";
 import { dialogs } from "./selected-machines.ts";
 import { Configuration, Firewall } from "./machine-standing.ts";
 
 /** How a node reaches a peer, as GET nodes/{id}/peers/ shows it. */
-type Path = PeerPath & { peer_name: string | null; peer_address: string; remote: string | null };
+type Path = ReportedPath & {
+  peer_name: string | null;
+  peer_address: string;
+  remote: string | null;
+};
+
+const isBroken = ({ probe }: Path) => probe === "broken";
 
 /** The control plane writes reported paths within a second after the check-in that brought them. */
 const pathsMs = 1200;
@@ -57,14 +63,16 @@ export function Machine({ id }: { id: string }) {
   useContacts(path, id);
   useShownName(node?.name ?? "");
   if (error?.status === 404)
-    return html`<${Empty} text="There is no such machine. It may have been deleted.">
-      <a href=${pathOf(own, "machines")}>All machines</a>
-    <//>`;
+    return html`<h1>No such machine</h1>
+      <${Empty} text="It may have been deleted.">
+        <a href=${pathOf(own, "machines")}>All machines</a>
+      <//>`;
   if (node === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   // What is below is read meanwhile, and must not move under the pointer.
   const isReading = mayAdminister.value && (peers.data ?? peers.error) === undefined;
-  const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
+  const broken = peers.data?.filter(isBroken).length;
+  const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null, broken });
   return html`<p><a href=${pathOf(own, "machines")}>Machines</a></p>
     <h1><bdi>${node.name}</bdi></h1>
     <p>
@@ -84,28 +92,30 @@ export function Machine({ id }: { id: string }) {
 }
 
 function NodeFacts({ node }: { node: Node }) {
-  const { certificate } = node;
+  const { certificate, owner_id: owner } = node;
+  const names = useMemberNames(slug.value ?? "");
   const { words, isBehind } = configurationOf(node);
   const holes = vulnerabilitiesOf(node);
   const byOwner = groupsByOwner(node);
   const due = useDueNode(slug.value ?? "", node);
   const facts = [
-    ["Address", [node.ip_address, node.ip_address6].filter((each) => each !== null).join(", ")],
-    ["Groups", node.groups.length === 0 ? "none" : node.groups.join(", ")],
+    ["Address", [node.ip_address, node.ip_address6].filter(Boolean).join(", ")],
+    ["Groups", node.groups.join(", ") || "none"],
     ...(byOwner.length === 0 ? [] : [["Groups by its owner", byOwner.join(", ")]]),
+    ...(owner == null ? [] : [["Owner", names.get(owner) ?? `user ${owner}`]]),
     ["Roles", rolesOf(node)],
-    ["Networks behind it", node.subnets.length === 0 ? "none" : node.subnets.join(", ")],
+    ["Networks behind it", node.subnets.join(", ") || "none"],
     [
       "Engine",
       html`${node.overlay_version ?? "unknown"}${holes === "" ? null : html` <${State} name="attention" word=${holes} />`}`,
     ],
-    ["Agent", [node.agent_version, node.platform].filter((each) => each !== null).join(", ") || "unknown"],
+    ["Agent", [node.agent_version, node.platform].filter(Boolean).join(", ") || "unknown"],
     ...(due === undefined
       ? []
       : [["Its user confirms it by", html`<${When} at=${due.until} />, or it is revoked`]]),
     node.phone == null
       ? ["Last check-in", html`<${When} at=${node.last_checkin_at} />`]
-      : ["Imported", html`<${When} at=${node.phone.imported_at} />`],
+      : ["File made", html`<${When} at=${node.phone.imported_at} />`],
     ["Certificate ends", certificate === null ? "none" : dated(Date.parse(certificate.not_after))],
     [
       "Configuration",
@@ -129,10 +139,13 @@ function Revoked({ node: { revoked_at, revoked_by: by = "", revoke_reason: why }
 }
 
 function rolesOf({ is_lighthouse, is_relay, is_name_server, public_ip, external_port }: Node): string {
-  const named = { lighthouse: is_lighthouse, relay: is_relay, "name server": is_name_server };
-  const roles = Object.entries(named).flatMap(([role, isSet]) => (isSet === true ? [role] : []));
-  if (public_ip !== null) roles.push(`reached at ${public_ip}:${external_port ?? 4242}`);
-  return roles.join(", ") || "none";
+  const roles = [
+    is_lighthouse && "lighthouse",
+    is_relay && "relay",
+    is_name_server && "name server",
+    public_ip !== null && `reached at ${public_ip}:${external_port ?? 4242}`,
+  ];
+  return roles.filter(Boolean).join(", ") || "none";
 }
 
 function Forwarded({ id }: { id: number }) {
@@ -169,7 +182,7 @@ function Actions({ node }: { node: Node }) {
 const peerColumns = [
   { title: "Peer", text: ({ peer_name, peer_address }: Path) => peer_name ?? peer_address },
   { title: "Address", text: ({ peer_address }: Path) => peer_address },
-  { title: "Path", text: ({ path, probe }: Path) => (probe === "broken" ? probe : path) },
+  { title: "Path", text: (peer: Path) => (isBroken(peer) ? "broken" : peer.path) },
   { title: "Relays", text: ({ relays }: Path) => relays.join(" ") },
   { title: "Remote", text: ({ remote }: Path) => remote ?? "" },
   { title: "Round trip, ms", text: ({ rtt_ms }: Path) => `${rtt_ms ?? ""}` },
@@ -186,39 +199,32 @@ function Peers({ node, data: peers, error }: { node: Node } & Resource<readonly 
     ${
       peers.length === 0
         ? html`<p class="quiet">${noPathsOf(node)}</p>`
-        : html`${
-              isPresent(node)
-                ? null
-                : html`<p class="quiet">
-                    It is ${node.state === "active" ? "away" : stateOf(node)[1]}: it reported these before,
-                    its last check-in was${" "}<${When} at=${node.last_checkin_at} />.
-                  </p>`
-            }
-            <div class="wide" tabindex="0">
-              <table class="stack">
-                <thead>
-                  <tr>
-                    <th>Peer</th>
-                    <th>Path</th>
-                    <th>Round trip</th>
-                    <th>Loss</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  ${peers.map(
-                    (peer) =>
-                      html`<tr key=${peer.peer_address}>
-                        <td><${PeerName} peer=${peer} /></td>
-                        <td data-title="Path"><${PathState} peer=${peer} isPresent=${isPresent(node)} /></td>
-                        <td data-title="Round trip">${peer.rtt_ms === null ? "-" : `${peer.rtt_ms} ms`}</td>
-                        <td data-title="Loss">
-                          ${peer.loss === null ? "-" : `${Math.round(peer.loss * 100)} %`}
-                        </td>
-                      </tr>`,
-                  )}
-                </tbody>
-              </table>
-            </div>`
+        : html`<div class="wide" tabindex="0">
+            <table class="stack">
+              <thead>
+                <tr>
+                  <th>Peer</th>
+                  <th>Path</th>
+                  <th>Round trip</th>
+                  <th>Loss</th>
+                </tr>
+              </thead>
+              <tbody>
+                ${peers
+                  .toSorted((a, b) => Number(isBroken(b)) - Number(isBroken(a)))
+                  .map((peer) => {
+                    const isOld = !isPresent(node) || peer.relays_away;
+                    const [rtt, loss] = isOld ? [null, null] : [peer.rtt_ms, peer.loss];
+                    return html`<tr key=${peer.peer_address}>
+                      <td><${PeerName} peer=${peer} /></td>
+                      <td data-title="Path"><${PathState} node=${node} peer=${peer} isOld=${isOld} /></td>
+                      <td data-title="Round trip">${rtt === null ? "-" : `${rtt} ms`}</td>
+                      <td data-title="Loss">${loss === null ? "-" : `${Math.round(loss * 100)} %`}</td>
+                    </tr>`;
+                  })}
+              </tbody>
+            </table>
+          </div>`
     }
     <${FromTerminal}
       command=${["path", "list", slug.value ?? "", "--node", node.name]}
@@ -231,17 +237,29 @@ function PeerName({ peer: { peer, peer_name, peer_address } }: { peer: Path }) {
   return peer === null ? name : html`<a href=${pathOf(slug.value ?? "", "machines", peer)}>${name}</a>`;
 }
 
-/** What a machine that is away reported has no colour. */
-function PathState({ peer, isPresent }: { peer: Path; isPresent: boolean }) {
-  if (!isPresent)
-    return peer.probe === "broken"
-      ? html`<strong>broken</strong>`
-      : html`<span class="quiet">${peer.path}</span>`;
-  if (peer.probe === "broken") return html`<${State} name="attention" word="broken" />`;
-  if (peer.path === "relayed")
-    return html`<${State} name="limited" word=${`relayed by ${peer.relays.join(", ")}`} />`;
-  if (peer.path === "direct") return html`<${State} name="online" word=${`direct ${peer.remote ?? ""}`} />`;
-  return html`<span class="quiet">${peer.path === "none" ? "no tunnel" : "unknown"}</span>`;
+/** Its state and words. */
+const pathsOf = ({ relays, remote }: Path) =>
+  ({
+    direct: ["online", `direct ${remote ?? ""}`],
+    relayed: ["limited", `relayed by ${relays.join(", ")}`],
+    none: ["away", "no tunnel"],
+    unknown: ["away", "unknown"],
+  }) as const;
+
+/** What a machine that is away reported, or goes over relays that are away, has no colour. */
+function PathState({ node, peer, isOld }: { node: Node; peer: Path; isOld: boolean }) {
+  const [name, word] = isBroken(peer) ? (["attention", "broken"] as const) : pathsOf(peer)[peer.path];
+  if (isOld)
+    return html`<${State}
+      name="away"
+      word=${html`${word}, as reported <${When} at=${peer.reported_at} />`}
+    />`;
+  const why = new URLSearchParams({ from: node.name, to: peer.peer_name ?? "" });
+  return html`<${State} name=${name} word=${word} />${
+      isBroken(peer) && peer.peer !== null
+        ? html`${" "}<a href=${`${pathOf(slug.value ?? "", "access")}?${why}`}>Why?</a>`
+        : null
+    }`;
 }
 
 /** The log is read back this far for something about the machine: one or two requests more. */

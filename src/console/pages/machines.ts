@@ -10,7 +10,7 @@ import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { useMemberNames } from "../member-names.ts";
 import { useNodes } from "../node-list.ts";
 import { vulnerabilitiesOf } from "../nodes.ts";
-import { usePathCounts } from "../path-counts.ts";
+import { usePathCounts, type PathCounts } from "../path-counts.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 import { useList } from "../resource.ts";
 import { pathOf, query, setQuery } from "../router.ts";
@@ -38,8 +38,9 @@ export function Machines() {
     string,
     string,
   ];
+  const filter = { show, group, owner, words: searchWords(search) };
   const shown = useMemo(
-    () => filtered(all, { show, group, owner, words: searchWords(search) }, Date.now(), paths, aliases),
+    () => filtered(all, filter, Date.now(), paths, aliases),
     [all, show, group, owner, search, paths, aliases],
   );
   const { selected, chosen, dropped, select } = useSelection(
@@ -61,11 +62,16 @@ export function Machines() {
     </div>
     <div class="tools">
       <${Search} label="Search machines" />
-      <${Filters} nodes=${nodes} ownerName=${names.get(Number(owner)) ?? `user ${owner}`} clear=${clear} />
+      <${Filters}
+        nodes=${nodes}
+        hasPaths=${seesPaths(paths)}
+        ownerName=${names.get(Number(owner)) ?? `user ${owner}`}
+        clear=${clear}
+      />
       <span class="quiet" role="status">${shown.length} of ${total}</span>
       <${ColumnChoice} all=${every} chosen=${drawn} />
       <${Export}
-        file=${exportName(own, { show, group, owner, words: searchWords(search) })}
+        file=${exportName(own, filter)}
         items=${shown}
         isPart=${!isWhole}
         columns=${[...drawn, { title: "Known vulnerabilities", text: vulnerabilitiesOf }]}
@@ -75,9 +81,7 @@ export function Machines() {
     ${mayAdminister.value ? html`<${Selected} machines=${chosen} dropped=${dropped} clear=${clear} />` : null}
     ${
       shown.length === 0
-        ? html`<${Empty}
-            text=${nodes.length > 0 ? "No machine is like that. The search looks at names, aliases, addresses, groups, engines and systems." : isRevoked ? "No machine is revoked." : "There is no machine yet. Adding one gives you a line to paste on it."}
-          />`
+        ? html`<${Nothing} isAny=${nodes.length > 0} isRevoked=${isRevoked} />`
         : html`<${Rows}
             label="Machines"
             items=${shown}
@@ -97,17 +101,23 @@ export function Machines() {
     />`;
 }
 
+/** Members are told of the paths of their own machines. */
+const seesPaths = ({ size }: PathCounts) => mayAdminister.value || size > 0;
+
 /** The columns of the list, all and those that are shown, and what they are made of. */
 function useColumns(own: string, isRevoked: boolean) {
   const names = useMemberNames(own);
   const asked = word("columns");
-  const paths = usePathCounts(own, ["broken", "relayed"].includes(word("show")) || isChosen("paths", asked));
+  const paths = usePathCounts(own);
   const asksNames = word("search") !== "" || isChosen("aliases", asked);
   const named = useList<Alias>(asksNames ? `${org(own, "names/")}?page_size=1000` : "", { isCalm: true });
   const aliases = useMemo(() => aliasWords(named.data ?? []), [named.data]);
   const every = useMemo(
-    () => allColumns(names, { paths, aliases }, isRevoked),
-    [names, paths, aliases, isRevoked],
+    () =>
+      allColumns(names, { paths, aliases }, isRevoked).filter(
+        ({ key }) => key !== "paths" || seesPaths(paths),
+      ),
+    [names, paths, aliases, isRevoked, mayAdminister.value],
   );
   const columns = chosenColumns(every, asked);
   const keys = columns.map(({ key }) => key).join();
@@ -121,6 +131,25 @@ function Approval({ own }: { own: string }) {
   return html`<a class="button" href=${pathOf(own, "machines", "waiting")}
     >Approval${count === 0 ? "" : ` (${count})`}</a
   >`;
+}
+
+type NothingProps = { isAny: boolean; isRevoked: boolean };
+
+/** What is not found may be in another list. */
+function Nothing({ isAny, isRevoked }: NothingProps) {
+  if (!isAny)
+    return html`<${Empty}
+      text=${isRevoked ? "No machine is revoked." : "There is no machine yet. Adding one gives you a line to paste on it."}
+    />`;
+  return html`<${Empty}
+    text="No machine is like that: the search looks at names, aliases, addresses, groups, engines and systems."
+  >
+    Not here: <a href=${`?show=revoked&search=${encodeURIComponent(word("search"))}`}>revoked machines</a>${
+      mayAdminister.value &&
+      html`,
+        <a href=${pathOf(slug.value ?? "", "machines", "waiting")}>those that wait, or have not come back</a>`
+    }
+  <//>`;
 }
 
 const none: readonly Machine[] = [];
@@ -139,9 +168,9 @@ function useSelection(nodes: readonly Machine[], shown: readonly Machine[], filt
   return { selected, chosen, dropped, select: (next: Selection) => set({ selected: next, dropped: 0 }) };
 }
 
-type FiltersProps = { nodes: readonly Machine[]; ownerName: string; clear(): void };
+type FiltersProps = { nodes: readonly Machine[]; hasPaths: boolean; ownerName: string; clear(): void };
 
-function Filters({ nodes, ownerName, clear }: FiltersProps) {
+function Filters({ nodes, hasPaths, ownerName, clear }: FiltersProps) {
   const groups = useMemo(() => groupsOf(nodes), [nodes]);
   const group = word("group");
   const set = (name: string) => (event: Event) => {
@@ -149,7 +178,7 @@ function Filters({ nodes, ownerName, clear }: FiltersProps) {
     setQuery({ [name]: valueOf(event) });
   };
   return html`<select aria-label="Which machines" class="short" value=${word("show")} onChange=${set("show")}>
-      ${shows.map(([key, title]) => html`<option key=${key} value=${key}>${title}</option>`)}
+      ${shows.map(([key, title]) => ((key === "broken" || key === "relayed") && !hasPaths ? null : html`<option key=${key} value=${key}>${title}</option>`))}
     </select>
     <select aria-label="Group" class="short" value=${group} onChange=${set("group")}>
       <option value="">All groups</option>

@@ -7,7 +7,7 @@ import { html } from "../html.ts";
 import { graphOf, maxDots, type Dot, type Edge, type Graph, type Path } from "../map/graph.ts";
 import { Drawing, wordsOf } from "../map/drawing.ts";
 import { placesOf, type Place } from "../map/layout.ts";
-import { slug } from "../me.ts";
+import { mayAdminister, slug } from "../me.ts";
 import { shownGroups } from "../../owner-group.ts";
 import { useNodes } from "../node-list.ts";
 import { pathOf, query, setQuery } from "../router.ts";
@@ -133,7 +133,7 @@ export function MapPage() {
   const current = graph.edges.filter(isCurrent);
   const old = pairs(graph.edges) - pairs(current);
   const count = (kind: Edge["kind"]) => pairs(current.filter((edge) => edge.kind === kind));
-  const summary = `${graph.dots.reduce((sum, { machines }) => sum + machines, 0)} machines; paths: ${count("direct")} direct, ${count("relayed")} relayed, ${count("broken")} broken${old === 0 ? "" : `, ${old} old: who reports or relays them is away`}`;
+  const summary = `${graph.dots.reduce((sum, { machines }) => sum + machines, 0)} machines; paths${mayAdminister.value ? "" : " of yours, as only administrators see all"}: ${count("direct")} direct, ${count("relayed")} relayed, ${count("broken")} broken${old === 0 ? "" : `, ${old} old: who reports or relays them is away`}`;
   return html`<h1>Map</h1>
     <div class="tools">
       <select
@@ -223,6 +223,7 @@ function Table({ graph: { dots, edges } }: { graph: Graph }) {
           : State({ name: "away", word: html`${word}, as reported ${moment(oldAt)}` });
       },
       compare: (a, b) => a.kind.localeCompare(b.kind),
+      isEmpty: (edge) => !isCurrent(edge),
     },
     {
       key: "time",
@@ -234,7 +235,8 @@ function Table({ graph: { dots, edges } }: { graph: Graph }) {
       isRestless: true,
     },
   ];
-  const order = query.value.get("order") ?? "";
+  // Broken ones come first, old ones last.
+  const order = query.value.get("order") ?? "path";
   const isFound = searched();
   const [first = ""] = searchWords(query.value.get("search") ?? "");
   const has = (key: string) => nameOf(key).toLowerCase().includes(first);
@@ -254,8 +256,8 @@ function Table({ graph: { dots, edges } }: { graph: Graph }) {
     ${
       edges.length === 0
         ? html`<p class="quiet">
-            No machine has reported a path: there is no tunnel, engines are older than 1.12, or reports are
-            switched off.
+            ${mayAdminister.value ? "No machine" : "None of yours"} has reported a path: there is no tunnel,
+            engines are older than 1.12, or reports are switched off.
           </p>`
         : html`<div class="wide">
             <div class="least">

@@ -112,7 +112,12 @@ function OfMachines({ own, machines }: { own: string; machines: Attention }) {
         ? null
         : html`<p class="quiet">On the machine, this says why:</p>
             <${Line} text="agent doctor" />
-            ${not_applied.count === 0 ? null : html`<${Line} text="sudo agent sync-config" />`}`
+            ${
+              not_applied.count === 0
+                ? null
+                : html`<p class="quiet">This applies the newest configuration:</p>
+                    <${Line} text="sudo agent sync-config" />`
+            }`
     }
     ${
       not_renewed.count === 0

@@ -10,7 +10,7 @@ export function useReason() {
   return {
     field: html`<${Text}
       label="Reason"
-      help="Optional. It stands in the log, and the machine is told."
+      help="Optional. It stands in the log, and the machine is told: a phone is not."
       value=${reason}
       set=${set}
       control=${{ maxlength: 500 }}
@@ -21,5 +21,5 @@ export function useReason() {
 }
 
 /** The effect of revoking one machine, or several. */
-export const revoking = (isOne: boolean) =>
-  `All other machines drop ${isOne ? "it" : "them"} within seconds, and ${isOne ? "its overlay stops" : "their overlays stop"}. Revoked machines stay in the list under Revoked, and can be restored there. Names and addresses become free within 7 days.`;
+export const revoking = (isOne: boolean, hasPhone = false) =>
+  `All other machines drop ${isOne ? "it" : "them"} within seconds${hasPhone ? "; phones reach nothing then" : `, and ${isOne ? "its overlay stops" : "their overlays stop"}`}. Revoked machines stay in the list under Revoked, and can be restored there. Names and addresses become free within 7 days.`;

@@ -61,7 +61,7 @@ export function Selected({ machines, dropped, clear }: Props) {
   </div>`;
 }
 
-type DialogProps = { machines: readonly Item[]; close(): void };
+type DialogProps = { machines: readonly (Item & Pick<Node, "phone">)[]; close(): void };
 
 /** One machine is called by its name. */
 const shared = ({ machines, close }: DialogProps, verb: string) => ({
@@ -146,7 +146,12 @@ function Revoke(props: DialogProps) {
     asksCount=${true}
     run=${({ id }: Item) => send("DELETE", org(own, `nodes/${id}/`) + query)}
   >
-    <p>${revoking(machines.length === 1)}</p>
+    <p>
+      ${revoking(
+        machines.length === 1,
+        machines.some(({ phone }) => phone),
+      )}
+    </p>
     ${field}
     <${FromTerminal} ...${forEach(machines, "revoke", "DELETE", query, flags)} />
   <//>`;

@@ -8,6 +8,7 @@ import { lastDays } from "../days.ts";
 import { useResource } from "../resource.ts";
 import { exact } from "../times.ts";
 import { Failure } from "../ui/parts.ts";
+import type { Columns } from "../ui/gaps.ts";
 import type { Plot } from "../ui/plot.ts";
 
 type Point = {
@@ -83,23 +84,18 @@ function OneHost({ host, points, everyS, plot }: HostProps) {
   return html`<h3><bdi>${host}</bdi></h3>
     <p class="quiet">${words}</p>
     <div class="plot-place">
-      ${plot === undefined ? null : html`<${plot} label=${`Requests and check-ins a minute: ${words}`} columns=${columns} range=${range} lines=${lines} />`}
+      ${plot === undefined ? null : html`<${plot} label=${`Requests and check-ins a minute: ${words}`} columns=${columns} everyS=${everyS} range=${range} lines=${lines} file=${`${host}.csv`} />`}
     </div>`;
 }
 
-/** Seconds, requests and check-ins a minute. A time without rows is a gap. */
-function columnsOf(points: readonly Point[], everyS: number): [number[], ...(number | null)[][]] {
-  const byTime = new Map(points.map((point) => [Date.parse(point.at) / 1000, point]));
-  const times = [...byTime.keys()];
-  const [first = 0, last = -1] = [times[0], times.at(-1)];
-  const every: number[] = [];
-  for (let at = first; at <= last; at += everyS) every.push(at);
-  const rates = (value: (point: Point) => number) =>
-    every.map((at) => {
-      const point = byTime.get(at);
-      return point === undefined ? null : (value(point) * 60) / everyS;
-    });
-  return [every, rates(({ requests }) => requests), rates(({ checkins }) => checkins)];
+/** Seconds, requests and check-ins a minute. */
+function columnsOf(points: readonly Point[], everyS: number): Columns {
+  const rates = (value: (point: Point) => number) => points.map((point) => (value(point) * 60) / everyS);
+  return [
+    points.map(({ at }) => Date.parse(at) / 1000),
+    rates(({ requests }) => requests),
+    rates(({ checkins }) => checkins),
+  ];
 }
 
 function wordsOf(points: readonly Point[], everyS: number): string {

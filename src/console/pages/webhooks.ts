@@ -19,7 +19,7 @@ import { html } from "../html.ts";
 import { onEvent } from "../live.ts";
 import { slug } from "../me.ts";
 import { refresh, useList, useResource } from "../resource.ts";
-import { go, pathOf } from "../router.ts";
+import { go, pathOf, useShownName } from "../router.ts";
 import { dayOf } from "../ago.ts";
 import { useNamed } from "../ui/events.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
@@ -307,6 +307,8 @@ function One({ id }: { id: string }) {
   const things = useNamed(own, machinesIn(items), nothing);
   const [asked, ask] = useState<"edit" | "delete" | undefined>(undefined);
   const close = () => ask(undefined);
+  // Its path may hold a secret.
+  useShownName(webhook === undefined ? "" : new URL(webhook.url).host);
   const all = pathOf(own, "webhooks");
   if (webhooks === undefined)
     return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;

@@ -4,27 +4,32 @@ import "../core.ts";
 import { useEffect, useRef } from "preact/hooks";
 import UPlot from "uplot";
 import { html } from "../html.ts";
-import { timeFormat } from "../times.ts";
+import { exact, timeFormat, utc } from "../times.ts";
+import { withGaps, type Columns } from "./gaps.ts";
+import { Export } from "./tools.ts";
 
 const height = 160;
 
 type PlotProps = {
   /** What it shows, for those who do not see it. */
   label: string;
-  /** Seconds since 1970, and a column of values for each line. Null is a gap. */
-  columns: [number[], ...(number | null)[][]];
+  columns: Columns;
+  /** Each value stands for this time, in seconds. */
+  everyS: number;
   /** Its first and last time, seconds since 1970, also where nothing is known. */
   range: readonly [number, number];
   /** Of the lines: a title, and the name of its colour in the style sheet. */
   lines: readonly (readonly [title: string, colour: string])[];
+  /** The name of an export. */
+  file: string;
 };
 
-export function Plot({ label, columns, range, lines }: PlotProps) {
+export function Plot({ label, columns, everyS, range, lines, file }: PlotProps) {
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = place.current;
     if (element === null) return undefined;
-    const fresh = () => draw(element, { columns, range, lines });
+    const fresh = () => draw(element, { columns: withGaps(columns, everyS), range, lines });
     let plot = fresh();
     const again = () => {
       plot.destroy();
@@ -40,7 +45,16 @@ export function Plot({ label, columns, range, lines }: PlotProps) {
       plot.destroy();
     };
   }, [columns, range, lines]);
-  return html`<div class="plot" role="img" aria-label=${label} ref=${place}></div>`;
+  const exported = lines.map(([title], at) => ({
+    title,
+    text: (of: number) => `${columns[at + 1]?.[of] ?? ""}`,
+  }));
+  return html`<div class="plot" role="img" aria-label=${label} ref=${place}></div>
+    <${Export}
+      file=${file}
+      items=${[...columns[0].keys()]}
+      columns=${[{ title: "Time", text: (of: number) => utc((columns[0][of] ?? 0) * 1000) }, ...exported]}
+    />`;
 }
 
 const dayS = 86_400;
@@ -62,7 +76,10 @@ function alone(values: readonly (number | null | undefined)[]): number[] {
   return values.flatMap((_, at) => (isKnown(at) && !isKnown(at - 1) && !isKnown(at + 1) ? [at] : []));
 }
 
-function draw(element: HTMLElement, { columns, range, lines }: Omit<PlotProps, "label">): UPlot {
+function draw(
+  element: HTMLElement,
+  { columns, range, lines }: Pick<PlotProps, "columns" | "range" | "lines">,
+): UPlot {
   const style = getComputedStyle(element);
   const colour = (name: string) => style.getPropertyValue(`--${name}`);
   const axis = {
@@ -74,8 +91,7 @@ function draw(element: HTMLElement, { columns, range, lines }: Omit<PlotProps, "
     {
       width: element.clientWidth,
       height,
-      legend: { show: false },
-      cursor: { show: false },
+      cursor: { y: false, drag: { x: false } },
       scales: {
         x: { range: () => [...range] },
         y: { range: (_, _least, most) => [0, Math.max(1, most * 1.1)] },
@@ -85,7 +101,7 @@ function draw(element: HTMLElement, { columns, range, lines }: Omit<PlotProps, "
         { ...axis, size: 56, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000] },
       ],
       series: [
-        {},
+        { value: (_, at) => (at === null ? "--" : exact(at * 1000)) },
         ...lines.map(([title, name]) => ({
           label: title,
           stroke: colour(name),

@@ -17,7 +17,7 @@ const sliceSize = 2000;
 const maxPoints = 300;
 
 export const OnlineQuery = v.strictObject({
-  days: v.optional(v.pipe(v.picklist(["1", "7", "30"]), v.transform(Number)), "1"),
+  days: v.optional(v.pipe(v.picklist(["1", "2", "7", "30"]), v.transform(Number)), "1"),
 });
 const Count = v.object({ at: v.string(), online: v.number() });
 export const OnlineHistory = v.object({

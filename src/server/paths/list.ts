@@ -5,6 +5,8 @@ import { formatTime } from "../../duration.ts";
 import { ListQuery, pageOf, searchPattern, type Page } from "../http/lists.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, joined, queryAll, queryNumber, text } from "../store/table.ts";
+import { nodeColumns, nodeRecord, type NodeRecord } from "../store/nodes.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { paths } from "../store/tables/paths.ts";
 
@@ -28,6 +30,8 @@ export const Path = v.object({
   /** The peer's underlay address and port. */
   remote: v.nullable(v.string()),
   relays: v.array(v.string()),
+  /** It goes over relays that are all away: it was so when it was reported. */
+  relays_away: v.boolean(),
   probe: v.picklist(["answers", "broken", "not_probed"]),
   rtt_ms: v.nullable(v.number()),
   loss: v.nullable(v.number()),
@@ -40,14 +44,14 @@ const shown = joined("x", paths, "n", computed({ nodeName: text() }));
 const from = `FROM paths x JOIN nodes n ON n.id = x.node_id WHERE x.org_id = $1 AND n.state = 'active'`;
 
 /** `ownerId`: a member, who sees the nodes of their own alone, and no underlay addresses. */
-type Shown = { nodeId?: number; ownerId: number | undefined };
+export type Shown = { nodeId?: number; ownerId: number | undefined; isOnline: (node: NodeRecord) => boolean };
 
 /** The latest paths, of all nodes or of one, sorted by node and address. */
 export async function listPaths(
   reader: Reader,
   orgId: number,
   query: PathQuery,
-  { nodeId, ownerId }: Shown,
+  { nodeId, ownerId, isOnline }: Shown,
 ): Promise<Page<Path>> {
   const filters = {
     "x.node_id": nodeId,
@@ -76,6 +80,7 @@ export async function listPaths(
     params,
   );
   const peers = await peersWith(reader, orgId, [...new Set(rows.map(({ peer }) => peer))]);
+  const areAway = await relaysAway(reader, orgId, rows, isOnline);
   const items = rows.map((row): Path => {
     const peer = peers.get(row.peer);
     return {
@@ -87,6 +92,7 @@ export async function listPaths(
       path: row.path,
       remote: ownerId === undefined ? row.remote : null,
       relays: row.relays,
+      relays_away: areAway(row),
       probe: row.probe,
       rtt_ms: row.rttUs === null ? null : row.rttUs / 1000,
       loss: row.lossPermille === null ? null : row.lossPermille / 1000,
@@ -100,6 +106,8 @@ export const PathCounts = v.object({
   node: v.number(),
   direct: v.number(),
   relayed: v.number(),
+  /** So many of `relayed` go over relays that are all away. */
+  relays_away: v.number(),
   /** The peer does not answer, whatever the path. */
   broken: v.number(),
 });
@@ -113,13 +121,13 @@ export async function countPathsByNode(
   reader: Reader,
   orgId: number,
   query: ListQuery,
-  { ownerId }: Pick<Shown, "ownerId">,
+  { ownerId, isOnline }: Shown,
 ): Promise<Page<PathCounts>> {
   const params = [orgId, ...(ownerId === undefined ? [] : [ownerId])];
   const where = `${from}${ownerId === undefined ? "" : " AND n.owner_id = $2"}`;
   const total = await queryNumber(reader, `SELECT count(DISTINCT x.node_id) AS n ${where}`, params);
   const { limit, offset } = pageOf(query);
-  const items = await queryAll(
+  const rows = await queryAll(
     reader,
     countedRow,
     `SELECT x.node_id AS node,
@@ -129,7 +137,46 @@ export async function countPathsByNode(
      ${where} GROUP BY x.node_id ORDER BY x.node_id LIMIT ${limit} OFFSET ${offset}`,
     params,
   );
+  // None of those that the page leaves out are counted below.
+  const [first = 0, last = -1] = [rows[0]?.node, rows.at(-1)?.node];
+  const relayed = await queryAll(
+    reader,
+    relayedRow,
+    `SELECT ${relayedRow.select("x")} ${where} AND x.probe <> 'broken' AND x.path = 'relayed'
+     AND x.node_id BETWEEN ${first} AND ${last}`,
+    params,
+  );
+  const areAway = await relaysAway(reader, orgId, relayed, isOnline);
+  const byNode = Map.groupBy(relayed.filter(areAway), ({ nodeId }) => nodeId);
+  const items = rows.map((row) => ({ ...row, relays_away: byNode.get(row.node)?.length ?? 0 }));
   return { items, total, query };
+}
+
+const relayedRow = paths.pick("nodeId", "path", "relays", "probe");
+type Relayed = { path: Path["path"]; relays: readonly string[]; probe: Path["probe"] };
+
+/** Whether a path goes over relays that are all away. Nodes report relays by address, or by name. */
+async function relaysAway(
+  reader: Reader,
+  orgId: number,
+  rows: readonly Relayed[],
+  isOnline: Shown["isOnline"],
+): Promise<(row: Relayed) => boolean> {
+  const relays = [...new Set(rows.flatMap((row) => row.relays))];
+  if (relays.length === 0) return () => false;
+  const places = relays.map((_, at) => `$${at + 2}`).join(", ");
+  const found = await queryAll(
+    reader,
+    nodeRecord,
+    `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id = $1 AND state = 'active'
+       AND (name IN (${places}) OR ip IN (${places}) OR ip6 IN (${places}))`,
+    [orgId, ...relays],
+  );
+  const away = new Set(
+    found.flatMap((node) => (isOnline(node) ? [] : [node.name, node.ip, node.ip6 ?? node.ip])),
+  );
+  return ({ path, probe, relays }) =>
+    path === "relayed" && probe !== "broken" && relays.length > 0 && relays.every((relay) => away.has(relay));
 }
 
 /** Of each node; the rest is counted. */

@@ -13,12 +13,16 @@ import {
   type OrganizationCall,
   type Route,
 } from "../http/route.ts";
-import { countPathsByNode, listPaths, Path, PathCounts, PathQuery } from "../paths/list.ts";
+import { countPathsByNode, listPaths, Path, PathCounts, PathQuery, type Shown } from "../paths/list.ts";
 import { limitRelay, listRelays, Relay, RelayPatch } from "../paths/relayed.ts";
 import type { Services } from "../services.ts";
-import { findNode } from "../store/nodes.ts";
+import { findNode, isOnline, type NodeRecord } from "../store/nodes.ts";
 
-export function pathRoutes({ db, system, publicUrl }: Services): Route[] {
+export function pathRoutes({ db, system, publicUrl, changes, reports }: Services): Route[] {
+  const shown = (call: OrganizationCall) => ({
+    ownerId: ownerOf(call),
+    isOnline: (node: NodeRecord) => isOnline(reports.onto(node), system.now(), changes),
+  });
   const answers = { 200: { description: "Paths", schema: v.array(Path) } };
   return [
     organizationRoute({
@@ -32,11 +36,10 @@ export function pathRoutes({ db, system, publicUrl }: Services): Route[] {
       takes: query(PathQuery),
       answers,
       async handle(call, input) {
-        const ownerId = ownerOf(call);
-        return listReply(call, publicUrl, await listPaths(db, call.org.id, input, { ownerId }));
+        return listReply(call, publicUrl, await listPaths(db, call.org.id, input, shown(call)));
       },
     }),
-    countsRoute({ db, publicUrl }),
+    countsRoute({ db, publicUrl }, shown),
     organizationRoute({
       method: "GET",
       path: `nodes/${id}/peers/`,
@@ -49,12 +52,11 @@ export function pathRoutes({ db, system, publicUrl }: Services): Route[] {
       answers,
       errors: ["not_found"],
       async handle(call, input) {
-        const ownerId = ownerOf(call);
         const node = await findNode(db, call.org.id, call.id());
         return listReply(
           call,
           publicUrl,
-          await listPaths(db, call.org.id, input, { nodeId: node.id, ownerId }),
+          await listPaths(db, call.org.id, input, { ...shown(call), nodeId: node.id }),
         );
       },
     }),
@@ -90,7 +92,10 @@ export function pathRoutes({ db, system, publicUrl }: Services): Route[] {
   ];
 }
 
-function countsRoute({ db, publicUrl }: Pick<Services, "db" | "publicUrl">): Route {
+function countsRoute(
+  { db, publicUrl }: Pick<Services, "db" | "publicUrl">,
+  shown: (call: OrganizationCall) => Shown,
+): Route {
   return organizationRoute({
     method: "GET",
     path: "paths/counts/",
@@ -103,11 +108,7 @@ function countsRoute({ db, publicUrl }: Pick<Services, "db" | "publicUrl">): Rou
     answers: { 200: { description: "Counts", schema: v.array(PathCounts) } },
     async handle(call, input) {
       const asked = { ...input, search: "" };
-      return listReply(
-        call,
-        publicUrl,
-        await countPathsByNode(db, call.org.id, asked, { ownerId: ownerOf(call) }),
-      );
+      return listReply(call, publicUrl, await countPathsByNode(db, call.org.id, asked, shown(call)));
     },
   });
 }
