@@ -147,7 +147,7 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
     change.field === "version" && type.startsWith("policy.")
       ? { ...change, field: "policy version" }
       : change.field === "tests"
-        ? { ...change, field: "tests, all that it has now" }
+        ? { ...change, field: "tests in all" }
         : change,
   );
   return [...(rules === undefined ? [] : [told]), ...named];

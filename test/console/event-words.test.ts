@@ -115,7 +115,7 @@ test("what changed has names instead of numbers, and the words of the pages", ()
     { field: "reason", removed: [], added: ["lost"] },
   ]);
   expect(changes("policy.applied", "policy", { after: { tests: 1 } })).toEqual([
-    { field: "tests, all that it has now", removed: [], added: ["1"] },
+    { field: "tests in all", removed: [], added: ["1"] },
   ]);
   expect(
     changes("policy.applied", "policy", {

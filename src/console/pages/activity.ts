@@ -84,8 +84,8 @@ const OfNone = () => html`<${Log} own="" names=${useUserNames()} />`;
 /** What the log has, and what no log has. */
 const about = (own: string) =>
   html`<p class="quiet">
-    ${own === "" ? "What belongs to no organization, such as users and their passwords. " : ""}Sign-ins that
-    succeed are no events: see Account, and <code>agent admin session list</code>.
+    ${own === "" ? "What belongs to no organization, such as users. " : ""}Sign-ins that succeed are no
+    events: see Account, and <code>agent admin session list</code>.
   </p>`;
 
 /** `own`: the slug; "": of what belongs to no organization. */

@@ -97,7 +97,7 @@ function Questions({ asked, isFirst, changed, setCodes, close }: QuestionsProps)
       action="Remove the app"
       effect=${html`<p>
         Its codes stop working. You can set up an app again.
-        ${factors.value?.is_required && factors.value.passkeys === 0 ? " A second factor is required of you: the page that sets one up comes next." : ""}
+        ${factors.value?.is_required && factors.value.passkeys === 0 ? " A second factor is required: its set-up page comes next." : ""}
       </p>`}
       run=${remove("/api/user/totp/")}
       close=${close}

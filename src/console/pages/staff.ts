@@ -287,8 +287,7 @@ export function Servers() {
     <p>Database: ${data.database === "postgres" ? "PostgreSQL" : "SQLite, a file that one server uses"}.</p>
     <p>
       ${data.last_backup_at === null ? "There is no backup yet." : html`The last backup was made <${When} at=${data.last_backup_at} />.`}${" "}One
-      a day is good; Overview says if there is none of the last two days. On the machine of the control plane,
-      where /backup is a directory on another disk:
+      a day is good. On the machine of the control plane, with /backup on another disk:
     </p>
     <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />
     ${data.servers.map((server) => html`<${OneServer} key=${server.id} server=${server} />`)}
