@@ -112,14 +112,10 @@ export function countWords(
   { found, read }: { found: number; read: number },
   { isFiltered, isAll, isFull }: Record<"isFiltered" | "isAll" | "isFull", boolean>,
 ): string {
-  if (isAll)
-    return isFiltered
-      ? `${found} ${found === 1 ? "event matches" : "events match"}: no other does`
-      : `All ${read} events`;
-  const rest = isFull ? "an export reads the others, too" : "the button below the list reads older ones";
-  return isFiltered
-    ? `${found} of the newest ${read} events match; ${rest}`
-    : `The newest ${read} events; ${rest}`;
+  const matches = found === 1 ? "event matches" : "events match";
+  if (isAll) return isFiltered ? `${found} ${matches}` : `All ${read} events`;
+  const words = isFiltered ? `${found} of the newest ${read} events match` : `The newest ${read} events`;
+  return words + (isFull ? "; an export reads the others, too" : "");
 }
 
 export const spanOf = ({ from, to }: Filter): Span => ({ start: dayOf(from), end: dayOf(to, 1) });

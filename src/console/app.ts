@@ -15,7 +15,7 @@ import { go, pathOf, segments, shownName } from "./router.ts";
 import { SignIn } from "./sign-in.ts";
 import { StepUp } from "./step-up.ts";
 import { exact, now } from "./times.ts";
-import { Empty, Failure, Foreign, Loading } from "./ui/parts.ts";
+import { Empty, Failure, Loading } from "./ui/parts.ts";
 import { Told } from "./ui/told.ts";
 
 export function App() {
@@ -88,7 +88,8 @@ function Start() {
       ${all.map(
         (each) =>
           html`<li key=${each.slug}>
-            <a href=${pathOf(each.slug)}><${Foreign} text=${each.name} /></a>${" "}
+            <a href=${pathOf(each.slug)}><bdi>${each.name}</bdi></a
+            >${" "}
             <span class="quiet">${each.slug}</span>
           </li>`,
       )}

@@ -146,7 +146,9 @@ export function readableChanges(event: AuditEvent, known: Known): readonly Chang
   const named = changes.map((change) =>
     change.field === "version" && type.startsWith("policy.")
       ? { ...change, field: "policy version" }
-      : change,
+      : change.field === "tests"
+        ? { ...change, field: "tests in all" }
+        : change,
   );
   return [...(rules === undefined ? [] : [told]), ...named];
 }

@@ -114,6 +114,9 @@ test("what changed has names instead of numbers, and the words of the pages", ()
   expect(changes("node.revoked", "node/3", { before: { name: "db-1" }, after: { reason: "lost" } })).toEqual([
     { field: "reason", removed: [], added: ["lost"] },
   ]);
+  expect(changes("policy.applied", "policy", { after: { tests: 1 } })).toEqual([
+    { field: "tests in all", removed: [], added: ["1"] },
+  ]);
   expect(
     changes("policy.applied", "policy", {
       after: { nodes: [{ id: 3, name: "db-1", groups: { add: ["db"], remove: [] }, relay: null }] },

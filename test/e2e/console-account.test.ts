@@ -63,6 +63,7 @@ describe("the account in the console", () => {
       await page.getByText("The code does not belong to this secret.").waitFor();
       await page.getByLabel("The code that the app shows now").fill(codeOf(secret, 0));
       await button("Confirm").click();
+      await page.getByText("The app is set up.").waitFor();
       recoveryCodes = await keepCodes();
       expect(recoveryCodes).toHaveLength(10);
       await page.getByRole("heading", { name: "Machines" }).waitFor();
@@ -100,6 +101,17 @@ describe("the account in the console", () => {
       gate.resolve();
       await button("Remove laptop").waitFor();
       await page.unroute(passkeys);
+      // The sentence of the control plane is for programs.
+      const one = /passkeys\/\d+\/$/;
+      await page.route(one, (route) =>
+        route.fulfill({ status: 403, json: { code: "step_up_required", methods: ["totp"] } }),
+      );
+      await button("Remove laptop").click();
+      await page.getByRole("dialog").getByRole("button", { name: "Remove laptop" }).click();
+      await page.getByRole("dialog", { name: "Confirm that it is you" }).getByText("Cancel").click();
+      await page.getByText("Not changed: the second factor was not confirmed.").waitFor();
+      await button("Cancel").click();
+      await page.unroute(one);
       await button("Sign out").first().click();
       await button("Sign in with a passkey").click();
       await overview();
@@ -122,11 +134,13 @@ describe("the account in the console", () => {
       await page.getByText("9 of them are left").waitFor();
       await button("Sign out").nth(0).waitFor();
       await page
-        .locator("tr")
+        .getByRole("row")
         .filter({ hasText: "this browser" })
         .getByText("Chrome or Chromium on Linux")
         .waitFor();
-      await page.locator("td").getByRole("button", { name: "Sign out" }).click();
+      // Only rows in sight are in the page.
+      await page.getByText("From the terminal").scrollIntoViewIfNeeded();
+      await page.getByRole("row").getByRole("button", { name: "Sign out" }).click();
       await button("Sign it out").click();
       await other.getByRole("heading", { name: "Your session has ended" }).waitFor();
       // All others at once: none is left.

@@ -8,8 +8,10 @@ import { isFactorMissing, me } from "../me.ts";
 import { refresh, useList } from "../resource.ts";
 import { chooseDateLanguage, dateLanguage, dateLanguages, exact, now } from "../times.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
-import { Confirm, Failure, FromTerminal, Loading, When } from "../ui/parts.ts";
-import { Export } from "../ui/tools.ts";
+import { List, textColumn } from "../ui/list.ts";
+import { Confirm, When } from "../ui/parts.ts";
+import type { Column } from "../ui/rows.ts";
+import { timeColumn } from "../ui/time-column.ts";
 import { browserWords } from "../user-agent.ts";
 import { Identities } from "./identities.ts";
 import { SecondFactors } from "./second-factors.ts";
@@ -104,71 +106,50 @@ type Session = {
 
 const sessionsPath = "/api/user/sessions/";
 
-const sessionColumns = [
-  { title: "Browser", text: ({ device }: Session) => device },
-  { title: "Address", text: ({ address }: Session) => address },
-  { title: "Signed in", text: ({ created_at }: Session) => created_at },
-  { title: "Last used", text: ({ last_used_at }: Session) => last_used_at },
-  { title: "Ends", text: ({ expires_at }: Session) => expires_at },
-];
-
 function Sessions() {
-  const { data, error } = useList<Session>(`${sessionsPath}?page_size=1000`);
+  const { data = [] } = useList<Session>(`${sessionsPath}?page_size=1000`);
   const [ending, end] = useState<Session | undefined>(undefined);
   const [isEndingAll, endAll] = useState(false);
-  if (data === undefined)
-    return error === undefined ? html`<${Loading} />` : html`<${Failure} error=${error} />`;
   const others = data.filter(({ is_current }) => !is_current);
+  const columns: readonly Column<Session>[] = [
+    {
+      key: "browser",
+      title: "Browser",
+      width: 3,
+      text: ({ device }) => device,
+      cell: ({ device }) => html`<bdi title=${device}>${browserWords(device)}</bdi>`,
+    },
+    textColumn("address", "Address", 2, ({ address }) => address),
+    timeColumn("made", "Signed in", ({ created_at }) => created_at),
+    timeColumn("used", "Last used", ({ last_used_at }) => last_used_at),
+    timeColumn("expires", "Ends", ({ expires_at }) => expires_at),
+    {
+      key: "actions",
+      title: "Actions",
+      width: 2,
+      text: () => "",
+      cell: (session) =>
+        session.is_current
+          ? html`<strong>this browser</strong>`
+          : html`<button type="button" class="small" onClick=${() => end(session)}>Sign out</button>`,
+    },
+  ];
   return html`<section>
-    <div class="tools">
-      <h2>Browsers that are signed in</h2>
-      <${Export} file="sessions.csv" items=${data} columns=${sessionColumns} />
-      ${
-        others.length === 0
-          ? null
-          : html`<button type="button" onClick=${() => endAll(true)}>Sign all others out</button>`
-      }
-    </div>
+    <h2>Browsers that are signed in</h2>
     <p class="quiet">
       Command lines with <code>agent login</code> are not listed: only a new password signs them out. A new
       second factor ends no session.
     </p>
-    <div class="wide" tabindex="0">
-      <table class="stack">
-        <thead>
-          <tr>
-            <th>Browser</th>
-            <th>Address</th>
-            <th>Signed in</th>
-            <th>Last used</th>
-            <th>Ends</th>
-            <th><span class="unseen">Actions</span></th>
-          </tr>
-        </thead>
-        <tbody>
-          ${data.map(
-            (session) =>
-              html`<tr key=${session.id}>
-                <td><bdi title=${session.device}>${browserWords(session.device)}</bdi></td>
-                <td data-title="Address"><bdi class="mono">${session.address}</bdi></td>
-                <td data-title="Signed in"><${When} at=${session.created_at} /></td>
-                <td data-title="Last used"><${When} at=${session.last_used_at} /></td>
-                <td data-title="Ends"><${When} at=${session.expires_at} /></td>
-                <td>
-                  ${
-                    session.is_current
-                      ? html`<strong>this browser</strong>`
-                      : html`<button type="button" class="small" onClick=${() => end(session)}>
-                          Sign out
-                        </button>`
-                  }
-                </td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
-    <${FromTerminal} command=${["session", "list"]} call=${["GET", sessionsPath]} />
+    <${List}
+      label="Sessions"
+      path=${sessionsPath}
+      columns=${columns}
+      keyOf=${({ id }: Session) => id}
+      empty="None."
+      command=${["session", "list"]}
+    >
+      ${others.length === 0 ? null : html`<button type="button" onClick=${() => endAll(true)}>Sign all others out</button>`}
+    <//>
     ${isEndingAll ? html`<${EndAll} others=${others} close=${() => endAll(false)} />` : null}
     ${
       ending === undefined

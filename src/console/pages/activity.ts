@@ -81,6 +81,13 @@ export function AuditLog() {
 
 const OfNone = () => html`<${Log} own="" names=${useUserNames()} />`;
 
+/** What the log has, and what no log has. */
+const about = (own: string) =>
+  html`<p class="quiet">
+    ${own === "" ? "What belongs to no organization, such as users. " : ""}Sign-ins that succeed are no
+    events: see Account, and <code>agent admin session list</code>.
+  </p>`;
+
 /** `own`: the slug; "": of what belongs to no organization. */
 function Log({ own, names }: { own: string; names: Names }) {
   const log = useLog(own, pageSize);
@@ -118,7 +125,7 @@ function Log({ own, names }: { own: string; names: Names }) {
   const hasMore = shown.length > goal.rows || !isOver;
   const busy = log.isReading && (isSearching || log.events.length === 0);
   return html`<h1>${own === "" ? "Audit log" : "Activity"}</h1>
-    ${own === "" ? html`<p class="quiet">What belongs to no organization, such as users and their passwords.</p>` : null}
+    ${about(own)}
     <div class="tools">
       <${Search} label="Search events" />
       ${own === "" ? null : html`<${State} name=${isLive.value ? "online" : "away"} word=${isLive.value ? "live" : "not live"} />`}

@@ -117,7 +117,7 @@ function Choices({ made }: { made: (token: Token) => void }) {
     <${NewMachines} ...${{ node_approval: approval, isApproved, approve }} />
     <${Text}
       label="Name of the join key"
-      help="Optional, to find it again under Tokens."
+      help="Optional."
       errors=${error?.fields["name"]}
       value=${name}
       set=${setName}

@@ -185,8 +185,8 @@ function Settings({ form, error, children }: Shown) {
   const more = ["node_groups", "required_groups", "domains", "tenant", "groups_claim", "scopes"] as const;
   const [isSet] = useState(() => more.some((key) => texts[key] !== textsOf(usual)[key]));
   return html`${line("name", "Name", "On the button of the sign-in page.", { required: true })}
-    ${line("client_id", "Client ID", "As you registered it there. Empty: not registered yet.")} ${children}
-    ${lines("roles", "Roles of groups", "One a line, such as net-admins=admin or staff=member. Others cannot become members by signing in, unless the box below is ticked.")}
+    ${line("client_id", "Client ID", "Empty: not registered yet.")} ${children}
+    ${lines("roles", "Roles of groups", "One a line, such as net-admins=admin or staff=member.")}
     <${Check} label="All others become members" checked=${createsUsers} set=${create} />
     <details open=${isSet || more.some((key) => sentencesOf(error?.fields, key).length > 0)}>
       <summary>More: groups, domains, claims</summary>

@@ -10,7 +10,7 @@ export function useReason() {
   return {
     field: html`<${Text}
       label="Reason"
-      help="Optional. It stands in the log, and the machine is told: a phone is not."
+      help="Optional. It stands in the log, and whoever has the machine can read it."
       value=${reason}
       set=${set}
       control=${{ maxlength: 500 }}

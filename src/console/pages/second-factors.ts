@@ -7,6 +7,7 @@ import { factors, readFactors } from "../me.ts";
 import { addPasskey, canUsePasskeys, isPasskeyHost } from "../passkeys.ts";
 import { refresh, useResource } from "../resource.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
+import { tell } from "../ui/told.ts";
 import { Confirm, Copy, Dialog, Failure, Line, Loading, State, When } from "../ui/parts.ts";
 import { Qr } from "../ui/qr.ts";
 import { download } from "../ui/tools.ts";
@@ -94,7 +95,10 @@ function Questions({ asked, isFirst, changed, setCodes, close }: QuestionsProps)
     return html`<${Confirm}
       title="Remove the authenticator app?"
       action="Remove the app"
-      effect=${html`<p>Its codes stop working. You can set up an app again.</p>`}
+      effect=${html`<p>
+        Its codes stop working. You can set up an app again.
+        ${factors.value?.is_required && factors.value.passkeys === 0 ? " A second factor is required: its set-up page comes next." : ""}
+      </p>`}
       run=${remove("/api/user/totp/")}
       close=${close}
     />`;
@@ -219,6 +223,7 @@ function FirstCode({ secret, changed, close }: { secret: Secret } & Pick<NewProp
       otp: code.trim(),
     });
     await changed(made.recovery_codes);
+    tell("The app is set up.");
   });
   const form = useRef<HTMLFormElement>(null);
   // The dialog was open before: `autofocus` counts only when it opens.

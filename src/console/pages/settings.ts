@@ -65,7 +65,7 @@ const switches: Readonly<Record<keyof Switches, readonly [string, string, string
     "--leaver-nodes keep",
   ],
   revoke_unproven_nodes: [
-    "The machines of a person whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in, on weekends too, until an administrator restores them. People with a password or a passkey keep theirs",
+    "The machines of a person whose provider cannot be asked (see below) are revoked 24 hours after the last sign-in, on weekends too. People with a password or a passkey keep theirs",
     "--unproven-nodes revoke",
     "--unproven-nodes keep",
   ],
@@ -177,9 +177,7 @@ function Form({ present }: { present: Organization }) {
     )}
     ${
       changes.second_factor_required && factors.value?.totp === false && factors.value.passkeys === 0
-        ? html`<p class="limited" role="status">
-            You have none: after you save, you see only the page that sets one up.
-          </p>`
+        ? html`<p class="limited" role="status">You have none: its set-up page comes next.</p>`
         : null
     }
     <${UserMachines} ...${{ present, now, error, set }} />

@@ -191,6 +191,7 @@ function NewUser({ close }: { close(): void }) {
       />
       <${Text}
         label="Password"
+        help="At least 8 characters."
         errors=${error?.fields["password"]}
         value=${password}
         set=${setPassword}
@@ -230,9 +231,11 @@ function Activation({ user, close }: { user: User; close(): void }) {
     isDanger=${isEnding}
     effect=${
       isEnding
-        ? html`<p>All sessions end within seconds, and the user cannot sign in. It can be enabled again.</p>
+        ? html`<p>
+              ${user.id === me.value?.id ? "This is you: you are signed out, and only other staff can enable you again." : "All sessions end within seconds, and the user cannot sign in. It can be enabled again."}
+            </p>
             <p role="status">
-              ${data === undefined ? null : left.length === 0 ? "No machine and no token of theirs works." : `Still working: ${counted(left)}.`}
+              ${data === undefined ? null : left.length === 0 ? "They have no machine and no token." : `Still working: ${counted(left)}.`}
             </p>
             ${data !== undefined && left.length === 0 ? null : fields}
             <${FromTerminal}
@@ -284,8 +287,7 @@ export function Servers() {
     <p>Database: ${data.database === "postgres" ? "PostgreSQL" : "SQLite, a file that one server uses"}.</p>
     <p>
       ${data.last_backup_at === null ? "There is no backup yet." : html`The last backup was made <${When} at=${data.last_backup_at} />.`}${" "}One
-      a day is good; Overview says if there is none of the last two days. On the machine of the control plane,
-      where /backup is a directory on another disk:
+      a day is good. On the machine of the control plane, with /backup on another disk:
     </p>
     <${Line} text="sudo agent admin backup /backup/control-$(date +%F).db" />
     ${data.servers.map((server) => html`<${OneServer} key=${server.id} server=${server} />`)}

@@ -60,7 +60,7 @@ export function FormFailure({
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
     // A long form may hide the sentence, which stands here or beside its field.
-    const sentence = place.current?.closest("form, main")?.querySelector("small.bad, .failure");
+    const sentence = place.current?.closest("form")?.querySelector("small.bad, .failure");
     sentence?.scrollIntoView({ block: "nearest" });
   }, [error]);
   if (error === undefined) return null;

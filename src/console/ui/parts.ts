@@ -14,11 +14,6 @@ import { callText, commandText, type Terminal } from "../terminal.ts";
 
 type View = VNode | readonly VNode[] | string | null | undefined;
 
-/** A text that another user or a machine chose. */
-export function Foreign({ text }: { text: string }) {
-  return html`<bdi>${text}</bdi>`;
-}
-
 /** Of the control plane, which may name a command. */
 export function Sentence({ text }: { text: string }) {
   return html`<bdi
