@@ -41,7 +41,7 @@ async function addRule(page: Page): Promise<void> {
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("From", { exact: true }).fill("group:ci");
   await dialog.getByLabel("To", { exact: true }).fill("group:db");
-  await dialog.getByRole("combobox", { name: "on" }).selectOption("tcp");
+  await dialog.getByRole("combobox", { name: "Protocol" }).selectOption("tcp");
   await dialog.getByLabel("Ports").fill("5432");
   await dialog.getByRole("button", { name: "Add to the draft" }).click();
   await page

@@ -69,11 +69,7 @@ export function RuleForm({ rule, draft, close }: Props) {
   const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
   const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
   const isLong = now.description.length > 255;
-  // What the dialog began with, or what the user has seen since.
-  const [seen, setSeen] = useState(rule);
-  const present = (draft.rules.value ?? draft.saved.value?.rules ?? []).find(({ id }) => id === rule?.id);
-  const isForeign = (present && contentOf(present)) !== (seen && contentOf(seen));
-  const [isTold, tell] = useState(false);
+  const { present, isForeign, isTold, tell } = useForeign(rule, draft);
   const submit = (event: Event) => {
     event.preventDefault();
     check(true);
@@ -84,10 +80,7 @@ export function RuleForm({ rule, draft, close }: Props) {
       networkFault(whole.target, machines) !== undefined
     )
       return;
-    if (isForeign) {
-      setSeen(present);
-      return tell(true);
-    }
+    if (isForeign) return tell();
     const id = present?.id ?? newId(draft.rules.value ?? draft.saved.value?.rules ?? []);
     if (present === undefined) edit(draft, (rules) => [...rules, { ...whole, id }]);
     else edit(draft, (rules) => rules.map((each) => (each.id === id ? whole : each)));
@@ -143,6 +136,14 @@ export function RuleForm({ rule, draft, close }: Props) {
       </div>
     </form>
   <//>`;
+}
+
+/** Whether another user changed the rule since the dialog was opened, or since the user was told. */
+function useForeign(rule: Rule | undefined, draft: Draft) {
+  const [seen, setSeen] = useState(rule);
+  const present = (draft.rules.value ?? draft.saved.value?.rules ?? []).find(({ id }) => id === rule?.id);
+  const isForeign = (present && contentOf(present)) !== (seen && contentOf(seen));
+  return { present, isForeign, isTold: seen !== rule, tell: () => setSeen(present) };
 }
 
 /** What became of the rule while the dialog was open. */

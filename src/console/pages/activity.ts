@@ -161,15 +161,11 @@ function Log({ own, names }: { own: string; names: Names }) {
               text=${isAll ? "No event matches." : "None of the events that were read matches."}
             />`
     }
-    ${
-      hasMore
-        ? html`<p>
-            <button type="button" disabled=${log.isReading} onClick=${more}>
-              ${isFiltered ? "Look further back" : "Older events"}
-            </button>
-          </p>`
-        : null
-    }
+    <p hidden=${!hasMore}>
+      <button type="button" disabled=${log.isReading} onClick=${more}>
+        ${isFiltered ? "Look further back" : "Older events"}
+      </button>
+    </p>
     <${FromTerminal} command=${commandOf(own)} call=${["GET", `${eventsPath(own)}?after=0&limit=1000`]} />`;
 }
 

@@ -38,7 +38,7 @@ export function allColumns(
   return [
     { ...textColumn<Machine>(first, "Name", 3, ({ name }) => name), sortKey: ({ nameKey }) => nameKey },
     {
-      ...textColumn<Machine>("state", "State", 2, (machine) => standing(machine)[1]),
+      ...textColumn<Machine>("state", "State", 2.6, (machine) => standing(machine)[1]),
       cell(machine) {
         const [name, word] = standing(machine);
         return State({ name, word });
