@@ -143,7 +143,7 @@ function Revoke({ kind, token, name, close }: Revoked & { close(): void }) {
           at=${created_at}
         />, ends${" "}<${When}
           at=${expires_at}
-        />.${" "}${kind === "service_tokens" ? "Programs with this token are refused at once." : "No machine can register with it any more."}
+        />.${" "}${kind === "service_tokens" ? "Programs with this token are refused at once." : "No machine registers with it any more, not even one that waits for approval, or was approved and has not come back."}
         ${" "}It cannot be restored; a new one can be made.
       </p>
       ${"role" in token && token.role === "member" ? null : html`<${Check} label="Also revoke the machines that came with it" checked=${nodes} set=${setNodes} />`}
