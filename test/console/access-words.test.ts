@@ -108,6 +108,7 @@ const direct: Path = {
   probe: "answers",
   rtt_ms: 4,
   reported_at: "2026-11-23T09:00:00Z",
+  relays_away: false,
 };
 
 test("the answer joins what the rules say with what the network does", () => {
@@ -124,6 +125,9 @@ test("the answer joins what the rules say with what the network does", () => {
   );
   expect(say(a, b, true, [direct, { ...direct, probe: "broken" }])).toBe(
     "Not now: the rules allow it, but the path between them is broken.",
+  );
+  expect(say(a, b, true, [{ ...direct, path: "relayed", relays: ["r1"], relays_away: true }])).toBe(
+    "Perhaps: the rules allow it, but the relay of the path between them is away.",
   );
   expect(say(a, machine("b", { applied_config_version: 3 }))).toBe(
     "Perhaps: the rules allow it, but b has not applied the newest ones.",
@@ -170,5 +174,9 @@ test("the last known path has its age, and of a machine that is away it is old n
   expect(pathFact(a, b, { ...direct, path: "relayed", relays: ["r1"], rtt_ms: null })).toMatchObject({
     state: "limited",
     words: "path relayed by r1; last change",
+  });
+  expect(pathFact(a, b, { ...direct, path: "relayed", relays: ["r1"], relays_away: true })).toMatchObject({
+    state: "limited",
+    words: "path relayed by r1: away now; last change",
   });
 });

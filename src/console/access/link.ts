@@ -3,10 +3,10 @@
 
 import type { Node } from "../../protocol/node.ts";
 import { configurationOf, stateOf, type StateName } from "../nodes.ts";
-import type { PeerPath } from "../peer-path.ts";
+import type { ReportedPath } from "../peer-path.ts";
 
 /** How a machine reaches a peer, as GET nodes/{id}/peers/ shows it. */
-export type Path = Omit<PeerPath, "loss"> & { reported_at: string };
+export type Path = Omit<ReportedPath, "loss">;
 
 export type Machine = Pick<
   Node,
@@ -59,6 +59,7 @@ export function pathFact(from: Machine, to: Machine, path: Path | undefined): Fa
     };
   };
   if (path.probe === "broken") return fact("attention", `path broken: ${to.name} does not answer`);
+  if (path.relays_away) return fact("limited", `path relayed by ${path.relays.join(", ")}: away now`);
   const trip = path.rtt_ms === null ? "" : ` (${path.rtt_ms} ms)`;
   if (path.path === "direct") return fact("online", `path direct${trip}`);
   if (path.path === "relayed") return fact("limited", `path relayed by ${path.relays.join(", ")}${trip}`);
@@ -89,6 +90,8 @@ export function conclusionOf({ isAllowed, from, to, paths }: Asked): [StateName,
     ];
   if (paths.some(({ probe }) => probe === "broken"))
     return ["attention", "Not now: the rules allow it, but the path between them is broken."];
+  if (paths.some(({ relays_away }) => relays_away))
+    return ["limited", "Perhaps: the rules allow it, but the relay of the path between them is away."];
   const behind = both.find((machine) => configurationOf(machine).isBehind);
   if (behind !== undefined)
     return ["limited", `Perhaps: the rules allow it, but ${behind.name} has not applied the newest ones.`];
