@@ -229,11 +229,7 @@ describe("drafts on the page Access", () => {
       })`);
       await dialog.getByRole("alert").getByText("Another user has changed this rule.").waitFor();
       await dialog.getByText("“theirs”").waitFor();
-      const put = page.getByRole("button", { name: "Change in the draft" });
-      // The first time it may have been pressed before the sentence was read.
-      await put.click();
-      await dialog.getByRole("alert").getByText("Your change would replace that.").waitFor();
-      await put.click();
+      await page.getByRole("button", { name: "Replace that in the draft" }).click();
       await dialog.waitFor({ state: "detached" });
       await edited.getByText("mine").waitFor();
       await page.getByRole("button", { name: "Discard the changes" }).click();

@@ -69,7 +69,8 @@ export function RuleForm({ rule, draft, close }: Props) {
   const missing = [ends.from, ends.to].flatMap((each) => missingOf(each, sides) ?? []);
   const whole = withEnds(now, { from: word(ends.from), to: word(ends.to) });
   const isLong = now.description.length > 255;
-  const { present, isForeign, isTold, tell } = useForeign(rule, draft);
+  const present = (draft.rules.value ?? draft.saved.value?.rules ?? []).find(({ id }) => id === rule?.id);
+  const isForeign = rule !== undefined && (present && contentOf(present)) !== contentOf(rule);
   const submit = (event: Event) => {
     event.preventDefault();
     check(true);
@@ -80,7 +81,6 @@ export function RuleForm({ rule, draft, close }: Props) {
       networkFault(whole.target, machines) !== undefined
     )
       return;
-    if (isForeign) return tell();
     const id = present?.id ?? newId(draft.rules.value ?? draft.saved.value?.rules ?? []);
     if (present === undefined) edit(draft, (rules) => [...rules, { ...whole, id }]);
     else edit(draft, (rules) => rules.map((each) => (each.id === id ? whole : each)));
@@ -127,30 +127,24 @@ export function RuleForm({ rule, draft, close }: Props) {
         />
       <//>
       <${SideHelp} />
-      ${isForeign || isTold ? html`<${Foreign} rule=${present} />` : null}
+      ${isForeign ? html`<${Foreign} rule=${present} />` : null}
       ${ends.from === "" || ends.to === "" ? null : html`<${InWords} rule=${whole} machines=${machines} />`}
       ${[...new Set(missing)].map((name) => html`<${NewGroup} key=${name} name=${name} slug=${draft.slug} />`)}
       <div class="actions">
-        <button class="primary">${rule === undefined ? "Add to the draft" : "Change in the draft"}</button>
+        <button class="primary">
+          ${rule === undefined ? "Add to the draft" : isForeign ? "Replace that in the draft" : "Change in the draft"}
+        </button>
         <button type="button" onClick=${close}>Cancel</button>
       </div>
     </form>
   <//>`;
 }
 
-/** Whether another user changed the rule since the dialog was opened, or since the user was told. */
-function useForeign(rule: Rule | undefined, draft: Draft) {
-  const [seen, setSeen] = useState(rule);
-  const present = (draft.rules.value ?? draft.saved.value?.rules ?? []).find(({ id }) => id === rule?.id);
-  const isForeign = (present && contentOf(present)) !== (seen && contentOf(seen));
-  return { present, isForeign, isTold: seen !== rule, tell: () => setSeen(present) };
-}
-
 /** What became of the rule while the dialog was open. */
 function Foreign({ rule }: { rule: Rule | undefined }) {
   const now = rule === undefined ? "It is deleted" : `It is now: ${sentenceOf(rule)} “${rule.description}”`;
   return html`<p class="notice" role="alert">
-    <bdi>Another user has changed this rule. ${now}.</bdi> Your change would replace that.
+    <bdi>Another user has changed this rule. ${now}.</bdi>
   </p>`;
 }
 
