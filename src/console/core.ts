@@ -1,7 +1,6 @@
 // What the frame and most pages share. Each page imports it, so that the bundler, which makes a file for every set of pages
 // that share something, puts all of it into one: a browser has six connections, so fifteen small files are three rounds.
 
-import "./access/unsaved.ts";
 import "./actor.ts";
 import "./authorities.ts";
 import "./due-phones.ts";
@@ -25,4 +24,5 @@ import "./ui/list.ts";
 import "./ui/machine-list.ts";
 import "./ui/time-column.ts";
 import "./ui/told.ts";
+import "./unsaved.ts";
 import "./use-needs.ts";

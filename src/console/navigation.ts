@@ -1,12 +1,12 @@
 // The column of navigation, and the keys that open pages.
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
-import { unsaved } from "./access/unsaved.ts";
 import { html } from "./html.ts";
 import { isAdmin, me, organizations, shownOrganization, signOut, slug } from "./me.ts";
 import { opened } from "./palette.ts";
 import { organizationPages, staffPages } from "./pages.ts";
 import { go, pathOf, segments } from "./router.ts";
+import { unsaved } from "./unsaved.ts";
 import { useNeeds } from "./use-needs.ts";
 import { useAction } from "./ui/form.ts";
 import { Failure, valueOf } from "./ui/parts.ts";
@@ -60,7 +60,7 @@ function Pages({ own, isForAdmin }: { own: string; isForAdmin: boolean }) {
           href=${segment === "" ? pathOf(own) : pathOf(own, segment)}
           aria-current=${isHere ? "page" : undefined}
           >${title}${hasCount ? html`<${Count} key=${own} />` : null}${
-            unsaved.value.includes(segment === "access" ? own : `${own}/${segment}`) ? " (draft)" : null
+            unsaved.value.includes(`${own}/${segment}`) ? " (draft)" : null
           }</a
         >
       </li>`;

@@ -6,6 +6,7 @@ import { ApiError, get, org, send } from "../api.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { ruleChangeOf } from "../rule-change.ts";
 import type { Terminal } from "../terminal.ts";
+import { setUnsaved } from "../unsaved.ts";
 import type { Class } from "./class-words.ts";
 import { inNewWords, ruleChanges, mergeRules, type Change, type Choice } from "./merge.ts";
 import {
@@ -21,7 +22,6 @@ import {
 import { inWords, listOf, read, type Saved } from "./saved.ts";
 import { areSameTests, isTestAboutGone, mergeTests, testsText, type Tests } from "./test-text.ts";
 import { undoing } from "./undo.ts";
-import { setUnsaved } from "./unsaved.ts";
 
 /** The answer to POST policy/plan/, as far as this page shows it. */
 export type Plan = {
@@ -87,7 +87,7 @@ export function draftOf(slug: string): Draft {
     undo: signal<readonly string[]>([]),
   };
   drafts.set(slug, draft);
-  effect(() => setUnsaved(slug, draft.rules.value !== undefined));
+  effect(() => setUnsaved(`${slug}/access`, draft.rules.value !== undefined));
   return draft;
 }
 

@@ -3,7 +3,6 @@
 import "../core.ts";
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { setUnsaved } from "../access/unsaved.ts";
 import { org, send, type ApiError } from "../api.ts";
 import { html } from "../html.ts";
 import { factors, mayAdminister, organization, readMe, slug } from "../me.ts";
@@ -12,6 +11,7 @@ import { go, root } from "../router.ts";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
 import { Confirm, Facts, Failure, FromTerminal, Loading } from "../ui/parts.ts";
 import { tell } from "../ui/told.ts";
+import { setUnsaved } from "../unsaved.ts";
 import { OwnProviders } from "./own-providers.ts";
 
 type Switches = {

@@ -1,13 +1,12 @@
-// What was edited in this tab and not saved: the organization's slug for its rules, acme/settings for its settings. The browser
-// asks before the tab forgets it.
+// The pages with edits in this tab that are not saved, such as acme/access. The browser asks before the tab forgets them.
 
 import { effect, signal } from "@preact/signals";
 
 export const unsaved = signal<readonly string[]>([]);
 
-export function setUnsaved(slug: string, isUnsaved: boolean): void {
-  const others = unsaved.peek().filter((each) => each !== slug);
-  unsaved.value = isUnsaved ? [...others, slug] : others;
+export function setUnsaved(page: string, isUnsaved: boolean): void {
+  const others = unsaved.peek().filter((each) => each !== page);
+  unsaved.value = isUnsaved ? [...others, page] : others;
 }
 
 export const hold = (event: Event) => event.preventDefault();
