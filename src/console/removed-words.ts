@@ -10,12 +10,6 @@ export function counted(items: Items): string {
     .join(", ");
 }
 
-/** Of the commands that end what a user could use. */
-export const accessFlags = (nodes: boolean, tokens: boolean): string[] => [
-  ...(nodes ? ["--revoke-nodes"] : []),
-  ...(tokens ? ["--revoke-tokens"] : []),
-];
-
 /** The user stays: nothing but disabling ends the sign-in. */
 export function removedWords(
   email: string,

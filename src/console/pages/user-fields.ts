@@ -3,7 +3,6 @@
 import { useState } from "preact/hooks";
 import type { ApiError } from "../api.ts";
 import { html } from "../html.ts";
-import { accessFlags } from "../removed-words.ts";
 import { Check, Text } from "../ui/form.ts";
 
 /** What else ends when a user is disabled or removed. `count`: of the machines, if it is known. */
@@ -22,7 +21,7 @@ export function useEnding(count?: number) {
         set=${setTokens}
       />`,
     body: { revoke_nodes: nodes, revoke_tokens: tokens },
-    flags: accessFlags(nodes, tokens),
+    flags: [...(nodes ? ["--revoke-nodes"] : []), ...(tokens ? ["--revoke-tokens"] : [])],
   };
 }
 
