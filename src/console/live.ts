@@ -42,7 +42,7 @@ export function onSeen(listener: (contacts: readonly Contact[]) => void): () => 
   return () => void seenListeners.delete(listener);
 }
 
-/** Who is signed in, and with which rights, may have changed. */
+/** Reads the signed-in user and the rights again: both may have changed. */
 const look = () => void readMe().catch(() => undefined);
 
 /** The organization that the address names, while the user may read it. */

@@ -72,7 +72,7 @@ function forget(path = location.pathname + location.search): void {
   location.assign(path);
 }
 
-/** Tabs of this browser tell each other who is signed in: the user's id, 0 for nobody. */
+/** Each tab sends the others the id of the signed-in user, or 0 after a sign-out. */
 const tabs = new BroadcastChannel("user");
 tabs.addEventListener("message", ({ data }: MessageEvent<number>) => {
   const shown = me.peek()?.id ?? 0;
@@ -103,7 +103,7 @@ export const startError = signal<ApiError | undefined>(undefined);
 const startAgainMs = 5000;
 let again: ReturnType<typeof setTimeout> | undefined;
 
-/** Reads who is signed in until there is an answer. */
+/** Reads the signed-in user, and tries again until there is an answer. */
 export function start(): void {
   clearTimeout(again);
   readMe().catch((error: unknown) => {

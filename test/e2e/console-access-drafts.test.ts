@@ -325,7 +325,7 @@ describe("drafts on the page Access", () => {
       await page.getByText(/^agent admin rule create acme .* && agent admin rule delete acme \d+$/).waitFor({
         state: "attached",
       });
-      // Restored, it stays; nobody has changed the rules.
+      // The rules are the same after the machine is restored.
       await scene.admin(["node", "restore", "acme", "web-1"]);
       await rule.waitFor();
       await rule.getByText("deleted", { exact: true }).waitFor({ state: "detached" });

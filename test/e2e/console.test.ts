@@ -255,7 +255,7 @@ describe("the console", () => {
       await signIn(other, member);
       // The form does not change the address.
       await other.getByRole("heading", { name: "Machines" }).waitFor();
-      // Who is not told of paths is not told that there are none.
+      // A member sees no paths, so the page does not say that there are none.
       expect(await other.getByRole("option", { name: "Broken paths" }).count()).toBe(0);
       await other.goto(`${scene.url()}/console/acme/map/`);
       await other.getByText("paths of yours, as only administrators see all: 0 direct").waitFor();
@@ -306,7 +306,7 @@ describe("the console", () => {
   );
 
   test(
-    "tabs of a browser follow the user who is signed in, and act for nobody else than the one they name",
+    "tabs of a browser follow the signed-in user, and a change for another user is refused",
     async () => {
       const second = "second@example.org";
       await addMember(scene, second);

@@ -99,7 +99,7 @@ const postPassword = (path: string) => `fetch("${path}", {
 const statusOf = (path: string, init = "{}") =>
   `fetch("${path}", ${init}).then((answer) => answer.status, () => "no answer")`;
 
-/** Scripts of the page act for nobody, whatever they try. */
+/** Scripts of the page have no session, whatever they try. */
 async function expectNoSession(browser: Browser): Promise<void> {
   expect(await browser.evaluate("self.origin")).toBe("null");
   const [plain, withCookies] = await Promise.all([

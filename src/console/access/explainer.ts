@@ -40,7 +40,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   const { from, to, protocol, port } = question;
   const fault = port === "" || portsFault(port) === undefined ? undefined : "Enter a port from 1 to 65535.";
   const { data = none, isWhole: isRead } = useNodes();
-  // Of a part of them, nobody knows what is missing.
+  // A name that is missing from a part of the list may be in the rest.
   const nodes = isRead ? data : none;
   const [sender, receiver] = [useMachine(slug, nodes, from), useMachine(slug, nodes, to)];
   const isWhole = sender !== undefined && receiver !== undefined && fault === undefined;

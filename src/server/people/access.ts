@@ -156,7 +156,7 @@ async function bySession(
 ): Promise<Caller | undefined> {
   const isChange = changes(asking);
   if (isChange) requireOwnPage(asking.request, publicUrl);
-  // What a page asks by itself would keep the session of a browser that nobody uses.
+  // A page also sends requests without a person, and these must not extend the session.
   const isUse = isChange || !(unattended === true || asking.request.headers.get("session-use") === "none");
   const found = await findSession(db, token, { now: now(), address: asking.address, isUse });
   // The user that the page names. Meanwhile another one may have signed in, in another tab.
