@@ -10,6 +10,7 @@ import {
   noViolations,
   violationsInSchemes,
   type Console,
+  holdRequests,
 } from "../support/console.ts";
 import { until } from "../support/until.ts";
 
@@ -21,12 +22,6 @@ describe("the page Access", () => {
   let scene: Console;
   let page: Page;
   const { row, saving, add, discard } = useAccess(() => page);
-  /** Requests to these addresses wait until the function that it returns is called. */
-  const hold = async (addresses: string) => {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    await page.route(addresses, (route) => promise.then(() => route.continue()));
-    return resolve;
-  };
   const takenBack = async () => {
     await page.getByText("These edits take the change back.").waitFor();
     await page.getByText("web-1 → db-1 loses tcp 5432").first().waitFor();
@@ -52,7 +47,7 @@ describe("the page Access", () => {
     "a rule is typed as a sentence; the page tells which machines gain access before it is saved",
     async () => {
       await row("all machines may send to all machines on anything").waitFor();
-      const release = await hold("**/groups/?page_size=1000");
+      const release = await holdRequests(page, "**/groups/?page_size=1000");
       await page.reload();
       await page.getByRole("heading", { name: "Which group reaches which" }).waitFor();
       expect(await page.getByText("There is no group yet.").count()).toBe(0);
@@ -180,7 +175,7 @@ describe("the page Access", () => {
       await page.reload();
       await page.getByText("Both rules are needed:").waitFor();
       // No question has the answer to another one.
-      const release = await hold("**/firewall_rules/test/");
+      const release = await holdRequests(page, "**/firewall_rules/test/");
       await page.getByLabel("Port", { exact: true }).fill("5433");
       await page.getByText("Both rules are needed:").waitFor({ state: "detached" });
       release();
@@ -191,7 +186,7 @@ describe("the page Access", () => {
       await page.getByLabel("From machine").fill("laptop");
       await page.getByText("There is no machine laptop.").waitFor();
       // While the machines are read, nothing is said of what may be among the others.
-      const releaseNodes = await hold("**/nodes/?page_size=1000&page=1");
+      const releaseNodes = await holdRequests(page, "**/nodes/?page_size=1000&page=1");
       await page.reload();
       await page.getByLabel("From machine").waitFor();
       expect(await page.getByText("There is no machine laptop.").count()).toBe(0);

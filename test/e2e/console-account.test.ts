@@ -11,6 +11,7 @@ import {
   violationsInSchemes,
   virtualDevice,
   type Console,
+  holdRequests,
 } from "../support/console.ts";
 import { bytesOfBase32 } from "../support/factors.ts";
 import { freePort } from "../support/free-port.ts";
@@ -93,12 +94,11 @@ describe("the account in the console", () => {
       await button("Remove laptop").waitFor();
       // No passkey is denied while they are read.
       const passkeys = `${here}/api/user/passkeys/`;
-      const gate = Promise.withResolvers<void>();
-      await page.route(passkeys, (route) => gate.promise.then(() => route.continue()));
+      const release = await holdRequests(page, passkeys);
       await page.reload();
       await page.getByRole("heading", { name: "Passkeys" }).waitFor();
       expect(await page.getByText("None. A passkey").count()).toBe(0);
-      gate.resolve();
+      release();
       await button("Remove laptop").waitFor();
       await page.unroute(passkeys);
       // The sentence of the control plane is for programs.

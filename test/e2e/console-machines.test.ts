@@ -17,6 +17,7 @@ import {
   violationsIn,
   violationsInSchemes,
   type Console,
+  holdRequests,
 } from "../support/console.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 import { until } from "../support/until.ts";
@@ -216,18 +217,14 @@ describe("machines in the console", () => {
     "the overview lists what needs a person, each with its action, and draws how many were online",
     async () => {
       // Nothing is shown before all of it is known, so that the page does not grow while it is looked at.
-      const held = Promise.withResolvers<void>();
-      await page.route(/\/relays\/$/, async (route) => {
-        await held.promise;
-        await route.continue();
-      });
+      const release = await holdRequests(page, /\/relays\/$/);
       const machines = page.waitForResponse(/nodes\/attention\/$/);
       await page.goto(`${scene.url()}/console/acme/`);
       await (await machines).finished();
       await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
       const online = page.getByText(/machines? (is|are|is not) online/);
       expect(await online.count()).toBe(0);
-      held.resolve();
+      release();
       await online.first().waitFor();
       await page.unroute(/\/relays\/$/);
       await scene.admin(["node", "update", "acme", "hub", "--lighthouse", "--public-ip", "192.0.2.1"]);
@@ -343,13 +340,12 @@ describe("machines in the console", () => {
       await reaches.getByText("machines in db may reach all machines on tcp 2222").waitFor();
       await page.getByText("The newest changes this").waitFor();
       // What is below the paths does not move when they are there.
-      const gate = Promise.withResolvers<void>();
-      await page.route(/\/peers\/\?/, (route) => gate.promise.then(() => route.continue()));
+      const release = await holdRequests(page, /\/peers\/\?/);
       await page.reload();
       const below = page.getByText("app.acme.internal", { exact: true });
       await below.waitFor({ state: "attached" });
       expect(await below.isVisible()).toBe(false);
-      gate.resolve();
+      release();
       await below.waitFor();
       await page.unroute(/\/peers\/\?/);
       // No machine is called deleted while its name is read, or if that fails.
@@ -534,15 +530,11 @@ describe("machines in the console", () => {
       await page.getByRole("option", { name: "Account", selected: true }).waitFor();
       await until(() => page.evaluate<boolean>(isInSight));
       // Enter waits for what is searched.
-      const answer = Promise.withResolvers<void>();
-      await page.route(/page_size=8/, async (route) => {
-        await answer.promise;
-        await route.continue();
-      });
+      const release = await holdRequests(page, /page_size=8/);
       await field.fill("web-1");
       await field.press("Enter");
       await page.getByText("Searching").waitFor();
-      answer.resolve();
+      release();
       await page.getByRole("heading", { level: 1, name: "web-1" }).waitFor();
       expect(await page.title()).toBe("web-1 · Machines · acme");
       await page.unroute(/page_size=8/);

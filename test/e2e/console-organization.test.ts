@@ -15,6 +15,7 @@ import {
   violationsIn,
   violationsInSchemes,
   type Console,
+  holdRequests,
 } from "../support/console.ts";
 import { until } from "../support/until.ts";
 
@@ -259,14 +260,13 @@ describe("the organization in the console", () => {
       await scene.register("web-1", String(token));
       // The button does not move under the pointer: the list above it is read first.
       const attention = /nodes\/attention\/$/;
-      const gate = Promise.withResolvers<void>();
-      await page.route(attention, (route) => gate.promise.then(() => route.continue()));
+      const release = await holdRequests(page, attention);
       await Promise.all([
         page.waitForResponse(/\/ca\/$/),
         page.goto(`${scene.url()}/console/acme/certificates/`),
       ]);
       expect(await button("Start a rotation").count()).toBe(0);
-      gate.resolve();
+      release();
       await button("Start a rotation").waitFor();
       await page.unroute(attention);
       await page.getByText("What if a key of a CA may be known to others?").click();
@@ -431,12 +431,11 @@ describe("the organization in the console", () => {
       await provider.stop(true);
       // No provider is denied while they are read.
       const providers = `${scene.url()}/api/org/acme/identity_providers/`;
-      const gate = Promise.withResolvers<void>();
-      await page.route(providers, (route) => gate.promise.then(() => route.continue()));
+      const release = await holdRequests(page, providers);
       await page.reload();
       await page.getByRole("heading", { name: "Domains" }).waitFor();
       expect(await page.getByText("None. Any provider").count()).toBe(0);
-      gate.resolve();
+      release();
       await button("Remove Company").click();
       expect(
         await page.getByRole("dialog").getByRole("button", { name: "Remove Company" }).isDisabled(),

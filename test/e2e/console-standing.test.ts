@@ -15,6 +15,7 @@ import {
   startConsole,
   violationsIn,
   type Console,
+  holdRequests,
 } from "../support/console.ts";
 import { until } from "../support/until.ts";
 
@@ -113,13 +114,9 @@ describe("how machines stand in the console", () => {
       await page.getByText("infra, theirs, mine").first().waitFor();
       // A page that has not learned of it yet asks before it saves.
       const answers = "**/api/org/acme/nodes/**";
-      const { promise: held, resolve: release } = Promise.withResolvers<void>();
       await button("Edit").click();
       await page.getByLabel("Relay:").check();
-      await page.route(answers, async (route) => {
-        await held;
-        await route.fallback();
-      });
+      const release = await holdRequests(page, answers);
       await elsewhere("--remove-group", "theirs", "--remove-group", "mine");
       await button("Save").click();
       release();

@@ -11,6 +11,7 @@ import {
   noViolations,
   violationsInSchemes,
   type Console,
+  holdRequests,
 } from "../support/console.ts";
 import { until } from "../support/until.ts";
 
@@ -378,17 +379,13 @@ describe("the console", () => {
       await page.keyboard.press("Enter");
       await isFocused("Access");
       // Also if its data comes later, and with it another heading.
-      const data = Promise.withResolvers<void>();
-      await page.route("**/api/org/acme/nodes/?*", async (route) => {
-        await data.promise;
-        await route.continue();
-      });
+      const release = await holdRequests(page, "**/api/org/acme/nodes/?*");
       await page.goto(`${scene.url()}/console/acme/`);
       await page.getByRole("heading", { name: "Overview" }).waitFor();
       await page.keyboard.press("g");
       await page.keyboard.press("m");
       await isFocused("Machines");
-      data.resolve();
+      release();
       await page.getByText("web-1").first().waitFor();
       await isFocused("Machines");
       await page.unroute("**/api/org/acme/nodes/?*");

@@ -145,6 +145,13 @@ export async function addMember({ admin }: Pick<Console, "admin">, email: string
 }
 
 /** A machine that speaks to the API itself. `report` sends the paths to its peers. */
+/** Requests of the page to these addresses wait until the returned function is called. */
+export async function holdRequests(page: Page, addresses: string | RegExp): Promise<() => void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  await page.route(addresses, (route) => promise.then(() => route.continue()));
+  return resolve;
+}
+
 export async function speakingMachine(
   { adminJson, url }: Pick<Console, "adminJson" | "url">,
   name: string,
