@@ -59,7 +59,8 @@ describe("how machines stand in the console", () => {
         { peer: hub.address, path: "direct", probe: "answers", rtt_ms: 12.5 },
         { peer: "10.77.9.9", path: "none", probe: "broken" },
       ]);
-      await live.getByText("online").first().waitFor();
+      // It is online, and stays in this state: one of its peers does not answer.
+      await live.getByText("broken path").first().waitFor();
       await live.getByText("broken path").waitFor();
       // What is wrong comes first.
       await live.locator("tbody tr").first().getByText("broken").waitFor();
