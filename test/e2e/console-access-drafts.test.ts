@@ -12,7 +12,7 @@ const limitMs = 60_000;
 describe("drafts on the page Access", () => {
   let scene: Console;
   let page: Page;
-  const { row, saving, add, discard } = useAccess(() => page);
+  const { row, saving, unedited, add, discard } = useAccess(() => page);
 
   beforeAll(async () => {
     scene = await startAccess();
@@ -47,7 +47,7 @@ describe("drafts on the page Access", () => {
       const isSaved = () => scene.admin(["policy", "get", "acme"]);
       expect(await isSaved()).not.toContain("accept");
       await page.getByRole("button", { name: "Save the rules and tests" }).click();
-      await saving().waitFor({ state: "detached" });
+      await unedited();
       expect(await isSaved()).toContain("accept");
       await added.getByText("passes").waitFor();
       // Taken back, both go.
@@ -59,7 +59,7 @@ describe("drafts on the page Access", () => {
       await added.getByRole("button", { name: /^Delete/ }).click();
       await page.getByText("The test passes.").waitFor();
       await saving().click();
-      await saving().waitFor({ state: "detached" });
+      await unedited();
       await added.waitFor({ state: "detached" });
       const first = row("machines in db must not reach machines in web on tcp 22");
       await first.getByRole("button", { name: /^Edit/ }).click();
@@ -137,7 +137,7 @@ describe("drafts on the page Access", () => {
       await row("machines of x may reach")
         .getByRole("button", { name: /^Delete/ })
         .click();
-      await saving().waitFor({ state: "detached" });
+      await unedited();
     },
     limitMs,
   );
@@ -158,9 +158,48 @@ describe("drafts on the page Access", () => {
       await page.getByRole("button", { name: "Add my changes to the saved rules" }).click();
       await page.getByText("web-1 → db-1 loses tcp 5432").first().waitFor();
       await saving().click();
-      await saving().waitFor({ state: "detached" });
+      await unedited();
       const rules = await scene.admin(["rule", "list", "acme"]);
       expect([rules.includes("5432"), rules.includes("53")]).toEqual([false, true]);
+    },
+    limitMs,
+  );
+
+  test(
+    "a plan that is answered late, of a policy that was changed since, does not replace the newer one",
+    async () => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      await page.route(
+        /policy\/plan\//,
+        async (route) => {
+          const headers = { ...(await route.request().allHeaders()), "sec-fetch-site": "same-origin" };
+          const response = await route.fetch({ headers });
+          expect(response.status()).toBe(200);
+          await promise;
+          await route.fulfill({ response });
+        },
+        { times: 1 },
+      );
+      const asked = page.waitForRequest(/policy\/plan\//);
+      await add("web", "db", "6100");
+      await asked;
+      const tests = "tests:\n  - deny: {from: group:db, to: group:web, protocol: tcp, port: 22}\n";
+      await scene.admin(
+        ["policy", "apply", "acme", "-"],
+        `${tests}  - deny: {from: group:db, to: group:web, protocol: tcp, port: 24}\n`,
+      );
+      await row("machines in db must not reach machines in web on tcp 24").waitFor();
+      await until(() => saving().isEnabled(), { what: "the newer plan" });
+      const late = page.waitForResponse(/policy\/plan\//);
+      resolve();
+      await (await late).finished();
+      await until(() => saving().isEnabled(), { what: "Save, after the late answer" });
+      await page.getByText("web-1 → db-1 gains tcp 6100").first().waitFor();
+      await saving().click();
+      await unedited();
+      expect(await scene.admin(["rule", "list", "acme"])).toContain("6100");
+      await scene.admin(["policy", "apply", "acme", "-"], tests);
+      await row("machines in db must not reach machines in web on tcp 24").waitFor({ state: "detached" });
     },
     limitMs,
   );
@@ -191,7 +230,7 @@ describe("drafts on the page Access", () => {
       await put.click();
       await page.getByRole("heading", { name: "Saved", exact: true }).waitFor({ state: "detached" });
       await saving().click();
-      await saving().waitFor({ state: "detached" });
+      await unedited();
       const saved = await scene.admin(["rule", "list", "acme"]);
       expect(saved.match(/\b53\b/g)).toHaveLength(1);
       // It is still the rule of this number, and its history begins where it was made.
@@ -265,7 +304,7 @@ describe("drafts on the page Access", () => {
       await signIn(page);
       await until(() => saving().isEnabled(), { what: "Save after signing in again" });
       await saving().click();
-      await saving().waitFor({ state: "detached" });
+      await unedited();
     },
     limitMs,
   );
@@ -299,7 +338,7 @@ describe("drafts on the page Access", () => {
       await dialog.getByRole("alert").first().waitFor();
       await dialog.getByLabel("Code").fill(recovery);
       await dialog.getByRole("button", { name: "Go on" }).click();
-      await saving().waitFor({ state: "detached" });
+      await unedited();
       expect(await scene.admin(["rule", "list", "acme"])).toContain("6432");
     },
     limitMs,
@@ -334,7 +373,7 @@ describe("drafts on the page Access", () => {
       await row("machines in db may reach machines in db on tcp 8200")
         .getByRole("button", { name: /^Delete/ })
         .click();
-      await saving().waitFor({ state: "detached" });
+      await unedited();
       await rule.waitFor();
     },
     limitMs,

@@ -31,8 +31,11 @@ export async function startAccess(): Promise<Console> {
 /** What a user does on the page. */
 export function useAccess(page: () => Page) {
   const saving = () => page().getByRole("button", { name: "Save the rules" });
+  /** While edits are saved the bar stays, and its button has another name. */
+  const unedited = () => page().locator(".save-bar").waitFor({ state: "detached" });
   return {
     saving,
+    unedited,
     row: (text: string | RegExp) => page().getByRole("row").filter({ hasText: text }),
     async add(from: string, to: string, ports: string, description = "") {
       await page().getByRole("button", { name: "Add a rule" }).click();
@@ -46,7 +49,7 @@ export function useAccess(page: () => Page) {
     async discard() {
       await page().getByRole("button", { name: "Discard the changes" }).click();
       await page().getByRole("button", { name: "Discard them" }).click();
-      await saving().waitFor({ state: "detached" });
+      await unedited();
     },
   };
 }

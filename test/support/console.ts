@@ -48,7 +48,8 @@ export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
     browser,
     async open(options) {
       const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
-      context.setDefaultTimeout(60_000);
+      // Below the limit of tests, so that the step that waits is named.
+      context.setDefaultTimeout(30_000);
       const page = await context.newPage();
       context.on("console", (message) => {
         if (message.type() === "error" && !expected.test(message.text())) complaints.push(message.text());

@@ -56,6 +56,8 @@ export type Draft = {
   tests: Signal<Tests | undefined>;
   /** Of the present edits; undefined while it is asked. */
   plan: Signal<Plan | undefined>;
+  /** Of the last time that a plan was wanted. */
+  timer: ReturnType<typeof setTimeout> | undefined;
   /** What another user saved since the edits began. */
   theirs: Signal<Saved | undefined>;
   error: Signal<ApiError | undefined>;
@@ -79,6 +81,7 @@ export function draftOf(slug: string): Draft {
     rules: signal<readonly Rule[] | undefined>(undefined),
     tests: signal<Tests | undefined>(undefined),
     plan: signal<Plan | undefined>(undefined),
+    timer: undefined,
     theirs: signal<Saved | undefined>(undefined),
     error: signal<ApiError | undefined>(undefined),
     isSaving: signal(false),
@@ -252,31 +255,32 @@ export function takeTheirs(draft: Draft): void {
 }
 
 const settleMs = 250;
-let timer: ReturnType<typeof setTimeout> | undefined;
 
 /** Asks what the edits would do, once they have settled. */
 export function planEdits(draft: Draft): void {
   draft.plan.value = undefined;
   draft.error.value = undefined;
-  clearTimeout(timer);
-  timer = setTimeout(() => {
+  clearTimeout(draft.timer);
+  const own = setTimeout(() => {
     const asked = draft.rules.value;
     const saved = draft.saved.value;
     if (asked === undefined || saved === undefined) return;
+    // Answers may come in another order. One about edits, or saved rules, that have changed since is of no use.
+    const isLast = () => draft.timer === own && draft.rules.value === asked;
     void trying(draft, async () => {
       const body = planned(saved, rulesLeft(saved.rules, asked), draft.tests.value);
       const answer = await send<Plan>("POST", org(draft.slug, "policy/plan/"), body).catch(
         (error: unknown) => {
-          // The answer to edits that have changed since is of no use.
-          if (draft.rules.value !== asked && error instanceof ApiError) return undefined;
+          if (!isLast() && error instanceof ApiError) return undefined;
           throw error;
         },
       );
-      if (draft.rules.value !== asked || answer === undefined) return;
+      if (answer === undefined || !isLast()) return;
       draft.plan.value = answer;
       if (answer.version !== draft.saved.value?.policy.version) await load(draft);
     });
   }, settleMs);
+  draft.timer = own;
 }
 
 /** What is not edited is not sent. An edited rule keeps its number. `rules`: those that saving leaves. */
