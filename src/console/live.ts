@@ -43,7 +43,33 @@ export function onSeen(listener: (contacts: readonly Contact[]) => void): () => 
 }
 
 /** Reads the signed-in user and the rights again: both may have changed. */
-const look = () => void readMe().catch(() => undefined);
+const look = () => readMe().catch(() => undefined);
+
+const isWaiting = computed(() => awaySince.value !== undefined && !isSignedOut.value);
+/** Between two attempts, doubled from the one to the other. */
+const [shortestMs, longestMs] = [1000, 30_000];
+
+/**
+ * Asks until there is an answer. A stream alone does not tell that the control plane is back: some pages have none, and it
+ * may stay open while a request is lost, as when a network of this machine appears.
+ */
+function lookUntilBack(): () => void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let isEnded = false;
+  const again = (pauseMs: number) => {
+    if (isEnded) return;
+    timer = setTimeout(
+      () => void look().then(() => again(Math.min(longestMs, 2 * pauseMs))),
+      // Not all browsers at the same time.
+      pauseMs * (0.75 + Math.random() / 4),
+    );
+  };
+  again(shortestMs);
+  return () => {
+    isEnded = true;
+    clearTimeout(timer);
+  };
+}
 
 /** The organization that the address names, while the user may read it. */
 const followed = computed(() =>
@@ -64,7 +90,7 @@ export function startLive(): void {
       isLive.value = false;
       isLive.value = true;
       awaySince.value = undefined;
-      if (wasAway) look();
+      if (wasAway) void look();
       wasAway = false;
     } else if (data.kind === "away") {
       isLive.value = false;
@@ -72,7 +98,7 @@ export function startLive(): void {
       awaySince.value ??= Date.now();
     } else if (data.kind === "refused") {
       isLive.value = false;
-      look();
+      void look();
     } else if (data.kind === "seen") {
       const contacts = JSON.parse(data.text) as Contact[];
       for (const listener of seenListeners) listener(contacts);
@@ -80,7 +106,7 @@ export function startLive(): void {
       const event = JSON.parse(data.text) as AuditEvent;
       for (const listener of listeners) listener(event);
       // A role or a setting may be that of the person who looks.
-      if (aboutRights.test(event.type)) look();
+      if (aboutRights.test(event.type)) void look();
     }
   });
   const follow = () => {
@@ -89,13 +115,14 @@ export function startLive(): void {
     isLive.value = false;
   };
   effect(follow);
+  effect(() => (isWaiting.value ? lookUntilBack() : undefined));
   addEventListener("pagehide", () => tell({ kind: "leave" }));
   // On the way back the browser may show the page as it was left.
   addEventListener("pageshow", ({ persisted }) => {
     if (!persisted) return;
     if (isOver.peek() || me.peek() === undefined) return location.reload();
     follow();
-    look();
+    void look();
   });
 }
 

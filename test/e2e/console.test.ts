@@ -431,21 +431,6 @@ describe("the console", () => {
   );
 
   test(
-    "the server away: the page says so, keeps what was typed, and goes on by itself",
-    async () => {
-      await page.goto(`${scene.url()}/console/acme/machines/`);
-      await page.getByText("web-1").waitFor();
-      await page.getByRole("searchbox").fill("web");
-      await scene.restart(() => page.getByText("does not answer since").waitFor());
-      await page.getByText("does not answer since").waitFor({ state: "detached", timeout: 30_000 });
-      expect(await page.getByRole("searchbox").inputValue()).toBe("web");
-      await createNode("web-2");
-      await page.getByText("web-2").waitFor();
-    },
-    limitMs,
-  );
-
-  test(
     "what the page reads without a person is marked, so that it keeps no session alive",
     async () => {
       const marks = async (open: () => Promise<unknown>, path: string) => {
@@ -461,63 +446,6 @@ describe("the console", () => {
       expect(await marks(() => byScript("Tokens"), "service_tokens/")).toBe("none");
       const click = () => page.getByRole("link", { name: "Access" }).click();
       expect(await marks(click, "/firewall_rules/")).toBeUndefined();
-    },
-    limitMs,
-  );
-
-  test(
-    "the network gone in the middle of an answer: the page says so",
-    async () => {
-      await page.evaluate(`(() => {
-        const real = fetch;
-        globalThis.fetch = async (...asked) => {
-          const answer = await real(...asked);
-          return new Response(new ReadableStream({ start: (body) => body.error(new TypeError("Load failed")) }), answer);
-        };
-      })()`);
-      await page.getByRole("link", { name: "People" }).click();
-      await page.getByText("does not answer").first().waitFor();
-    },
-    limitMs,
-  );
-
-  test(
-    "the first answers fail: the page says so, and goes on by itself",
-    async () => {
-      await page.route("**/api/user/", (route) =>
-        route.fulfill({ status: 502, json: { code: "bad_gateway", detail: "Nothing answers here." } }),
-      );
-      await page.goto(`${scene.url()}/console/acme/machines/`);
-      await page.getByRole("alert").filter({ hasText: "Nothing answers here." }).waitFor();
-      await page.getByRole("button", { name: "Try again" }).waitFor();
-      await page.unroute("**/api/user/");
-      await page.getByText("web-1").waitFor();
-    },
-    limitMs,
-  );
-
-  test(
-    "an overview of which a part cannot be read says so, and not that all is well",
-    async () => {
-      await page.route("**/relays/", (route) => route.fulfill({ status: 502, json: { detail: "Not now." } }));
-      await page.goto(`${scene.url()}/console/acme/`);
-      await page.getByRole("alert").filter({ hasText: "Not now." }).waitFor();
-      await page.unroute("**/relays/");
-    },
-    limitMs,
-  );
-
-  test(
-    "a page whose file does not arrive says so, and is loaded again",
-    async () => {
-      await page.goto(`${scene.url()}/console/acme/machines/`);
-      await page.getByText("web-1").waitFor();
-      await page.route("**/console/files/*.js", (route) => route.fulfill({ status: 404 }));
-      await page.getByRole("link", { name: "Access" }).click();
-      await page.getByText("This page could not be loaded").waitFor();
-      await page.unroute("**/console/files/*.js");
-      await page.getByRole("button", { name: "Load it again" }).click();
-      await page.getByRole("heading", { level: 1, name: "Access" }).waitFor();
     },
     limitMs,
   );

@@ -61,6 +61,7 @@ function Password() {
     setNext("");
     isSignedOut.value = true;
   });
+  const isWrong = error?.code === "invalid_credentials";
   return html`<section>
     <h2>Password</h2>
     <form class="narrow" onSubmit=${submit}>
@@ -75,7 +76,7 @@ function Password() {
       />
       <${Text}
         label="Current password"
-        errors=${error?.fields["current_password"]}
+        errors=${isWrong ? ["This is not your password."] : error?.fields["current_password"]}
         value=${present}
         set=${setPresent}
         control=${{ type: "password", autocomplete: "current-password", required: true }}
@@ -88,7 +89,7 @@ function Password() {
         set=${setNext}
         control=${{ type: "password", autocomplete: "new-password", required: true, minlength: minLength }}
       />
-      <${FormFailure} error=${error} shown=${["current_password", "new_password"]} />
+      <${FormFailure} error=${isWrong ? undefined : error} shown=${["current_password", "new_password"]} />
       <button disabled=${isRunning}>Change the password and sign out everywhere</button>
     </form>
   </section>`;
