@@ -63,7 +63,11 @@ export function behindWords(
   if (!node.online) return { words: `${has} It takes the newest when it is back.`, isFault: false };
   // The control plane tells the time only after ten minutes.
   const since = node.not_applied_since ?? null;
-  if (since === null) return { words: `${has} Usually that takes seconds.`, isFault: false };
+  if (since === null)
+    return {
+      words: `${has} Usually that takes seconds; if it lasts ten minutes, this says so.`,
+      isFault: false,
+    };
   const had = `It ${isSent ? "fetched" : "could have fetched"} a newer one ${ago(Date.parse(since), now)}, and has not`;
   return {
     words: `${has} ${had}${isSent ? " applied it" : ""}. What was changed since is not in force on it.`,

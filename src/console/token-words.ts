@@ -21,6 +21,10 @@ export function twiceIn(names: readonly string[]): ReadonlySet<string> {
   return twice;
 }
 
+/** The name that its maker gave it. */
+export const nameOfKey = ({ id, name }: { id: number; name: string | null }): string =>
+  name ?? `join key ${id}`;
+
 type Asking = { id: number; registration_token_id: number | null };
 
 /**

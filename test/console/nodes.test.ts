@@ -68,7 +68,7 @@ test("a machine that is behind says whether that is a fault", () => {
   // Within the first ten minutes, and from a former server: no word of a fault.
   for (const since of [null, undefined])
     expect(behindWords({ ...online, ...behind, not_applied_since: since }, { isSent: true, now })).toEqual({
-      words: `${has} Usually that takes seconds.`,
+      words: `${has} Usually that takes seconds; if it lasts ten minutes, this says so.`,
       isFault: false,
     });
 });

@@ -49,7 +49,7 @@ export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
     async open(options) {
       const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
       // Below the limit of tests, so that the step that waits is named.
-      context.setDefaultTimeout(30_000);
+      context.setDefaultTimeout(45_000);
       const page = await context.newPage();
       context.on("console", (message) => {
         if (message.type() === "error" && !expected.test(message.text())) complaints.push(message.text());

@@ -8,7 +8,7 @@ import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import type { Names } from "../actor.ts";
 import { useMemberNames } from "../member-names.ts";
-import { mayDo, unused } from "../token-words.ts";
+import { mayDo, nameOfKey, unused } from "../token-words.ts";
 import { refresh } from "../resource.ts";
 import { pathOf } from "../router.ts";
 import { Check, Choice, FormFailure, Text, useAction } from "../ui/form.ts";
@@ -80,21 +80,20 @@ export function Tokens() {
         Revoke<span class="unseen"> ${nameOf(token)}</span>
       </button>`,
   });
-  const nameOf = ({ id, name }: RegistrationToken) => name ?? `join key ${id}`;
   return html`<h1>Tokens</h1>
     <h2>Join keys for machines</h2>
     <${List}
       label="Registration tokens"
       path=${org(own, "registration_tokens/")}
       columns=${[
-        textColumn("name", "Name", 2, nameOf),
+        textColumn("name", "Name", 2, nameOfKey),
         textColumn("groups", "Groups", 2, ({ groups }: RegistrationToken) => groups.join(", ") || "none"),
         textColumn("used", "Used", 1.5, ({ used, uses }: RegistrationToken) =>
           used >= uses ? "used up" : `${used} of ${uses}`,
         ),
         ...madeColumns<RegistrationToken>(own, "registration_tokens", names),
         timeColumn<RegistrationToken>("expires", "Ends", ({ expires_at }) => expires_at),
-        actions("registration_tokens", nameOf),
+        actions("registration_tokens", nameOfKey),
       ]}
       keyOf=${({ id }: RegistrationToken) => id}
       empty="None. Adding a machine makes one."

@@ -17,7 +17,7 @@ import { Export } from "../ui/tools.ts";
 import { Check, Choice, FormFailure, useAction } from "../ui/form.ts";
 import { Confirm, Empty, Facts, Failure, FromTerminal, Loading, State, valueOf, When } from "../ui/parts.ts";
 import { approvedPath, registrationsPath, type Registration } from "../registrations.ts";
-import { isOnlyFor, twiceIn } from "../token-words.ts";
+import { isOnlyFor, nameOfKey, twiceIn } from "../token-words.ts";
 
 type Answer = { verb: "approve" | "refuse"; machine: Registration };
 /** What may still work after a refusal stays on the page. */
@@ -164,6 +164,10 @@ function Together({ machines, say }: { machines: readonly Registration[] } & Sai
     }`;
 }
 
+type JoinKey = { id: number; name: string | null; uses: number; used: number };
+/** Of none, the empty path. */
+const tokenPathOf = (own: string, id: number) => (id === 0 ? "" : org(own, `registration_tokens/${id}/`));
+
 /** What the machine itself shows of its key. */
 const keyOf = ({ key_sha256 }: Registration) => key_sha256.slice(0, 16);
 
@@ -181,6 +185,9 @@ type OneProps = { machine: Registration; twin: VNode | null; readAt: number; giv
 function One({ machine, twin, readAt, give }: OneProps) {
   const own = slug.value ?? "";
   const owner = useMemberNames(own).get(machine.owner_id ?? 0);
+  const id = machine.registration_token_id ?? 0;
+  // One that was revoked meanwhile has only its number.
+  const { data: token = { id, name: null } } = useResource<JoinKey>(tokenPathOf(own, id));
   const roles = [machine.is_lighthouse ? "lighthouse" : "", machine.is_relay ? "relay" : ""];
   const facts = [
     ["Key", html`<code>${keyOf(machine)}</code>`],
@@ -191,7 +198,7 @@ function One({ machine, twin, readAt, give }: OneProps) {
       "Join key",
       machine.registration_token_id === null
         ? "none"
-        : html`<a href=${pathOf(own, "tokens")}>join key ${machine.registration_token_id}</a>`,
+        : html`<a href=${pathOf(own, "tokens")}><bdi>${nameOfKey(token)}</bdi></a>`,
     ],
     ["Seen from", machine.seen_from],
     ["System", [machine.platform, machine.version].filter((each) => each !== null).join(", ") || "unknown"],
@@ -239,8 +246,8 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
   const body = machine.approved_at === null ? undefined : { state: "approved" };
   const action = `${isApproval ? "Approve" : "Refuse"} ${machine.name}`;
   const id = isApproval ? null : machine.registration_token_id;
-  const tokenPath = id === null ? "" : org(own, `registration_tokens/${id}/`);
-  const { data: token, error } = useResource<{ uses: number; used: number }>(tokenPath);
+  const tokenPath = tokenPathOf(own, id ?? 0);
+  const { data: token, error } = useResource<JoinKey>(tokenPath);
   const { open, twin } = useOpen();
   const [chosen, endToken] = useState<boolean | undefined>(undefined);
   // Its default depends on the token.
@@ -266,7 +273,7 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
         token === undefined
           ? null
           : html`<${Check}
-              label=${`Also revoke join key ${id}: no machine registers with it any more, not even one that waits`}
+              label=${`Also revoke ${nameOfKey(token)}: no machine registers with it any more, not even one that waits`}
               checked=${isTokenOver}
               set=${endToken}
             />`
@@ -281,7 +288,7 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
       else if (id !== null) say(true);
       await refresh(org(own, ""));
       tell(
-        `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? ` Join key ${id} is revoked.` : ""}`,
+        `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? ` Its join key is revoked.` : ""}`,
       );
     }}
     close=${close}

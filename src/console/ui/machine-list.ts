@@ -20,10 +20,12 @@ export function MachineList({ own, ids, count = ids.length, title }: MachineList
   const asked = ids.slice(0, maxShown).join(",");
   const { data = [] } = useList<Node>(asked === "" ? "" : org(own, `nodes/?page_size=1000&ids=${asked}`));
   if (asked === "") return null;
+  // Those that are away take it when they are back; what is wrong with the others is for a person.
+  const machines = data.toSorted((one, other) => Number(other.online) - Number(one.online));
   return html`<details open=${count <= maxUnfolded}>
     <summary>${title}</summary>
     <ul class="plain-list">
-      ${data.map((node) => {
+      ${machines.map((node) => {
         const [state, word] = stateOf({ ...node, isLate: node.not_applied_since != null });
         return html`<li key=${node.id}>
           <a href=${pathOf(own, "machines", node.id)}><bdi>${node.name}</bdi></a
