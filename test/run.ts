@@ -8,12 +8,12 @@ import { join } from "node:path";
 import { inCi, installMissing } from "./support/debian.ts";
 import { countsOf, type Counts } from "./support/junit.ts";
 import { mountMemory } from "./support/memory.ts";
-import { runSideBySide, type Job } from "./support/side-by-side.ts";
-import { alone, batchesOf, shortRuns, unitPrograms, unsteady, type Kind } from "./support/test-files.ts";
+import { runAgain, runSideBySide, type Job } from "./support/side-by-side.ts";
+import { alone, batchesOf, maxAgain, shortRuns, unitPrograms, type Kind } from "./support/test-files.ts";
 
 const root = join(import.meta.dir, "..");
 const total = { passed: 0, failed: 0, skipped: 0 };
-/** Known unsteady files that failed and then passed. */
+/** Files that failed beside others, and passed when they were run again by themselves. */
 const passedAgain: string[] = [];
 /** Failures, printed again at the end of a long output. */
 const broken: string[] = [];
@@ -92,30 +92,37 @@ async function testFiles(
   }
 }
 
-function testJob(kind: Kind, files: readonly string[], env: Record<string, string>): Job {
-  const [first = ""] = files;
-  const title = files.join(" ");
-  return {
-    alone: Object.hasOwn(alone, first),
-    async run() {
-      const begin = performance.now();
-      let counts = await testFiles(files, fileLimitMs[kind], env);
-      const cause = unsteady[first];
-      if (counts.failed > 0 && cause !== undefined) {
-        process.stdout.write(`\n${counts.output}== ${title} failed, once more: ${cause}\n`);
-        const { reasons } = counts;
-        counts = await testFiles(files, fileLimitMs[kind], env);
-        if (counts.failed === 0) passedAgain.push([title, ...reasons].join("\n   "));
-      }
-      const { passed, failed, skipped, output, processorMs, reasons } = counts;
-      const times = `${secondsSince(begin)}, processor ${seconds(processorMs)}`;
-      process.stdout.write(`\n${output}== ${title}: ${passed} passed, ${failed} failed, ${times}\n`);
-      total.passed += passed;
-      total.failed += failed;
-      total.skipped += skipped;
-      if (failed > 0) broken.push([title, ...reasons].join("\n   "));
-    },
+type Run = { title: string; files: readonly string[]; env: Record<string, string>; kind: Kind };
+
+async function run({ title, files, env, kind }: Run): Promise<Counts> {
+  const begin = performance.now();
+  const { output, processorMs, ...counts } = await testFiles(files, fileLimitMs[kind], env);
+  const times = `${secondsSince(begin)}, processor ${seconds(processorMs)}`;
+  process.stdout.write(
+    `\n${output}== ${title}: ${counts.passed} passed, ${counts.failed} failed, ${times}\n`,
+  );
+  return counts;
+}
+
+function add({ passed, failed, skipped }: Counts): void {
+  total.passed += passed;
+  total.failed += failed;
+  total.skipped += skipped;
+}
+
+const linesOf = ({ title }: Run, { reasons }: Counts) => [title, ...reasons].join("\n   ");
+
+/** Files of soak run alone already. */
+async function judge(failed: readonly [Run, Counts][], kind: Kind): Promise<void> {
+  const again = (each: Run) => {
+    process.stdout.write(`\n== Once more, by itself: ${each.title}\n`);
+    return run(each);
   };
+  for (const [each, first, last] of await runAgain(failed, kind === "soak" ? 0 : maxAgain, again)) {
+    add(last);
+    if (last.failed > 0) broken.push(linesOf(each, last));
+    else passedAgain.push(linesOf(each, first));
+  }
 }
 
 /** Ticks of all processors since the boot: all, and those in which they were busy. */
@@ -140,10 +147,15 @@ async function tests(kind: Kind): Promise<void> {
     ...(kind === "unit" ? shortRuns : {}),
     ...(memory === undefined ? {} : { TMPDIR: memory.path }),
   };
-  await runSideBySide(
-    batches.map((files) => testJob(kind, files, env)),
-    width[kind],
-  );
+  const failed: [Run, Counts][] = [];
+  const job = (files: readonly string[]): Job => {
+    const [first = ""] = files;
+    const each = { title: files.join(" "), files, env, kind };
+    const keep = (counts: Counts) => (counts.failed > 0 ? failed.push([each, counts]) : add(counts));
+    return { alone: Object.hasOwn(alone, first), run: () => run(each).then(keep) };
+  };
+  await runSideBySide(batches.map(job), width[kind]);
+  await judge(failed, kind);
   const { all, busy } = ticks();
   const share = (busy - before.busy) / Math.max(1, all - before.all);
   process.stdout.write(
@@ -201,7 +213,7 @@ if (task === undefined) {
   await task();
   const { passed, failed, skipped } = total;
   for (const what of passedAgain)
-    process.stdout.write(`\n== Known as unsteady, passed when run again: ${what}`);
+    process.stdout.write(`\n== Failed beside others, passed when run again by itself: ${what}`);
   for (const what of broken) process.stdout.write(`\n== Failed: ${what}`);
   if (inCi && skipped > 0) process.stdout.write("\n== In CI nothing may be skipped.");
   process.stdout.write(`\n\n== ${secondsSince(begin)}`);

@@ -45,7 +45,7 @@ export function onSeen(listener: (contacts: readonly Contact[]) => void): () => 
 /** Reads the signed-in user and the rights again: both may have changed. */
 const look = () => readMe().catch(() => undefined);
 
-const isWaiting = computed(() => awaySince.value !== undefined && !isSignedOut.value);
+const isAway = computed(() => awaySince.value !== undefined);
 /** Between two attempts, doubled from the one to the other. */
 const [shortestMs, longestMs] = [1000, 30_000];
 
@@ -115,7 +115,7 @@ export function startLive(): void {
     isLive.value = false;
   };
   effect(follow);
-  effect(() => (isWaiting.value ? lookUntilBack() : undefined));
+  effect(() => (isAway.value ? lookUntilBack() : undefined));
   addEventListener("pagehide", () => tell({ kind: "leave" }));
   // On the way back the browser may show the page as it was left.
   addEventListener("pageshow", ({ persisted }) => {

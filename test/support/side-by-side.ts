@@ -17,3 +17,15 @@ export async function runSideBySide(jobs: readonly Job[], width: number): Promis
 async function runInTurn(jobs: Job[]): Promise<void> {
   for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) await job.run();
 }
+
+/** Each that failed with its first and its last outcome, which differ only if at most `most` failed: these run again, one by one. */
+export async function runAgain<What, Outcome>(
+  failed: readonly (readonly [What, Outcome])[],
+  most: number,
+  run: (what: What) => Promise<Outcome>,
+): Promise<[What, Outcome, Outcome][]> {
+  const outcomes: [What, Outcome, Outcome][] = [];
+  for (const [what, first] of failed)
+    outcomes.push([what, first, failed.length > most ? first : await run(what)]);
+  return outcomes;
+}

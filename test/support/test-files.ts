@@ -1,5 +1,5 @@
-// What the runner knows about test files: which there are, which take long, which cannot run beside others, and which
-// are known to fail at times. Imports nothing that `bun install` brings.
+// What the runner knows about test files: which there are, which take long, and which cannot run beside others.
+// Imports nothing that `bun install` brings.
 
 import { join } from "node:path";
 
@@ -22,7 +22,7 @@ export function batchesOf(kind: Kind): string[][] {
   const files = all.filter((file) => (/^(e2e|soak)\//.exec(file)?.[1] ?? "unit") === kind);
   const first = longest.filter((file) => files.includes(file));
   const rest = files.filter((file) => !first.includes(file));
-  const single = rest.filter((file) => file in alone || file in unsteady);
+  const single = rest.filter((file) => file in alone);
   const small = rest.filter((file) => !single.includes(file));
   const batches = [...first, ...single].map((file) => [file]);
   const size = filesPerProcess[kind];
@@ -128,8 +128,11 @@ export const alone: Readonly<Record<string, string>> = {
   "e2e/postgres.test.ts": "measures how soon a change and a restarted database are there",
 };
 
-/** Files that are run again when they fail, each with the cause. At most three; a file that is not listed fails at once. */
-export const unsteady: Readonly<Record<string, string>> = {};
+/**
+ * So many processes of unit tests, and so many end-to-end files, are run again by themselves when they failed beside others,
+ * and the end of the output names them: a machine that others load, too, makes some steps late. More failures are a defect.
+ */
+export const maxAgain = 2;
 
 /**
  * Environment of processes with many short tests: most code runs a few times only, so compiling the rest to the fastest
