@@ -129,7 +129,7 @@ onEvent(refreshSoon);
 const lookEveryMs = 20_000;
 const isOld = ({ state }: Entry) => Date.now() - (state.peek().readAt ?? 0) >= lookEveryMs - longestMs;
 setInterval(() => {
-  if (document.visibilityState === "visible" && awaySince.value === undefined) refreshSoon();
+  if (document.visibilityState === "visible" && awaySince.value === undefined) void refresh();
 }, lookEveryMs);
 
 /** What happened before the stream was open came by no event. */
