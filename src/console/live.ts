@@ -80,7 +80,6 @@ const followed = computed(() =>
 export function startLive(): void {
   const url = document.querySelector<HTMLScriptElement>("script[data-worker]")?.dataset["worker"] ?? "";
   const port = startWorker(ownScript(url));
-  let wasAway = false;
   const tell = (message: ToWorker) => port.postMessage(message);
   port.addEventListener("message", ({ data }: MessageEvent<FromWorker>) => {
     if (data.slug !== followed.peek()) return;
@@ -90,11 +89,10 @@ export function startLive(): void {
       isLive.value = false;
       isLive.value = true;
       awaySince.value = undefined;
-      if (wasAway) void look();
-      wasAway = false;
+      // Rights that changed before it was open came by no event.
+      void look();
     } else if (data.kind === "away") {
       isLive.value = false;
-      wasAway = true;
       awaySince.value ??= Date.now();
     } else if (data.kind === "refused") {
       isLive.value = false;

@@ -286,6 +286,35 @@ describe("the console", () => {
   );
 
   test(
+  test(
+    "what changed before the stream of events was open is seen: a role, and a machine that joined",
+    async () => {
+      const early = "early@example.org";
+      await addMember(scene, early);
+      const { page: other, context } = await scene.open();
+      await other.addInitScript(
+        "globalThis.requestIdleCallback = (work) => void (globalThis.startLive = work)",
+      );
+      await other.goto(`${scene.url()}/console/acme/machines/`);
+      await signIn(other, early);
+      await other.getByText("web-1").waitFor();
+      await scene.admin(["member", "update", "acme", early, "--role", "admin"]);
+      expect(await other.getByRole("link", { name: "Add a machine" }).count()).toBe(0);
+      await other.evaluate("startLive()");
+      await other.getByRole("link", { name: "Add a machine" }).click();
+      await other.reload();
+      await other.getByRole("button", { name: "Make the join key" }).click();
+      const key = (await other.getByText(/^oaj1/).textContent()) ?? "";
+      await scene.register("early-1", parseJoinKey(key).registrationToken);
+      await other.getByText("Waiting for the machine.").waitFor();
+      await other.evaluate("startLive()");
+      await other.getByRole("link", { name: /early-1/ }).waitFor();
+      expect(await other.getByRole("link", { name: /web-1/ }).count()).toBe(0);
+      await context.close();
+    },
+    limitMs,
+  );
+
     "signing out forgets the page, and says so if it fails",
     async () => {
       const { page: other, context } = await scene.open();

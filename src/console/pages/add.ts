@@ -1,12 +1,11 @@
 // Adds a machine: choose what it is, paste one line with the join key there, and watch it arrive.
 
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
+import { useLog } from "../events.ts";
 import { partsOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { subjectOf } from "../activity.ts";
-import type { AuditEvent } from "../audit-event.ts";
-import { onEvent } from "../live.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 import { useList, useResource } from "../resource.ts";
@@ -22,6 +21,7 @@ type Token = {
   name: string | null;
   command: string;
   join_key: string;
+  created_at: string;
   expires_at: string;
   uses: number;
   groups: readonly string[];
@@ -156,20 +156,20 @@ function madeBy({ uses, groups, is_lighthouse }: Token): string {
   return `${count}, ${into}${is_lighthouse ? ", as a lighthouse" : ""}`;
 }
 
+/** Events of one request. */
+const atOnce = 200;
+
 function Waiting({ token, again }: { token: Token; again(): void }) {
   const own = slug.value ?? "";
   const approval = useApproval(own);
   const waits = mustWait(approval, token.approved);
   const { data = [] } = useList<Registration>(registrationsPath(own));
   const asking = data.filter(({ registration_token_id: id }) => id === token.id);
-  const [arrived, setArrived] = useState<readonly AuditEvent[]>([]);
-  useEffect(
-    () =>
-      onEvent((event) => {
-        if (event.type === "node.registered") setArrived((known) => [...known, event]);
-      }),
-    [],
-  );
+  const made = Date.parse(token.created_at);
+  // Of the log, because the stream of events may just be closed.
+  const arrived = useLog(own, atOnce)
+    .events.filter(({ type, at }) => type === "node.registered" && Date.parse(at) >= made)
+    .toReversed();
   return html`<p>
       For <strong><bdi>${madeBy(token)}</bdi></strong
       >. Paste this line on the machine. Its join key is shown only now, and ends
