@@ -1,12 +1,13 @@
 // After another page is opened, the focus is on its heading: a screen reader reads it, and Tab goes on from there.
 
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 
 let last: string | undefined;
 
 /** `page`: the key of the shown page; undefined while none is shown. On the first page, the browser places the focus. */
 export function useHeadingFocus(page: string | undefined): void {
-  useEffect(() => {
+  // Before the browser draws: a key that is pressed as soon as the page is seen may move the focus on.
+  useLayoutEffect(() => {
     const isFirst = last === undefined;
     if (page === undefined || page === last) return undefined;
     last = page;

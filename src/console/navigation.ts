@@ -16,7 +16,8 @@ export function Navigation() {
   // Of a narrow window, where the pages are behind a button.
   const [isOpen, open] = useState(false);
   const at = segments.value.join("/");
-  useEffect(() => open(false), [at]);
+  // Before the browser draws the next page below it.
+  useLayoutEffect(() => open(false), [at]);
   useKeys();
   const out = useAction(signOut);
   return html`<nav aria-label="Console">
