@@ -190,6 +190,8 @@ describe("the page Access", () => {
       await page.reload();
       await page.getByLabel("From machine").waitFor();
       expect(await page.getByText("There is no machine laptop.").count()).toBe(0);
+      // Nor is it in a file.
+      expect(await page.getByRole("button", { name: "Export CSV" }).isDisabled()).toBe(true);
       releaseNodes();
       await page.getByText("There is no machine laptop.").waitFor();
       // A link may hold anything; what it says is never part of a line for the terminal.

@@ -83,7 +83,7 @@ export function RuleTable({ draft, saved, mayEdit }: Props) {
         file=${`${draft.slug}-rules.csv`}
         items=${saved.rules}
         columns=${columnsOf(behind)}
-        isWhole=${isRead}
+        isPart=${!isRead}
       />
       ${mayEdit ? html`<button type="button" class="primary" onClick=${() => setOpen("new")}>Add a rule</button>` : null}
     </div>
