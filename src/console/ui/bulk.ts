@@ -18,7 +18,7 @@ const maxNamed = 50;
 const refusedWords = (refused: readonly Failed[]) =>
   refused.length === 0 ? "" : ` Refused: ${refused.map(({ name }) => name).join(" ")}`;
 
-/** The first one alone: it may ask for a fresh second factor. `tell`: how many were tried. Returns how many are done, too. */
+/** The first one alone: it may ask for a fresh second factor. `tell`: how many are done. Returns that, too. */
 export async function runEach<T extends Item>(
   items: readonly T[],
   run: (item: T) => Promise<unknown>,
@@ -27,17 +27,17 @@ export async function runEach<T extends Item>(
 ): Promise<[done: number, failed: Failed[]]> {
   const failed: Failed[] = [];
   const left = [...items];
-  let tried = 0;
+  let done = 0;
   const one = async (item: T) => {
     try {
       await run(item);
+      tell(++done);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       // Not given: each of the others would ask for it again.
       if (error.code === "step_up_required") left.length = 0;
       failed.push({ name: item.name, why: error.message });
     }
-    tell(++tried);
   };
   const worker = async () => {
     for (let item = left.shift(); item !== undefined && !signal.aborted; item = left.shift()) await one(item);
@@ -45,7 +45,7 @@ export async function runEach<T extends Item>(
   const first = left.shift();
   if (first !== undefined) await one(first);
   await Promise.all(Array.from({ length: atOnce }, worker));
-  return [tried - failed.length, failed];
+  return [done, failed];
 }
 
 type BulkProps<T extends Item> = {
@@ -71,26 +71,26 @@ export function Bulk<T extends Item>(props: BulkProps<T>) {
   const [{ action, items: asked }] = useState(props);
   const asksCount = props.asksCount === true && asked.length > 1;
   const [typed, type] = useState("");
-  const [tried, tell] = useState<number | undefined>(undefined);
+  const [done, tell] = useState<number | undefined>(undefined);
   const [failed, fail] = useState<readonly Failed[]>([]);
   const over = useRef(new AbortController());
   useEffect(() => () => over.current.abort(), []);
   const submit = async (event: Event) => {
     event.preventDefault();
     tell(0);
-    const [done, refused] = await runEach(asked, run, tell, over.current.signal);
+    const [count, refused] = await runEach(asked, run, tell, over.current.signal);
     await after();
     // Cancelled meanwhile, or the new list is too short for a question about several.
     if (over.current.signal.aborted)
-      confirm(`${action}: ${done} of ${asked.length} are done.${refusedWords(refused)}`);
+      confirm(`${action}: ${count} of ${asked.length} are done.${refusedWords(refused)}`);
     else if (refused.length > 0) fail(refused);
     else {
       close();
       confirm(`${action}: done.`);
     }
   };
-  const isRunning = tried !== undefined;
-  const status = isRunning ? `${tried - failed.length} of ${asked.length} are done.` : null;
+  const isRunning = done !== undefined;
+  const status = isRunning ? `${done} of ${asked.length} are done.` : null;
   // It is no question any more, and its effect lies behind.
   if (failed.length > 0)
     return html`<${Dialog} title=${`${action}: ${failed.length} refused`} close=${close}>
