@@ -16,6 +16,7 @@ import {
   violationsIn,
   type Console,
   holdRequests,
+  untilLive,
 } from "../support/console.ts";
 import { until } from "../support/until.ts";
 
@@ -55,6 +56,7 @@ describe("how machines stand in the console", () => {
       await live.addInitScript({ content });
       await live.goto(`${scene.url()}/console/acme/machines/${web.id}/`);
       await live.getByText("had reported none before").waitFor();
+      await untilLive(live);
       await web.report([
         { peer: hub.address, path: "direct", probe: "answers", rtt_ms: 12.5 },
         { peer: "10.77.9.9", path: "none", probe: "broken" },

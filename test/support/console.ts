@@ -31,6 +31,25 @@ const expected =
   /Failed to load resource: (the server responded with a status of (4\d\d|502)|net::ERR_CONNECTION_REFUSED)/;
 
 export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
+/** Notes that the stream of events is open. */
+const noteStream = `{
+  const { addEventListener } = MessagePort.prototype;
+  MessagePort.prototype.addEventListener = function (type, hear, ...more) {
+    const note = (message) => {
+      if (message.data?.kind === "open") globalThis.isStreamOpen = true;
+      hear.call(this, message);
+    };
+    addEventListener.call(this, type, note, ...more);
+  };
+}`;
+
+/** Waits until the page, since it was loaded, hears what happens. */
+export async function untilLive(page: Page): Promise<void> {
+  await until(() => page.evaluate<boolean>("globalThis.isStreamOpen === true"), {
+    what: "the stream of events",
+  });
+}
+
   const missing = installMissing([chromiumPath]);
   if (missing !== undefined) throw new Error(missing);
   const browser = await chromium.launch({
@@ -51,6 +70,7 @@ export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
       // Below the limit of tests, so that the step that waits is named.
       context.setDefaultTimeout(45_000);
       const page = await context.newPage();
+      await context.addInitScript(noteStream);
       context.on("console", (message) => {
         if (message.type() === "error" && !expected.test(message.text())) complaints.push(message.text());
       });
@@ -145,7 +165,6 @@ export async function addMember({ admin }: Pick<Console, "admin">, email: string
   await admin(["member", "create", "acme", email, "--role", "member"]);
 }
 
-/** A machine that speaks to the API itself. `report` sends the paths to its peers. */
 /** Requests of the page to these addresses wait until the returned function is called. */
 export async function holdRequests(page: Page, addresses: string | RegExp): Promise<() => void> {
   const { promise, resolve } = Promise.withResolvers<void>();
@@ -157,6 +176,7 @@ export async function speakingMachine(
   { adminJson, url }: Pick<Console, "adminJson" | "url">,
   name: string,
   groups: readonly string[] = [],
+/** A machine that speaks to the API itself. `report` sends the paths to its peers. */
   roles: object = {},
 ) {
   const flags = [...groups.flatMap((group) => ["--group", group]), "--lighthouse"];
