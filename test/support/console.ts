@@ -10,6 +10,7 @@ import { RegisterAnswer } from "../../src/protocol/registration.ts";
 import { agentJson, buildAgent, runAgent, startControlPlane, type ControlPlane } from "./agent.ts";
 import { placesBelow, registerDesktop } from "./daemon.ts";
 import { chromiumPath, installMissing } from "./debian.ts";
+import { freePort } from "./free-port.ts";
 import { makeKeys } from "./nodes.ts";
 import { temporaryDirectory } from "./temporary.ts";
 import { until } from "./until.ts";
@@ -30,7 +31,6 @@ export type ConsoleBrowser = AsyncDisposable & {
 const expected =
   /Failed to load resource: (the server responded with a status of (4\d\d|502)|net::ERR_CONNECTION_REFUSED)/;
 
-export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
 /** Notes that the stream of events is open. */
 const noteStream = `{
   const { addEventListener } = MessagePort.prototype;
@@ -50,6 +50,7 @@ export async function untilLive(page: Page): Promise<void> {
   });
 }
 
+export async function startConsoleBrowser(): Promise<ConsoleBrowser> {
   const missing = installMissing([chromiumPath]);
   if (missing !== undefined) throw new Error(missing);
   const browser = await chromium.launch({
@@ -69,8 +70,8 @@ export async function untilLive(page: Page): Promise<void> {
       const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
       // Below the limit of tests, so that the step that waits is named.
       context.setDefaultTimeout(45_000);
-      const page = await context.newPage();
       await context.addInitScript(noteStream);
+      const page = await context.newPage();
       context.on("console", (message) => {
         if (message.type() === "error" && !expected.test(message.text())) complaints.push(message.text());
       });
@@ -107,8 +108,11 @@ export type Console = AsyncDisposable &
     restart(meanwhile: () => Promise<void>): Promise<void>;
   };
 
-/** Starts a control plane with the organization acme and its owner, and a browser. */
-export async function startConsole(flags: readonly string[] = [], port = 0): Promise<Console> {
+/**
+ * Starts a control plane with the organization acme and its owner, and a browser. On a port that the kernel gives to no
+ * connection: it must be free when the control plane starts again.
+ */
+export async function startConsole(flags: readonly string[] = [], port = freePort()): Promise<Console> {
   buildAgent();
   await using cleanup = new AsyncDisposableStack();
   const directory = cleanup.use(temporaryDirectory());
@@ -172,11 +176,11 @@ export async function holdRequests(page: Page, addresses: string | RegExp): Prom
   return resolve;
 }
 
+/** A machine that speaks to the API itself. `report` sends the paths to its peers. */
 export async function speakingMachine(
   { adminJson, url }: Pick<Console, "adminJson" | "url">,
   name: string,
   groups: readonly string[] = [],
-/** A machine that speaks to the API itself. `report` sends the paths to its peers. */
   roles: object = {},
 ) {
   const flags = [...groups.flatMap((group) => ["--group", group]), "--lighthouse"];
