@@ -151,9 +151,9 @@ describe("the console", () => {
         page.waitForResponse((answer) => answer.url().includes("chunk-administration-")),
         link.hover(),
       ]);
-      const loaded = scripts.splice(0);
       // It runs before the click.
       await page.evaluate(`import(${JSON.stringify(file.url())}).then(() => undefined)`);
+      const loaded = scripts.splice(0);
       await page.evaluate(`globalThis.gaps = 0;
         new MutationObserver(() => { globalThis.gaps += document.querySelector("main h1") === null ? 1 : 0; })
           .observe(document.querySelector("main"), { childList: true, subtree: true });`);
@@ -256,6 +256,7 @@ describe("the console", () => {
       await signIn(other, member);
       // The form does not change the address.
       await other.getByRole("heading", { name: "Machines" }).waitFor();
+      await other.getByText("web-1").waitFor();
       // A member sees no paths, so the page does not say that there are none.
       expect(await other.getByRole("option", { name: "Broken paths" }).count()).toBe(0);
       await other.goto(`${scene.url()}/console/acme/map/`);
@@ -286,7 +287,6 @@ describe("the console", () => {
   );
 
   test(
-  test(
     "what changed before the stream of events was open is seen: a role, and a machine that joined",
     async () => {
       const early = "early@example.org";
@@ -315,6 +315,7 @@ describe("the console", () => {
     limitMs,
   );
 
+  test(
     "signing out forgets the page, and says so if it fails",
     async () => {
       const { page: other, context } = await scene.open();
@@ -364,7 +365,7 @@ describe("the console", () => {
       expect(await two.getByRole("searchbox").inputValue()).toBe("web");
       // Another user: no tab shows the former one.
       await one.getByRole("button", { name: "Sign out" }).click();
-      await two.getByRole("heading", { name: "Sign in" }).waitFor();
+      await two.getByRole("heading", { name: "Sign in", exact: true }).waitFor();
       await signIn(one);
       await two.getByRole("navigation").getByText(owner).waitFor();
       await deaf.getByRole("button", { name: "Sign it in" }).click();
