@@ -88,6 +88,8 @@ describe("drafts on the page Access", () => {
       await add("web", "db", "6000");
       const changed = row("machines in web may reach machines in db on tcp 6000");
       await changed.getByText("new").waitFor();
+      // What it changes makes the bar higher.
+      await page.getByText("Not saved: 1 pair of machines gains access, 0 lose it.").waitFor();
       const bar = page.locator(".save-bar");
       const isClear = async (what: Locator) => {
         const [one, other] = [await what.boundingBox(), await bar.boundingBox()];
@@ -273,25 +275,41 @@ describe("drafts on the page Access", () => {
       await edited.getByText("mine").waitFor();
       await page.getByRole("button", { name: "Discard the changes" }).click();
       await dialog.getByRole("button", { name: "Discard" }).click();
+      await unedited();
       await edited.getByText("theirs").waitFor();
     },
     limitMs,
   );
 
+  const gains = (ports: string) => page.getByText(`web-1 → db-1 gains tcp ${ports}`).first().waitFor();
+
   test(
-    "what was saved while the control plane was away appears, and a plan that had no answer is asked for again",
+    "a plan that had no answer, because the control plane was away, is asked for again",
     async () => {
-      const gains = (ports: string) => page.getByText(`web-1 → db-1 gains tcp ${ports}`).first().waitFor();
       await scene.restart(async () => {
         await add("web", "db", "7100");
         await page.locator(".preview").getByText("The control plane does not answer.").waitFor();
       });
       await gains("7100");
       await discard();
+    },
+    limitMs,
+  );
+
+  test(
+    "what was saved while the control plane was away appears",
+    async () => {
       await scene.restart(async () => {
         await addRule(scene, "--protocol tcp --ports 7200 --target group:db");
       });
       await row("all machines may reach machines in db on tcp 7200").waitFor();
+    },
+    limitMs,
+  );
+
+  test(
+    "a plan that failed is asked for again on request, and edits outlive the end of the session",
+    async () => {
       await page.route("**/policy/plan/", (route) => route.fulfill({ status: 502 }));
       await add("web", "db", "7300");
       const retry = page.locator(".preview").getByRole("button", { name: "Try again" });
@@ -299,8 +317,9 @@ describe("drafts on the page Access", () => {
       await page.unroute("**/policy/plan/");
       await retry.click();
       await gains("7300");
-      await page.evaluate(`fetch("/api/session/", { method: "DELETE" })`);
-      await saving().click();
+      // By script: the form may be there before the click.
+      const save = `document.querySelector(".save-bar .primary").click()`;
+      await page.evaluate(`fetch("/api/session/", { method: "DELETE" }).then(() => ${save})`);
       await signIn(page);
       await until(() => saving().isEnabled(), { what: "Save after signing in again" });
       await saving().click();
