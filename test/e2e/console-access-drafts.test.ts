@@ -7,7 +7,7 @@ import { addRule, overflowOf, owner, password, signIn, type Console } from "../s
 import { appWith } from "../support/factors.ts";
 import { until } from "../support/until.ts";
 
-const limitMs = 60_000;
+const limitMs = 120_000;
 
 describe("drafts on the page Access", () => {
   let scene: Console;

@@ -6,7 +6,6 @@ import { useAccess } from "../support/console-access.ts";
 import { password, signIn, startConsole, type Console } from "../support/console.ts";
 import { until } from "../support/until.ts";
 
-/** More than two waits together: the control plane starts anew meanwhile. */
 const limitMs = 120_000;
 
 describe("the console without answers", () => {
