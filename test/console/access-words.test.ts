@@ -12,6 +12,7 @@ import {
 } from "../../src/console/access/class-words.ts";
 import {
   conclusionOf,
+  ruledOn,
   machineFacts,
   pathFact,
   type Machine,
@@ -114,7 +115,7 @@ const direct: Path = {
 test("the answer joins what the rules say with what the network does", () => {
   const [a, b] = [machine("a"), machine("b")];
   const say = (from: Machine, to: Machine, isAllowed = true, paths: readonly Path[] = [direct]) =>
-    conclusionOf({ isAllowed, from, to, paths })[1];
+    conclusionOf({ isAllowed, what: "it", from, to, paths })[1];
   expect(say(a, b)).toBe("Yes: the rules allow it, and nothing is known to stand in the way.");
   expect(say(a, b, false)).toBe("No: the rules do not allow it.");
   expect(say(a, machine("b", { state: "revoked", online: false }), false)).toBe("No: b is revoked.");
@@ -138,6 +139,23 @@ test("the answer joins what the rules say with what the network does", () => {
     phone: { system: "ios", imported_at: "2026-11-01T00:00:00Z", import_by: "2099-01-01T00:00:00Z" },
   });
   expect(say(a, phone)).toStartWith("Yes");
+});
+
+test("without a port, the question is about all of its protocol", () => {
+  const answer = { allowed: false, permitted: ["icmp", "tcp/5432"] };
+  const ruled = (protocol: string, port = "") => ruledOn({ protocol, port }, answer);
+  expect(ruled("any")).toEqual({ isAllowed: true, what: "icmp, tcp 5432" });
+  expect(ruled("tcp")).toEqual({ isAllowed: true, what: "tcp 5432" });
+  expect(ruled("udp")).toEqual({ isAllowed: false, what: "udp" });
+  expect(ruled("tcp", "22")).toEqual({ isAllowed: false, what: "it" });
+  expect(ruledOn({ protocol: "any", port: "" }, { allowed: false, permitted: [] })).toEqual({
+    isAllowed: false,
+    what: "anything",
+  });
+  expect(ruledOn({ protocol: "udp", port: "" }, { allowed: true, permitted: ["any"] })).toEqual({
+    isAllowed: true,
+    what: "everything",
+  });
 });
 
 test("each machine has its state with its age, and whether it has the newest rules", () => {

@@ -165,7 +165,10 @@ describe("the page Access", () => {
       await page.getByText("All that the rules allow from web-1 to db-1: icmp, tcp 5432.").waitFor();
       await page.getByText("web-1: has applied none").waitFor();
       await page.getByText("No path between them was reported.").waitFor();
-      await page.getByText("Not now: the rules allow it, but web-1 and db-1 are away.").waitFor();
+      await page.getByText("Not now: the rules allow icmp, tcp 5432, but web-1 and db-1 are away.").waitFor();
+      await page.getByLabel("Protocol").selectOption("udp");
+      await page.getByText("No: the rules do not allow udp.").waitFor();
+      await page.getByLabel("Protocol").selectOption("any");
       await page.getByText("agent doctor", { exact: true }).waitFor();
       await page.getByLabel("Port", { exact: true }).fill("5432");
       await page.getByText("Both rules are needed:").waitFor();

@@ -15,7 +15,7 @@ import { Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/
 import { spaced } from "./class-words.ts";
 import type { Saved } from "./saved.ts";
 import { routerTo } from "./networks.ts";
-import { conclusionOf, machineFacts, pathFact, type Fact, type Path } from "./link.ts";
+import { conclusionOf, machineFacts, pathFact, ruledOn, type Fact, type Path } from "./link.ts";
 import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./sentence.ts";
 
@@ -47,7 +47,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
   const body = {
     from: sender?.id,
     to: receiver?.id,
-    protocol,
+    protocol: protocol === "any" ? "tcp" : protocol,
     ...(port === "" ? {} : { port: Number(port) }),
   };
   const { answer, error } = useVerdict(slug, isWhole ? JSON.stringify(body) : undefined, saved);
@@ -72,7 +72,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
               from=${sender}
               to=${receiver}
               slug=${slug}
-              packet=${packet}
+              question=${question}
             />`
       }
       ${isWhole && isEdited ? html`<p class="quiet">These are the rules as they are saved, without your changes.</p>` : null}
@@ -106,13 +106,20 @@ function unknownOf(
   return `There is no machine ${name}.${hint}`;
 }
 
-const protocols = ["tcp", "udp", "icmp"];
+const protocols = [
+  ["any", "any"],
+  ["tcp", "tcp"],
+  ["udp", "udp"],
+  ["icmp", "icmp (ping)"],
+] as const;
 type Question = Record<"from" | "to" | "protocol" | "port", string>;
 
 function questionOf(words: URLSearchParams): Question {
   const word = (key: string, otherwise = "") => words.get(key) ?? otherwise;
-  const asked = word("protocol", "tcp");
-  const protocol = protocols.includes(asked) ? asked : "tcp";
+  const asked = word("protocol");
+  const known = protocols.some(([each]) => each === asked) ? asked : "any";
+  // Only these two have ports, and tcp is what is asked about most.
+  const protocol = known === "any" && word("port") !== "" ? "tcp" : known;
   return { from: word("from"), to: word("to"), protocol, port: protocol === "icmp" ? "" : word("port") };
 }
 
@@ -139,7 +146,7 @@ function QuestionForm({ question: { from, to, protocol, port }, nodes, fault }: 
     ${picker("From machine", "from", from)} ${picker("To machine", "to", to)}
     <${Field} label="Protocol">
       <select value=${protocol} onChange=${set("protocol")}>
-        ${protocols.map((each) => html`<option key=${each} value=${each}>${each === "icmp" ? "icmp (ping)" : each}</option>`)}
+        ${protocols.map(([each, title]) => html`<option key=${each} value=${each}>${title}</option>`)}
       </select>
     <//>
     <${Field} label="Port" errors=${fault === undefined ? undefined : [fault]}>
@@ -172,11 +179,10 @@ type AnswerProps = {
   from: Node;
   to: Node;
   slug: string;
-  /** "tcp/443"; empty: anything. */
-  packet: string;
+  question: Question;
 };
 
-function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
+function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
   const peersOf = ({ id }: Node) => org(slug, `nodes/${id}/peers/?page_size=1000`);
   const [there, back] = [useList<Path>(peersOf(from)).data, useList<Path>(peersOf(to)).data];
   const [ahead, behind] = [
@@ -186,8 +192,9 @@ function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
   const paths = [ahead, behind].flatMap((path) => path ?? []);
   // Without both, the control plane does not look at the rules.
   const isActive = from.state === "active" && to.state === "active";
-  const isAllowed = packet === "" ? answer.permitted.length > 0 : answer.allowed;
-  const [state, sentence] = conclusionOf({ isAllowed, from, to, paths });
+  const ruled = ruledOn(question, answer);
+  const [state, sentence] = conclusionOf({ ...ruled, from, to, paths });
+  const isOne = question.port !== "" || question.protocol === "icmp";
   const facts = [pathFact(from, to, ahead), pathFact(to, from, behind)].flatMap((fact) => fact ?? []);
   const both = [answer.outbound_rule_id, answer.rule_id].flatMap(
     (id) => rules.find((rule) => rule.id === id) ?? [],
@@ -196,9 +203,9 @@ function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
   return html`<p>
       <strong><${State} name=${state} word=${html`<bdi>${sentence}</bdi>`} /></strong>
     </p>
-    ${packet === "" || !isActive ? null : html`<p><bdi>${spaced(answer.reason)}</bdi></p>`}
+    ${!isOne || !isActive ? null : html`<p><bdi>${spaced(answer.reason)}</bdi></p>`}
     ${
-      packet === "" || !answer.allowed
+      !isOne || !answer.allowed
         ? null
         : html`<p>Both rules are needed:</p>
             ${both.map((rule) => html`<${Deciding} key=${rule.id} rule=${rule} />`)}`
@@ -217,7 +224,7 @@ function Answer({ answer, rules, from, to, slug, packet }: AnswerProps) {
       ${facts.length > 0 || there === undefined || back === undefined ? null : html`<li class="quiet">${organization.value?.role === "member" ? "You see the paths of your own machines only: none between them is known." : "No path between them was reported."}</li>`}
     </ul>
     ${
-      isAllowed && isActive && state === "attention"
+      ruled.isAllowed && isActive && state === "attention"
         ? html`<p>On the machine that is away, or on both, this says why:</p>
             <${Line} text="agent doctor" />`
         : null

@@ -4,6 +4,7 @@
 import type { Node } from "../../protocol/node.ts";
 import { configurationOf, stateOf, type StateName } from "../nodes.ts";
 import type { ReportedPath } from "../peer-path.ts";
+import { spaced } from "./class-words.ts";
 
 /** How a machine reaches a peer, as GET nodes/{id}/peers/ shows it. */
 export type Path = Omit<ReportedPath, "loss">;
@@ -66,9 +67,24 @@ export function pathFact(from: Machine, to: Machine, path: Path | undefined): Fa
   return fact("away", "no tunnel");
 }
 
-type Asked = {
-  /** What the rules say. */
-  isAllowed: boolean;
+/** What the rules say of a question. `what`: the traffic that they allow, or do not. */
+type Ruled = { isAllowed: boolean; what: string };
+
+/** `permitted`: all that the rules permit between the two. Without a port, the question is about all of its protocol. */
+export function ruledOn(
+  { protocol, port }: { protocol: string; port: string },
+  { allowed, permitted }: { allowed: boolean; permitted: readonly string[] },
+): Ruled {
+  if (port !== "" || protocol === "icmp") return { isAllowed: allowed, what: "it" };
+  const found = permitted.filter(
+    (each) => protocol === "any" || each === "any" || each.split("/")[0] === protocol,
+  );
+  if (found.includes("any")) return { isAllowed: true, what: "everything" };
+  if (found.length > 0) return { isAllowed: true, what: spaced(found.join(", ")) };
+  return { isAllowed: false, what: protocol === "any" ? "anything" : protocol };
+}
+
+type Asked = Ruled & {
   from: Machine;
   to: Machine;
   /** As one of them reports it. */
@@ -76,24 +92,27 @@ type Asked = {
 };
 
 /** The first thing that stands in the way, in one sentence. */
-export function conclusionOf({ isAllowed, from, to, paths }: Asked): [StateName, string] {
+export function conclusionOf({ isAllowed, what, from, to, paths }: Asked): [StateName, string] {
   const both = [from, to];
   const ended = both.find(({ state }) => state !== "active");
   if (ended !== undefined)
     return ["attention", `No: ${ended.name} is ${ended.state === "revoked" ? "revoked" : "not registered"}.`];
-  if (!isAllowed) return ["attention", "No: the rules do not allow it."];
+  if (!isAllowed) return ["attention", `No: the rules do not allow ${what}.`];
   const away = both.filter((machine) => reports(machine) && !machine.online).map(({ name }) => name);
   if (away.length > 0)
     return [
       "attention",
-      `Not now: the rules allow it, but ${away.join(" and ")} ${away.length === 1 ? "is" : "are"} away.`,
+      `Not now: the rules allow ${what}, but ${away.join(" and ")} ${away.length === 1 ? "is" : "are"} away.`,
     ];
   if (paths.some(({ probe }) => probe === "broken"))
-    return ["attention", "Not now: the rules allow it, but the path between them is broken."];
+    return ["attention", `Not now: the rules allow ${what}, but the path between them is broken.`];
   if (paths.some(({ relays_away }) => relays_away))
-    return ["limited", "Perhaps: the rules allow it, but the relay of the path between them is away."];
+    return ["limited", `Perhaps: the rules allow ${what}, but the relay of the path between them is away.`];
   const behind = both.find((machine) => configurationOf(machine).isBehind);
   if (behind !== undefined)
-    return ["limited", `Perhaps: the rules allow it, but ${behind.name} has not applied the newest ones.`];
-  return ["online", "Yes: the rules allow it, and nothing is known to stand in the way."];
+    return [
+      "limited",
+      `Perhaps: the rules allow ${what}, but ${behind.name} has not applied the newest ones.`,
+    ];
+  return ["online", `Yes: the rules allow ${what}, and nothing is known to stand in the way.`];
 }
