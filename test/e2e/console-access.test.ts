@@ -128,6 +128,11 @@ describe("the page Access", () => {
       await page.goBack();
       await question.waitFor();
       expect(await dialog.getByLabel("From").inputValue()).toBe("web");
+      // Nor when the tab leaves the console.
+      const leaving = page.waitForEvent("dialog");
+      void page.evaluate("location.reload()");
+      await (await leaving).dismiss();
+      expect(await dialog.getByLabel("From").inputValue()).toBe("web");
       await dialog.getByLabel("To", { exact: true }).fill("db");
       await dialog.getByText('A network: with "send to".').waitFor();
       // A text that is too long is not cut without a word.

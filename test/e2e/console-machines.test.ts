@@ -59,6 +59,7 @@ describe("machines in the console", () => {
         await route.continue();
       });
       await Promise.all([page.waitForResponse(path), button("Save").click()]);
+      await page.getByText("Saved.").waitFor();
       await until(() => button("Save").isEnabled());
       await page.unroute(path);
       expect(await choice.inputValue()).toBe("unapproved");
@@ -70,6 +71,10 @@ describe("machines in the console", () => {
       await adding.getByLabel("Name of the join key").fill("build machines");
       await adding.getByRole("button", { name: "Make the join key" }).click();
       await adding.getByText("Enter a duration such as").waitFor();
+      await adding.getByLabel("Groups").fill("ci, x y");
+      await adding.getByRole("button", { name: "Make the join key" }).click();
+      await adding.getByRole("alert").getByText("x y: A group name").waitFor();
+      await adding.getByLabel("Groups").fill("");
       await adding.getByLabel("The join key is valid for").fill("48h");
       await adding.getByRole("button", { name: "Make the join key" }).click();
       await adding.getByText("“build machines” under Tokens").waitFor();

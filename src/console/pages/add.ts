@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { org, send } from "../api.ts";
 import { useLog } from "../events.ts";
-import { partsOf } from "../field-parts.ts";
+import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { subjectOf } from "../activity.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
@@ -93,7 +93,12 @@ function Choices({ made }: { made: (token: Token) => void }) {
     ...(isApproved ? ["--approved"] : []),
   ];
   return html`<form onSubmit=${submit} class="narrow">
-    <${GroupsField} label="Groups" errors=${error?.fields["groups"]} value=${groups} set=${setGroups} />
+    <${GroupsField}
+      label="Groups"
+      errors=${sentencesOf(error?.fields, "groups", asked)}
+      value=${groups}
+      set=${setGroups}
+    />
     <${Text}
       label="How many machines"
       errors=${error?.fields["uses"]}

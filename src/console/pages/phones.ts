@@ -4,7 +4,7 @@ import "../core.ts";
 import { useEffect, useState } from "preact/hooks";
 import type { Node } from "../../protocol/node.ts";
 import { org, send } from "../api.ts";
-import { partsOf } from "../field-parts.ts";
+import { partsOf, sentencesOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { isImportDue } from "../nodes.ts";
@@ -123,7 +123,7 @@ function Form({ again, held, cancel }: FormProps) {
     ${again === undefined ? null : html`<p>It keeps its name and address. What it has now stops working at once.</p>`}
     <form class="narrow" onSubmit=${submit}>
       ${again === undefined ? html`<${Text} label="Name" help="Small letters, digits and -." errors=${error?.fields["name"]} value=${name} set=${setName} control=${{ name: "name", required: true, maxlength: 63, autocapitalize: "none", spellcheck: false, readonly: key !== undefined }} />` : null}
-      ${again === undefined && mayAdminister.value ? html`<${GroupsField} label="Groups" errors=${error?.fields["groups"]} value=${groups} set=${setGroups} />` : null}
+      ${again === undefined && mayAdminister.value ? html`<${GroupsField} label="Groups" errors=${sentencesOf(error?.fields, "groups", partsOf(groups))} value=${groups} set=${setGroups} />` : null}
       <${Choice} label="System" value=${system} set=${setSystem} choices=${systems} />
       <${FormFailure} error=${error} shown=${["name", "groups"]} />
       <div role="status">

@@ -336,6 +336,7 @@ function Rule() {
     await send("PATCH", org(own, ""), change);
     await refresh(org(own, ""));
     choose((now) => (now === wanted ? undefined : now));
+    tell("Saved.");
   });
   if (data === undefined)
     return error === undefined ? html`<${Loading} rows=${2} />` : html`<${Failure} error=${error} />`;

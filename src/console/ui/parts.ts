@@ -8,6 +8,7 @@ import { ApiError } from "../api.ts";
 import { commandsIn, unturned } from "../error-words.ts";
 import { html } from "../html.ts";
 import { staying } from "../router.ts";
+import { setUnsaved } from "../unsaved.ts";
 import { exact, now, utc } from "../times.ts";
 import type { StateName } from "../nodes.ts";
 import { callText, commandText, type Terminal } from "../terminal.ts";
@@ -186,8 +187,11 @@ export function Dialog({ title: asked, close, hasUnsaved = false, children }: Di
   useLayoutEffect(() => {
     if (!hasUnsaved) return undefined;
     staying.ask = () => warn(true);
+    // The browser asks when the tab leaves the console.
+    setUnsaved("dialog", true);
     return () => {
       staying.ask = undefined;
+      setUnsaved("dialog", false);
     };
   }, [hasUnsaved]);
   const leave = () => (hasUnsaved && !isWarned ? warn(true) : close());
