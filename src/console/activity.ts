@@ -110,12 +110,12 @@ export function exportName(
 /** What the list shows of the log. `read`: events that the page has read; `found`: those that match. */
 export function countWords(
   { found, read }: { found: number; read: number },
-  { isFiltered, isAll, isFull }: Record<"isFiltered" | "isAll" | "isFull", boolean>,
+  { isFiltered, isAll }: Record<"isFiltered" | "isAll", boolean>,
 ): string {
   const matches = found === 1 ? "event matches" : "events match";
   if (isAll) return isFiltered ? `${found} ${matches}` : `All ${read} events`;
   const words = isFiltered ? `${found} of the newest ${read} events match` : `The newest ${read} events`;
-  return words + (isFull ? "; an export reads the others, too" : "");
+  return `${words}; an export reads the others, too`;
 }
 
 export const spanOf = ({ from, to }: Filter): Span => ({ start: dayOf(from), end: dayOf(to, 1) });

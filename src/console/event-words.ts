@@ -49,7 +49,7 @@ const phrases: Readonly<Record<string, string>> = {
   "server.updated": "@ changed the control plane",
   "tls.certificate_failed": "The certificate for # was not renewed",
   "tls.certificate_issued": "@ got a certificate for #",
-  "token.used": "A machine joined with the token #",
+  "token.used": "A machine joined with the join key #",
   "user.device_approved": "@ let the command line of # sign in",
   "user.factor_added": "@ added a second factor of #",
   "user.factor_removed": "@ removed a second factor of #",
@@ -62,8 +62,8 @@ const nouns: Readonly<Record<string, string>> = {
   authority: "CA",
   name: "alias",
   node: "machine",
-  registration_token: "token",
-  service_token: "token",
+  registration_token: "join key",
+  service_token: "service token",
 };
 
 const nameOf = (details: AuditEvent["after"]) =>

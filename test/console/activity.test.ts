@@ -137,15 +137,13 @@ test("the address has filters; what is no day there is none", () => {
 });
 
 test("the list says how much of the log it shows, and where the rest is", () => {
-  const words = (isFiltered: boolean, isAll: boolean, isFull = false) =>
-    countWords({ found: 12, read: 200 }, { isFiltered, isAll, isFull });
+  const words = (isFiltered: boolean, isAll: boolean) =>
+    countWords({ found: 12, read: 200 }, { isFiltered, isAll });
   expect(words(false, true)).toBe("All 200 events");
   expect(words(true, true)).toBe("12 events match");
-  expect(countWords({ found: 1, read: 9 }, { isFiltered: true, isAll: true, isFull: false })).toBe(
-    "1 event matches",
-  );
-  expect(words(false, false)).toBe("The newest 200 events");
-  expect(words(true, false, true)).toBe("12 of the newest 200 events match; an export reads the others, too");
+  expect(countWords({ found: 1, read: 9 }, { isFiltered: true, isAll: true })).toBe("1 event matches");
+  expect(words(false, false)).toBe("The newest 200 events; an export reads the others, too");
+  expect(words(true, false)).toBe("12 of the newest 200 events match; an export reads the others, too");
 });
 
 test("the history of a rule has the applied policies that made, described or removed it", () => {

@@ -81,7 +81,7 @@ describe("machines in the console", () => {
       const key = (await adding.getByText(/^oaj1/).textContent()) ?? "";
       const admitted = scene.register("web-1", parseJoinKey(key).registrationToken);
       await adding.getByText("web-1 asks:").waitFor();
-      await adding.getByRole("link", { name: "compare the key, and approve" }).waitFor();
+      await adding.getByRole("link", { name: "compare the key that it shows, and approve" }).waitFor();
       await adding.close();
       await page.getByRole("heading", { name: "web-1" }).waitFor();
       await button("Export CSV").waitFor();

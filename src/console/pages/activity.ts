@@ -130,7 +130,7 @@ function Log({ own, names }: { own: string; names: Names }) {
       <${Search} label="Search events" />
       ${own === "" ? null : html`<${State} name=${isLive.value ? "online" : "away"} word=${isLive.value ? "live" : "not live"} />`}
       <span class="quiet" role="status"
-        >${countWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll, isFull: log.isFull })}</span
+        >${countWords({ found: shown.length, read: log.events.length }, { isFiltered, isAll })}</span
       >
       <${ReadingExport}
         read=${(read: (count: number) => void) => exported(own, filter, names, read, setCut)}

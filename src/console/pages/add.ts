@@ -177,9 +177,9 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
     .toReversed();
   return html`<p>
       For <strong><bdi>${madeBy(token)}</bdi></strong
-      >. Paste this line on the machine. Its join key is shown only now, and ends
-      ${dated(Date.parse(token.expires_at))}. It is “<bdi>${token.name ?? `join key ${token.id}`}</bdi>”
-      under${" "} <a href=${pathOf(own, "tokens")}>Tokens</a>, where it can be revoked.
+      >. The join key is shown only now, and ends ${dated(Date.parse(token.expires_at))}. It is
+      “<bdi>${token.name ?? `join key ${token.id}`}</bdi>” under${" "}
+      <a href=${pathOf(own, "tokens")}>Tokens</a>, where it can be revoked.
     </p>
     ${
       waits
@@ -189,9 +189,10 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
           </p>`
         : null
     }
-    <${Line} text=${`sudo agent up ${token.join_key}`} />
-    <p class="quiet">If the program is not there yet, this installs it first on Linux and macOS:</p>
+    <p class="quiet">On a machine that does not have the program yet, this installs it (Linux and macOS):</p>
     <${Line} text=${`curl -fsSL ${location.origin}/releases/install | sh`} />
+    <p>Then this joins:</p>
+    <${Line} text=${`sudo agent up ${token.join_key}`} />
     <details>
       <summary>Without the key in the history of the shell</summary>
       <${Line} text="sudo agent up" />
@@ -216,7 +217,9 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
                 ({ id, name }) =>
                   html`<li key=${id}>
                     <${State} name="limited" word=${html`<bdi>${name}</bdi> asks:`} />${" "}
-                    <a href=${pathOf(own, "machines", "waiting")}>compare the key, and approve</a>
+                    <a href=${pathOf(own, "machines", "waiting")}
+                      >compare the key that it shows, and approve</a
+                    >
                   </li>`,
               )}
               ${arrived.map(

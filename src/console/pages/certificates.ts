@@ -211,7 +211,7 @@ const questions: Readonly<
     title: "Rotate the CAs?",
     action: "Start the rotation",
     effect:
-      "New CAs replace the present ones in three steps. All tunnels stay up. Until the last step, machines also trust certificates of the present CAs. You can pause it, or roll it back.",
+      "All machines get the new CAs beside the present ones, then certificates of the new CAs, then they forget the present ones. Each step waits for all machines that are online; one that is away catches up when it is back. All tunnels stay up. You can pause it, or roll it back.",
     flags: [],
   },
   pause: {

@@ -30,11 +30,8 @@ export function GroupsField({
   const offers = (data ?? []).filter(({ name }) => !typed.includes(name));
   const unknown =
     data === undefined ? [] : partsOf(value).filter((each) => !data.some(({ name }) => name === each));
-  const told = unknown.length === 0 ? help : `There is no group ${unknown.join(", ")} yet. ${help}`;
-  return html`<${Text}
-      ...${{ label, help: told, errors, value, set }}
-      control=${{ list, autocomplete: "off" }}
-    />
+  return html`<${Text} ...${{ label, help, errors, value, set }} control=${{ list, autocomplete: "off" }} />
+    ${unknown.length === 0 ? null : html`<small class="limited" role="status">There is no group <bdi>${unknown.join(", ")}</bdi> yet: this makes it.</small>`}
     <datalist id=${list}>
       ${offers.map(({ name }) => html`<option key=${name} value=${[...typed, name].join(", ")}></option>`)}
     </datalist>`;

@@ -97,17 +97,20 @@ function actions(ask: (asked: Asked) => void): Column<Member> {
     width: 3,
     text: () => "",
     cell: (member) =>
-      html`${
-          member.state === "active"
-            ? html`<button type="button" class="small" onClick=${() => ask({ change: member })}>
-                Role<span class="unseen"> of ${member.email}</span>
-              </button> `
-            : html`<button type="button" class="small" onClick=${() => ask({ invite: member })}>
-                New link or role<span class="unseen"> for ${member.email}</span>
-              </button> `
-        }<button type="button" class="small" onClick=${() => ask({ remove: member })}>
-          ${member.state === "active" ? "Remove" : "Withdraw"}<span class="unseen"> ${member.email}</span>
-        </button>`,
+      // Owners are changed by owners.
+      member.role === "owner" && organization.value?.role !== "owner"
+        ? ""
+        : html`${
+              member.state === "active"
+                ? html`<button type="button" class="small" onClick=${() => ask({ change: member })}>
+                    Role<span class="unseen"> of ${member.email}</span>
+                  </button> `
+                : html`<button type="button" class="small" onClick=${() => ask({ invite: member })}>
+                    New link or role<span class="unseen"> for ${member.email}</span>
+                  </button> `
+            }<button type="button" class="small" onClick=${() => ask({ remove: member })}>
+              ${member.state === "active" ? "Remove" : "Withdraw"}<span class="unseen"> ${member.email}</span>
+            </button>`,
   };
 }
 

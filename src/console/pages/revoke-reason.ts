@@ -22,4 +22,4 @@ export function useReason() {
 
 /** The effect of revoking one machine, or several. */
 export const revoking = (isOne: boolean, hasPhone = false) =>
-  `All other machines drop ${isOne ? "it" : "them"} within seconds${hasPhone ? "; phones reach nothing then" : `, and ${isOne ? "its overlay stops" : "their overlays stop"}`}. Revoked machines stay in the list under Revoked, and can be restored there. Names and addresses become free within 7 days.`;
+  `Machines that are online drop ${isOne ? "it" : "them"} within seconds, the others when they are back${hasPhone ? "; phones reach nothing then" : `, and ${isOne ? "its overlay stops" : "their overlays stop"}`}. Revoked machines stay in the list under Revoked, and can be restored there. Names and addresses become free within 7 days.`;

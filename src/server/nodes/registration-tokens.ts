@@ -165,6 +165,7 @@ export async function createRegistrationToken(
         groups: created.groups,
         expires_at: created.expires_at,
         ...(created.approved ? { approved: true } : {}),
+        ...(created.name === null ? {} : { name: created.name }),
       },
     });
     return created;
