@@ -184,22 +184,22 @@ describe("how machines stand in the console", () => {
     async () => {
       // One that is away for long reaches nobody: the tests before this one took their time.
       await web.checkin({});
+      const needs = () =>
+        page.evaluate(`fetch("/api/org/acme/nodes/attention/").then((answer) => answer.json())
+          .then(({ hubs_away, broken_paths }) => [hubs_away.count, broken_paths.count].join())`);
+      await until(async () => (await needs()) === "1,1");
       const tab = await scene.context.newPage();
       await tab.addInitScript(`globalThis.looks = [];
         const every = setInterval;
         setInterval = (work, ms) => (ms === 20_000 ? looks.push(work) : every(work, ms));`);
       await tab.goto(`${scene.url()}/console/acme/activity/`);
-      const counted = async (count: number) => {
-        const link = tab.getByRole("link", { name: `${count} waiting for you` });
-        // Every 20 s all is read, however short ago it was read before.
-        const look = () => tab.evaluate("for (const work of looks) work()");
-        await until(() => look().then(() => link.isVisible()), { what: `${count} waiting` });
-        return link;
-      };
       // A relay that is away, and a machine that does not reach a peer.
-      await counted(2);
+      await tab.getByRole("link", { name: "2 waiting for you" }).waitFor();
       await hub.checkin({});
-      await (await counted(1)).click();
+      await until(async () => (await needs()) === "0,1");
+      // Every 20 s all is read, however short ago it was read before.
+      await tab.evaluate("for (const work of looks) work()");
+      await tab.getByRole("link", { name: "1 waiting for you" }).click();
       await tab.getByRole("listitem").filter({ hasText: "does not reach 10.77.9.9" }).waitFor();
       await tab.close();
     },
