@@ -36,23 +36,37 @@ const merged = (mine: readonly Rule[], theirs: readonly Rule[], choice?: Choice)
 
 test("an edit of a rule never becomes an addition beside the old rule", () => {
   const mine = [rule(1), closed];
-  const described = [rule(1), { ...port22, description: "deployments" }];
-  const [first] = merged(mine, described).clashes;
-  expect(first).toEqual({ base: port22, mine: closed, theirs: { ...port22, description: "deployments" } });
-  expect(merged(mine, described, "mine").rules).toEqual([
+  const moved = [rule(1), { ...port22, ports: "2222" }];
+  const [first] = merged(mine, moved).clashes;
+  expect(first).toEqual({ base: port22, mine: closed, theirs: { ...port22, ports: "2222" } });
+  expect(merged(mine, moved, "mine").rules).toEqual([
     "1: machines in web may reach machines in db on tcp 443",
     "7: machines in ci may reach machines in web on tcp 22",
   ]);
   // Both: theirs stays, and mine is a new rule.
-  expect(merged(mine, described, "both").rules).toEqual([
+  expect(merged(mine, moved, "both").rules).toEqual([
     "1: machines in web may reach machines in db on tcp 443",
-    "7: machines in ci may reach all machines on tcp 22 deployments",
+    "7: machines in ci may reach all machines on tcp 2222",
     "-1: machines in ci may reach machines in web on tcp 22",
   ]);
-  expect(merged(mine, described, "theirs").rules).toEqual([
+  expect(merged(mine, moved, "theirs").rules).toEqual([
     "1: machines in web may reach machines in db on tcp 443",
-    "7: machines in ci may reach all machines on tcp 22 deployments",
+    "7: machines in ci may reach all machines on tcp 2222",
   ]);
+});
+
+test("of one rule, the traffic of one user and the description of another are both kept", () => {
+  const described = [rule(1), { ...port22, description: "deployments" }];
+  const both = ["7: machines in ci may reach machines in web on tcp 22 deployments"];
+  for (const [mine, theirs] of [
+    [[rule(1), closed], described],
+    [described, [rule(1), closed]],
+  ] as const) {
+    const { clashes, rules } = merged(mine, theirs);
+    expect([clashes, rules.slice(1)]).toEqual([[], both]);
+  }
+  const named = [rule(1), { ...closed, description: "mine" }];
+  expect(merged(named, described).clashes).toHaveLength(1);
 });
 
 test("edits of different rules are all kept, each on its rule, without a question", () => {
@@ -112,8 +126,8 @@ test("edits made while others are saved are put on the rules under their new num
 
 test("a choice ends when the other version changes again", () => {
   const mine = [rule(1), closed];
-  const [first] = mergeRules(base, mine, [rule(1), { ...port22, description: "a" }]).clashes;
-  const theirs = [rule(1), { ...port22, description: "b" }];
+  const [first] = mergeRules(base, mine, [rule(1), { ...port22, ports: "2222" }]).clashes;
+  const theirs = [rule(1), { ...port22, ports: "2223" }];
   const choices = new Map<string, Choice>(first === undefined ? [] : [[clashKey(first), "mine"]]);
   expect(choices.size).toBe(1);
   expect(mergeRules(base, mine, theirs, choices).rules).toEqual(theirs);

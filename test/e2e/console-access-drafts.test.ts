@@ -219,12 +219,13 @@ describe("drafts on the page Access", () => {
       };
       // As a second tab of the owner does.
       await page.evaluate(`fetch("/api/org/acme/firewall_rules/${id}/", {
-        method: "PATCH", headers: { "Content-Type": "application/json" }, body: '{"description": "names"}',
+        method: "PATCH", headers: { "Content-Type": "application/json" }, body: '{"ports": "54"}',
       })`);
       const choice = page.getByRole("group", { name: `Rule ${id} was changed there and here.` });
       await choice.waitFor();
       await page.getByText("You, in another tab, saved rules since these edits began").waitFor();
-      await page.getByText("description + names").first().waitFor();
+      await page.getByText("+ all machines may reach machines in db on udp 54").waitFor();
+      expect(await page.locator(".preview").getByText("gains or loses access").count()).toBe(0);
       const put = page.getByRole("button", { name: "Add my changes to the saved rules" });
       expect(await put.isDisabled()).toBe(true);
       await choice.getByLabel(/^Both: the saved one/).waitFor();

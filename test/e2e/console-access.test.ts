@@ -117,7 +117,7 @@ describe("the page Access", () => {
       await dialog.getByRole("button", { name: "Create the group cron" }).waitFor({ state: "detached" });
       // What was typed is not dropped without a question.
       await page.keyboard.press("Escape");
-      const question = dialog.getByText("This is not saved. Press Escape again to discard it.");
+      const question = dialog.getByText("This is not saved. Press Escape again, or Cancel, to discard it.");
       await question.waitFor();
       await dialog.getByRole("button", { name: "Cancel" }).click();
       // Neither is it by the way back, which stays on this page.

@@ -1,7 +1,7 @@
 // Edits of two users of the same rules. An edit is put on the rule that it began with; where both changed the same rule,
 // the user chooses. Pure.
 
-import { contentOf, newId, type Rule } from "./rules.ts";
+import { contentOf, identityOf, newId, type Rule } from "./rules.ts";
 
 /** A rule that differs. Without `before` it is new, without `after` it was deleted. */
 export type Change = { before: Rule | undefined; after: Rule | undefined };
@@ -61,6 +61,15 @@ export function ruleChanges(base: readonly Rule[], next: readonly Rule[]): reado
 const isSame = (one: Rule | undefined, other: Rule | undefined): boolean =>
   one === undefined || other === undefined ? one === other : contentOf(one) === contentOf(other);
 
+/** Both edits of a rule, if one is about its traffic and the other about its description; else undefined. */
+function joinedOf(base: Rule, mine: Rule | undefined, theirs: Rule | undefined): Rule | undefined {
+  if (mine === undefined || theirs === undefined) return undefined;
+  const [moves, theyMove] = [mine, theirs].map((each) => identityOf(each) !== identityOf(base));
+  const [tells, theyTell] = [mine, theirs].map(({ description }) => description !== base.description);
+  if ((moves && theyMove) || (tells && theyTell)) return undefined;
+  return { ...(moves ? mine : theirs), description: (tells ? mine : theirs).description };
+}
+
 /** The edits from `base` to `mine` on the rules that became `theirs`. A clash without a choice stays as it is there. */
 export function mergeRules(
   base: readonly Rule[],
@@ -76,14 +85,15 @@ export function mergeRules(
   for (const [before, there] of pairsOf(base, theirs)) {
     const wanted = own.get(before.id);
     if (isSame(before, wanted) || isSame(wanted, there)) continue;
-    if (!isSame(before, there)) {
+    const joined = joinedOf(before, wanted, there);
+    if (joined === undefined && !isSame(before, there)) {
       const clash = { base: before, mine: wanted, theirs: there };
       clashes.push(clash);
       const choice = choices.get(clashKey(clash));
       if (choice === "both" && wanted !== undefined) added.push(wanted);
       if (choice !== "mine") continue;
     }
-    if (there !== undefined) put.set(there, wanted);
+    if (there !== undefined) put.set(there, joined ?? wanted);
     else if (wanted !== undefined) added.push(wanted);
   }
   const rules = theirs.flatMap((rule) => {

@@ -81,7 +81,8 @@ function Unsaved({ draft, saved }: PreviewProps) {
             </p>`
       }
       ${
-        plan.value === undefined
+        // It was worked out on rules that are not the saved ones any more.
+        plan.value === undefined || theirs.value !== undefined
           ? (error.value ?? theirs.value) === undefined
             ? html`<p class="quiet">Working out what changes.</p>`
             : null

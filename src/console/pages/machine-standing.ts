@@ -195,8 +195,10 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
   // What reaches a machine reaches the networks behind it.
   const opened = subnets.filter((network) => !node.subnets.includes(network));
   const opening = opened.length === 0 ? [] : standingOf(rules ?? [], after).letsIn;
+  const closed = node.subnets.filter((network) => !subnets.includes(network));
+  const closing = closed.length === 0 ? [] : standingOf(rules ?? [], node).letsIn;
   const changed = [gains, loses].flatMap(({ others, it }) => [...others, ...it]);
-  const words = useWords(own, rules, [...changed, ...opening]);
+  const words = useWords(own, rules, [...changed, ...opening, ...closing]);
   const isChanged = [groups.join(), subnets.join()].join(" ") !== [node.groups, node.subnets].join(" ");
   if (error !== undefined) return html`<${Failure} error=${error} />`;
   const listed = (title: string, found: readonly StoredRule[], as: "ins" | "del") =>
@@ -212,8 +214,9 @@ export function Effects({ node, groups, subnets }: EffectsProps) {
             )}
           </ul>`;
   return html`<div aria-live="polite">
-    ${isChanged && rules !== undefined && changed.length + opening.length === 0 ? html`<p class="quiet">No rule begins or ceases to be about it.</p>` : null}
+    ${isChanged && rules !== undefined && changed.length + opening.length + closing.length === 0 ? html`<p class="quiet">No rule begins or ceases to be about it.</p>` : null}
     ${listed(`These rules will let others reach ${opened.join(", ")}, too:`, opening, "ins")}
+    ${listed(`These rules will no longer let others reach ${closed.join(", ")}:`, closing, "del")}
     ${listed("Others will reach it by these rules, too:", gains.others, "ins")}
     ${listed("It will reach others by these, too:", gains.it, "ins")}
     ${listed("Others will no longer reach it by these:", loses.others, "del")}

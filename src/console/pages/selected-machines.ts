@@ -7,7 +7,9 @@ import { partsOf } from "../field-parts.ts";
 import { html } from "../html.ts";
 import type { Machine } from "../machines.ts";
 import { slug } from "../me.ts";
+import { useNodes } from "../node-list.ts";
 import { refresh } from "../resource.ts";
+import { lossWith } from "../role-loss.ts";
 import { pathOf } from "../router.ts";
 import { item } from "../terminal.ts";
 import { Bulk, type Item } from "../ui/bulk.ts";
@@ -139,6 +141,12 @@ const plain = (words: string, verb: string, rest: string, effect: () => unknown)
 function Revoke(props: DialogProps) {
   const { machines } = props;
   const own = slug.value ?? "";
+  const { data: all = [] } = useNodes();
+  const ids = new Set(machines.map(({ id }) => id));
+  const lost = lossWith(
+    all.filter(({ id }) => ids.has(id)),
+    all,
+  );
   const { field, query, flags } = useReason();
   return html`<${Bulk}
     ...${shared(props, "Revoke")}
@@ -152,7 +160,7 @@ function Revoke(props: DialogProps) {
         machines.some(({ phone }) => phone),
       )}
     </p>
-    ${field}
+    ${lost.map((sentence) => html`<p class="limited" key=${sentence}><bdi>${sentence}</bdi></p>`)} ${field}
     <${FromTerminal} ...${forEach(machines, "revoke", "DELETE", query, flags)} />
   <//>`;
 }

@@ -169,6 +169,8 @@ type DialogProps = {
   children: ComponentChildren;
 };
 
+const inSight = (element: HTMLElement | null) => element?.scrollIntoView({ block: "nearest" });
+
 /** A modal dialog: Escape closes it, and the focus returns. */
 export function Dialog({ title: asked, close, hasUnsaved = false, children }: DialogProps) {
   const title = unturned(asked);
@@ -213,7 +215,7 @@ export function Dialog({ title: asked, close, hasUnsaved = false, children }: Di
   >
     <h2>${title}</h2>
     ${children}
-    ${isWarned && hasUnsaved ? html`<p class="limited" role="alert">This is not saved. Press Escape again to discard it.</p>` : null}
+    ${isWarned && hasUnsaved ? html`<p class="limited" role="alert" ref=${inSight}>This is not saved. Press Escape again, or Cancel, to discard it.</p>` : null}
   </dialog>`;
 }
 
