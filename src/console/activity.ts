@@ -132,6 +132,8 @@ export function makeMatch(
   say: (event: AuditEvent) => string = () => "",
 ): (event: AuditEvent) => boolean {
   const [search, actor] = [searchWords(filter.search), searchWords(filter.actor)];
+  // A copy that was kept to compare is the hash of one event.
+  const isHash = /^[0-9a-f]{64}$/.test(search.join(" "));
   // A whole subject, such as node/5, does not mean node/50.
   const isWhole = /^\w+\/\d+$/.test(filter.subject);
   const subject = searchWords(filter.subject);
@@ -145,7 +147,8 @@ export function makeMatch(
     if (!hasWords(actorOf(event, names), actor)) return false;
     if (isWhole ? !isAbout(event, filter.subject) : !hasWords(subjectOf(event, things), subject))
       return false;
-    return search.length === 0 || hasWords(searchedIn(event) + say(event), search);
+    const text = searchedIn(event) + say(event) + (isHash ? event.hash : "");
+    return search.length === 0 || hasWords(text, search);
   };
 }
 

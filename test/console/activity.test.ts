@@ -42,7 +42,7 @@ test("filters combine: actor by e-mail, type with an asterisk, subject by name, 
     event(1),
     event(2, { type: "rule.created", subject: "rule/1" }),
     event(3, { actor: { kind: "server", id: null, ip: null }, hash: "7777" }),
-    event(40),
+    event(40, { hash: "ab".repeat(32) }),
   ];
   const found = (filter: Partial<Filter>) =>
     events.filter(makeMatch({ ...none, ...filter }, names)).map(({ id }) => id);
@@ -54,10 +54,12 @@ test("filters combine: actor by e-mail, type with an asterisk, subject by name, 
   expect(found({ type: "rule.created", actor: "192.0.2.1" })).toEqual([2]);
   expect(found({ subject: "WEB-3" })).toEqual([3]);
   expect(found({ search: "old web-40" })).toEqual([40]);
-  // A whole subject is one thing, not all whose number begins with it; a hash is no text that anyone searches.
+  // A whole subject is one thing, not all whose number begins with it; a part of a hash is no text that anyone searches.
   expect(found({ subject: "node/4" })).toEqual([]);
   expect(found({ subject: "node/40" })).toEqual([40]);
   expect(found({ search: "7777" })).toEqual([]);
+  expect(found({ search: "abab" })).toEqual([]);
+  expect(found({ search: ` ${"ab".repeat(32)}` })).toEqual([40]);
   const day = (id: number) => {
     const local = new Date(at + id * 3_600_000);
     return `${local.getFullYear()}-${String(local.getMonth() + 1).padStart(2, "0")}-${String(local.getDate()).padStart(2, "0")}`;

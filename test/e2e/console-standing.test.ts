@@ -175,6 +175,16 @@ describe("how machines stand in the console", () => {
       await page.getByRole("dialog").waitFor({ state: "detached" });
       await page.getByText("relay, reached at 192.0.2.1").waitFor();
       await page.getByText("192.168.7.0/24").first().waitFor();
+      // What let others in let them into the network, too.
+      await button("Edit").click();
+      await page.getByLabel("Networks behind it").fill("");
+      await page.getByText("These rules will no longer let others reach 192.168.7.0/24:").waitFor();
+      await button("Cancel").click();
+      await button("Revoke").click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByText(/^hub is a relay/).waitFor();
+      await dialog.getByText("Networks behind hub are not reached any more: 192.168.7.0/24.").waitFor();
+      await button("Cancel").click();
     },
     limitMs,
   );

@@ -6,7 +6,7 @@ import { ApiError, get } from "../api.ts";
 import type { AuditEvent } from "../audit-event.ts";
 import { eventsPath } from "../events.ts";
 import { html } from "../html.ts";
-import { Copy, Failure, State } from "./parts.ts";
+import { Failure, Line, State } from "./parts.ts";
 
 async function sha256(text: string): Promise<string> {
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
@@ -77,9 +77,10 @@ function Outcome({ chain, isDone }: { chain: Chain; isDone: boolean }) {
     </p>
     ${begin === "" ? null : html`<p>Older events are in an archive; <code>agent admin audit verify</code> checks its signature.</p>`}
     <p>
-      Its last hash is <code>${head.slice(0, 16)}…</code> <${Copy} text=${head} />. A copy that is kept
-      elsewhere proves later that no event was cut off the end.
+      Keep a copy of its last hash elsewhere. While the search above finds it, no event was cut off the end or
+      changed before it:
     </p>
+    <${Line} text=${head} />
     <p class="quiet">
       All organizations share the numbers of events, so numbers that are missing here are events of others.
       Changes of users, such as disabled ones, passwords and second factors, belong to no organization: they
