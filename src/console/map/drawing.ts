@@ -25,7 +25,7 @@ export function wordsOf({ kind, pairs, relays, rttMs, oldAt }: Edge, time = exac
 /** What is wrong lies above what is well, and many sound paths do not hide the dots. */
 const leastOpacity = { direct: 0.1, relayed: 0.5, broken: 1 } as const;
 const opacityOf = ({ kind, oldAt }: Edge, count: number) =>
-  oldAt === undefined ? Math.min(1, Math.max(leastOpacity[kind], 60 / count)) : 0.1;
+  oldAt === undefined ? Math.min(1, Math.max(leastOpacity[kind], 60 / count)) : leastOpacity[kind] / 2;
 
 type DrawingProps = { graph: Graph; places: ReadonlyMap<string, Place>; label: string };
 
@@ -70,7 +70,7 @@ export function Drawing({ graph, places, label }: DrawingProps) {
           x2=${to.x}
           y2=${to.y}
           stroke-opacity=${opacityOf(edge, edges.length)}
-          stroke-width=${1 + Math.min(6, Math.log2(edge.pairs))}
+          stroke-width=${(edge.kind === "broken" ? 2 : 1) + Math.min(6, Math.log2(edge.pairs))}
           ><title>${title}</title></line
         >`;
       })}

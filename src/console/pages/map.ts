@@ -150,8 +150,8 @@ export function MapPage() {
     <p class="quiet">
       ${graph.isGrouped ? `More than ${maxDots} machines: each dot is a group, as large as it has machines. ` : ""}
       ${read.paths.length < read.total ? `Of ${read.total} paths the first ${read.paths.length} are shown. ` : ""}
-      Diamonds are lighthouses, squares have networks behind them. Lines: solid is direct, dashed is relayed,
-      dotted red is broken.
+      Diamonds are lighthouses, squares have networks behind them, hollow ones are away. Lines: solid is
+      direct, dashed is relayed, dotted red is broken; faint ones are old, reported before one end went away.
     </p>
     <${Broken} graph=${graph} />
     <${Drawing} graph=${graph} places=${places} label=${`Map: ${summary}`} />

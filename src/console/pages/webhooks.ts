@@ -107,6 +107,7 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
   const flags = (body.events ?? []).flatMap((event) => ["--event", event]);
   return html`<${Dialog}
     title=${webhook === undefined ? "Create a webhook" : "Edit the webhook"}
+    hasUnsaved=${url !== (webhook?.url ?? "") || (body.events !== undefined && events !== "*")}
     close=${close}
   >
     <form onSubmit=${submit}>
@@ -119,7 +120,7 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
       />
       <${Text}
         label="Events"
-        help=${`Separated by commas, such as ${exampleEvents.join(", ")}. * means all.`}
+        help=${`Separated by commas, such as ${exampleEvents.join(", ")}. Machines are called node; * means all.`}
         errors=${sentencesOf(error?.fields, "events", listed)}
         value=${events}
         set=${setEvents}
