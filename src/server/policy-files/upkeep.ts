@@ -1,12 +1,14 @@
 // Looks after policies between requests: an application without confirmation is reverted, and a test that fails because a
 // node was revoked or joined becomes an event. Runs on one replica; all its state is in the database.
 
+import * as v from "valibot";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { momentOf } from "../policy/moment.ts";
-import { computed, integer, queryAll, text } from "../store/table.ts";
+import type { Reader } from "../store/database.ts";
+import { computed, integer, queryAll, queryOne, text } from "../store/table.ts";
 import { policies } from "../store/tables/policies.ts";
 import { revertPolicy } from "./apply.ts";
 import { readSnapshot } from "./current.ts";
@@ -56,4 +58,16 @@ export async function checkPolicies({ db, system }: Pick<Services, "db" | "syste
       await record(tx, { ...event, type: "policy.test_failed", after: { failing: news } });
     });
   }
+}
+
+/** Null: all pass. `all`: how many tests there are. */
+export const FailingTests = v.nullable(v.object({ count: v.number(), all: v.number() }));
+
+const stored = policies.pick("tests", "failing");
+
+/** As upkeep stored them: every console asks. A rollback that deletes all tests leaves their failures in the row. */
+export async function failingTests(db: Reader, orgId: number): Promise<v.InferOutput<typeof FailingTests>> {
+  const sql = `SELECT ${stored.select()} FROM policies WHERE org_id = $1 AND failing <> '[]' AND tests <> '[]'`;
+  const row = await queryOne(db, stored, sql, [orgId]);
+  return row === undefined ? null : { count: row.failing.length, all: row.tests.length };
 }

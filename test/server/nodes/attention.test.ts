@@ -3,9 +3,10 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { ListedMember } from "../../../src/server/people/members.ts";
+import { checkPolicies } from "../../../src/server/policy-files/upkeep.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { onlineMs } from "../../../src/server/store/nodes.ts";
-import { registerNode } from "../../support/nodes.ts";
+import { registerNode, registrationToken } from "../../support/nodes.ts";
 import { useNumbered } from "../../support/numbered.ts";
 import type { TestServer } from "../../support/server.ts";
 
@@ -37,6 +38,7 @@ test("an organization without nodes has nothing that needs a person", async () =
     phones_due: none,
     ending_first: [],
     broken_paths: none,
+    failing_tests: null,
   });
 });
 
@@ -236,6 +238,45 @@ test("broken paths are shown by node: to administrators all of them, to members 
     beta.id,
   );
   expect(await attention(member)).toMatchObject({ broken_paths: { count: 1, first: [ofBeta] } });
+});
+
+const policy = `groups: {staff: {}, app: {}, db: {}}
+rules:
+  - {direction: outbound, peer: any, target: any}
+  - {protocol: tcp, ports: 5432, peer: group:app, target: group:db}
+tests:
+  - deny: {from: group:staff, to: group:db, protocol: tcp, port: 5432}
+  - accept: {from: group:app, to: group:db, protocol: tcp, port: 5432}
+`;
+const apply = async (file: string, more: object = {}) =>
+  expect((await call("POST", "policy/apply/", { policy: file, prune: true, ...more })).json).toMatchObject({
+    tests: { failing: [] },
+  });
+const failing = async () => {
+  await checkPolicies(server.app.services);
+  return ((await attention()) as { failing_tests: unknown }).failing_tests;
+};
+/** Registrations are not refused when they break a test. */
+const intruder = async () =>
+  made("laptop", {
+    registration_token: await registrationToken(server, org, { groups: ["staff", "app"] }),
+  });
+
+test("tests of the policy that a registration breaks are counted, until they pass", async () => {
+  await apply(policy);
+  expect(await failing()).toBeNull();
+  const laptop = await intruder();
+  expect(await failing()).toEqual({ count: 1, all: 2 });
+  expect((await call("PATCH", `nodes/${laptop.id}/`, { groups: ["staff"] })).status).toBe(200);
+  expect(await failing()).toBeNull();
+});
+
+test("failing tests are not counted after they were rolled back with the policy", async () => {
+  await apply(policy, { confirm: 300 });
+  await intruder();
+  expect(await failing()).toEqual({ count: 1, all: 2 });
+  expect((await call("POST", "policy/revert/")).status).toBe(200);
+  expect(await failing()).toBeNull();
 });
 
 test("the list of members counts the nodes of each, without revoked ones", async () => {
