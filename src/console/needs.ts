@@ -18,7 +18,15 @@ export type Attention = {
   phones_due: Found<Named>;
   ending_first: readonly Ending[];
   broken_paths: Found<Named & { peers: readonly string[]; peer_count: number }>;
+  /** Null: all pass. Control planes of the previous version do not send it. */
+  failing_tests?: Failing | null;
 };
+type Failing = { count: number; all: number };
+
+export const testsWords = ({ count, all }: Failing): string =>
+  all === 1
+    ? "The test of the policy fails"
+    : `${count} of ${all} tests of the policy ${count === 1 ? "fails" : "fail"}`;
 
 /** `more`: what is wrong with the machine. */
 export type Need = Named & { more: string };

@@ -16,6 +16,8 @@ export type Needs = {
   error: ApiError | undefined;
   /** Machines that wait for approval: only administrators are told. */
   waiting: readonly Registration[];
+  /** Of the policy: only administrators are told. Null or undefined while all pass. */
+  failingTests: Attention["failing_tests"];
   /** Undefined while none is running. */
   rotation: Rotation | undefined;
   relays: readonly Relay[];
@@ -72,6 +74,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
   const error = missing.find((each) => each.error !== undefined)?.error;
   const [waiting, relays, servers] = [registrations.data ?? [], allRelays.data ?? [], controlPlane.data];
   const webhooks = (allWebhooks.data ?? []).filter(({ failing }) => failing);
+  const failingTests = isAdmin(shown) ? machines?.failing_tests : undefined;
   const rotation = cas.data?.rotation.phase === "none" ? undefined : cas.data?.rotation;
   const lastBackupAt =
     servers !== undefined && isBackupDue(servers.last_backup_at, now.value)
@@ -87,9 +90,11 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     waiting.length,
     relays.filter(({ paused }) => paused).length,
     webhooks.length,
+    // One need, however many fail.
+    failingTests ? 1 : 0,
     rotation === undefined ? 0 : 1,
     lastBackupAt === undefined ? 0 : 1,
   ];
   const count = counts.reduce((sum, each) => sum + each, 0);
-  return { machines, error, waiting, rotation, relays, webhooks, lastBackupAt, count };
+  return { machines, error, waiting, failingTests, rotation, relays, webhooks, lastBackupAt, count };
 }

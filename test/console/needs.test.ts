@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { isBackupDue, lastDays } from "../../src/console/days.ts";
 import { withGaps } from "../../src/console/ui/gaps.ts";
-import { degraded, historyWords, onlineOf } from "../../src/console/needs.ts";
+import { degraded, historyWords, onlineOf, testsWords } from "../../src/console/needs.ts";
 
 const now = Date.UTC(2026, 10, 1);
 const day = 86_400_000;
@@ -64,6 +64,12 @@ test("less than half of the machines online needs attention", () => {
     words: "1 of 2 machines is online.",
     isBad: false,
   });
+});
+
+test("tests of the policy that fail are counted", () => {
+  expect(testsWords({ count: 2, all: 5 })).toBe("2 of 5 tests of the policy fail");
+  expect(testsWords({ count: 1, all: 5 })).toBe("1 of 5 tests of the policy fails");
+  expect(testsWords({ count: 1, all: 1 })).toBe("The test of the policy fails");
 });
 
 test("a backup is due when there is none, or the last one is two days old", () => {

@@ -245,13 +245,30 @@ describe("machines in the console", () => {
       await page.getByRole("listitem").filter({ hasText: "does not reach hub" }).waitFor();
       // What is not shown is behind a link.
       const attention = /nodes\/attention\/$/;
+      let answer: { broken_paths: { count: number }; failing_tests?: object | undefined } | undefined;
       await page.route(attention, async (route) => {
         const response = await route.fetch();
-        const json = (await response.json()) as { broken_paths: { count: number } };
-        json.broken_paths.count = 30;
-        return route.fulfill({ response, json });
+        answer ??= (await response.json()) as NonNullable<typeof answer>;
+        answer.broken_paths.count = 30;
+        return route.fulfill({ response, json: answer });
       });
-      await page.reload();
+      // Control planes of the previous version do not send `failing_tests`.
+      const counted = async (tests: object | undefined) => {
+        if (answer !== undefined) answer.failing_tests = tests;
+        await page.reload();
+        await page.getByRole("link", { name: "and 29 more" }).waitFor();
+        return parseInt(
+          (await page
+            .getByTitle(/waiting for you$/)
+            .first()
+            .getAttribute("title")) ?? "",
+          10,
+        );
+      };
+      const before = await counted(undefined);
+      expect(await counted({ count: 2, all: 5 })).toBe(before + 1);
+      const tests = page.getByText("2 of 5 tests of the policy fail: Access");
+      expect(await tests.getByRole("link").getAttribute("href")).toBe("/console/acme/access/");
       await page.getByRole("link", { name: "and 29 more" }).click();
       await page.getByText("1 of ").waitFor();
       await page.getByRole("row").filter({ hasText: "1 broken" }).waitFor();

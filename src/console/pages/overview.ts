@@ -7,7 +7,7 @@ import { stepOf, type Rotation } from "../authorities.ts";
 import { html } from "../html.ts";
 import { slug } from "../me.ts";
 import { onSeen } from "../live.ts";
-import { degraded, onlineOf, type Attention } from "../needs.ts";
+import { degraded, onlineOf, testsWords, type Attention } from "../needs.ts";
 import { vulnerabilitiesOf } from "../nodes.ts";
 import { DuePhones } from "../due-phones.ts";
 import { OwnMachines } from "../own-machines.ts";
@@ -46,7 +46,12 @@ export function Overview() {
   const needs = useNeeds();
   useContacts(own);
   const { machines, error } = needs;
-  const waiting = html`<${OwnMachines} own=${own} /> <${Waiting} own=${own} waiting=${needs.waiting} />`;
+  const waiting = html`<${OwnMachines} own=${own} /> <${Waiting} own=${own} waiting=${needs.waiting} /> ${
+      needs.failingTests
+        ? html`<h2>Policy</h2>
+            <p>${testsWords(needs.failingTests)}: <a href=${pathOf(own, "access")}>Access</a></p>`
+        : null
+    }`;
   const backup = needs.lastBackupAt === undefined ? null : html`<${Backup} at=${needs.lastBackupAt} />`;
   if (machines === undefined)
     return html`<h1>Overview</h1>
