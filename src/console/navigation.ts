@@ -133,12 +133,14 @@ function useKeys(): void {
         opened.value = "palette";
         return;
       }
-      if (event.ctrlKey || event.metaKey || event.altKey || isDialogOpen || isTyping(event.target)) return;
+      if (event.ctrlKey || event.metaKey || event.altKey || isDialogOpen) return;
+      leaveSearch(event);
+      if (isTyping(event.target)) return;
       if (event.key === "?") opened.value = "keys";
       else if (event.key === "j" || event.key === "k") stepRow(event.key === "j" ? 1 : -1);
       else if (event.key === "/") {
         event.preventDefault();
-        document.querySelector<HTMLInputElement>("input[type=search]")?.focus();
+        document.querySelector<HTMLInputElement>(search)?.focus();
       } else if (isAwaiting) {
         const found = Object.entries(organizationPages).find(([, { letter }]) => letter === event.key);
         const own = shownOrganization.peek()?.slug;
@@ -152,11 +154,29 @@ function useKeys(): void {
   }, []);
 }
 
+const search = "input[type=search]";
+const to = "a, button";
+const row = `:is(.body [role=row], tbody tr):has(${to})`;
+
+/** From a search to the first row of its list, or out of it. A search in a form has the keys of the form. */
+function leaveSearch(event: KeyboardEvent): void {
+  const field = event.target;
+  if (!(field instanceof HTMLInputElement) || !field.matches(search) || field.form || event.isComposing)
+    return;
+  // The browser empties it before.
+  if (event.key === "Escape" && field.value === "") field.blur();
+  if (event.key !== "Enter" && event.key !== "ArrowDown") return;
+  // Enter would open the row, too.
+  event.preventDefault();
+  // After the search of a list without rows comes the next search.
+  const all = [...document.querySelectorAll(`${search}, ${row}`)];
+  all[all.indexOf(field) + 1]?.querySelector<HTMLElement>(to)?.focus();
+}
+
 /** Moves the focus to the next or the previous row that has a link or a button. */
 function stepRow(step: 1 | -1): void {
-  const to = "a, button";
-  const rows = [...document.querySelectorAll(`:is(.body [role=row], tbody tr):has(${to})`)];
-  const at = rows.findIndex((row) => row.contains(document.activeElement));
+  const rows = [...document.querySelectorAll(row)];
+  const at = rows.findIndex((each) => each.contains(document.activeElement));
   rows[at === -1 ? 0 : Math.max(0, Math.min(rows.length - 1, at + step))]
     ?.querySelector<HTMLElement>(to)
     ?.focus();

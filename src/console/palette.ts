@@ -159,7 +159,7 @@ function Keys() {
   );
   const all = [
     ["Ctrl K", "Go to a page or a machine"],
-    ["/", "Search on the page"],
+    ["/", "Search on the page: Enter or ↓ goes to the first row, Escape leaves it once it is empty"],
     ["j k", "Next and previous row of a list"],
     ["Enter", "Open the row"],
     ["Escape", "Close what is open"],

@@ -584,6 +584,21 @@ describe("machines in the console", () => {
       await page.keyboard.press("g");
       await page.keyboard.press("m");
       await page.getByRole("row").nth(1).waitFor();
+      // From the search to its results. Escape empties it, and then leaves it.
+      await page.keyboard.press("/");
+      await page.keyboard.type("web-1");
+      const isOn = (name: string) => page.locator(".body :focus").filter({ hasText: name }).waitFor();
+      for (const key of ["ArrowDown", "Enter"]) {
+        await page.getByText(/^1 of/).waitFor();
+        await page.keyboard.press(key);
+        await isOn("web-1");
+        await page.keyboard.press("/");
+      }
+      await page.keyboard.press("Escape");
+      await page.locator("[type=search]:focus").waitFor();
+      await page.getByText(/^1 of/).waitFor({ state: "detached" });
+      await page.keyboard.press("Escape");
+      expect(await page.evaluate("document.activeElement === document.body")).toBe(true);
       // What has the focus is not below the head.
       for (const key of "jjjjjjjjjjjjkkkkkk") await page.keyboard.press(key);
       const isSeen = `document.activeElement.getBoundingClientRect().top >=
