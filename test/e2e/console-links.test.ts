@@ -77,6 +77,18 @@ describe("links in the console", () => {
       await button("Create the organization").click();
       await heading("Overview");
       expect(page.url()).toBe(`${plane.url}/console/acme/`);
+      // The next one is proposed a network of its own, and told of another's while it is typed.
+      await page.goto(`${plane.url}/console/-/organizations/`);
+      await button("Create an organization").click();
+      const network = page.getByLabel("Network");
+      expect(await network.inputValue()).toBe("100.64.0.0/16");
+      const overlap = page.getByText("It overlaps the network of acme: a machine cannot be in both");
+      expect(await overlap.count()).toBe(0);
+      await network.fill("10.77.128.0/24");
+      await overlap.waitFor();
+      await network.fill("10.78.0.0/16");
+      await overlap.waitFor({ state: "detached" });
+      await button("Cancel").click();
       await page.getByRole("link", { name: "Users" }).click();
       await button("Create a user").click();
       await page.getByLabel("E-mail").fill("ada@example.org");

@@ -4,7 +4,8 @@ import "../core.ts";
 import { useState } from "preact/hooks";
 import { send } from "../api.ts";
 import { html } from "../html.ts";
-import { me, readMe, type Organization } from "../me.ts";
+import { me, organizations, readMe, type Organization } from "../me.ts";
+import { freeNetwork, overlapped } from "../overlay-networks.ts";
 import { counted, type AccessReport } from "../removed-words.ts";
 import { refresh, useResource } from "../resource.ts";
 import { go, pathOf } from "../router.ts";
@@ -60,9 +61,10 @@ export function Organizations() {
 
 function NewOrganization({ close }: { close(): void }) {
   const [slug, setSlug] = useState("");
-  const [network, setNetwork] = useState("10.77.0.0/16");
+  const [network, setNetwork] = useState(() => freeNetwork(organizations.value));
   const [owner, setOwner] = useState(me.value?.email ?? "");
   const [ownerId, setOwnerId] = useState("");
+  const other = overlapped(network, organizations.value);
   const body = {
     slug,
     network,
@@ -93,6 +95,9 @@ function NewOrganization({ close }: { close(): void }) {
         set=${setNetwork}
         control=${{ required: true, autocomplete: "off" }}
       />
+      <div class="limited" role="status">
+        ${other && html`It overlaps the network of <bdi>${other.slug}</bdi>: a machine cannot be in both organizations.`}
+      </div>
       <${Text}
         label="Owner"
         help="The e-mail address of a user of this control plane."
