@@ -31,7 +31,7 @@ export const Slug = v.pipe(
 /** One DNS label, lower case (RFC 1123). */
 export const NodeName = v.pipe(
   v.string(),
-  v.maxLength(63),
+  v.maxLength(63, "At most 63 characters."),
   v.regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, "A node name is one DNS label: 1 to 63 of a-z, 0-9 and -."),
   // The engine's firewall takes `any` for all nodes.
   v.check((name) => name !== "any", 'A node cannot be named "any".'),

@@ -465,7 +465,19 @@ describe("how machines stand in the console", () => {
       await page.getByRole("link", { name: "Activity" }).click();
       await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
       await page.getByRole("link", { name: "Machines", exact: true }).waitFor({ state: "hidden" });
-      for (const path of ["", "machines/", `machines/${web.id}/`, "activity/", "../-/account/"]) {
+      // Names without blanks wrap. Of one that is too long, all that was typed stays, and its field says it.
+      const { id } = await speakingMachine(scene, "m".repeat(63));
+      await open(`machines/${id}/`);
+      const alias = page.getByLabel("Alias", { exact: true });
+      await alias.pressSequentially("a".repeat(80));
+      await button("Add the alias").click();
+      await page.getByRole("alert").getByText("At most 63 characters.").waitFor();
+      expect(await alias.inputValue()).toHaveLength(80);
+      await alias.fill("a".repeat(63));
+      await button("Add the alias").click();
+      await page.getByText(`${"a".repeat(63)}.acme.internal`).waitFor();
+      const machines = [web.id, id].map((each) => `machines/${each}/`);
+      for (const path of ["", "machines/", ...machines, "activity/", "../-/account/"]) {
         await open(path);
         expect([path, await violationsIn(page), await overflowOf(page)]).toEqual([path, [], 0]);
         expect([path, await cutListsIn(page)]).toEqual([path, []]);

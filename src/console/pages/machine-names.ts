@@ -82,7 +82,7 @@ function NewAlias({ node, path }: { node: Node; path: string }) {
       errors=${error?.fields["name"]}
       value=${name}
       set=${setName}
-      control=${{ required: true, maxlength: 63, autocomplete: "off", autocapitalize: "none" }}
+      control=${{ required: true, autocomplete: "off", autocapitalize: "none" }}
     />
     <${FormFailure} error=${error} shown=${["name"]} />
     <button disabled=${isRunning}>Add the alias</button>

@@ -122,7 +122,7 @@ function Form({ again, held, cancel }: FormProps) {
   return html`<h2>${again === undefined ? "Add a phone" : html`Import <bdi>${again.name}</bdi> again`}</h2>
     ${again === undefined ? null : html`<p>It keeps its name and address. What it has now stops working at once.</p>`}
     <form class="narrow" onSubmit=${submit}>
-      ${again === undefined ? html`<${Text} label="Name" help="Small letters, digits and -." errors=${error?.fields["name"]} value=${name} set=${setName} control=${{ name: "name", required: true, maxlength: 63, autocapitalize: "none", spellcheck: false, readonly: key !== undefined }} />` : null}
+      ${again === undefined ? html`<${Text} label="Name" help="Small letters, digits and -." errors=${error?.fields["name"]} value=${name} set=${setName} control=${{ name: "name", required: true, autocapitalize: "none", spellcheck: false, readonly: key !== undefined }} />` : null}
       ${again === undefined && mayAdminister.value ? html`<${GroupsField} label="Groups" errors=${sentencesOf(error?.fields, "groups", partsOf(groups))} value=${groups} set=${setGroups} />` : null}
       <${Choice} label="System" value=${system} set=${setSystem} choices=${systems} />
       <${FormFailure} error=${error} shown=${["name", "groups"]} />

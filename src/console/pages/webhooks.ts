@@ -318,7 +318,7 @@ function One({ id }: { id: string }) {
       ><a href=${all}>All webhooks</a><//
     >`;
   return html`<p><a href=${all}>Webhooks</a></p>
-    <h1 class="long"><bdi>${webhook.url}</bdi></h1>
+    <h1><bdi>${webhook.url}</bdi></h1>
     <p>Events: <bdi>${eventsOf(webhook.events)}</bdi></p>
     <div class="actions">
       <button type="button" onClick=${() => ask("edit")}>Edit</button>
