@@ -45,7 +45,8 @@ export function onSeen(listener: (contacts: readonly Contact[]) => void): () => 
 /** Reads the signed-in user and the rights again: both may have changed. */
 const look = () => readMe().catch(() => undefined);
 
-const isAway = computed(() => awaySince.value !== undefined);
+/** The first answers are tried again by `start`. */
+const isAway = computed(() => awaySince.value !== undefined && me.value !== undefined);
 /** Between two attempts, doubled from the one to the other. */
 const [shortestMs, longestMs] = [1000, 30_000];
 

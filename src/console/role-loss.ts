@@ -12,7 +12,7 @@ const roles = [
 const listed = (names: readonly string[]) => names.join(", ");
 
 /** Sentences about what ends with the given machines. `all`: those that the page knows, with them. */
-export function lossWith(ending: readonly Roles[], all: readonly Roles[]): string[] {
+export function lossWith(ending: readonly Pick<Roles, "id">[], all: readonly Roles[]): string[] {
   const ids = new Set(ending.map(({ id }) => id));
   const active = all.filter(({ state }) => state === "active");
   const staying = active.filter(({ id }) => !ids.has(id));

@@ -192,7 +192,7 @@ describe("how machines stand in the console", () => {
   test(
     "the navigation counts all that needs a person, on every page",
     async () => {
-      // One that is away for long reaches nobody: the tests before this one took their time.
+      // The paths of a machine that is away are old, and the tests before this one may have taken that long.
       await web.checkin({});
       const needs = () =>
         page.evaluate(`fetch("/api/org/acme/nodes/attention/").then((answer) => answer.json())

@@ -15,7 +15,7 @@ import { Failure, Field, FromTerminal, Line, State, valueOf, When } from "../ui/
 import { spaced } from "./class-words.ts";
 import type { Saved } from "./saved.ts";
 import { routerTo } from "./networks.ts";
-import { conclusionOf, machineFacts, pathFact, ruledOn, type Fact, type Path } from "./link.ts";
+import { conclusionOf, machineFacts, packetOf, pathFact, ruledOn, type Fact, type Path } from "./link.ts";
 import { portsFault, type Rule } from "./rules.ts";
 import { Sentence } from "./sentence.ts";
 
@@ -51,7 +51,7 @@ export function Explainer({ saved, slug, isEdited }: Props) {
     ...(port === "" ? {} : { port: Number(port) }),
   };
   const { answer, error } = useVerdict(slug, isWhole ? JSON.stringify(body) : undefined, saved);
-  const packet = protocol === "icmp" ? "icmp" : port === "" ? "" : `${protocol}/${port}`;
+  const packet = packetOf(question);
   useEffect(() => {
     // A link with a question leads to it, below the rules.
     if (query.peek().has("from")) document.getElementById("explainer")?.scrollIntoView();
@@ -115,10 +115,10 @@ const protocols = [
 type Question = Record<"from" | "to" | "protocol" | "port", string>;
 
 function questionOf(words: URLSearchParams): Question {
-  const word = (key: string, otherwise = "") => words.get(key) ?? otherwise;
+  const word = (key: string) => words.get(key) ?? "";
   const asked = word("protocol");
   const known = protocols.some(([each]) => each === asked) ? asked : "any";
-  // Only these two have ports, and tcp is what is asked about most.
+  // Only tcp and udp have ports, and most questions with a port are about tcp.
   const protocol = known === "any" && word("port") !== "" ? "tcp" : known;
   return { from: word("from"), to: word("to"), protocol, port: protocol === "icmp" ? "" : word("port") };
 }
@@ -194,7 +194,7 @@ function Answer({ answer, rules, from, to, slug, question }: AnswerProps) {
   const isActive = from.state === "active" && to.state === "active";
   const ruled = ruledOn(question, answer);
   const [state, sentence] = conclusionOf({ ...ruled, from, to, paths });
-  const isOne = question.port !== "" || question.protocol === "icmp";
+  const isOne = packetOf(question) !== "";
   const facts = [pathFact(from, to, ahead), pathFact(to, from, behind)].flatMap((fact) => fact ?? []);
   const both = [answer.outbound_rule_id, answer.rule_id].flatMap(
     (id) => rules.find((rule) => rule.id === id) ?? [],

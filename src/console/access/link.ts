@@ -70,12 +70,19 @@ export function pathFact(from: Machine, to: Machine, path: Path | undefined): Fa
 /** What the rules say of a question. `what`: the traffic that they allow, or do not. */
 type Ruled = { isAllowed: boolean; what: string };
 
+type Question = { protocol: string; port: string };
+
+/** What is asked about, as commands write it: "tcp/443", "icmp"; empty: all of a protocol, or everything. */
+export const packetOf = ({ protocol, port }: Question): string =>
+  protocol === "icmp" ? "icmp" : port === "" ? "" : `${protocol}/${port}`;
+
 /** `permitted`: all that the rules permit between the two. Without a port, the question is about all of its protocol. */
 export function ruledOn(
-  { protocol, port }: { protocol: string; port: string },
+  question: Question,
   { allowed, permitted }: { allowed: boolean; permitted: readonly string[] },
 ): Ruled {
-  if (port !== "" || protocol === "icmp") return { isAllowed: allowed, what: "it" };
+  const { protocol } = question;
+  if (packetOf(question) !== "") return { isAllowed: allowed, what: "it" };
   const found = permitted.filter(
     (each) => protocol === "any" || each === "any" || each.split("/")[0] === protocol,
   );

@@ -9,6 +9,7 @@ import { subjectOf } from "../activity.ts";
 import { mayAddOwn, mayAdminister, slug } from "../me.ts";
 import { registrationsPath, type Registration } from "../registrations.ts";
 import { useList, useResource } from "../resource.ts";
+import { nameOfKey } from "../token-words.ts";
 import { pathOf } from "../router.ts";
 import { Check, FormFailure, Text, useAction } from "../ui/form.ts";
 import { dated, Empty, FromTerminal, Line, State } from "../ui/parts.ts";
@@ -178,8 +179,8 @@ function Waiting({ token, again }: { token: Token; again(): void }) {
   return html`<p>
       For <strong><bdi>${madeBy(token)}</bdi></strong
       >. The join key is shown only now, and ends ${dated(Date.parse(token.expires_at))}. It is
-      “<bdi>${token.name ?? `join key ${token.id}`}</bdi>” under${" "}
-      <a href=${pathOf(own, "tokens")}>Tokens</a>, where it can be revoked.
+      “<bdi>${nameOfKey(token)}</bdi>” under${" "} <a href=${pathOf(own, "tokens")}>Tokens</a>, where it can
+      be revoked.
     </p>
     ${
       waits

@@ -142,11 +142,7 @@ function Revoke(props: DialogProps) {
   const { machines } = props;
   const own = slug.value ?? "";
   const { data: all = [] } = useNodes();
-  const ids = new Set(machines.map(({ id }) => id));
-  const lost = lossWith(
-    all.filter(({ id }) => ids.has(id)),
-    all,
-  );
+  const lost = lossWith(machines, all);
   const { field, query, flags } = useReason();
   return html`<${Bulk}
     ...${shared(props, "Revoke")}

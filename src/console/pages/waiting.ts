@@ -288,7 +288,7 @@ function Confirmed({ verb, machine, say, close }: Answer & Said & { close(): voi
       else if (id !== null) say(true);
       await refresh(org(own, ""));
       tell(
-        `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? ` Its join key is revoked.` : ""}`,
+        `${machine.name} is ${isApproval ? "approved" : "refused"}.${isTokenOver ? " Its join key is revoked." : ""}`,
       );
     }}
     close=${close}

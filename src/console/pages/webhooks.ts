@@ -85,8 +85,9 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
   const own = slug.value ?? "";
   // As it was: what others change meanwhile stays.
   const [webhook] = useState(now);
-  const [url, setUrl] = useState(webhook?.url ?? "");
-  const [events, setEvents] = useState(webhook?.events.join(", ") ?? "*");
+  const former = { url: webhook?.url ?? "", events: webhook?.events.join(", ") ?? "*" };
+  const [url, setUrl] = useState(former.url);
+  const [events, setEvents] = useState(former.events);
   const [secret, setSecret] = useState<string | undefined>(undefined);
   const path = org(own, webhook === undefined ? "webhooks/" : `webhooks/${webhook.id}/`);
   const listed = partsOf(events);
@@ -107,7 +108,7 @@ function Edit({ webhook: now, close }: { webhook?: Webhook; close(): void }) {
   const flags = (body.events ?? []).flatMap((event) => ["--event", event]);
   return html`<${Dialog}
     title=${webhook === undefined ? "Create a webhook" : "Edit the webhook"}
-    hasUnsaved=${url !== (webhook?.url ?? "") || (body.events !== undefined && events !== "*")}
+    hasUnsaved=${url !== former.url || events !== former.events}
     close=${close}
   >
     <form onSubmit=${submit}>
