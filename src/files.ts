@@ -11,7 +11,6 @@ import {
   mkdirSync,
   openSync,
   readdirSync,
-  readFileSync,
   rmdirSync,
   rmSync,
   statSync,
@@ -20,6 +19,7 @@ import {
 } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { fromSystemError, messageOf, systemErrorCode } from "./errors.ts";
+import { openDirectory, readText } from "./open-file.ts";
 import { hasModes, rename, syncsDirectories } from "./platform/file-system.ts";
 
 /** Creates `path` with exactly this mode from the first byte, and syncs it if it is to last. Fails if it exists. */
@@ -86,7 +86,7 @@ export function writeFileUntilBoot(path: string, content: string, mode: number):
 /** Makes renames in this directory durable. */
 export function syncDirectory(path: string): void {
   if (!syncsDirectories) return;
-  const fd = openSync(path, "r");
+  const fd = openDirectory(path);
   try {
     fsyncSync(fd);
   } finally {
@@ -121,7 +121,7 @@ export function hasMode(path: string, mode: number): boolean {
 /** The text of a file; undefined if it does not exist. */
 export function readTextIfThere(path: string): string | undefined {
   try {
-    return readFileSync(path, "utf8");
+    return readText(path);
   } catch (error) {
     // ELOOP: a link that leads to itself leads to no file either.
     if (["ENOENT", "ENOTDIR", "ELOOP"].includes(systemErrorCode(error) ?? "")) return undefined;

@@ -4,6 +4,7 @@
 import { createConsola, LogLevels, type ConsolaReporter } from "consola/core";
 import { brand } from "./brand.ts";
 import { fromSystemError } from "./errors.ts";
+import { appendText } from "./open-file.ts";
 
 export type Fields = Record<string, string | number | boolean | null | undefined>;
 type Write = (message: string, fields?: Fields) => void;
@@ -106,9 +107,7 @@ export function writeOnceATurn(write: (text: string) => void): (text: string) =>
 
 function appendLine(path: string, line: string): void {
   try {
-    // Loaded late: node:fs costs a third of an empty start, and most commands write no file.
-    const { appendFileSync }: typeof import("node:fs") = require("node:fs");
-    appendFileSync(path, line, { mode: 0o640 });
+    appendText(path, line, 0o640);
   } catch (error) {
     throw fromSystemError(`write the log file ${path}`, error);
   }

@@ -2,16 +2,15 @@
 // --overlay-binary mean the same engine.
 
 import { brand } from "./brand.ts";
+import { readText } from "./open-file.ts";
 
 const units = [`${brand.id}-auth.service`, `${brand.id}.service`];
 
 /** The --overlay-binary of the installed units; undefined if they name none, or on a machine without systemd. */
 export function pinnedEngine(directory = "/etc/systemd/system"): string | undefined {
-  // Loaded late: most commands never ask for the engine.
-  const { readFileSync }: typeof import("node:fs") = require("node:fs");
   for (const name of units) {
     try {
-      const found = engineOf(readFileSync(`${directory}/${name}`, "utf8"));
+      const found = engineOf(readText(`${directory}/${name}`));
       if (found !== undefined) return found;
     } catch {
       // Not installed, or not ours to read: then it names no engine.

@@ -54,5 +54,5 @@ test("writeNewFile() refuses an existing file or link", () => {
 
 test("readTextIfThere() distinguishes a missing file from an unreadable one", () => {
   expect(readTextIfThere(join(directory, "absent"))).toBeUndefined();
-  expect(() => readTextIfThere(directory)).toThrow("Cannot read");
+  expect(() => readTextIfThere(directory)).toThrow("it is a directory, not a file");
 });

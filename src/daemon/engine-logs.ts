@@ -1,10 +1,12 @@
 // Keeps an engine's log from filling the disk. The engine keeps the file open, so it is copied and truncated, never
 // renamed.
 
-import { renameSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { closeSync, ftruncateSync, renameSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Log } from "../log.ts";
 import { messageOf } from "../errors.ts";
+import { writeNewFile } from "../files.ts";
+import { openPlain } from "../open-file.ts";
 import { readRange } from "../node/engine/engine-log.ts";
 
 export const maxLogBytes = 5 * 1024 * 1024;
@@ -23,12 +25,22 @@ export function rotateLog(path: string, log: Log, maxBytes = maxLogBytes): boole
   if (size <= maxBytes) return false;
   const copy = `${path}.1.tmp`;
   try {
-    writeFileSync(copy, readRange(path, size - maxBytes, size), { mode: statSync(path).mode & 0o777 });
+    rmSync(copy, { force: true });
+    writeNewFile(copy, readRange(path, size - maxBytes, size), statSync(path).mode & 0o777, undefined, false);
     renameSync(copy, `${path}.1`);
   } catch (error) {
     rmSync(copy, { force: true });
     log.warn("Truncated an engine's log without keeping a copy", { path, reason: messageOf(error) });
   }
-  truncateSync(path, 0);
+  truncate(path);
   return true;
+}
+
+function truncate(path: string): void {
+  const fd = openPlain(path, "update");
+  try {
+    ftruncateSync(fd, 0);
+  } finally {
+    closeSync(fd);
+  }
 }

@@ -1,10 +1,11 @@
 // Engines as processes: starts one so that it outlives the daemon, and watches for its end. The supervisor decides when.
 
-import { closeSync, mkdirSync, openSync } from "node:fs";
+import { closeSync, mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { fromSystemError } from "../errors.ts";
 import { identifyProcess, isAlive, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../system.ts";
+import { openPlain } from "../open-file.ts";
 
 export type Spawned = {
   /** Undefined if it ended before it could be identified. */
@@ -26,7 +27,7 @@ export function spawnEngine(argv: readonly string[], logPath: string): Spawned {
   let log: number;
   try {
     mkdirSync(dirname(logPath), { recursive: true, mode: 0o700 });
-    log = openSync(logPath, "a", 0o600);
+    log = openPlain(logPath, "append");
   } catch (error) {
     throw fromSystemError(`open the log ${logPath}`, error);
   }

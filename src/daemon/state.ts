@@ -2,13 +2,14 @@
 // Everything in it can be rebuilt from the config root, except what a user has stopped: of that there is a copy.
 
 import { Database } from "bun:sqlite";
-import { chmodSync, copyFileSync, existsSync, mkdtempSync, renameSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../errors.ts";
-import { readTextIfThere, writeFileAtomic } from "../files.ts";
+import { readTextIfThere, writeFileAtomic, writeNewFile } from "../files.ts";
+import { readBytes, refuseOddFile } from "../open-file.ts";
 import type { Log } from "../log.ts";
 import { ConfirmationAnswer } from "../protocol/confirmation.ts";
 import { lockFile } from "../platform/file-lock.ts";
@@ -216,7 +217,7 @@ export function peekRecords(path: string, log: StateLog, now: () => number): Map
   const copy = join(directory, "state.db");
   try {
     for (const suffix of ["", "-wal", ".stopped"])
-      if (existsSync(path + suffix)) copyFileSync(path + suffix, copy + suffix);
+      if (existsSync(path + suffix)) writeNewFile(copy + suffix, readBytes(path + suffix), 0o600);
     const damage = `${path} is damaged: the daemon would rename it and create a new one`;
     const store = openState(copy, { warn: log.warn, error: () => log.warn(damage) }, now);
     const records = store.records();
@@ -256,6 +257,7 @@ function openOrReplace(
 }
 
 function open(path: string): Database {
+  for (const suffix of ["", "-wal", "-shm"]) refuseOddFile(path + suffix);
   const database = new Database(path, { create: true, strict: true });
   try {
     chmodSync(path, 0o600);

@@ -1,9 +1,9 @@
 // The networks that this machine is attached to, its default gateways, and its name servers. Reads the system's tables;
 // changes nothing.
 
-import { readFileSync } from "node:fs";
 import { networkInterfaces } from "node:os";
 import { parseAddress } from "../ip.ts";
+import { readBytes } from "../open-file.ts";
 
 /**
  * `address` with its prefix length, "192.168.1.20/24"; a default gateway and a name server have the prefix of one address.
@@ -36,7 +36,7 @@ export function hasInterface(device: string): boolean {
 /** `/proc` is on Linux only. Elsewhere a gateway counts as far as it lies in an attached network, which is nearly always. */
 function readTable(path: string): string {
   try {
-    return readFileSync(path, "latin1");
+    return readBytes(path).toString("latin1");
   } catch {
     return "";
   }

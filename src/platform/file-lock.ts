@@ -3,19 +3,17 @@
 
 import {
   closeSync,
-  constants,
   existsSync,
   fstatSync,
   ftruncateSync,
-  openSync,
   readdirSync,
-  readFileSync,
   rmSync,
   statSync,
   writeSync,
 } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
+import { openPlain, readOpen } from "../open-file.ts";
 import { holdFile } from "./windows.ts";
 
 /** `release` unlocks and removes the file. If the process ends without it, the lock ends too, but the file stays. */
@@ -27,6 +25,8 @@ export type LockOptions = {
   /** Whether the present text of the file means that another process holds the lock. */
   isHeldBy?: (text: string) => boolean;
 };
+
+const maxNoteBytes = 64 * 1024;
 
 /** Returns undefined if another process, or another part of this one, holds the lock. Throws if locking fails. */
 export function lockFile(path: string, options: LockOptions = {}): FileLock | undefined {
@@ -51,7 +51,7 @@ function lockOnUnix(path: string, { note = "", isHeldBy }: LockOptions): FileLoc
       if (flock()(fd, exclusive | atOnce) !== 0) return undefined;
       // The previous holder may have removed the file after we opened it.
       if (!isAt(fd, path)) continue;
-      if (isHeldBy?.(readFileSync(fd, "utf8")) === true) return undefined;
+      if (isHeldBy?.(readOpen(fd, path, maxNoteBytes).toString("utf8")) === true) return undefined;
       writeNote(fd, note);
       lock = { release: () => release(fd, path) };
       return lock;
@@ -63,10 +63,9 @@ function lockOnUnix(path: string, { note = "", isHeldBy }: LockOptions): FileLoc
 
 /** Retries on ENOENT: Linux may return it despite O_CREAT if the previous holder removes the file at this moment. */
 function openOrCreate(path: string): number {
-  const { O_RDWR, O_CREAT, O_NOFOLLOW } = constants;
   for (;;) {
     try {
-      return openSync(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0o600);
+      return openPlain(path, "lock");
     } catch (error) {
       if (systemErrorCode(error) !== "ENOENT" || !existsSync(dirname(path))) throw error;
     }

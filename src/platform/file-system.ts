@@ -16,8 +16,8 @@ export const replacesRunning = !isWindows;
 /** Whether a directory can be renamed while a file in it is open. */
 export const renamesOpenDirectories = !isWindows;
 
-/** Flags to open a file with before a sync. */
-export const syncFlags = isWindows ? "r+" : "r";
+/** How to open a file that is then synced. */
+export const syncAccess = isWindows ? "update" : "read";
 
 /** Like rename(2). On Windows it retries for 2 s, because a virus scanner may have just opened the file. */
 export function rename(from: string, to: string): void {

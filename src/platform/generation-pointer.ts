@@ -2,11 +2,12 @@
 // it are symbolic links. Windows restricts those, so `current` is a text file there, and the files are copies, which
 // `follow` completes after a kill.
 
-import { existsSync, lstatSync, readFileSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
+import { existsSync, lstatSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { systemErrorCode } from "../errors.ts";
 import { rename } from "./file-system.ts";
 import { readTextIfThere, syncDirectory, writeFileAtomic } from "../files.ts";
+import { readBytes } from "../open-file.ts";
 
 export type GenerationPointer = {
   /** The name of the active generation. */
@@ -55,7 +56,7 @@ export const copyPointer: GenerationPointer = {
     for (const file of files) {
       const [from, to] = [join(present, file), join(directory, file)];
       if (!existsSync(from)) rmSync(to, { force: true });
-      else if (readTextIfThere(to) !== readTextIfThere(from)) writeFileAtomic(to, readFileSync(from), 0o644);
+      else if (readTextIfThere(to) !== readTextIfThere(from)) writeFileAtomic(to, readBytes(from), 0o644);
     }
   },
 };

@@ -1,6 +1,7 @@
 // Removes a secret from the command line that other users of this machine can see (ps, /proc/PID/cmdline).
 
-import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
+import { closeSync, writeSync } from "node:fs";
+import { openPlain, readBytes } from "../open-file.ts";
 
 /**
  * Overwrites the word in this process's own argument memory, whose place the kernel shows (proc(5), fields 48 and 49 of
@@ -9,13 +10,13 @@ import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
 export function hideWord(word: string): void {
   if (process.platform !== "linux" || word === "") return;
   try {
-    const stat = readFileSync("/proc/self/stat", "latin1");
+    const stat = readBytes("/proc/self/stat").toString("latin1");
     // The name may contain spaces and brackets, so count fields from its end.
     const start = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[45]);
-    const places = placesOf(Buffer.from(word), readFileSync("/proc/self/cmdline"));
+    const places = placesOf(Buffer.from(word), readBytes("/proc/self/cmdline"));
     if (places.length === 0) return;
     const { length } = Buffer.from(word);
-    const memory = openSync("/proc/self/mem", "r+");
+    const memory = openPlain("/proc/self/mem", "update");
     try {
       for (const at of places) writeSync(memory, Buffer.alloc(length, "x"), 0, length, start + at);
     } finally {

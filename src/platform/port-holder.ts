@@ -1,7 +1,8 @@
 // Finds the process that uses a UDP port, from /proc. Linux only. Only root sees the processes of other users.
 
-import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { readdirSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
+import { readText } from "../open-file.ts";
 
 export type Holder = { pid: number; name: string };
 
@@ -55,7 +56,7 @@ function commandName(pid: number): string {
 
 function read(path: string): string {
   try {
-    return readFileSync(path, "utf8");
+    return readText(path);
   } catch {
     // The process has ended, or the kernel lacks this address family.
     return "";

@@ -1,9 +1,10 @@
 // Facts about processes on each system: start time, arguments, output file. Start times are opaque texts: equal for the
 // same process, different for two processes that had the same id.
 
-import { closeSync, openSync, readdirSync, readFileSync, readlinkSync, readSync, statSync } from "node:fs";
+import { closeSync, readdirSync, readlinkSync, readSync, statSync } from "node:fs";
 import { systemErrorCode } from "../errors.ts";
 import { windowsAge, windowsStart } from "./windows.ts";
+import { openPlain, readText } from "../open-file.ts";
 
 /** PATH_MAX of Linux. */
 const longestPath = 4096;
@@ -81,10 +82,10 @@ export function kernelThreads(): ReadonlySet<number> {
   return new Set();
 }
 
-/** `line` is filled anew for each of hundreds of processes: readFileSync allocates and reads twice, for 2 to 3 times the time. */
+/** `line` is filled anew for each of hundreds of processes: readBytes allocates and reads twice, for 2 to 3 times the time. */
 function runsWith(pid: number, tail: Buffer, line: Buffer): boolean {
   try {
-    const file = openSync(`/proc/${pid}/cmdline`, "r");
+    const file = openPlain(`/proc/${pid}/cmdline`);
     const program = readAndClose(file, line) - tail.length;
     if (
       program < 0 ||
@@ -126,7 +127,7 @@ export function outputFileOf(pid: number): string | undefined {
 export function openProgram(pid: number): { fd: number; path: string } | undefined {
   if (process.platform !== "linux") return undefined;
   try {
-    const fd = openSync(`/proc/${pid}/exe`, "r");
+    const fd = openPlain(`/proc/${pid}/exe`);
     return { fd, path: `/proc/${process.pid}/fd/${fd}` };
   } catch {
     // It has ended, or has more rights than this process.
@@ -151,7 +152,7 @@ function bootId(): string {
 
 function readProc(path: string): string | undefined {
   try {
-    return readFileSync(path, "utf8");
+    return readText(path);
   } catch {
     // The process has ended.
     return undefined;

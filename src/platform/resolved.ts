@@ -1,10 +1,11 @@
 // The settings of one network interface in systemd-resolved, by D-Bus (org.freedesktop.resolve1(5)). Nothing is on disk:
 // they end with the interface. Never touches settings of other interfaces, or those of the whole machine.
 
-import { readFileSync, realpathSync } from "node:fs";
+import { realpathSync } from "node:fs";
 import * as v from "valibot";
 import { addressBytes, parseAddress } from "../ip.ts";
 import { BusError, type Bus } from "./dbus.ts";
+import { readText } from "../open-file.ts";
 
 export const resolvedName = "org.freedesktop.resolve1";
 const manager = {
@@ -144,7 +145,7 @@ function hostBytes(host: string): number[] {
 
 function textOf(path: string): string {
   try {
-    return readFileSync(path, "utf8");
+    return readText(path);
   } catch {
     // Missing or not readable: then programs do not read it either.
     return "";

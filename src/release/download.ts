@@ -2,11 +2,12 @@
 // verify what it returns.
 
 import { createHash } from "node:crypto";
-import { readFileSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { AppError, fromSystemError, messageOf } from "../errors.ts";
 import { isLoopback } from "../loopback.ts";
 import { takesEscapes, type System } from "../system.ts";
+import { readBytes } from "../open-file.ts";
 
 /** Abort a download that receives too little for this long. */
 const stallMs = 30_000;
@@ -73,7 +74,7 @@ function bar(done: number, total: number | undefined, width: number): string {
 function readLocal(path: string, maxBytes: number): Uint8Array {
   try {
     if (statSync(path).size > maxBytes) throw tooLarge(path, maxBytes);
-    return readFileSync(path);
+    return readBytes(path, maxBytes);
   } catch (error) {
     throw fromSystemError(`read ${path}`, error);
   }

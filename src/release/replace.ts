@@ -7,7 +7,6 @@ import {
   fsyncSync,
   linkSync,
   lstatSync,
-  openSync,
   readdirSync,
   readlinkSync,
   rmSync,
@@ -19,7 +18,8 @@ import { AppError, fromSystemError, systemErrorCode } from "../errors.ts";
 import type { Step } from "../plan.ts";
 import { planReplaced } from "../plan-file.ts";
 import { makeDirectory, syncDirectory, writeNewFile } from "../files.ts";
-import { rename as renameFile, replacesRunning, syncFlags } from "../platform/file-system.ts";
+import { openPlain } from "../open-file.ts";
+import { rename as renameFile, replacesRunning, syncAccess } from "../platform/file-system.ts";
 
 /** Path of the replaced executable, kept for a rollback. On Windows it must end in .exe to run. */
 export function keptPath(target: string): string {
@@ -202,7 +202,7 @@ function syncFile(path: string): void {
 /** Undefined for a running executable on Windows, which cannot be opened, but was synced before it ran. */
 function openToSync(path: string): number | undefined {
   try {
-    return openSync(path, syncFlags);
+    return openPlain(path, syncAccess);
   } catch (error) {
     if (replacesRunning) throw error;
     return undefined;

@@ -1,7 +1,7 @@
 // The demo's child processes: the product's own commands, run as a user would, and the engines. `endAll` ends those that
 // are left, so that callers need not keep track.
 
-import { closeSync, openSync } from "node:fs";
+import { closeSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -12,6 +12,7 @@ import { controlEngine, waitUntilReady, type OverlayControl } from "../engine/en
 import { controlSocket } from "../../platform/control-socket.ts";
 import { identifyProcess } from "../../platform/process-identity.ts";
 import type { Network } from "./network.ts";
+import { openPlain } from "../../open-file.ts";
 
 type Edge = Pick<System, "env" | "executable" | "sleep" | "platform">;
 
@@ -50,14 +51,16 @@ export class Children {
   async serve(dataDirectory: string): Promise<string> {
     const argv = [this.#system.executable, "serve", "--json", "--listen", "127.0.0.1:0"];
     const log = join(dataDirectory, "../control-plane.log");
+    const stderr = openPlain(log, "append");
     const child = this.#track(
       Bun.spawn([...argv, "--data-dir", dataDirectory], {
         env: this.#env,
         stdin: "ignore",
         stdout: "pipe",
-        stderr: Bun.file(log),
+        stderr,
       }),
     );
+    closeSync(stderr);
     const { value } = await child.stdout.getReader().read();
     const line = new TextDecoder().decode(value);
     const answer = line.startsWith("{") ? v.safeParse(Serving, JSON.parse(line)) : undefined;
@@ -108,7 +111,7 @@ export class Children {
   }
 
   #spawnLogged(argv: string[], logFile: string): Bun.Subprocess {
-    const log = openSync(logFile, "a", 0o600);
+    const log = openPlain(logFile, "append");
     const child = Bun.spawn(argv, { env: this.#env, stdin: "ignore", stdout: log, stderr: log });
     closeSync(log);
     return this.#track(child);

@@ -1,6 +1,6 @@
 // Examines the machine: privileges, tun device, engine, disk space, keyring, services.
 
-import { accessSync, constants, existsSync, readFileSync, statfsSync } from "node:fs";
+import { accessSync, constants, existsSync, statfsSync } from "node:fs";
 import { brand } from "../../brand.ts";
 import { advisoriesFor, isOlderThan, parseEngineVersion, recommendedEngine } from "../../engine-features.ts";
 import { systemErrorCode } from "../../errors.ts";
@@ -20,6 +20,7 @@ import { hostsFile } from "../names/keep-names.ts";
 import { readServiceState } from "../names/service-state.ts";
 import { examineNames } from "./names.ts";
 import { asRoot, fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
+import { readText } from "../../open-file.ts";
 
 const run = brand.executable;
 
@@ -66,7 +67,7 @@ function tun({ overlayBinary }: ServiceSettings, { platform, arch, isRoot }: Sys
 /** CAP_NET_ADMIN is bit 12 (linux/capability.h). */
 function capability({ platform }: System): Finding {
   if (!isLinux({ platform })) return skipped(`${platform} has no capabilities`);
-  const mask = /^CapBnd:\s*([0-9a-f]+)$/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? "0";
+  const mask = /^CapBnd:\s*([0-9a-f]+)$/m.exec(readText("/proc/self/status"))?.[1] ?? "0";
   return (BigInt(`0x${mask}`) >> 12n) % 2n === 1n
     ? ok("CAP_NET_ADMIN is available")
     : fail("CAP_NET_ADMIN is not available", "In a container: pass --cap-add NET_ADMIN");

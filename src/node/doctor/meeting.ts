@@ -1,6 +1,5 @@
 // Whether this node and the peers that it tries can meet: without a direct path, they need a relay.
 
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
@@ -9,6 +8,7 @@ import { indexHosts, readHosts } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
 import { failedHandshakes } from "../health/handshakes.ts";
 import { ok, skipped, warn, type Finding } from "./check.ts";
+import { readText } from "../../open-file.ts";
 
 const mostNames = 10;
 
@@ -19,7 +19,7 @@ export function meeting(
   now: number,
 ): Finding {
   if (log === undefined) return skipped("cannot see the engine's log");
-  const configYml = readFileSync(join(directory, "config.yml"), "utf8");
+  const configYml = readText(join(directory, "config.yml"));
   const { relays } = overlayRoles(configYml);
   const hubs = staticHosts(configYml).map(({ overlay }) => overlay);
   // `netcheck` asks the lighthouses for this node's own address, and so they tell the engine that it is wanted by itself.

@@ -1,7 +1,6 @@
 // `agent netcheck`: what the network between this machine and an organization permits. Each check is one sentence. It changes
 // nothing, and sends a few packets to lighthouses and relays alone.
 
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { can } from "../../engine-features.ts";
@@ -18,6 +17,7 @@ import { mostHubs, roles, type Hub } from "./hubs.ts";
 import type { Organization } from "../files/organizations.ts";
 import { fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
 import { largestThrough } from "./path-mtu.ts";
+import { readText } from "../../open-file.ts";
 
 const run = brand.executable;
 
@@ -35,7 +35,7 @@ const milliseconds = (ms: number) => (ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.
 
 export async function netcheck(organization: Organization, edge: Edge): Promise<Check[]> {
   const { slug, directory } = organization;
-  const { hubs, isLighthouse } = roles(readFileSync(join(directory, "config.yml"), "utf8"));
+  const { hubs, isLighthouse } = roles(readText(join(directory, "config.yml")));
   const asked = await Promise.all(hubs.map((hub) => ask(hub, edge)));
   const api = localApi(controlSocket(directory), edge.system);
   const own = organization.config.ip_address;

@@ -1,7 +1,7 @@
 // Examines one organization: files and their modes, keys and certificates, configuration, port, route, and whether the
 // control plane answers and its time agrees with this machine's.
 
-import { existsSync, readFileSync, statSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -40,6 +40,7 @@ import { controlPlane } from "./control-plane.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 import { meeting } from "./meeting.ts";
 import { examineTraffic, type Seen } from "./traffic.ts";
+import { readText } from "../../open-file.ts";
 
 const run = brand.executable;
 const sync = `${run} sync-config`;
@@ -154,7 +155,7 @@ async function nodeCertificate({ directory, config, slug }: Organization, now: n
   const pem = readTextIfThere(join(directory, "node.crt"));
   if (pem === undefined) return skipped("this node has no X.509 certificate");
   const { verifyNodeX509 } = await import("../../pki/x509.ts");
-  const privateKeyPem = readFileSync(join(directory, "node.key"), "utf8");
+  const privateKeyPem = readText(join(directory, "node.key"));
   const { name, ip_address: address } = config;
   verifyNodeX509({ pem, privateKeyPem, name, organization: slug, address, now });
   return ok("node.crt belongs to node.key and is valid");
@@ -320,5 +321,5 @@ function readSettings({ directory }: Pick<Organization, "directory">): v.InferOu
 }
 
 function text(directory: string, name: string): string {
-  return readFileSync(join(directory, name), "utf8");
+  return readText(join(directory, name));
 }

@@ -1,7 +1,6 @@
 // Examines whether an organization carries traffic: lighthouses and why one does not answer, routes, forwarding, and other
 // interfaces with the same network.
 
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { describeConfirmation, type Confirmation } from "../../confirmation.ts";
@@ -16,6 +15,7 @@ import { doOverlap, overlayNetworks, subnetsIn } from "../files/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { Health } from "../health/judge.ts";
 import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
+import { readText } from "../../open-file.ts";
 
 const run = brand.executable;
 
@@ -94,7 +94,7 @@ async function diagnose(
   reason: string,
   system: Pick<System, "lookup">,
 ): Promise<Finding> {
-  const targets = underlayOf(readFileSync(join(directory, "config.yml"), "utf8"));
+  const targets = underlayOf(readText(join(directory, "config.yml")));
   const found: Finding[] = [];
   for (const { host, port } of targets.slice(0, 4)) {
     const [address] = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
@@ -154,7 +154,7 @@ function routes({ slug, directory }: Organization, seen: Seen | undefined): Find
       `this machine does not permit the routes ${refused.join(", ")}`,
       `${run} sync-config --allow-routes ${refused.join(",")}`,
     );
-  const wanted = unsafeRoutes(readFileSync(join(directory, "config.yml"), "utf8"));
+  const wanted = unsafeRoutes(readText(join(directory, "config.yml")));
   if (wanted.length === 0) return ok("no routes through other nodes");
   const table = readTextIfThere("/proc/net/route");
   if (table === undefined) return skipped("checked only on Linux");

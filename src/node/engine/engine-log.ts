@@ -1,8 +1,9 @@
 // Reads new lines of a growing engine log, also after a rotation has truncated it. The file is neither kept open nor
 // watched: callers poll.
 
-import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
+import { closeSync, fstatSync, readSync, statSync } from "node:fs";
 import { systemErrorCode } from "../../errors.ts";
+import { openPlain } from "../../open-file.ts";
 
 /** Returns the complete lines since the last call. */
 export type LogTail = { read(): string[] };
@@ -59,7 +60,7 @@ function size(path: string): number {
 export function readRange(path: string, from: number, to: number): Buffer {
   let fd: number;
   try {
-    fd = openSync(path, "r");
+    fd = openPlain(path);
   } catch (error) {
     if (systemErrorCode(error) === "ENOENT") return Buffer.alloc(0);
     throw error;

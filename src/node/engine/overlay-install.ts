@@ -1,7 +1,7 @@
 // Installs an overlay engine from a release, a file or the system's package manager. It is tested before it replaces the
 // present one, which is kept for a roll back. Running engines keep running.
 
-import { existsSync, lstatSync, readFileSync, rmSync, statSync } from "node:fs";
+import { existsSync, lstatSync, rmSync, statSync } from "node:fs";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
@@ -35,6 +35,7 @@ import {
 } from "./overlay-trial.ts";
 import { fetchEngine, findEngineRelease, newestEngine, planEngineRelease } from "./overlay-release.ts";
 import { findEngine, isRootsAlone } from "./overlay.ts";
+import { readBytes } from "../../open-file.ts";
 
 export type EngineRequest = {
   source: "auto" | "release" | "package" | "file";
@@ -220,7 +221,7 @@ function readEngineFile(path: string): Uint8Array {
     const stat = statSync(path);
     if (!stat.isFile()) throw new AppError("failed", `${path} is not a file`);
     if (stat.size > maxUnpackedBytes) throw new AppError("failed", `${path} is too large to be an engine`);
-    return readFileSync(path);
+    return readBytes(path, maxUnpackedBytes);
   } catch (error) {
     throw fromSystemError(`read ${path}`, error);
   }

@@ -1,16 +1,18 @@
 // Tests a new engine before it replaces the present one: it runs here, its version is allowed, and it accepts the
 // configurations in force. Its source does not matter here.
 
-import { existsSync, lstatSync, readFileSync, realpathSync, rmSync, statSync } from "node:fs";
+import { existsSync, lstatSync, realpathSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
+import { maxUnpackedBytes } from "../../release/archive.ts";
 import { swapIn } from "../../release/replace.ts";
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { engineVersion, refuseEngineVersion } from "./engine.ts";
 import type { EngineSettings } from "./overlay.ts";
+import { readBytes } from "../../open-file.ts";
 
 export type TrialPlaces = EngineSettings & { configRoot: string };
 export type TrialOutcome = { from: string | null; to: string; changed: boolean; path: string };
@@ -110,5 +112,8 @@ function sameFile(candidate: string, target: string): boolean {
   if (lstatSync(candidate).isSymbolicLink() !== lstatSync(target).isSymbolicLink()) return false;
   if (realpathSync(candidate) === realpathSync(target)) return true;
   const [left, right] = [candidate, target].map((path) => statSync(path));
-  return left?.size === right?.size && readFileSync(candidate).equals(readFileSync(target));
+  return (
+    left?.size === right?.size &&
+    readBytes(candidate, maxUnpackedBytes).equals(readBytes(target, maxUnpackedBytes))
+  );
 }

@@ -1,7 +1,7 @@
 // Installs the Wintun library on a Windows machine: from the engine's own archive, with a pinned hash, to the place where
 // the engine looks for it. Changes no other file.
 
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
 import { makeDirectory, removeTree, writeFileAtomic } from "../../files.ts";
@@ -12,6 +12,7 @@ import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
 import { maxArtifactBytes } from "../../release/manifest.ts";
 import type { System } from "../../system.ts";
 import { findEngineRelease, planEngineRelease, type EngineSource } from "../engine/overlay-release.ts";
+import { readBytes } from "../../open-file.ts";
 
 export type WintunRequest = Pick<EngineSource, "version" | "releaseUrl"> & {
   /** Path of the engine's Windows archive, or of the library itself. */
@@ -64,7 +65,7 @@ export function planWintun(
 /** Whether the library is in the place where the engine looks for it, with the pinned hash. */
 export function isInstalled({ path, sha256: wanted }: Wintun): boolean {
   try {
-    return sha256(readFileSync(path)) === wanted;
+    return sha256(readBytes(path, maxArtifactBytes)) === wanted;
   } catch (error) {
     if (systemErrorCode(error) === "ENOENT" || systemErrorCode(error) === "ENOTDIR") return false;
     throw fromSystemError(`read ${path}`, error);
@@ -81,7 +82,7 @@ async function download(request: WintunRequest, { stateDb }: Places, system: Sys
 
 function readGiven(path: string): Uint8Array {
   try {
-    return readFileSync(path);
+    return readBytes(path, maxArtifactBytes);
   } catch (error) {
     throw fromSystemError(`read ${path}`, error);
   }

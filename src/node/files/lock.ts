@@ -1,7 +1,7 @@
 // Only one process at a time changes an organization's directory. The lock is the kernel's (flock). The file's text only
 // names the holder, for the error message of a process that waited too long.
 
-import { existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
@@ -10,6 +10,7 @@ import { lockFile, type FileLock } from "../../platform/file-lock.ts";
 import { renamesOpenDirectories } from "../../platform/file-system.ts";
 import type { System } from "../../system.ts";
 import { identifyProcess, isAlive } from "../../platform/process-identity.ts";
+import { readText } from "../../open-file.ts";
 
 const text = v.pipe(v.string(), v.maxLength(4096));
 /** Version 0.1.0 and earlier do not use flock: their lock is a file with an `id`, valid while its process lives. */
@@ -104,7 +105,7 @@ function busy(path: string): AppError {
 /** Undefined if the file names no holder: on a full disk, or while the lock passes to another process. */
 function holderOf(path: string): Holder | undefined {
   try {
-    return readHolder(readFileSync(path, "utf8"));
+    return readHolder(readText(path));
   } catch {
     return undefined;
   }

@@ -5,7 +5,7 @@ import { lstatSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
+import { AppError, messageOf } from "../../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import { Credentials, NodeConfig } from "../../protocol/stored.ts";
 import { Slug, type OrderKey } from "../../protocol/values.ts";
@@ -138,18 +138,9 @@ export function readApiCa(directory: string): string | undefined {
   return readTextIfThere(join(directory, "api-ca.crt"));
 }
 
-function readFile(path: string): string | undefined {
-  try {
-    return readTextIfThere(path);
-  } catch (error) {
-    if (!(error instanceof AppError) || systemErrorCode(error.details.cause) !== "EISDIR") throw error;
-    throw new AppError("bad_configuration", `${path} is damaged: it is a directory`, { cause: error });
-  }
-}
-
 /** Undefined if the file does not exist. Throws bad_configuration, naming the file, if it does not match the schema. */
 export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T>): T | undefined {
-  const text = readFile(path);
+  const text = readTextIfThere(path);
   if (text === undefined) return undefined;
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(undefined, "it is not JSON"), schema), text);
   if (parsed.success) return parsed.output;

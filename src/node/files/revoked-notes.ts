@@ -2,7 +2,7 @@
 // auth-revoked.json exists.
 
 import * as v from "valibot";
-import { closeSync, existsSync, lstatSync, openSync } from "node:fs";
+import { closeSync, existsSync, lstatSync } from "node:fs";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError, fromSystemError } from "../../errors.ts";
@@ -11,6 +11,7 @@ import { quoteWord } from "../../plan.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
 import { rename } from "../../platform/file-system.ts";
 import { readJsonFile } from "./organizations.ts";
+import { openPlain } from "../../open-file.ts";
 
 /** auth-revoked.json. It exists as long as an order stops the organization on this node. */
 export const RevokedNote = v.object({
@@ -94,7 +95,7 @@ export function writeRevokedNote(directory: string, note: RevokedNote): void {
 
 function markRevoked(directory: string): void {
   try {
-    closeSync(openSync(revokedNotePath(directory), "a", 0o644));
+    closeSync(openPlain(revokedNotePath(directory), "append", 0o644));
     syncDirectory(directory);
   } catch {
     // The caller throws the first failure.

@@ -1,16 +1,7 @@
 // Puts the block of names into a hosts file, which belongs to the administrator and to other programs too. The file is
 // replaced by one rename, so a kill or a full disk leaves the old or the new file, never a part.
 
-import {
-  closeSync,
-  fstatSync,
-  lstatSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  readSync,
-  rmSync,
-} from "node:fs";
+import { closeSync, fstatSync, lstatSync, readdirSync, readSync, rmSync } from "node:fs";
 import type { BigIntStats } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { brand } from "../../brand.ts";
@@ -18,6 +9,7 @@ import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
 import { syncDirectory, writeNewFile } from "../../files.ts";
 import { rename } from "../../platform/file-system.ts";
 import { namesIn, splitHosts, withBlock } from "./hosts-block.ts";
+import { openPlain, readText } from "../../open-file.ts";
 
 /** Lists of blocked names in hosts files reach some megabytes. */
 const maxBytes = 32 * 1024 * 1024;
@@ -135,7 +127,7 @@ export function openHosts(path: string, owner: number): number {
     if (nlink > 1) throw refuse("it has a second name, a hard link");
     if (size > maxBytes) throw refuse(`it has more than ${maxBytes} bytes`);
     if (mountPoints().has(path)) throw isMountPoint(path);
-    return openSync(path, "r");
+    return openPlain(path);
   } catch (error) {
     throw fromSystemError(`read ${path}`, error);
   }
@@ -156,7 +148,7 @@ function isMountPoint(path: string): AppError {
 /** The fifth field of proc_pid_mountinfo(5), where a blank is \040. Empty without /proc. */
 function mountPoints(): Set<string> {
   try {
-    const lines = readFileSync("/proc/self/mountinfo", "utf8").split("\n");
+    const lines = readText("/proc/self/mountinfo").split("\n");
     return new Set(lines.map((line) => (line.split(" ")[4] ?? "").replaceAll("\\040", " ")));
   } catch {
     // A rename onto a mount point fails anyway.

@@ -1,14 +1,17 @@
 // A file of packed names, ready to be answered from. It is for many names alone: reading them all from hosts.json takes
 // seconds and tens of megabytes, which a process of its own spends, so that the resolver goes on answering meanwhile.
 
-import { readFileSync } from "node:fs";
 import * as v from "valibot";
 import { buildInfo } from "../../build-info.ts";
 import { writeFileAtomic } from "../../files.ts";
 import { Zone } from "./machine-names.ts";
+import { readBytes } from "../../open-file.ts";
 
 /** In the unit's CacheDirectory: it survives a restart of the machine. */
 export const preparedFile = "names.packed";
+
+/** A hundred bytes for each of some hundred thousand nodes, many times over. */
+const maxBytes = 256 * 1024 * 1024;
 
 /** Another build may check names otherwise. */
 const build = `${buildInfo.version} ${buildInfo.commit}`;
@@ -37,7 +40,7 @@ export function writePrepared(path: string, { state, zones, packed }: Prepared):
 /** Undefined without the file, and if it is damaged or of another build. */
 export function readPrepared(path: string): Prepared | undefined {
   try {
-    const bytes = readFileSync(path);
+    const bytes = readBytes(path, maxBytes);
     const end = bytes.indexOf(10);
     const { state, zones, sum } = v.parse(Head, JSON.parse(bytes.toString("utf8", 0, end)));
     const packed = bytes.subarray(end + 1);

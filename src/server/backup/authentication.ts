@@ -2,10 +2,11 @@
 // the control plane. SQLite ignores what follows its last page, so the file is still a database that any tool opens.
 
 import { timingSafeEqual } from "node:crypto";
-import { closeSync, fstatSync, fsyncSync, openSync, readSync, writeSync } from "node:fs";
+import { closeSync, fstatSync, fsyncSync, readSync, writeSync } from "node:fs";
 import { createFileFor, type FileOwner } from "../../files.ts";
 import { startMac, type SecretKeys } from "../../pki/secrets.ts";
 import { AppError } from "../../errors.ts";
+import { openPlain } from "../../open-file.ts";
 
 const purpose = "backup 1";
 const trailerPattern = /^\ncontrol-plane-backup 1 ([0-9a-f]{16}) ([0-9a-f]{64})\n$/;
@@ -28,7 +29,7 @@ export function beginsTrailer(text: string): boolean {
 export function authenticate(path: string, keys: SecretKeys): void {
   const started = startMac(keys, purpose);
   if (started === undefined) throw new AppError("bad_configuration", "The secret key is missing");
-  const fd = openSync(path, "r+");
+  const fd = openPlain(path, "update");
   try {
     const { size } = fstatSync(fd);
     readChunks(fd, size, (chunk) => void started.mac.update(chunk));
@@ -52,7 +53,7 @@ export function copyBackup(
   keys: SecretKeys,
   { mode, owner }: { mode: number; owner: FileOwner },
 ): Origin {
-  const source = openSync(from, "r");
+  const source = openPlain(from);
   try {
     const { size } = fstatSync(source);
     const end = Buffer.alloc(Math.min(size, trailerBytes));

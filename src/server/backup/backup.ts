@@ -1,10 +1,10 @@
 // `agent admin backup`: writes one SQLite file with everything but the secret key, from either database, while the server
 // runs. The file is verified before it gets its name. restore.ts restores it.
 
-import { closeSync, existsSync, openSync, renameSync, rmSync, statSync } from "node:fs";
+import { closeSync, existsSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { AppError, fromSystemError } from "../../errors.ts";
-import { syncDirectory } from "../../files.ts";
+import { createFileFor, syncDirectory } from "../../files.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../system.ts";
 import { verifyChains } from "../audit/read.ts";
@@ -62,7 +62,7 @@ export async function makeBackup(source: Source, file: string): Promise<Backup> 
 
 /** Copies PostgreSQL into a file as SQLite would have it. */
 async function dump(url: string, db: Database, path: string, system: Pick<System, "now">): Promise<void> {
-  closeSync(openSync(path, "wx", 0o600));
+  closeSync(createFileFor(path, 0o600));
   const target = await openSqlite({ path, now: system.now, role: "visitor" });
   try {
     await onSnapshot(url, (reader) =>

@@ -1,14 +1,15 @@
 // What is wrong with a file that should be a backup, as far as its size and the header of SQLite tell.
 
-import { closeSync, fstatSync, openSync, readSync } from "node:fs";
+import { closeSync, fstatSync, readSync } from "node:fs";
 import { beginsTrailer } from "./authentication.ts";
+import { openPlain } from "../../open-file.ts";
 
 const headerBytes = 100;
 const magic = "SQLite format 3\0";
 
 /** Says the damage, for a sentence; undefined for a whole database. `path`: a file without the proof of its origin. */
 export function damageOf(path: string): string | undefined {
-  const fd = openSync(path, "r");
+  const fd = openPlain(path);
   try {
     const { size } = fstatSync(fd);
     if (size === 0) return "it is empty";

@@ -3,7 +3,7 @@
 
 import { hash } from "node:crypto";
 import { open, rename, rm } from "node:fs/promises";
-import { readdirSync, readFileSync, rmSync } from "node:fs";
+import { readdirSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as v from "valibot";
 import { AppError, fromSystemError } from "../../errors.ts";
@@ -12,6 +12,7 @@ import { ArchiveHeader, headerLine } from "../audit/cut.ts";
 import { isSignedBy, type ArchiveKey } from "../audit/archive-key.ts";
 import { eventHash, eventText, eventTime } from "../audit/record.ts";
 import type { EventRow } from "../store/tables/events.ts";
+import { readText, refuseOddFile } from "../../open-file.ts";
 
 /** In the data directory. */
 export const archiveName = "archive";
@@ -73,6 +74,7 @@ export async function storeArchive(directory: string, { file, text }: Archive): 
     makeDirectory(directory, 0o700);
     // Without this, a power cut could take a new directory away together with its file.
     syncDirectory(dirname(directory));
+    refuseOddFile(part);
     const handle = await open(part, "w", 0o600);
     try {
       await handle.writeFile(text);
@@ -150,7 +152,7 @@ export function verifyArchive(path: string, publicKey: string | undefined): Omit
 
 function textOf(path: string): string {
   try {
-    return readFileSync(path, "utf8");
+    return readText(path);
   } catch (error) {
     throw fromSystemError(`read ${path}`, error);
   }

@@ -1,9 +1,10 @@
 // Copies and checks SQLite files: a consistent copy of a file in use, and an integrity check. Knows no table.
 
 import { Database as Sqlite, SQLiteError } from "bun:sqlite";
-import { closeSync, existsSync, fsyncSync, openSync, rmSync } from "node:fs";
+import { closeSync, existsSync, fsyncSync, rmSync } from "node:fs";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { createFileFor, type FileOwner } from "../../files.ts";
+import { openPlain } from "../../open-file.ts";
 
 /**
  * Copies a database into a new file of mode 0600, also while other processes write to it. A copy that root makes belongs
@@ -98,7 +99,7 @@ export function valuesOf(database: Sqlite, sql: string): unknown[][] {
 }
 
 function syncFile(path: string): void {
-  const fd = openSync(path, "r+");
+  const fd = openPlain(path, "update");
   try {
     fsyncSync(fd);
   } finally {

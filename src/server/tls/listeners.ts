@@ -1,7 +1,7 @@
 // The listener of the application, which is replaced when its TLS certificate changes, and the listener of the metrics.
 // They know addresses and certificates, but not what the application answers.
 
-import { readFileSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { isLoopback } from "../../loopback.ts";
@@ -9,6 +9,7 @@ import { parseAddress, type Network } from "../../ip.ts";
 import { clientAddress, isOwnName, type ListenAddress } from "../http/edge.ts";
 import type { Edge, Params } from "../http/exchange.ts";
 import { errorReply, toResponse } from "../http/reply.ts";
+import { readText } from "../../open-file.ts";
 
 export type TlsPair = { cert: string; key: string };
 
@@ -278,7 +279,7 @@ export function tlsFromFiles(files: { certFile: string; keyFile: string }): TlsS
   return {
     read() {
       try {
-        return { cert: readFileSync(files.certFile, "utf8"), key: readFileSync(files.keyFile, "utf8") };
+        return { cert: readText(files.certFile), key: readText(files.keyFile) };
       } catch (error) {
         throw fromSystemError(`read the TLS files ${files.certFile} and ${files.keyFile}`, error);
       }

@@ -1,7 +1,7 @@
 // Reads a hand-made Nebula network from a directory: CA certificates and keys, host certificates, and the lighthouses and
 // blocklists of the configurations. Reads no private key of a host, and changes nothing.
 
-import { readdirSync, readFileSync, statSync } from "node:fs";
+import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
@@ -9,6 +9,7 @@ import { caKeyBanners } from "../../pki/ca-key.ts";
 import { certificateBanners, decodeBundle } from "../../pki/bundle.ts";
 import { type NebulaCertificate } from "../../pki/nebula.ts";
 import { formatPem, parsePem } from "../../pki/pem.ts";
+import { readText } from "../../open-file.ts";
 
 /** One configuration file of the directory. */
 export type HandConfig = {
@@ -35,7 +36,7 @@ const maxDepth = 6;
 export function readHandMade(directory: string): HandMade {
   const found: HandMade = { cas: [], caKeys: [], hosts: [], configs: [] };
   for (const path of filesBelow(directory, maxDepth)) {
-    const text = readFileSync(path, "utf8");
+    const text = readText(path, maxFileBytes);
     try {
       if (/\.ya?ml$/.test(path)) addConfig(found, path, text);
       else if (text.includes("-----BEGIN NEBULA")) addPem(found, text);

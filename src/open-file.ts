@@ -1,0 +1,126 @@
+// The one place that opens files that are already there: without waiting, only plain files, and only so many bytes. A FIFO
+// would block its reader until another process writes, and a device can do anything. Must not know what the files mean.
+
+import type { Stats } from "node:fs";
+import { AppError } from "./errors.ts";
+import { quoteWord } from "./plan.ts";
+
+/** Twice the largest answer of a control plane. A larger file is none of ours. */
+export const maxFileBytes = 64 * 1024 * 1024;
+
+export type Access = "read" | "update" | "append" | "lock";
+
+/**
+ * Opens a plain file, or the one that a link leads to; "lock" follows no link. "append" and "lock" create it with this
+ * mode. Throws bad_configuration for anything else that is at this path, and the system's error if it cannot be opened.
+ */
+export function openPlain(path: string, access: Access = "read", mode = 0o600): number {
+  // Before it is opened, too: for a device, being opened can already have an effect.
+  refuseOddFile(path);
+  const { closeSync, fstatSync, openSync } = fs();
+  const fd = openSync(path, flagsOf(access), mode);
+  try {
+    refuseOdd(path, fstatSync(fd));
+    return fd;
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
+}
+
+/** To sync it. */
+export function openDirectory(path: string): number {
+  const { constants, openSync } = fs();
+  return openSync(path, constants.O_RDONLY | constants.O_DIRECTORY);
+}
+
+/** For a file that a library or another program opens: throws like openPlain. A missing file passes. */
+export function refuseOddFile(path: string): void {
+  const found = fs().statSync(path, { throwIfNoEntry: false });
+  if (found !== undefined) refuseOdd(path, found);
+}
+
+/** All bytes. Throws like openPlain, and bad_configuration if the file has more than `maxBytes`. */
+export function readBytes(path: string, maxBytes = maxFileBytes): Buffer {
+  const fd = isHandedOver(path) ? fs().openSync(path, "r") : openPlain(path);
+  try {
+    return readOpen(fd, path, maxBytes);
+  } finally {
+    fs().closeSync(fd);
+  }
+}
+
+/** What the shell makes of `--file <(command)`: the user who started this process waits for that command. */
+function isHandedOver(path: string): boolean {
+  return /^\/(dev|proc\/self)\/(stdin|fd\/\d+)$/.test(path);
+}
+
+/** Like readBytes, as text. */
+export function readText(path: string, maxBytes = maxFileBytes): string {
+  return readBytes(path, maxBytes).toString("utf8");
+}
+
+/**
+ * Appends to a log, which may also be a device or a pipe. It never waits: a pipe that is full, or that no process reads, is
+ * an error.
+ */
+export function appendText(path: string, text: string, mode: number): void {
+  const { closeSync, openSync, writeSync } = fs();
+  const fd = openSync(path, flagsOf("append"), mode);
+  try {
+    const bytes = Buffer.from(text);
+    for (let at = 0; at < bytes.length;) at += writeSync(fd, bytes, at);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** From the present place to the end. The size of a file of /proc is 0, and another process may write. */
+export function readOpen(fd: number, path: string, maxBytes: number): Buffer {
+  const { fstatSync, readSync } = fs();
+  const { size } = fstatSync(fd);
+  const parts: Buffer[] = [];
+  for (let length = 0; ;) {
+    if (Math.max(length, size) > maxBytes) throw tooLarge(path, maxBytes);
+    const part = Buffer.allocUnsafe(length < size ? size + 1 - length : 16 * 1024);
+    const count = readSync(fd, part, 0, part.length, null);
+    if (count === 0) return Buffer.concat(parts);
+    parts.push(part.subarray(0, count));
+    length += count;
+  }
+}
+
+function refuseOdd(path: string, found: Stats): void {
+  if (found.isFile()) return;
+  throw new AppError("bad_configuration", `Cannot open ${path}: it is ${kindOf(found)}, not a file`, {
+    hint: `Look at it with \`ls -ld ${quoteWord(path)}\`, and move it away.`,
+  });
+}
+
+function kindOf(found: Stats): string {
+  if (found.isDirectory()) return "a directory";
+  if (found.isFIFO()) return "a FIFO";
+  return found.isSocket() ? "a socket" : "a device";
+}
+
+function tooLarge(path: string, maxBytes: number): AppError {
+  const maximum = maxBytes < 1024 * 1024 ? `${maxBytes} bytes` : `${Math.floor(maxBytes / 1024 / 1024)} MiB`;
+  return new AppError("bad_configuration", `Cannot read ${path}: it is larger than ${maximum}`);
+}
+
+function flagsOf(access: Access): number {
+  const { O_APPEND, O_CREAT, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } = fs().constants;
+  const flags = {
+    read: O_RDONLY,
+    update: O_RDWR,
+    append: O_WRONLY | O_APPEND | O_CREAT,
+    lock: O_RDWR | O_CREAT | O_NOFOLLOW,
+  };
+  // Windows has neither of the two, which then count as 0. Its pipes have names of their own.
+  return flags[access] | O_NOCTTY | O_NONBLOCK;
+}
+
+/** Loaded late: it costs a third of an empty start, and most commands log to no file. */
+function fs(): typeof import("node:fs") {
+  return require("node:fs");
+}
