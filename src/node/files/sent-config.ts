@@ -13,6 +13,7 @@ import { joinHostPort, parseAddress, parseNetwork, withoutPort } from "../../ip.
 import { describeLeftOut, type LeaveOut, type LeftOut } from "../../left-out.ts";
 import type { Log } from "../../log.ts";
 import type { AttachedNetwork } from "../../platform/attached-networks.ts";
+import { kernelHasIpv6 } from "../../platform/kernel-ipv6.ts";
 import { quoteWord } from "../../plan.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
@@ -41,6 +42,8 @@ export type Place = {
   apiBase?: string;
   /** The directory of permissions.json, if it is another one. */
   allowedIn?: string;
+  /** Whether this machine can open IPv6 sockets; tests replace it. */
+  hasIpv6?: () => boolean;
 };
 
 type CheckedPlace = Place & { reserved: readonly Reserved[] };
@@ -109,6 +112,7 @@ function short(text: string, longest: number): string {
 }
 
 function filterForMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveOut): YamlMap {
+  const { hasIpv6 = kernelHasIpv6 } = place;
   const others = readOthers(place);
   const present = readInUse(place.directory);
   const { tun, stats, listen, lighthouse, pki } = config;
@@ -131,8 +135,11 @@ function filterForMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveO
       ? others.find((each) => each.listenPort === port || each.dnsPort === port)?.slug
       : undefined;
   const listener = isMap(listen) ? ownerOf(listen["port"], present.listenPort) : undefined;
+  // Such a kernel refuses the socket for both families, so the engine would not start.
+  const socket = isMap(listen) && isAnyVersion6(listen["host"]) && !hasIpv6() ? { host: "0.0.0.0" } : {};
+  if (isMap(listen)) kept["listen"] = { ...listen, ...socket };
   if (isMap(listen) && listener !== undefined) {
-    kept["listen"] = { ...listen, port: present.listenPort ?? 0 };
+    kept["listen"] = { ...listen, ...socket, port: present.listenPort ?? 0 };
     leaveOut("listen.port", `the organization "${listener}" uses this port on this machine`);
   }
   const dns = isMap(lighthouse) ? lighthouse["dns"] : undefined;
@@ -148,6 +155,8 @@ function filterForMachine(config: YamlMap, place: CheckedPlace, leaveOut: LeaveO
   }
   return withStaticLighthouses(withoutOverlayHosts(kept, maskedNetworks(place.hostCrt), leaveOut));
 }
+
+const isAnyVersion6 = (host: YamlValue | undefined) => host === "::" || host === "[::]";
 
 /** A route over one of these addresses would send the packets to the lighthouse into the overlay. */
 function lighthousesIn({ static_host_map: map }: YamlMap): Reserved[] {

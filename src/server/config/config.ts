@@ -2,7 +2,7 @@
 // all the blocklist, is rendered once and kept in a ConfigView.
 
 import { createHash } from "node:crypto";
-import { joinHostPort } from "../../ip.ts";
+import { joinHostPort, parseAddress } from "../../ip.ts";
 import { deviceName } from "../../device-name.ts";
 import {
   measureYaml,
@@ -192,17 +192,17 @@ function settings(view: ConfigView, node: NodeKind, engine: EngineVersion): Yaml
   const others = view.hubs.filter((hub) => hub.id !== node.id);
   const findable = others.filter((hub) => (hub.isLighthouse || hub.isRelay) && hub.publicIp !== null);
   const relays = others.filter((hub) => hub.isRelay && !view.pausedRelays.includes(hub.id));
-  const wide = [node, ...findable].some((hub) => hub.publicIp?.includes(":") === true);
+  const both = usesBothFamilies(node, findable);
   return {
     static_host_map: Object.fromEntries(findable.map((hub) => [hub.ip, [underlay(hub)]])),
-    ...(can(engine, "static_map") ? { static_map: { network: wide ? "ip" : "ip4" } } : {}),
+    ...(can(engine, "static_map") ? { static_map: { network: both ? "ip" : "ip4" } } : {}),
     lighthouse: {
       am_lighthouse: node.isLighthouse,
       interval: 10,
       // The engine does not start if a lighthouse has no static address.
       hosts: node.isLighthouse ? [] : findable.filter((hub) => hub.isLighthouse).map((hub) => hub.ip),
     },
-    listen: { host: wide ? "::" : "0.0.0.0", port: listenPortOf(node) },
+    listen: { host: both ? "::" : "0.0.0.0", port: listenPortOf(node) },
     punchy: { punch: true, respond: true },
     relay: {
       relays: node.isRelay ? [] : relays.map((hub) => hub.ip),
@@ -217,6 +217,18 @@ function settings(view: ConfigView, node: NodeKind, engine: EngineVersion): Yaml
     logging: { level: "info", format: "json" },
     sshd: { enabled: false },
   };
+}
+
+/**
+ * Whether the engine needs IPv6 on the underlay: for IPv6 addresses, and for DNS names, which may have AAAA records only.
+ * `listen.host` is applied at the start alone, so for nodes with `pinsDefaults` a name changes nothing.
+ */
+function usesBothFamilies(node: NodeKind, findable: readonly Hub[]): boolean {
+  return [node, ...findable].some(({ publicIp }) => {
+    if (publicIp === null) return false;
+    const family = parseAddress(publicIp)?.family;
+    return family === 6 || (family === undefined && (publicIp.includes(":") || !node.pinsDefaults));
+  });
 }
 
 /** Defaults of older engines, for nodes with `pinsDefaults`. All others have the defaults of their engine. */

@@ -44,6 +44,24 @@ test("interface, port and network of another organization are left out", () => {
   expect(sent({ tun: routes }).kept["tun"]).toEqual({ unsafe_routes: [] });
 });
 
+test("a machine whose kernel has no IPv6 listens on IPv4 instead of both", () => {
+  const { directory, slug } = here.organization;
+  const text = stringifyYaml({ pki: {}, listen: { host: "::", port: 4242 } });
+  for (const [has, host] of [
+    [true, "::"],
+    [false, "0.0.0.0"],
+  ] as const) {
+    const { config, leftOut } = readSent(text, {
+      directory,
+      slug,
+      hostCrt: "",
+      attached: [],
+      hasIpv6: () => has,
+    });
+    expect([config["listen"], leftOut]).toEqual([{ host, port: 4242 }, []]);
+  }
+});
+
 test("names of interfaces that other software may create later are left out", () => {
   const foreign =
     "eth1 enp3s0 eno1 enx001122334455 wlan0 wlp2s0 wwan0 docker0 br-0a1b2c3d4e5f virbr0 vethabc wg0 tailscale0";

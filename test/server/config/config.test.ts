@@ -83,6 +83,32 @@ describe("config.yml", () => {
     });
   });
 
+  test.each([
+    ["192.0.2.9", "0.0.0.0", "ip4"],
+    ["2001:db8::9", "::", "ip"],
+    // It may have A records, AAAA records or both, and other ones for other nodes.
+    ["hub.example.org", "::", "ip"],
+  ])("a lighthouse at %s: nodes and the lighthouse itself listen on %s", (publicIp, host, network) => {
+    const hub = { ...lighthouse, publicIp };
+    for (const overlayVersion of ["1.6.1", "1.10.3", "1.11.1", "1.12.0"]) {
+      const hasMap = overlayVersion !== "1.6.1";
+      for (const node of [{}, { ...hub }]) {
+        const config = parsed({ hubs: [hub] }, { ...node, overlayVersion, pinsDefaults: false });
+        expect(config).toMatchObject({ listen: { host }, ...(hasMap ? { static_map: { network } } : {}) });
+      }
+    }
+  });
+
+  test("a name restarts no engine of a node that an earlier version registered", () => {
+    const pinned = (publicIp: string) =>
+      parsed({ hubs: [{ ...lighthouse, publicIp }] }, { overlayVersion: "1.11.1", pinsDefaults: true });
+    expect(pinned("hub.example.org")).toMatchObject({
+      listen: { host: "0.0.0.0" },
+      static_map: { network: "ip4" },
+    });
+    expect(pinned("2001:db8::9")).toMatchObject({ listen: { host: "::" }, static_map: { network: "ip" } });
+  });
+
   test("subnets of another node become routes through it, own subnets do not", () => {
     const router = { ...lighthouse, id: 7, ip: "10.77.0.7", subnets: ["192.168.9.0/24", "fd99::/64"] };
     expect(parsed({ hubs: [router] })).toMatchObject({
