@@ -4,6 +4,7 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
+import type { Route } from "../src/server/http/route.ts";
 import { allRoutes } from "../src/server/routes.ts";
 import { root } from "./support/agent.ts";
 import { blockRuns } from "./support/document-blocks.ts";
@@ -98,17 +99,25 @@ test("each path of the source that is named in ARCHITECTURE.md and CONTRIBUTING.
 test("docs/api.md lists the endpoints of the server", async () => {
   const rows = (await routes())
     .filter(({ path }) => path.startsWith("/"))
-    .map(({ method, path, access, node, summary }) => {
+    .map(({ method, path, access, node, summary, fresh }) => {
       const shown = path.replace(/:([a-z_]+)(\{[^/]*\})?/g, "{$1}");
-      return `| \`${method} ${shown}\` | ${access}${node === true ? " + node" : ""} | ${summary.replaceAll("|", "\\|")} |`;
+      const does = summary.replaceAll("|", "\\|");
+      return `| \`${method} ${shown}\` | ${access}${node === true ? " + node" : ""} | ${does} | ${asking(fresh)} |`;
     });
-  const table = ["| endpoint | access | does |", "|---|---|---|", ...rows].join("\n");
+  const table = ["| endpoint | access | does | fresh factor |", "|---|---|---|---|", ...rows].join("\n");
   const text = readDocument("docs/api.md").replace(
     /(<!-- endpoints[^>]*-->\n)[^]*(<!-- end of endpoints -->)/,
     (_, begin: string, end: string) => `${begin}\n${table}\n\n${end}`,
   );
   expectGolden("../../docs/api.md", text);
 });
+
+/** Where a fresh second factor is asked for. */
+function asking(fresh: Route["fresh"]): string {
+  if (typeof fresh !== "object") return fresh === true ? "yes" : "";
+  const fields = Object.entries(fresh).filter(([, rule]) => rule !== false);
+  return fields.map(([name]) => `\`${name}\``).join(", ");
+}
 
 async function routes() {
   await using server = await makeTestServer();

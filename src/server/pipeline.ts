@@ -72,6 +72,7 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
       const route = endpoint.routes.get(exchange.request.method);
       if (route === undefined) return notAllowed(exchange.request, endpoint);
       exchange.admitAgain = () => admitAgain(exchange, endpoint);
+      exchange.requireFresh = () => access.requireFresh(exchange);
       const { org, caller } = exchange;
       // The operator may always add; only `serve` knows its maximum.
       if (route.grows === true && org !== undefined && caller.kind !== "operator")

@@ -50,7 +50,8 @@ export function errorsOf(route: Route): ErrorCode[] {
   // A browser's session changes something only by a page of this control plane.
   if (!isPublic && route.method !== "GET") codes.push("cross_site", "unsupported_media_type");
   const mayNeedFactor = route.path.startsWith("/api/org/:slug/") || /^(staff|docs)$/.test(route.access);
-  if (mayNeedFactor || route.fresh !== undefined) codes.push("second_factor_missing", "step_up_required");
+  if (mayNeedFactor || (route.fresh !== undefined && route.fresh !== false))
+    codes.push("second_factor_missing", "step_up_required");
   if (route.path.includes("/:")) codes.push("not_found");
   if (isForPrograms(route)) codes.push("token_scope");
   if (route.takes.body !== undefined) {

@@ -12,7 +12,7 @@ export const sessionCookie = "__Host-session";
 export const flowCookie = "__Host-oidc";
 
 /** The Cookie header of a request. */
-export function cookiesOf({ headers }: Request): string {
+export function cookiesOf({ headers }: Pick<Request, "headers">): string {
   return headers.get("cookie") ?? "";
 }
 

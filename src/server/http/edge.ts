@@ -93,6 +93,6 @@ export function networkOf(address: string): string {
 }
 
 /** Whether a browser asks for a page, not a program for data. */
-export function acceptsHtml(request: Request): boolean {
+export function acceptsHtml(request: Pick<Request, "headers">): boolean {
   return request.headers.get("accept")?.includes("text/html") === true;
 }

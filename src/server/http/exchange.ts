@@ -35,11 +35,14 @@ export class Exchange implements Call, InputSource {
   #id: string | undefined = undefined;
   #waitS: number | undefined = undefined;
   #address: string | undefined = undefined;
+  #parameters: Readonly<Record<string, string>> | undefined = undefined;
   readonly #edge: Edge;
   readonly #params: Params;
   readonly #nextId: () => string;
   /** The pipeline sets this before it calls the route. */
   admitAgain: () => Promise<void> = () => Promise.resolve();
+  /** The pipeline sets this before it calls the route. */
+  requireFresh: () => Promise<void> = () => Promise.resolve();
   /** Set before routes that let an organization grow. */
   requireRoom: Call["requireRoom"] = () => Promise.resolve();
 
@@ -93,14 +96,36 @@ export class Exchange implements Call, InputSource {
     return parse(schema, objectOf(text, this.request.headers.get("content-type")));
   }
 
-  query<T>(schema: Schema<T>): T {
-    const given: Record<string, string> = {};
-    for (const [key, value] of new URL(this.request.url).searchParams) {
-      if (value.includes("\0")) throw new AppError("bad_request", "Null characters are not allowed.");
-      given[key] = value;
-    }
-    return parse(schema, given);
+  get path(): string {
+    return new URL(this.request.url).pathname;
   }
+
+  parameters(): Readonly<Record<string, string>> {
+    return (this.#parameters ??= parametersOf(this.request.url));
+  }
+
+  query<T>(schema: Schema<T>): T {
+    return parse(schema, this.parameters());
+  }
+}
+
+/**
+ * The only place that reads a query, so that no two checks of a request see different values. A name that is given twice is
+ * refused: readers take the first value or the last one, and a proxy may take the other.
+ */
+function parametersOf(url: string): Readonly<Record<string, string>> {
+  const given = new Map<string, string>();
+  for (const [name, value] of new URL(url).searchParams) {
+    if (name.includes("\0") || value.includes("\0"))
+      throw new AppError("bad_request", "Null characters are not allowed.");
+    if (given.has(name)) {
+      const errors = Object.fromEntries([[name, ["This parameter is given more than once."]]]);
+      throw new AppError("validation_failed", "The request is not valid.", { errors });
+    }
+    given.set(name, value);
+  }
+  // Object.fromEntries makes own keys, also of `__proto__`.
+  return Object.fromEntries(given);
 }
 
 /** RFC 7240: `Prefer: wait=N`, seconds. */

@@ -58,13 +58,14 @@ export type Page<T> = { items: readonly T[]; total: number; query: ListQuery };
 
 /** The answer to a request for a page. Its links lead to the same path. */
 export function listReply(
-  { request }: Pick<Call, "request">,
+  call: Pick<Call, "path" | "parameters">,
   publicUrl: string,
   { items, total, query }: Page<unknown>,
 ): Reply {
-  const { pathname, searchParams } = new URL(request.url);
-  const path = publicUrl + pathname;
-  const others = [...searchParams].filter(([name, value]) => !/^page(_size)?$/.test(name) && value !== "");
+  const path = publicUrl + call.path;
+  const others = Object.entries(call.parameters()).filter(
+    ([name, value]) => !/^page(_size)?$/.test(name) && value !== "",
+  );
   const last = Math.max(1, Math.ceil(total / query.page_size));
   const link = (rel: string, page: number) => {
     const own = { page: String(page), page_size: String(query.page_size) };

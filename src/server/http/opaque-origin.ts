@@ -6,7 +6,7 @@
 // network of its visitor. That is why endpoints that admit callers without a token stay closed: no site may guess passwords
 // or register machines from there. Service tokens that are bound to networks are refused, see people/access.ts.
 
-import type { Reply, Route } from "./route.ts";
+import type { AskedRequest, Reply, Route } from "./route.ts";
 
 type Endpoint = { routes: ReadonlyMap<string, Route>; weakest: Route };
 
@@ -16,7 +16,7 @@ const readable = {
   "Access-Control-Expose-Headers": "ETag, Link, X-Request-Id, X-Total-Count",
 };
 
-export function hasOpaqueOrigin({ headers }: Request): boolean {
+export function hasOpaqueOrigin({ headers }: AskedRequest): boolean {
   return headers.get("origin") === "null";
 }
 

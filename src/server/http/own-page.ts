@@ -3,12 +3,13 @@
 
 import { AppError } from "../../errors.ts";
 import { isLoopback } from "../../loopback.ts";
+import type { AskedRequest } from "./route.ts";
 
 /**
  * Throws cross_site, or unsupported_media_type for a body that a form of another site could send. The pages of a sibling
  * host are foreign too: their requests have another origin, and `Sec-Fetch-Site: same-site`.
  */
-export function requireOwnPage({ method, headers }: Request, publicUrl: string): void {
+export function requireOwnPage({ method, headers }: AskedRequest, publicUrl: string): void {
   const origin = headers.get("origin");
   if (origin === null || !isOwnOrigin(origin, headers.get("host"), publicUrl)) throw crossSite();
   if (headers.get("sec-fetch-site") !== "same-origin") throw crossSite();
@@ -24,7 +25,7 @@ function isOwnOrigin(origin: string, host: string | null, publicUrl: string): bo
 }
 
 /** Throws tls_required if the browser would not keep a cookie that needs TLS. Browsers trust loopback without it. */
-export function requireSecurePage({ headers }: Request): void {
+export function requireSecurePage({ headers }: AskedRequest): void {
   const { protocol, hostname, host } = new URL(headers.get("origin") ?? "");
   if (protocol === "https:" || isLoopback(hostname)) return;
   throw new AppError("tls_required", `Signing in with a browser needs TLS, and http://${host} has none.`, {

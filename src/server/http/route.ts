@@ -60,19 +60,32 @@ export const nowhere = 0;
  */
 export type Access = "public" | "user" | "person" | "staff" | "docs" | "register" | "own" | Role;
 
+/** What handlers see of a request. */
+export type AskedRequest = Pick<Request, "headers" | "method" | "signal">;
+
 export type Call = {
   caller: Caller;
   /** The caller's access to the path's organization; undefined outside of organizations. */
   org: OrganizationAccess | undefined;
   /** The client's network address, behind trusted proxies. */
   address: string;
-  request: Request;
+  /** Without its address: a handler takes the path and the parameters that the checks have read, from the fields below. */
+  request: AskedRequest;
+  /** The path of the request's address. */
+  path: string;
+  /** The parameters of the query, each given once. A route with `query(…)` gets them validated instead. */
+  parameters(): Readonly<Record<string, string>>;
   /** The caller trusts the server's own CA, beside which there is a public certificate. */
   isOwnCa: boolean;
   /** For how many seconds the answer may be held (RFC 7240, `Prefer: wait=N`). */
   waitS: number;
   /** Checks the caller's rights again, for handlers that waited for something. Throws if the rights have ended. */
   admitAgain(): Promise<void>;
+  /**
+   * Throws step_up_required unless the caller's second factor is fresh, for handlers where what is stored decides. Where
+   * the input decides, declare `fresh`.
+   */
+  requireFresh(): Promise<void>;
   /** Throws organization_full if the organization stores its maximum, and the request lets it grow. */
   requireRoom(input: object, grows: () => boolean | Promise<boolean>): Promise<void>;
   /** A parameter of the path. */
@@ -122,6 +135,14 @@ export type Answer = {
   headers?: Record<string, string>;
 };
 
+/**
+ * Whether people with a second factor, or who need one, must have proven it within 10 minutes: always, never, or if a field
+ * of the input is given that needs it (see people/step-up.ts). Asked before what changes the rights of a user, program or
+ * machine, what machines receive, or ends a machine; not before a mere description. Fields are declared one by one, so
+ * that a new one cannot be forgotten.
+ */
+export type Fresh<T> = boolean | { [K in keyof T]-?: boolean | ((value: T[K]) => boolean) };
+
 type Description = {
   method: Method;
   /** In Hono's syntax, with a trailing slash. Write numbers as the constant `id` below. */
@@ -138,8 +159,6 @@ type Description = {
   maxBody?: number;
   /** Concerns people or tokens: service tokens are refused. */
   people?: true;
-  /** People with a second factor, or who need one, must have proven it within 10 minutes. See people/step-up.ts. */
-  fresh?: true | ((request: Request) => boolean);
   /** Service tokens with this scope may call it; without one, they may only read. See people/token-scopes.ts. */
   scope?: "nodes" | "policy" | "webhooks";
   /** A POST that changes nothing, such as a plan: `read` is scope enough. */
@@ -163,8 +182,10 @@ type Description = {
 };
 
 export type Route = Description & {
+  /** Undefined: the route changes nothing. An object: for some fields, so it is asked after the input is read. */
+  fresh?: boolean | object;
   /** Replaces the usual answer to an error. */
-  refused?(error: AppError, request: Request): Promise<Reply> | undefined;
+  refused?(error: AppError, request: AskedRequest): Promise<Reply> | undefined;
   takes: Pick<Input<unknown>, "body" | "query">;
   answer(call: Call, source: InputSource): Reply | Promise<Reply>;
 };
@@ -174,17 +195,41 @@ export const id = ":id{[0-9]{1,15}}";
 
 /** Declares a route outside of organizations. */
 export function route<T>(
-  description: Description & { takes: Input<T>; handle(call: Call, input: T): Promise<Reply> | Reply },
+  description: Description & {
+    takes: Input<T>;
+    fresh?: Fresh<NoInfer<T>>;
+    handle(call: Call, input: T): Promise<Reply> | Reply;
+  },
 ): Route {
-  const { takes, handle } = description;
+  const { takes, fresh, handle } = description;
   return {
     ...description,
-    answer: (call, source) => handle(call, takes.read(source)),
+    answer(call, source) {
+      const input = takes.read(source);
+      if (!asksForFresh(fresh, input)) return handle(call, input);
+      return call.requireFresh().then(() => handle(call, input));
+    },
   };
 }
 
+/** Whether a field that is given needs a fresh second factor. Routes that always need it were checked with the rights. */
+function asksForFresh<T>(fresh: Fresh<T> | undefined, input: T): boolean {
+  if (typeof fresh !== "object") return false;
+  for (const field in fresh) {
+    const rule = fresh[field];
+    if (input[field] === undefined) continue;
+    if (typeof rule === "function" ? rule(input[field]) : rule) return true;
+  }
+  return false;
+}
+
+/** For `fresh`: a list that is not empty; a switch that is on. */
+export const hasSome = (list: readonly unknown[] | undefined) => list !== undefined && list.length > 0;
+export const isOn = (value: boolean | "true" | "false" | undefined) => value === true || value === "true";
+
 type OrganizationRoute<T> = Omit<Description, "grows"> & {
   takes: Input<T>;
+  fresh?: Fresh<NoInfer<T>>;
   /**
    * Whether this request lets the organization grow. Revocations, changes of rights and requests that only remove or
    * shorten do not: never refuse them. Asked only at the maximum, because it may read what is stored.
@@ -194,18 +239,19 @@ type OrganizationRoute<T> = Omit<Description, "grows"> & {
 };
 
 /** Declares a route below /api/org/{slug}/. `path` is relative to that. */
-export function organizationRoute<T>({ grows, ...description }: OrganizationRoute<T>): Route {
-  const { takes, handle } = description;
+export function organizationRoute<T>({ grows, handle, ...description }: OrganizationRoute<T>): Route {
   return {
-    ...description,
+    ...route({
+      ...description,
+      path: `/api/org/:slug/${description.path}`,
+      handle(call, input) {
+        if (!isInOrganization(call))
+          throw new AppError("internal", `${description.name} has no organization`);
+        if (grows === undefined) return handle(call, input);
+        return call.requireRoom(Object(input), () => grows(input, call)).then(() => handle(call, input));
+      },
+    }),
     ...(grows === undefined ? {} : { grows: true }),
-    path: `/api/org/:slug/${description.path}`,
-    answer(call, source) {
-      if (!isInOrganization(call)) throw new AppError("internal", `${description.name} has no organization`);
-      const input = takes.read(source);
-      if (grows === undefined) return handle(call, input);
-      return call.requireRoom(Object(input), () => grows(input, call)).then(() => handle(call, input));
-    },
   };
 }
 

@@ -91,6 +91,9 @@ export async function register(
   const keys = await readKeys(request);
   // Look the token up even without an organization: the answer must not reveal whether one exists.
   if (call.org.id === nowhere) throw refusedToken(services, call, why ?? "never issued");
+  // Claiming a node that was created before gives its groups and roles, as a token that is bound to it does.
+  if (hash === null && (await queryOne(db, nodes, nodeOfName, [call.org.id, sent.name])) !== undefined)
+    await call.requireFresh();
   const org = await readIssuingOrg(db, call.org.id);
   const actor = actorOf(call);
   const { certificate } = await services.authorities.overlay(db, org.id);

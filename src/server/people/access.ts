@@ -43,6 +43,8 @@ export type AccessControl = {
     rules: Route,
     route: Route | undefined,
   ): OrganizationAccess | undefined | Promise<OrganizationAccess | undefined>;
+  /** Throws step_up_required for a user whose second factor is not fresh. `authorize` asks for a required one. */
+  requireFresh(asking: Pick<Asking, "caller">): Promise<void>;
 };
 
 type PersonCaller = Extract<Caller, { kind: "person" }>;
@@ -92,20 +94,14 @@ export function makeAccessControl(deps: Deps): AccessControl {
     const org = caller.kind === "service" ? ownOf(caller, slug) : await findOrganization(db, caller, slug);
     if (org === undefined) throw new AppError("not_found", "There is no such organization.");
     if (!mayInOrganization(org, caller, rules.access)) throw denied();
-    if (caller.kind === "person") await checkFactor(caller, asking.request, rules, org);
+    if (caller.kind === "person") await checkFactor(caller, rules, org);
     return org;
   };
 
-  const checkFactor = async (
-    caller: PersonCaller,
-    request: Request,
-    { access, fresh }: Route,
-    org?: FoundOrganization,
-  ) => {
+  const checkFactor = async (caller: PersonCaller, { access, fresh }: Route, org?: FoundOrganization) => {
     const asStaff = caller.isStaff && (org?.visiting ?? /^(staff|docs)$/.test(access));
     const isRequired = org?.secondFactor === true || (asStaff && (await doStaffNeedFactor(db)));
-    const isFresh = typeof fresh === "function" ? fresh(request) : fresh === true;
-    await requireFactor(db, caller, { isRequired, isFresh, now: deps.now() });
+    await requireFactor(db, caller, { isRequired, isFresh: fresh === true, now: deps.now() });
   };
 
   return {
@@ -132,7 +128,11 @@ export function makeAccessControl(deps: Deps): AccessControl {
       if (caller.kind === "service") admitService(caller, rules, asking.address);
       if (rules.path.startsWith("/api/org/:slug/")) return inOrganization(asking, rules);
       if (caller.kind !== "person") return undefined;
-      return checkFactor(caller, asking.request, rules).then(() => undefined);
+      return checkFactor(caller, rules).then(() => undefined);
+    },
+    async requireFresh({ caller }) {
+      if (caller.kind !== "person") return;
+      await requireFactor(db, caller, { isRequired: false, isFresh: true, now: deps.now() });
     },
   };
 }

@@ -8,7 +8,7 @@ import { clean } from "../../log.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { networkOf } from "../http/edge.ts";
 import { pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
-import type { Caller } from "../http/route.ts";
+import type { AskedRequest, Caller } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database } from "../store/database.ts";
 import { joined, queryAll, queryNumber, queryOne } from "../store/table.ts";
@@ -53,7 +53,7 @@ export async function startSession(
     providerId = null,
   }: {
     address: string;
-    request: Request;
+    request: AskedRequest;
     former: string | undefined;
     factorAt: number | null;
     providerId?: number | null;

@@ -45,6 +45,7 @@ function signingIn(services: Services): Route[] {
       guesses: true,
       paced: true,
       name: "session_create",
+      fresh: false,
       summary:
         "Sign in with a browser. Only for pages of this control plane: `Origin` must be its own, `Sec-Fetch-Site` same-origin",
       takes: body(TokenRequest),
@@ -67,6 +68,7 @@ function signingIn(services: Services): Route[] {
       path,
       access: "person",
       name: "session_destroy",
+      fresh: false,
       summary: "Sign this browser out",
       takes: nothing,
       answers: {
@@ -148,6 +150,7 @@ function ownSessions(services: Services): Route[] {
       path: `${path}${id}/`,
       access: "person",
       name: "user_sessions_destroy",
+      fresh: false,
       summary: "Sign the user out of one browser",
       takes: nothing,
       answers: { 204: { description: "Signed out" } },

@@ -33,6 +33,7 @@ function tokenRoutes(services: Services): Route[] {
       path: "/api/device/",
       access: "public",
       name: "device_create",
+      fresh: false,
       summary:
         "Begin a sign-in on a machine without a browser (RFC 8628). A user types `user_code` in a browser",
       takes: body(v.strictObject({ machine: Machine })),
@@ -45,6 +46,7 @@ function tokenRoutes(services: Services): Route[] {
       path: "/api/device/token/",
       access: "public",
       name: "device_token_create",
+      fresh: false,
       summary: "Ask whether the sign-in was approved, every `interval` seconds. The code works once",
       takes: body(v.strictObject({ device_code: secret })),
       answers: pair,
@@ -63,6 +65,7 @@ function tokenRoutes(services: Services): Route[] {
       path: "/api/token/code/",
       access: "public",
       name: "token_code_create",
+      fresh: false,
       summary:
         "Exchange the code that a browser on the same machine brought (RFC 8252), with the PKCE verifier",
       takes: body(v.strictObject({ code: secret, code_verifier: secret })),
@@ -98,6 +101,7 @@ function browserRoutes(services: Services): Route[] {
       path: `${path}find/`,
       access: "person",
       name: "user_device_requests_find",
+      fresh: false,
       summary: "The machine that shows this code",
       takes: body(v.strictObject({ user_code: UserCode })),
       answers: { 200: { description: "The machine", schema: DeviceRequest } },

@@ -12,9 +12,9 @@ const forEver = "public, max-age=31536000, immutable";
  * The page of the console, which knows what to show at each address. Loaded on demand, here and below: a server
  * whose console is not used never loads it.
  */
-export async function shellPage(call?: Pick<Call, "request">): Promise<Reply> {
+export async function shellPage(call?: Pick<Call, "request" | "path">): Promise<Reply> {
   const hasSession = call !== undefined && readCookie(cookiesOf(call.request), sessionCookie) !== undefined;
-  const path = call === undefined ? "" : new URL(call.request.url).pathname;
+  const path = call?.path ?? "";
   return (await import("../console/shell.ts")).consolePage({ hasSession, path });
 }
 

@@ -45,6 +45,7 @@ export function docsRoutes(services: Services, all: () => readonly Route[]): Rou
       guesses: true,
       paced: true,
       name: "docs_sign_in_create",
+      fresh: false,
       summary: "Sign in to the docs pages. The cookie gives access to nothing else",
       takes: body(TokenRequest),
       answers: {

@@ -34,6 +34,7 @@ function machineRoutes(services: Services): Route[] {
       path: "/api/enrollments/",
       access: "public",
       name: "enrollments_create",
+      fresh: false,
       summary:
         "A machine without a key begins to wait for a user, who opens `verification_uri` and types four words that the machine derives from its key",
       takes: body(EnrollmentRequest),
@@ -46,6 +47,7 @@ function machineRoutes(services: Services): Route[] {
       path: "/api/enrollments/poll/",
       access: "public",
       name: "enrollments_poll",
+      fresh: false,
       summary:
         "Ask whether a user confirmed the machine, every `interval` seconds. Then `enrollment_token` is a registration token of `organization`, for the same keys and name, for ten minutes",
       takes: body(v.strictObject({ enrollment_token: secret })),
@@ -67,6 +69,7 @@ function userRoutes(services: Services): Route[] {
       path: "/api/user/enrollments/find/",
       access: "person",
       name: "user_enrollments_find",
+      fresh: false,
       summary: "The machine that shows this address, and the organizations that it can join",
       takes: body(v.strictObject({ request: EnrollmentCode })),
       answers: { 200: { description: "The machine", schema: Enrollment } },

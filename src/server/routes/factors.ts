@@ -52,6 +52,7 @@ function proofRoutes(services: Services): Route[] {
       path: "/api/user/step_up/",
       access: "person",
       name: "user_step_up_create",
+      fresh: false,
       summary: "Prove a second factor again. For 10 minutes it counts as fresh, in this sign-in alone",
       takes: body(Code),
       answers: { 204: { description: "Proven" } },
@@ -103,6 +104,7 @@ function totpRoutes(services: Services): Route[] {
       path: `${path}confirm/`,
       access: "person",
       name: "user_totp_confirm_create",
+      fresh: false,
       summary: "Confirm the app by its first code. Recovery codes follow with the first second factor",
       takes: body(Code),
       answers: {

@@ -74,6 +74,7 @@ export function nodeCallRoutes(services: Services): Route[] {
       held: true,
       scope: "nodes",
       name: "nodes_checkin",
+      fresh: false,
       summary: "Report that the node is alive. `Prefer: wait=N` holds the answer until there is news",
       takes: body(CheckinRequest),
       answers: { 200: { description: "News for the node", schema: CheckinAnswer } },

@@ -19,7 +19,17 @@ import { Transfer, transferNode } from "../nodes/transfer.ts";
 import { adds } from "../retention/budget.ts";
 import { register } from "../nodes/register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
-import { always, body, id, nothing, organizationRoute, query, type Route } from "../http/route.ts";
+import {
+  always,
+  body,
+  hasSome,
+  id,
+  isOn,
+  nothing,
+  organizationRoute,
+  query,
+  type Route,
+} from "../http/route.ts";
 import { inTurnOf, testingOf } from "./heavy.ts";
 import { nodeCallRoutes } from "./node-calls.ts";
 import { currentFiles, filesHeaders, hasAlready, headersOf, jsonReply, notModified } from "./node-files.ts";
@@ -92,6 +102,18 @@ function collectionRoutes(services: Services): Route[] {
       access: "admin",
       scope: "nodes",
       name: "nodes_create",
+      // Its machine claims it with what it carries.
+      fresh: {
+        groups: hasSome,
+        subnets: hasSome,
+        is_lighthouse: isOn,
+        is_relay: isOn,
+        config_overrides: true,
+        name: false,
+        ip_address: false,
+        public_ip: false,
+        external_port: false,
+      },
       summary: "Create a node before its machine registers",
       grows: always,
       takes: body(NodeRequest),
@@ -139,6 +161,22 @@ function registerRoute(services: Services): Route {
     access: "register",
     scope: "nodes",
     name: "nodes_register",
+    fresh: {
+      is_lighthouse: isOn,
+      is_relay: isOn,
+      name: false,
+      host_public_key: false,
+      node_csr: false,
+      ip_address: false,
+      mode: false,
+      public_ip: false,
+      external_port: false,
+      listen_port: false,
+      platform: false,
+      version: false,
+      overlay_version: false,
+      registration_token: false,
+    },
     summary: "Register a machine with its public keys",
     takes: body(RegisterRequest),
     answers: {
@@ -208,6 +246,7 @@ function itemRoutes(services: Services): Route[] {
       access: "admin",
       scope: "nodes",
       name: "nodes_partial_update",
+      fresh: true,
       summary: "Change a node. If its certificate changes, a new one is issued",
       grows: async ({ name, config_overrides: configOverrides }, call) =>
         adds(await findNode(services.db, call.org.id, call.id()), { name, configOverrides }),
@@ -230,6 +269,7 @@ function itemRoutes(services: Services): Route[] {
       access: "own",
       scope: "nodes",
       name: "nodes_destroy",
+      fresh: true,
       summary:
         "Revoke a node: an administrator any node, a member only their own. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
       takes: query(NodeDeletion),
@@ -248,6 +288,7 @@ function itemRoutes(services: Services): Route[] {
       path: `${path}transfer/`,
       access: "admin",
       name: "nodes_transfer",
+      fresh: true,
       summary:
         "Give a node to a member, or to the organization (`owner` null). When a member leaves, their nodes are listed, and revoked if the organization is so set",
       takes: body(Transfer),
@@ -317,6 +358,7 @@ function certificateRoutes(services: Services): Route[] {
       access: "admin",
       scope: "nodes",
       name: "nodes_restore",
+      fresh: true,
       summary: "Restore a revoked node",
       takes: body(v.strictObject({})),
       answers: { 200: { description: "The node, with a new certificate", schema: Node } },
@@ -335,6 +377,7 @@ function certificateRoutes(services: Services): Route[] {
       access: "admin",
       scope: "nodes",
       name: "nodes_renew_cert",
+      fresh: false,
       summary: "Renew the node's certificates",
       takes: body(v.strictObject({})),
       answers: { 200: { description: "The new certificate", schema: RenewAnswer } },

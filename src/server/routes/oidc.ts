@@ -6,7 +6,17 @@ import { actorOf } from "../audit/record.ts";
 import { cookiesOf, flowCookie, hostCookie, readCookie, sessionCookie } from "../http/cookies.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
 import { noContent } from "../http/reply.ts";
-import { body, id, nothing, query, route, type Call, type Reply, type Route } from "../http/route.ts";
+import {
+  body,
+  id,
+  nothing,
+  query,
+  route,
+  type AskedRequest,
+  type Call,
+  type Reply,
+  type Route,
+} from "../http/route.ts";
 import { beginFlow, flowMs, type Flow } from "../oidc/flow.ts";
 import { Identity, listIdentities, unlinkIdentity } from "../oidc/identities.ts";
 import { findProvider, installation, redirectUri, type Scope } from "../oidc/providers.ts";
@@ -62,6 +72,7 @@ function signInRoutes(services: Services): Route[] {
       access: "public",
       paced: true,
       name: "session_oidc_create",
+      fresh: false,
       summary:
         "Begin a sign-in by a provider of identities (OpenID Connect), for pages of this control plane",
       takes: body(Begin),
@@ -102,7 +113,7 @@ function signInRoutes(services: Services): Route[] {
 
 async function begin(
   services: Services,
-  request: Request,
+  request: AskedRequest,
   wanted: Pick<Flow, "returnTo" | "link"> & { provider: { id: number } & Partial<Scope> },
 ): Promise<Reply> {
   const { db, publicUrl, exchange } = services;
@@ -147,7 +158,7 @@ async function comeBack(services: Services, call: Call): Promise<Reply> {
   const session = readCookie(cookies, sessionCookie);
   const answer = {
     provider: call.id(),
-    parameters: new URL(request.url).searchParams,
+    parameters: new URLSearchParams(call.parameters()),
     cookie: readCookie(cookies, flowCookie),
     signedIn:
       session === undefined ? undefined : await findSession(db, session, { now: system.now(), address }),

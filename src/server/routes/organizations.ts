@@ -28,6 +28,7 @@ import {
   query,
   route,
   type Call,
+  type Fresh,
   type OrganizationCall,
   type Reply,
   type Route,
@@ -45,6 +46,26 @@ export const NewOrganization = v.strictObject({
   owner_id: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1))),
   certificate_version: v.optional(CertificateVersion),
 });
+
+/** A setting decides over machines or people; a name does not. */
+const patchAsks: Fresh<v.InferOutput<typeof OrganizationPatch>> = {
+  name: false,
+  certificate_version: true,
+  network6: true,
+  alive_interval: true,
+  config_overrides: true,
+  ca_rotation_auto: true,
+  names_to_all: true,
+  name_suffix: true,
+  path_reports: true,
+  second_factor_required: true,
+  revoke_leaver_nodes: true,
+  revoke_unproven_nodes: true,
+  device_codes: true,
+  self_enrollment: true,
+  reauthenticate_days: true,
+  node_approval: true,
+};
 
 export function organizationRoutes(services: Services): Route[] {
   const { db } = services;
@@ -64,6 +85,7 @@ export function organizationRoutes(services: Services): Route[] {
       path: paths.organizations,
       access: "staff",
       name: "org_create",
+      fresh: false,
       summary:
         "Create an organization with its two CAs. The caller becomes its owner, or the user with the e-mail address `owner`",
       takes: body(NewOrganization),
@@ -89,8 +111,8 @@ export function organizationRoutes(services: Services): Route[] {
       method: "PATCH",
       path: "",
       access: "admin",
-      fresh: true,
       name: "org_partial_update",
+      fresh: patchAsks,
       summary: "Change an organization",
       grows: async ({ name, config_overrides }, { org }) =>
         adds(await findOrganization(db, org, null), { name, config_overrides }),

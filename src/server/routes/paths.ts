@@ -79,6 +79,7 @@ export function pathRoutes({ db, system, publicUrl, changes, reports }: Services
       access: "admin",
       scope: "nodes",
       name: "relays_partial_update",
+      fresh: true,
       summary:
         "Set or remove the monthly limit of a relay, by the id of its node. A relay that reaches it is not used until the next month",
       takes: body(RelayPatch),

@@ -16,7 +16,9 @@ import { created, noContent } from "../http/reply.ts";
 import {
   always,
   body,
+  hasSome,
   id,
+  isOn,
   nothing,
   organizationRoute,
   query,
@@ -32,7 +34,6 @@ import {
   serviceTokenOf,
   ServiceTokenRequest,
 } from "../people/service-tokens.ts";
-import { requireFactor } from "../people/step-up.ts";
 import type { TokenKind } from "../people/issued-tokens.ts";
 import { AccessReport, reportOf, revokeToken } from "../offboarding/left-access.ts";
 import type { Services } from "../services.ts";
@@ -71,17 +72,23 @@ function registrationTokenRoutes(services: Services): Route[] {
       grows: always,
       takes: body(RegistrationTokenRequest),
       answers: { 201: { description: "The token", schema: NewRegistrationToken } },
-      errors: ["network_full", "step_up_required"],
-      async handle(call, input) {
-        // It lets machines in without an approval, so it takes what an approval takes.
-        if (input.approved === true && call.caller.kind === "person")
-          await requireFactor(services.db, call.caller, {
-            isRequired: false,
-            isFresh: true,
-            now: services.system.now(),
-          });
-        return created(await createRegistrationToken(services, call.org, input, creatorOf(call)));
+      errors: ["network_full"],
+      // Its machines get what it carries, at once: so it takes what an approval, or a change of a node's groups, takes.
+      fresh: {
+        groups: hasSome,
+        is_lighthouse: isOn,
+        node_id: true,
+        approved: isOn,
+        name: false,
+        node_name: false,
+        uses: false,
+        expires_in: false,
+        ephemeral: false,
+        silence: false,
+        names: false,
       },
+      handle: async (call, input) =>
+        created(await createRegistrationToken(services, call.org, input, creatorOf(call))),
     }),
   });
 }
@@ -125,8 +132,6 @@ type Tokens = {
   creation: Route;
 };
 
-const revokesNodes = ({ url }: Request) => new URL(url).searchParams.get("revoke_nodes") === "true";
-
 /** The routes of both kinds of tokens: list, read, revoke. */
 function tokenRoutes({ services, listed, path, kind, item, creation }: Tokens): Route[] {
   const what = kind.replace("_", " ");
@@ -167,7 +172,7 @@ function tokenRoutes({ services, listed, path, kind, item, creation }: Tokens): 
       method: "DELETE",
       path: `${path}${id}/`,
       access: "admin",
-      fresh: kind === "service_token" ? true : revokesNodes,
+      fresh: kind === "service_token" ? true : { revoke_nodes: isOn, revoke_webhooks: isOn, report: false },
       name: `${name}_destroy`,
       summary: `Revoke a ${what}. Its nodes and webhooks stay, unless ?revoke_nodes=true and ?revoke_webhooks=true`,
       takes: query(TokenDeletion),

@@ -76,6 +76,7 @@ function collectionRoutes(services: Services): Route[] {
       access: "admin",
       scope: "webhooks",
       name: "webhooks_create",
+      fresh: true,
       summary:
         "Create a webhook, which sends events to a URL. The secret is shown once; it signs each delivery as " +
         "standardwebhooks.com describes (Webhook-Id, Webhook-Timestamp, Webhook-Signature: v1,HMAC-SHA256)",
@@ -110,6 +111,7 @@ function itemRoutes(services: Services): Route[] {
       access: "admin",
       scope: "webhooks",
       name: "webhooks_partial_update",
+      fresh: true,
       summary: "Change a webhook's URL or its events. The secret stays the same",
       takes: body(WebhookPatch),
       answers,
@@ -125,6 +127,7 @@ function itemRoutes(services: Services): Route[] {
       access: "admin",
       scope: "webhooks",
       name: "webhooks_destroy",
+      fresh: true,
       summary: "Delete a webhook. Waiting deliveries are not sent",
       takes: nothing,
       answers: { 204: { description: "Deleted" } },
@@ -169,6 +172,7 @@ function deliveryRoutes(services: Services): Route[] {
       access: "admin",
       scope: "webhooks",
       name: "webhooks_deliveries_send_again",
+      fresh: false,
       summary:
         "Send a delivery now, with the same Webhook-Id: one that was delivered or given up once more, or one that waits for its next attempt. " +
         "One that waits keeps the schedule of its own attempts, and `attempts` counts only these. Until the answer is there, `status` and `message` are null",
@@ -198,7 +202,7 @@ async function listDeliveries(
     const items = (await db.all(deliveriesBefore, [webhook.id, before, limit])).map(listedDeliveryOf);
     const last = items[limit - 1];
     if (last === undefined) return { body: items };
-    const next = `${publicUrl}${new URL(call.request.url).pathname}?before=${last.id}&limit=${limit}`;
+    const next = `${publicUrl}${call.path}?before=${last.id}&limit=${limit}`;
     return { body: items, headers: { Link: `<${next}>; rel="next"` } };
   }
   const { limit, offset } = pageOf(list);

@@ -332,7 +332,7 @@ describe("a fresh proof", () => {
   const stepUp = (app: App, token: string, otp = app.code()) =>
     server.send("POST", "/api/user/step_up/", { token, body: { otp } });
   const change = async (token: string) =>
-    codeOf(await server.send("PATCH", "/api/org/acme/", { token, body: { name: "New" } }));
+    codeOf(await server.send("PATCH", "/api/org/acme/", { token, body: { alive_interval: 2 } }));
 
   test("counts for 10 minutes after a code, in this family alone, also after a refresh", async () => {
     const app = await addApp(server, owner);
@@ -363,7 +363,7 @@ describe("a fresh proof", () => {
     if (first === undefined || second === undefined) throw new Error("no sessions");
     server.clock.ms += 11 * minute;
     const send = (browser: typeof first) =>
-      browser.send("PATCH", "/api/org/acme/", { body: { name: "New" } });
+      browser.send("PATCH", "/api/org/acme/", { body: { alive_interval: 2 } });
     await first.send("POST", "/api/user/step_up/", { body: { otp: app.code() } });
     expect([codeOf(await send(first)), codeOf(await send(second))]).toEqual([ok, [403, "step_up_required"]]);
   });
