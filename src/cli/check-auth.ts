@@ -11,7 +11,8 @@ import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 export const command: Implementation = {
   notes:
     "Only an order signed by the organization stops or starts its overlay. If the control plane is unreachable or answers\n" +
-    "with an error, the tunnels stay up and the exit status is 6. Exit status 7: the node is revoked and its overlay stopped.",
+    "with an error, the tunnels stay up and the exit status is 6. Exit status 7: this check stopped the overlay, because the\n" +
+    "node is revoked; later checks say so with status 0.",
   args: {
     ...teamFlags,
     wait: {
@@ -68,7 +69,7 @@ async function check(
   { waitS, versionOf }: { waitS: number; versionOf: (engine: string) => Promise<string> },
   context: Context,
 ): Promise<AuthOutcome> {
-  const { checkAuth, unsure } = await import("../node/contact/check-auth.ts");
+  const { checkAuth, revokedStatus, unsure } = await import("../node/contact/check-auth.ts");
   const { settings, system, log } = context;
   try {
     const organization = open();
@@ -76,7 +77,8 @@ async function check(
     if (answer !== undefined) {
       const { access = "ok", action = "none", reason, result } = answer;
       const report = { org_slug: slug, result: access, action, ...(reason === undefined ? {} : { reason }) };
-      return { report, status: access === "revoked" ? 7 : result === "returned" ? 1 : 0 };
+      if (access === "revoked") return { report, status: revokedStatus(action) };
+      return { report, status: result === "returned" ? 1 : 0 };
     }
     const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
     const edge = makeOrganizationEdge(organization, settings, {

@@ -23,7 +23,7 @@ export const command: Implementation = {
     const versionOf = rememberVersions(context.system);
     const chosen = chooseEach(settings.configRoot, slug);
     const results = await Promise.allSettled(chosen.map((each) => checkInOne(each, versionOf, context)));
-    const status = worst(results, chosen, output);
+    const status = worst(results, chosen, output, output.json);
     const organizations = results.map((each, at) =>
       each.status === "fulfilled" ? each.value : failureOf(chosen[at]?.slug ?? "", each.reason),
     );

@@ -18,16 +18,20 @@ export function chosenSlug(values: Values): string | undefined {
   return slug;
 }
 
-/** Throws the failure of a single organization, and prints those of several. The worst status wins: 7, then 6, then the highest. */
+/**
+ * Throws the failure of a single organization, and prints those of several. The worst status wins: 7, then 6, then the
+ * highest. `isListed`: the result of the command holds the failures, so it has the same shape with one organization.
+ */
 export function worst(
   results: readonly PromiseSettledResult<unknown>[],
   chosen: readonly { slug: string }[],
   output: CommandOutput,
+  isListed = false,
 ): number {
   const failures = results.flatMap((each, at): [unknown, string][] =>
     each.status === "rejected" ? [[each.reason, chosen[at]?.slug ?? ""]] : [],
   );
-  if (chosen.length === 1 && failures[0] !== undefined) throw failures[0][0];
+  if (!isListed && chosen.length === 1 && failures[0] !== undefined) throw failures[0][0];
   for (const [error, slug] of failures) output.say(`${slug}: ${clean(messageOf(error))}`);
   return worstStatus(failures.map(([error]) => (error instanceof AppError ? error.exitStatus : 1)));
 }

@@ -95,7 +95,7 @@ test("sync-config --renew renews the certificate with a user's access token, and
   expect(readFileSync(join(world.root, "acme/host.crt"), "utf8")).not.toBe(before);
 });
 
-test("check-auth: ok, then exit 7 as long as the node is revoked", async () => {
+test("check-auth: ok, then exit 7 once when the node is revoked", async () => {
   await register();
   const fine = await world.agent(["check-auth", "--json"]);
   expect(fine).toMatchObject({
@@ -108,7 +108,33 @@ test("check-auth: ok, then exit 7 as long as the node is revoked", async () => {
     status: 7,
     json: { organizations: [{ result: "revoked", action: "stopped" }] },
   });
-  expect((await world.agent(["check-auth", "--all"])).status).toBe(7);
+  expect(await world.agent(["check-auth", "--all", "--json"])).toMatchObject({
+    status: 0,
+    json: { organizations: [{ result: "revoked", action: "none" }] },
+  });
+});
+
+test("a refusal without a valid order gives exit 6 in every command, and a checkin keeps its shape", async () => {
+  await register();
+  const { fetch } = world.system;
+  for (const order of [undefined, "nonsense"]) {
+    const body = { error: "x", code: "node_revoked", detail: "No.", status_code: 403, order };
+    world.system.fetch = async () => Response.json(body, { status: 403 });
+    for (const command of ["check-auth", "sync-config", "checkin"]) {
+      const { status, json } = await world.agent([command, "--json"]);
+      expect({ command, status, json }).toMatchObject({
+        command,
+        status: 6,
+        json: { organizations: [{ org_slug: "acme" }] },
+      });
+    }
+  }
+  world.system.fetch = fetch;
+  await world.api("DELETE", "/api/org/acme/nodes/1/");
+  expect(await world.agent(["checkin", "--json"])).toMatchObject({
+    status: 7,
+    json: { organizations: [{ org_slug: "acme", error: { code: "node_revoked" } }] },
+  });
 });
 
 test("with several organizations, the worst exit status wins and all others are reported", async () => {

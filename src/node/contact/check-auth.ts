@@ -13,7 +13,7 @@ export type AuthReport = {
   reason?: string;
 };
 
-/** `status` is the exit status: 7 while the node is revoked, 6 if unsure, 1 for a bad configuration. */
+/** `status` is the exit status: 7 when a revocation stopped the overlay, 6 if unsure, 1 for a bad configuration. */
 export type AuthOutcome = { report: AuthReport; status: number };
 
 /**
@@ -45,14 +45,15 @@ export async function checkAuth(
   const late = new AppError("control_plane_unreachable", "The control plane did not answer in time");
   const outcome = orRevoked(organization, met ?? unsure(slug, late));
   const { damage } = organization;
-  return damage === undefined || outcome.status === 7 ? outcome : unsure(slug, damage.error);
+  return damage === undefined || outcome.report.result === "revoked" ? outcome : unsure(slug, damage.error);
 }
 
 /** Without an answer, the last order stays in force. */
 function orRevoked({ slug, directory }: Organization, outcome: AuthOutcome): AuthOutcome {
   const note = outcome.status === 6 ? readRevokedNote(directory) : undefined;
   if (note === undefined) return outcome;
-  return { report: { org_slug: slug, result: "revoked", action: "none", reason: note.reason }, status: 7 };
+  const report = { org_slug: slug, result: "revoked", action: "none", reason: note.reason } as const;
+  return { ...outcome, report };
 }
 
 /** How long a start waits for the control plane. */
@@ -104,8 +105,13 @@ function conclude(slug: string, turn: Turn, before: AuthOutcome | undefined): Au
       action: stopped ? "stopped" : action,
       ...(reason === undefined ? {} : { reason }),
     },
-    status: turn.result === "revoked" ? 7 : syncStatus(turn),
+    status: turn.result === "revoked" ? revokedStatus(stopped ? "stopped" : "none") : syncStatus(turn),
   };
+}
+
+/** Exit status 7 tells the transition: while the node stays revoked, later checks have no news. */
+export function revokedStatus(action: AuthReport["action"]): number {
+  return action === "stopped" ? 7 : 0;
 }
 
 /** A network failure between check-in and download is an outage, not a failure of this machine. */

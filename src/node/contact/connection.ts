@@ -1,7 +1,7 @@
 // Connects a registered organization to its control plane, with URL and token from its directory. A token in the keyring
 // has precedence.
 
-import { AppError } from "../../errors.ts";
+import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
 import { makeClient, type Client } from "./client.ts";
@@ -34,7 +34,8 @@ export function clientOf(
 }
 
 /**
- * Uses the token of the keyring, else of the file. If the control plane refuses the keyring's token with 401, the file's
+ * Refuses a 403 "node_revoked" without a valid order: a control plane's word alone revokes nothing. The exception is a
+ * control plane that never sent an order key. Uses the token of the keyring, else of the file. If the control plane refuses the keyring's token with 401, the file's
  * is tried once. If that works, it replaces the one in the keyring.
  */
 export function connectOrganization(
@@ -44,7 +45,7 @@ export function connectOrganization(
 ): WithClient {
   const { directory } = organization;
   let known: Promise<string> | undefined;
-  return async (work) => {
+  const callWith: WithClient = async (work) => {
     const token = await (known ??= readToken(organization, system));
     try {
       return await work(clientOf(directory, token, system, log));
@@ -60,6 +61,28 @@ export function connectOrganization(
       return result;
     }
   };
+  return (work) =>
+    callWith(work).catch(async (error: unknown) => {
+      throw await provenRefusal(error, organization);
+    });
+}
+
+async function provenRefusal(error: unknown, organization: Organization): Promise<unknown> {
+  if (!(error instanceof AppError) || error.code !== "node_revoked") return error;
+  const { examineOrder, orderKeysOf } = await import("../files/orders.ts");
+  if (orderKeysOf(organization).length === 0) return error;
+  const { order = "" } = error.details;
+  const cause = await examineOrder(order, organization).then(
+    ({ action }) => (action === "revoke" ? undefined : error),
+    (reason: unknown) => reason,
+  );
+  if (cause === undefined) return error;
+  const why = order === "" ? "" : `: ${messageOf(cause)}`;
+  return new AppError(
+    "untrusted_answer",
+    `The control plane says that this node is revoked, but sent no valid order${why}`,
+    { cause },
+  );
 }
 
 function isRefused(error: unknown): boolean {

@@ -155,13 +155,20 @@ export async function followOnce(
   if (paths !== undefined) edge.paths?.answered(answer.paths);
   edge.onCheckin?.(answer);
   if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, edge);
+  let synced: ReturnType<typeof synchronize> | undefined;
+  // The node's former certificate is on the blocklist of its peers: a restored engine starts with the new one.
+  const start = async () => {
+    await (synced ??= synchronize(organization, edge));
+    await edge.control.start();
+  };
   let notStarted: AppError | undefined;
+  const restoring = { ...edge, control: { ...edge.control, start } };
   const outcome =
     answer.order === undefined
-      ? finishRestore(organization, edge)
-      : acceptAndCarryOut(answer.order, organization, edge);
+      ? finishRestore(organization, restoring)
+      : acceptAndCarryOut(answer.order, organization, restoring);
   const order = await outcome.catch((error: unknown) => {
-    // The engine may need the new configuration to start.
+    // Names and the move of the control plane are taken in any case.
     if (!(error instanceof AppError) || error.code !== "engine_failed") throw error;
     notStarted = error;
     return undefined;
@@ -172,7 +179,7 @@ export async function followOnce(
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
   const isNew =
     answer.config_changed || !isApplied(directory) || (await namesChanged(state, directory, edge));
-  const sync = isNew ? await synchronize(organization, edge) : {};
+  const sync = (await synced) ?? (isNew ? await synchronize(organization, edge) : {});
   if (relayedIn(answer)?.paused === true)
     await (await import("./relayed.ts")).endForwarding(organization, edge.system);
   if (notStarted !== undefined) throw notStarted;
@@ -262,12 +269,7 @@ async function handleRefusal(error: unknown, organization: Organization, edge: F
     const { action, unsaved } = await carryOut(order, organization, edge.control, edgeOf(edge));
     return { result: "revoked", action, reason: reasonWith(unsaved, error.message) };
   }
-  if (error.code !== "node_revoked") throw error;
-  throw new AppError(
-    "untrusted_answer",
-    "The control plane says that this node is revoked, but sent no valid order",
-    { cause: error },
-  );
+  throw error;
 }
 
 const unsignedRefusals: readonly string[] = [

@@ -34,12 +34,30 @@ export async function acceptOrder(
   jws: string,
   organization: Organization,
 ): Promise<{ order: Order; unsaved?: AppError }> {
-  const { slug, directory, config } = organization;
-  const path = join(directory, "orders.json");
+  const path = join(organization.directory, "orders.json");
   const history = readHistory(path);
+  const order = await examine(jws, organization, history);
+  if (!("damage" in history) && history.last?.jws === jws) return { order };
+  try {
+    if ("damage" in history) removeTree(path);
+    writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
+  } catch (error) {
+    if (order.action === "restore") throw error;
+    return { order, unsaved: fromSystemError(`write ${path}`, error) };
+  }
+  return { order };
+}
+
+/** Verifies an order, and records nothing. Throws like acceptOrder. */
+export function examineOrder(jws: string, organization: Organization): Promise<Order> {
+  return examine(jws, organization, readHistory(join(organization.directory, "orders.json")));
+}
+
+async function examine(jws: string, organization: Organization, history: History): Promise<Order> {
+  const { slug, directory, config } = organization;
   const last = "damage" in history ? undefined : history.last;
   // The control plane repeats an order in every answer while it is in force: verify it once.
-  if (last?.jws === jws) return { order: refuseRestoreIfDamaged(last.order, organization) };
+  if (last?.jws === jws) return refuseRestoreIfDamaged(last.order, organization);
   const order = refuseRestoreIfDamaged(await verified(jws, organization), organization);
   if (order.org !== slug || order.node_id !== config.node_id) {
     throw new AppError("untrusted_answer", "The order is for another node");
@@ -58,14 +76,7 @@ export async function acceptOrder(
       { cause: history.damage, hint: `Register again: \`${brand.executable} register --force\`.` },
     );
   }
-  try {
-    if ("damage" in history) removeTree(path);
-    writeFileAtomic(path, `${JSON.stringify({ jws, order })}\n`, 0o644);
-  } catch (error) {
-    if (order.action === "restore") throw error;
-    return { order, unsaved: fromSystemError(`write ${path}`, error) };
-  }
-  return { order };
+  return order;
 }
 
 /** Accepts any key of the copies if node-config.json is damaged. */

@@ -45,7 +45,7 @@ test("an accepted node is ok with exit 0", async () => {
   expect(await check()).toEqual({ report: { org_slug: "acme", result: "ok", action: "none" }, status: 0 });
 });
 
-test("a revocation stops the overlay once, with exit 7 as long as it lasts", async () => {
+test("a revocation stops the overlay once, and exits 7 once", async () => {
   await revoke();
   const control = makeControl();
   const first = await check(control);
@@ -54,10 +54,10 @@ test("a revocation stops the overlay once, with exit 7 as long as it lasts", asy
   const note: unknown = JSON.parse(readFileSync(join(organization.directory, "auth-revoked.json"), "utf8"));
   expect(note).toMatchObject({ node_id: organization.config.node_id });
   expect(Object.keys(note ?? {})).toEqual(expect.arrayContaining(["revoked_at", "reason", "node_id"]));
-  expect(await check(control)).toMatchObject({ report: { result: "revoked", action: "none" }, status: 7 });
+  expect(await check(control)).toMatchObject({ report: { result: "revoked", action: "none" }, status: 0 });
   world.system.fetch = () => Promise.reject(new Error("no route"));
   const offline = await check(control);
-  expect(offline).toMatchObject({ report: { result: "revoked", action: "none" }, status: 7 });
+  expect(offline).toMatchObject({ report: { result: "revoked", action: "none" }, status: 6 });
 });
 
 test("after a kill between note and stop, the next run stops the overlay", async () => {
@@ -108,6 +108,19 @@ test("a note of version 0.1.0 keeps a stopped overlay stopped, until a user star
   }
 });
 
+test("a restored node starts with its new certificate, because peers block the former one", async () => {
+  const certificate = () => readFileSync(join(organization.directory, "host.crt"), "utf8");
+  const former = certificate();
+  await revoke();
+  await check();
+  await restore();
+  let atStart = "";
+  const control = { ...makeControl({ running: false }), start: async () => void (atStart = certificate()) };
+  expect((await check(control)).report).toMatchObject({ result: "resumed", action: "started" });
+  expect(atStart).not.toBe("");
+  expect(atStart).not.toBe(former);
+});
+
 test("two runs that restore at once both succeed", async () => {
   await revoke();
   await check();
@@ -137,7 +150,7 @@ test("a revocation is carried out on a full disk, and stored later", async () =>
   const first = await check(control);
   expect(first).toMatchObject({ report: { result: "revoked", action: "stopped" }, status: 7 });
   expect(first.report.reason).toContain("could not be stored");
-  expect(await check(control)).toMatchObject({ report: { result: "revoked", action: "none" }, status: 7 });
+  expect(await check(control)).toMatchObject({ report: { result: "revoked", action: "none" }, status: 0 });
   expect(control.asked).toEqual(["stop", "stop"]);
   // The empty file keeps the services stopped.
   expect(readFileSync(join(organization.directory, "auth-revoked.json"), "utf8")).toBe("");

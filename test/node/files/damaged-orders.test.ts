@@ -58,7 +58,7 @@ for (const [what, damage] of damages) {
       expect(JSON.parse(readFileSync(pathOf("auth-revoked.json"), "utf8"))).toMatchObject({
         node_id: organization.config.node_id,
       });
-      expect(await check()).toMatchObject({ report: { result: "revoked", action: "none" }, status: 7 });
+      expect(await check()).toMatchObject({ report: { result: "revoked", action: "none" }, status: 0 });
       await restore();
       expect((await check()).report).toMatchObject({ result: "resumed", action: "started" });
       expect(readRevokedNote(organization.directory)).toBeUndefined();
@@ -88,7 +88,7 @@ for (const [what, damage] of damages) {
     damage(pathOf("auth-revoked.json"));
     const control = makeControl();
     expect((await check(control)).report).toMatchObject({ result: "resumed", action: "started" });
-    expect(control.asked[0]).toBe("start");
+    expect(control.asked).toContain("start");
     expect(readRevokedNote(organization.directory)).toBeUndefined();
   });
 }
@@ -143,7 +143,7 @@ test("an old restore order is refused after the loss of orders.json", async () =
   rmSync(pathOf("orders.json"));
   expect((await rejection(acceptOrder(jws, organization))).message).toContain("newer");
   // The revocation in force is stored again, and a new restore is accepted.
-  expect(await check()).toMatchObject({ report: { result: "revoked" }, status: 7 });
+  expect(await check()).toMatchObject({ report: { result: "revoked" }, status: 0 });
   expect(JSON.parse(readFileSync(pathOf("orders.json"), "utf8"))).toMatchObject({
     order: { action: "revoke" },
   });
