@@ -22,18 +22,6 @@ export function requestStep(request: string, settings: Where): Step {
   return { step: "request", method: request, url };
 }
 
-/** The same; throws daemon_unreachable without a daemon. */
-export async function planRequest(
-  request: string,
-  settings: Where,
-  system: Pick<System, "sleep">,
-  options: { patient: boolean },
-): Promise<Step> {
-  const { connectDaemon } = await import("../daemon/ipc/client.ts");
-  (await connectDaemon(daemonAddress(settings), system, options)).close();
-  return requestStep(request, settings);
-}
-
 /** The same for a command that needs no daemon: no step without one. */
 export async function planRequestIfThere(
   request: string,
@@ -41,7 +29,9 @@ export async function planRequestIfThere(
   system: Pick<System, "sleep">,
 ): Promise<Step[]> {
   try {
-    return [await planRequest(request, settings, system, { patient: false })];
+    const { connectDaemon } = await import("../daemon/ipc/client.ts");
+    (await connectDaemon(daemonAddress(settings), system, { patient: false })).close();
+    return [requestStep(request, settings)];
   } catch (error) {
     if (error instanceof AppError && error.code === "daemon_unreachable") return [];
     throw error;

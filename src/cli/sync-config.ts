@@ -173,7 +173,9 @@ async function plan(organization: Organization, context: Context): Promise<Step[
     url: base + paths.renewCert(organization.slug, id),
   };
   const engine = await edge.engine();
-  const steps = await edge.withClient((client) => planSync(organization, { ...edge, client, engine }));
+  const steps = await edge.withClient((client) =>
+    planSync(organization, { ...edge, client, engine }, { renews: values.on("renew") }),
+  );
   const told = await planSyncThroughDaemon(organization, context);
   return [...(values.on("renew") ? [renewal] : []), ...told, ...steps];
 }

@@ -6,7 +6,7 @@ import { quoteWord, type Step } from "../plan.ts";
 import type { SystemdEngine } from "../node/engine/systemd-engine.ts";
 import type { Organization } from "../node/files/organizations.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress, planRequest } from "./daemon-address.ts";
+import { daemonAddress, requestStep } from "./daemon-address.ts";
 
 type UnitVerb = "start" | "stop" | "restart";
 type Verb = UnitVerb | "switch";
@@ -84,8 +84,7 @@ export async function planOnOrganization(
 ): Promise<Step[]> {
   const { settings, system } = context;
   const { slug, config } = organization;
-  if (config.mode === "desktop")
-    return [await planRequest(`${verb} ${slug}`, settings, system, { patient: true })];
+  if (config.mode === "desktop") return [requestStep(`${verb} ${slug}`, settings)];
   const unit = unitVerb(verb, slug);
   if (unit !== "stop") await refuseStart(organization, context);
   await requireUnits(unit, slug, settings, system);

@@ -97,6 +97,39 @@ test("sync-config", async () => {
   );
 });
 
+test("sync-config --renew names the certificates that it replaces", async () => {
+  await world.agent(register, { stdin: await world.token() });
+  const certificates = () => ["host.crt", "node.crt"].map((name) => readFileSync(inside(name), "utf8"));
+  const former = certificates();
+  const words = ["sync-config", "--renew", "--access-token-file", "-"];
+  const { files, requests, sent } = await both(words, world.owner);
+  expect(files.sort()).toEqual([inside("host.crt"), inside("node.crt")]);
+  certificates().forEach((each, at) => expect(each).not.toBe(former[at] ?? ""));
+  expect(requests).toEqual(sent);
+});
+
+test("up, down, start, stop, restart and switch need no daemon for their plan", async () => {
+  await world.agent(
+    register.map((word) => (word === "server" ? "desktop" : word)),
+    { stdin: await world.token() },
+  );
+  const verbs = {
+    up: "start",
+    down: "stop",
+    start: "start",
+    stop: "stop",
+    restart: "restart",
+    switch: "switch",
+  };
+  for (const [command, verb] of Object.entries(verbs)) {
+    const { status, json } = await world.agent([command, "acme", "--dry-run", "--json"]);
+    expect({ command, status, json }).toMatchObject({
+      status: 0,
+      json: { plan: [{ step: "request", method: `${verb} acme` }] },
+    });
+  }
+});
+
 test("checkin and check-auth", async () => {
   await world.agent(register, { stdin: await world.token() });
   for (const command of ["checkin", "check-auth"]) {

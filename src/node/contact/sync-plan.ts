@@ -1,8 +1,9 @@
 // Plans `sync-config --dry-run`: downloads and checks the configuration, and changes nothing on this machine.
 
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
-import { planFile } from "../../plan-file.ts";
+import { planFile, planReplaced } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
 import { planSocketDirectory } from "../../platform/control-socket.ts";
 import { paths } from "../../protocol/paths.ts";
@@ -11,25 +12,35 @@ import { readCredentials, type Organization } from "../files/organizations.ts";
 import { fetchConfig, prepare, type SyncEdge } from "./next-config.ts";
 import { changeNeeds } from "./sync.ts";
 
-export async function planSync(organization: Organization, edge: SyncEdge): Promise<Step[]> {
+/** `renews`: a renewal comes before it, which replaces the node's certificates. */
+export async function planSync(
+  organization: Organization,
+  edge: SyncEdge,
+  { renews = false } = {},
+): Promise<Step[]> {
   const { slug, directory, config } = organization;
   const url = readCredentials(directory).api_base + paths.downloadConfig(slug, config.node_id);
   const first: Step[] = [{ step: "request", method: "GET", url }, ...planSocketDirectory(directory)];
   const download = await fetchConfig(organization, edge);
   const next = await prepare(organization, download, edge);
-  if (next === undefined) return first;
-  const files: Record<string, string | undefined> = { ...next.files, "config.yml": next.configYml };
+  const files: Record<string, string | undefined> =
+    next === undefined ? {} : { ...next.files, "config.yml": next.configYml };
   const steps = generationFiles.flatMap((name): Step[] => {
     const content = files[name];
-    return content === undefined ? [] : [planFile(join(directory, name), content, 0o644)];
+    const path = join(directory, name);
+    if (renews && certificates.includes(name) && (content !== undefined || existsSync(path)))
+      return [planReplaced(path, 0o644)];
+    return content === undefined ? [] : [planFile(path, content, 0o644)];
   });
   if (steps.every((step) => step.step === "file" && step.change === "same")) return [...first, ...steps];
   return [...first, ...(await runs(directory, next, edge)), ...steps];
 }
 
+const certificates: readonly string[] = ["node.crt", "host.crt"];
+
 async function runs(
   directory: string,
-  next: Parameters<typeof changeNeeds>[2],
+  next: Parameters<typeof changeNeeds>[2] | undefined,
   { engine, control }: SyncEdge,
 ): Promise<Step[]> {
   const path = join(directory, "config.yml");
@@ -37,6 +48,7 @@ async function runs(
     engine.path === undefined ? [] : [{ step: "run", argv: [engine.path, "-test", "-config", path] }];
   if (engine.path === undefined || !(await control.running())) return test;
   const present = { text: readTextIfThere(path) ?? "", version: engine.running };
-  const verb = changeNeeds(directory, present, next).restart ? "restart" : "reload";
+  const restarts = next !== undefined && changeNeeds(directory, present, next).restart;
+  const verb = restarts ? "restart" : "reload";
   return [...test, { step: "run", argv: [verb, "the overlay engine"] }];
 }
