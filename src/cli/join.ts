@@ -142,7 +142,7 @@ async function registrationOf(
   const name = values.text("node-name");
   const allowed = values.text("allow-routes");
   const wishes = lighthouseWishes(key, isHere, values);
-  const wait = values.duration("wait");
+  const wait = values.duration("wait", 0);
   // A plan sends no request and needs no content; a registered machine has the file.
   const fetchCa = (print: string) =>
     settings.dryRun || isHere ? "" : readApiCaByFingerprint(apiBase, print);
@@ -219,7 +219,7 @@ export async function examineJoined(organization: Organization, context: Context
   const { system, log, settings, values } = context;
   const { awaitLighthouse } = await import("../node/contact/lighthouse-answer.ts");
   const { slug, config } = organization;
-  const waitMs = 1000 * (values.duration("wait") ?? answerWithinS);
+  const waitMs = 1000 * (values.duration("wait", 0) ?? answerWithinS);
   say(`Waiting for a lighthouse of ${slug} to answer`, context);
   const answer = await awaitLighthouse(organization, waitMs, { system });
   const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");

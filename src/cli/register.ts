@@ -165,7 +165,7 @@ async function readRegistration(context: Context) {
 }
 
 function approvalTime({ values }: Context): number | undefined {
-  const seconds = values.duration("wait");
+  const seconds = values.duration("wait", 0);
   return seconds === undefined ? undefined : seconds * 1000;
 }
 

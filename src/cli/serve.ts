@@ -173,6 +173,9 @@ async function readOptions({ system, settings, values }: Context): Promise<Serve
   const data = await readDataOptions(values, system);
   const { parseListen, parseNetworks } = await import("../server/http/edge.ts");
   const releases = values.text("releases");
+  const { statSync } = await import("node:fs");
+  if (releases !== undefined && statSync(releases, { throwIfNoEntry: false })?.isDirectory() !== true)
+    throw new AppError("usage", `--releases: there is no directory ${releases}`);
   const metrics = values.text("metrics-listen");
   const listen = parseListen("--listen", values.text("listen") ?? "127.0.0.1:8420");
   const mail = await readMail(values);

@@ -81,12 +81,12 @@ export class Values {
     return number;
   }
 
-  /** Seconds. */
-  duration(name: string): number | undefined {
+  /** Seconds, at least `min`. */
+  duration(name: string, min = 1): number | undefined {
     const value = this.text(name);
     if (value === undefined) return undefined;
     const seconds = parseDuration(value);
-    if (seconds === undefined) {
+    if (seconds === undefined || seconds < min) {
       throw new AppError("usage", `--${name} must be a duration such as 90s, 15m, 24h or 7d, not "${value}"`);
     }
     return seconds;

@@ -1,6 +1,7 @@
 // The listener of the application, which is replaced when its TLS certificate changes, and the listener of the metrics.
 // They know addresses and certificates, but not what the application answers.
 
+import { createPrivateKey, X509Certificate } from "node:crypto";
 import { statSync } from "node:fs";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../../errors.ts";
 import type { Log } from "../../log.ts";
@@ -274,15 +275,43 @@ function listening<T>(open: () => T, flag: string, { hostname, port }: ListenAdd
   }
 }
 
+/** The TLS library's own error names no file. Throws bad_configuration. */
+function refuseUnfit(
+  cert: string,
+  key: string,
+  { certFile, keyFile }: { certFile: string; keyFile: string },
+): void {
+  const parsed = <T>(file: string, what: string, parse: () => T): T => {
+    try {
+      return parse();
+    } catch (error) {
+      throw new AppError("bad_configuration", `The TLS file ${file} holds no ${what} in PEM`, {
+        cause: error,
+      });
+    }
+  };
+  const certificate = parsed(certFile, "certificate", () => new X509Certificate(cert));
+  const privateKey = parsed(keyFile, "unencrypted private key", () => createPrivateKey(key));
+  if (certificate.checkPrivateKey(privateKey)) return;
+  throw new AppError(
+    "bad_configuration",
+    `The TLS key ${keyFile} is not that of the certificate ${certFile}`,
+  );
+}
+
 /** The operator's files. Replacing them needs no restart. */
 export function tlsFromFiles(files: { certFile: string; keyFile: string }): TlsSource {
   return {
     read() {
+      let [cert, key] = ["", ""];
       try {
-        return { cert: readText(files.certFile), key: readText(files.keyFile) };
+        cert = readText(files.certFile);
+        key = readText(files.keyFile);
       } catch (error) {
         throw fromSystemError(`read the TLS files ${files.certFile} and ${files.keyFile}`, error);
       }
+      refuseUnfit(cert, key, files);
+      return { cert, key };
     },
     stamp: () =>
       [files.certFile, files.keyFile]
