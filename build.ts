@@ -11,6 +11,7 @@ import { brand } from "./src/brand.ts";
 import { parseDuration } from "./src/duration.ts";
 import { messageOf } from "./src/errors.ts";
 import { signMachO } from "./src/release/mach-o.ts";
+import { isVersion } from "./src/release/version.ts";
 
 type Target = NonNullable<Extract<Bun.BuildConfig, { compile: unknown }>["compile"]>;
 
@@ -140,7 +141,8 @@ export async function release(options: ReleaseOptions): Promise<void> {
   const { Manifest } = await import("./src/release/manifest.ts");
   const password = options.passwordFile && readFileSync(options.passwordFile, "utf8").trimEnd();
   const key = readSecretKey(readFileSync(options.keyFile, "utf8"), password);
-  const { version, fast, outdir, issuedAtS } = options;
+  const { version, fast, outdir, issuedAtS, releaseUrl } = options;
+  const edition = { version, timeS: issuedAtS, fast, releaseUrl };
   const packages: string[] = [];
   rmSync(outdir, { recursive: true, force: true });
   mkdirSync(outdir, { recursive: true });
@@ -151,7 +153,7 @@ export async function release(options: ReleaseOptions): Promise<void> {
     const artifact = await packExecutable(outdir, readFileSync(path), target, { version, fast });
     if (options.packages) {
       const { makePackages } = await import("./packaging/packages.ts");
-      packages.push(...(await makePackages(outdir, path, target, { version, timeS: issuedAtS, fast })));
+      packages.push(...(await makePackages(outdir, path, target, edition)));
     }
     rmSync(path);
     for (const { file, size } of artifact.zst === undefined ? [artifact] : [artifact, artifact.zst])
@@ -202,9 +204,36 @@ async function image(version: string, engine?: string): Promise<void> {
   }
 }
 
-async function main(): Promise<void> {
+const usage = `Builds the executable, a signed release, or an image.
+
+  bun build.ts [--target TARGET] [--outfile FILE] [--version V]
+  bun build.ts --release --secret-key FILE [--release-url URL] [flags]
+  bun build.ts --image | --node-image [--engine FILE] [--version V]
+
+  --target TARGET      one of ${targets.join(", ")};
+                       with --release, may be given several times (default: all)
+  --outfile FILE       the executable (default dist/agent)
+  --version V          three numbers such as 1.2.3 (default: ${packageJson.version}, from package.json)
+
+Of a release:
+  --secret-key FILE    the publisher's key, made with: minisign -G
+  --secret-key-password-file FILE
+  --release-url URL    where the release will be: https://… or a directory. Installer and packages keep it for updates
+                       (default ${brand.releaseUrl})
+  --outdir DIR         default dist/release; replaced as a whole
+  --sequence N         number that rises with each release (default: the time of the commit)
+  --issued-at TIME     such as 2026-01-31T00:00:00Z (default: the time of the commit)
+  --expires-in D       from --issued-at, such as 90d (default 90d)
+  --engines FILE       JSON list of engines that nodes may install
+  --no-packages        no .deb and .rpm
+  --fast               compress in seconds instead of minutes
+`;
+
+async function main(argv: readonly string[]): Promise<void> {
   const { values } = parseArgs({
+    args: [...argv],
     options: {
+      help: { type: "boolean", short: "h", default: false },
       target: { type: "string", multiple: true },
       outfile: { type: "string", default: "dist/agent" },
       version: { type: "string", default: packageJson.version },
@@ -226,9 +255,12 @@ async function main(): Promise<void> {
     strict: true,
     allowNegative: true,
   });
+  if (values.help) return void process.stdout.write(usage);
   const chosen = values.target ?? (values.release ? [...targets] : [hostTarget()]);
   const unknown = chosen.find((target) => !targets.some((each) => each === target));
   if (unknown !== undefined) throw new Error(`Unknown target "${unknown}". Use one of ${targets.join(", ")}`);
+  if (!isVersion(values.version))
+    throw new Error(`--version must be three numbers such as 1.2.3, not "${values.version}"`);
   if (values.image) return image(values.version);
   if (values["node-image"]) return image(values.version, values.engine);
   if (!values.release) {
@@ -239,10 +271,19 @@ async function main(): Promise<void> {
   if (values["secret-key"] === undefined)
     throw new Error("--release needs --secret-key FILE. Create a key with: minisign -G");
   const issuedAtS = values["issued-at"] === undefined ? commitTime() : Date.parse(values["issued-at"]) / 1000;
-  const expiresInS = parseDuration(values["expires-in"]);
-  if (!(issuedAtS > 0) || expiresInS === undefined)
+  const expiresInS = parseDuration(values["expires-in"]) ?? 0;
+  const sequence = values.sequence === undefined ? issuedAtS : Number(values.sequence);
+  if (!(issuedAtS > 0) || expiresInS === 0)
     throw new Error(
       "--issued-at needs a time such as 2026-01-31T00:00:00Z, --expires-in a duration such as 90d",
+    );
+  if (!Number.isSafeInteger(sequence) || sequence < 1)
+    throw new Error(`--sequence must be a whole number from 1 on, not "${values.sequence}"`);
+  if (
+    !/^(https:\/\/[^\s/]+|http:\/\/(127\.0\.0\.1|localhost|\[::1\]):\d+)?\/\S*$/.test(values["release-url"])
+  )
+    throw new Error(
+      `--release-url must be an https:// address or a directory, not "${values["release-url"]}"`,
     );
   await release({
     outdir: values.outdir,
@@ -251,7 +292,7 @@ async function main(): Promise<void> {
     targets: chosen,
     version: values.version,
     fast: values.fast,
-    sequence: values.sequence === undefined ? issuedAtS : Number(values.sequence),
+    sequence,
     issuedAtS,
     expiresInS,
     releaseUrl: values["release-url"],
@@ -262,7 +303,7 @@ async function main(): Promise<void> {
 
 if (import.meta.main) {
   try {
-    await main();
+    await main(process.argv.slice(2));
   } catch (error) {
     process.stderr.write(`build: ${messageOf(error)}\n`);
     process.exitCode = 1;

@@ -3,7 +3,7 @@
 import { gzipSync } from "node:zlib";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { brand, defaultPlaces } from "../src/brand.ts";
+import { brand, defaultPlaces, releaseAddressPath } from "../src/brand.ts";
 import { run } from "../src/cli/run.ts";
 import { allCommands } from "../src/cli/commands.ts";
 import {
@@ -30,6 +30,8 @@ import { manPages } from "./man-pages.ts";
 export type Edition = {
   version: string;
   timeS: number;
+  /** Where the publisher's releases are. */
+  releaseUrl?: string;
   /** Packages in a second or two, twice as large. */
   fast?: boolean;
 };
@@ -47,6 +49,9 @@ export async function sharedFiles(edition: Edition): Promise<PackageFile[]> {
   const fish = await printed("completion", "fish");
   return [
     ...units(),
+    ...(edition.releaseUrl === undefined
+      ? []
+      : [{ dst: releaseAddressPath(`/usr/bin/${executable}`, "linux"), content: `${edition.releaseUrl}\n` }]),
     { dst: `/usr/lib/sysusers.d/${id}.conf`, content: group },
     { dst: packagedSysctlPath, content: controlSysctl },
     ...(await pages(edition)),

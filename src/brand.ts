@@ -9,12 +9,8 @@ export const brand = {
   /** The environment variable of a flag is this prefix and the flag in capitals. */
   envPrefix: "AGENT_",
   launchdLabel: "io.overlay-agent.daemon",
-  /**
-   * Default address of published releases. `--release-url` replaces it, for example with a control plane's /releases/.
-   */
+  /** Where a release build says that it will be published, unless it is told another address. */
   releaseUrl: "https://github.com/overlay-agent/agent/releases/latest/download/",
-  /** Address of the release of one version. */
-  releaseVersionUrl: "https://github.com/overlay-agent/agent/releases/download/v{version}/",
   /** Trusted minisign public keys. A release build adds the key that it signs with. */
   releaseKeys: [] as readonly string[],
   /** Address of the engine's own release archives. */
@@ -28,6 +24,16 @@ export const brand = {
   /** Domain of the X.509 names of nodes: <node>.<org>.internal. */
   internalDomain: "internal",
 } as const;
+
+/**
+ * The file with the address of releases, which the installer and the packages write: it belongs to the executable, whose
+ * build holds the publisher's key.
+ */
+export function releaseAddressPath(executable: string, platform: string): string {
+  return platform === "win32"
+    ? executable.replace(/[^\\/]*$/, "releases.url")
+    : executable.replace(/\/[^/]*\/[^/]*$/, `/lib/${brand.id}/releases.url`);
+}
 
 /** Hidden first argument that makes the executable run as the child process for keyring access. */
 export const keyringWord = "__keyring";

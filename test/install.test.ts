@@ -10,6 +10,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -105,6 +106,10 @@ for (const [name, shell] of Object.entries(shells)) {
       expect(install("v1", "--version", "1.9.0")).toMatchObject({ status: 0 });
       expect(versionAt(prefix)).toBe("1.9.0");
       expect(readdirSync(join(prefix, "bin")).sort()).toEqual(["agent", "agent.old"]);
+      // The address of the last release, for updates.
+      const address = join(prefix, "lib/overlay-agent/releases.url");
+      expect(readFileSync(address, "utf8")).toBe(`${at("v1")}\n`);
+      expect(statSync(address).mode & 0o777).toBe(0o644);
     });
 
     test("refuses bad releases with the reason, and keeps the installed version", () => {
@@ -153,7 +158,7 @@ for (const [name, shell] of Object.entries(shells)) {
       expect(install("v2", "--uninstall", "--dry-run")).toMatchObject({ status: 0 });
       expect(existsSync(join(prefix, "bin/agent"))).toBe(true);
       expect(install("v2", "--uninstall")).toMatchObject({ status: 0 });
-      expect(readdirSync(join(prefix, "bin"))).toEqual([]);
+      expect([readdirSync(join(prefix, "bin")), readdirSync(join(prefix, "lib"))]).toEqual([[], []]);
       expect(install("v2", "--uninstall")).toMatchObject({ status: 0 });
     });
 
@@ -357,10 +362,10 @@ describe("install", () => {
     expect(readFileSync(join(prefix, "bin/agent.old"), "utf8")).toContain("1.9.0");
   });
 
-  test("leaves no temporary files, and the script has at most 550 lines", () => {
+  test("leaves no temporary files, and the script has at most 570 lines", () => {
     expect(leftovers()).toEqual([]);
     const script = readFileSync(join(import.meta.dir, "../install"), "utf8");
-    expect(script.split("\n").length).toBeLessThanOrEqual(550);
+    expect(script.split("\n").length).toBeLessThanOrEqual(570);
     expect(script.trimEnd().split("\n").at(-1)).toBe('{ main "$@"; exit; }');
   });
 

@@ -17,8 +17,8 @@ export const command: Implementation = {
     "release-url": {
       type: "string",
       valueHint: "URL",
-      default: brand.releaseUrl,
-      description: "Take releases from this URL or local directory",
+      description:
+        "Take releases from this URL or local directory (default: the address that came with this program)",
     },
     guard: { type: "boolean", description: "Watch an update that is in progress (used by its systemd unit)" },
   },

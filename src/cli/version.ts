@@ -15,18 +15,19 @@ export const command: Implementation = {
     "release-url": {
       type: "string",
       valueHint: "URL",
-      default: brand.releaseUrl,
-      description: "Look for releases here",
+      description: "Look for releases here (default: the address that came with this program)",
     },
   },
   examples: [`${brand.executable} version`, `${brand.executable} version --no-check --json`],
   async run(context) {
     const { version, target, commit } = buildInfo;
     const update: Update = context.values.on("no-check") ? { available: false } : await check(context);
-    const { latest, error } = update;
+    const { latest, error, unknown } = update;
     const news = update.available
       ? `${latest} is available. Install it: ${brand.executable} self-update\n`
-      : "";
+      : unknown === undefined
+        ? ""
+        : `${unknown}, so there is no check for updates\n`;
     context.output.result(
       { version, target, commit, update },
       `${brand.executable} ${version} (${target}, ${commit})\n${news}`,
@@ -36,13 +37,17 @@ export const command: Implementation = {
   },
 };
 
-type Update = { available: boolean; latest?: string; error?: ErrorBody };
+/** `unknown`: why there was no check. */
+type Update = { available: boolean; latest?: string; error?: ErrorBody; unknown?: string };
 
 /** A check that fails is reported, but is no failure of this command: the version itself is known. */
 async function check({ values, settings, system, log }: Context): Promise<Update> {
   const { checkForUpdate } = await import("../node/update/self-update.ts");
+  const { noAddress, releaseAddress } = await import("../node/files/published-release.ts");
   const request = { releaseUrl: values.text("release-url"), allowDowngrade: false };
   try {
+    if (request.releaseUrl === undefined && releaseAddress(system) === undefined)
+      return { available: false, unknown: noAddress };
     return await checkForUpdate(request, settings, { system, log }, { totalMs: patienceMs });
   } catch (error) {
     if (!(error instanceof AppError)) throw error;

@@ -3,6 +3,7 @@
 
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { sha256 } from "./download.ts";
@@ -12,7 +13,7 @@ import {
   writeManifest,
   type Artifact,
   type Download,
-  type Manifest,
+  Manifest,
 } from "./manifest.ts";
 import { makeSignature, writePublicKey, type SecretKey } from "./minisign.ts";
 
@@ -50,7 +51,7 @@ export function writeRelease(
   packages: readonly string[] = [],
 ): void {
   mkdirSync(directory, { recursive: true });
-  const manifest = writeManifest({ schema: 1, product: brand.id, ...head });
+  const manifest = writeManifest(requireManifest({ schema: 1, product: brand.id, ...head }));
   const comment = `${brand.id} ${head.version} sequence ${head.sequence}`;
   const files = new Map<string, string>([
     [manifestName, manifest],
@@ -77,6 +78,21 @@ export function writeRelease(
   if (packages.length > 0)
     files.set("SHA256SUMS.minisig", makeSignature(Buffer.from(files.get("SHA256SUMS") ?? ""), key, comment));
   for (const [name, text] of files) writeFileSync(join(directory, name), text);
+}
+
+/** A publisher signs only what nodes accept. */
+function requireManifest(manifest: Manifest): Manifest {
+  const { success, output, issues } = v.safeParse(Manifest, manifest);
+  if (!success)
+    throw new AppError(
+      "failed",
+      `Cannot sign the manifest: ${v.getDotPath(issues[0]) ?? ""}: ${issues[0].message}`,
+    );
+  if (output.expires_at > output.issued_at) return output;
+  throw new AppError(
+    "failed",
+    `Cannot sign the manifest: it expires at ${output.expires_at}, when it is issued`,
+  );
 }
 
 /** The install script of a release: fills in the release URL, the public key and the hash of the manifest. */

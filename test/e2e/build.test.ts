@@ -42,3 +42,25 @@ test("ignores files of the current directory", async () => {
   expect(stdout).toMatch(/^agent \d+\.\d+\.\d+ \(bun-/);
   expect(readdirSync(here).sort()).toEqual([".env", "bunfig.toml", "evil.ts"]);
 });
+
+test("a build that would publish something useless is refused, with the flag", () => {
+  const made = (...flags: string[]) => {
+    const argv = [process.execPath, join(import.meta.dir, "../../build.ts"), ...flags];
+    const { exitCode, stdout, stderr } = Bun.spawnSync(argv, { stdin: "ignore" });
+    return { status: exitCode, out: stdout.toString(), err: stderr.toString() };
+  };
+  for (const [flag, value] of [
+    ["--sequence", "abc"],
+    ["--sequence", "0"],
+    ["--version", ""],
+    ["--version", "1.2"],
+    ["--expires-in", "0s"],
+    ["--issued-at", "yesterday"],
+    ["--release-url", "ftp://releases.example/"],
+    ["--release-url", "http://releases.example/"],
+  ] as const) {
+    const { status, err } = made("--release", "--secret-key", "/nonexistent", `${flag}=${value}`);
+    expect({ flag, value, status, err }).toMatchObject({ status: 1, err: expect.stringContaining(flag) });
+  }
+  expect(made("--help")).toMatchObject({ status: 0, out: expect.stringContaining("--release-url URL") });
+});

@@ -58,6 +58,13 @@ describe.skipIf(missing !== undefined)("a release", () => {
     expect(runSync([installed, "self-update", "--check", "--release-url", at("two"), ...state])).toContain(
       "is the latest release",
     );
+    // The address came with the installation.
+    expect(runSync([installed, "self-update", "--check", ...state])).toContain("is the latest release");
+    const { update } = v.parse(
+      v.object({ update: v.object({ available: v.boolean(), latest: v.string() }) }),
+      JSON.parse(runSync([installed, "version", "--json", ...state])),
+    );
+    expect(update).toEqual({ available: false, latest: version });
   });
 
   asRoot("installed", () => {

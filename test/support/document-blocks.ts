@@ -155,7 +155,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
   "docs/machines.md: agent overlay check": {
     not: "it needs releases of the engine; test/e2e/overlay-install.test.ts has them",
   },
-  "docs/machines.md: agent self-update --check --release-url https://control.example.org/releases/": {
+  "docs/machines.md: agent self-update --check": {
     not: "it needs signed releases; test/e2e/self-update.test.ts has them",
   },
   'docs/daemon-protocol.md: echo \'{"action":"status","id":1}\' | socat - UNIX-CONNECT:/var/run/overlay-agent/cmd.sock':

@@ -30,7 +30,7 @@ export type EngineRelease = {
   sha256: string | undefined;
 };
 
-type Needs = Pick<System, "fetch" | "sleep" | "now" | "platform" | "arch" | "stderr" | "env">;
+type Needs = Pick<System, "fetch" | "sleep" | "now" | "platform" | "arch" | "stderr" | "env" | "executable">;
 
 const sumFile = "SHASUM256.txt";
 const maxSumBytes = 256 * 1024;

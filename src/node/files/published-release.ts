@@ -1,9 +1,11 @@
 // Fetches the signed release manifest from which this machine installs the agent and the engine. Verifies it with the
 // keys of this build, the clock, and the highest sequence seen so far.
 
-import { brand } from "../../brand.ts";
+import { brand, releaseAddressPath } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../errors.ts";
+import { readTextIfThere } from "../../files.ts";
+import { foreignFile } from "../../platform/program-safety.ts";
 import { fetchFile, smallFileMs, type DownloadOptions } from "../../release/download.ts";
 import {
   manifestName,
@@ -35,10 +37,10 @@ export function releaseKeys(): string[] {
 /** The published manifest, not verified yet. */
 export async function fetchRelease(
   request: UpdateRequest,
-  system: Pick<System, "fetch" | "sleep">,
+  system: Pick<System, "fetch" | "sleep" | "executable" | "platform">,
   within: Patience = {},
 ): Promise<Published> {
-  const base = releaseBase(request);
+  const base = releaseBase(request, system);
   const patience = { totalMs: smallFileMs, ...within };
   const [manifest, signature] = await Promise.all([
     fetchFile(base, manifestName, { maxBytes: maxManifestBytes, ...patience }, system),
@@ -66,7 +68,38 @@ export function checkRelease(
   return manifest;
 }
 
-function releaseBase({ version, releaseUrl }: UpdateRequest): string {
+/** The address that came with this executable; undefined if none did. Throws if other users than root can change it. */
+export function releaseAddress({ executable, platform }: Pick<System, "executable" | "platform">) {
+  const path = releaseAddressPath(executable, platform);
+  const text = readTextIfThere(path)?.trim();
+  if (text === undefined || text === "") return undefined;
+  const foreign = foreignFile(path);
+  if (foreign !== undefined)
+    throw new AppError(
+      "bad_configuration",
+      `Only root may be able to change the address of releases: ${foreign.why}`,
+      {
+        hint: `Check the content, then run: ${foreign.remedy}`,
+      },
+    );
+  return text;
+}
+
+/** Without it nothing is asked. */
+export const noAddress = "This program came without an address of releases";
+
+function releaseBase(
+  { version, releaseUrl }: UpdateRequest,
+  system: Pick<System, "executable" | "platform">,
+): string {
   if (releaseUrl !== undefined) return releaseUrl;
-  return version === undefined ? brand.releaseUrl : brand.releaseVersionUrl.replace("{version}", version);
+  const address = releaseAddress(system);
+  if (address === undefined)
+    throw new AppError("failed", noAddress, {
+      hint: `Name one with --release-url, or install ${brand.executable} from a published release, which has one.`,
+    });
+  // The layout of the release pages of code hosts, as in the script `install`.
+  return version === undefined
+    ? address
+    : address.replace(/\/latest\/download\/?$/, `/download/v${version}/`);
 }

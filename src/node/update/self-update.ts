@@ -53,7 +53,10 @@ type Places = { stateDb: string };
 export async function checkForUpdate(
   request: UpdateRequest,
   places: Places & { dryRun: boolean },
-  { system, log }: { system: Pick<System, "fetch" | "sleep" | "now">; log: Pick<Log, "debug"> },
+  {
+    system,
+    log,
+  }: { system: Pick<System, "fetch" | "sleep" | "now" | "executable" | "platform">; log: Pick<Log, "debug"> },
   within?: Patience,
 ): Promise<{ available: boolean; latest: string }> {
   const manifest = checkRelease(await fetchRelease(request, system, within), request, places, system);
@@ -92,7 +95,7 @@ export async function selfUpdate(
 async function findRelease(
   request: UpdateRequest,
   places: Places,
-  system: Pick<System, "fetch" | "sleep" | "now">,
+  system: Pick<System, "fetch" | "sleep" | "now" | "executable" | "platform">,
 ) {
   const published = await fetchRelease(request, system);
   const manifest = checkRelease(published, request, places, system);

@@ -2,9 +2,9 @@
 // nothing installed by a build with release keys.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
-import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { brand } from "../../../src/brand.ts";
+import { brand, releaseAddressPath } from "../../../src/brand.ts";
 import { buildInfo } from "../../../src/build-info.ts";
 import { AppError } from "../../../src/errors.ts";
 import {
@@ -50,6 +50,16 @@ function systemWith(answer: () => Promise<Response>) {
   return { asked, system: { ...realSystem(), fetch } };
 }
 
+const ours = "https://releases.example/";
+
+/** As an executable that came with the address of its publisher. */
+function installed(system: System): System {
+  const executable = join(directory.path, "bin/agent");
+  mkdirSync(join(directory.path, "lib/overlay-agent"), { recursive: true });
+  writeFileSync(releaseAddressPath(executable, "linux"), `${ours}\n`);
+  return { ...system, executable };
+}
+
 const missing = () => Promise.resolve(new Response("", { status: 404 }));
 const away = () => Promise.reject(new Error("away"));
 
@@ -65,19 +75,26 @@ const failureOf = async (work: Promise<unknown>) => {
 describe("without the signed list", () => {
   test("our own address gets no engine installed, and the hint has the lines to type", async () => {
     const { asked, system } = systemWith(missing);
-    expect(await failureOf(findEngineRelease({}, stateDb, system))).toMatchObject({
+    expect(await failureOf(findEngineRelease({}, stateDb, installed(system)))).toMatchObject({
       code: "release_unsigned",
       message: expect.stringContaining("The signed list of releases cannot be read"),
       hint:
         "Give the hash of the engine's archive: `agent overlay install --source release --version V --sha256 HEX`. " +
         "Or take the system's package: `agent overlay install --source package`.",
     });
-    expect(asked.filter((url) => !url.startsWith(brand.releaseUrl))).toEqual([]);
+    expect(asked).toEqual(["manifest.json", "manifest.json.minisig"].map((name) => ours + name));
+    // Without an address nothing is asked.
+    const none = systemWith(missing);
+    expect(await failureOf(findEngineRelease({}, stateDb, none.system))).toMatchObject({
+      code: "release_unsigned",
+      message: expect.stringContaining("came without an address of releases"),
+    });
+    expect(none.asked).toEqual([]);
   });
 
   test("an unreachable address keeps its code, so that --source auto asks the package manager", async () => {
     const { system } = systemWith(away);
-    expect(await failureOf(findEngineRelease({}, stateDb, system))).toMatchObject({
+    expect(await failureOf(findEngineRelease({}, stateDb, installed(system)))).toMatchObject({
       code: "control_plane_unreachable",
     });
   });
