@@ -32,10 +32,9 @@ test("a TLS file that cannot be used is named", async () => {
   const file = (name: string) => join(directory.path, name);
   const openssl = (name: string) =>
     Bun.spawnSync(
-      [
-        ..."openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=a".split(" "),
-        ...["-keyout", file(`${name}.key`), "-out", file(`${name}.crt`)],
-      ],
+      `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=a -keyout ${file(`${name}.key`)} -out ${file(`${name}.crt`)}`.split(
+        " ",
+      ),
       { stderr: "ignore" },
     );
   openssl("a");
@@ -51,7 +50,10 @@ test("a TLS file that cannot be used is named", async () => {
     const { status, err } = await agentHere([
       "serve",
       ...data,
-      ...["--tls-cert", file(cert), "--tls-key", file(key)],
+      "--tls-cert",
+      file(cert),
+      "--tls-key",
+      file(key),
     ]);
     expect(err).toMatch(named);
     expect([1, 78]).toContain(status);
