@@ -88,7 +88,7 @@ async function pages({ version, timeS }: Edition): Promise<PackageFile[]> {
     }),
   );
   const date = new Date(timeS * 1000).toISOString().slice(0, 10);
-  return manPages(helps, await printed("--help"), { version, date }).map(({ file, text }) => ({
+  return manPages(helps, await printed("help", "commands"), { version, date }).map(({ file, text }) => ({
     dst: `/usr/share/man/man1/${file}.gz`,
     content: gzipped(text),
   }));

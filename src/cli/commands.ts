@@ -188,6 +188,19 @@ const sections: readonly Section[] = [
   },
 ];
 
+/** What the first help shows: the commands of day one. */
+export const firstCommands: readonly { title: string; names: readonly string[] }[] = [
+  { title: "START", names: ["demo", "setup", "up"] },
+  {
+    title: "ON EACH MACHINE",
+    names: ["status", "doctor", "peers", "logs", "down", "unregister", "self-update"],
+  },
+  {
+    title: "ON THE CONTROL PLANE, OR FROM ANY MACHINE AFTER A LOGIN",
+    names: ["login", "admin token create", "admin node list", "admin node revoke", "admin backup"],
+  },
+];
+
 /** All but the admin commands. */
 export const commands: CommandTable = merged(sections);
 

@@ -3,9 +3,9 @@
 
 import { renderUsage } from "citty";
 import { brand } from "../brand.ts";
-import { allSections } from "./commands.ts";
+import { allCommands, allSections, firstCommands } from "./commands.ts";
 import { daemonFlags } from "./settings.ts";
-import type { Flags } from "./values.ts";
+import { flagsOf, withSecretFiles, type Args, type Flags } from "./values.ts";
 
 const allFlags = `See all global flags with \`${brand.executable} help flags\`.\n`;
 
@@ -13,16 +13,99 @@ const allFlags = `See all global flags with \`${brand.executable} help flags\`.\
 export async function commandHelp(name: string, globals: Flags): Promise<string> {
   const section = (await allSections()).find((each) => Object.hasOwn(each.commands, name));
   const command = section?.commands[name];
-  if (command === undefined || section === undefined) return listCommands(name, globals);
+  if (command === undefined || section === undefined) return groupHelp(name, globals);
   const { notes, examples } = await command.load();
   const meta = { ...command.meta, name };
-  const usage = plain(await renderUsage({ meta, args: command.args }, { meta: { name: brand.executable } }));
+  const all = await command.args();
+  const shared = Object.keys(await sharedFlags());
+  const isTargeted = shared.every((flag) => Object.hasOwn(all, flag));
+  const args = Object.fromEntries(
+    Object.entries(all).filter(([flag]) => !isTargeted || !shared.includes(flag)),
+  );
+  const usage = plain(await renderUsage({ meta, args }, { meta: { name: brand.executable } }));
   return [
     `${usage.trimEnd()}\n`,
     ...(notes === undefined ? [] : [`${notes.trim()}\n`]),
     `EXAMPLES\n\n${examples.map((example) => `  ${example}\n`).join("")}`,
     `GLOBAL OPTIONS\n\n${await flagLines(globals, (flag) => section.flags.includes(flag))}`,
-    allFlags,
+    `${isTargeted ? targetHint : ""}${allFlags}`,
+  ].join("\n");
+}
+
+const targetHint = `On which control plane it works (--profile, --api-base, --local …): \`${brand.executable} help target\`.\n`;
+
+/** The flags that say where an admin command works: the same for almost all of them. */
+async function sharedFlags(): Promise<Args> {
+  const { targetFlags } = await import("./admin/target.ts");
+  return withSecretFiles(targetFlags);
+}
+
+/** The flags that say where an admin command works. */
+export async function targetHelp(): Promise<string> {
+  return [
+    `Flags of the commands of \`${brand.executable} admin\` that say on which control plane they work.\n`,
+    `Without them: the profile of \`${brand.executable} login\`, else the data directory of this machine.\n`,
+    `TARGET OPTIONS\n\n${await flagLines(flagsOf(await sharedFlags()), () => true)}`,
+  ].join("\n");
+}
+
+/** Help of several commands: of all, of `admin`, or of those that begin with `prefix`. */
+export function groupHelp(prefix: string, globals: Flags): Promise<string> {
+  if (prefix === "") return firstHelp();
+  return prefix === "admin" ? adminHelp() : listCommands(prefix, globals);
+}
+
+const title = `${brand.title}: a node manager for private overlay networks.\n`;
+
+const list = (heading: string, rows: readonly (readonly [string, string])[], width: number) =>
+  `${heading}\n\n${rows.map(([name, text]) => `  ${name.padEnd(width)} ${text}\n`).join("")}`;
+
+/** The help without a command: what a new administrator needs, and the way to the rest. */
+export async function firstHelp(): Promise<string> {
+  const commands = await allCommands();
+  const more = [
+    [`${brand.executable} help commands`, "all commands"],
+    [`${brand.executable} admin --help`, "the commands of administrators, by subject"],
+    [`${brand.executable} help flags`, "the flags of every command"],
+    [`${brand.executable} <command> --help`, "flags and examples of one command"],
+  ] as const;
+  const width = Math.max(...more.map(([name]) => name.length + 1));
+  return [
+    title,
+    `USAGE  ${brand.executable} <command> [flags]\n`,
+    ...firstCommands.map((group) =>
+      list(
+        group.title,
+        group.names.map((name) => [name, commands[name]?.meta.description ?? ""]),
+        width,
+      ),
+    ),
+    list("MORE", more, width),
+  ].join("\n");
+}
+
+/** The subjects of the admin commands with their verbs. */
+export async function adminHelp(): Promise<string> {
+  const verbs = new Map<string, string[]>();
+  const single: [string, string][] = [];
+  for (const [name, { meta }] of Object.entries(await allCommands())) {
+    const [first, subject = "", verb] = name.split(" ");
+    if (first !== "admin") continue;
+    if (verb === undefined) single.push([subject, meta.description]);
+    else verbs.set(subject, [...(verbs.get(subject) ?? []), verb]);
+  }
+  const admin = `${brand.executable} admin`;
+  const width = Math.max(...[...verbs.keys()].map((subject) => subject.length + 1));
+  return [
+    title,
+    `USAGE  ${admin} <subject> <verb> [flags]\n       ${admin} <command> [flags]\n`,
+    list(
+      "SUBJECTS AND THEIR VERBS",
+      [...verbs].map(([subject, each]) => [subject, each.join(", ")]),
+      width,
+    ),
+    list("COMMANDS", single, width),
+    `See what a subject's verbs do with \`${admin} <subject> --help\`, and the flags of one with \`${admin} <subject> <verb> --help\`.\n`,
   ].join("\n");
 }
 
@@ -33,14 +116,21 @@ export async function listCommands(prefix: string, globals: Flags): Promise<stri
     rows: Object.entries(commands).filter(([name]) => prefix === "" || name.startsWith(`${prefix} `)),
   }));
   const width = Math.max(20, ...shown.flatMap(({ rows }) => rows.map(([name]) => name.length + 1)));
-  const lists = shown.flatMap(({ title, rows }) => {
-    const lines = rows.map(([name, { meta }]) => `  ${name.padEnd(width)} ${meta.description}\n`);
-    return rows.length === 0 ? [] : [`${title}\n\n${lines.join("")}`];
-  });
+  const lists = shown.flatMap(({ title, rows }) =>
+    rows.length === 0
+      ? []
+      : [
+          list(
+            title,
+            rows.map(([name, { meta }]) => [name, meta.description]),
+            width,
+          ),
+        ],
+  );
   const usage = `${brand.executable}${prefix === "" ? "" : ` ${prefix}`}`;
   const daemon = `       ${brand.executable} --ipc-mode socket      run the daemon\n`;
   return [
-    `${brand.title}: a node manager for private overlay networks.\n`,
+    title,
     `USAGE  ${usage} <command> [flags]\n${prefix === "" ? daemon : ""}`,
     ...lists,
     ...(prefix === ""

@@ -29,7 +29,8 @@ export async function run(argv: readonly string[], system: System): Promise<numb
 
 async function dispatch(argv: readonly string[], system: System): Promise<number> {
   const [first, ...others] = argv;
-  if (first === "help" && others[0] === "flags") return printHelp("flags", system);
+  const topic = first === "help" ? topicOf(others[0]) : undefined;
+  if (topic !== undefined) return printTopic(topic, system);
   const line =
     first === "help"
       ? [...others, "--help"]
@@ -71,16 +72,31 @@ async function withoutCommand(prefix: string, rest: readonly string[], system: S
     const { daemon } = await import("./daemon.ts");
     return execute(daemon, rest, system);
   }
-  const { listCommands } = await import("./help.ts");
-  system.stderr.write(await listCommands(prefix, globalFlags(system)));
+  const { groupHelp } = await import("./help.ts");
+  system.stderr.write(await groupHelp(prefix, globalFlags(system)));
   return 2;
 }
 
-/** Help of a command, of a group of commands, or of the global flags ("flags"). */
+/** Help of a command, or of a group of commands. */
 async function printHelp(name: string, system: System): Promise<number> {
-  const { commandHelp, flagsHelp } = await import("./help.ts");
+  const { commandHelp } = await import("./help.ts");
+  system.stdout.write(await commandHelp(name, globalFlags(system)));
+  return 0;
+}
+
+const topics = ["commands", "flags", "target"] as const;
+const topicOf = (word: string | undefined) => topics.find((each) => each === word);
+
+/** Of `agent help commands`, `agent help flags` and `agent help target`. */
+async function printTopic(topic: (typeof topics)[number], system: System): Promise<number> {
+  const { flagsHelp, listCommands, targetHelp } = await import("./help.ts");
   const globals = globalFlags(system);
-  system.stdout.write(await (name === "flags" ? flagsHelp(globals) : commandHelp(name, globals)));
+  const texts = {
+    commands: () => listCommands("", globals),
+    flags: () => flagsHelp(globals),
+    target: targetHelp,
+  };
+  system.stdout.write(await texts[topic]());
   return 0;
 }
 

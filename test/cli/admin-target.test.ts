@@ -4,7 +4,7 @@ import { afterAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
-import { requireLocalData } from "../../src/cli/admin/target.ts";
+import { requireLocalData, sayTarget } from "../../src/cli/admin/target.ts";
 import { Values } from "../../src/cli/values.ts";
 import { realSystem } from "../../src/system.ts";
 import { runAdmin } from "../support/admin.ts";
@@ -37,6 +37,18 @@ describe("the target", () => {
     );
     const unknown = await agent("admin org list --profile nope");
     expect(unknown).toMatchObject({ status: 1, err: expect.stringContaining("Profiles: plane") });
+  });
+
+  test("is named before a change if it is another machine, or if the user may mean one", () => {
+    const said = (target: Parameters<typeof sayTarget>[0], verbose = false) => {
+      const lines: string[] = [];
+      sayTarget(target, { output: { say: (line) => void lines.push(line) }, settings: { verbose } });
+      return lines;
+    };
+    const local = { kind: "local", options: { dataDirectory: "/d" }, name: "the local data in /d" } as const;
+    expect(said({ ...local, isSurprising: false })).toEqual([]);
+    expect(said({ ...local, isSurprising: true })).toEqual(["On the local data in /d:"]);
+    expect(said({ ...local, isSurprising: false }, true)).toEqual(["On the local data in /d:"]);
   });
 
   test("of a token is never guessed: it could go to another control plane", async () => {
@@ -116,6 +128,13 @@ describe("the target", () => {
     await signIn();
     const file = join(directory, "backup.db");
     expect(await must(`admin backup ${file} --data-dir ${data}`)).toMatchObject({ file });
+    // Who has signed in elsewhere might mean that control plane.
+    await signIn();
+    const create = "group create acme news";
+    const named = await agent(`admin ${create} --local --data-dir ${data}`);
+    expect([named.status, named.err]).toEqual([0, ""]);
+    const rotated = await agent("admin key rotate", "", { AGENT_DATA_DIR: data });
+    expect([rotated.status, rotated.err]).toEqual([0, expect.not.stringContaining("On the local data")]);
   });
 
   test("of a --dry-run is asked, and not changed", async () => {

@@ -43,7 +43,7 @@ No registered node gains or loses access.
 Policy version 0; 2 of 2 tests pass
 `);
   const applied = await policy("apply", "acme", file, "--prune", "--policy-version", "0");
-  expect([applied.status, applied.err]).toEqual([0, expect.stringContaining(`On the local data in ${data}`)]);
+  expect([applied.status, applied.err]).toEqual([0, expect.not.stringContaining("On the local data")]);
   expect(applied.out).toEndWith("Applied version 1\n");
   expect((await policy("get", "acme")).out).toBe(text);
   expect((await policy("plan", "acme", file, "--prune")).out).toBe(

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "bun:test";
+import { allCommands, firstCommands } from "../../src/cli/commands.ts";
 import { run } from "../../src/cli/run.ts";
 import { AppError } from "../../src/errors.ts";
 import { realSystem, type System } from "../../src/system.ts";
@@ -66,10 +67,35 @@ describe("the command line", () => {
     }
   });
 
-  test("without a command, lists the commands on stderr with exit status 2", async () => {
+  test("without a command, shows the commands of day one on stderr with exit status 2", async () => {
     const { status, stdout, stderr } = await agent([]);
     expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
-    expect(stderr).toContain("version");
+    expect(stderr.split("\n").length).toBeLessThan(40);
+    const all = await allCommands();
+    for (const name of firstCommands.flatMap(({ names }) => names))
+      expect(stderr).toMatch(new RegExp(`^ {2}${name} +${all[name]?.meta.description ?? "missing"}$`, "m"));
+    for (const way of ["help commands", "admin --help", "help flags"]) {
+      expect(stderr).toContain(`agent ${way} `);
+      expect((await agent(way.split(" "))).status).toBe(0);
+    }
+  });
+
+  test("help commands and admin --help show every command", async () => {
+    const list = (await agent(["help", "commands"])).stdout;
+    const subjects = (await agent(["admin", "--help"])).stdout;
+    for (const name of Object.keys(await allCommands())) {
+      expect(list).toContain(`\n  ${name} `);
+      const [first, subject = "", verb = ""] = name.split(" ");
+      const line = subjects.split("\n").find((each) => each.startsWith(`  ${subject} `)) ?? "";
+      if (first === "admin") expect(line).toContain(verb);
+    }
+  });
+
+  test("the flags of the target stand once, and the help of an admin command names the place", async () => {
+    const help = (await agent(["admin", "node", "list", "--help"])).stdout;
+    expect(help).not.toContain("--api-base=");
+    expect(help).toContain("`agent help target`");
+    expect((await agent(["help", "target"])).stdout).toContain("--api-base=<URL>");
   });
 
   test("help flags shows every global flag, and a command's help only those that matter to it", async () => {
@@ -80,7 +106,7 @@ describe("the command line", () => {
     const help = (await agent(["version", "--help"])).stdout;
     expect(help.indexOf("--no-check")).toBeLessThan(help.indexOf("GLOBAL OPTIONS"));
     expect(help).not.toContain("--autostart");
-    expect((await agent(["--help"])).stdout).toContain("--config-root");
+    expect((await agent(["help", "commands"])).stdout).toContain("--config-root");
   });
 
   test("version reports a failed update check on stderr and in its JSON, with exit status 0", async () => {

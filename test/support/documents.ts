@@ -66,10 +66,10 @@ export async function helpOf(words: readonly string[]): Promise<string> {
 
 export type Section = { title: string; commands: { name: string; summary: string }[] };
 
-/** The sections of `agent --help`. */
+/** The sections of `agent help commands`. */
 export async function sections(): Promise<Section[]> {
   const found: Section[] = [];
-  for (const line of (await helpOf([])).split("\n")) {
+  for (const line of (await helpOf(["help", "commands"])).split("\n")) {
     if (/^[A-Z][A-Z ]+$/.test(line)) found.push({ title: line, commands: [] });
     const [, name, summary] = /^ {2}([a-z][a-z -]*?) {2,}(\S.*)$/.exec(line) ?? [];
     if (name !== undefined && summary !== undefined) found.at(-1)?.commands.push({ name, summary });
@@ -100,6 +100,12 @@ export function takesOf(help: string): Takes {
 
 const known = new Map<string, Promise<Takes>>();
 
+/** With the options that the help of admin commands leaves to `agent help target`. */
+async function wholeHelp(name: string): Promise<string> {
+  const help = await helpOf(name.split(" "));
+  return help.includes("help target") ? `${help}\n${await helpOf(["help", "target"])}` : help;
+}
+
 /**
  * What is wrong with the words after `agent`, or undefined. `whole`: required flags and words are there too; else it may
  * be the beginning of a line.
@@ -115,7 +121,7 @@ export async function wrongWith(words: readonly string[], whole: boolean): Promi
     if (/^(--(help|version|ipc-mode)|help)\b/.test(words[0] ?? "")) return undefined;
     return `there is no command "${words.join(" ")}"`;
   }
-  const takes = known.get(name) ?? helpOf(name.split(" ")).then(takesOf);
+  const takes = known.get(name) ?? wholeHelp(name).then(takesOf);
   known.set(name, takes);
   return wrongRest(words.slice(name.split(" ").length), await takes, whole);
 }

@@ -8,7 +8,7 @@ import type { Answer, ApiRequest, Client } from "../../node/contact/client.ts";
 import { quoteWord, type Step } from "../../plan.ts";
 import type { Context } from "../command.ts";
 import { readCode } from "../one-time-code.ts";
-import { chooseTarget, requireLocalData, type Target } from "./target.ts";
+import { chooseTarget, requireLocalData, sayTarget, type Target } from "./target.ts";
 
 export type Schema<T> = v.GenericSchema<unknown, T>;
 
@@ -54,11 +54,11 @@ export async function write<T>(
   prepare: (api: Api) => Change | Promise<Change>,
   { begins = false } = {},
 ): Promise<T | undefined> {
-  const { settings, output } = context;
+  const { settings } = context;
   const target = await chooseTarget(context);
   if (settings.dryRun) return plan(context, target, prepare, begins);
   if (target.kind === "local" && !begins) await requireLocalData(context, target.options);
-  output.say(`On ${target.name}:`);
+  sayTarget(target, context);
   return withSender(context, target, { begins }, async (send) => {
     const { effect: _, ...change } = await prepare(apiOf(send));
     const { body } = await send({ ...change, schema });

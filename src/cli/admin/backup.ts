@@ -3,10 +3,10 @@
 import { resolve } from "node:path";
 import { brand } from "../../brand.ts";
 import { planReplaced } from "../../plan-file.ts";
-import { onData, onlyPlanned, refuseRemote } from "./data.ts";
+import { onData, onlyPlanned, requireLocal } from "./data.ts";
 import type { Implementation } from "../command.ts";
 import { readDataOptions } from "../server-flags.ts";
-import { nameOfLocal, targetFlags } from "./target.ts";
+import { sayTarget, targetFlags } from "./target.ts";
 import type { Args } from "../values.ts";
 
 const fileArg: Args = { FILE: { type: "positional", description: "The backup file" } };
@@ -54,12 +54,12 @@ export const restore: Implementation = {
   async run(context) {
     const { settings, system, values, words, output } = context;
     const { planRestore, restoreBackup } = await import("../../server/backup/restore.ts");
-    await refuseRemote(context, true);
+    const target = await requireLocal(context, true);
     const options = await readDataOptions(values, system);
     const [file = ""] = words;
     const permitted = { replace: values.on("replace"), unauthenticated: values.on("unauthenticated") };
     if (settings.dryRun) return output.plan(planRestore(options, file, permitted.replace, system));
-    output.say(`On ${nameOfLocal(options)}:`);
+    sayTarget(target, context);
     const restored = await restoreBackup(options, file, permitted, system);
     const {
       organizations,

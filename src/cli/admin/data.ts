@@ -9,7 +9,7 @@ import type { OrganizationAccess } from "../../server/http/route.ts";
 import type { Context } from "../command.ts";
 import { readDataOptions } from "../server-flags.ts";
 import { readNamedFile, type Flags } from "../values.ts";
-import { chooseTarget, nameOfLocal, requireLocalData } from "./target.ts";
+import { chooseTarget, nameOfLocal, requireLocalData, sayTarget, type Target } from "./target.ts";
 
 /** Runs `work` on the data that the flags name, whether `serve` runs or not. `begins`: may create the data. `writes`: names the target. */
 export async function onData<T>(
@@ -17,25 +17,30 @@ export async function onData<T>(
   work: (admin: Admin) => Promise<T>,
   { begins = false, writes = false } = {},
 ): Promise<T> {
-  const { values, system, settings, output } = context;
+  const { values, system, settings } = context;
   const { withAdmin } = await import("../../server/admin.ts");
-  await refuseRemote(context, begins);
+  const target = await requireLocal(context, begins);
   const options = await readDataOptions(values, system);
   if (!begins || settings.dryRun) await requireLocalData(context, options);
-  if ((begins || writes) && !settings.dryRun) output.say(`On ${nameOfLocal(options)}:`);
+  if ((begins || writes) && !settings.dryRun) sayTarget(target, context);
   return withAdmin(options, system, work);
 }
 
-/** Throws if the user means a control plane on another machine, by a flag, or by a profile where no data is. */
-export async function refuseRemote(context: Context, begins = false): Promise<void> {
+/**
+ * The local data. Throws if the user means a control plane on another machine, by a flag, or by a profile where no data is;
+ * beside data, the profile's control plane is probably this one.
+ */
+export async function requireLocal(context: Context, begins = false): Promise<Target> {
   const { values, system } = context;
   const named = values.text("api-base") ?? values.text("profile");
   // Also without a session there: the command could not work with one.
   if (named !== undefined && !values.on("local")) throw onlyLocal(named);
   const target = await chooseTarget(context);
-  if (target.kind === "local") return;
+  if (target.kind === "local") return target;
   const { hasData } = await import("../../server/store/data-directory.ts");
-  if (begins || !hasData(await readDataOptions(values, system))) throw onlyLocal(target.name);
+  const options = await readDataOptions(values, system);
+  if (begins || !hasData(options)) throw onlyLocal(target.name);
+  return { kind: "local", options, name: nameOfLocal(options), isSurprising: true };
 }
 
 function onlyLocal(target: string): AppError {

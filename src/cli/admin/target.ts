@@ -41,8 +41,9 @@ export const remoteFlags: Flags = {
 /** The flags of every admin command. */
 export const targetFlags: Flags = { ...remoteFlags, ...dataFlags };
 
+/** `isSurprising`: the user has signed in at control planes, and chose the local data by no flag. */
 export type Target =
-  | { kind: "local"; options: DataOptions & { publicUrl?: string }; name: string }
+  | { kind: "local"; options: DataOptions & { publicUrl?: string }; name: string; isSurprising: boolean }
   | { kind: "remote"; profile: Profile; name: string; token: TokenSource };
 
 /** `profile`: the session of `agent login`. */
@@ -75,7 +76,8 @@ export async function chooseTarget(context: Context): Promise<Target> {
       hint: `The token may come from ${variableOf("access-token")}. Without them, it could go to another control plane than its own.`,
     });
   }
-  if (name === null || name === undefined) return localTarget(context);
+  if (name === null || name === undefined)
+    return localTarget(context, Object.keys(known.profiles).length > 0);
   const profile = Object.hasOwn(known.profiles, name) ? known.profiles[name] : undefined;
   if (profile !== undefined) return withProfile(name, profile, token);
   const names = Object.keys(known.profiles).join(", ");
@@ -141,9 +143,20 @@ function isPresent(path: string): boolean {
   }
 }
 
-async function localTarget({ values, system }: Context): Promise<Target> {
+async function localTarget({ values, system }: Context, isSurprising = false): Promise<Target> {
   const options = await readDataOptions(values, system);
-  return { kind: "local", options, name: nameOfLocal(options) };
+  return { kind: "local", options, name: nameOfLocal(options), isSurprising };
+}
+
+/** Before a change: where it is made. The data of this machine are no news to a user who knows no other place. */
+export function sayTarget(
+  target: Target,
+  {
+    output,
+    settings,
+  }: { output: Pick<Context["output"], "say">; settings: Pick<Context["settings"], "verbose"> },
+): void {
+  if (target.kind === "remote" || target.isSurprising || settings.verbose) output.say(`On ${target.name}:`);
 }
 
 /** Never with the user and password of the database. */
