@@ -118,6 +118,8 @@ export async function wrongWith(words: readonly string[], whole: boolean): Promi
   if (name === undefined) {
     const isGroup = words.length > 0 && names.some((each) => each.startsWith(`${words.join(" ")} `));
     if (!whole && (isGroup || words.length === 0)) return undefined;
+    const isHelp = names.some((each) => `${each} --help`.startsWith(`${words.slice(0, -1).join(" ")} `));
+    if (words.at(-1) === "--help" && isHelp) return undefined;
     if (/^(--(help|version|ipc-mode)|help)\b/.test(words[0] ?? "")) return undefined;
     return `there is no command "${words.join(" ")}"`;
   }
