@@ -15,7 +15,11 @@ export const leaverFlags: Flags = {
     type: "boolean",
     description: "Also revoke their registration and service tokens, and delete their webhooks",
   },
-  "revoke-nodes": { type: "boolean", description: "Also revoke the nodes that belong to them" },
+  "revoke-nodes": {
+    type: "boolean",
+    description:
+      "Also revoke the nodes that belong to them, and with --revoke-tokens those that came by these tokens",
+  },
 };
 
 /** What the leaver flags ask for. */

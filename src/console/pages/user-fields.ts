@@ -19,7 +19,8 @@ export function useEnding(count?: number) {
         label="Also revoke their tokens, and delete their webhooks"
         checked=${tokens}
         set=${setTokens}
-      />`,
+      />
+      ${nodes && tokens ? html`<p class="help">Machines that came by these tokens are revoked too, also servers.</p>` : null}`,
     body: { revoke_nodes: nodes, revoke_tokens: tokens },
     flags: [...(nodes ? ["--revoke-nodes"] : []), ...(tokens ? ["--revoke-tokens"] : [])],
   };

@@ -43,7 +43,10 @@ export type AccessReport = v.InferOutput<typeof AccessReport>;
 export type AccessOf = { kind: "person" | "service" | "registration_token"; id: number };
 export type Access = { left: AccessItem[]; revoked: AccessItem[] };
 
-/** `own`: a registration with the user's own sign-in. `ifLeft`: the organization revokes nodes of users who leave. */
+/**
+ * `own`: a registration with the user's own sign-in. `byToken`: a node of the organization that came by a token of the user.
+ * `ifLeft`: the organization revokes nodes of users who leave.
+ */
 const foundRow = computed({
   orgSlug: text(),
   kind: word(kinds),
@@ -51,6 +54,7 @@ const foundRow = computed({
   name: textOrNull(),
   orgId: integer(),
   own: truth(0),
+  byToken: truth(0),
   ifLeft: truth(0),
 });
 type Found = ReturnType<typeof foundRow.parse>;
@@ -67,35 +71,39 @@ const subjects = (type: string) => `SELECT e.subject FROM events e JOIN principa
   ON e.actor LIKE '{"kind":"' || p.kind || '","id":' || p.id || ',%'
   WHERE e.type = '${type}' AND e.org_id = coalesce($4, e.org_id)`;
 const liveTokens = (kind: TokenKind, isLive: string) =>
-  `SELECT '${kind}' AS kind, t.id, t.name, t.org_id, 0 AS own FROM ${kind}s t
+  `SELECT '${kind}' AS kind, t.id, t.name, t.org_id, 0 AS own, 0 AS by_token FROM ${kind}s t
    WHERE $1 = 'person' AND t.created_by = $2 AND t.revoked_at IS NULL AND ${isLive}`;
 /**
  * Of a user, nodes count by their owner. By their registrant count only registrations under way, and nodes of earlier
  * versions, which recorded no owner.
  */
 const isByRegistrant = "($1 <> 'person' OR n.owner_known = 0 OR n.state = 'pending')";
+/** The creator of the token may have kept it, or what it made: so its machines are listed with what the user can still use. */
+const isByToken = `($1 = 'person' AND n.owner_known = 1 AND n.owner_id IS NULL AND n.state <> 'pending')`;
+const ofTokens = `n.registered_with IN (SELECT id FROM principals WHERE kind = 'registration_token') OR n.id IN
+  (SELECT r.node_id FROM registrants r WHERE r.principal IN (SELECT kind || '/' || id FROM principals WHERE kind <> 'person'))`;
 const everything = `WITH ${principals}
-  SELECT a.kind, a.id, a.name, a.org_id, a.own, o.slug AS org_slug, o.revoke_leaver_nodes AS if_left FROM (
+  SELECT a.kind, a.id, a.name, a.org_id, a.own, a.by_token, o.slug AS org_slug, o.revoke_leaver_nodes AS if_left FROM (
     ${liveTokens("registration_token", "t.used < t.uses AND t.expires_at > $3")}
     UNION ALL ${liveTokens("service_token", "(t.expires_at IS NULL OR t.expires_at > $3)")}
-    UNION ALL SELECT 'invitation', m.id, m.email, m.org_id, 0 FROM memberships m
+    UNION ALL SELECT 'invitation', m.id, m.email, m.org_id, 0, 0 FROM memberships m
       WHERE m.user_id IS NULL AND m.expires_at > $3 AND (m.invited_by IN (${principalNames})
         OR (m.invited_by IS NULL AND 'member/' || m.email IN (${subjects("member.invited")}))
         OR m.email = (SELECT email FROM users WHERE $1 = 'person' AND id = $2))
-    UNION ALL SELECT 'webhook', w.id, NULL, w.org_id, 0 FROM webhooks w
+    UNION ALL SELECT 'webhook', w.id, NULL, w.org_id, 0, 0 FROM webhooks w
       WHERE w.deleted_at IS NULL AND (w.created_by IN (${principalNames})
         OR (w.created_by IS NULL AND 'webhook/' || w.id IN (${subjects("webhook.created")})))
     UNION ALL SELECT CASE WHEN n.state = 'pending' THEN 'registration' ELSE 'node' END, n.id, n.name, n.org_id,
       CASE WHEN EXISTS (SELECT 1 FROM registrants r WHERE r.node_id = n.id AND r.principal = 'person/' || $2)
-        AND $1 = 'person' THEN 1 ELSE 0 END
+        AND $1 = 'person' THEN 1 ELSE 0 END, CASE WHEN ${isByToken} THEN 1 ELSE 0 END
       FROM nodes n WHERE (n.state <> 'revoked' OR n.ended_at IS NOT NULL) AND (n.registered_at IS NOT NULL OR n.state = 'pending')
-      AND (($1 = 'person' AND n.owner_id = $2) OR (${isByRegistrant} AND (
+      AND (($1 = 'person' AND n.owner_id = $2) OR (${isByToken} AND (${ofTokens})) OR (${isByRegistrant} AND (
         n.id IN (SELECT r.node_id FROM registrants r WHERE r.principal IN (${principalNames}))
         OR n.registered_with IN (SELECT id FROM principals WHERE kind = 'registration_token')
         OR (NOT EXISTS (SELECT 1 FROM registrants r WHERE r.node_id = n.id)
           AND 'node/' || n.id IN (${subjects("node.registered")})))))
   ) a JOIN organizations o ON o.id = a.org_id AND o.deleted_at IS NULL
-  WHERE a.org_id = coalesce($4, a.org_id) ORDER BY a.org_id, a.kind, a.id`;
+  WHERE a.org_id = coalesce($4, a.org_id) ORDER BY a.org_id, a.kind = 'node', a.kind, a.id`;
 
 async function findAccess(
   reader: Pick<Reader, "all">,
@@ -120,7 +128,9 @@ export type Ending = {
   revokeTokens?: boolean;
   revokeWebhooks?: boolean;
   revokeNodes?: boolean;
-  /** The user leaves: their nodes are revoked too where the organization is so set. */
+  /**
+   * Nodes of the organization that came by a user's tokens end only together with these tokens: they are often servers.
+   */
   isLeaving?: boolean;
   /** The reason that a revoked node stores. */
   reason: string;
@@ -143,8 +153,8 @@ export async function endAccess(
     isLeaving = false,
     now,
   } = ending;
-  const ends = ({ kind, own, ifLeft }: Found) => {
-    const endsNodes = revokeNodes || (isLeaving && ifLeft);
+  const ends = ({ kind, own, byToken, ifLeft }: Found) => {
+    const endsNodes = byToken ? revokeNodes && revokeTokens : revokeNodes || (isLeaving && ifLeft);
     if (kind === "node") return endsNodes;
     if (kind === "registration") return endsNodes || revokeTokens || own || source.kind !== "person";
     if (kind === "webhook") return revokeWebhooks;

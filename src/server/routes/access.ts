@@ -158,7 +158,7 @@ function memberChanges(services: Services): Route[] {
       fresh: true,
       name: "members_destroy",
       summary:
-        "Remove a member. Invitations that they sent expire. Nodes that belong to them stay unless ?revoke_nodes=true, or unless the organization revokes the nodes of users who leave; tokens and webhooks that they created stay unless ?revoke_tokens=true",
+        "Remove a member. Invitations that they sent expire. Nodes that belong to them stay unless ?revoke_nodes=true, or unless the organization revokes the nodes of users who leave; tokens and webhooks that they created stay unless ?revoke_tokens=true. Both also revoke the organization's nodes that came by these tokens",
       takes: query(MemberDeletion),
       answers: {
         200: {

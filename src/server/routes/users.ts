@@ -77,7 +77,7 @@ export function userRoutes(services: Services): Route[] {
       fresh: true,
       name: "users_partial_update",
       summary:
-        "Disable a user, which ends the sessions, or enable the user again. Tokens and nodes stay unless revoke_tokens and revoke_nodes are true; the answer lists them",
+        "Disable a user, which ends the sessions, or enable the user again. Tokens and nodes stay unless revoke_tokens and revoke_nodes are true; both also revoke nodes that came by these tokens; the answer lists them",
       takes: body(UserPatch),
       answers: {
         200: {

@@ -115,9 +115,9 @@ test("before staff disable a user, they read what the user can use; nothing of i
   const staff = await server.person("root@example.org", { isStaff: true });
   for (const _ of [1, 2]) {
     const report = reportOf(await server.send("GET", `/api/users/${id}/`, { token: staff }));
-    const { tokens, invitation, webhooks, own, flying } = hers.kinds;
-    expect(names(report.access_left)).toEqual([tokens, invitation, webhooks, own, flying].flat().sort());
-    expect([report.access_left_total, report.access_revoked_total]).toEqual([8, 0]);
+    const { tokens, invitation, webhooks, nodes, flying } = hers.kinds;
+    expect(names(report.access_left)).toEqual([tokens, invitation, webhooks, nodes, flying].flat().sort());
+    expect([report.access_left_total, report.access_revoked_total]).toEqual([10, 0]);
   }
   expect(await statesOf(hers.nodes)).toEqual(["active", "active", "active"]);
 });
@@ -127,15 +127,12 @@ describe("a removed administrator", () => {
     const { hers, owners } = await makeEverything();
     const answer = await remove("&revoke_nodes=true&revoke_tokens=true");
     const report = reportOf(answer);
-    const { tokens, invitation, webhooks, own, flying } = hers.kinds;
-    expect(names(report.access_revoked)).toEqual([tokens, invitation, webhooks, own, flying].flat().sort());
+    const { tokens, invitation, webhooks, nodes, flying } = hers.kinds;
+    expect(names(report.access_revoked)).toEqual([tokens, invitation, webhooks, nodes, flying].flat().sort());
     expect([report.access_left, report.access_left_total]).toEqual([[], 0]);
-    expect(report.access_revoked_total).toBe(8);
+    expect(report.access_revoked_total).toBe(10);
 
-    // What a token registered is the organization's, and stays.
-    const [hersAlone, ...ofTokens] = hers.nodes;
-    for (const node of ofTokens) expect((await node.checkin()).status).toBe(200);
-    for (const node of hersAlone === undefined ? [] : [hersAlone]) {
+    for (const node of hers.nodes) {
       const refused = await node.checkin();
       expect(codeOf(refused)).toEqual([403, "node_revoked"]);
       // The order is signed when the node asks.
@@ -155,16 +152,16 @@ describe("a removed administrator", () => {
       "SELECT after FROM events WHERE subject = 'member/ada@example.org' ORDER BY id DESC LIMIT 1",
     );
     expect(JSON.parse(String(event?.["after"]))).toMatchObject({
-      access_revoked: { invitation: 1, node: 1, registration: 2, webhook: 2 },
+      access_revoked: { invitation: 1, node: 3, registration: 2, webhook: 2 },
     });
   });
 
   test("without the flags, tokens, nodes and webhooks stay and are listed; links and own registrations end", async () => {
     const { hers } = await makeEverything();
     const report = reportOf(await remove());
-    const { tokens, invitation, webhooks, own, flying } = hers.kinds;
+    const { tokens, invitation, webhooks, nodes, flying } = hers.kinds;
     const [begun, byToken] = flying;
-    expect(names(report.access_left)).toEqual([tokens, webhooks, own, byToken ?? ""].flat().sort());
+    expect(names(report.access_left)).toEqual([tokens, webhooks, nodes, byToken ?? ""].flat().sort());
     expect(names(report.access_revoked)).toEqual([...invitation, begun ?? ""].sort());
     expect((await join(hers.secret)).status).toBe(404);
     expect(await statesOf(hers.flying)).toEqual(["revoked", "pending"]);
@@ -173,6 +170,33 @@ describe("a removed administrator", () => {
     const [, broken] = hers.flying;
     const again = { name: "ada-flying-token", ...broken?.keys, registration_token: hers.registration.token };
     expect((await sendRegistration(server, "acme", again)).status).toBe(201);
+  });
+
+  test("with one flag, or where nodes of leavers are revoked, keeps machines that came by tokens, and they are listed", async () => {
+    const { hers } = await makeEverything();
+    await server.db.write((tx) => tx.run("UPDATE organizations SET revoke_leaver_nodes = 1"));
+    const report = reportOf(await remove("&revoke_nodes=true"));
+    const [own, ...ofTokens] = hers.kinds.nodes;
+    const nodesIn = (items: readonly { kind: string; id: number }[]) =>
+      items.filter(({ kind }) => kind === "node").map(({ kind, id }) => `${kind} ${id}`);
+    expect([nodesIn(report.access_revoked), nodesIn(report.access_left)]).toEqual([[own ?? ""], ofTokens]);
+    expect(await statesOf(hers.nodes)).toEqual(["revoked", "active", "active"]);
+  });
+
+  test("who was given to another member, or to the organization by transfer, is not among them", async () => {
+    const { hers } = await makeEverything();
+    const [own, , byToken] = hers.nodes;
+    const give = (node: RegisteredNode | undefined, to: string | null) =>
+      server.send("POST", `/api/org/acme/nodes/${node?.id}/transfer/`, { token: owner, body: { owner: to } });
+    expect([(await give(own, null)).status, (await give(byToken, "owner@example.org")).status]).toEqual([
+      200, 200,
+    ]);
+    const report = reportOf(await remove("&revoke_nodes=true&revoke_tokens=true"));
+    const [, byService] = hers.kinds.nodes;
+    expect(names(report.access_revoked).filter((name) => name.startsWith("node "))).toEqual([
+      byService ?? "",
+    ]);
+    expect(await statesOf(hers.nodes)).toEqual(["active", "revoked", "active"]);
   });
 
   test("is found by its events where an older version recorded no creator", async () => {
@@ -202,7 +226,7 @@ test("a demoted administrator's invitations end, and the answer lists the rest",
     token: owner,
     body: { role: "member" },
   });
-  expect(answer.json).toMatchObject({ role: "member", access_revoked_total: 2, access_left_total: 6 });
+  expect(answer.json).toMatchObject({ role: "member", access_revoked_total: 2, access_left_total: 8 });
   expect((await join(hers.secret)).status).toBe(404);
 });
 
@@ -227,8 +251,8 @@ test("a disabled user's access and invitations end in every organization", async
   const ends = { revokeTokens: true, revokeNodes: true };
   const { left, revoked } = await setActive(server.app.services, "ada@example.org", false, operator, ends);
   expect(left).toEqual([]);
-  const { tokens, invitation, webhooks, own, flying } = hers.kinds;
-  const ended = [tokens, invitation, webhooks, own, flying, `invitation ${idOf(invited)}`].flat();
+  const { tokens, invitation, webhooks, nodes, flying } = hers.kinds;
+  const ended = [tokens, invitation, webhooks, nodes, flying, `invitation ${idOf(invited)}`].flat();
   expect(names(revoked)).toEqual(ended.sort());
   await setActive(server.app.services, "ada@example.org", true, operator);
   expect((await join(secretOf(invited))).status).toBe(404);
