@@ -104,7 +104,8 @@ async function readProfile(
   const { profile: name } = parse(object({ profile: ProfileName }), {
     profile: wanted ?? new URL(base).host.replaceAll(/[^a-z0-9._-]+/gi, "-").replace(/^-+/, ""),
   });
-  const former = profiles[name]?.api_base === base ? profiles[name] : undefined;
+  const known = Object.hasOwn(profiles, name) ? profiles[name] : undefined;
+  const former = known?.api_base === base ? known : undefined;
   const ca = (await readCa(context, base)) ?? former?.api_ca;
   const profile = {
     api_base: base,

@@ -50,7 +50,7 @@ export function parseSettings(text: string, path: string): Record<string, Settin
 }
 
 function wordsOf(name: string, value: Setting, path: string, flags: Flags): readonly string[] {
-  const flag = flags[name];
+  const flag = Object.hasOwn(flags, name) ? flags[name] : undefined;
   if (flag === undefined) {
     const candidate = nearest(name, Object.keys(flags));
     const hint = candidate === undefined ? "" : `Did you mean ${candidate}? `;

@@ -9,13 +9,18 @@ export type Me = { id: number; email: string; is_staff: boolean; server_version:
 export type Organization = {
   id: number;
   slug: string;
+  /** The slug, while the organization is closed. */
   name: string;
   network: string;
   /** Null: staff who are not members, and may only read. */
   role: "member" | "admin" | "owner" | null;
   /** Who may add machines of their own by confirming them in a browser. */
   self_enrollment: "off" | "admins" | "members";
+  /** It requires a second factor, which this session has not proven: nothing else is known of it. */
+  isClosed?: boolean;
 };
+type Listed = Organization | { id: number; slug: string };
+const closed = { network: "", role: "member", self_enrollment: "off", isClosed: true } as const;
 
 /** The person's second factors. */
 export type Factors = { totp: boolean; passkeys: number; recovery_codes_left: number; is_required: boolean };
@@ -87,13 +92,13 @@ tabs.addEventListener("message", ({ data }: MessageEvent<number>) => {
 export async function readMe(): Promise<void> {
   const [found, all, own] = await Promise.all([
     get<Me>("/api/user/"),
-    getAll<Organization>("/api/org/?page_size=1000"),
+    getAll<Listed>("/api/org/?page_size=1000"),
     get<Factors>(factorsPath),
   ]);
   tabs.postMessage(found.id);
   if ((me.peek()?.id ?? found.id) !== found.id) return forget();
   actFor(found.id);
-  organizations.value = all;
+  organizations.value = all.map((each) => ("name" in each ? each : { ...each, ...closed, name: each.slug }));
   factors.value = own;
   me.value = found;
 }
@@ -117,6 +122,12 @@ const factorsPath = "/api/user/factors/";
 
 export async function readFactors(): Promise<void> {
   factors.value = await get<Factors>(factorsPath);
+  await readClosed();
+}
+
+/** After a proof of a second factor: organizations that were closed are open now. */
+export async function readClosed(): Promise<void> {
+  if (organizations.value.some(({ isClosed }) => isClosed === true)) await readMe();
 }
 
 /** `otp` follows when the control plane answered `second_factor_required`. */

@@ -23,7 +23,8 @@ const pauseS = 5;
 
 /** By organization. */
 const imports = signal<Readonly<Record<string, PhoneImport | undefined>>>({});
-export const importOf = (own: string): PhoneImport | undefined => imports.value[own];
+export const importOf = (own: string): PhoneImport | undefined =>
+  Object.hasOwn(imports.value, own) ? imports.value[own] : undefined;
 export const putImport = (own: string, next: PhoneImport | undefined): void => {
   imports.value = { ...imports.peek(), [own]: next };
 };

@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { onStepUp, send } from "./api.ts";
 import { html } from "./html.ts";
+import { readClosed } from "./me.ts";
 import { provePasskey } from "./passkeys.ts";
 import { FormFailure, SecondFactorCode, useAttempts } from "./ui/form.ts";
 import { Dialog } from "./ui/parts.ts";
@@ -37,6 +38,7 @@ function Proof({ methods, answer }: Asked) {
   const prove = async (work: () => Promise<unknown>) => {
     await work();
     answer(true);
+    void readClosed().catch(() => undefined);
   };
   const byPasskey = () => attempt(() => prove(() => provePasskey("/api/user/step_up/passkey/")));
   const submit = (event: Event) => {

@@ -14,6 +14,8 @@ export type Fault = {
   /** What happens here while the provider works on the code. */
   meanwhile?: () => Promise<unknown>;
   configuration?: Record<string, unknown>;
+  /** What its page of user information says, where the configuration has one. */
+  information?: Record<string, unknown>;
 };
 
 export type HostileProvider = AsyncDisposable & {
@@ -68,6 +70,7 @@ export async function startHostileProvider(): Promise<HostileProvider> {
           ...fault.configuration,
         });
       if (pathname === "/keys") return Response.json({ keys: [jwk] });
+      if (pathname === "/userinfo") return Response.json({ sub: "ada", ...fault.information });
       const words = new URLSearchParams(await request.text());
       made.exchanges.push(words);
       await fault.meanwhile?.();

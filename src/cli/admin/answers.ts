@@ -76,6 +76,8 @@ export const Organization = v.looseObject({
   created_at: text,
 });
 export type Organization = v.InferOutput<typeof Organization>;
+/** Only this much of one that requires a second factor, until it is proven. */
+export const ListedOrganization = v.union([Organization, v.object({ id: v.number(), slug: text })]);
 
 const unified = v.pipe(v.string(), v.maxLength(2_097_152));
 export const NextChanges = v.looseObject({

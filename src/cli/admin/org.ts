@@ -7,7 +7,7 @@ import type { Context, Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
 import type { Cell, Facts } from "../table.ts";
 import { given, type Args } from "../values.ts";
-import { Organization } from "./answers.ts";
+import { ListedOrganization, Organization } from "./answers.ts";
 import { inOrg, Nothing, read, write } from "./api.ts";
 import { overridesFlag, readOverrides } from "./data.ts";
 import { checked } from "./lookup.ts";
@@ -275,19 +275,16 @@ export const list: Implementation = {
   args: targetFlags,
   examples: [`${brand.executable} admin org list`],
   async run(context) {
-    const organizations = await read(context, (api) => api.list("/api/org/", Organization));
+    const organizations = await read(context, (api) => api.list("/api/org/", ListedOrganization));
     context.output.list(
       { organizations },
       {
         columns: ["SLUG", "NAME", "NETWORK", "IPV6", "NODES", "YOUR ROLE"],
-        rows: organizations.map((org) => [
-          org.slug,
-          org.name,
-          org.network,
-          org.network6,
-          org.node_count,
-          org.role,
-        ]),
+        rows: organizations.map((org) =>
+          "name" in org
+            ? [org.slug, org.name, org.network, org.network6, org.node_count, org.role]
+            : [org.slug, "(needs your second factor)", null, null, null, null],
+        ),
         none: "There are no organizations.",
       },
     );

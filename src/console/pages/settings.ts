@@ -131,7 +131,7 @@ function edit(own: string, more: Edits, isKept: (key: keyof Edits, value: unknow
 
 function Form({ present }: { present: Organization }) {
   const own = slug.value ?? "";
-  const changes = drafts.value[own] ?? {};
+  const changes = (Object.hasOwn(drafts.value, own) ? drafts.value[own] : undefined) ?? {};
   const now = { ...present, ...changes };
   const set = (more: Edits) => edit(own, more, (key, value) => value !== present[key]);
   const changed = keys.filter((key) => key in changes);

@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { profilesDirectory } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { makeDirectory, readTextIfThere, removeTree, writeFileAtomic } from "../../files.ts";
+import { named } from "../../named.ts";
 import type { System } from "../../system.ts";
 import { keyringToken, removeFromKeyring, storeInKeyring } from "./keyring.ts";
 
@@ -27,7 +28,7 @@ const Profile = v.object({
 export type Profile = v.InferOutput<typeof Profile>;
 const Profiles = v.object({
   current: v.nullable(ProfileName),
-  profiles: v.pipe(v.record(ProfileName, Profile), v.maxEntries(1000)),
+  profiles: v.pipe(named(ProfileName, Profile), v.maxEntries(1000)),
 });
 export type Profiles = v.InferOutput<typeof Profiles>;
 

@@ -41,7 +41,8 @@ const slugAndPage = /^\/console\/(?:([a-z][a-z0-9-]*)\/)?(?:([a-z]+)\/)?$/;
 /** Scripts and answers that the page at the path needs beside what every page does. */
 function firstOf(path: string): { scripts: string[]; answers: string[] } {
   const [isPage, slug, section = ""] = slugAndPage.exec(path) ?? [];
-  const first = isPage === undefined ? undefined : firstOfPages[section];
+  const first =
+    isPage !== undefined && Object.hasOwn(firstOfPages, section) ? firstOfPages[section] : undefined;
   if (first === undefined) return { scripts: [], answers: [] };
   const file = nameOf(`chunk-${first.file}`, "js");
   const answers = slug === undefined ? [] : first.asks.map((asked) => `/api/org/${slug}/${asked}`);

@@ -35,7 +35,7 @@ export async function requireOwner(
   if (!isMember || node.ownerId !== userId) throw notYours();
 }
 
-function notYours(): AppError {
+export function notYours(): AppError {
   return new AppError(
     "permission_denied",
     "Only administrators, and the user whose node it is, may revoke a node.",

@@ -7,7 +7,7 @@ import { principal, record, type Actor, type AuditEvent } from "../audit/record.
 import { issueOverlay, makeX509Due, readIssuingOrg, setRenewal } from "../certificates/issue.ts";
 import { findNode, revokedNode, type NodeRecord } from "../store/nodes.ts";
 import type { NodeStore } from "./node-store.ts";
-import { requireOwner } from "./node-owner.ts";
+import { notYours, requireOwner } from "./node-owner.ts";
 import { beginPeriod } from "./owner-period.ts";
 import { makeOrder, type SignedOrder } from "./orders.ts";
 import { checkHub, checkSubnets } from "./subnets.ts";
@@ -39,7 +39,7 @@ type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
 
 /**
  * Revokes a node. `ownerId`: only as this user's own node. Throws not_found also for a node that is already revoked,
- * permission_denied for a node that is not the user's.
+ * permission_denied for a node that is not the user's, and for one that does not exist: the user may not ask.
  */
 export async function revokeNode(
   services: Store,
@@ -50,7 +50,10 @@ export async function revokeNode(
   ownerId?: number,
 ): Promise<void> {
   const { db, system } = services;
-  const node = await findNode(db, org.id, id);
+  const node = await findNode(db, org.id, id).catch((error: unknown) => {
+    throw ownerId === undefined ? error : notYours();
+  });
+  if (ownerId !== undefined && node.ownerId !== ownerId) throw notYours();
   if (node.state === "revoked" && node.endedAt === null) throw revokedNode(node);
   const order = await makeOrder(services, db, org, node, "revoke", reason);
   await db.writeFor({ org: org.id }, async (tx) => {

@@ -214,6 +214,6 @@ async function verifySignature(
 
 /** An address and whether it is verified come from one place: they must not be those of two addresses. */
 function joined(information: Claims, own: Claims): Claims {
-  const { email, email_verified, ...rest } = information;
-  return { ...("email" in own ? rest : { ...rest, email, email_verified }), ...own };
+  const { email, email_verified } = "email" in own ? own : information;
+  return { ...information, ...own, email, email_verified };
 }

@@ -39,6 +39,8 @@ type CachedUser = { caller: PersonCaller; isActive: boolean; sessionsFrom: numbe
 const maxCached = 200_000;
 const tokenShape = /^[A-Za-z0-9_-]{43}$/;
 const bearer = "Bearer ";
+/** RFC 9110, section 11.1: the name of a scheme has no case. */
+const bearerInAnyCase = /^bearer +/i;
 
 export function makeCallerLookup(deps: Deps): CallerLookup {
   const { db, sessions } = deps;
@@ -110,10 +112,11 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       return known.generation === generation && !hasExpired(known) ? known : undefined;
     },
     async bearer(header, isWrite, guessed) {
-      if (!header.startsWith(bearer)) {
+      const scheme = bearerInAnyCase.exec(header);
+      if (scheme === null) {
         throw new AppError("not_authenticated", "Send the token as `Authorization: Bearer TOKEN`.");
       }
-      const token = header.slice(bearer.length);
+      const token = header.slice(scheme[0].length);
       return tokenShape.test(token) ? byToken(token, guessed) : byJwt(token, isWrite, guessed);
     },
     person,

@@ -4,6 +4,7 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
+import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import type { TokenPair } from "../../protocol/sign-in.ts";
 import { networkOf } from "../http/edge.ts";
@@ -24,6 +25,8 @@ const Content = v.object({
   userId: v.number(),
   challenge: Challenge,
   at: v.number(),
+  /** By which the code is spent: its text has more than one form. Codes of the release before have none. */
+  nonce: v.optional(v.string()),
   /** The browser's session. Codes of the release before have none. */
   session: v.optional(v.number()),
   by: v.optional(v.object({ providerId: v.number(), endsAt: v.number() })),
@@ -40,6 +43,7 @@ export async function makeLoginCode(
     userId: caller.userId,
     challenge,
     at: system.now(),
+    nonce: makeOpaqueToken(system.random),
     ...(session === undefined ? {} : { session }),
     ...(by === undefined ? {} : { by }),
   };
@@ -52,11 +56,11 @@ export async function useLoginCode(
   { code, verifier }: { code: string; verifier: string },
   address: string,
 ): Promise<TokenPair> {
-  const { userId, challenge, at, session, by } = open(secretKey, code);
+  const { userId, challenge, at, nonce = challenge, session, by } = open(secretKey, code);
   const given = createHash("sha256").update(verifier).digest("base64url");
   const now = system.now();
   if (at + lifetimeMs <= now || !timingSafeEqual(Buffer.from(given), Buffer.from(challenge))) throw expired();
-  const isFirst = await db.writeFor("rows", (tx) => useOnce(tx, code, at + lifetimeMs));
+  const isFirst = await db.writeFor("rows", (tx) => useOnce(tx, `login ${nonce}`, at + lifetimeMs));
   const user = await users.find(db, { id: userId, isActive: true });
   if (!isFirst || user === undefined || user.sessionsFrom >= at) throw expired();
   // What ends the session, such as leaving its provider, ends what it agreed to.

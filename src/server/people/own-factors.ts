@@ -64,14 +64,14 @@ async function isRequired(reader: Pick<Reader, "get">, userId: number): Promise<
 /** A new secret, which counts only after its first code. The present app keeps working until then. */
 export async function beginTotp(
   { db, system, secretKey }: FactorServices,
-  { userId, email }: User,
+  { userId, email, signIn }: PersonCaller,
 ): Promise<{ secret: string; otpauth_url: string }> {
   const secret = system.random(secretBytes);
   const text = Buffer.from(secret).toString("base64url");
   await db.writeFor({ user: userId }, async (tx) => {
     await totpSecrets.delete(tx, { userId, confirmedAt: null });
     const secretSealed = sealSecret(secretKey, text, totpContext(userId));
-    await totpSecrets.insert(tx, { userId, secretSealed, createdAt: system.now() });
+    await totpSecrets.insert(tx, { userId, secretSealed, createdAt: system.now(), place: placeOf(signIn) });
   });
   return { secret: base32(secret), otpauth_url: totpUri(secret, { issuer: brand.title, user: email }) };
 }
@@ -87,10 +87,12 @@ export async function confirmTotp(
   actor: Actor,
 ): Promise<string[]> {
   const { userId, email, signIn } = caller;
-  const place = signIn === undefined ? "" : placeOf(signIn);
+  const place = placeOf(signIn);
   const codes = await db.write(async (tx) => {
     const now = system.now();
-    const [pending] = await totpSecrets.all(tx, { userId, confirmedAt: null });
+    // Another sign-in of the user must not confirm it: that would count as a proof there.
+    const begun = await totpSecrets.all(tx, { userId, confirmedAt: null });
+    const pending = begun.find((each) => each.place === null || each.place === place);
     if (pending === undefined || pending.createdAt <= now - pendingMs)
       throw new AppError("not_found", "No authenticator app waits for its first code.", {
         hint: "Begin again with a new secret.",

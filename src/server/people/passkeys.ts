@@ -16,7 +16,7 @@ import { replaceRecoveryCodes, requireRemainingFactor } from "./own-factors.ts";
 import { isChallenge, makeChallenge, useChallenge } from "./passkey-challenges.ts";
 import { userEvent } from "./people.ts";
 import { methodsOf } from "./second-factor.ts";
-import { markProven, type PersonCaller } from "./step-up.ts";
+import { markProven, placeOf, type PersonCaller } from "./step-up.ts";
 
 export type PasskeyServices = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl">;
 type User = { userId: number; email: string };
@@ -72,9 +72,9 @@ function rpIdOf(publicUrl: string): string {
 }
 
 const handleOf = (userId: number) => new TextEncoder().encode(`user ${userId}`);
-const adding = ({ userId }: User) => `add ${userId}`;
+const adding = ({ userId, signIn }: PersonCaller) => `add ${userId} ${placeOf(signIn)}`;
 
-export async function registrationOptions(services: PasskeyServices, user: User) {
+export async function registrationOptions(services: PasskeyServices, user: PersonCaller) {
   const { generateRegistrationOptions } = await import("@simplewebauthn/server");
   const present = await passkeys.all(services.db, { userId: user.userId });
   return generateRegistrationOptions({

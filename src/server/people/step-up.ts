@@ -68,6 +68,12 @@ export async function requireFactor(
   });
 }
 
+/** Whether the sign-in has proven a second factor at any time, as an organization that requires one demands. */
+export async function hasProven(db: Database, { userId, signIn }: PersonCaller): Promise<boolean> {
+  if ((await methodsOf(db, userId)).length === 0) return false;
+  return signIn === undefined || (await provenAt(db, signIn)) !== null;
+}
+
 const latest = computed({ at: integerOrNull() });
 
 /** Read after the user's methods: who added the first one a moment ago has proven it, too. */
@@ -79,9 +85,11 @@ async function provenAt(db: Database, signIn: SignIn): Promise<number | null> {
   return (await queryOne(db, latest, sql, [id]))?.at ?? null;
 }
 
-/** Wrong codes of one sign-in count together. */
-export const placeOf = (signIn: SignIn) =>
-  "session" in signIn ? `session ${signIn.session}` : `family ${signIn.family}`;
+/** Names a sign-in: its wrong codes count together, and a challenge for it is worth nothing for another. */
+export function placeOf(signIn: SignIn | undefined): string {
+  if (signIn === undefined) return "";
+  return "session" in signIn ? `session ${signIn.session}` : `family ${signIn.family}`;
+}
 
 /** Proves the second factor for the caller's sign-in. Throws invalid_code, throttled or second_factor_missing. */
 export async function stepUp(

@@ -142,8 +142,10 @@ class Reading {
       const place = isScalar(key) ? (key.range?.[0] ?? offset) : offset;
       if (entries.has(name)) this.#twice(place, name);
       else if (isScalar(key) && key.range) this.offsets.set(inner, place);
-      // Valibot drops these without an error.
-      if (name in Object.prototype || name === "prototype") this.fault(place, `${name} cannot be a key.`);
+      // Valibot drops these keys of an entry without an error. Groups have names that people choose.
+      const isKey = path !== "groups";
+      if (isKey && (name in Object.prototype || name === "prototype"))
+        this.fault(place, `${name} cannot be a key.`);
       entries.set(name, this.plain(value, inner));
     }
     // Makes own keys, also of `__proto__`.

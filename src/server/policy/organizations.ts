@@ -103,6 +103,8 @@ export const Organization = v.object({
   reauthenticate_days: v.nullable(v.number()),
   created_at: v.string(),
 });
+/** For a caller who has not proven the second factor that it requires. */
+export const ClosedOrganization = v.object({ id: v.number(), slug: v.string() });
 export type Organization = v.InferOutput<typeof Organization>;
 
 type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { named } from "../../named.ts";
 import { NodeName } from "../../protocol/values.ts";
 import { parseNetwork } from "../../ip.ts";
 import { maxFaults, readDocument, type Fault, type PlainDocument } from "./document.ts";
@@ -119,7 +120,7 @@ const Route = v.strictObject({ network: PeerSide, via: NodeWord });
 
 /** A key that is absent is left alone by `apply`, also with `--prune`. */
 export const PolicyFile = v.strictObject({
-  groups: v.optional(v.pipe(v.record(GroupName, GroupEntry), v.maxEntries(most.groups))),
+  groups: v.optional(v.pipe(named(GroupName, GroupEntry), v.maxEntries(most.groups))),
   rules: v.optional(v.pipe(v.array(RuleEntry), v.maxLength(most.rules))),
   routes: v.optional(v.pipe(v.array(Route), v.maxLength(most.routes))),
   relays: v.optional(v.pipe(v.array(NodeWord), v.maxLength(most.relays))),

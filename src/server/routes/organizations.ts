@@ -8,6 +8,7 @@ import { fitPage, ListQuery, listReply, pageOf, searchPattern } from "../http/li
 import { Email, findOwner } from "../people/people.ts";
 import {
   CertificateVersion,
+  ClosedOrganization,
   createOrganization,
   deleteOrganization,
   findOrganization,
@@ -36,8 +37,8 @@ import {
 import type { Services } from "../services.ts";
 import { counted } from "./rows.ts";
 import { migrateVersions } from "../rollout/version-migration.ts";
-import type { Row } from "../store/database.ts";
-import { computed, queryOne, wordOrNull } from "../store/table.ts";
+import { doStaffNeedFactor, hasProven } from "../people/step-up.ts";
+import { computed, queryOne, truth, wordOrNull } from "../store/table.ts";
 
 export const NewOrganization = v.strictObject({
   ...OrganizationRequest.entries,
@@ -68,7 +69,10 @@ const patchAsks: Fresh<v.InferOutput<typeof OrganizationPatch>> = {
 };
 
 export function organizationRoutes(services: Services): Route[] {
-  const { db } = services;
+  return [...allRoutes(services), ...ownRoutes(services)];
+}
+
+function allRoutes(services: Services): Route[] {
   return [
     route({
       method: "GET",
@@ -77,7 +81,13 @@ export function organizationRoutes(services: Services): Route[] {
       name: "org_list",
       summary: "The caller's organizations; for staff, all organizations",
       takes: query(ListQuery),
-      answers: { 200: { description: "Organizations", schema: v.array(Organization) } },
+      answers: {
+        200: {
+          description:
+            "Organizations. Of those that require a second factor which the caller has not proven, only `id` and `slug`",
+          schema: v.array(v.union([Organization, ClosedOrganization])),
+        },
+      },
       handle: (call, input) => list(services, call, input),
     }),
     route({
@@ -97,6 +107,12 @@ export function organizationRoutes(services: Services): Route[] {
         return created(await createOrganization(services, { ...request, ...version }, by));
       },
     }),
+  ];
+}
+
+function ownRoutes(services: Services): Route[] {
+  const { db } = services;
+  return [
     organizationRoute({
       method: "GET",
       path: "",
@@ -168,27 +184,42 @@ async function ownerOf(
   return { ownerId: null, ownerEmail: null };
 }
 
-/** Null for staff who are not members. */
-const membership = computed({ role: wordOrNull(["member", "admin", "owner"]) });
+/** `role`: null for staff who are not members. */
+const membership = computed({ role: wordOrNull(["member", "admin", "owner"]), isClosed: truth(0) });
+
+/** Which organizations are closed to the caller until a second factor is proven: as `checkFactor` in people/access.ts. */
+async function closedTo(
+  db: Services["db"],
+  { caller }: Call,
+): Promise<{ members: number; visitors: number }> {
+  if (caller.kind !== "person" || (await hasProven(db, caller))) return { members: 0, visitors: 0 };
+  return { members: 1, visitors: (await doStaffNeedFactor(db)) ? 1 : 0 };
+}
 
 async function list({ db, publicUrl }: Services, call: Call, input: ListQuery): Promise<Reply> {
   const { caller } = call;
   const userId = caller.kind === "person" ? caller.userId : 0;
   const serviceOrg = caller.kind === "service" ? caller.orgId : 0;
   const all = caller.kind === "operator" || (caller.kind === "person" && caller.isStaff) ? 1 : 0;
+  const closed = await closedTo(db, call);
+  const isClosed = "($5 = 1 AND o.second_factor = 1) OR ($6 = 1 AND m.role IS NULL)";
   const mine = `FROM organizations o LEFT JOIN memberships m ON m.org_id = o.id AND m.user_id = $1
     WHERE o.deleted_at IS NULL AND ($2 = 1 OR m.role IS NOT NULL OR o.id = $3)
-    AND (o.slug LIKE $4 ESCAPE '!' OR lower(o.name) LIKE $4 ESCAPE '!')`;
-  const params = [userId, all, serviceOrg, searchPattern(input)];
+    AND (o.slug LIKE $4 ESCAPE '!' OR (lower(o.name) LIKE $4 ESCAPE '!' AND NOT (${isClosed})))`;
+  const params = [userId, all, serviceOrg, searchPattern(input), closed.members, closed.visitors];
   const counting = `SELECT count(*) AS total, coalesce(max(octet_length(o.config_overrides)), 0) AS widest ${mine}`;
   const { total, widest } = (await queryOne(db, counted, counting, params)) ?? { total: 0, widest: 0 };
   const query = fitPage(input, widest);
   const { limit, offset } = pageOf(query);
   const rows = await db.all(
-    `SELECT ${organizationColumns}, m.role AS role ${mine} ORDER BY o.id LIMIT $5 OFFSET $6`,
+    `SELECT ${organizationColumns}, m.role AS role, CASE WHEN ${isClosed} THEN 1 ELSE 0 END AS is_closed
+     ${mine} ORDER BY o.id LIMIT $7 OFFSET $8`,
     [...params, limit, offset],
   );
-  const roleIn = (row: Row) => (caller.kind === "service" ? caller.role : membership.parse(row).role);
-  const items = rows.map((row) => organizationOf(row, roleIn(row)));
+  const items = rows.map((row) => {
+    const { role, isClosed: isShut } = membership.parse(row);
+    const shown = organizationOf(row, caller.kind === "service" ? caller.role : role);
+    return isShut ? { id: shown.id, slug: shown.slug } : shown;
+  });
   return listReply(call, publicUrl, { items, total, query });
 }

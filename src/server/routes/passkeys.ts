@@ -20,7 +20,7 @@ import {
   registrationOptions,
   removePasskey,
 } from "../people/passkeys.ts";
-import { markProven } from "../people/step-up.ts";
+import { markProven, placeOf } from "../people/step-up.ts";
 import { userById } from "../people/people.ts";
 import type { Services } from "../services.ts";
 import { Started, startedReply } from "./browser-sessions.ts";
@@ -144,7 +144,7 @@ function signInRoutes(services: Services): Route[] {
 /** A proof for one sign-in is worth nothing for another. */
 function purposeOf(call: Call): string {
   const { userId, signIn } = personOf(call);
-  return `step up ${userId} ${JSON.stringify(signIn !== undefined && "session" in signIn ? signIn.session : signIn)}`;
+  return `step up ${userId} ${placeOf(signIn)}`;
 }
 
 function stepUpRoutes(services: Services): Route[] {

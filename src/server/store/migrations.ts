@@ -213,6 +213,7 @@ const steps: readonly (readonly string[])[] = [
   ],
   [registrationRequests.add("askedAt")],
   [serviceTokens.add("lastUsedAt")],
+  [totpSecrets.add("place")],
 ];
 
 /**

@@ -98,6 +98,11 @@ test("a member lists and revokes their own nodes, and no others", async () => {
   expect(namesOf((await send("GET", "nodes/?owner=me", member)).json)).toEqual(["own"]);
   expect(namesOf((await send("GET", "nodes/?owner=me&search=oth", member)).json)).toEqual([]);
   expect(codeOf(await send("DELETE", `nodes/${other}/`, member))).toEqual([403, "permission_denied"]);
+  // One that does not exist is no different: who may not delete a node learns nothing by it.
+  const staff = await server.person(`visitor-${org.id}@example.org`, { isStaff: true });
+  for (const token of [member, staff])
+    expect(codeOf(await send("DELETE", "nodes/987654/", token))).toEqual([403, "permission_denied"]);
+  expect(codeOf(await send("DELETE", "nodes/987654/", admin))).toEqual([404, "not_found"]);
   expect(codeOf(await send("PATCH", `nodes/${own}/`, member, { groups: ["admins"] }))[0]).toBe(403);
   expect(codeOf(await send("POST", `nodes/${own}/restore/`, member, {}))[0]).toBe(403);
   expect((await send("DELETE", `nodes/${own}/`, member)).status).toBe(204);

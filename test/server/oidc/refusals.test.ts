@@ -90,6 +90,19 @@ test("sign-ins at the same time all succeed, and read configuration and keys onc
   expect(reads.get("/keys")?.length).toBeLessThan(5);
 });
 
+test("an address and whether it is verified come from one place: the ID token's word is not about another address", async () => {
+  const configuration = { userinfo_endpoint: `${other.issuer}/userinfo` };
+  const fault = { configuration, claims: { email: undefined, email_verified: true } };
+  const about = async (information: Record<string, unknown>) => {
+    other.fault = { ...fault, information: { email: "new@example.org", ...information } };
+    return whereTo(await bring({ provider: 2 }, await begin(server, { provider: 2 })));
+  };
+  other.fault = fault;
+  await addProvider(server, other, { name: "Other", creates_users: true });
+  expect(await about({})).toEqual(refusedWith("sign_in_refused"));
+  expect(await about({ email_verified: true })).toEqual(accepted);
+});
+
 describe("a token is refused", () => {
   const now = Math.floor(Date.now() / 1000);
   test.each<[string, Fault]>([

@@ -68,3 +68,21 @@ test("where the notices may be late, as with PostgreSQL, each write reads the us
   await visitor.write((tx) => users.update(tx, { id: 1 }, { isActive: false }));
   expect(find(true)).rejects.toMatchObject({ code: "token_not_valid" });
 });
+
+test("the name of the scheme has no case, and the token keeps its own", async () => {
+  const lookup = makeCallerLookup({
+    db: server,
+    now,
+    sessions: {
+      verifyAccess: async (token) => {
+        expect(token).toBe("A.b.C");
+        return { userId: 1, issuedAt: 500, family: "f" };
+      },
+      wasIssued: () => true,
+    },
+  });
+  for (const header of ["Bearer A.b.C", "bearer A.b.C", "BEARER  A.b.C"])
+    expect(await lookup.bearer(header, false, () => {})).toMatchObject({ kind: "person", userId: 1 });
+  for (const header of ["BearerA.b.C", "Basic A.b.C", "A.b.C"])
+    expect(lookup.bearer(header, false, () => {})).rejects.toMatchObject({ code: "not_authenticated" });
+});

@@ -249,6 +249,14 @@ describe("a browser on the same machine", () => {
     expect(first === undefined ? undefined : await whoAmI(pair(first).access)).toMatchObject({ id: 1 });
   });
 
+  test("brings a code that counts once, however its text is written", async () => {
+    const code = await codeFor();
+    expect((await exchange(code)).status).toBe(200);
+    // A character or bits too many change the text, and not what it says.
+    for (const other of [`${code}A`, `${code}_`])
+      expect(codeOf(await exchange(other))).toEqual([403, "sign_in_expired"]);
+  });
+
   test("whose code is late, made up, or another process's gives nothing", async () => {
     const code = await codeFor();
     expect(codeOf(await exchange(code, "w".repeat(43)))).toEqual([403, "sign_in_expired"]);

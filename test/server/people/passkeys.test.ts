@@ -58,6 +58,15 @@ describe("adding a passkey", () => {
     });
   });
 
+  test("belongs to the sign-in that began it", async () => {
+    const options = await newOptions();
+    const other = await server.send("POST", "/api/token/", { body: { email, password } });
+    const response = device.create(options);
+    const send = (token: string) => post("/api/user/passkeys/", { name: "laptop", response }, token);
+    expect(codeOf(await send((other.json as { access: string }).access))).toEqual(refused);
+    expect((await send(owner)).status).toBe(201);
+  });
+
   test("needs the password for the first second factor, later a fresh proof", async () => {
     expect(codeOf(await post("/api/user/passkeys/options/", {}))).toEqual([400, "validation_failed"]);
     expect(codeOf(await post("/api/user/passkeys/options/", { current_password: "wrong" }))).toEqual(refused);

@@ -179,12 +179,13 @@ describe("adding and removing", () => {
 
   test("the first code cannot be guessed: after five wrong ones of a sign-in, the right one is refused", async () => {
     const app = await beginApp(server, owner);
-    const thief = pair(await signIn()).access;
     const send = (token: string, otp: string) =>
       server.send("POST", "/api/user/totp/confirm/", { token, body: { otp } });
-    for (let at = 0; at < 5; at++) expect(codeOf(await send(thief, "000000"))).toEqual([401, "invalid_code"]);
-    expect(codeOf(await send(thief, app.code()))).toEqual([429, "throttled"]);
-    expect(codeOf(await send(owner, app.code()))).toEqual(ok);
+    for (let at = 0; at < 5; at++) expect(codeOf(await send(owner, "000000"))).toEqual([401, "invalid_code"]);
+    expect(codeOf(await send(owner, app.code()))).toEqual([429, "throttled"]);
+    const other = pair(await signIn()).access;
+    const again = await beginApp(server, other);
+    expect(codeOf(await send(other, again.code()))).toEqual(ok);
   });
 
   test("a secret waits an hour for its first code", async () => {
@@ -248,6 +249,55 @@ describe("a required second factor", () => {
     expect(factors.json).toMatchObject({ totp: false, is_required: true });
     await addApp(server, token);
     expect(codeOf(await read(token))).toEqual(ok);
+  });
+
+  test("of an organization that requires one, the list has only id and slug until it is proven", async () => {
+    const open = await server.organization("open", "10.78.0.0/16");
+    await server.join(open, email, "member");
+    const before = pair(await signIn()).access;
+    await addApp(server, owner);
+    await server.db.write((tx) =>
+      tx.run("UPDATE organizations SET second_factor = 1, name = 'Secret' WHERE id = 1"),
+    );
+    const list = async (token: string, search = "") =>
+      (await server.send("GET", `/api/org/?search=${search}`, { token })).json as {
+        slug: string;
+        name?: string;
+      }[];
+    const named = async (token: string, search = "") =>
+      (await list(token, search)).map(({ slug, name }) => [slug, name]);
+    expect((await list(before))[0]).toEqual({ id: 1, slug: "acme" } as never);
+    expect(await named(before)).toEqual([
+      ["acme", undefined],
+      ["open", "open"],
+    ]);
+    expect([await named(before, "secret"), await named(owner, "secret")]).toEqual([[], [["acme", "Secret"]]]);
+    const staff = await server.person("staff@example.org", { isStaff: true });
+    expect(await named(staff)).toEqual([
+      ["acme", undefined],
+      ["open", "open"],
+    ]);
+    await server.db.write((tx) =>
+      tx.run("INSERT INTO meta (key, value) VALUES ('staff_second_factor', '1')"),
+    );
+    expect(await named(staff)).toEqual([
+      ["acme", undefined],
+      ["open", undefined],
+    ]);
+    await addApp(server, staff);
+    expect(await named(staff)).toEqual([
+      ["acme", "Secret"],
+      ["open", "open"],
+    ]);
+  });
+
+  test("an app that one sign-in began is confirmed by no other", async () => {
+    const other = pair(await signIn()).access;
+    const app = await beginApp(server, owner);
+    const confirm = (token: string) =>
+      server.send("POST", "/api/user/totp/confirm/", { token, body: { otp: app.code() } });
+    expect(codeOf(await confirm(other))).toEqual([404, "not_found"]);
+    expect(codeOf(await confirm(owner))).toEqual(ok);
   });
 
   test("another sign-in from before the factor does not count", async () => {

@@ -74,7 +74,7 @@ test.each([
   ["- a", "Expected keys such as groups and rules."],
   ["groups:\n  any: {}", '"any" means every node'],
   ["__proto__: {a: 1}", "cannot be a key"],
-  ["groups:\n  __proto__: {}", "cannot be a key"],
+  ["groups:\n  __proto__: {}", "A group name is"],
 ])("%j is a fault", (text, sentence) => {
   expect(faultsOf(text).join("\n")).toContain(sentence);
 });

@@ -1,6 +1,15 @@
 // Second factors of users: TOTP secrets, recovery codes, and the wrong codes that were tried.
 
-import { integer, integerOrNull, integerWithDefault, serial, table, text } from "../table.ts";
+import {
+  integer,
+  integerOrNull,
+  integerWithDefault,
+  serial,
+  since,
+  table,
+  text,
+  textOrNull,
+} from "../table.ts";
 
 const user = () => integer("REFERENCES users (id)");
 
@@ -15,6 +24,8 @@ export const totpSecrets = table(
     /** The step of the last code: no code counts twice. */
     lastStep: integerWithDefault("DEFAULT 0"),
     createdAt: integer(),
+    /** The sign-in that began it, and alone may confirm it. NULL: begun before this was recorded, or confirmed. */
+    place: since(50, textOrNull()),
   },
   { indexes: ["CREATE INDEX totp_secrets_user ON totp_secrets (user_id)"] },
 );
