@@ -254,6 +254,13 @@ const engineConfig: Readonly<Record<string, Allowed>> = {
   routines,
 };
 
+/** The paths of the settings on the allow-list. */
+export function allowedPaths(): string[] {
+  return Object.entries(engineConfig).flatMap(([section, allowed]) =>
+    "map" in allowed ? Object.keys(allowed.map).map((name) => `${section}.${name}`) : [section],
+  );
+}
+
 /** Returns the settings on the allow-list. All others are left out, so that the rest can be applied. */
 export function allowedConfig(config: YamlMap, leaveOut: LeaveOut): YamlMap {
   const kept = keep(config, { map: engineConfig }, "", leaveOut);

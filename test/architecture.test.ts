@@ -102,8 +102,9 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   uplot: { homes: /^console\/ui\/plot\.ts$/, reason: "plots of the console" },
   uqr: { homes: /^console\/ui\/qr\.ts$/, reason: "QR codes of the console" },
   yaml: {
-    homes: /^server\/policy/,
-    reason: "policy files, with lines and without duplicate keys; the rest has its own",
+    homes: /^server\/(policy|transfer)/,
+    reason:
+      "policy files and hand-made configurations, with lines and without duplicate keys; the rest has its own",
   },
   bun: { homes: /./, reason: "the runtime" },
 };

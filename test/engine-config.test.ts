@@ -1,7 +1,10 @@
 // The allow-list of engine settings that a control plane may write.
 
 import { expect, test } from "bun:test";
+import * as v from "valibot";
 import { allowedConfig } from "../src/engine-config.ts";
+import { joinHostPort } from "../src/ip.ts";
+import { PublicAddress } from "../src/protocol/values.ts";
 import type { YamlMap } from "../src/yaml.ts";
 
 function allow(config: YamlMap): { config: YamlMap; keys: string[] } {
@@ -118,4 +121,31 @@ test("only the invalid items of a list are left out", () => {
     pki: { blocklist: [fingerprint, "b".repeat(64)] },
     static_host_map: { "10.77.0.1": ["192.0.2.1:4242"] },
   });
+});
+
+test("every public address that the API accepts is one that nodes accept, and none is IPv4 in disguise", () => {
+  const accepted = (address: string) => v.is(PublicAddress, address);
+  const kept = (address: string) => {
+    const { keys } = allow({ static_host_map: { "10.77.0.1": [joinHostPort(address, 4242)] } });
+    return keys.length === 0;
+  };
+  const usual = [
+    "192.0.2.1",
+    "2001:db8::9",
+    "FD00::1",
+    "::1",
+    "hub.example.org",
+    "a.b-c",
+    "64:ff9b::c000:201",
+    "ffff::1:2",
+  ];
+  expect(usual.filter((each) => !accepted(each) || !kept(each))).toEqual([]);
+  const odd = [
+    "::ffff:10.77.0.1",
+    "::ffff:a4d:1",
+    "0:0:0:0:0:FFFF:a4d:1",
+    "64:ff9b::192.0.2.1",
+    "fe80::1%eth0",
+  ];
+  expect(odd.filter(accepted)).toEqual([]);
 });

@@ -41,6 +41,9 @@ export const Port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65
 
 const dnsName = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
 
+/** Another spelling of an address that other checks, such as that for the overlay's own network, know as IPv4. */
+const mappedIpv4 = /^[0:]*:ffff:[0-9a-f]{1,4}:[0-9a-f]{1,4}$/i;
+
 /**
  * An address of the underlay: IPv4, IPv6 or a DNS name, without a port. A string that looks like an address must be
  * one: with an invalid lighthouse host, old engines refuse the configuration of every other node.
@@ -49,7 +52,7 @@ export const PublicAddress = v.pipe(
   v.string(),
   v.maxLength(253),
   v.check((host) => {
-    if (host.includes(":")) return v.IPV6_REGEX.test(host) && !host.includes("%");
+    if (host.includes(":")) return v.IPV6_REGEX.test(host) && !/[%.]/.test(host) && !mappedIpv4.test(host);
     return /(^|\.)\d+$/.test(host) ? v.IPV4_REGEX.test(host) : dnsName.test(host);
   }, "Enter an IP address or a DNS name."),
 );

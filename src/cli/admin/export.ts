@@ -4,6 +4,7 @@ import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { quoteWord } from "../../plan.ts";
 import { onData, onlyPlanned, onOrganization } from "./data.ts";
+import type { KeyReport } from "../../server/transfer/hand-config.ts";
 import type { Context, Implementation } from "../command.ts";
 import { confirmable, ownerChoice, ownerFlags } from "../owner-flags.ts";
 import { orgArg } from "../server-flags.ts";
@@ -72,11 +73,23 @@ export const exporting: Implementation = {
   },
 };
 
+/** A line for each key with all that it became: a thousand machines have the same keys. */
+function keyLines(keys: readonly KeyReport[]): string[] {
+  const same = Map.groupBy(keys, ({ key, detail }) => `${key}: ${detail}`);
+  return [...same].map(([what, all]) => {
+    const places = all.slice(0, placesShown).map(({ file, line }) => `${file}:${line}`);
+    const more = all.length > placesShown ? ` and ${all.length - placesShown} more (--json lists all)` : "";
+    return `${what} (${places.join(", ")}${more})`;
+  });
+}
+const placesShown = 3;
+
 export const importing: Implementation = {
   notes:
     "DIR must hold ca.crt, ca.key and the certificates of the hosts (*.crt). Configurations (*.yml) are optional:\n" +
-    "lighthouses, relays and the blocklist come from them. Private keys of hosts are not read. The network keeps\n" +
-    "running. Firewall rules are not imported: create them before machines register.",
+    "lighthouses, relays, public addresses, routes and the blocklist come from them, also from a lighthouse's own\n" +
+    "directory. Each key of each file is printed with what became of it. Private keys of hosts are not read. The\n" +
+    "network keeps running. Firewall rules are not imported: create them before machines register.",
   args: {
     ...orgArg,
     DIR: { type: "positional", description: "Directory of the network's files" },
@@ -106,13 +119,18 @@ export const importing: Implementation = {
     );
     const plan = "plan" in done ? done.plan : done;
     for (const note of plan.notes) output.say(note);
+    for (const line of keyLines(plan.keys)) output.say(line);
     if (!("plan" in done)) return void (await onlyPlanned(context, { begins: true }));
-    const { network, network6, certificateVersion, hosts, blocklist, notes } = plan;
-    const nodes = hosts.map(({ name, ip, isLighthouse, isBlocked }) => ({
-      name,
-      ip_address: ip,
-      is_lighthouse: isLighthouse,
-      revoked: isBlocked,
+    const { network, network6, certificateVersion, hosts, blocklist, notes, keys } = plan;
+    const nodes = hosts.map((host) => ({
+      name: host.name,
+      ip_address: host.ip,
+      is_lighthouse: host.isLighthouse,
+      is_relay: host.isRelay,
+      public_ip: host.publicIp,
+      external_port: host.externalPort,
+      subnets: host.subnets,
+      revoked: host.isBlocked,
     }));
     output.result(
       {
@@ -123,6 +141,7 @@ export const importing: Implementation = {
         nodes,
         blocked: blocklist.size,
         notes,
+        keys,
       },
       `Created organization ${slug} (${network}) with ${nodes.length} nodes, which keep running as they are\n`,
     );

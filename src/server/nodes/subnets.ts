@@ -37,9 +37,11 @@ export async function checkSubnets(
   requireRoutable(org, { ...(await readObstacles(reader, org.id)), routers }, subnets, node);
 }
 
+type Overlay = Pick<IssuingOrg, "network" | "network6" | "certificateVersion">;
+
 /** The same for routes as they are, or as they would be. */
 export function requireRoutable(
-  org: IssuingOrg,
+  org: Overlay,
   { controlPlane, hubs, routers }: Routing,
   subnets: readonly string[],
   node?: Omit<Router, "name">,
@@ -54,7 +56,7 @@ export function requireRoutable(
   }
 }
 
-function requireForm(org: IssuingOrg, subnets: readonly string[], present: readonly string[]): Parsed[] {
+function requireForm(org: Overlay, subnets: readonly string[], present: readonly string[]): Parsed[] {
   return subnets.map((text, at) => {
     const network = parseNetwork(text);
     if (network === undefined) throw refused(`${text} is not a network.`);

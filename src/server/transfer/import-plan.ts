@@ -1,38 +1,27 @@
-// Plans the import of a hand-made Nebula network: which CA signs, and a node with address and groups for each host. Pure.
-// Throws bad_configuration if the import would break the network.
+// Plans the import of a hand-made Nebula network: which CA signs, and a node with address and groups for each host. What the
+// API would not accept is left out with a note, or refused. Pure. Throws bad_configuration if the import would break the
+// network.
 
-import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { Port, PublicAddress } from "../../protocol/values.ts";
-import { fingerprint, verifyCertificate, type NebulaCertificate } from "../../pki/nebula.ts";
 import {
-  formatAddress,
-  holdsNetwork,
-  maskNetwork,
-  networkContains,
-  parseAddressInNetwork,
-  type Network,
-} from "../../ip.ts";
-import type { HandConfig, HandMade } from "./import-files.ts";
-import { overlayOf } from "../nodes/subnets.ts";
-
-export type PlannedHost = {
-  /** A valid, unique name for a node. */
-  name: string;
-  ip: string;
-  ip6: string | null;
-  /** The newest of each version, version 1 first. */
-  current: NebulaCertificate[];
-  /** Older ones that have not expired. Each may be blocked although the host is not. */
-  former: NebulaCertificate[];
-  groups: string[];
-  subnets: string[];
-  isBlocked: boolean;
-  isLighthouse: boolean;
-  isRelay: boolean;
-  publicIp: string | null;
-  externalPort: number | null;
-};
+  decodeCaBundle,
+  fingerprint,
+  fingerprints,
+  verifyCertificate,
+  type NebulaCertificate,
+} from "../../pki/nebula.ts";
+import { encodePem } from "../../pki/bundle.ts";
+import { holdsNetwork, maskNetwork, parseAddressInNetwork, parseNetwork } from "../../ip.ts";
+import { yamlLimits } from "../../yaml.ts";
+import { parse } from "../http/route.ts";
+import { NodeRequest } from "../nodes/nodes.ts";
+import { checkPublicAddress } from "../nodes/subnets.ts";
+import { isNarrower } from "../policy/networks.ts";
+import { brand } from "../../brand.ts";
+import { quoted, type KeyReport } from "./hand-config.ts";
+import type { FromFile, HandMade } from "./import-files.ts";
+import { networksOf, planHosts, requireFreeAddresses, type PlannedHost } from "./import-hosts.ts";
+import { assignRoles } from "./import-roles.ts";
 
 export type ImportPlan = {
   ca: NebulaCertificate;
@@ -46,47 +35,129 @@ export type ImportPlan = {
   blocklist: ReadonlySet<string>;
   /** Blocked fingerprints without a certificate in the directory. */
   unknownBlocked: string[];
+  /** Every key of every configuration. */
+  keys: readonly KeyReport[];
   /** One sentence for everything that was left out or changed. */
   notes: string[];
 };
 
-/** `signing`: the public keys of the CA keys in the directory. `networkGiven` overrides the network of the certificates. */
+/** What the import is told beside the files. */
+type Given = {
+  /** The public keys of the CA keys in the directory. */
+  signing: readonly Uint8Array[];
+  nowS: number;
+  /** Instead of the network of the certificates. */
+  network: string | undefined;
+  /** The host of the control plane's public URL. */
+  controlPlane: string;
+};
+
 export function planImport(
   found: HandMade,
-  signing: readonly Uint8Array[],
-  nowS: number,
-  networkGiven: string | undefined,
+  { signing, nowS, network: given, controlPlane }: Given,
 ): ImportPlan {
-  const notes: string[] = [];
-  const cas = unique(found.cas).filter((ca) => ca.notBefore <= nowS && nowS < ca.notAfter);
-  const ca = signingCa(cas, signing);
-  const live = unique(found.hosts).filter((host) => isLive(host, cas, nowS, notes));
-  const blocklist = new Set(found.configs.flatMap((config) => config.blocklist));
-  const network = networkGiven ?? commonNetwork(live, 4);
-  if (network === undefined) {
-    throw new AppError("bad_configuration", "No host certificate contains the network", {
-      hint: "Put the host certificates (*.crt) into the directory, or add `--network`.",
-    });
-  }
-  const hosts = planHosts(live, network, blocklist, notes);
+  const notes = [...found.notes, ...found.configs.notes];
+  const cas = unique(found.cas).filter((ca) => isUsableCa(ca, nowS, notes));
+  const ca = signingCa(
+    cas.map(({ value }) => value),
+    signing,
+  );
+  const trusted = cas.map(({ value }) => value);
+  const live = unique(found.hosts)
+    .filter((host) => isLive(host, trusted, nowS, notes))
+    .map(({ value }) => value);
+  const network = given ?? commonNetwork(live, 4);
+  if (network === undefined) throw noNetwork(live);
   const network6 = commonNetwork(live, 6) ?? null;
-  markHubs(hosts, found.configs, { network, network6 }, notes);
-  const known = new Set(live.map(fingerprint));
+  requireRoom(network, network6);
+  const { blocklist } = found.configs;
+  requireShort(blocklist);
+  const hosts = planHosts(live, { network, network6 }, blocklist, notes);
+  const certificateVersion = versionOf(hosts);
+  requireFreeAddresses(hosts, { network, network6, certificateVersion });
+  assignRoles(hosts, found, { network, network6, certificateVersion, controlPlane }, notes);
+  requireAdmissible(hosts, { network, network6 });
+  noteLimits(ca, [network, network6 ?? []].flat(), notes);
+  const known = new Set(live.flatMap(fingerprints));
+  const ofCas = new Set(found.cas.map(({ value }) => fingerprint(value)));
+  for (const each of blocklist)
+    if (ofCas.has(each))
+      notes.push(`${each} in the blocklist is a CA: engines block no CA by it, and neither do nodes here.`);
   return {
     ca,
-    otherCas: cas.filter((each) => each !== ca && live.some((host) => host.issuer === fingerprint(each))),
-    certificateVersion: versionOf(hosts),
+    otherCas: trusted.filter((each) => each !== ca && live.some((host) => host.issuer === fingerprint(each))),
+    certificateVersion,
     network,
     network6,
     hosts,
     blocklist,
     unknownBlocked: [...blocklist].filter((each) => !known.has(each)).sort(),
+    keys: found.configs.keys,
     notes,
   };
 }
 
-function unique(certificates: readonly NebulaCertificate[]): NebulaCertificate[] {
-  return [...new Map(certificates.map((each) => [fingerprint(each), each])).values()];
+function noNetwork(live: readonly NebulaCertificate[]): AppError {
+  const network6 = commonNetwork(live, 6);
+  if (network6 === undefined) {
+    return new AppError("bad_configuration", "The directory has no host certificate that is valid now", {
+      hint: "Put the host certificates (*.crt) into the directory. --dry-run says why those in it are not used.",
+    });
+  }
+  return new AppError(
+    "bad_configuration",
+    `The hosts have IPv6 addresses only (${network6}), but a node has an IPv4 address in any case`,
+    {
+      hint: "Sign certificates with an IPv4 and the IPv6 address for all hosts (`nebula-cert sign -version 2 -networks 10.77.0.1/16,…`), and import then.",
+    },
+  );
+}
+
+function requireRoom(network: string, network6: string | null): void {
+  if (network6 === null || !isNarrower(network6, network)) return;
+  throw new AppError(
+    "bad_configuration",
+    `The IPv6 network ${network6} has room for fewer nodes than the IPv4 network ${network}`,
+    { hint: "Add `--network` with a narrower IPv4 network that contains all hosts." },
+  );
+}
+
+/** Nodes would refuse a configuration with more. */
+function requireShort(blocklist: ReadonlySet<string>): void {
+  const most = yamlLimits.nodes / 2;
+  if (blocklist.size <= most) return;
+  throw new AppError(
+    "bad_configuration",
+    `The blocklists have ${blocklist.size} fingerprints, over ${most}`,
+    {
+      hint: "Remove those of certificates that have expired, or make a new CA and import then.",
+    },
+  );
+}
+
+function unique(certificates: readonly FromFile<NebulaCertificate>[]): FromFile<NebulaCertificate>[] {
+  return [...new Map(certificates.map((each) => [fingerprint(each.value), each])).values()];
+}
+
+function isUsableCa(
+  { file, value: ca }: FromFile<NebulaCertificate>,
+  nowS: number,
+  notes: string[],
+): boolean {
+  const why = whyUnusable(ca, nowS);
+  if (why !== undefined) notes.push(`The CA ${quoted(ca.name)} in ${file} ${why}; not imported.`);
+  return why === undefined;
+}
+
+function whyUnusable(ca: NebulaCertificate, nowS: number): string | undefined {
+  if (nowS >= ca.notAfter) return "has expired";
+  if (nowS < ca.notBefore) return "is not valid yet";
+  try {
+    decodeCaBundle(encodePem(ca));
+    return undefined;
+  } catch {
+    return "is not signed by itself";
+  }
 }
 
 /** The CA whose key is in the directory. Of several, the one that expires last. */
@@ -110,18 +181,25 @@ function signingCa(cas: readonly NebulaCertificate[], signing: readonly Uint8Arr
 }
 
 function isLive(
-  host: NebulaCertificate,
+  { file, value: host }: FromFile<NebulaCertificate>,
   cas: readonly NebulaCertificate[],
   nowS: number,
   notes: string[],
 ): boolean {
   try {
     verifyCertificate(host, cas, nowS);
-    return true;
   } catch (error) {
-    notes.push(error instanceof Error ? `${error.message}; not imported.` : "");
+    notes.push(`${file}: ${error instanceof Error ? error.message : String(error)}; not imported.`);
     return false;
   }
+  if (host.curve === "25519") return true;
+  throw new AppError(
+    "bad_configuration",
+    `${file}: the certificate of ${quoted(host.name)} uses the curve P-256, but nodes have Curve25519 keys`,
+    {
+      hint: "Sign this host with a CA and a key of Curve25519, or remove the certificate if it is not used any more.",
+    },
+  );
 }
 
 /** The network of that family that contains all others. */
@@ -143,136 +221,45 @@ function commonNetwork(hosts: readonly NebulaCertificate[], family: 4 | 6): stri
   );
 }
 
-function planHosts(
-  live: readonly NebulaCertificate[],
-  network: string,
-  blocklist: ReadonlySet<string>,
-  notes: string[],
-): PlannedHost[] {
-  const byAddress = Map.groupBy(live, (host) => addressIn(host, network, 4) ?? "");
-  for (const lost of byAddress.get("") ?? [])
-    notes.push(`"${lost.name}" has no address in ${network}; not imported.`);
-  byAddress.delete("");
-  return withNodeNames(
-    [...byAddress].map(([ip, all]) => planHost(ip, all, blocklist)),
-    notes,
-  );
-}
-
-/**
- * A host whose name is a valid node name keeps it, and no other host gets it: rules of the running network may grant
- * rights to the name. So `DB` becomes `db-2` beside a host `db`.
- */
-function withNodeNames(hosts: readonly PlannedHost[], notes: string[]): PlannedHost[] {
-  const keepers = new Map<string, PlannedHost>();
-  for (const host of hosts)
-    if (labelOf(host.name) === host.name && !keepers.has(host.name)) keepers.set(host.name, host);
-  const taken = new Set(keepers.keys());
-  return hosts.map((host) => {
-    if (keepers.get(host.name) === host) return host;
-    const name = uniqueName(labelOf(host.name), taken);
-    notes.push(`The node of "${host.name}" is named ${name}.`);
-    return { ...host, name };
-  });
-}
-
-/** The host of all certificates with this address. It keeps the name of the certificates. */
-function planHost(
-  ip: string,
-  all: readonly NebulaCertificate[],
-  blocklist: ReadonlySet<string>,
-): PlannedHost {
-  const newest = all.toSorted((a, b) => b.notBefore - a.notBefore);
-  const [first] = newest;
-  const rival = newest.find((each) => each.name !== first?.name);
-  if (first === undefined || rival !== undefined) {
-    const both = `"${first?.name ?? ""}" and "${rival?.name ?? ""}"`;
-    throw new AppError("bad_configuration", `${ip} is in the certificates of ${both}`, {
-      hint: "Remove the certificate that is no longer used from the directory.",
-    });
-  }
-  const current = ([1, 2] as const).flatMap((version) =>
-    newest.filter((each) => each.version === version).slice(0, 1),
-  );
-  const last = current.at(-1) ?? first;
-  return {
-    name: first.name,
-    ip,
-    ip6: addressIn(last, undefined, 6) ?? null,
-    current,
-    former: newest.filter((each) => !current.includes(each)),
-    groups: [...last.groups],
-    subnets: [...last.unsafeNetworks],
-    isBlocked: current.some((each) => blocklist.has(fingerprint(each))),
-    isLighthouse: false,
-    isRelay: false,
-    publicIp: null,
-    externalPort: null,
-  };
-}
-
-function networksOf(host: NebulaCertificate, family: 4 | 6): Network[] {
-  return host.networks
-    .flatMap((text) => parseAddressInNetwork(text) ?? [])
-    .filter((each) => each.family === family);
-}
-
-/** The first address of that family, within `network` if it is given. */
-function addressIn(host: NebulaCertificate, network: string | undefined, family: 4 | 6): string | undefined {
-  const limit = network === undefined ? undefined : parseAddressInNetwork(network);
-  const address = networksOf(host, family).find(
-    (each) => limit === undefined || networkContains(limit, each),
-  );
-  return address === undefined ? undefined : formatAddress(address);
-}
-
-/** A DNS label in lower case. */
-function labelOf(name: string): string {
-  const label = name
-    .toLowerCase()
-    .replace(/[^a-z0-9-]+/g, "-")
-    .slice(0, 58)
-    .replace(/^-+|-+$/g, "");
-  return label === "" || label === "any" ? "node" : label;
-}
-
-function uniqueName(base: string, taken: Set<string>): string {
-  let free = base;
-  for (let at = 2; taken.has(free); at++) free = `${base}-${at}`;
-  taken.add(free);
-  return free;
-}
-
-/** Lighthouses and relays are those that the configurations name. Static entries contain their underlay addresses. */
-function markHubs(
-  hosts: PlannedHost[],
-  configs: readonly HandConfig[],
-  networks: Pick<ImportPlan, "network" | "network6">,
-  notes: string[],
+/** The last word is the API's: whatever is stored passes the same schema and checks as a request to create the node. */
+function requireAdmissible(
+  hosts: readonly PlannedHost[],
+  org: Parameters<typeof checkPublicAddress>[0],
 ): void {
   for (const host of hosts) {
-    const isListed = (list: (config: HandConfig) => readonly string[]) =>
-      configs.some((config) => list(config).includes(host.ip));
-    host.isLighthouse = isListed((config) => config.lighthouses);
-    host.isRelay = isListed((config) => config.relays);
-    const places = new Set(configs.flatMap((config) => config.staticHosts[host.ip] ?? []));
-    for (const place of places) {
-      const [, address, port] = /^\[?([^\]]+?)\]?:(\d+)$/.exec(place) ?? [];
-      const parsed = v.safeParse(Place, { address, port: Number(port) });
-      if (parsed.success && overlayOf(networks, parsed.output.address) === undefined) {
-        host.publicIp = parsed.output.address;
-        host.externalPort = parsed.output.port;
-        break;
-      }
-      notes.push(
-        `${JSON.stringify(place.slice(0, 80))} is no address of ${host.name} with a port; not imported.`,
-      );
-    }
+    parse(NodeRequest, {
+      name: host.name,
+      ip_address: host.ip,
+      groups: host.groups,
+      subnets: host.subnets,
+      is_lighthouse: host.isLighthouse,
+      is_relay: host.isRelay,
+      public_ip: host.publicIp,
+      external_port: host.externalPort,
+    });
+    checkPublicAddress(org, host.publicIp);
   }
 }
 
-/** The same that the API accepts: with an invalid address, engines refuse the configuration of every node. */
-const Place = v.object({ address: PublicAddress, port: Port });
+/** New nodes get no certificate outside the limits of the CA. */
+function noteLimits(ca: NebulaCertificate, networks: readonly string[], notes: string[]): void {
+  const remedy = `\`${brand.executable} admin ca rotate\` makes a CA without limits.`;
+  if (ca.groups.length > 0)
+    notes.push(
+      `The CA permits only the groups ${ca.groups.slice(0, 20).map(quoted).join(", ")}: nodes with others, and nodes of users, get no certificate. ${remedy}`,
+    );
+  if (ca.unsafeNetworks.length > 0)
+    notes.push(`The CA permits only the subnets ${ca.unsafeNetworks.slice(0, 20).join(", ")}. ${remedy}`);
+  const limits = ca.networks.flatMap((text) => parseAddressInNetwork(text) ?? []);
+  const outside = networks.find((text) => {
+    const network = parseNetwork(text);
+    return network !== undefined && !limits.some((limit) => holdsNetwork(limit, network));
+  });
+  if (limits.length > 0 && outside !== undefined)
+    notes.push(
+      `The CA permits only addresses in ${ca.networks.slice(0, 20).join(", ")}, but the network is ${outside}: nodes with others get no certificate. ${remedy}`,
+    );
+}
 
 function versionOf(hosts: readonly PlannedHost[]): ImportPlan["certificateVersion"] {
   const versions = new Set(hosts.flatMap(({ current }) => current.map(({ version }) => version)));

@@ -3,6 +3,7 @@
 
 import { isEncryptedCaKey, readCaKey, formatCaKey } from "../../pki/ca-key.ts";
 import { formatHostPublicKey, rawPublicKey } from "../../pki/keys.ts";
+import { AppError } from "../../errors.ts";
 import { encodePem } from "../../pki/bundle.ts";
 import { fingerprint, fingerprints, type NebulaCertificate } from "../../pki/nebula.ts";
 import { sealSecret } from "../../pki/secrets.ts";
@@ -10,7 +11,8 @@ import type { Admin } from "../admin.ts";
 import { operator, record } from "../audit/record.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { readHandMade, type HandMade } from "./import-files.ts";
-import { planImport, type ImportPlan, type PlannedHost } from "./import-plan.ts";
+import { isOn, type PlannedHost } from "./import-hosts.ts";
+import { planImport, type ImportPlan } from "./import-plan.ts";
 import { renewalTime } from "../certificates/issue.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
 import { authorityContext, insertAuthority, type Authority } from "../certificates/make-authorities.ts";
@@ -18,6 +20,7 @@ import { createOrganization, OrganizationRequest, type Organization } from "../p
 import type { OwnerChoice } from "../people/ownership.ts";
 import { findOwner } from "../people/people.ts";
 import { parse } from "../http/route.ts";
+import { readObstacles } from "../nodes/subnets.ts";
 import type { ServerOptions } from "../options.ts";
 import { hostNumber, secondHost, takeAddress } from "../store/address-pool.ts";
 import { holdName } from "../store/names.ts";
@@ -45,12 +48,15 @@ export async function importNetwork(
   const { system } = store;
   const found = readHandMade(directory);
   const keys = await openKeys(found, options.passphrase);
-  const plan = planImport(
-    found,
-    keys.map(({ raw }) => raw),
-    Math.floor(system.now() / 1000),
-    options.network,
-  );
+  const plan = planImport(found, {
+    signing: keys.map(({ raw }) => raw),
+    nowS: Math.floor(system.now() / 1000),
+    network:
+      options.network === undefined
+        ? undefined
+        : parse(OrganizationRequest, { slug, network: options.network }).network,
+    controlPlane: (await readObstacles(store.db, 0)).controlPlane,
+  });
   const key = keys.find(({ raw }) => Buffer.compare(raw, plan.ca.publicKey) === 0);
   const { network, network6, certificateVersion } = plan;
   const request = parse(OrganizationRequest, { slug, network, network6: network6 ?? undefined });
@@ -68,14 +74,26 @@ export async function importNetwork(
 
 type OpenKey = { raw: Uint8Array; pem: string };
 
+/** Each key once: to open an encrypted one takes seconds. Throws for a key that cannot be read if no other one is there. */
 async function openKeys({ caKeys }: HandMade, passphrase: () => Promise<string>): Promise<OpenKey[]> {
-  const given = caKeys.some(isEncryptedCaKey) ? await passphrase() : undefined;
+  const different = new Map(caKeys.map((each) => [each.value, each]));
+  const given = caKeys.some(({ value }) => isEncryptedCaKey(value)) ? await passphrase() : undefined;
   const open: OpenKey[] = [];
-  for (const pem of caKeys) {
-    const key = await readCaKey(pem, given);
+  for (const { file, value } of different.values()) {
+    const key = await readCaKey(value, given).catch((error: unknown) => {
+      throw withFile(file, error);
+    });
     open.push({ raw: rawPublicKey(key.privateKey), pem: formatCaKey(key) });
   }
   return open;
+}
+
+function withFile(file: string, error: unknown): unknown {
+  if (!(error instanceof AppError)) return error;
+  return new AppError(error.code, `${file}: ${error.message}`, {
+    cause: error,
+    hint: "Remove keys of CAs that are not used any more from the directory. All encrypted keys need the same passphrase.",
+  });
 }
 
 /** A CA without its key is trusted but cannot sign. */
@@ -155,7 +173,7 @@ async function insertHost(tx: Transaction, context: Context, host: PlannedHost):
   if (isBlocked) await holdName(tx, { id, orgId, name }, 1);
   for (const state of ["current", "former"] as const) {
     for (const each of host[state]) {
-      const blocked = isBlocked || plan.blocklist.has(fingerprint(each));
+      const blocked = isBlocked || isOn(plan.blocklist, each);
       await insertCertificate(tx, context, id, each, blocked ? "blocked" : state);
     }
   }

@@ -77,7 +77,7 @@ test("a user that an invitation created becomes owner of an imported network onl
 });
 
 describe("a hand-made network", () => {
-  test("becomes nodes with their names, addresses, groups, subnets and underlay addresses", async () => {
+  test("becomes nodes with their names, addresses, groups, routes and underlay addresses", async () => {
     const { host, sign } = makeNetwork();
     host("hub/host.crt", { name: "Hub.example", networks: ["10.42.0.1/16"] });
     const old = host("old/web.crt", { name: "web", networks: ["10.42.0.9/16"], notBefore: nowS() - 2 * day });
@@ -86,20 +86,30 @@ describe("a hand-made network", () => {
       name: "web",
       networks: ["10.42.0.9/16"],
       groups: ["web", "eu"],
-      unsafeNetworks: ["192.168.7.0/24"],
+      unsafeNetworks: ["192.168.7.0/24", "0.0.0.0/0"],
     });
     file("gone.crt", encodePem(sign({ name: "gone", networks: ["10.42.0.3/16"], notAfter: nowS() - 1 })));
     file("notes.txt", "nothing of this is read: -----BEGIN PRIVATE KEY-----");
     file(
       "web.yml",
       'pki: {ca: ca.crt, cert: web.crt, key: web.key}\nstatic_host_map: {"10.42.0.1": ["hub.example:4300"]}\n' +
-        'lighthouse: {hosts: ["10.42.0.1"]}\nrelay: {relays: ["10.42.0.1"]}\n',
+        'lighthouse: {hosts: ["10.42.0.1"]}\nrelay: {relays: ["10.42.0.1"]}\n' +
+        "tun: {unsafe_routes: [{route: 192.168.7.0/24, via: 10.42.0.9}]}\n",
     );
     symlinkSync("zone/web.pem", join(directory.path, "web.crt"));
     symlinkSync("nowhere", join(directory.path, "dangling.crt"));
     file("values.yaml", "- just\n- a list\n");
     expect(await bring()).toMatchObject({
-      plan: { notes: [expect.stringContaining("gone"), 'The node of "Hub.example" is named hub-example.'] },
+      plan: {
+        notes: [
+          '"dangling.crt" is a link to nothing; not read.',
+          '"hub/circle" is a link to a directory; not read.',
+          "values.yaml is not a configuration of an engine; not read.",
+          expect.stringContaining('gone.crt: The certificate of "gone" is refused: it has expired'),
+          'The node of "Hub.example" is named hub-example.',
+          "The certificate of web permits 0.0.0.0/0, but no configuration routes that; not imported.",
+        ],
+      },
     });
     const [hub, node, ...more] = await nodes();
     expect(more).toEqual([]);
@@ -160,7 +170,7 @@ describe("a hand-made network", () => {
     const unknown = "ab".repeat(32);
     file(
       "config.yml",
-      `pki: {blocklist: ["${fingerprint(bad).toUpperCase()}", "${fingerprint(former)}", "${unknown}", "nonsense"]}\n`,
+      `pki: {blocklist: ["${fingerprint(bad).toUpperCase()}", "${fingerprint(former)}", "${unknown}"]}\n`,
     );
     await bring();
     expect((await nodes()).map((node) => node.name)).toEqual(["good"]);
@@ -241,7 +251,7 @@ describe("is refused without storing anything", () => {
         host("two.crt", { name: "two", networks: ["10.43.0.2/16"] });
       },
     ],
-    ["without a host", /No host certificate/, () => void makeNetwork()],
+    ["without a host", /no host certificate/, () => void makeNetwork()],
     [
       "if a file is truncated",
       /Cannot read .*one\.crt/,

@@ -81,14 +81,16 @@ test("an import takes only addresses of the underlay that the API would accept",
   file("config.yml", JSON.stringify({ pki: {}, static_host_map: map, lighthouse: { hosts: ["10.42.0.1"] } }));
   const imported = await bring();
   expect((await nodes()).map((node) => [node.public_ip, node.external_port])).toEqual([
-    ["2001:db8::1", 4242],
+    ["late.example", 1],
     [null, null],
     [null, null],
     [null, null],
   ]);
   const notes = "plan" in imported ? imported.plan.notes : [];
-  expect(notes).toHaveLength(6);
-  expect(notes).toContain('"bad name:4242" is no address of n2 with a port; not imported.');
+  expect(notes).toHaveLength(7);
+  expect(notes).toContain(
+    'config.yml:1: "bad name:4242" is no address of n2 outside the overlay with a port; not imported.',
+  );
 });
 
 test("an imported node keeps its IPv6 address when it is revoked and restored", async () => {

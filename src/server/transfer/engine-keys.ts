@@ -1,0 +1,111 @@
+// What an import does with each setting of an engine's configuration. A setting that is missing here is reported as unknown;
+// a test compares this with the settings that nodes accept, and with the engines' own examples.
+
+import { brand } from "../../brand.ts";
+import { ConfigOverrides } from "../../engine-config.ts";
+
+export type Fate = { used: boolean; detail: string };
+
+const use = (detail: string): Fate => ({ used: true, detail });
+const not = (detail: string): Fate => ({ used: false, detail });
+
+const overridable = not("not imported: config_overrides of the organization or the node can set it");
+const byMachine = not("not imported: each machine decides it");
+const fixed = not("not imported: it is the same on all nodes here");
+const unsupported = not("not imported: there is no equal here");
+const rules = not(
+  `not imported: create the rules that you need by \`${brand.executable} admin rule create\``,
+);
+
+/** By path, with all below it. */
+const fates: ReadonlyMap<string, Fate> = new Map(
+  Object.entries({
+    "pki.ca": use("CAs of the network (files are read by themselves)"),
+    "pki.cert": use("the host that the configuration is of"),
+    "pki.key": not("not read: private keys of hosts stay on their machines"),
+    "pki.blocklist": use("blocked certificates"),
+    "pki.blacklist": use("blocked certificates"),
+    "pki.disconnect_invalid": fixed,
+    "pki.initiating_version": not("not imported: the organization's certificate version decides it"),
+    static_host_map: use("public addresses"),
+    "lighthouse.hosts": use("lighthouses"),
+    "lighthouse.am_lighthouse": use("whether the host is a lighthouse"),
+    "lighthouse.advertise_addrs": use("public address of the host, if no static_host_map has one"),
+    "lighthouse.remote_allow_ranges": unsupported,
+    "lighthouse.calculated_remotes": unsupported,
+    "relay.relays": use("relays"),
+    "relay.am_relay": use("whether the host is a relay"),
+    "listen.port": not("not imported: give it by --listen-port when the machine registers"),
+    "listen.windows_bypass_wdf": unsupported,
+    "listen.rebind_on_network_change": unsupported,
+    cipher: use("must be aes, as on all nodes here"),
+    local_range: unsupported,
+    sshd: not("not imported: nodes have no shell of the engine"),
+    "tun.unsafe_routes": use("subnets of the nodes that the routes go through"),
+    "tun.dev": byMachine,
+    "tun.routes": unsupported,
+    "tun.network_category": unsupported,
+    "tun.windows_bypass_wdf": unsupported,
+    "tun.use_system_route_table_buffer_size": unsupported,
+    "tun.pin_threads": unsupported,
+    "tun.pin_threads_key": unsupported,
+    "tun.cpu_affinity": unsupported,
+    "logging.format": fixed,
+    "logging.disable_timestamp": fixed,
+    "logging.timestamp_format": fixed,
+    "handshakes.query_buffer": unsupported,
+    "handshakes.wait_rotation": unsupported,
+    "timers.pending_deletion_interval": unsupported,
+    "timers.requery_wait_duration": unsupported,
+    counters: unsupported,
+    local_api: byMachine,
+    dns: byMachine,
+    "firewall.inbound": rules,
+    "firewall.outbound": rules,
+    "firewall.default_local_cidr_any": unsupported,
+  }),
+);
+/** Former forms of settings: a value where there is a section now. */
+const former: ReadonlyMap<string, Fate> = new Map([
+  ["punchy", overridable],
+  ["punch_back", overridable],
+]);
+
+/** The paths of the settings in a schema. Maps with keys of their own, such as allow lists, are one setting. */
+export function pathsIn(schema: object, path = ""): string[] {
+  if ("wrapped" in schema && typeof schema.wrapped === "object" && schema.wrapped !== null)
+    return pathsIn(schema.wrapped, path);
+  if (!("entries" in schema) || typeof schema.entries !== "object" || schema.entries === null) return [path];
+  return Object.entries(schema.entries).flatMap(([key, item]: [string, unknown]) =>
+    typeof item === "object" && item !== null ? pathsIn(item, path === "" ? key : `${path}.${key}`) : [],
+  );
+}
+
+const overrides = new Set(pathsIn(ConfigOverrides));
+const sections = new Set([...fates.keys(), ...former.keys(), ...overrides].map((path) => path.split(".")[0]));
+
+/** Whether a top-level key is one of the engine's. */
+export const isEngineSection = (name: string): boolean => sections.has(name);
+
+/** Undefined for a setting that no engine is known to have. */
+export function fateOf(path: readonly string[]): Fate | undefined {
+  const old = former.get(path.join("."));
+  if (old !== undefined) return old;
+  for (let length = path.length; length > 0; length--) {
+    const text = path.slice(0, length).join(".");
+    const found = fates.get(text) ?? (overrides.has(text) ? overridable : undefined);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+const whole = new Set([
+  "static_host_map",
+  "lighthouse.remote_allow_list",
+  "lighthouse.local_allow_list",
+  "lighthouse.remote_allow_ranges",
+  "lighthouse.calculated_remotes",
+]);
+
+/** Whether the keys below are values, not settings. */
+export const isWhole = (path: readonly string[]): boolean => whole.has(path.join("."));

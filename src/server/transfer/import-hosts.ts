@@ -1,0 +1,223 @@
+// The hosts of a hand-made network as nodes: address, name and groups of each. What the API would not accept is left out with
+// a note, or refused. Pure.
+
+import * as v from "valibot";
+import { AppError } from "../../errors.ts";
+import { NodeName } from "../../protocol/values.ts";
+import { fingerprints, type NebulaCertificate } from "../../pki/nebula.ts";
+import {
+  formatAddress,
+  hostOf,
+  networkContains,
+  parseAddress,
+  parseAddressInNetwork,
+  parseNetwork,
+  type Network,
+} from "../../ip.ts";
+import { maxGroups } from "../nodes/nodes.ts";
+import { GroupName, isReservedGroup } from "../policy/firewall.ts";
+import { quoted } from "./hand-config.ts";
+
+export type PlannedHost = {
+  /** A valid, unique name for a node. */
+  name: string;
+  ip: string;
+  ip6: string | null;
+  /** The newest of each version, version 1 first. */
+  current: NebulaCertificate[];
+  /** Older ones that have not expired. Each may be blocked although the host is not. */
+  former: NebulaCertificate[];
+  groups: string[];
+  subnets: string[];
+  isBlocked: boolean;
+  isLighthouse: boolean;
+  isRelay: boolean;
+  publicIp: string | null;
+  externalPort: number | null;
+};
+
+export type Networks = { network: string; network6: string | null };
+
+export function planHosts(
+  live: readonly NebulaCertificate[],
+  networks: Networks,
+  blocklist: ReadonlySet<string>,
+  notes: string[],
+): PlannedHost[] {
+  const byAddress = Map.groupBy(live, (host) => addressIn(host, networks.network, 4) ?? "");
+  for (const lost of byAddress.get("") ?? []) refuseLost(lost, networks, notes);
+  byAddress.delete("");
+  if (byAddress.size === 0) {
+    throw new AppError("bad_configuration", `No host has an address in ${networks.network}`, {
+      hint: "Enter the network of the hosts with `--network`.",
+    });
+  }
+  const hosts = [...byAddress].map(([ip, all]) => planHost(ip, all, blocklist));
+  keepUsableGroups(hosts, notes);
+  return withNodeNames(hosts, notes);
+}
+
+/** Its address stays in use, so no node may get it. */
+function refuseLost(lost: NebulaCertificate, { network, network6 }: Networks, notes: string[]): void {
+  const ip6 = network6 === null ? undefined : addressIn(lost, network6, 6);
+  if (ip6 === undefined) {
+    notes.push(`${quoted(lost.name)} has no address in ${network}; not imported.`);
+    return;
+  }
+  throw new AppError(
+    "bad_configuration",
+    `${quoted(lost.name)} has the address ${ip6}, but none in ${network}: a node has an IPv4 address in any case`,
+    { hint: "Sign a certificate with both for it, or remove its certificate if it is not used any more." },
+  );
+}
+
+/** The API's rules for groups. A group that is left out grants nothing, so it opens nothing. */
+function keepUsableGroups(hosts: readonly PlannedHost[], notes: string[]): void {
+  const lost = new Map<string, string[]>();
+  for (const host of hosts) {
+    const usable = host.groups.filter((group) => v.is(GroupName, group) && !isReservedGroup(group));
+    for (const group of host.groups)
+      if (!usable.includes(group)) lost.set(group, [...(lost.get(group) ?? []), host.name]);
+    host.groups = [...new Set(usable)];
+    const over = host.groups.splice(maxGroups);
+    if (over.length > 0)
+      notes.push(
+        `${quoted(host.name)} has over ${maxGroups} groups; not imported: ${over.map(quoted).join(", ")}.`,
+      );
+  }
+  for (const [group, names] of lost)
+    notes.push(
+      `The group ${quoted(group)} of ${listed(names)} is not imported: a group has 1 to 63 of letters, digits, _ . : and -, and does not begin with user:, idp: or autogroup:.`,
+    );
+}
+
+function listed(names: readonly string[]): string {
+  const first = names.slice(0, 5).map(quoted).join(", ");
+  return names.length > 5 ? `${first} and ${names.length - 5} more` : first;
+}
+
+/** The addresses that nodes take in the organization, each once. */
+export function requireFreeAddresses(
+  hosts: readonly PlannedHost[],
+  { network, network6, certificateVersion }: Networks & { certificateVersion: 1 | "both" | 2 },
+): void {
+  const taken = new Map<number, PlannedHost>();
+  const [range, range6] = [parseNetwork(network), parseNetwork(network6 ?? "")];
+  const take = (host: PlannedHost, number: number) => {
+    const holder = taken.get(number) ?? host;
+    if (holder !== host) {
+      const both = [holder, host].map(
+        ({ name, ip, ip6 }) => `${name} (${ip}${ip6 === null ? "" : `, ${ip6}`})`,
+      );
+      throw new AppError(
+        "bad_configuration",
+        `${both.join(" and ")} have crossed addresses: here the addresses of a node in both networks belong together`,
+        { hint: "Give one of them another IPv6 address, and import then." },
+      );
+    }
+    taken.set(number, host);
+  };
+  for (const host of hosts) {
+    const [address, address6] = [parseAddress(host.ip), parseAddress(host.ip6 ?? "")];
+    const number = range === undefined || address === undefined ? undefined : hostOf(range, address);
+    if (number === undefined) {
+      throw new AppError(
+        "bad_configuration",
+        `${host.name} has the address ${host.ip}, which is the first or the last of ${network}`,
+        { hint: "Give the host another address, or add `--network` with a wider network." },
+      );
+    }
+    take(host, number);
+    if (certificateVersion === 1 || range6 === undefined || address6 === undefined) continue;
+    const second = hostOf(range6, address6);
+    if (second !== undefined) take(host, second);
+  }
+}
+
+/**
+ * A host whose name is a valid node name keeps it, and no other host gets it: rules of the running network may grant
+ * rights to the name. So `DB` becomes `db-2` beside a host `db`.
+ */
+function withNodeNames(hosts: readonly PlannedHost[], notes: string[]): PlannedHost[] {
+  const keepers = new Map<string, PlannedHost>();
+  for (const host of hosts)
+    if (v.is(NodeName, host.name) && !keepers.has(host.name)) keepers.set(host.name, host);
+  const taken = new Set(keepers.keys());
+  return hosts.map((host) => {
+    if (keepers.get(host.name) === host) return host;
+    const name = uniqueName(labelOf(host.name), taken);
+    notes.push(`The node of ${quoted(host.name)} is named ${name}.`);
+    return { ...host, name };
+  });
+}
+
+/** The host of all certificates with this address. It keeps the name of the certificates. */
+function planHost(
+  ip: string,
+  all: readonly NebulaCertificate[],
+  blocklist: ReadonlySet<string>,
+): PlannedHost {
+  const newest = all.toSorted((a, b) => b.notBefore - a.notBefore);
+  const [first] = newest;
+  const rival = newest.find((each) => each.name !== first?.name);
+  if (first === undefined || rival !== undefined) {
+    const both = `${quoted(first?.name ?? "")} and ${quoted(rival?.name ?? "")}`;
+    throw new AppError("bad_configuration", `${ip} is in the certificates of ${both}`, {
+      hint: "Remove the certificate that is no longer used from the directory.",
+    });
+  }
+  const current = ([1, 2] as const).flatMap((version) =>
+    newest.filter((each) => each.version === version).slice(0, 1),
+  );
+  const last = current.at(-1) ?? first;
+  return {
+    name: first.name,
+    ip,
+    ip6: addressIn(last, undefined, 6) ?? null,
+    current,
+    former: newest.filter((each) => !current.includes(each)),
+    groups: [...last.groups],
+    subnets: [],
+    isBlocked: current.some((each) => isOn(blocklist, each)),
+    isLighthouse: false,
+    isRelay: false,
+    publicIp: null,
+    externalPort: null,
+  };
+}
+
+export function networksOf(host: NebulaCertificate, family: 4 | 6): Network[] {
+  return host.networks
+    .flatMap((text) => parseAddressInNetwork(text) ?? [])
+    .filter((each) => each.family === family);
+}
+
+/** The first address of that family, within `network` if it is given. */
+function addressIn(host: NebulaCertificate, network: string | undefined, family: 4 | 6): string | undefined {
+  const limit = network === undefined ? undefined : parseAddressInNetwork(network);
+  const address = networksOf(host, family).find(
+    (each) => limit === undefined || networkContains(limit, each),
+  );
+  return address === undefined ? undefined : formatAddress(address);
+}
+
+/** A DNS label in lower case. */
+function labelOf(name: string): string {
+  const label = name
+    .toLowerCase()
+    .replace(/[^a-z0-9-]+/g, "-")
+    .slice(0, 56)
+    .replace(/^-+|-+$/g, "");
+  return label === "" || label === "any" ? "node" : label;
+}
+
+function uniqueName(base: string, taken: Set<string>): string {
+  let free = base;
+  for (let at = 2; taken.has(free); at++) free = `${base}-${at}`;
+  taken.add(free);
+  return free;
+}
+
+/** A certificate of P-256 has two fingerprints. */
+export const isOn = (blocklist: ReadonlySet<string>, certificate: NebulaCertificate): boolean =>
+  fingerprints(certificate).some((each) => blocklist.has(each));
