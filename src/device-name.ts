@@ -5,6 +5,11 @@ export function isOverlayDevice(name: string): boolean {
   return /^ov-[0-9a-f]{10}$/.test(name);
 }
 
+/** Whether an interface belongs to this program by its name. */
+export function isOurDevice(name: string): boolean {
+  return name.startsWith("ov-");
+}
+
 /** Linux cuts off longer names of interfaces. */
 const longestDevice = 15;
 

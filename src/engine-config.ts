@@ -254,12 +254,27 @@ const engineConfig: Readonly<Record<string, Allowed>> = {
   routines,
 };
 
-/** The paths of the settings on the allow-list. */
-export function allowedPaths(): string[] {
-  return Object.entries(engineConfig).flatMap(([section, allowed]) =>
-    "map" in allowed ? Object.keys(allowed.map).map((name) => `${section}.${name}`) : [section],
-  );
+/** The paths of all settings on the allow-list, "tun.dev". Items of lists and of maps with free keys count as one setting. */
+export function engineSettings(): string[] {
+  const paths = (allowed: Allowed, path: string): string[] =>
+    "map" in allowed
+      ? Object.entries(allowed.map).flatMap(([name, each]) =>
+          paths(each, path === "" ? name : `${path}.${name}`),
+        )
+      : "each" in allowed
+        ? [path]
+        : entriesOf(allowed, path);
+  return paths({ map: engineConfig }, "");
 }
+
+function entriesOf(schema: object, path: string): string[] {
+  if ("wrapped" in schema && isObject(schema.wrapped)) return entriesOf(schema.wrapped, path);
+  const entries = "entries" in schema && isObject(schema.entries) ? Object.entries(schema.entries) : [];
+  const found = entries.flatMap(([name, each]) => (isObject(each) ? entriesOf(each, `${path}.${name}`) : []));
+  return found.length === 0 ? [path] : found;
+}
+
+const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
 
 /** Returns the settings on the allow-list. All others are left out, so that the rest can be applied. */
 export function allowedConfig(config: YamlMap, leaveOut: LeaveOut): YamlMap {

@@ -3,7 +3,7 @@
 
 import { brand } from "./brand.ts";
 import { AppError, messageOf, systemErrorCode } from "./errors.ts";
-import type { AttachedNetwork } from "./platform/attached-networks.ts";
+import type { MachineState } from "./platform/machine-state.ts";
 import { isPrivileged } from "./platform/privilege.ts";
 import { readStandardInput } from "./platform/standard-input.ts";
 
@@ -40,8 +40,8 @@ export type System = {
    * there is no way. Whether it arrives is not known.
    */
   sendDatagram(from: string, to: string, port: number): Promise<void>;
-  /** The networks of this machine's interfaces, and its default gateways. */
-  attachedNetworks(): Promise<readonly AttachedNetwork[]>;
+  /** What of this machine is in use: interfaces, networks, routes, name servers, ports. */
+  machineState(): Promise<MachineState>;
   /**
    * Runs a program, given by absolute path, until it ends. Fails if it cannot start, or prints over `maxOutputBytes`.
    */
@@ -123,7 +123,7 @@ export function realSystem(): System {
       }
     },
     sendDatagram,
-    attachedNetworks: async () => (await import("./platform/attached-networks.ts")).attachedNetworks(),
+    machineState: async () => (await import("./platform/machine-state.ts")).machineState(),
     run,
     env,
     platform: process.platform,

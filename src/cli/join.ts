@@ -137,10 +137,9 @@ async function registrationOf(
   { settings, values, output }: Context,
 ): Promise<Registration> {
   const { parseNodeName, readApiCaByFingerprint } = await import("../node/enroll/register-input.ts");
-  const { parseAllowedRoutes } = await import("../node/files/permissions.ts");
+  const { parsePermissions } = await import("../node/files/permissions.ts");
   const { apiBase, slug, caFingerprint, registrationToken } = key;
   const name = values.text("node-name");
-  const allowed = values.text("allow-routes");
   const wishes = lighthouseWishes(key, isHere, values);
   const wait = values.duration("wait", 0);
   // A plan sends no request and needs no content; a registered machine has the file.
@@ -156,7 +155,7 @@ async function registrationOf(
     // The administrator has chosen plain HTTP for this control plane, and made the key there.
     allowPlainHttp: apiBase.startsWith("http:"),
     force: false,
-    allowRoutes: allowed === undefined ? undefined : parseAllowedRoutes(allowed),
+    allow: parsePermissions((flag) => values.text(flag)),
     apiCa,
     credential: { registrationToken },
     approvalMs: wait === undefined ? undefined : wait * 1000,

@@ -19,7 +19,7 @@ export async function changeSuffix(
   const chosen = await (verb === "allow" ? chooseAllowed(suffix, context) : chooseFormer(suffix, context));
   const changes = chosen.map((slug) => {
     const directory = join(settings.configRoot, slug);
-    const others = permissions.readAllowedSuffixes(directory).filter((each) => each !== suffix);
+    const others = permissions.readPermissions(directory).name_suffixes.filter((each) => each !== suffix);
     return { directory, suffixes: verb === "allow" ? [...others, suffix] : others };
   });
   if (changes.some(({ suffixes }) => suffixes.length > maxSuffixes)) {
@@ -80,7 +80,7 @@ async function chooseAllowed(suffix: string, { settings, values }: Context): Pro
 
 /** The organizations that had the suffix, also one whose files are damaged otherwise. */
 async function chooseFormer(suffix: string, { settings, values }: Context): Promise<string[]> {
-  const { readAllowedSuffixes } = await import("../node/files/permissions.ts");
+  const { readPermissions } = await import("../node/files/permissions.ts");
   const { join } = await import("node:path");
   const named = values.text("org-slug");
   const slugs = await registered(settings.configRoot);
@@ -88,7 +88,7 @@ async function chooseFormer(suffix: string, { settings, values }: Context): Prom
   const found = slugs.filter(
     (slug) =>
       (named === undefined || named === slug) &&
-      readAllowedSuffixes(join(settings.configRoot, slug)).includes(suffix),
+      readPermissions(join(settings.configRoot, slug)).name_suffixes.includes(suffix),
   );
   if (found.length > 0) return found;
   throw new AppError("not_found", `The suffix ${suffix} is not allowed on this machine`, {

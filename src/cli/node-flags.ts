@@ -11,12 +11,28 @@ export const accessTokenFlag: Flags = {
   },
 };
 
-export const allowRoutesFlag: Flags = {
+export const permissionFlags: Flags = {
   "allow-routes": {
     type: "string",
     valueHint: "NETWORKS",
     description:
       "Networks that the control plane can route, even a default route: 0.0.0.0/0,::/0 (none: revoke it)",
+  },
+  "allow-overlap": {
+    type: "string",
+    valueHint: "NETWORKS",
+    description: "Overlay networks that can take over networks of this machine (none: revoke it)",
+  },
+  "allow-listeners": {
+    type: "string",
+    valueHint: "LISTENERS",
+    description:
+      "Where the engine can listen, or send metrics: 127.0.0.1:9100; :443 for its own UDP port (none: revoke it)",
+  },
+  "allow-interfaces": {
+    type: "string",
+    valueHint: "NAMES",
+    description: "Names that the control plane can give to the interface (none: revoke it)",
   },
 };
 

@@ -4,7 +4,7 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Context, Implementation } from "./command.ts";
 import { signInWithCode } from "./one-time-code.ts";
-import { accessTokenFlag, allowRoutesFlag, trustFlags } from "./node-flags.ts";
+import { accessTokenFlag, permissionFlags, trustFlags } from "./node-flags.ts";
 
 export const command: Implementation = {
   notes:
@@ -65,7 +65,7 @@ export const command: Implementation = {
     },
     "listen-port": { type: "string", valueHint: "N", description: "Local UDP port of the engine" },
     ...trustFlags,
-    ...allowRoutesFlag,
+    ...permissionFlags,
     wait: {
       type: "string",
       valueHint: "D",
@@ -117,8 +117,7 @@ async function readRegistration(context: Context) {
   const apiBase = values.required("api-base");
   const slug = parseSlug(values.required("org-slug"));
   const name = values.text("node-name");
-  const { parseAllowedRoutes } = await import("../node/files/permissions.ts");
-  const allowed = values.text("allow-routes");
+  const { parsePermissions } = await import("../node/files/permissions.ts");
   const fingerprint = values.text("ca-fingerprint");
   const publicIp = values.text("public-ip");
   const address = values.text("ip-address");
@@ -154,7 +153,7 @@ async function readRegistration(context: Context) {
     allowPlainHttp: values.on("allow-plain-http"),
     force: values.on("force"),
     replaces: values.on("replace"),
-    allowRoutes: allowed === undefined ? undefined : parseAllowedRoutes(allowed),
+    allow: parsePermissions((flag) => values.text(flag)),
     apiCa,
     credential: await readCredential(context, apiBase, apiCa),
     approvalMs: approvalTime(context),

@@ -201,12 +201,12 @@ async function readOrg(data: SetupData, typed: Typed, context: Context): Promise
   throw new AppError("usage", `--network must be like ${free}, not "${network}"`);
 }
 
-/** A network that none of this machine's interfaces has. */
+/** A network that none of this machine's interfaces has, and none of its routes leads to. */
 async function freeNetwork({ system }: Context): Promise<string> {
-  const used = (await system.attachedNetworks()).flatMap(({ address }) => {
-    const network = parseNetwork(maskNetwork(address) ?? "");
-    return network === undefined ? [] : [network];
-  });
+  const { addresses, routes } = await system.machineState();
+  const used = [...addresses.map(({ address }) => address), ...routes.map((each) => each.network)].flatMap(
+    (each) => parseNetwork(maskNetwork(each) ?? "") ?? [],
+  );
   const isFree = (text: string) => {
     const network = parseNetwork(text);
     return network !== undefined && !used.some((each) => networksOverlap(each, network));

@@ -7,7 +7,7 @@ import { describeLeftOut, type LeftOut } from "../left-out.ts";
 import type { Chosen, Organization } from "../node/files/organizations.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
-import { accessTokenFlag, allowRoutesFlag } from "./node-flags.ts";
+import { accessTokenFlag, permissionFlags } from "./node-flags.ts";
 import { planSyncThroughDaemon, syncThroughDaemon } from "./team-through-daemon.ts";
 import { chosenSlug, teamFlags, worstStatus } from "./teams.ts";
 
@@ -15,13 +15,13 @@ export const command: Implementation = {
   notes:
     "Fetches the configuration, lets the engine test it, replaces the files and reloads the engine. If the engine refuses\n" +
     "the configuration, the previous one stays in use. A changed overrides.yml is applied, too. Settings that a control\n" +
-    "plane must not make on this machine are left out and listed, a default route for example, unless --allow-routes\n" +
-    "allowed it.",
+    "plane must not make on this machine are left out and listed, a default route for example, unless an\n" +
+    "--allow flag allowed it. Such a flag replaces the whole list of its kind, and the machine remembers it.",
   args: {
     ...teamFlags,
     renew: { type: "boolean", description: "Renew the certificate first (needs --access-token)" },
     ...accessTokenFlag,
-    ...allowRoutesFlag,
+    ...permissionFlags,
   },
   examples: [
     `${brand.executable} sync-config`,
@@ -36,7 +36,7 @@ async function run(context: Context): Promise<number> {
   const { chooseEach, chooseOrganizations } = await import("../node/files/organizations.ts");
   const slug = chosenSlug(values);
   const chosen = chooseEach(settings.configRoot, slug);
-  const allow = await allowRoutes(chosen, context);
+  const allow = await readAllowed(chosen, context);
   const accessToken = values.on("renew") ? await readAccessToken(context) : undefined;
   if (settings.dryRun) {
     const organizations = chooseOrganizations(settings.configRoot, slug, output.say);
@@ -61,20 +61,20 @@ async function run(context: Context): Promise<number> {
 }
 
 /** Remembered for this machine, where no control plane can write. */
-async function allowRoutes(chosen: readonly Chosen[], { values, settings }: Context) {
-  const text = values.text("allow-routes");
+async function readAllowed(chosen: readonly Chosen[], { values, settings }: Context) {
+  const given = Object.keys(permissionFlags).find((flag) => values.text(flag) !== undefined);
   const [only, second] = chosen;
-  if (text === undefined || only === undefined) return { plan: [], write: () => {} };
+  if (given === undefined || only === undefined) return { plan: [], write: () => {} };
   if (second !== undefined)
-    throw new AppError("usage", "--allow-routes needs --org-slug: several are registered");
-  const { parseAllowedRoutes, planAllowedRoutes, writeAllowedRoutes } =
+    throw new AppError("usage", `--${given} needs --org-slug: several are registered`);
+  const { parsePermissions, planPermissions, writePermissions } =
     await import("../node/files/permissions.ts");
   const { join } = await import("node:path");
-  const routes = parseAllowedRoutes(text);
+  const allowed = parsePermissions((flag) => values.text(flag));
   const directory = join(settings.configRoot, only.slug);
   return {
-    plan: planAllowedRoutes(directory, routes),
-    write: () => writeAllowedRoutes(directory, routes),
+    plan: planPermissions(directory, allowed),
+    write: () => writePermissions(directory, allowed),
   };
 }
 

@@ -118,11 +118,13 @@ async function requireUnits(
 }
 
 /** systemd would start an engine that takes over the route of another one. */
-async function refuseStart(organization: Organization, { settings, log }: Context): Promise<void> {
+async function refuseStart(organization: Organization, { settings, system, log }: Context): Promise<void> {
   const { refuseForeignFiles } = await import("../node/files/own-files.ts");
   const { refuseBesideRunning } = await import("../daemon/running-claims.ts");
   refuseForeignFiles(organization.directory);
   refuseBesideRunning(organization, settings.configRoot, log);
+  const { refuseOverlapOf } = await import("../node/files/sent-config.ts");
+  await refuseOverlapOf(organization, system);
 }
 
 async function throughSystemd(verb: UnitVerb, organization: Organization, context: Context): Promise<Done> {

@@ -6,7 +6,7 @@ import type { JoinKey } from "../join-key.ts";
 import type { Organization } from "../node/files/organizations.ts";
 import { variableOf, readNamedFile } from "./values.ts";
 import type { Context, Implementation } from "./command.ts";
-import { allowRoutesFlag } from "./node-flags.ts";
+import { permissionFlags } from "./node-flags.ts";
 
 /** Not a flag: a flag would put the key on the command line. */
 const keyVariable = variableOf("join-key");
@@ -70,7 +70,7 @@ export const up: Implementation = {
       description: "Public UDP port of a lighthouse (default: 4242)",
     },
     "no-relay": { type: "boolean", description: "Make this machine a lighthouse, but not a relay" },
-    ...allowRoutesFlag,
+    ...permissionFlags,
     wait: {
       type: "string",
       valueHint: "D",

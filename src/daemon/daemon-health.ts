@@ -17,7 +17,7 @@ import { signalProcess, type ProcessIdentity } from "../platform/process-identit
 import type { System } from "../system.ts";
 
 export type DaemonHealthDeps = {
-  system: Pick<System, "now" | "sleep" | "random" | "attachedNetworks">;
+  system: Pick<System, "now" | "sleep" | "random" | "machineState" | "lookup">;
   monotonic(): number;
   openEcho: OpenEcho;
   /** Undefined if it cannot be told. */

@@ -7,6 +7,7 @@ import { refuseEngineVersion, rememberVersions, testConfig } from "../node/engin
 import type { Organization } from "../node/files/organizations.ts";
 import { refuseForeignFiles } from "../node/files/own-files.ts";
 import { readRevokedNote, refuseRevoked } from "../node/files/revoked-notes.ts";
+import { refuseOverlapOf } from "../node/files/sent-config.ts";
 import { requireEngine, type EngineSettings } from "../node/engine/overlay.ts";
 import type { System } from "../system.ts";
 import { refuseCollision, type Claim } from "./collisions.ts";
@@ -18,7 +19,7 @@ export type Gate = ReturnType<typeof makeGate>;
 
 export function makeGate(
   settings: GateSettings,
-  system: Pick<System, "run" | "platform" | "env" | "isRoot">,
+  system: Pick<System, "run" | "platform" | "env" | "isRoot" | "machineState">,
   log: Pick<Log, "debug">,
 ) {
   /** Claims of our engines that run or are about to. First come, first served. */
@@ -60,6 +61,7 @@ export function makeGate(
       const claim = claimOf(organization);
       // To run alone stops our engines, but not those of systemd.
       refuseCollision(claim, among === "alone" ? foreignClaims() : allClaims());
+      await refuseOverlapOf(organization, system);
       await testOnce(organization);
     },
     /** Checks and claims; `release` ends the claim. */

@@ -12,7 +12,7 @@ import { ageOf } from "../platform/process-identity.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { openForRevocations } from "../node/files/remains.ts";
 import { certificateWarning } from "../node/files/organization-facts.ts";
-import { hasInterface } from "../platform/attached-networks.ts";
+import { hasInterface } from "../platform/machine-state.ts";
 import { controlSocket } from "../platform/control-socket.ts";
 import { writesTo } from "../platform/processes.ts";
 import type { System } from "../system.ts";
@@ -32,7 +32,7 @@ export type OrganizationEngineDeps = {
   configRoot: string;
   stateDirectory: string;
   store: StateStore;
-  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch" | "attachedNetworks">;
+  system: Pick<System, "now" | "sleep" | "platform" | "random" | "fetch" | "machineState" | "lookup">;
   monotonic(): number;
   log: Log;
   gate: Gate;

@@ -15,6 +15,7 @@ import { openOrganization, type Organization } from "../../src/node/files/organi
 import { register, type Registration } from "../../src/node/enroll/register.ts";
 import { paths } from "../../src/protocol/paths.ts";
 import { realSystem, type System } from "../../src/system.ts";
+import { emptyMachine } from "./machine.ts";
 import { makeTestServer, type TestServer, type TestServerOptions } from "./server.ts";
 import { temporaryDirectory } from "./temporary.ts";
 
@@ -76,7 +77,7 @@ export async function makeNodeWorld(
     ...realSystem(),
     env,
     now: () => server.clock.ms,
-    attachedNetworks: async () => [],
+    machineState: async () => emptyMachine,
     async fetch(url, init = {}) {
       requests.push(`${init.method ?? "GET"} ${new URL(url).pathname}`);
       const { method, headers, body, signal } = init;

@@ -32,7 +32,7 @@ export type FollowEdge = {
   isAsked?: boolean;
   log: Log;
   system: EngineRunner &
-    Pick<System, "fetch" | "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "attachedNetworks">;
+    Pick<System, "fetch" | "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "machineState">;
   /** Reports how this node reaches its peers. */
   paths?: PathReporter;
   /** Called after each answer. */

@@ -1,11 +1,13 @@
 // Checks the present configuration again and applies what that changes, before and without the control plane.
 
+import { dirname } from "node:path";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { isChecked, readSyncState, type SyncState } from "../files/generations.ts";
+import { listOrganizations } from "../files/list-organizations.ts";
 import type { Organization } from "../files/organizations.ts";
 
 type LocalEdge = {
@@ -13,7 +15,7 @@ type LocalEdge = {
   engine(): Promise<EngineInUse>;
   command: string;
   log: Log;
-  system: EngineRunner & Pick<System, "now" | "sleep" | "lookup" | "attachedNetworks">;
+  system: EngineRunner & Pick<System, "now" | "sleep" | "lookup" | "machineState">;
 };
 
 /**
@@ -32,7 +34,7 @@ export function makeLocalSync(
   return async () => {
     const state = readSyncState(organization.directory);
     if (state === undefined) return undefined;
-    const surroundings = await presentSurroundings(organization.directory, state, system);
+    const surroundings = await presentSurroundings(organization, state, system);
     if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return state;
     if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return state;
     try {
@@ -49,13 +51,19 @@ export function makeLocalSync(
   };
 }
 
-/** Undefined where no routes depend on them. */
+/** Undefined where nothing depends on them. */
 async function presentSurroundings(
-  directory: string,
+  { slug, directory }: Organization,
   { surroundings }: SyncState,
   system: LocalEdge["system"],
 ): Promise<string[] | undefined> {
+  const root = dirname(directory);
+  const isAlone = listOrganizations(root).every((each) => each === slug);
+  if (surroundings === undefined && isAlone) return undefined;
+  // Loaded on demand: most machines have one organization without routes.
+  const { noteResolved } = await import("../files/resolved-hosts.ts");
+  await noteResolved(directory, system);
   if (surroundings === undefined) return undefined;
-  const { networkNames, reservedNetworks } = await import("../files/reserved-networks.ts");
-  return networkNames(reservedNetworks({ directory }, await system.attachedNetworks()));
+  const { readMachine, surroundingsOf } = await import("../files/machine.ts");
+  return surroundingsOf(await readMachine(directory, system), surroundings);
 }

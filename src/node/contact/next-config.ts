@@ -16,9 +16,10 @@ import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { finishConfig, type HostNames } from "../files/config-file.ts";
 import { generationFile, generationFiles, presentFiles, readSyncState } from "../files/generations.ts";
 import { resolveNames, withoutUnresolved } from "../files/host-names.ts";
+import { readMachine } from "../files/machine.ts";
 import { maskedNetworks } from "../files/networks.ts";
 import type { Organization } from "../files/organizations.ts";
-import { readSent, refuseNetworks } from "../files/sent-config.ts";
+import { readSent, refuseNetworks, type Place } from "../files/sent-config.ts";
 import type { Client, Download } from "./client.ts";
 import { checkAnswer } from "./verify-download.ts";
 
@@ -32,7 +33,7 @@ export type SyncEdge = {
   /** A user asks for it: also try what the running engine refused a short time ago. */
   isAsked?: boolean;
   log: Log;
-  system: EngineRunner & Pick<System, "now" | "sleep" | "lookup" | "attachedNetworks">;
+  system: EngineRunner & Pick<System, "now" | "sleep" | "lookup" | "machineState">;
 };
 
 export async function fetchConfig(
@@ -114,17 +115,24 @@ export async function prepare(
 }
 
 export async function readReceived({ directory, slug }: Organization, received: Received, edge: SyncEdge) {
-  const attached = await edge.system.attachedNetworks();
-  const hostCrt = received.files["host.crt"];
-  return readSent(received.serverYml, { directory, slug, hostCrt, attached });
+  return readSent(received.serverYml, await placeOf({ directory, slug }, received, edge));
+}
+
+async function placeOf(
+  { directory, slug }: Pick<Organization, "directory" | "slug">,
+  { files }: Received,
+  { system }: SyncEdge,
+): Promise<Place> {
+  const machine = await readMachine(directory, system);
+  return { directory, slug, hostCrt: files["host.crt"], machine };
 }
 
 export async function finish(organization: Organization, received: Received, edge: SyncEdge): Promise<Next> {
-  const { directory, slug } = organization;
+  const { directory } = organization;
   const { isNew, ...rest } = received;
-  const attached = await edge.system.attachedNetworks();
-  if (isNew) refuseNetworks({ directory, slug, hostCrt: received.files["host.crt"], attached });
-  const sent = await readReceived(organization, received, edge);
+  const place = await placeOf(organization, received, edge);
+  if (isNew) refuseNetworks(place, edge.log);
+  const sent = readSent(received.serverYml, place);
   const { config, leftOut, unresolved } = await withoutUnresolved(sent.config, edge.system);
   const checked = { surroundings: sent.surroundings, leftOut: [...sent.leftOut, ...leftOut], unresolved };
   const known = readSyncState(directory)?.host_names ?? {};

@@ -12,6 +12,7 @@ import {
   appliedMark,
   writeSyncState,
 } from "../files/generations.ts";
+import { readMachine } from "../files/machine.ts";
 import { checkedState, readSent, warnOfLeftOut } from "../files/sent-config.ts";
 import { testText } from "./engine-switch.ts";
 import type { SyncEdge } from "./next-config.ts";
@@ -31,8 +32,8 @@ export async function recheckPresent(
   const source = readTextIfThere(generationFile(directory, "server.yml")) ?? present;
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
   if (source === undefined || hostCrt === undefined) return;
-  const attached = await system.attachedNetworks();
-  const sent = readSent(source, { directory, slug, hostCrt, attached });
+  const machine = await readMachine(directory, system);
+  const sent = readSent(source, { directory, slug, hostCrt, machine });
   let checked: string;
   try {
     const localApi = hasLocalApi(present ?? "", directory);

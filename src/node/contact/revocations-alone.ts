@@ -19,6 +19,7 @@ import {
   stageGeneration,
   type SyncState,
 } from "../files/generations.ts";
+import { readMachine } from "../files/machine.ts";
 import { withLock } from "../files/lock.ts";
 import type { Organization } from "../files/organizations.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
@@ -32,7 +33,7 @@ type Needs = { control: EngineControl; log: Log };
 type FetchNeeds = Needs & {
   withClient: WithClient;
   command: string;
-  system: Pick<System, "now" | "sleep" | "attachedNetworks">;
+  system: Pick<System, "now" | "sleep" | "machineState" | "lookup">;
 };
 
 /**
@@ -50,8 +51,8 @@ export async function fetchRevocations(organization: Organization, edge: FetchNe
     const { files } = download.answer;
     const keys = { hostKeyPem: keyIn("host.key"), nodeKeyPem: keyIn("node.key") };
     await checkAnswer(download.answer, { ...keys, slug, nodeId: config.node_id, now: edge.system.now() });
-    const attached = await edge.system.attachedNetworks();
-    const sent = readSent(files["config.yml"], { directory, slug, hostCrt: files["host.crt"], attached });
+    const machine = await readMachine(directory, edge.system);
+    const sent = readSent(files["config.yml"], { directory, slug, hostCrt: files["host.crt"], machine });
     return await withLock(directory, edge.command, edge.system, () =>
       applyRevocations(organization, sent.config, edge),
     );

@@ -22,7 +22,7 @@ import { readText } from "../../open-file.ts";
 const run = brand.executable;
 
 type Edge = {
-  system: Pick<System, "lookup" | "sleep" | "attachedNetworks">;
+  system: Pick<System, "lookup" | "sleep" | "machineState">;
   open: OpenEcho;
   /** The check of control plane and clock (organization.ts). */
   controlPlane(): Promise<Finding>;
@@ -113,7 +113,7 @@ async function mapping(
     if (lighthouses.every((each) => known[each] !== undefined)) break;
     await system.sleep(200);
   }
-  const local = new Set((await system.attachedNetworks()).map(({ address }) => address.split("/")[0]));
+  const local = new Set((await system.machineState()).addresses.map(({ address }) => address.split("/")[0]));
   const seen = lighthouses.map((each) => known[each]?.reported ?? []);
   if (seen.every((addresses) => addresses.length === 0))
     return warn("No lighthouse says where it sees this node", `${run} status --check`);

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
-import { describeLeftOut, wholeConfiguration, type LeftOut } from "../../left-out.ts";
+import { describeLeftOut, wholeConfiguration } from "../../left-out.ts";
 import { formatTime } from "../../duration.ts";
 import { hasMode, readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
@@ -39,6 +39,7 @@ import { describeMember, examineMembers } from "../update/overlay-switch.ts";
 import { controlPlane } from "./control-plane.ts";
 import { fail, runCheck, ok, skipped, warn, type Check, type Finding } from "./check.ts";
 import { meeting } from "./meeting.ts";
+import { leftOutFinding, permissions, placeOf } from "./taken.ts";
 import { examineTraffic, type Seen } from "./traffic.ts";
 import { readText } from "../../open-file.ts";
 
@@ -77,6 +78,7 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
       `${sync}, else ${registerAgain}`,
     ),
     runCheck("configuration", slug, () => configuration(organization, edge), remedyOfRefusal(organization)),
+    runCheck("permissions", slug, () => permissions(organization, edge.system)),
     runCheck("engine", slug, () => engineOf(organization, edge)),
     runCheck("blocklist", slug, () => blocklist(organization)),
     runCheck("port", slug, () => port(organization, edge)),
@@ -170,9 +172,8 @@ async function configuration(
   const state = readSyncState(directory);
   const names = state?.host_names;
   if (source !== undefined) {
-    const attached = await system.attachedNetworks();
-    const hostCrt = text(directory, "host.crt");
-    const sent = readSent(source, { directory, slug, hostCrt, attached });
+    const place = await placeOf({ directory, slug }, system);
+    const sent = readSent(source, place);
     const { config, leftOut: nameless } = withoutNames(sent.config, state?.unresolved);
     const leftOut = [...sent.leftOut, ...nameless];
     const whole = state?.left_out?.find(({ key }) => key === wholeConfiguration);
@@ -184,7 +185,7 @@ async function configuration(
     const present = text(directory, "config.yml");
     if (finishConfig(config, directory, { names, localApi: hasLocalApi(present, directory) }) !== present)
       return warn("overrides.yml or the permissions were changed but are not applied yet", sync);
-    if (leftOut.length > 0) return warn(describeLeftOut(leftOut), remedyOf(leftOut));
+    if (leftOut.length > 0) return leftOutFinding({ directory, slug }, leftOut, place);
   }
   const unknown = unresolved(names);
   if (unknown.length > 0) {
@@ -229,13 +230,6 @@ export function blocklist(organization: Pick<Organization, "directory" | "slug">
   if (entries < blocklistWarning) return ok(evidence);
   const remedy = `Ask the organization's administrator to rotate the CA, which empties the list: ${run} admin ca rotate ${organization.slug}`;
   return warn(evidence, remedy);
-}
-
-function remedyOf(leftOut: readonly LeftOut[]): string {
-  const ask = "Ask the organization's administrator to change it";
-  const routes = leftOut.flatMap(({ key }) => /^tun\.unsafe_routes (\S+)$/.exec(key)?.[1] ?? []);
-  if (routes.length === 0) return ask;
-  return `${ask}, or allow the routes that you want: ${sync} --allow-routes ${routes.join(",")}`;
 }
 
 async function port({ slug, directory }: Organization, { settings }: Edge): Promise<Finding> {

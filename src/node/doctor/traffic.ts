@@ -6,14 +6,15 @@ import { brand } from "../../brand.ts";
 import { describeConfirmation, type Confirmation } from "../../confirmation.ts";
 import type { LeftOut } from "../../left-out.ts";
 import { readTextIfThere } from "../../files.ts";
-import { formatAddress, joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
+import { joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
 import type { System } from "../../system.ts";
 import { askEngine } from "../engine/ask-engine.ts";
 import { unsafeRoutes, underlayOf } from "../files/read-config.ts";
-import { doOverlap, overlayNetworks, subnetsIn } from "../files/networks.ts";
+import { subnetsIn } from "../files/networks.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { Health } from "../health/judge.ts";
+import { interfaces, routesHere } from "./taken.ts";
 import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
 import { readText } from "../../open-file.ts";
 
@@ -34,12 +35,12 @@ export type Seen = {
 export async function examineTraffic(
   organization: Organization,
   seen: Seen | undefined,
-  system: Pick<System, "lookup" | "attachedNetworks">,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
 ): Promise<Check[]> {
   const { slug } = organization;
   return Promise.all([
     runCheck("traffic", slug, () => traffic(organization, seen, system)),
-    runCheck("routes", slug, () => routes(organization, seen)),
+    runCheck("routes", slug, () => routes(organization, seen, system)),
     runCheck("forwarding", slug, () => forwarding(organization)),
     runCheck("interfaces", slug, () => interfaces(organization, system)),
     ...confirmation(slug, seen),
@@ -141,28 +142,30 @@ async function diagnose(
 }
 
 /** Routes that the control plane switched on, and relays: each must be in effect. */
-function routes({ slug, directory }: Organization, seen: Seen | undefined): Finding {
+async function routes(
+  organization: Organization,
+  seen: Seen | undefined,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
+): Promise<Finding> {
+  const { slug, directory } = organization;
   const restart = `${run} restart ${quoteWord(slug)}`;
   const pending = (seen?.restart_pending ?? []).filter((key) => /^(relay|tun)\b/.test(key));
   if (pending.length > 0)
     return fail(`${pending.join(", ")}: switched on, but the engine takes it only at its start`, restart);
-  const refused = (seen?.left_out ?? []).flatMap(
-    ({ key }) => /^tun\.unsafe_routes (\S+)$/.exec(key)?.[1] ?? [],
-  );
-  if (refused.length > 0)
-    return fail(
-      `this machine does not permit the routes ${refused.join(", ")}`,
-      `${run} sync-config --allow-routes ${refused.join(",")}`,
-    );
   const wanted = unsafeRoutes(readText(join(directory, "config.yml")));
-  if (wanted.length === 0) return ok("no routes through other nodes");
-  const table = readTextIfThere("/proc/net/route");
-  if (table === undefined) return skipped("checked only on Linux");
+  const here = await routesHere(organization, system);
+  if (wanted.length === 0) return ok(`no routes through other nodes${here}`);
+  const { routes: present, interfaces: all } = await system.machineState();
+  if (all.length === 0) return skipped("checked only on Linux");
   if (seen?.state !== "running") return skipped("the engine does not run");
-  const present = new Set([...routesOf(table), ...routes6Of(readTextIfThere("/proc/net/ipv6_route") ?? "")]);
-  const missing = wanted.filter((each) => !present.has(parseNetwork(each)?.text ?? each));
+  const there = new Set(present.map(({ network }) => network));
+  // The state names no default routes, and the halves that stand for one.
+  const missing = wanted.filter((each) => {
+    const { prefix = 0, text = each } = parseNetwork(each) ?? {};
+    return prefix > 1 && !there.has(text);
+  });
   return missing.length === 0
-    ? ok(`${wanted.length} routes through other nodes are in effect`)
+    ? ok(`${wanted.length} routes through other nodes are in effect${here}`)
     : fail(`the engine runs, but there is no route to ${missing.join(", ")}`, restart);
 }
 
@@ -181,54 +184,4 @@ function forwarding({ directory }: Organization): Finding {
   const keys = off.map(({ key }) => key);
   const remedy = `sysctl -w ${keys.map((key) => `${key}=1`).join(" ")} (and in /etc/sysctl.d/, for the next boot)`;
   return fail(`this node is the router of ${subnets.join(", ")}, but ${keys.join(" and ")} is 0`, remedy);
-}
-
-/** A local network inside the overlay takes its packets: a longer prefix wins. */
-async function interfaces(
-  { directory, config, slug }: Organization,
-  system: Pick<System, "attachedNetworks">,
-): Promise<Finding> {
-  const networks = overlayNetworks(directory);
-  const own = new Set([config.ip_address, config.ip_address6]);
-  const attached = await system.attachedNetworks();
-  const other = attached.find(
-    ({ address, isNameServer }) =>
-      isNameServer !== true &&
-      !own.has(address.replace(/\/\d+$/, "")) &&
-      networks.some((each) => doOverlap(each, maskless(address))),
-  );
-  if (other === undefined) return ok(`no other interface has a network of ${networks.join(", ")}`);
-  return fail(
-    `${other.device} has ${other.address}, which is inside the overlay ${networks.join(", ")}`,
-    `Give ${other.device} another network, or ask the administrator of ${slug} to move it to another overlay network`,
-  );
-}
-
-/** "10.77.3.4/24" → the address alone, which is enough to tell an overlap of a smaller network. */
-function maskless(address: string): string {
-  const [host = ""] = address.split("/");
-  return `${host}/${host.includes(":") ? 128 : 32}`;
-}
-
-/** Lines of /proc/net/route: device, destination, …, mask at column 8, in the machine's byte order (little-endian). */
-function routesOf(table: string): string[] {
-  return table
-    .split("\n")
-    .slice(1)
-    .flatMap((line) => {
-      const [, destination, , , , , , mask] = line.trim().split(/\s+/);
-      if (destination === undefined || mask === undefined) return [];
-      const bits = Number.parseInt(mask, 16).toString(2).replaceAll("0", "").length;
-      return [
-        `${[6, 4, 2, 0].map((at) => Number.parseInt(destination.slice(at, at + 2), 16)).join(".")}/${bits}`,
-      ];
-    });
-}
-
-function routes6Of(table: string): string[] {
-  return table.split("\n").flatMap((line) => {
-    const [destination = "", prefix = ""] = line.trim().split(/\s+/);
-    const address = parseAddress(destination.replace(/.{4}(?!$)/g, "$&:"));
-    return address === undefined ? [] : [`${formatAddress(address)}/${Number.parseInt(prefix, 16)}`];
-  });
 }

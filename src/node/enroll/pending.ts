@@ -29,9 +29,10 @@ import { endOfCertificates } from "../files/certificate-end.ts";
 import { finishConfig } from "../files/config-file.ts";
 import { withLock } from "../files/lock.ts";
 import { resolveNames } from "../files/host-names.ts";
+import { readMachine } from "../files/machine.ts";
 import { maskedNetworks } from "../files/networks.ts";
 import { refuseForeignFile } from "../files/own-files.ts";
-import { writeAllowedRoutes } from "../files/permissions.ts";
+import { writePermissions, type Permissions } from "../files/permissions.ts";
 import { finishReplacement, putInPlace, temporarySibling } from "../files/replacement.ts";
 import { stoppedPath } from "../files/stopped.ts";
 import { checkedState, readSent, refuseNetworks, warnOfLeftOut } from "../files/sent-config.ts";
@@ -116,11 +117,12 @@ export async function fillPending(
     mode: Mode;
     apiCa: string | undefined;
     overlayVersion: string | undefined;
-    allowRoutes: readonly string[] | undefined;
+    /** Replaces these permissions of an earlier registration. */
+    allow: Partial<Permissions>;
   },
   keys: Keys,
   apiBase: string,
-  { system, log }: { system: Pick<System, "now" | "lookup" | "sleep" | "attachedNetworks">; log: Log },
+  { system, log }: { system: Pick<System, "now" | "lookup" | "sleep" | "machineState">; log: Log },
 ): Promise<void> {
   const { slug, mode } = registration;
   const now = system.now();
@@ -134,16 +136,15 @@ export async function fillPending(
   const final = join(dirname(pending), slug);
   const serverYml = config.files["config.yml"];
   keepOnlyKeys(pending);
-  copyOwnFiles(final, pending, registration.allowRoutes);
+  copyOwnFiles(final, pending, registration.allow);
   const place = {
     directory: final,
     slug,
     hostCrt: config.files["host.crt"],
-    attached: await system.attachedNetworks(),
-    apiBase,
+    machine: await readMachine(final, system, apiBase),
     allowedIn: pending,
   };
-  refuseNetworks(place);
+  refuseNetworks(place, log);
   const sent = readSent(serverYml, place);
   const names = await resolveNames(
     sent.config,
@@ -206,15 +207,15 @@ export function planLeftOut(directory: string, mode: Mode, steps: readonly Step[
     .flatMap(planRemoved);
 }
 
-/** Copies the files of this machine's administrator. `allowRoutes` replaces the networks that were allowed before. */
-function copyOwnFiles(from: string, to: string, allowRoutes: readonly string[] | undefined): void {
+/** Copies the files of this machine's administrator. `allow` replaces what was allowed before. */
+function copyOwnFiles(from: string, to: string, allow: Partial<Permissions>): void {
   for (const name of ownFiles) {
     // The copy belongs to root, whoever wrote the file.
     refuseForeignFile(join(from, name));
     const own = readTextIfThere(join(from, name));
     if (own !== undefined) writeFileAtomic(join(to, name), own, statSync(join(from, name)).mode & 0o777);
   }
-  if (allowRoutes !== undefined) writeAllowedRoutes(to, allowRoutes);
+  if (Object.keys(allow).length > 0) writePermissions(to, allow);
 }
 
 /** Removes what a killed run left of a replaced or removed directory: it contains keys and a token. */

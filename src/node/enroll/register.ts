@@ -33,7 +33,7 @@ import { keepOrders } from "../files/orders.ts";
 import { readRemains } from "../files/remains.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import { makeApproved, type Approved, type WaitingOptions } from "./approval.ts";
-import { planAllowedRoutes } from "../files/permissions.ts";
+import { permissionsOrNone, planPermissions, type Permissions } from "../files/permissions.ts";
 import { planReplaced } from "../../plan-file.ts";
 import {
   commitPending,
@@ -62,8 +62,8 @@ export type Registration = WaitingOptions & {
   isEnrolled?: boolean;
   /** Take the place of a former node of this name. Needs the rights of an administrator. */
   replaces?: boolean;
-  /** Networks that the control plane may route. Unset: unchanged. */
-  allowRoutes?: readonly string[] | undefined;
+  /** What this machine's administrator allows the control plane. The rest stays as it was. */
+  allow?: Partial<Permissions>;
   /** Optional properties of the node. */
   wishes: Pick<
     RegisterRequest,
@@ -86,7 +86,7 @@ type Edge = Pick<
   | "platform"
   | "arch"
   | "executable"
-  | "attachedNetworks"
+  | "machineState"
 >;
 
 export async function register(
@@ -127,8 +127,9 @@ export async function register(
     }
     if (registration.name !== undefined && answer.node.name !== name)
       log.warn(`The control plane calls this node "${answer.node.name}", not "${name}": rename it there`);
-    const { slug, mode, apiCa, allowRoutes } = registration;
-    const options = { slug, mode, apiCa, allowRoutes, overlayVersion: request.overlay_version };
+    const { slug, mode, apiCa } = registration;
+    const allow = allowedBy(registration, directory);
+    const options = { slug, mode, apiCa, allow, overlayVersion: request.overlay_version };
     await fillPending(pending, answer, options, keys, client.base, { system, log });
     const commit = async () => {
       keepOrders(directory, pending);
@@ -183,7 +184,7 @@ export function planRegistration(registration: Registration, settings: { configR
     ...generationFiles.map((name) => file(name, 0o644)),
     ...planSocketDirectory(directory),
     ...(registration.apiCa === undefined ? [] : [file("api-ca.crt", 0o644)]),
-    ...(registration.allowRoutes === undefined ? [] : planAllowedRoutes(directory, registration.allowRoutes)),
+    ...planAllowed(allowedBy(registration, directory), directory),
   ];
   return [...steps, ...planLeftOut(directory, registration.mode, steps)];
 }
@@ -305,9 +306,7 @@ const defaultPort = 4242;
 
 /** Refuses a fixed port that another organization of this machine uses: two engines cannot share one. */
 function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): void {
-  const { is_lighthouse, is_relay, public_ip, external_port, listen_port } = wishes;
-  const isFixed = is_lighthouse === true || is_relay === true || public_ip !== undefined;
-  const port = listen_port ?? (isFixed ? (external_port ?? defaultPort) : 0);
+  const port = wishedPort(wishes);
   if (port === 0) return;
   for (const other of listOrganizations(configRoot)) {
     if (other === slug || listenPort(join(configRoot, other)) !== port) continue;
@@ -315,6 +314,24 @@ function refuseTakenPort(configRoot: string, { slug, wishes }: Registration): vo
       hint: "Choose another port with --external-port, or with --listen-port if a router maps it.",
     });
   }
+}
+
+function wishedPort(wishes: Registration["wishes"]): number {
+  const { is_lighthouse, is_relay, public_ip, external_port, listen_port } = wishes;
+  const isFixed = is_lighthouse === true || is_relay === true || public_ip !== undefined;
+  return listen_port ?? (isFixed ? (external_port ?? defaultPort) : 0);
+}
+
+/** Who asks for a port below 1024 on the command line allows it. */
+function allowedBy({ allow = {}, wishes }: Registration, directory: string): Partial<Permissions> {
+  const port = wishedPort(wishes);
+  if (port === 0 || port >= 1024) return allow;
+  const { listeners } = { ...permissionsOrNone(directory), ...allow };
+  return { ...allow, listeners: [...new Set([...listeners, `:${port}`])] };
+}
+
+function planAllowed(allow: Partial<Permissions>, directory: string): Step[] {
+  return Object.keys(allow).length === 0 ? [] : planPermissions(directory, allow);
 }
 
 /** A refusal is of these keys: running again asks anew, with others. Keys of a registration stay in its directory. */

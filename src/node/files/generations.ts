@@ -42,7 +42,7 @@ export const SyncState = v.object({
       at: time,
     }),
   ),
-  /** Networks of this machine that its routes were compared with (reserved-networks.ts); unset without routes. */
+  /** What of this machine decided about routes and ports (machine.ts); unset where nothing depended on it. */
   surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
   /** Names that had no address, so that settings were left out (host-names.ts); unset if there are none. */
   unresolved: v.optional(v.pipe(v.array(hostName), v.maxLength(100))),
@@ -63,7 +63,7 @@ export const SyncState = v.object({
 
 export type SyncState = v.InferOutput<typeof SyncState>;
 /** Increase with every change of what sent-config.ts leaves out: the configuration in force is then checked again. */
-export const rulesVersion = 5;
+export const rulesVersion = 6;
 
 export function isChecked({ rules }: SyncState): boolean {
   return rules === rulesVersion;

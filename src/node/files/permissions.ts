@@ -1,72 +1,78 @@
 // permissions.json: what the administrator of this machine allows an organization's control plane beyond the usual: routes,
-// and domains of names. The control plane never sends a file of this name.
+// overlapping networks, listeners, interfaces, and domains of names. The control plane never sends a file of this name.
 
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { removeTree, writeFileAtomic } from "../../files.ts";
-import { parseNetwork } from "../../ip.ts";
+import { formatAddress, joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
 import { planFile } from "../../plan-file.ts";
-import type { Step } from "../../plan.ts";
+import { quoteWord, type Step } from "../../plan.ts";
 import { NameSuffix } from "../../protocol/names.ts";
 import { readJsonFile } from "./organizations.ts";
 import { refuseForeignFile } from "./own-files.ts";
 
+const mostEntries = 1000;
+const texts = (longest: number) =>
+  v.pipe(v.array(v.pipe(v.string(), v.maxLength(longest))), v.maxLength(mostEntries));
 const Permissions = v.object({
-  routes: v.array(v.pipe(v.string(), v.maxLength(64))),
+  /** Networks that the control plane may route. A former version reads this alone, so it is always there. */
+  routes: texts(64),
+  /** Domains, beside `.internal`, that the organization's names may end in. */
   name_suffixes: v.optional(v.pipe(v.array(NameSuffix), v.maxLength(100)), []),
+  /** Networks of the overlay that may take over networks of this machine. */
+  overlaps: v.optional(texts(64), []),
+  /** "127.0.0.1:9100"; ":443" is the UDP port of the engine. */
+  listeners: v.optional(texts(270), []),
+  /** Names of the engine's interface. */
+  interfaces: v.optional(texts(15), []),
 });
-type Permissions = v.InferOutput<typeof Permissions>;
+export type Permissions = v.InferOutput<typeof Permissions>;
 
 const pathIn = (directory: string): string => join(directory, "permissions.json");
 
-const nothing: Permissions = { routes: [], name_suffixes: [] };
+export const noPermissions: Permissions = {
+  routes: [],
+  name_suffixes: [],
+  overlaps: [],
+  listeners: [],
+  interfaces: [],
+};
 
-/**
- * Networks that the control plane may route. Throws bad_configuration if the file is damaged, or if others than root can
- * change it.
- */
-export function readAllowedRoutes(directory: string): string[] {
-  return read(directory).routes;
-}
-
-/** Domains, beside `.internal`, that the organization's names may end in. Throws bad_configuration. */
-export function readAllowedSuffixes(directory: string): string[] {
-  return read(directory).name_suffixes;
-}
-
-function read(directory: string): Permissions {
+/** Throws bad_configuration if the file is damaged, or if others than root can change it. */
+export function readPermissions(directory: string): Permissions {
   refuseForeignFile(pathIn(directory));
-  return readJsonFile(pathIn(directory), Permissions) ?? nothing;
+  return readJsonFile(pathIn(directory), Permissions) ?? noPermissions;
 }
 
-/** Replaces the allowed networks. A damaged file is replaced, and a file that allows nothing is removed. */
-export function writeAllowedRoutes(directory: string, routes: readonly string[]): void {
-  write(directory, { ...readOrNothing(directory), routes: [...routes] });
+/** Like readPermissions, but a file that cannot be read allows nothing. */
+export function permissionsOrNone(directory: string): Permissions {
+  try {
+    return readPermissions(directory);
+  } catch {
+    return noPermissions;
+  }
+}
+
+/** Replaces these permissions. A damaged file is replaced, and a file that allows nothing is removed. */
+export function writePermissions(directory: string, change: Partial<Permissions>): void {
+  write(directory, { ...permissionsOrNone(directory), ...change });
+}
+
+/** The plan of writePermissions, for --dry-run. */
+export function planPermissions(directory: string, change: Partial<Permissions>): Step[] {
+  return plan(directory, { ...permissionsOrNone(directory), ...change });
 }
 
 /** Replaces the allowed domains of names. Throws bad_configuration. */
 export function writeAllowedSuffixes(directory: string, suffixes: readonly string[]): void {
-  write(directory, { ...read(directory), name_suffixes: [...suffixes] });
-}
-
-/** The plan of writeAllowedRoutes, for --dry-run. */
-export function planAllowedRoutes(directory: string, routes: readonly string[]): Step[] {
-  return plan(directory, { ...readOrNothing(directory), routes: [...routes] });
+  write(directory, { ...readPermissions(directory), name_suffixes: [...suffixes] });
 }
 
 /** The plan of writeAllowedSuffixes. */
 export function planAllowedSuffixes(directory: string, suffixes: readonly string[]): Step[] {
-  return plan(directory, { ...read(directory), name_suffixes: [...suffixes] });
-}
-
-function readOrNothing(directory: string): Permissions {
-  try {
-    return read(directory);
-  } catch {
-    return nothing;
-  }
+  return plan(directory, { ...readPermissions(directory), name_suffixes: [...suffixes] });
 }
 
 function write(directory: string, permissions: Permissions): void {
@@ -87,21 +93,81 @@ function plan(directory: string, permissions: Permissions): Step[] {
   return [isDirectory ? { ...step, change: "changed" } : planFile(path, text, 0o644)];
 }
 
-/** Undefined if nothing is allowed. A former version reads `routes` alone, so it is always there. */
-function textOf({ routes, name_suffixes }: Permissions): string | undefined {
-  if (routes.length === 0 && name_suffixes.length === 0) return undefined;
-  return `${JSON.stringify({ routes, ...(name_suffixes.length === 0 ? {} : { name_suffixes }) })}\n`;
+/** Undefined if nothing is allowed. */
+function textOf({ routes, ...others }: Permissions): string | undefined {
+  const given = Object.entries(others).filter(([, each]) => each.length > 0);
+  if (routes.length === 0 && given.length === 0) return undefined;
+  return `${JSON.stringify({ routes, ...Object.fromEntries(given) })}\n`;
 }
 
-/** "0.0.0.0/0,::/0", or "none". Throws usage. */
-export function parseAllowedRoutes(text: string): string[] {
-  if (text === "none") return [];
-  return text.split(",").map((each) => {
-    const network = parseNetwork(each.trim());
-    if (network !== undefined) return network.text;
-    throw new AppError(
-      "usage",
-      `--allow-routes: "${each}" is not a network such as 0.0.0.0/0 (host bits must be zero)`,
-    );
-  });
+/** What each flag allows, and how an entry is read: undefined for other text. */
+const flags = [
+  {
+    flag: "allow-routes",
+    key: "routes",
+    read: readNetwork,
+    example: "a network such as 0.0.0.0/0 (host bits must be zero)",
+  },
+  {
+    flag: "allow-overlap",
+    key: "overlaps",
+    read: readNetwork,
+    example: "a network such as 10.77.0.0/16 (host bits must be zero)",
+  },
+  {
+    flag: "allow-listeners",
+    key: "listeners",
+    read: readListener,
+    example: "an address and a port such as 127.0.0.1:9100, or :443 for the UDP port of the engine",
+  },
+  {
+    flag: "allow-interfaces",
+    key: "interfaces",
+    read: readInterface,
+    example: "a name of 1 to 15 characters",
+  },
+] as const;
+
+export type PermissionFlag = (typeof flags)[number]["flag"];
+
+function readNetwork(text: string): string | undefined {
+  return parseNetwork(text)?.text;
+}
+
+function readListener(text: string): string | undefined {
+  const [, host, port] = /^(.*):(\d{1,5})$/.exec(text) ?? [];
+  if (host === undefined || Number(port) < 1 || Number(port) > 65_535) return undefined;
+  const address = parseAddress(host.replace(/^\[(.*)\]$/, "$1"));
+  if (address !== undefined) return joinHostPort(formatAddress(address), Number(port));
+  return host === "" || /^(?![\d.]+$)[A-Za-z0-9.-]{1,253}$/.test(host)
+    ? `${host}:${Number(port)}`
+    : undefined;
+}
+
+function readInterface(text: string): string | undefined {
+  return /^(?!\.{1,2}$)[A-Za-z0-9_.-]{1,15}$/.test(text) ? text : undefined;
+}
+
+/** The flag that allows these too: it replaces the whole list, so what was allowed before is in it. */
+export function flagAllowing(directory: string, flag: PermissionFlag, entries: readonly string[]): string {
+  const present = flags.flatMap((each) => (each.flag === flag ? permissionsOrNone(directory)[each.key] : []));
+  return `--${flag} ${[...new Set([...present, ...entries])].map(quoteWord).join(",")}`;
+}
+
+/** What the flags of a command line allow: lists with commas, or "none". Flags that are not given change nothing. Throws usage. */
+export function parsePermissions(
+  valueOf: (flag: PermissionFlag) => string | undefined,
+): Partial<Permissions> {
+  const allowed: Partial<Permissions> = {};
+  for (const { flag, key, read, example } of flags) {
+    const text = valueOf(flag);
+    if (text === undefined) continue;
+    const entries = text === "none" ? [] : text.split(",").map((each) => each.trim());
+    allowed[key] = entries.map((each) => {
+      const entry = read(each);
+      if (entry !== undefined) return entry;
+      throw new AppError("usage", `--${flag}: "${each}" is not ${example}`);
+    });
+  }
+  return allowed;
 }

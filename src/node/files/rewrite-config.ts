@@ -1,11 +1,11 @@
 // Writes config.yml of the present generation again, after a change of this machine's own settings. Needs no network.
 
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
-import type { AttachedNetwork } from "../../platform/attached-networks.ts";
 import { finishConfig, hasLocalApi, overriddenIn } from "./config-file.ts";
 import { generationFile, isChecked, readSyncState } from "./generations.ts";
 import { withoutNames } from "./host-names.ts";
 import { writeLocalChanges, type LocalChanges } from "./local-changes.ts";
+import type { Machine } from "./machine.ts";
 import { readSent } from "./sent-config.ts";
 
 /**
@@ -14,7 +14,7 @@ import { readSent } from "./sent-config.ts";
  */
 export function rewriteConfig(
   { directory, slug }: { directory: string; slug: string },
-  attached: readonly AttachedNetwork[],
+  machine: Machine,
   changes: LocalChanges,
 ): boolean {
   const state = readSyncState(directory);
@@ -26,7 +26,7 @@ export function rewriteConfig(
     return false;
   if (!isChecked(state) || !hasLocalApi(present, directory)) return false;
   writeLocalChanges(directory, changes);
-  const sent = readSent(source, { directory, slug, hostCrt, attached });
+  const sent = readSent(source, { directory, slug, hostCrt, machine });
   // With such a name the engine refuses the whole configuration.
   const { config } = withoutNames(sent.config, state.unresolved);
   // A change of overrides.yml that no command applied, and no engine tested, must not come into force with these.

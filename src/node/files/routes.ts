@@ -11,15 +11,18 @@ import {
   size,
   type Network,
 } from "../../ip.ts";
-import type { Reserved } from "./reserved-networks.ts";
 
 export type RouteRules = {
   /** Networks of this organization's own overlay. */
   own: readonly string[];
   /** Overlay networks of the machine's other organizations, by slug. */
   others: readonly (readonly [slug: string, network: string])[];
-  /** Networks of this machine that only an allowed route may overlap (reserved-networks.ts). */
-  reserved: readonly Reserved[];
+  /** Networks of this machine's interfaces. */
+  attached: readonly { network: string; device: string }[];
+  /** Other routes, of this machine and of other organizations. */
+  routes: readonly { network: string; name: string }[];
+  /** Networks of one address that this machine needs outside of overlays. */
+  needed: readonly { network: string; name: string }[];
   /** Networks whose routes the administrator has allowed (permissions.json). */
   allowed: readonly string[];
 };
@@ -41,48 +44,89 @@ const share = { 4: size(4, 5), 6: size(6, 8) } as const;
 
 const tooMuch = "it takes most of the internet";
 
-/** The reason for each refused route, by its text as `parseNetwork` formats it. */
-export function refusedRoutes(routes: readonly string[], rules: RouteRules): Map<string, string> {
+export type CheckedRoutes = {
+  /** The reason for each refused route, by its text as `parseNetwork` formats it. */
+  refused: Map<string, string>;
+  /** Routes that lead to where this machine is: its own route stays, and nothing is wrong. */
+  here: Map<string, string>;
+};
+
+export function checkRoutes(texts: readonly string[], rules: RouteRules): CheckedRoutes {
   const refused = new Map<string, string>();
+  const here = new Map<string, string>();
   const own = parseAll(rules.own);
   const allowed = parseAll(rules.allowed);
-  const isAllowed = (route: Network) => allowed.some((each) => holdsNetwork(each, route));
-  const reserved = parseReserved(rules.reserved, own);
+  const takes = takenBy(rules);
+  const keeps = keptBy(rules);
   const counted: Network[] = [];
-  for (const route of parseAll([...new Set(routes)])) {
+  for (const route of parseAll([...new Set(texts)])) {
+    const isAllowed = allowed.some((each) => holdsNetwork(each, route));
+    const overlay = inOverlay(route, own, rules.others, isAllowed);
+    const kept = keeps(route);
     const reason =
-      refusal(route, own, rules.others, isAllowed(route)) ?? overlapped(route, reserved, isAllowed(route));
-    if (reason !== undefined) refused.set(route.text, reason);
-    else if (!isAllowed(route)) counted.push(route);
+      overlay ??
+      kept?.reason ??
+      (isAllowed ? undefined : (tooWide(route) ?? whySpecial(route) ?? takes(route)));
+    if (overlay === undefined && kept?.isHere === true) here.set(route.text, kept.reason);
+    else if (reason !== undefined) refused.set(route.text, reason);
+    else if (!isAllowed) counted.push(route);
   }
   for (const family of [4, 6] as const) {
     const least = leastPrefix(counted, own, family);
     for (const { text, prefix } of counted.filter((each) => isCounted(each, family)))
       if (prefix < least) refused.set(text, `together with the other routes ${tooMuch}`);
   }
-  return refused;
+  return { refused, here };
 }
 
-/** Why an overlay must not take a network, by its text: the engine routes the networks of certificates as well. */
+/** Why an overlay must not take a new network, by its text: the engine routes the networks of certificates as well. */
 export function refusedNetworks(
   texts: readonly string[],
-  {
-    own,
-    reserved,
-    allowed,
-    isSpecialAllowed,
-  }: Pick<RouteRules, "own" | "reserved" | "allowed"> & { isSpecialAllowed: boolean },
+  { isSpecialAllowed, ...rules }: Omit<RouteRules, "others"> & { isSpecialAllowed: boolean },
 ): Map<string, string> {
-  const permitted = parseAll(allowed);
-  const parsed = parseReserved(reserved, parseAll(own));
+  const permitted = parseAll(rules.allowed);
+  const takes = takenBy(rules);
+  const keeps = keptBy(rules);
   return new Map(
     parseAll(texts).flatMap((network) => {
-      const isAllowed = permitted.some((each) => holdsNetwork(each, network));
+      if (permitted.some((each) => holdsNetwork(each, network))) return [];
       const special = isSpecialAllowed ? undefined : whySpecial(network);
-      const reason = isAllowed ? undefined : (special ?? overlapped(network, parsed, false));
+      const reason = special ?? keeps(network)?.reason ?? takes(network);
       return reason === undefined ? [] : [[network.text, reason] as const];
     }),
   );
+}
+
+export type Overlap = {
+  overlay: string;
+  with: string;
+  name: string;
+  /** The machine's route is wider: it loses a part that the overlay takes on purpose. */
+  isWider: boolean;
+};
+
+/** What of this machine an overlay takes over, or, where `isWider`, lies in. */
+export function overlapsOf(
+  texts: readonly string[],
+  { attached, routes, needed, allowed }: Omit<RouteRules, "own" | "others">,
+): Overlap[] {
+  const permitted = parseAll(allowed);
+  const machine = [
+    ...attached.map(({ network, device }) => ({
+      network,
+      name: `a network of this machine's interface ${device}`,
+    })),
+    ...routes,
+    ...needed,
+  ].flatMap(({ network: text, name }) => parseAll([text]).map((network) => ({ network, name })));
+  return parseAll(texts).flatMap((overlay) => {
+    if (permitted.some((each) => holdsNetwork(each, overlay))) return [];
+    return machine.flatMap(({ network, name }): Overlap[] => {
+      const isTaken = holdsNetwork(overlay, network);
+      if (!isTaken && !holdsNetwork(network, overlay)) return [];
+      return [{ overlay: overlay.text, with: network.text, name, isWider: !isTaken }];
+    });
+  });
 }
 
 /** Whether networks that the engine routes without unsafe_routes take most of the internet. */
@@ -91,7 +135,7 @@ export function takesInternet(texts: readonly string[]): boolean {
   return ([4, 6] as const).some((family) => coverage(all, family) > share[family]);
 }
 
-function refusal(
+function inOverlay(
   route: Network,
   own: readonly Network[],
   others: RouteRules["others"],
@@ -106,9 +150,11 @@ function refusal(
     if (holdsNetwork(other, route) || (networksOverlap(other, route) && !isAllowed))
       return `it overlaps ${text}, the network of the organization "${slug}"`;
   }
-  if (isAllowed) return undefined;
-  if (coverage([route], route.family) > share[route.family]) return tooMuch;
-  return whySpecial(route);
+  return undefined;
+}
+
+function tooWide(route: Network): string | undefined {
+  return coverage([route], route.family) > share[route.family] ? tooMuch : undefined;
 }
 
 function whySpecial(network: Network): string | undefined {
@@ -116,30 +162,53 @@ function whySpecial(network: Network): string | undefined {
   return special === undefined ? undefined : `${special.text} is never routed through an overlay`;
 }
 
-/** This organization's own tunnel is attached too, and is no network beside it. */
-function parseReserved(reserved: readonly Reserved[], own: readonly Network[]) {
-  return reserved.flatMap(({ network: text, ...rest }) => {
-    const network = parseNetwork(text);
-    return network === undefined || own.some((each) => each.text === network.text)
-      ? []
-      : [{ network, ...rest }];
-  });
+/**
+ * Returns why a route of this machine stays, whatever its administrator allowed: the kernel has one route to a network, and
+ * the one that an engine replaces does not come back when the engine ends. `isHere`: it leads to where this machine is.
+ */
+function keptBy({ attached, routes }: Pick<RouteRules, "attached" | "routes">) {
+  const equal = new Map(routes.map(({ network, name }) => [network, name]));
+  const networks = attached.flatMap(({ network, device }) =>
+    parseAll([network]).map((each) => ({ network: each, device })),
+  );
+  return (route: Network): { reason: string; isHere: boolean } | undefined => {
+    const mine = networks.find(({ network }) => holdsNetwork(network, route));
+    if (mine !== undefined) {
+      const { text } = mine.network;
+      if (text === route.text)
+        return { reason: `this machine is in it by its interface ${mine.device}`, isHere: true };
+      return {
+        reason: `it lies in ${text}, a network of this machine's interface ${mine.device}`,
+        isHere: false,
+      };
+    }
+    const same = equal.get(route.text);
+    return same === undefined ? undefined : { reason: `there is ${same} to it`, isHere: false };
+  };
 }
 
 /**
- * A route that is narrower than an attached network, or equal to it, would take it away from the machine. A route to a
- * control plane would hold back the check-ins of its organization.
+ * Returns the address that a route takes from this machine. The kernel prefers longer routes, so a route that is wider than
+ * an attached network does no harm to a name server in it.
  */
-function overlapped(
-  route: Network,
-  reserved: readonly { network: Network; name: string; isAttached: boolean }[],
-  isAllowed: boolean,
-): string | undefined {
-  if (isAllowed) return undefined;
-  const found = reserved.find(({ network, isAttached }) =>
-    isAttached ? holdsNetwork(network, route) : networksOverlap(network, route),
-  );
-  return found === undefined ? undefined : `it overlaps ${found.network.text}, ${found.name}`;
+function takenBy({ own, attached, routes, needed }: Omit<RouteRules, "others" | "allowed">) {
+  const overlays = new Set(own);
+  const longer = parseAll([...attached, ...routes].map(({ network }) => network));
+  const addresses = needed.flatMap(({ network: text, name }) => {
+    const address = parseNetwork(text);
+    if (address === undefined || overlays.has(text)) return [];
+    const reach = Math.max(
+      0,
+      ...longer.filter((each) => holdsNetwork(each, address)).map(({ prefix }) => prefix),
+    );
+    return [{ address, name, reach }];
+  });
+  return (route: Network): string | undefined => {
+    const taken = addresses.find(
+      ({ address, reach }) => holdsNetwork(route, address) && reach <= route.prefix,
+    );
+    return taken === undefined ? undefined : `it overlaps ${taken.address.text}, ${taken.name}`;
+  };
 }
 
 const isCounted = (network: Network, family: 4 | 6): boolean =>

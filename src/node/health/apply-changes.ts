@@ -9,7 +9,7 @@ export type ChangesEdge = {
   /** Names the lock's holder in messages of other runs. */
   command: string;
   control: Pick<EngineControl, "reload">;
-  system: Pick<System, "sleep" | "attachedNetworks">;
+  system: Pick<System, "machineState" | "lookup" | "sleep">;
 };
 
 export async function applyChanges(
@@ -19,7 +19,9 @@ export async function applyChanges(
 ): Promise<void> {
   // Loaded on demand: it decodes certificates, and most processes never heal.
   const { rewriteConfig } = await import("../files/rewrite-config.ts");
+  const { readMachine } = await import("../files/machine.ts");
   await withLock(place.directory, command, system, async () => {
-    if (rewriteConfig(place, await system.attachedNetworks(), changes)) await control.reload();
+    const machine = await readMachine(place.directory, system);
+    if (rewriteConfig(place, machine, changes)) await control.reload();
   });
 }

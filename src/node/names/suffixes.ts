@@ -12,7 +12,7 @@ import { Credentials } from "../../protocol/stored.ts";
 import { readSyncState } from "../files/generations.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { readValidJson } from "../files/organizations.ts";
-import { readAllowedSuffixes } from "../files/permissions.ts";
+import { readPermissions } from "../files/permissions.ts";
 import { overlayRoles } from "../files/read-config.ts";
 import type { Suffix } from "./service-state.ts";
 
@@ -27,7 +27,7 @@ export async function examineSuffix(
   if (!v.is(NameSuffix, sent))
     return { name: clean(sent, 255), reason: "it is no domain of two labels or more" };
   try {
-    if (!readAllowedSuffixes(join(configRoot, slug)).includes(sent)) {
+    if (!readPermissions(join(configRoot, slug)).name_suffixes.includes(sent)) {
       return { name: sent, reason: `root has not allowed it: sudo ${brand.executable} names allow ${sent}` };
     }
     const reason = await whyRefused(configRoot, slug, sent);
@@ -79,7 +79,7 @@ function underlaysOf(directory: string): string[] {
 /** Of another organization: its damaged file must not decide about this one. */
 function allowedIn(directory: string): string[] {
   try {
-    return readAllowedSuffixes(directory);
+    return readPermissions(directory).name_suffixes;
   } catch {
     return [];
   }

@@ -7,6 +7,7 @@ import { netcheck } from "../../../src/node/doctor/netcheck.ts";
 import { ok } from "../../../src/node/doctor/check.ts";
 import type { OpenEcho } from "../../../src/platform/echo-socket.ts";
 import { makeNodeWorld } from "../../support/node.ts";
+import { emptyMachine } from "../../support/machine.ts";
 
 const lighthouse = "10.77.0.9";
 
@@ -29,7 +30,7 @@ async function check({
   writeFileSync(join(organization.directory, "config.yml"), JSON.stringify(config));
   const { lookup, sleep } = world.system;
   const checks = await netcheck(organization, {
-    system: { lookup, sleep, attachedNetworks: async () => [] },
+    system: { lookup, sleep, machineState: async () => emptyMachine },
     open,
     controlPlane: async () => ok("fine"),
     engine: async () => ({ isRunning: running !== undefined, running }),

@@ -9,6 +9,7 @@ import { restartNeeds } from "../../../src/node/files/restart-needs.ts";
 import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { readSent } from "../../../src/node/files/sent-config.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
+import { machineAt } from "../../support/machine.ts";
 
 let directory: ReturnType<typeof temporaryDirectory>;
 beforeEach(() => {
@@ -17,7 +18,12 @@ beforeEach(() => {
 afterEach(() => directory[Symbol.dispose]());
 
 const finish = (text: string) => {
-  const { config } = readSent(text, { directory: directory.path, slug: "acme", hostCrt: "", attached: [] });
+  const { config } = readSent(text, {
+    directory: directory.path,
+    slug: "acme",
+    hostCrt: "",
+    machine: machineAt(directory.path),
+  });
   return readYaml(finishConfig(config, directory.path, { names: undefined, localApi: false }), "config.yml");
 };
 const sshd = "sshd:\n  enabled: true\n  listen: 127.0.0.1:2222\n";

@@ -12,7 +12,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { makeGate } from "../../../src/daemon/gate.ts";
-import { readAllowedRoutes } from "../../../src/node/files/permissions.ts";
+import { readPermissions } from "../../../src/node/files/permissions.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { asRoot } from "../../support/engines.ts";
@@ -106,9 +106,9 @@ asRoot("files of an organization", () => {
   test("an allowed route counts only if root wrote it", () => {
     const path = of("permissions.json");
     writeFileSync(path, '{"routes":["0.0.0.0/0"]}\n');
-    expect(readAllowedRoutes(of(""))).toEqual(["0.0.0.0/0"]);
+    expect(readPermissions(of("")).routes).toEqual(["0.0.0.0/0"]);
     chownSync(path, stranger, 0);
-    expect(() => readAllowedRoutes(of(""))).toThrow("belongs to user");
+    expect(() => readPermissions(of("")).routes).toThrow("belongs to user");
   });
 
   test("the daemon starts no engine on keys that another user can change", async () => {

@@ -7,6 +7,7 @@ import { localApiSection } from "../../../src/node/files/config-file.ts";
 import { rewriteConfig } from "../../../src/node/files/rewrite-config.ts";
 import { stringifyYaml } from "../../../src/yaml.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
+import { machineAt } from "../../support/machine.ts";
 
 const here = useSentConfig();
 const denied = { "203.0.113.7/32": false, "0.0.0.0/0": true };
@@ -18,7 +19,8 @@ function withSocket(): void {
   writeFileSync(join(directory, "config.yml"), stringifyYaml(config));
 }
 
-const rewrite = (...addresses: string[]) => rewriteConfig(here.organization, [], { denied: addresses });
+const rewrite = (...addresses: string[]) =>
+  rewriteConfig(here.organization, machineAt(here.world.root), { denied: addresses });
 
 test("a change that ended leaves config.yml as it was before", async () => {
   const { directory } = here.organization;

@@ -2,17 +2,21 @@
 
 import { expect, test } from "bun:test";
 import * as fc from "fast-check";
-import { refusedRoutes, takesInternet, type RouteRules } from "../../../src/node/files/routes.ts";
+import { checkRoutes, takesInternet, type RouteRules } from "../../../src/node/files/routes.ts";
 
 const none: RouteRules = {
   own: ["10.77.0.0/16"],
   others: [["other", "10.88.0.0/16"]],
-  reserved: [],
+  attached: [],
+  routes: [],
+  needed: [],
   allowed: [],
 };
+const check = (routes: string[], rules: Partial<RouteRules> = {}) =>
+  checkRoutes(routes, { ...none, ...rules });
 const kept = (routes: string[], rules: Partial<RouteRules> = {}) => {
-  const refused = refusedRoutes(routes, { ...none, ...rules });
-  return routes.filter((each) => !refused.has(each));
+  const { refused, here } = check(routes, rules);
+  return routes.filter((each) => !refused.has(each) && !here.has(each));
 };
 const split = (prefix: number, from = 0, to = 2 ** prefix) =>
   Array.from({ length: to - from }, (_, at) => `${((from + at) * 2 ** (8 - prefix)) % 256}.0.0.0/${prefix}`);
@@ -72,35 +76,53 @@ test("the overlay's own network and another organization's are left out", () => 
   expect(
     kept(["10.77.1.0/24", "10.77.0.0/16", "10.88.0.0/16", "10.88.3.0/24", "10.88.0.0/15", "10.0.0.0/8"]),
   ).toEqual([]);
-  expect(refusedRoutes(["10.88.3.0/24"], none).get("10.88.3.0/24")).toContain('"other"');
+  expect(check(["10.88.3.0/24"]).refused.get("10.88.3.0/24")).toContain('"other"');
   // The administrator can allow a wider network, but nothing inside another overlay.
   expect(kept(["10.0.0.0/8", "10.88.3.0/24"], { allowed: ["10.0.0.0/8"] })).toEqual(["10.0.0.0/8"]);
 });
 
-test("routes that overlap a reserved network are left out, unless the administrator has allowed them", () => {
-  const reserved = [
-    { network: "192.168.1.0/24", name: "a network of this machine's interface wlan0", isAttached: true },
-    { network: "203.0.113.9/32", name: "the control plane of other", isAttached: false },
-    { network: "2001:db8:1::/64", name: "a network of this machine's interface wlan0", isAttached: true },
-    // The organization's own tunnel is attached to this machine too.
-    { network: "10.77.0.0/16", name: "a network of this machine's interface nebula1", isAttached: true },
-  ];
-  const overlapping = [
-    "192.168.1.0/24",
-    "192.168.1.128/25",
-    "192.168.1.7/32",
-    "203.0.113.9/32",
-    "203.0.113.0/24",
-    "2001:db8:1::7/128",
-  ];
+const attached = [
+  { network: "192.168.1.0/24", device: "wlan0" },
+  { network: "2001:db8:1::/64", device: "wlan0" },
+];
+const plane = { network: "203.0.113.9/32", name: "the control plane of other" };
+
+test("a network of this machine is not routed, allowed or not; it is no fault where the route leads here", () => {
+  const inside = ["192.168.1.128/25", "192.168.1.7/32", "2001:db8:1::7/128"];
   // The network of an interface wins over a wider route.
-  const others = ["192.168.0.0/16", "192.168.2.0/24", "203.0.113.8/32", "2001:db8::/32", "2001:db8:2::/64"];
-  expect(kept([...overlapping, ...others], { reserved })).toEqual(others);
-  expect(refusedRoutes(["203.0.113.0/24"], { ...none, reserved }).get("203.0.113.0/24")).toBe(
+  const others = ["192.168.0.0/16", "192.168.2.0/24", "2001:db8::/32", "2001:db8:2::/64"];
+  for (const allowed of [[], ["0.0.0.0/0", "::/0"]]) {
+    const { refused, here } = check(["192.168.1.0/24", ...inside, ...others], { attached, allowed });
+    expect([...refused.keys()]).toEqual(inside);
+    expect(here.get("192.168.1.0/24")).toBe("this machine is in it by its interface wlan0");
+  }
+});
+
+test("a route that equals one of this machine or of another organization is refused, allowed or not", () => {
+  const routes = [{ network: "10.9.0.0/16", name: "a route of this machine through eth0" }];
+  for (const allowed of [[], ["10.9.0.0/16"]]) {
+    const { refused } = check(["10.9.0.0/16", "10.9.1.0/24", "10.8.0.0/14"], { routes, allowed });
+    expect([...refused]).toEqual([["10.9.0.0/16", "there is a route of this machine through eth0 to it"]]);
+  }
+});
+
+test("an address that this machine needs is not routed, unless a longer route of the machine reaches it", () => {
+  const server = (address: string) => ({ network: `${address}/32`, name: "a name server of this machine" });
+  const needed = [plane, server("10.0.0.53"), server("192.168.1.1"), server("10.4.0.53")];
+  const routes = [{ network: "10.4.0.0/24", name: "a route of this machine through eth0" }];
+  const rules = { needed, attached, routes };
+  expect(check(["203.0.113.0/24"], rules).refused.get("203.0.113.0/24")).toBe(
     "it overlaps 203.0.113.9/32, the control plane of other",
   );
-  const allowed = ["192.168.1.0/24", "203.0.113.9/32"];
-  expect(kept(overlapping, { reserved, allowed })).toEqual([...overlapping.slice(0, 3), "203.0.113.9/32"]);
+  const taken = ["203.0.113.9/32", "203.0.113.0/24", "10.0.0.53/32", "10.0.0.0/16", "10.4.0.53/32"];
+  const harmless = ["203.0.113.8/32", "192.168.0.0/16", "10.4.0.0/16"];
+  expect(kept([...taken, ...harmless], rules)).toEqual(harmless);
+  expect(kept(taken, { ...rules, allowed: ["203.0.113.9/32", "10.0.0.0/8"] })).toEqual([
+    "203.0.113.9/32",
+    "10.0.0.53/32",
+    "10.0.0.0/16",
+    "10.4.0.53/32",
+  ]);
 });
 
 test("routes that the administrator has allowed are accepted", () => {

@@ -8,7 +8,7 @@ import { AppError } from "../../../src/errors.ts";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { generationFile, isApplied, readSyncState } from "../../../src/node/files/generations.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
-import { writeAllowedRoutes } from "../../../src/node/files/permissions.ts";
+import { writePermissions } from "../../../src/node/files/permissions.ts";
 import { readSent, refuseNetworks } from "../../../src/node/files/sent-config.ts";
 import { encodePem } from "../../../src/pki/bundle.ts";
 import { makeCa, signCertificate } from "../../../src/pki/nebula.ts";
@@ -16,6 +16,7 @@ import { readYaml } from "../../../src/node/files/read-yaml.ts";
 import { stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
 import { readStatusWithoutDaemon } from "../../../src/daemon/status-without-daemon.ts";
 import { followEdge, makeControl, nodePath, registerByCommand } from "../../support/node.ts";
+import { machineAt } from "../../support/machine.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 
 const here = useSentConfig();
@@ -194,38 +195,44 @@ function certificateFor(network: string): string {
 }
 
 test("certificate with most of the internet or another organization's network is refused", () => {
-  const place = (network: string) => ({
-    directory: here.organization.directory,
-    slug: "acme",
-    hostCrt: certificateFor(network),
-    attached: [],
-  });
+  const check = (network: string, hostCrt = certificateFor(network)) => {
+    const { directory } = here.organization;
+    refuseNetworks({ directory, slug: "acme", hostCrt, machine: machineAt(here.world.root) }, here.world.log);
+  };
   for (const network of ["8.0.0.5/0", "8.0.0.5/1", "8.0.0.5/4"])
-    expect(() => refuseNetworks(place(network))).toThrow("takes most of the internet");
-  refuseNetworks(place("10.90.0.5/16"));
+    expect(() => check(network)).toThrow("takes most of the internet");
+  check("10.90.0.5/16");
   placeOther("");
   writeFileSync(join(here.world.root, "other", "host.crt"), certificateFor("10.90.0.9/16"));
-  expect(() => refuseNetworks(place("10.90.3.5/24"))).toThrow('which the organization "other" uses');
+  expect(() => check("10.90.3.5/24")).toThrow('the organization "other" uses');
   // Two organizations that already had the same network keep it.
   writeFileSync(join(here.world.root, "other", "host.crt"), read("host.crt"));
-  refuseNetworks({ ...place("10.77.0.1/16"), hostCrt: read("host.crt") });
+  check("10.77.0.1/16", read("host.crt"));
 });
 
 test("a certificate cannot take over a network of this machine, or the control plane of another organization", () => {
   const { root } = here.world;
   placeOther("");
   writeFileSync(join(root, "other", "host.crt"), certificateFor("10.99.0.5/16"));
-  const other = { api_base: "https://203.0.113.5", org_slug: "other", node_id: 1, api_token: "t" };
-  writeFileSync(join(root, "other", "credentials.json"), JSON.stringify(other));
-  const attached = [
-    { device: "eth0", address: "192.168.7.4/24" },
-    // Its own interface.
-    { device: "ov-acme", address: "10.77.0.1/16" },
-  ];
-  const to = (network: string, directory = here.organization.directory) => {
-    refuseNetworks({ directory, slug: "acme", hostCrt: certificateFor(network), attached });
+  const state = {
+    addresses: [
+      { device: "eth0", address: "192.168.7.4/24" },
+      // Its own interface.
+      { device: "ov-acme", address: "10.77.0.1/16" },
+    ],
+    hosts: [{ network: "203.0.113.5/32", name: "the control plane of other", of: "other" }],
   };
-  expect(() => to("192.168.7.200/24")).toThrow("a network of this machine's interface eth0");
+  const to = (network: string, slug = "acme") =>
+    refuseNetworks(
+      {
+        directory: join(root, slug),
+        slug,
+        hostCrt: certificateFor(network),
+        machine: machineAt(root, state),
+      },
+      here.world.log,
+    );
+  expect(() => to("192.168.7.200/24")).toThrow("this machine is in it by its interface eth0");
   expect(() => to("192.168.7.200/25")).toThrow("a network of this machine's interface eth0");
   expect(() => to("203.0.113.9/24")).toThrow("the control plane of other");
   expect(() => to("169.254.169.1/24")).toThrow("never routed through an overlay");
@@ -233,12 +240,11 @@ test("a certificate cannot take over a network of this machine, or the control p
   to("10.77.3.5/24");
   // The kernel prefers the network of the interface.
   to("192.168.0.5/16");
-  // Whoever registers this machine sees the network, but not the addresses of other control planes.
-  const pending = join(root, ".acme.pending");
-  to("192.168.7.200/24", pending);
-  expect(() => to("203.0.113.9/24", pending)).toThrow("the control plane of other");
-  writeAllowedRoutes(here.organization.directory, ["192.168.7.0/24"]);
+  writePermissions(here.organization.directory, { routes: ["192.168.7.0/24"] });
   to("192.168.7.200/24");
+  // Whoever registers this machine sees the network, but not the addresses of other control planes.
+  expect(() => to("203.0.113.9/24", "fresh")).toThrow("the control plane of other");
+  to("169.254.169.1/24", "fresh");
 });
 
 test("directory in place of permissions.json allows nothing, and --allow-routes replaces it", async () => {
@@ -260,7 +266,7 @@ test("messages about a hostile configuration stay short and printable", () => {
     directory: here.organization.directory,
     slug: "acme",
     hostCrt: read("host.crt"),
-    attached: [],
+    machine: machineAt(here.world.root),
   });
   expect(JSON.stringify(leftOut).length).toBeLessThan(6000);
   expect(leftOut.length).toBeLessThan(30);

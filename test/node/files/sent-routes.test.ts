@@ -6,9 +6,12 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { followOrganization } from "../../../src/node/contact/follow.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
-import { parseNameServers } from "../../../src/platform/attached-networks.ts";
+import { openOrganization } from "../../../src/node/files/organizations.ts";
+import { noteResolved } from "../../../src/node/files/resolved-hosts.ts";
+import { parseNameServers } from "../../../src/platform/machine-state.ts";
 import { followEdge, makeControl } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
+import { emptyMachine } from "../../support/machine.ts";
 
 const here = useSentConfig();
 const { read, section, sync, tamper, placeOther } = here;
@@ -18,7 +21,10 @@ const routed = (...networks: string[]) => {
   tamper((config) => ({ ...config, tun: { unsafe_routes: routes } }));
 };
 const attach = (...addresses: string[]) => {
-  here.world.system.attachedNetworks = async () => addresses.map((address) => ({ device: "wlan0", address }));
+  here.world.system.machineState = async () => ({
+    ...emptyMachine,
+    addresses: addresses.map((address) => ({ device: "wlan0", address })),
+  });
 };
 const routes = () => {
   const entries = v.parse(
@@ -34,36 +40,123 @@ function follow(control = makeControl()) {
   return followOrganization(here.organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
 }
 
-test("routes into a network of this machine are left out and named, and the others stay", async () => {
+test("routes inside a network of this machine are left out and named, and the others stay", async () => {
   attach("192.168.1.20/24", "198.51.100.1/32");
   routed("192.168.1.0/24", "192.168.1.1/32", "198.51.100.0/24", "192.168.2.0/24");
   const { leftOut } = await sync();
   expect(routes()).toEqual(["198.51.100.0/24", "192.168.2.0/24"]);
-  expect(leftOut).toContainEqual({
-    key: "tun.unsafe_routes 192.168.1.1/32",
-    reason: "it overlaps 192.168.1.0/24, a network of this machine's interface wlan0",
-  });
+  const reason = "it lies in 192.168.1.0/24, a network of this machine's interface wlan0";
+  // The first one leads to where this machine is, so nothing is wrong.
+  expect(leftOut).toEqual([{ key: "tun.unsafe_routes 192.168.1.1/32", reason }]);
   const { status } = await here.world.agent(["sync-config", "--allow-routes", "192.168.1.0/24"]);
   expect(status).toBe(0);
-  expect(routes()).toEqual(["192.168.1.0/24", "192.168.1.1/32", "198.51.100.0/24", "192.168.2.0/24"]);
+  expect(routes()).toEqual(["198.51.100.0/24", "192.168.2.0/24"]);
 });
 
-test("routes to a public name server of this machine are left out; a private one may be behind a node", async () => {
-  here.world.system.attachedNetworks = async () => [
-    ...parseNameServers(
-      "# nameserver 192.0.2.1\nnameserver 9.9.9.9\nnameserver 2620:fe::fe\nnameserver 192.168.9.1\n",
-    ),
-  ];
-  routed("9.9.9.9/32", "9.9.9.0/24", "2620:fe::/48", "192.168.9.0/24", "192.0.2.0/24");
-  const { leftOut } = await sync();
-  expect(routes()).toEqual(["192.168.9.0/24", "192.0.2.0/24"]);
-  expect(leftOut).toContainEqual({
-    key: "tun.unsafe_routes 9.9.9.0/24",
-    reason: "it overlaps 9.9.9.9/32, a name server of this machine",
+test("the machine of a network that a router routes is no finding of doctor", async () => {
+  attach("192.168.1.20/24");
+  routed("192.168.1.0/24");
+  await sync();
+  const { stdout } = await here.world.agent(["doctor", "--json"]);
+  const { checks } = v.parse(
+    v.object({
+      checks: v.array(v.object({ id: v.string(), verdict: v.string(), evidence: v.string() })),
+    }),
+    JSON.parse(stdout),
+  );
+  expect(checks.find(({ id }) => id === "routes")).toEqual({
+    id: "routes",
+    verdict: "ok",
+    evidence:
+      "no routes through other nodes; no route to 192.168.1.0/24: this machine is in it by its interface wlan0",
   });
-  const { status } = await here.world.agent(["sync-config", "--allow-routes", "9.9.9.0/24"]);
+  expect(stdout).not.toContain("allow-routes");
+});
+
+test("routes to any name server of this machine, and to addresses that steer machines, are left out", async () => {
+  here.world.system.machineState = async () => ({
+    ...emptyMachine,
+    addresses: [{ device: "wlan0", address: "192.168.9.20/24" }],
+    nameServers: parseNameServers(
+      "# nameserver 192.0.2.1\nnameserver 10.0.0.53\nnameserver 2620:fe::fe\nnameserver 192.168.9.1\n",
+    ),
+  });
+  const taken = ["10.0.0.53/32", "10.0.0.0/24", "2620:fe::/48", "100.64.0.0/10", "100.100.100.200/32"];
+  const clouds = ["168.63.129.16/32", "fd00:ec2::254/128", "169.254.169.0/24"];
+  routed(...taken, ...clouds, "192.168.0.0/16", "192.0.2.0/24");
+  const { leftOut } = await sync();
+  // The name server of the attached network stays reachable beside a wider route.
+  expect(routes()).toEqual(["192.168.0.0/16", "192.0.2.0/24"]);
+  expect(leftOut.map(({ key }) => key)).toEqual(
+    [...taken, ...clouds].map((each) => `tun.unsafe_routes ${each}`),
+  );
+  expect(leftOut[1]?.reason).toBe("it overlaps 10.0.0.53/32, a name server of this machine");
+  const { status } = await here.world.agent(["sync-config", "--allow-routes", "10.0.0.0/24"]);
   expect(status).toBe(0);
-  expect(routes()).toEqual(["9.9.9.9/32", "9.9.9.0/24", "192.168.9.0/24", "192.0.2.0/24"]);
+  expect(routes()).toEqual(["10.0.0.53/32", "10.0.0.0/24", "192.168.0.0/16", "192.0.2.0/24"]);
+  const { stdout } = await here.world.agent(["doctor"]);
+  // The line keeps what is allowed already.
+  expect(stdout).toContain("--allow-routes 10.0.0.0/24,2620:fe::/48");
+});
+
+test("routes that equal one of this machine or of another organization are left out", async () => {
+  here.world.system.machineState = async () => ({
+    ...emptyMachine,
+    routes: [
+      { device: "eth0", network: "10.9.0.0/16" },
+      { device: "ov-acme", network: "10.8.0.0/16" },
+    ],
+  });
+  placeOther("tun: {unsafe_routes: [{route: 10.7.0.0/16, via: 10.77.0.9}]}\n");
+  routed("10.9.0.0/16", "10.8.0.0/16", "10.7.0.0/16", "10.9.1.0/24");
+  const { leftOut } = await sync();
+  expect(routes()).toEqual(["10.8.0.0/16", "10.9.1.0/24"]);
+  expect(leftOut.map(({ reason }) => reason)).toEqual([
+    "there is a route of this machine through eth0 to it",
+    'there is a route of the organization "other" to it',
+  ]);
+});
+
+test("routes to what the names of other organizations lead to are left out, now and after each change", async () => {
+  placeOther("static_host_map: {10.77.0.30: ['hub.other.example:4242', '192.0.2.31:4242']}\n");
+  const credentials = JSON.parse(read("credentials.json"));
+  writeFileSync(
+    join(here.world.root, "other", "credentials.json"),
+    JSON.stringify({ ...credentials, org_slug: "other", api_base: "https://plane.other.example" }),
+  );
+  let plane = "203.0.113.9";
+  here.world.system.lookup = async (name) => {
+    if (name === "plane.other.example") return [plane];
+    return name === "hub.other.example" ? ["203.0.113.30"] : [];
+  };
+  routed("203.0.113.9/32", "203.0.113.30/32", "192.0.2.31/32", "203.0.113.10/32");
+  const { leftOut } = await sync();
+  expect(routes()).toEqual(["203.0.113.10/32"]);
+  expect(leftOut.map(({ reason }) => reason)).toEqual([
+    "it overlaps 203.0.113.9/32, the control plane of other",
+    "it overlaps 203.0.113.30/32, a lighthouse or relay of other",
+    "it overlaps 192.0.2.31/32, a lighthouse or relay of other",
+  ]);
+  // The other organization notices the move at its own turn, and this one at the next.
+  const other = openOrganization(here.world.root, "other");
+  await noteResolved(other.directory, here.world.system);
+  plane = "203.0.113.10";
+  await noteResolved(other.directory, here.world.system);
+  const control = makeControl();
+  await follow(control);
+  expect(routes()).toEqual([]);
+  expect(control.asked).toHaveLength(1);
+  // A name server that is away changes nothing.
+  here.world.system.lookup = async () => [];
+  await noteResolved(other.directory, here.world.system);
+  await follow(control);
+  expect([routes(), control.asked.length]).toEqual([[], 1]);
+  // Former addresses count for a day.
+  here.world.server.clock.ms += 25 * 3_600_000;
+  here.world.system.lookup = async (name) => (name.startsWith("plane") ? [plane] : ["203.0.113.30"]);
+  await noteResolved(other.directory, here.world.system);
+  await follow(control);
+  expect(routes()).toEqual(["203.0.113.9/32"]);
 });
 
 test("routes to the address of any organization's control plane are left out", async () => {
@@ -91,7 +184,7 @@ test("laptop loses the route when it joins the network behind it, and gets it ba
   await follow(control);
   expect(routes()).toEqual([]);
   expect(control.asked).toHaveLength(1);
-  expect(readSyncState(here.organization.directory)?.left_out).toHaveLength(1);
+  expect(readSyncState(here.organization.directory)?.left_out).toEqual([]);
   // The same networks again: nothing is done.
   await follow(control);
   expect(control.asked).toHaveLength(1);
@@ -132,6 +225,4 @@ test("routes over the address of a lighthouse are left out and named", async () 
     reason: "it overlaps 192.0.2.30/32, the address of a lighthouse or relay",
   });
   expect(leftOut).toHaveLength(3);
-  // This does not depend on the networks of the machine: nothing is checked again for it.
-  expect(readSyncState(here.organization.directory)?.surroundings).toEqual([]);
 });

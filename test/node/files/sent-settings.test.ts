@@ -2,25 +2,34 @@
 
 import { expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { deviceName } from "../../../src/device-name.ts";
+import type { Machine } from "../../../src/node/files/machine.ts";
 import { readSent } from "../../../src/node/files/sent-config.ts";
 import { stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
+import { followOrganization } from "../../../src/node/contact/follow.ts";
+import { parsePermissions, writePermissions } from "../../../src/node/files/permissions.ts";
+import { followEdge, makeControl } from "../../support/node.ts";
+import { emptyMachine, machineAt, tcp, udp } from "../../support/machine.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 const here = useSentConfig();
 const { read, placeOther } = here;
 
-const sent = (config: YamlMap) => {
+const sent = (config: YamlMap, state: Partial<Machine> = {}) => {
   const { directory, slug } = here.organization;
-  const { config: kept, leftOut } = readSent(stringifyYaml({ pki: {}, ...config }), {
+  const {
+    config: kept,
+    leftOut,
+    kept: inForce,
+  } = readSent(stringifyYaml({ pki: {}, ...config }), {
     directory,
     slug,
     hostCrt: read("host.crt"),
-    attached: [],
+    machine: machineAt(here.world.root, state),
   });
-  return { kept, keys: leftOut.map(({ key }) => key) };
+  return { kept, keys: leftOut.map(({ key }) => key), inForce };
 };
 
 test("interface, port and network of another organization are left out", () => {
@@ -31,7 +40,7 @@ test("interface, port and network of another organization are left out", () => {
     expect([kept["tun"], keys]).toEqual([{ dev: "ov-acme" }, ["tun.dev"]]);
   }
   expect(sent({ tun: { dev: own } }).keys).toEqual([]);
-  expect(sent({ tun: { dev: "neb8" } }).keys).toEqual([]);
+  expect(sent({ tun: { dev: "ov-eight" } }).keys).toEqual([]);
   for (const port of [4244, 5353]) {
     expect(sent({ listen: { port } })).toMatchObject({
       kept: { listen: { port: 0 } },
@@ -55,22 +64,86 @@ test("a machine whose kernel has no IPv6 listens on IPv4 instead of both", () =>
       directory,
       slug,
       hostCrt: "",
-      attached: [],
-      hasIpv6: () => has,
+      machine: machineAt(here.world.root, { hasIpv6: has }),
     });
     expect([config["listen"], leftOut]).toEqual([{ host, port: 4242 }, []]);
   }
 });
 
-test("names of interfaces that other software may create later are left out", () => {
-  const foreign =
-    "eth1 enp3s0 eno1 enx001122334455 wlan0 wlp2s0 wwan0 docker0 br-0a1b2c3d4e5f virbr0 vethabc wg0 tailscale0";
-  for (const dev of foreign.split(" "))
+test("an interface has a name of ours, one that root allowed, or the one in force", () => {
+  for (const dev of ["eth1", "br0", "docker0", "wg0", "nebula1", "tun0", "vpn-acme", "utun9"])
     expect([dev, sent({ tun: { dev } }).keys]).toEqual([dev, ["tun.dev"]]);
-  for (const dev of ["nebula1", "tun0", "entry", "vpn-acme", "world", "ov-acme"])
-    expect([dev, sent({ tun: { dev } }).keys]).toEqual([dev, []]);
+  for (const dev of ["ov-acme", "ov-x"]) expect([dev, sent({ tun: { dev } }).keys]).toEqual([dev, []]);
+  expect(sent({ tun: { dev: "ov-x" } }, { interfaces: ["ov-x"] }).keys).toEqual(["tun.dev"]);
+  writePermissions(here.organization.directory, { interfaces: ["nebula1"] });
+  expect(sent({ tun: { dev: "nebula1" } }).keys).toEqual([]);
+  expect(sent({ tun: { dev: "nebula1" } }, { interfaces: ["nebula1"] }).keys).toEqual(["tun.dev"]);
   writeFileSync(join(here.organization.directory, "config.yml"), "tun: {dev: wg0}\n");
-  expect(sent({ tun: { dev: "wg0" } }).keys).toEqual([]);
+  expect(sent({ tun: { dev: "wg0" } }, { interfaces: ["wg0"] })).toMatchObject({
+    keys: [],
+    kept: { tun: { dev: "wg0" } },
+    inForce: [{ key: "tun.dev wg0", flag: "allow-interfaces", entry: "wg0" }],
+  });
+});
+
+test("the engine's port is free, none of ours, and 1024 or above unless root allowed it or it is in force", () => {
+  const port = (number: number, state: Partial<Machine> = {}) => {
+    const { kept, keys } = sent({ listen: { port: number } }, state);
+    return [kept["listen"], keys];
+  };
+  const here443 = { sockets: () => [udp(443), udp(4242, "127.0.0.1"), tcp(4243)] };
+  expect(port(443)).toEqual([{ port: 0 }, ["listen.port"]]);
+  expect(port(4242, here443)).toEqual([{ port: 0 }, ["listen.port"]]);
+  expect(port(4243, here443)).toEqual([{ port: 4243 }, []]);
+  expect(port(0, here443)).toEqual([{ port: 0 }, []]);
+  writePermissions(here.organization.directory, { listeners: [":443"] });
+  expect(port(443)).toEqual([{ port: 443 }, []]);
+  expect(port(443, here443)).toEqual([{ port: 0 }, ["listen.port"]]);
+  writePermissions(here.organization.directory, { listeners: [] });
+  writeFileSync(join(here.organization.directory, "config.yml"), "listen: {port: 443}\n");
+  expect(sent({ listen: { port: 443 } }, here443)).toMatchObject({
+    kept: { listen: { port: 443 } },
+    keys: [],
+    inForce: [{ key: "listen.port 443", flag: "allow-listeners", entry: ":443" }],
+  });
+});
+
+test("a port that a program gave up is taken at the next turn", async () => {
+  let sockets = [udp(4300)];
+  here.world.system.machineState = async () => ({ ...emptyMachine, sockets: () => sockets });
+  here.tamper((config) => ({ ...config, listen: { host: "0.0.0.0", port: 4300 } }));
+  const { leftOut } = await here.sync();
+  expect(leftOut).toEqual([
+    { key: "listen.port", reason: "another program of this machine has taken UDP port 4300" },
+  ]);
+  expect(here.section("listen")["port"]).toBe(0);
+  const system = { ...here.world.system, fetch: () => Promise.reject(new Error("away")) };
+  const control = makeControl();
+  const edge = followEdge({ ...here.world, system }, here.organization, control);
+  const turn = () =>
+    followOrganization(here.organization, edge, { signal: AbortSignal.timeout(5000), leftS: () => 0 });
+  await turn();
+  expect([here.section("listen")["port"], control.asked]).toEqual([0, []]);
+  sockets = [];
+  await turn();
+  expect(here.section("listen")["port"]).toBe(4300);
+  // Now the engine has it.
+  sockets = [udp(4300)];
+  await turn();
+  expect([here.section("listen")["port"], control.asked.length]).toEqual([4300, 1]);
+});
+
+test("the engine listens on every address, or on one of this machine's interfaces", () => {
+  const state = { addresses: [{ device: "eth0", address: "192.168.1.20/24" }] };
+  const own = here.organization.config.ip_address;
+  for (const host of ["0.0.0.0", "::", "192.168.1.20"])
+    expect([host, sent({ listen: { host } }, state).keys]).toEqual([host, []]);
+  for (const host of ["127.0.0.1", "127.0.0.53", "::1", "localhost", "192.168.1.21", own, "host.example"])
+    expect([host, sent({ listen: { host } }, state)]).toMatchObject([
+      host,
+      { keys: ["listen.host"], kept: { listen: {} } },
+    ]);
+  expect(sent({ listen: { so_mark: 51820 } }).keys).toEqual(["listen.so_mark"]);
 });
 
 test("port and interface that this organization already uses stay, even if another one has the same", () => {
@@ -79,36 +152,83 @@ test("port and interface that this organization already uses stay, even if anoth
   expect(sent({ listen: { port: 4244 }, tun: { dev: "mine" } }).keys).toEqual([]);
 });
 
-test("metrics listen only on loopback and on this node's own address", () => {
-  const stats = (listen: string) =>
-    sent({ stats: { type: "prometheus", interval: "10s", path: "/m", listen } }).keys;
+const statsAt = (listen: string, state: Partial<Machine> = {}) =>
+  sent({ stats: { type: "prometheus", interval: "10s", path: "/m", listen } }, state).keys;
+
+test("metrics listen only on this node's own address, or where root allowed it", () => {
   const own = here.organization.config.ip_address;
-  for (const listen of ["127.0.0.1:9100", "127.9.9.9:1", "[::1]:9100", "localhost:9100", `${own}:9100`])
-    expect(stats(listen)).toEqual([]);
-  for (const listen of ["192.0.2.7:9100", "10.77.9.9:9100", "[2001:db8::1]:9100"])
-    expect(stats(listen)).toEqual(["stats.listen"]);
+  expect(statsAt(`${own}:9100`)).toEqual([]);
+  // The port of another program, on all addresses or on this one.
+  for (const sockets of [[tcp(9100)], [tcp(9100, own)]])
+    expect(statsAt(`${own}:9100`, { sockets: () => sockets })).toEqual(["stats.listen"]);
+  expect(statsAt(`${own}:9100`, { sockets: () => [tcp(9100, "192.0.2.1"), udp(9100)] })).toEqual([]);
+  const others = ["127.0.0.1:5432", "127.9.9.9:1", "[::1]:9100", "localhost:9100", "192.0.2.7:9100"];
+  for (const listen of [...others, "10.77.9.9:9100", "[2001:db8::1]:9100"])
+    expect([listen, statsAt(listen)]).toEqual([listen, ["stats.listen"]]);
+  const allowed = parsePermissions((flag) => (flag === "allow-listeners" ? others.join(",") : undefined));
+  writePermissions(here.organization.directory, allowed);
+  for (const listen of others) expect([listen, statsAt(listen)]).toEqual([listen, []]);
 });
 
-test("DNS listens only on loopback and on this node's own address", () => {
+test("metrics on loopback that an older version accepted go, and those on the overlay stay", () => {
   const own = here.organization.config.ip_address;
-  const pick = ({ kept, keys }: ReturnType<typeof sent>) => [kept["lighthouse"], keys];
-  for (const host of ["127.0.0.1", "127.9.9.9", "::1", "localhost", own]) {
-    const lighthouse = { serve_dns: true, dns: { host, port: 53 } };
-    expect(sent({ lighthouse })).toMatchObject({ kept: { lighthouse }, keys: [] });
+  const inForce = (listen: string) =>
+    writeFileSync(
+      join(here.organization.directory, "config.yml"),
+      stringifyYaml({ stats: { type: "prometheus", listen } }),
+    );
+  inForce("127.0.0.1:5432");
+  expect(statsAt("127.0.0.1:5432")).toEqual(["stats.listen"]);
+  inForce(`${own}:9100`);
+  // The engine itself has the port.
+  expect(statsAt(`${own}:9100`, { sockets: () => [tcp(9100, own)] })).toEqual([]);
+});
+
+test("metrics are not sent into services of this machine or of another organization", () => {
+  const to = (host: string, state: Partial<Machine> = {}) =>
+    sent({ stats: { type: "graphite", interval: "10s", host } }, state).keys;
+  const state = { addresses: [{ device: "eth0", address: "192.168.1.20/24" }] };
+  for (const host of ["192.168.1.21:2003", "203.0.113.5:2003", "10.77.0.200:2003"])
+    expect([host, to(host, state)]).toEqual([host, []]);
+  const own = here.organization.config.ip_address;
+  for (const host of ["127.0.0.1:11211", "[::1]:25", "0.0.0.0:25", "localhost:25", "192.168.1.20:25"])
+    expect([host, to(host, state)]).toEqual([host, ["stats.host"]]);
+  for (const host of [`${own}:25`, "metrics.example:2003", "169.254.169.254:80"])
+    expect([host, to(host, state)]).toEqual([host, ["stats.host"]]);
+  writePermissions(here.organization.directory, { listeners: ["metrics.example:2003"] });
+  expect(to("metrics.example:2003")).toEqual([]);
+  placeOther("");
+  expect(to("10.77.0.200:2003")).toEqual(["stats.host"]);
+});
+
+test("DNS listens only on this node's own address, or where root allowed it", () => {
+  const own = here.organization.config.ip_address;
+  const lighthouse = (host: string) => ({ serve_dns: true, dns: { host, port: 53 } });
+  expect(sent({ lighthouse: lighthouse(own) })).toMatchObject({
+    kept: { lighthouse: lighthouse(own) },
+    keys: [],
+  });
+  expect(sent({ lighthouse: lighthouse(own) }, { sockets: () => [udp(53)] }).keys).toEqual([
+    "lighthouse.dns.port",
+  ]);
+  const elsewhere = [
+    "127.0.0.53",
+    "127.0.0.1",
+    "::1",
+    "localhost",
+    "0.0.0.0",
+    "192.0.2.7",
+    "10.77.9.9",
+    "dns.example",
+  ];
+  for (const dns of [...elsewhere.map((host) => ({ host, port: 53 })), { port: 53 }, undefined]) {
+    const { kept, keys } = sent({ lighthouse: { interval: 10, serve_dns: true, ...(dns && { dns }) } });
+    expect([dns, kept["lighthouse"], keys]).toEqual([dns, { interval: 10 }, ["lighthouse.dns.host"]]);
   }
-  for (const dns of [
-    ...["0.0.0.0", "192.0.2.7", "10.77.9.9", "2001:db8::1", "dns.example"].map((host) => ({
-      host,
-      port: 53,
-    })),
-    { port: 53 },
-    undefined,
-  ])
-    expect(pick(sent({ lighthouse: { interval: 10, serve_dns: true, ...(dns && { dns }) } }))).toEqual([
-      { interval: 10 },
-      ["lighthouse.dns.host"],
-    ]);
   expect(sent({ lighthouse: { serve_dns: false, dns: { port: 53 } } }).keys).toEqual([]);
+  writePermissions(here.organization.directory, { listeners: ["127.0.0.1:53", ":53"] });
+  expect(sent({ lighthouse: lighthouse("127.0.0.1") }).keys).toEqual([]);
+  expect(sent({ lighthouse: { serve_dns: true, dns: { port: 53 } } }).keys).toEqual(["lighthouse.dns.host"]);
 });
 
 test("replaced paths of pki are named if they are not those that a control plane sends", () => {
@@ -142,13 +262,19 @@ test("a new node's interface has a readable name; a registered one keeps its nam
   const hash = deviceName("acme");
   const sentDevice = (slug: string, directory: string) => {
     const text = stringifyYaml({ pki: {}, tun: { dev: deviceName(slug) } });
-    const { config, leftOut } = readSent(text, { directory, slug, hostCrt: "", attached: [] });
+    const { config, leftOut } = readSent(text, {
+      directory,
+      slug,
+      hostCrt: "",
+      machine: machineAt(dirname(directory)),
+    });
     expect(leftOut).toEqual([]);
     return config["tun"];
   };
   using root = temporaryDirectory();
   const directory = join(root.path, "acme");
   mkdirSync(directory);
+  writeFileSync(join(directory, "node-config.json"), "{}");
   expect(sentDevice("acme", directory)).toEqual({ dev: "ov-acme" });
   for (const dev of [hash, "ov-acme"]) {
     writeFileSync(join(directory, "config.yml"), stringifyYaml({ tun: { dev } }));

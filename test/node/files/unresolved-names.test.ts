@@ -12,6 +12,8 @@ import { rewriteConfig } from "../../../src/node/files/rewrite-config.ts";
 import { engine, followEdge, hasEngine, makeControl, syncNow } from "../../support/node.ts";
 import { useSentConfig } from "../../support/sent-config.ts";
 import { isMap, stringifyYaml, type YamlMap } from "../../../src/yaml.ts";
+import { machineAt } from "../../support/machine.ts";
+import { writePermissions } from "../../../src/node/files/permissions.ts";
 
 const here = useSentConfig();
 const blocked = "a".repeat(64);
@@ -25,6 +27,7 @@ const stats = {
 const addresses: [string, string, string] = ["192.0.2.7:4242", "gone.example:4242", "[2001:db8::1]:4242"];
 
 function send(): void {
+  writePermissions(here.organization.directory, { listeners: [stats.host] });
   here.tamper((config): YamlMap => {
     const section = (name: string) => (isMap(config[name]) ? config[name] : {});
     return {
@@ -89,7 +92,9 @@ test("a healed tunnel does not bring back a name that the engine would refuse", 
   // As for an engine with a control socket.
   const present = { ...here.present(), local_api: localApiSection(directory) };
   writeFileSync(join(directory, "config.yml"), stringifyYaml(present));
-  expect(rewriteConfig({ directory, slug }, [], { denied: ["203.0.113.7"] })).toBe(true);
+  expect(rewriteConfig({ directory, slug }, machineAt(here.world.root), { denied: ["203.0.113.7"] })).toBe(
+    true,
+  );
   expect(here.section("lighthouse")["remote_allow_list"]).toMatchObject({ "203.0.113.7/32": false });
   expect(here.present()).not.toHaveProperty("stats");
   expect(here.section("lighthouse")["advertise_addrs"]).toEqual([addresses[0], addresses[2]]);

@@ -7,9 +7,8 @@ import { join } from "node:path";
 import { readHosts, writeHosts } from "../../../src/node/files/hosts.ts";
 import type { Organization } from "../../../src/node/files/organizations.ts";
 import {
-  readAllowedRoutes,
-  readAllowedSuffixes,
-  writeAllowedRoutes,
+  readPermissions,
+  writePermissions,
   writeAllowedSuffixes,
 } from "../../../src/node/files/permissions.ts";
 import { hostsLines, readMachineNames } from "../../../src/node/names/machine-names.ts";
@@ -136,17 +135,23 @@ test("belong to one organization of the machine", async () => {
   // Without --org-slug, the organization that sends it.
   send("nodes.example", other);
   expect((await run("allow", "nodes.example")).status).toBe(0);
-  expect(readAllowedSuffixes(other)).toEqual([suffix, "nodes.example"]);
+  expect(readPermissions(other).name_suffixes).toEqual([suffix, "nodes.example"]);
   expect((await run("allow", suffix, "--org-slug", "nothing")).status).toBe(4);
 });
 
 test("leave the permitted routes as they are, and the reverse", () => {
   const { directory } = organization;
-  writeAllowedRoutes(directory, ["0.0.0.0/0"]);
+  writePermissions(directory, { routes: ["0.0.0.0/0"] });
   writeAllowedSuffixes(directory, [suffix]);
-  expect([readAllowedRoutes(directory), readAllowedSuffixes(directory)]).toEqual([["0.0.0.0/0"], [suffix]]);
-  writeAllowedRoutes(directory, []);
-  expect([readAllowedRoutes(directory), readAllowedSuffixes(directory)]).toEqual([[], [suffix]]);
+  expect([readPermissions(directory).routes, readPermissions(directory).name_suffixes]).toEqual([
+    ["0.0.0.0/0"],
+    [suffix],
+  ]);
+  writePermissions(directory, { routes: [] });
+  expect([readPermissions(directory).routes, readPermissions(directory).name_suffixes]).toEqual([
+    [],
+    [suffix],
+  ]);
 });
 
 test("are sent by the control plane with a check-in, and with --dry-run nothing is allowed", async () => {
@@ -155,7 +160,7 @@ test("are sent by the control plane with a check-in, and with --dry-run nothing 
   expect(readHosts(organization.directory)?.suffix).toBe("nodes.example");
   const planned = await run("allow", "nodes.example", "--dry-run");
   expect([planned.status, planned.stdout]).toEqual([0, expect.stringContaining("permissions.json")]);
-  expect(readAllowedSuffixes(organization.directory)).toEqual([]);
+  expect(readPermissions(organization.directory).name_suffixes).toEqual([]);
   expect((await run("permit", suffix)).status).toBe(2);
 });
 

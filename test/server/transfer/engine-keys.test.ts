@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
-import { allowedPaths } from "../../../src/engine-config.ts";
+import { engineSettings } from "../../../src/engine-config.ts";
 import { fateOf } from "../../../src/server/transfer/engine-keys.ts";
 import { readConfigs } from "../../../src/server/transfer/hand-config.ts";
 import { readPlacedYaml } from "../../../src/server/transfer/placed-yaml.ts";
@@ -38,7 +38,7 @@ counters.try_promote counters.requery_every_packets local_api.control.enabled lo
 describe("each setting of an engine is used by the import, or has a reason why not", () => {
   /** Sections of sections, such as lighthouse.dns, of which the parts are listed. */
   const parts = (path: string) => ofEngines.filter((each) => each.startsWith(`${path}.`));
-  test.each([...new Set([...ofEngines, ...allowedPaths().filter((path) => parts(path).length === 0)])])(
+  test.each([...new Set([...ofEngines, ...engineSettings().filter((path) => parts(path).length === 0)])])(
     "%s",
     (path) => {
       expect(fateOf(path.split("."))?.detail).toMatch(/\w/);

@@ -1,0 +1,108 @@
+// Examines what an organization takes of this machine, by the same decision that filters its configuration (grants.ts).
+
+import type { System } from "../../system.ts";
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
+import { readTextIfThere } from "../../files.ts";
+import { describeLeftOut, type LeftOut } from "../../left-out.ts";
+import { readText } from "../../open-file.ts";
+import { quoteWord } from "../../plan.ts";
+import { generationFile } from "../files/generations.ts";
+import { readMachine } from "../files/machine.ts";
+import type { Organization } from "../files/organizations.ts";
+import { flagAllowing, permissionsOrNone } from "../files/permissions.ts";
+import { overlapsOfPlace, readSent, type Place, type SentConfig } from "../files/sent-config.ts";
+import { fail, ok, warn, type Finding } from "./check.ts";
+
+type Examined = Pick<Organization, "directory" | "slug">;
+
+const lineOf = (slug: string, flags: readonly string[]) =>
+  `${brand.executable} sync-config --org-slug ${quoteWord(slug)} ${flags.join(" ")}`;
+
+export async function placeOf(
+  { directory, slug }: Examined,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
+): Promise<Place> {
+  const hostCrt = readText(join(directory, "host.crt"));
+  return { directory, slug, hostCrt, machine: await readMachine(directory, system) };
+}
+
+/** What is decided now about what the control plane sent last; undefined where that is not stored. */
+export async function decideNow(
+  organization: Examined,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
+): Promise<(SentConfig & { place: Place }) | undefined> {
+  const source = readTextIfThere(generationFile(organization.directory, "server.yml"));
+  if (source === undefined) return undefined;
+  const place = await placeOf(organization, system);
+  return { ...readSent(source, place), place };
+}
+
+/** What was left out, with the line that allows those routes that root can allow. */
+export function leftOutFinding(
+  { directory, slug }: Examined,
+  leftOut: readonly LeftOut[],
+  place: Place,
+): Finding {
+  const ask = "Ask the organization's administrator to change it";
+  const refused = routesOf(leftOut);
+  const permissions = permissionsOrNone(directory);
+  const source = readTextIfThere(generationFile(directory, "server.yml")) ?? "";
+  const allowing = { ...permissions, routes: [...permissions.routes, ...refused] };
+  const final = new Set(routesOf(readSent(source, { ...place, permissions: allowing }).leftOut));
+  const allowable = refused.filter((each) => !final.has(each));
+  if (allowable.length === 0) return warn(describeLeftOut(leftOut), ask);
+  const line = lineOf(slug, [flagAllowing(directory, "allow-routes", allowable)]);
+  return warn(describeLeftOut(leftOut), `${ask}, or allow the routes that you want: ${line}`);
+}
+
+const routesOf = (leftOut: readonly LeftOut[]) =>
+  leftOut.flatMap(({ key }) => /^tun\.unsafe_routes (\S+)$/.exec(key)?.[1] ?? []);
+
+/** What stays although it would not be granted today: it was in force before these rules. */
+export async function permissions(
+  organization: Examined,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
+): Promise<Finding> {
+  const { kept = [] } = (await decideNow(organization, system)) ?? {};
+  if (kept.length === 0) return ok("it has nothing of this machine that needs a permission");
+  const flags = [...new Set(kept.map(({ flag }) => flag))].map((flag) =>
+    flagAllowing(
+      organization.directory,
+      flag,
+      kept.flatMap((each) => (each.flag === flag ? [each.entry] : [])),
+    ),
+  );
+  const names = kept.map(({ key }) => key).join(", ");
+  return warn(
+    `${names}: in force from before, and would need this machine's permission today`,
+    `Allow it for good: ${lineOf(organization.slug, flags)}`,
+  );
+}
+
+/** A network of the machine inside the overlay takes its packets, and an equal one is lost to it. */
+export async function interfaces(
+  organization: Examined,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
+): Promise<Finding> {
+  const { slug, directory } = organization;
+  const place = await placeOf(organization, system);
+  const overlaps = overlapsOfPlace(place);
+  const [worst] = overlaps.toSorted((a, b) => Number(a.isWider) - Number(b.isWider));
+  if (worst === undefined) return ok("the overlay and the networks of this machine do not overlap");
+  const { overlay, with: network, name, isWider } = worst;
+  const line = lineOf(slug, [flagAllowing(directory, "allow-overlap", [overlay])]);
+  const remedy = `Ask the administrator of ${slug} to move it to another overlay network, or give this machine another network. If this is meant: ${line}`;
+  return isWider
+    ? warn(`the overlay ${overlay} lies in ${network}, ${name}`, remedy)
+    : fail(`the overlay ${overlay} takes over ${network}, ${name}`, remedy);
+}
+
+/** Routes that are not installed because this machine is where they lead, as a part of a sentence. */
+export async function routesHere(
+  organization: Examined,
+  system: Pick<System, "machineState" | "lookup" | "sleep">,
+): Promise<string> {
+  const { here } = (await decideNow(organization, system)) ?? {};
+  return [...(here ?? [])].map(([network, why]) => `; no route to ${network}: ${why}`).join("");
+}

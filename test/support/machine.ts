@@ -1,0 +1,22 @@
+// Machines as the node sees them, for tests: nothing in use, except what a test says.
+
+import { readTenants, type Machine } from "../../src/node/files/machine.ts";
+import type { MachineState, Socket } from "../../src/platform/machine-state.ts";
+
+export const emptyMachine: MachineState = {
+  interfaces: [],
+  addresses: [],
+  routes: [],
+  gateways: [],
+  nameServers: [],
+  hasIpv6: true,
+  sockets: () => [],
+};
+
+/** With the organizations below `root`, which a test has written. */
+export function machineAt(root: string, state: Partial<Omit<Machine, "tenants">> = {}): Machine {
+  return { ...emptyMachine, hosts: [], tenants: readTenants(root), ...state };
+}
+
+export const udp = (port: number, address?: string): Socket => ({ protocol: "udp", address, port });
+export const tcp = (port: number, address?: string): Socket => ({ protocol: "tcp", address, port });
