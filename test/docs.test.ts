@@ -4,6 +4,7 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
+import packageJson from "../package.json" with { type: "json" };
 import type { Route } from "../src/server/http/route.ts";
 import { allRoutes } from "../src/server/routes.ts";
 import { root } from "./support/agent.ts";
@@ -156,3 +157,11 @@ function headingsOf(file: string): string[] {
       .replaceAll(" ", "-"),
   );
 }
+
+test("documents name packages of the version that package.json says", () => {
+  const named = documents.flatMap((file) =>
+    [...readDocument(file).matchAll(/overlay-agent_(\d+\.\d+\.\d+)_/g)].map(([, version = ""]) => version),
+  );
+  expect(named.length).toBeGreaterThan(0);
+  expect(new Set(named)).toEqual(new Set([packageJson.version]));
+});

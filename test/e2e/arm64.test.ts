@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { build } from "../../build.ts";
+import packageJson from "../../package.json" with { type: "json" };
 import { makePackages } from "../../packaging/packages.ts";
 import { runAgent, startControlPlane, type ControlPlane } from "../support/agent.ts";
 import { placesBelow, startDaemon } from "../support/daemon.ts";
@@ -58,7 +59,7 @@ asRoot("linux on arm64", () => {
   test(
     "prints its version and platform",
     async () => {
-      expect(await run(["version", "--no-check"])).toStartWith("agent 0.1.0 (bun-linux-arm64");
+      expect(await run(["version", "--no-check"])).toStartWith(`agent ${packageJson.version} (bun-linux-arm64`);
       expect(await run(["--help"])).toContain("register");
     },
     limitMs,
