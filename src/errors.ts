@@ -137,6 +137,7 @@ export function fromSystemError(action: string, error: unknown): AppError {
     case "EROFS":
       return new AppError("os_permission", `Cannot ${action}: the file system is read-only`, {
         cause: error,
+        hint: "Make it writable (mount -o remount,rw), and run the command again.",
       });
     case "ENOSPC":
     case "EDQUOT":

@@ -232,7 +232,7 @@ export async function examineJoined(organization: Organization, context: Context
     await system.sleep(250);
   if (!(await edge.control.running())) {
     throw new AppError("engine_failed", `The overlay engine of ${slug} does not run`, {
-      hint: `Find out why: ${brand.executable} doctor`,
+      hint: `Find out why: \`${brand.executable} doctor\`.`,
     });
   }
   const port = config.is_lighthouse ? await probeLighthouse(organization, context) : undefined;

@@ -7,11 +7,13 @@ import type { System } from "../system.ts";
 import type { CommandOutput } from "./command.ts";
 import { renderFacts, renderTable } from "./table.ts";
 
+/** `place` adds the places in use to the command lines in a sentence (hints.ts). */
 export function makeOutput(
   settings: { json: boolean; color: boolean },
   { stdout, stderr }: Pick<System, "stdout" | "stderr">,
+  place: (sentence: string) => string = (sentence) => sentence,
 ): CommandOutput {
-  const say = (text: string) => stderr.write(`${printable(text)}\n`);
+  const say = (text: string) => stderr.write(`${printable(place(text))}\n`);
   const result: CommandOutput["result"] = (object, text) =>
     stdout.write(settings.json ? jsonLine(object) : printable(text));
   const look = () => ({ width: stdout.isTerminal ? stdout.columns : undefined, color: settings.color });

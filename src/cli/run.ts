@@ -8,6 +8,7 @@ import type { System } from "../system.ts";
 import type { Command, CommandTable, Context } from "./command.ts";
 import { allCommands, commands } from "./commands.ts";
 import { errorBody } from "./error-body.ts";
+import { placesOf } from "./hints.ts";
 import { makeOutput } from "./output.ts";
 import { findCommand, parseFlags, withMeaning, type Found } from "./parse.ts";
 import { globalFlags, logOptions, readSettings } from "./settings.ts";
@@ -110,9 +111,20 @@ async function execute(command: Command, rest: readonly string[], system: System
   const values = new Values(parsed.values, system);
   const settings = readSettings(values, system);
   const log = makeLog(logOptions(settings, system));
-  const output = makeOutput(settings, system);
+  const place = placesOf(values);
+  const output = makeOutput(settings, system, place);
   const data: Context = { allCommands, system, settings, values, words: parsed.words, log, output };
-  return (await command.run({ data })) ?? 0;
+  try {
+    return (await command.run({ data })) ?? 0;
+  } catch (error) {
+    throw placed(error, place);
+  }
+}
+
+/** The same error, whose hint names the places in use. */
+function placed(error: unknown, place: (sentence: string) => string): unknown {
+  if (!(error instanceof AppError) || error.details.hint === undefined) return error;
+  return new AppError(error.code, error.message, { ...error.details, hint: place(error.details.hint) });
 }
 
 /** Whether a boolean global flag is set. Works on a command line that cannot be parsed. */

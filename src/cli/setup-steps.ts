@@ -182,7 +182,7 @@ async function requireUsable(request: SetupRequest, { system }: Context): Promis
   requireRoot(system);
   if (!hasSystemd(system)) {
     throw new AppError("failed", "systemd does not run on this machine", {
-      hint: `Run the control plane from your init: ${brand.executable} serve`,
+      hint: `Run the control plane from your init: \`${brand.executable} serve\`.`,
     });
   }
   refuseUnsafe(system.executable, "executable", system);

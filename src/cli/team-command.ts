@@ -96,7 +96,7 @@ function unitVerb(verb: Verb, slug: string): UnitVerb {
   throw new AppError(
     "usage",
     `"${slug}" is in server mode and runs beside the others: switch is for desktop mode`,
-    { hint: `Start or stop it: ${brand.executable} start ${quoteWord(slug)}` },
+    { hint: `Start or stop it: \`${brand.executable} start ${quoteWord(slug)}\`.` },
   );
 }
 

@@ -1,7 +1,7 @@
 // `agent unregister`: removes this machine from an organization.
 
 import { brand } from "../brand.ts";
-import { AppError } from "../errors.ts";
+import { fromSystemError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
 import type { Step } from "../plan.ts";
 import type { Context, Implementation } from "./command.ts";
@@ -122,9 +122,6 @@ function requireWritable(configRoot: string, { accessSync, constants }: typeof i
   try {
     accessSync(configRoot, constants.W_OK);
   } catch (error) {
-    throw new AppError("os_permission", `Cannot change ${configRoot}`, {
-      cause: error,
-      hint: "Run the command as root (sudo).",
-    });
+    throw fromSystemError(`change ${configRoot}`, error);
   }
 }

@@ -74,7 +74,9 @@ test("events of a family are found by its name alone", async () => {
 
 test("an organization that was made on the data says that it has no owner", async () => {
   const { err } = await runAdmin(data, ["org", "create", "lone", "--network", "10.78.0.0/16"]);
-  expect(err).toContain("It has no owner yet: `agent admin member create lone EMAIL --role owner`");
+  expect(err).toContain(
+    `It has no owner yet: \`agent admin member create lone EMAIL --role owner --data-dir ${data}\``,
+  );
   const owned = ["org", "create", "owned", "--network", "10.79.0.0/16", "--owner", "ada@example.org"];
   expect((await runAdmin(data, owned)).err).not.toContain("no owner");
 });

@@ -59,7 +59,9 @@ asRoot("linux on arm64", () => {
   test(
     "prints its version and platform",
     async () => {
-      expect(await run(["version", "--no-check"])).toStartWith(`agent ${packageJson.version} (bun-linux-arm64`);
+      expect(await run(["version", "--no-check"])).toStartWith(
+        `agent ${packageJson.version} (bun-linux-arm64`,
+      );
       expect(await run(["--help"])).toContain("register");
     },
     limitMs,

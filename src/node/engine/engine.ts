@@ -239,7 +239,7 @@ export async function waitUntilReady(
     }
     if (!alive())
       throw new AppError("engine_failed", `The overlay engine ended: ${lastError || "no reason given"}`, {
-        hint: `Find out why: ${brand.executable} doctor`,
+        hint: `Find out why: \`${brand.executable} doctor\`.`,
       });
     await system.sleep(lookEveryMs);
   }

@@ -144,9 +144,13 @@ export function readJsonFile<T>(path: string, schema: v.GenericSchema<unknown, T
   if (text === undefined) return undefined;
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(undefined, "it is not JSON"), schema), text);
   if (parsed.success) return parsed.output;
-  // The rest quotes the file, which may hold a token.
-  const reason = parsed.issues[0].message.replace(/ but received [^]*$/, "");
-  throw new AppError("bad_configuration", `${path} is damaged: ${reason}`);
+  throw new AppError("bad_configuration", `${path} is damaged: ${damageOf(parsed.issues[0])}`);
+}
+
+/** The key and what is expected of it. The rest of the message quotes the file, which may hold a token. */
+export function damageOf(issue: v.BaseIssue<unknown>): string {
+  const key = v.getDotPath(issue);
+  return `${key === null ? "" : `${key}: `}${issue.message.replace(/ but received [^]*$/, "")}`;
 }
 
 /** Like readJsonFile, but a damaged file counts as missing: for files that can be repaired. */

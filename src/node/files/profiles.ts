@@ -5,6 +5,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { profilesDirectory } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { damageOf } from "./organizations.ts";
 import { makeDirectory, readTextIfThere, removeTree, writeFileAtomic } from "../../files.ts";
 import { named } from "../../named.ts";
 import type { System } from "../../system.ts";
@@ -64,7 +65,7 @@ export function readProfiles(system: Edge): Profiles {
   if (content === undefined) return none;
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Profiles), content);
   if (parsed.success) return parsed.output;
-  throw new AppError("bad_configuration", `${path} is damaged`, {
+  throw new AppError("bad_configuration", `${path} is damaged: ${damageOf(parsed.issues[0])}`, {
     hint: "Remove the file, and sign in again.",
   });
 }
