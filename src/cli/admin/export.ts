@@ -73,10 +73,15 @@ export const exporting: Implementation = {
   },
 };
 
-/** A line for each key with all that it became: a thousand machines have the same keys. */
+/**
+ * A line for each key with all that it became: a thousand machines have the same keys. First those that no engine has, which
+ * may be misspelt, then what is used.
+ */
 function keyLines(keys: readonly KeyReport[]): string[] {
   const same = Map.groupBy(keys, ({ key, detail }) => `${key}: ${detail}`);
-  return [...same].map(([what, all]) => {
+  const rank = ({ used, isUnknown }: KeyReport) => (isUnknown ? 0 : used ? 1 : 2);
+  const sorted = [...same].toSorted(([, [a]], [, [b]]) => (a && b ? rank(a) - rank(b) : 0));
+  return sorted.map(([what, all]) => {
     const places = all.slice(0, placesShown).map(({ file, line }) => `${file}:${line}`);
     const more = all.length > placesShown ? ` and ${all.length - placesShown} more (--json lists all)` : "";
     return `${what} (${places.join(", ")}${more})`;
@@ -141,7 +146,7 @@ export const importing: Implementation = {
         nodes,
         blocked: blocklist.size,
         notes,
-        keys,
+        keys: keys.map(({ isUnknown, ...key }) => ({ ...key, is_unknown: isUnknown })),
       },
       `Created organization ${slug} (${network}) with ${nodes.length} nodes, which keep running as they are\n`,
     );

@@ -10,7 +10,16 @@ import type { Placed } from "./placed-yaml.ts";
 export type Said = { text: string; at: string };
 
 /** A key of a file that was read. */
-export type KeyReport = { file: string; line: number; key: string; used: boolean; detail: string };
+export type KeyReport = {
+  file: string;
+  line: number;
+  key: string;
+  used: boolean;
+  /** No engine is known to have it: it may be misspelt. */
+  isUnknown: boolean;
+  /** What became of it. */
+  detail: string;
+};
 
 /** The configuration of one machine, of one file or of several that its engine merges. */
 export type Machine = {
@@ -73,17 +82,25 @@ function reportKeys(keys: KeyReport[], file: string, value: Placed, path: readon
       reportKeys(keys, file, item, own);
       continue;
     }
-    const { used, detail } = fateOf(own) ?? unknown(own, item);
-    keys.push({ file, line: item.line, key: own.join("."), used, detail });
+    const fate = fateOf(own) ?? withoutFate(own, item);
+    keys.push({ file, line: item.line, key: own.join("."), isUnknown: false, ...fate });
   }
 }
 
-function unknown(path: readonly string[], item: Placed): { used: boolean; detail: string } {
+function withoutFate(
+  path: readonly string[],
+  item: Placed,
+): Pick<KeyReport, "used" | "isUnknown" | "detail"> {
   const [name = ""] = path;
   if (path.length > 1 || !isEngineSection(name))
-    return { used: false, detail: "not imported: no engine is known to have this setting" };
+    return {
+      used: false,
+      isUnknown: true,
+      detail: "not imported: no engine is known to have this setting",
+    };
   const isEmpty = item.kind === "leaf" ? item.isNull : item.kind === "map";
-  return { used: false, detail: isEmpty ? "empty" : "not imported: engines expect a map here" };
+  const detail = isEmpty ? "empty" : "not imported: engines expect a map here";
+  return { used: false, isUnknown: false, detail };
 }
 
 /** Reads one file. What all machines of the network share goes into `found`. */
@@ -273,8 +290,7 @@ function merge(files: readonly Reading[]): Machine {
   };
 }
 
-/** Control characters of a file must not reach a terminal. */
+/** A text of a file, in a sentence. */
 export function quoted(text: string): string {
-  const cut = text.length > 80 ? `${text.slice(0, 80)}…` : text;
-  return JSON.stringify(cut).replace(/[\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g, "?");
+  return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
 }

@@ -37,6 +37,8 @@ export function readHandMade(directory: string): HandMade {
     const text = decode(contentOf(path));
     if (/\.ya?ml$/i.test(path)) yamls.push({ file, root: readPlacedYaml(text, file) });
     else if (text.includes("-----BEGIN NEBULA")) addPem(found, file, text);
+    else if (/\.(crt|pem)$/i.test(path))
+      found.notes.push(`${quoted(file)} holds no certificate of Nebula; not read.`);
   }
   for (const { file, root } of yamls)
     for (const { text, line } of inlinePems(root)) addPem(found, file, text, line);

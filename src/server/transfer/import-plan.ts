@@ -57,17 +57,17 @@ export function planImport(
   { signing, nowS, network: given, controlPlane }: Given,
 ): ImportPlan {
   const notes = [...found.notes, ...found.configs.notes];
-  const cas = unique(found.cas).filter((ca) => isUsableCa(ca, nowS, notes));
-  const ca = signingCa(
-    cas.map(({ value }) => value),
-    signing,
-  );
-  const trusted = cas.map(({ value }) => value);
+  const refused: string[] = [];
+  const trusted = unique(found.cas)
+    .filter((ca) => isUsableCa(ca, nowS, refused))
+    .map(({ value }) => value);
+  const ca = signingCa(trusted, signing, refused);
   const live = unique(found.hosts)
-    .filter((host) => isLive(host, trusted, nowS, notes))
+    .filter((host) => isLive(host, trusted, nowS, refused))
     .map(({ value }) => value);
   const network = given ?? commonNetwork(live, 4);
-  if (network === undefined) throw noNetwork(live);
+  if (network === undefined || live.length === 0) throw noNetwork(live, refused);
+  notes.push(...refused);
   const network6 = commonNetwork(live, 6) ?? null;
   requireRoom(network, network6);
   const { blocklist } = found.configs;
@@ -97,11 +97,18 @@ export function planImport(
   };
 }
 
-function noNetwork(live: readonly NebulaCertificate[]): AppError {
+/** The first reasons why certificates of the directory are not used. */
+const because = (refused: readonly string[]): string =>
+  refused
+    .slice(0, 3)
+    .map((each) => ` ${each}`)
+    .join("");
+
+function noNetwork(live: readonly NebulaCertificate[], refused: readonly string[]): AppError {
   const network6 = commonNetwork(live, 6);
   if (network6 === undefined) {
     return new AppError("bad_configuration", "The directory has no host certificate that is valid now", {
-      hint: "Put the host certificates (*.crt) into the directory. --dry-run says why those in it are not used.",
+      hint: `Put the host certificates (*.crt) into the directory.${because(refused)}`,
     });
   }
   return new AppError(
@@ -161,7 +168,11 @@ function whyUnusable(ca: NebulaCertificate, nowS: number): string | undefined {
 }
 
 /** The CA whose key is in the directory. Of several, the one that expires last. */
-function signingCa(cas: readonly NebulaCertificate[], signing: readonly Uint8Array[]): NebulaCertificate {
+function signingCa(
+  cas: readonly NebulaCertificate[],
+  signing: readonly Uint8Array[],
+  refused: readonly string[],
+): NebulaCertificate {
   const own = cas
     .filter((ca) => signing.some((key) => Buffer.compare(key, ca.publicKey) === 0))
     .sort((a, b) => b.notAfter - a.notAfter);
@@ -169,9 +180,7 @@ function signingCa(cas: readonly NebulaCertificate[], signing: readonly Uint8Arr
     throw new AppError(
       "bad_configuration",
       "The directory has no valid CA certificate with its private key",
-      {
-        hint: "Put ca.crt and ca.key into the directory.",
-      },
+      { hint: `Put ca.crt and ca.key into the directory.${because(refused)}` },
     );
   }
   if (own[0].curve !== "25519") {
