@@ -14,7 +14,8 @@ import {
   parseNetwork,
   type Network,
 } from "../../ip.ts";
-import { maxGroups } from "../nodes/nodes.ts";
+import { parse } from "../http/route.ts";
+import { maxGroups, NodeRequest } from "../nodes/nodes.ts";
 import { GroupName, isReservedGroup } from "../policy/firewall.ts";
 import { quoted } from "./hand-config.ts";
 
@@ -36,6 +37,23 @@ export type PlannedHost = {
   externalPort: number | null;
 };
 
+/**
+ * The last word is the API's: what is planned and stored of a host passes the schema of a request to create the node. Throws
+ * validation_failed.
+ */
+export function requestOf(host: PlannedHost) {
+  return parse(NodeRequest, {
+    name: host.name,
+    ip_address: host.ip,
+    groups: host.groups,
+    subnets: host.subnets,
+    is_lighthouse: host.isLighthouse,
+    is_relay: host.isRelay,
+    public_ip: host.publicIp,
+    external_port: host.externalPort,
+  });
+}
+
 export type Networks = { network: string; network6: string | null };
 
 export function planHosts(
@@ -47,7 +65,7 @@ export function planHosts(
   const byAddress = Map.groupBy(live, (host) => addressIn(host, networks.network, 4) ?? "");
   for (const lost of byAddress.get("") ?? []) refuseLost(lost, networks, notes);
   byAddress.delete("");
-  if (byAddress.size === 0) {
+  if (byAddress.size === 0 && live.length > 0) {
     throw new AppError("bad_configuration", `No host has an address in ${networks.network}`, {
       hint: "Enter the network of the hosts with `--network`.",
     });

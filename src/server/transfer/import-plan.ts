@@ -13,14 +13,12 @@ import {
 import { encodePem } from "../../pki/bundle.ts";
 import { holdsNetwork, maskNetwork, parseAddressInNetwork, parseNetwork } from "../../ip.ts";
 import { yamlLimits } from "../../yaml.ts";
-import { parse } from "../http/route.ts";
-import { NodeRequest } from "../nodes/nodes.ts";
 import { checkPublicAddress } from "../nodes/subnets.ts";
 import { isNarrower } from "../policy/networks.ts";
 import { brand } from "../../brand.ts";
 import { quoted, type KeyReport } from "./hand-config.ts";
 import type { FromFile, HandMade } from "./import-files.ts";
-import { networksOf, planHosts, requireFreeAddresses, type PlannedHost } from "./import-hosts.ts";
+import { networksOf, planHosts, requestOf, requireFreeAddresses, type PlannedHost } from "./import-hosts.ts";
 import { assignRoles } from "./import-roles.ts";
 
 export type ImportPlan = {
@@ -66,7 +64,8 @@ export function planImport(
     .filter((host) => isLive(host, trusted, nowS, refused))
     .map(({ value }) => value);
   const network = given ?? commonNetwork(live, 4);
-  if (network === undefined || live.length === 0) throw noNetwork(live, refused);
+  // With `--network`, a CA may come alone. Hosts of which none can be a node mean that something is wrong.
+  if (network === undefined || (live.length === 0 && found.hosts.length > 0)) throw noNetwork(live, refused);
   notes.push(...refused);
   const network6 = commonNetwork(live, 6) ?? null;
   requireRoom(network, network6);
@@ -76,7 +75,10 @@ export function planImport(
   const certificateVersion = versionOf(hosts);
   requireFreeAddresses(hosts, { network, network6, certificateVersion });
   assignRoles(hosts, found, { network, network6, certificateVersion, controlPlane }, notes);
-  requireAdmissible(hosts, { network, network6 });
+  for (const host of hosts) {
+    requestOf(host);
+    checkPublicAddress({ network, network6 }, host.publicIp);
+  }
   noteLimits(ca, [network, network6 ?? []].flat(), notes);
   const known = new Set(live.flatMap(fingerprints));
   const ofCas = new Set(found.cas.map(({ value }) => fingerprint(value)));
@@ -108,7 +110,7 @@ function noNetwork(live: readonly NebulaCertificate[], refused: readonly string[
   const network6 = commonNetwork(live, 6);
   if (network6 === undefined) {
     return new AppError("bad_configuration", "The directory has no host certificate that is valid now", {
-      hint: `Put the host certificates (*.crt) into the directory.${because(refused)}`,
+      hint: `Put the host certificates (*.crt) into the directory. To import a CA without hosts, add \`--network\`.${because(refused)}`,
     });
   }
   return new AppError(
@@ -228,26 +230,6 @@ function commonNetwork(hosts: readonly NebulaCertificate[], family: 4 | 6): stri
       hint: "An organization has one network per address family. Add `--network`, or import the networks one by one.",
     },
   );
-}
-
-/** The last word is the API's: whatever is stored passes the same schema and checks as a request to create the node. */
-function requireAdmissible(
-  hosts: readonly PlannedHost[],
-  org: Parameters<typeof checkPublicAddress>[0],
-): void {
-  for (const host of hosts) {
-    parse(NodeRequest, {
-      name: host.name,
-      ip_address: host.ip,
-      groups: host.groups,
-      subnets: host.subnets,
-      is_lighthouse: host.isLighthouse,
-      is_relay: host.isRelay,
-      public_ip: host.publicIp,
-      external_port: host.externalPort,
-    });
-    checkPublicAddress(org, host.publicIp);
-  }
 }
 
 /** New nodes get no certificate outside the limits of the CA. */

@@ -11,7 +11,7 @@ import type { Admin } from "../admin.ts";
 import { operator, record } from "../audit/record.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { readHandMade, type HandMade } from "./import-files.ts";
-import { isOn, type PlannedHost } from "./import-hosts.ts";
+import { isOn, requestOf, type PlannedHost } from "./import-hosts.ts";
 import { planImport, type ImportPlan } from "./import-plan.ts";
 import { renewalTime } from "../certificates/issue.ts";
 import { announceBlocklist } from "../certificates/blocklist.ts";
@@ -144,17 +144,18 @@ type Context = {
 /** Inserts an active node that was never registered. Its machine works without us, and may register at any time. */
 async function insertHost(tx: Transaction, context: Context, host: PlannedHost): Promise<void> {
   const { orgId, now, plan } = context;
-  const { name, groups, subnets, isLighthouse, isRelay, publicIp, externalPort, isBlocked } = host;
+  const { isBlocked } = host;
+  const { name, groups = [], subnets = [], ...request } = requestOf(host);
   const { id } = await nodes.insertReturning(tx, {
     orgId,
     name,
     ip: host.ip,
     ip6: plan.certificateVersion === 1 ? null : host.ip6,
     state: isBlocked ? "revoked" : "active",
-    isLighthouse,
-    isRelay,
-    publicIp,
-    externalPort,
+    isLighthouse: request.is_lighthouse ?? false,
+    isRelay: request.is_relay ?? false,
+    publicIp: request.public_ip ?? null,
+    externalPort: request.external_port ?? null,
     hostPublicKey: formatHostPublicKey(host.current.at(-1)?.publicKey ?? new Uint8Array()),
     groups,
     subnets,

@@ -2,7 +2,7 @@
 // rest is named with file and line, or the import is refused and stores nothing.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { mkdirSync, symlinkSync } from "node:fs";
+import { mkdirSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { encodePem } from "../../../src/pki/bundle.ts";
@@ -334,6 +334,19 @@ describe("is refused without storing anything", () => {
     host("one.crt", { name: "one", version: 2, networks: ["10.42.0.5/16", "fd42::5/120"] });
     expect(await refusal()).toContain("room for fewer nodes");
   });
+});
+
+test("a CA without any host is imported with --network, but not beside hosts that cannot be nodes", async () => {
+  const { host } = makeNetwork();
+  host("old.crt", {
+    name: "old",
+    networks: ["10.42.0.1/16"],
+    notAfter: Math.floor(server.clock.ms / 1000) - 1,
+  });
+  expect(await refusal("10.42.0.0/16")).toContain("no host certificate that is valid now");
+  rmSync(join(directory.path, "old.crt"));
+  expect(await refusal()).toContain("no host certificate that is valid now");
+  expect((await bring("10.42.0.0/16")).hosts).toEqual([]);
 });
 
 test("links to directories, loops and what is no file are named, and neither followed nor opened", async () => {
