@@ -34,7 +34,14 @@ export function makeLocalSync(
   return async () => {
     const state = readSyncState(organization.directory);
     if (state === undefined) return undefined;
-    const surroundings = await presentSurroundings(organization, state, system);
+    const surroundings = await presentSurroundings(organization, state, system).catch((error: unknown) => {
+      // A check-in must not fail for it: it may bring revocations.
+      log.warn("Cannot read what of this machine is in use", {
+        team: organization.slug,
+        reason: messageOf(error),
+      });
+      return state.surroundings;
+    });
     if (isChecked(state) && Bun.deepEquals(surroundings, state.surroundings)) return state;
     if (failedWith !== undefined && Bun.deepEquals(surroundings ?? [], failedWith)) return state;
     try {

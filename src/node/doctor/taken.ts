@@ -4,11 +4,12 @@ import type { System } from "../../system.ts";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { readTextIfThere } from "../../files.ts";
+import { maskNetwork, parseNetwork } from "../../ip.ts";
 import { describeLeftOut, type LeftOut } from "../../left-out.ts";
 import { readText } from "../../open-file.ts";
 import { quoteWord } from "../../plan.ts";
 import { generationFile } from "../files/generations.ts";
-import { readMachine } from "../files/machine.ts";
+import { ownNetworks, readMachine, type Machine } from "../files/machine.ts";
 import type { Organization } from "../files/organizations.ts";
 import { flagAllowing, permissionsOrNone } from "../files/permissions.ts";
 import { overlapsOfPlace, readSent, type Place, type SentConfig } from "../files/sent-config.ts";
@@ -87,6 +88,8 @@ export async function interfaces(
 ): Promise<Finding> {
   const { slug, directory } = organization;
   const place = await placeOf(organization, system);
+  const lost = lostNetwork(place.machine);
+  if (lost !== undefined) return lost;
   const overlaps = overlapsOfPlace(place);
   const [worst] = overlaps.toSorted((a, b) => Number(a.isWider) - Number(b.isWider));
   if (worst === undefined) return ok("the overlay and the networks of this machine do not overlap");
@@ -96,6 +99,27 @@ export async function interfaces(
   return isWider
     ? warn(`the overlay ${overlay} lies in ${network}, ${name}`, remedy)
     : fail(`the overlay ${overlay} takes over ${network}, ${name}`, remedy);
+}
+
+/** An engine of an earlier version could replace the route to a network of an interface, which does not come back by itself. */
+function lostNetwork(machine: Machine): Finding | undefined {
+  const { attached } = ownNetworks(machine);
+  const lost = attached.find(({ network, device }) => {
+    const { family = 6, prefix = 32 } = parseNetwork(network) ?? {};
+    const isThere = machine.routes.some((each) => each.network === network && each.device === device);
+    // Addresses of IPv6 may have no such route on purpose, and a network of one or two addresses needs none.
+    return machine.interfaces.includes(device) && family === 4 && prefix < 31 && !isThere;
+  });
+  if (lost === undefined) return undefined;
+  const { network, device } = lost;
+  const own = machine.addresses.find(
+    (each) => each.device === device && maskNetwork(each.address) === network,
+  );
+  const source = own?.address.replace(/\/\d+$/, "") ?? "";
+  return fail(
+    `${device} is in ${network}, but this machine has no route there`,
+    `ip route replace ${network} dev ${quoteWord(device)} src ${source}`,
+  );
 }
 
 /** Routes that are not installed because this machine is where they lead, as a part of a sentence. */
