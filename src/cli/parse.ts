@@ -113,6 +113,7 @@ export function parseFlags(
       const hint = definition?.valueHint === undefined ? "" : `: ${definition.valueHint}`;
       throw new AppError("usage", `--${name} needs a value${hint}`);
     }
+    if (value === "" && definition?.clears !== true) throw empty(name, definition);
     values.set(name, [...(values.get(name) ?? []), value]);
   }
   fromEnvironment(values, flags, env);
@@ -121,6 +122,14 @@ export function parseFlags(
     checkRequired(values, flags);
   }
   return { values, words };
+}
+
+/** Often an unset variable of a script: the root of all organizations would become the current directory. */
+function empty(name: string, definition: Flags[string] | undefined): AppError {
+  const hint = definition?.valueHint === undefined ? "" : `: ${definition.valueHint}`;
+  return new AppError("usage", `--${name} is empty: it needs a value${hint}`, {
+    hint: `Leave --${name} out, or check the variable that it was made of.`,
+  });
 }
 
 /** "--name=value" in two. No regular expressions here: each costs as much as the rest of the parsing, at every start. */

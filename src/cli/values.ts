@@ -11,6 +11,8 @@ export type Flag = ((BooleanArgDef & { type: "boolean" }) | (StringArgDef & { ty
   alias?: string;
   /** May be given several times. */
   repeatable?: true;
+  /** An empty value clears something, and the help says so. Of all other flags it is an error. */
+  clears?: true;
   /** Gets a second flag, NAME-file, that names a file ("-" is standard input). */
   secret?: true;
 };

@@ -1,7 +1,10 @@
 import { describe, expect, test } from "bun:test";
-import type { Args, Flags } from "../../src/cli/values.ts";
+import { allCommands } from "../../src/cli/commands.ts";
+import { globalFlags } from "../../src/cli/settings.ts";
+import { flagsOf, type Args, type Flags } from "../../src/cli/values.ts";
 import { editDistance, findCommand, parseFlags } from "../../src/cli/parse.ts";
 import { AppError } from "../../src/errors.ts";
+import { realSystem } from "../../src/system.ts";
 
 const globals: Flags = {
   verbose: { type: "boolean", alias: "v", description: "" },
@@ -14,6 +17,7 @@ const flags: Flags = {
   group: { type: "string", repeatable: true, description: "" },
   "api-token": { type: "string", secret: true, description: "" },
 };
+const clearing: Flags = { ...flags, domain: { type: "string", clears: true, description: "" } };
 const names = ["register", "overlay check", "overlay install", "admin org create"];
 
 function usage(act: () => unknown): AppError {
@@ -140,4 +144,40 @@ describe("parseFlags()", () => {
 test("editDistance() counts insertions, deletions and substitutions", () => {
   expect(editDistance("kitten", "sitting")).toBe(3);
   expect(editDistance("", "abc")).toBe(3);
+});
+
+describe("an empty value", () => {
+  test("is refused, attached or not, unless it clears something", () => {
+    for (const line of [
+      ["--config-root", ""],
+      ["--config-root="],
+      ["--api-token", ""],
+      ["--group", "a", "--group="],
+    ])
+      expect(usage(() => parseFlags(line, clearing, {})).message).toContain("is empty");
+    expect(parseFlags(["--domain", ""], clearing, {}).values.get("domain")).toEqual([""]);
+    // A variable that is empty counts as not set.
+    expect(parseFlags([], clearing, { AGENT_CONFIG_ROOT: "" }).values.has("config-root")).toBe(false);
+  });
+
+  test("is refused for every flag of every command, unless its help says what it clears", async () => {
+    const globals = globalFlags(realSystem());
+    for (const [name, command] of Object.entries(await allCommands())) {
+      const args = { ...globals, ...(await command.args()) };
+      const { notes = "" } = await command.load();
+      for (const [flag, definition] of Object.entries(flagsOf(args))) {
+        if (definition.type !== "string") continue;
+        if (definition.clears === true) {
+          expect([name, flag, `${definition.description} ${notes}`]).toEqual([
+            name,
+            flag,
+            expect.stringMatching(/""/),
+          ]);
+          continue;
+        }
+        const { message } = usage(() => parseFlags([`--${flag}`, "", "--help"], args, {}));
+        expect([name, message]).toEqual([name, expect.stringContaining(`--${flag} is empty`)]);
+      }
+    }
+  });
 });

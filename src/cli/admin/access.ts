@@ -197,7 +197,12 @@ export const groupList: Implementation = {
   },
 };
 
-const descriptionFlag = { type: "string", valueHint: "TEXT", description: "A description" } as const;
+const descriptionFlag = {
+  type: "string",
+  valueHint: "TEXT",
+  clears: true,
+  description: 'A description; "" clears it',
+} as const;
 
 export const groupCreate: Implementation = {
   args: { ...orgArg, ...groupArg, description: descriptionFlag, ...targetFlags },

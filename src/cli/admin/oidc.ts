@@ -26,7 +26,7 @@ const schemas = () => import("../../server/oidc/provider-settings.ts");
 const providerArg = {
   PROVIDER: { type: "positional", description: "The provider's number or name" },
 } as const;
-const settings: Flags = {
+const settings = {
   "client-secret": {
     type: "string",
     valueHint: "SECRET",
@@ -81,7 +81,7 @@ const settings: Flags = {
     valueHint: "FILE",
     description: "Trust the CAs in this PEM file for the provider",
   },
-};
+} as const satisfies Flags;
 
 async function settingsFrom({ values, system }: Context): Promise<Record<string, unknown>> {
   const secret = await values.secret("client-secret");
@@ -217,6 +217,11 @@ export const update: Implementation = {
     name: { type: "string", valueHint: "NAME", description: "Another name on the sign-in page" },
     "client-id": { type: "string", valueHint: "ID", description: "Another client" },
     ...settings,
+    domain: { ...settings.domain, clears: true },
+    "require-group": { ...settings["require-group"], clears: true },
+    tenant: { ...settings.tenant, clears: true },
+    role: { ...settings.role, clears: true },
+    "node-group": { ...settings["node-group"], clears: true },
     ...orgFlag,
     ...targetFlags,
   },

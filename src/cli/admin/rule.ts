@@ -110,7 +110,12 @@ const ruleFlags = {
     valueHint: "SIDE",
     description: "The nodes with this rule: any, group:G, node:NAME, user:EMAIL or idp:GROUP",
   },
-  description: { type: "string", valueHint: "TEXT", description: "A description" },
+  description: {
+    type: "string",
+    valueHint: "TEXT",
+    clears: true,
+    description: 'A description; "" clears it',
+  },
 } as const satisfies Flags;
 
 export const create: Implementation = {
