@@ -7,10 +7,10 @@ import type { LeaveOut } from "./left-out.ts";
 import { parseAddress, parseNetwork, withoutPort } from "./ip.ts";
 import { PublicAddress } from "./protocol/values.ts";
 import { isMap, type YamlMap, type YamlValue } from "./yaml.ts";
+import { foreignText } from "./text.ts";
 
 export const Cidr = v.pipe(
-  v.string(),
-  v.maxLength(64),
+  foreignText(64),
   v.check(
     (text) => parseNetwork(text) !== undefined,
     "Enter a network such as 192.168.1.0/24: its first address, and the length of its prefix.",
@@ -26,7 +26,7 @@ const yesOrNo = v.optional(v.boolean());
 const time = (minMs: number, maxMs: number, range: string) =>
   v.optional(
     v.pipe(
-      v.string(),
+      foreignText(11),
       v.regex(/^\d{1,9}(ms|s|m|h)$/, "Enter a duration such as 30s or 12m."),
       v.check((text) => {
         const ms = parseInt(text, 10) * (unitMs[text.replace(/^\d+/, "")] ?? 0);
@@ -37,11 +37,12 @@ const time = (minMs: number, maxMs: number, range: string) =>
 const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 const flowTime = time(1000, 86_400_000, "1s to 24h");
 const text = (max: number) =>
-  v.pipe(v.string(), v.minLength(1), v.maxLength(max), v.regex(/^[\x20-\x7e]*$/, "Printable ASCII only."));
+  v.pipe(foreignText(max), v.minLength(1), v.regex(/^[\x20-\x7e]*$/, "Printable ASCII only."));
 /** A rule of the engine: with both true and false values, the list needs a default network. */
 const allowList = v.optional(
   v.pipe(
     v.record(Cidr, v.boolean()),
+    v.maxEntries(4000),
     v.check((list) => {
       const [ipv4 = [], ipv6 = []] = [".", ":"].map((mark) =>
         Object.entries(list).filter(([cidr]) => cidr.includes(mark)),
@@ -55,8 +56,7 @@ const allowList = v.optional(
   ),
 );
 const hostAndPort = v.pipe(
-  v.string(),
-  v.maxLength(270),
+  foreignText(270),
   v.regex(/^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]*):\d{1,5}$/, "Enter host:port."),
   v.check((text) => Number(text.split(":").at(-1)) <= 65_535, "A port is 65535 at most."),
 );
@@ -81,7 +81,7 @@ const listen = {
 };
 const tun = {
   dev: v.optional(
-    v.pipe(v.string(), v.regex(/^[A-Za-z0-9_.-]{1,15}$/, "A device name has 1 to 15 characters.")),
+    v.pipe(foreignText(15), v.regex(/^[A-Za-z0-9_.-]+$/, "A device name has 1 to 15 characters.")),
   ),
   disabled: yesOrNo,
   mtu: whole(1280, 9000),
@@ -138,9 +138,9 @@ const timers = { connection_alive_interval: whole(1, 30) };
 const stats = v.pipe(
   v.strictObject({
     type: v.picklist(["prometheus", "graphite"]),
-    interval: v.pipe(v.string(), v.regex(/^[1-9]\d{0,5}(s|m)$/, "Enter a duration such as 10s.")),
+    interval: v.pipe(foreignText(7), v.regex(/^[1-9]\d{0,5}(s|m)$/, "Enter a duration such as 10s.")),
     listen: v.optional(v.pipe(hostAndPort, notOpen)),
-    path: v.optional(v.pipe(v.string(), v.regex(/^\/[\w./-]{0,63}$/, "A path begins with /."))),
+    path: v.optional(v.pipe(foreignText(64), v.regex(/^\/[\w./-]*$/, "A path begins with /."))),
     namespace: v.optional(text(64)),
     subsystem: v.optional(text(64)),
     protocol: v.optional(v.picklist(["tcp", "udp"])),
@@ -148,7 +148,7 @@ const stats = v.pipe(
     // Each line that the engine sends to `host` begins with it: with spaces it could be a command of another service.
     prefix: v.optional(
       v.pipe(
-        v.string(),
+        foreignText(64),
         v.regex(/^[\w.:-]{1,64}$/, "A prefix has 1 to 64 letters, digits, dots, colons, - and _."),
       ),
     ),
@@ -189,21 +189,22 @@ type Allowed = Leaf | { map: Readonly<Record<string, Allowed>> } | { each: Allow
 
 const yes = v.boolean();
 const Address = v.pipe(
-  v.string(),
-  v.maxLength(45),
+  foreignText(45),
   v.check((address) => parseAddress(address) !== undefined, "Enter an IP address."),
 );
 const underlay = v.pipe(
   hostAndPort,
   v.check((each) => v.is(PublicAddress, withoutPort(each)), "Enter an address or a DNS name, and a port."),
 );
-const Fingerprint = v.pipe(v.string(), v.regex(/^[0-9a-f]{64}$/, "Enter a SHA-256 fingerprint."));
+const Fingerprint = v.pipe(foreignText(64), v.regex(/^[0-9a-f]{64}$/, "Enter a SHA-256 fingerprint."));
 const ownFile = "A node uses its own file.";
-const name = v.pipe(v.string(), v.minLength(1), v.maxLength(255));
+const name = v.pipe(foreignText(255), v.minLength(1));
 
 /** Strict: the engine matches host, group, groups and cidr as alternatives, and an unknown field may narrow a rule. */
 const FirewallRule = v.strictObject({
-  port: v.optional(v.union([v.pipe(v.string(), v.regex(/^(any|fragment|\d{1,5}(-\d{1,5})?)$/)), v.number()])),
+  port: v.optional(
+    v.union([v.pipe(foreignText(11), v.regex(/^(any|fragment|\d{1,5}(-\d{1,5})?)$/)), v.number()]),
+  ),
   proto: v.picklist(["any", "tcp", "udp", "icmp"]),
   host: v.optional(name),
   group: v.optional(name),

@@ -6,6 +6,7 @@ import * as v from "valibot";
 import { brand } from "./brand.ts";
 import { AppError } from "./errors.ts";
 import { Slug } from "./protocol/values.ts";
+import { foreignText } from "./text.ts";
 
 export type JoinKey = {
   /** URL of the control plane. */
@@ -29,10 +30,10 @@ const maxLength = 4096;
 
 /** Short names: people copy the key. */
 const Content = v.strictObject({
-  a: v.pipe(v.string(), v.url(), v.regex(/^https?:\/\//), v.maxLength(512)),
+  a: v.pipe(foreignText(512), v.url(), v.regex(/^https?:\/\//)),
   o: Slug,
-  c: v.optional(v.pipe(v.string(), v.regex(/^sha256:[0-9a-f]{64}$/))),
-  t: v.pipe(v.string(), v.regex(/^[\w-]+$/), v.maxLength(128)),
+  c: v.optional(v.pipe(foreignText(71), v.regex(/^sha256:[0-9a-f]{64}$/))),
+  t: v.pipe(foreignText(128), v.regex(/^[\w-]+$/)),
   r: v.picklist(["node", "lighthouse"]),
   w: v.boolean(),
 });

@@ -1,9 +1,10 @@
 // Whose names a name server of the overlay may tell whom: made by the control plane, obeyed by the node. Pure.
 
 import * as v from "valibot";
+import { foreignText } from "./text.ts";
 
 /** Nodes of one class see the same nodes. It is a digest: another set of rules has other classes. */
-export const ClassName = v.pipe(v.string(), v.maxLength(32));
+export const ClassName = foreignText(32);
 
 /** At most: a change of rules compares each class with each other one. */
 export const maxPeerClasses = 256;
@@ -13,14 +14,14 @@ const several = <T>(schema: v.GenericSchema<unknown, T>) =>
 /** Without `all`, a node sees itself and what its class sees. A class that is not listed sees nothing. */
 export const NamesForPeers = v.object({
   /** "" on nodes that are no name servers. */
-  digest: v.pipe(v.string(), v.maxLength(64)),
+  digest: foreignText(64),
   /** Every node sees all names. */
   all: v.optional(v.boolean()),
   /** The rules make more classes than fit. Nothing is told. */
   too_many: v.optional(v.boolean()),
   classes: several(ClassName),
   /** For each class a number in hexadecimal digits: bit n is set if it sees class n of the list. */
-  sees: several(v.pipe(v.string(), v.maxLength(maxPeerClasses / 4), v.regex(/^[0-9a-f]+$/))),
+  sees: several(v.pipe(foreignText(maxPeerClasses / 4), v.regex(/^[0-9a-f]+$/))),
 });
 export type NamesForPeers = v.InferOutput<typeof NamesForPeers>;
 

@@ -10,8 +10,9 @@ import {
   type FlattenedJWS,
 } from "jose";
 import * as v from "valibot";
+import { foreignText } from "../text.ts";
 
-const Coordinate = v.pipe(v.string(), v.maxLength(64), v.regex(/^[A-Za-z0-9_-]+$/));
+const Coordinate = v.pipe(foreignText(64), v.regex(/^[A-Za-z0-9_-]+$/));
 /** JWK of a P-256 private key. Sealed at rest. */
 export const AccountKey = v.object({
   kty: v.literal("EC"),

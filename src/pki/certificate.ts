@@ -4,6 +4,7 @@
 import { AppError } from "../errors.ts";
 import { parseAddressInNetwork, type Network } from "../ip.ts";
 import { publicKeyLength, type Curve } from "./curve.ts";
+import { isStorable } from "../text.ts";
 
 /** The engine refuses larger certificates. */
 export const maxCertificateLength = 65_536;
@@ -66,7 +67,7 @@ export function checkFields(fields: CertificateFields): ParsedNetworks {
 
 function checkText(what: string, text: string, maxLength: number): void {
   if (text === "") throw badCertificate(`it has an empty ${what}`);
-  if (!text.isWellFormed()) throw badCertificate(`a ${what} is not Unicode`);
+  if (!isStorable(text)) throw badCertificate(`a ${what} is not Unicode, or has a null character`);
   if (Buffer.byteLength(text) > maxLength) throw badCertificate(`a ${what} has more than ${maxLength} bytes`);
 }
 

@@ -16,19 +16,20 @@ import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { Move, Order } from "../protocol/orders.ts";
 import { OrderKey } from "../protocol/values.ts";
+import { foreignText } from "../text.ts";
 
 /** JWK of an Ed25519 private key (RFC 8037). Sealed at rest, never sent. */
-export const SigningKey = v.object({ ...OrderKey.entries, d: v.pipe(v.string(), v.maxLength(64)) });
+export const SigningKey = v.object({ ...OrderKey.entries, d: foreignText(64) });
 export type SigningKey = v.InferOutput<typeof SigningKey>;
 
 export const Claims = v.object({
   token_type: v.picklist(["access", "refresh", "docs", "device"]),
-  user_id: v.pipe(v.string(), v.maxLength(15), v.regex(/^\d{1,15}$/)),
-  jti: v.pipe(v.string(), v.minLength(16), v.maxLength(64)),
+  user_id: v.pipe(foreignText(15), v.regex(/^\d{1,15}$/)),
+  jti: v.pipe(foreignText(64), v.minLength(16)),
   /** With milliseconds (RFC 7519 allows a fraction), to compare with the time when sessions were ended. */
   iat: v.number(),
   exp: v.pipe(v.number(), v.integer()),
-  family: v.optional(v.pipe(v.string(), v.maxLength(255))),
+  family: v.optional(foreignText(255)),
 });
 export type Claims = v.InferOutput<typeof Claims>;
 export type TokenType = Claims["token_type"];

@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { NamesRequest } from "./names.ts";
 import { Certificate, jws, Port, received, seconds, text, time } from "./values.ts";
+import { foreignText } from "../text.ts";
 
 /** The longest time that a poll is held, seconds. */
 export const maxPollWaitS = 55;
@@ -23,7 +24,7 @@ export const CheckinRequest = v.object({
   /** A RelayedReport, of a relay. Unknown here like `paths`. Former servers ignore it. */
   relayed: v.optional(v.unknown()),
   probe: v.optional(
-    v.object({ port: Port, nonce: v.pipe(v.string(), v.maxLength(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
+    v.object({ port: Port, nonce: v.pipe(foreignText(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
   /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
   leaving: v.optional(v.boolean()),

@@ -2,11 +2,12 @@
 
 import * as v from "valibot";
 import type { Confirmation } from "../confirmation.ts";
+import { foreignText } from "../text.ts";
 
 /** Shown in terminals: no control characters. */
 export const ConfirmationAnswer = v.object({
-  until: v.pipe(v.string(), v.maxLength(64), v.isoTimestamp()),
-  url: v.pipe(v.string(), v.maxLength(2048), v.regex(/^https?:\/\/[!-~]+$/)),
+  until: v.pipe(foreignText(64), v.isoTimestamp()),
+  url: v.pipe(foreignText(2048), v.regex(/^https?:\/\/[!-~]+$/)),
 });
 
 /** Undefined if the control plane asks for no confirmation. */

@@ -3,14 +3,14 @@
 import * as v from "valibot";
 import { ClassName, NamesForPeers } from "../names-for-peers.ts";
 import { NodeName, received, recordId, seconds } from "./values.ts";
+import { foreignText } from "../text.ts";
 
 /** The maximum number of nodes in hosts.json, and of aliases. */
 export const maxNames = 50_000;
 
 /** A domain of at least two labels, in lower case. With the label of a node before it, it is still a DNS name. */
 export const NameSuffix = v.pipe(
-  v.string(),
-  v.maxLength(189),
+  foreignText(189),
   v.regex(
     /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$/,
     "Enter a domain of two labels or more, in lower case, such as corp.example.",
@@ -21,8 +21,8 @@ export const NameSuffix = v.pipe(
 export const NamedNode = v.object({
   id: recordId,
   name: NodeName,
-  ip: v.pipe(v.string(), v.maxLength(15), v.ipv4()),
-  ip6: v.optional(v.pipe(v.string(), v.maxLength(45), v.ipv6())),
+  ip: v.pipe(foreignText(15), v.ipv4()),
+  ip6: v.optional(v.pipe(foreignText(45), v.ipv6())),
   class: v.optional(ClassName),
 });
 export type NamedNode = v.InferOutput<typeof NamedNode>;
@@ -32,7 +32,7 @@ export const NameAlias = v.object({
   id: recordId,
   name: NodeName,
   node_id: recordId,
-  address: v.optional(v.pipe(v.string(), v.maxLength(45), v.ip())),
+  address: v.optional(v.pipe(foreignText(45), v.ip())),
 });
 export type NameAlias = v.InferOutput<typeof NameAlias>;
 

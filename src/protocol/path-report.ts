@@ -1,12 +1,13 @@
 // The wire of path reports: how nodes reach their peers, and what they healed. Both sides use it, inside check-ins.
 
 import * as v from "valibot";
+import { foreignText } from "../text.ts";
 
-const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
+const text = (max: number) => foreignText(max);
 
 /** Peers whose paths a node reports at most. */
 export const maxPaths = 200;
-const overlayAddress = v.pipe(v.string(), v.maxLength(45), v.ip());
+const overlayAddress = v.pipe(foreignText(45), v.ip());
 
 /** How a node reaches one peer. */
 export const PathState = v.object({
@@ -35,7 +36,7 @@ export const Healing = v.object({
    * healed: it was closed, and works again. relayed: a relay is used, because the direct path loses packets. given_up: no
    * attempt had an effect. relay_left: the relay does not answer, and its tunnels use another one. Others may follow.
    */
-  result: v.pipe(v.string(), v.maxLength(32), v.regex(/^[a-z_]{1,32}$/)),
+  result: v.pipe(foreignText(32), v.regex(/^[a-z_]{1,32}$/)),
   /** How long the peer had not answered. */
   silent_s: v.pipe(v.number(), v.minValue(0), v.maxValue(86_400)),
   /** Another address that answered in the meantime. */

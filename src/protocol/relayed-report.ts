@@ -2,11 +2,12 @@
 // needs this, few need the other schemas.
 
 import * as v from "valibot";
+import { foreignText } from "../text.ts";
 
 /** What a relay has forwarded for others, as its machine counts it. */
 export const RelayedReport = v.object({
   /** Names the counter: another one begins at 0. */
-  counter: v.pipe(v.string(), v.maxLength(32), v.regex(/^[a-z0-9]{1,32}$/)),
+  counter: v.pipe(foreignText(32), v.regex(/^[a-z0-9]{1,32}$/)),
   bytes: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(Number.MAX_SAFE_INTEGER)),
 });
 export type RelayedReport = v.InferOutput<typeof RelayedReport>;

@@ -2,6 +2,7 @@
 
 import * as v from "valibot";
 import { address, Mode, NodeName, OrderKey, Slug, text, time } from "./values.ts";
+import { foreignText } from "../text.ts";
 
 /** node-config.json. */
 export const NodeConfig = v.object({
@@ -25,7 +26,7 @@ export type NodeConfig = v.InferOutput<typeof NodeConfig>;
 
 /** credentials.json. */
 export const Credentials = v.object({
-  api_base: v.pipe(v.string(), v.maxLength(2048), v.url()),
+  api_base: v.pipe(foreignText(2048), v.url()),
   org_slug: Slug,
   node_id: v.number(),
   api_token: text(128),

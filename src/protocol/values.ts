@@ -3,11 +3,12 @@
 
 import * as v from "valibot";
 import { slugPattern } from "../slug.ts";
+import { foreignText } from "../text.ts";
 
-export const text = (max: number) => v.pipe(v.string(), v.minLength(1), v.maxLength(max));
+export const text = (max: number) => v.pipe(foreignText(max), v.minLength(1));
 
 /** A string in an answer or a file. It may be empty. */
-export const received = (max: number) => v.pipe(v.string(), v.maxLength(max));
+export const received = (max: number) => foreignText(max);
 
 export const time = received(64);
 
@@ -23,15 +24,13 @@ export const seconds = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue
 export const recordId = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(Number.MAX_SAFE_INTEGER));
 
 export const Slug = v.pipe(
-  v.string(),
-  v.maxLength(40),
+  foreignText(40),
   v.regex(slugPattern, "Enter 1 to 40 of a-z, 0-9 and -, beginning with a letter."),
 );
 
 /** One DNS label, lower case (RFC 1123). */
 export const NodeName = v.pipe(
-  v.string(),
-  v.maxLength(63, "At most 63 characters."),
+  foreignText(63, "At most 63 characters."),
   v.regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, "A node name is one DNS label: 1 to 63 of a-z, 0-9 and -."),
   // The engine's firewall takes `any` for all nodes.
   v.check((name) => name !== "any", 'A node cannot be named "any".'),
@@ -49,8 +48,7 @@ const mappedIpv4 = /^[0:]*:ffff:[0-9a-f]{1,4}:[0-9a-f]{1,4}$/i;
  * one: with an invalid lighthouse host, old engines refuse the configuration of every other node.
  */
 export const PublicAddress = v.pipe(
-  v.string(),
-  v.maxLength(253),
+  foreignText(253),
   v.check((host) => {
     if (host.includes(":")) return v.IPV6_REGEX.test(host) && !/[%.]/.test(host) && !mappedIpv4.test(host);
     return /(^|\.)\d+$/.test(host) ? v.IPV4_REGEX.test(host) : dnsName.test(host);

@@ -5,6 +5,7 @@ import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { verifySignature, type PublicKey } from "./minisign.ts";
+import { foreignText } from "../text.ts";
 
 export const manifestName = "manifest.json";
 export const signatureName = "manifest.json.minisig";
@@ -13,11 +14,11 @@ export const maxManifestBytes = 64 * 1024;
 export const maxSignatureBytes = 4 * 1024;
 export const maxArtifactBytes = 100 * 1024 * 1024;
 
-const Version = v.pipe(v.string(), v.maxLength(17), v.regex(/^\d{1,5}\.\d{1,5}\.\d{1,5}$/));
-const Time = v.pipe(v.string(), v.maxLength(64), v.isoTimestamp());
-const Hash = v.pipe(v.string(), v.length(64), v.regex(/^[0-9a-f]{64}$/));
+const Version = v.pipe(foreignText(17), v.regex(/^\d{1,5}\.\d{1,5}\.\d{1,5}$/));
+const Time = v.pipe(foreignText(64), v.isoTimestamp());
+const Hash = v.pipe(foreignText(64), v.length(64), v.regex(/^[0-9a-f]{64}$/));
 /** No path separators: the name is appended to a URL or a directory. */
-const FileName = v.pipe(v.string(), v.maxLength(100), v.regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/));
+const FileName = v.pipe(foreignText(100), v.regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/));
 
 const Download = v.object({
   file: FileName,
@@ -28,7 +29,7 @@ export type Download = v.InferOutput<typeof Download>;
 
 const Artifact = v.object({
   /** Bun's name of the target, `bun-linux-x64`. */
-  target: v.pipe(v.string(), v.maxLength(100)),
+  target: foreignText(100),
   /** The .tar.gz, which agents before the field `zst` and machines without zstd can read. */
   ...Download.entries,
   /** The same content as .tar.zst, which is smaller. */
@@ -38,7 +39,7 @@ export type Artifact = v.InferOutput<typeof Artifact>;
 
 export const Manifest = v.object({
   schema: v.literal(1),
-  product: v.pipe(v.string(), v.maxLength(100)),
+  product: foreignText(100),
   /** Increases with every release. A node refuses a release with a lower number than one it has seen. */
   sequence: v.pipe(v.number(), v.integer(), v.minValue(1)),
   issued_at: Time,

@@ -10,6 +10,7 @@ import { createOrganization, OrganizationRequest, type Organization } from "./po
 import { queryNumber } from "./store/table.ts";
 import { organizations } from "./store/tables/organizations.ts";
 import { users } from "./store/tables/users.ts";
+import { emailKey } from "../text.ts";
 
 type Org = Pick<Organization, "id" | "slug" | "network">;
 
@@ -46,7 +47,7 @@ export async function makeOrganization(
   { slug, network, email }: { slug: string; network: string; email: string | undefined },
 ): Promise<Org> {
   const staff = await users.all(admin.db, { isStaff: true, isActive: true });
-  const owner = email === undefined ? staff[0] : staff.find((user) => user.email === email.toLowerCase());
+  const owner = email === undefined ? staff[0] : staff.find((user) => user.email === emailKey(email));
   const request = parse(OrganizationRequest, { slug, network });
   return createOrganization(
     admin,

@@ -1,6 +1,8 @@
-// Finds parts of a valibot schema without a maximum: texts, lists, records, and values of any type.
+// Finds parts of a valibot schema without a maximum: texts, lists, records, and values of any type. And texts that do not pass
+// the gate of what comes from outside (src/text.ts).
 
-import * as v from "valibot";
+import type * as v from "valibot";
+import { isStorable } from "../../src/text.ts";
 
 type Any = { kind?: unknown; type?: unknown } & Record<string, unknown>;
 
@@ -13,47 +15,61 @@ const bounded = ["number", "boolean", "literal", "picklist", "null", "undefined"
 
 /** Paths in `schema` without a maximum, such as "node.groups[]". */
 export function withoutMaximum(schema: unknown, path = ""): string[] {
-  if (!isObject(schema)) return [];
-  const items = flatten(schema);
-  const nested = items.slice(1).filter(({ kind }) => kind === "schema");
-  const actions = items.map(({ type }) => String(type));
-  return [
-    ...ofType(items[0] ?? schema, actions, path),
-    ...nested.flatMap((each) => withoutMaximum(each, path)),
-  ];
+  return partsOf(schema, path, ({ type, actions }) => {
+    const wanted = maxima[type];
+    return wanted === undefined || actions.some((each) => wanted.includes(String(each["type"])));
+  });
 }
 
-function ofType(schema: Any, actions: readonly string[], path: string): string[] {
+/** The same for what comes from outside: its texts must be storable, too. */
+export function notGated(schema: unknown, path = ""): string[] {
+  return partsOf(schema, path, ({ type, actions }) => {
+    const isText = type !== "string" || actions.some((each) => each["requirement"] === isStorable);
+    const wanted = maxima[type];
+    return isText && (wanted === undefined || actions.some((each) => wanted.includes(String(each["type"]))));
+  });
+}
+
+type Part = { type: string; actions: readonly Any[] };
+type IsGood = (part: Part) => boolean;
+
+/** The paths of the parts that are not good, and of values of any type. */
+function partsOf(schema: unknown, path: string, isGood: IsGood): string[] {
+  if (!isObject(schema)) return [];
+  const [first = schema, ...actions] = flatten(schema);
+  const nested = actions.filter(({ kind }) => kind === "schema");
+  return [...ofType(first, actions, path, isGood), ...nested.flatMap((each) => partsOf(each, path, isGood))];
+}
+
+function ofType(schema: Any, actions: readonly Any[], path: string, isGood: IsGood): string[] {
   const type = String(schema["type"]);
   if (bounded.includes(type)) return [];
-  const wanted = maxima[type];
-  const own =
-    wanted === undefined || wanted.some((name) => actions.includes(name)) ? [] : [`${path}: ${type}`];
+  const own = isGood({ type, actions }) ? [] : [`${path}: ${type}`];
   switch (type) {
     case "string":
       return own;
     case "array":
-      return [...own, ...withoutMaximum(schema["item"], `${path}[]`)];
+      return [...own, ...partsOf(schema["item"], `${path}[]`, isGood)];
     case "record":
       return [
         ...own,
-        ...withoutMaximum(schema["key"], `${path}{key}`),
-        ...withoutMaximum(schema["value"], `${path}{}`),
+        ...partsOf(schema["key"], `${path}{key}`, isGood),
+        ...partsOf(schema["value"], `${path}{}`, isGood),
       ];
     case "object":
     case "strict_object":
     case "loose_object":
       return Object.entries(isObject(schema["entries"]) ? schema["entries"] : {}).flatMap(([key, entry]) =>
-        withoutMaximum(entry, path === "" ? key : `${path}.${key}`),
+        partsOf(entry, path === "" ? key : `${path}.${key}`, isGood),
       );
     case "optional":
     case "nullable":
     case "nullish":
-      return withoutMaximum(schema["wrapped"], path);
+      return partsOf(schema["wrapped"], path, isGood);
     case "union":
     case "variant":
       return (Array.isArray(schema["options"]) ? schema["options"] : []).flatMap((each) =>
-        withoutMaximum(each, path),
+        partsOf(each, path, isGood),
       );
     default:
       return [`${path}: ${type}`];

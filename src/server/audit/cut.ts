@@ -7,22 +7,23 @@ import { AppError } from "../../errors.ts";
 import type { Reader } from "../store/database.ts";
 import { lastArchived } from "../store/tables/events.ts";
 import { isSignedBy } from "./archive-key.ts";
+import { foreignText } from "../../text.ts";
 
 const Id = v.pipe(v.number(), v.integer(), v.minValue(0));
-const Hash = v.pipe(v.string(), v.regex(/^([0-9a-f]{64})?$/));
+const Hash = v.pipe(foreignText(64), v.regex(/^([0-9a-f]{64})?$/));
 
 /** The first line of an archive. */
 export const ArchiveHeader = v.object({
   format: v.literal(1),
   /** The slug; null: the events of the operator. */
-  organization: v.nullable(v.pipe(v.string(), v.maxLength(255))),
+  organization: v.nullable(foreignText(255)),
   organization_id: v.nullable(Id),
   /** Ids of the first and the last event, and how many there are. */
   first: Id,
   last: Id,
   events: Id,
-  from: v.pipe(v.string(), v.maxLength(40)),
-  until: v.pipe(v.string(), v.maxLength(40)),
+  from: foreignText(40),
+  until: foreignText(40),
   /** The hash of the event before the first one ("" if there is none), and that of the last one. */
   previous_hash: Hash,
   last_hash: Hash,
@@ -38,8 +39,8 @@ export type ArchiveHeader = v.InferOutput<typeof ArchiveHeader>;
 export const Cut = v.object({
   archive: ArchiveHeader,
   /** Of the header's line, in base64. */
-  signature: v.pipe(v.string(), v.maxLength(100)),
-  file: v.pipe(v.string(), v.maxLength(255)),
+  signature: foreignText(100),
+  file: foreignText(255),
   /** The bytes of all events of this chain that are in archives. */
   archived_bytes: Id,
 });

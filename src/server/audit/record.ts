@@ -4,6 +4,7 @@
 import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
 import { requireLockOf, type Transaction } from "../store/database.ts";
+import { toStorable } from "../../text.ts";
 import { differences } from "./differences.ts";
 import { chainEnd, insertEvent, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
 
@@ -166,7 +167,14 @@ export async function record(tx: Transaction, event: AuditEvent | readonly Audit
   let { hash, bytes } = await chainEnd(tx, orgId);
   const inserted: Promise<void>[] = [];
   for (const { at, type, actor, subject, ...details } of all) {
-    const hashed = { at, type, actor: JSON.stringify(actor), subject, ...jsonOf(details) };
+    // What is hashed is what is stored. JSON escapes what is not storable.
+    const hashed = {
+      at,
+      type,
+      actor: JSON.stringify(actor),
+      subject: toStorable(subject),
+      ...jsonOf(details),
+    };
     hash = eventHash(hash, eventText(hashed));
     bytes += sizeOfEvent(hashed);
     inserted.push(insertEvent(tx, { orgId, ...hashed, hash, chainBytes: bytes }));

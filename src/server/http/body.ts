@@ -3,6 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 import { readCapped } from "../../read-capped.ts";
+import { isStorable, notStorable } from "../../text.ts";
 import { makeDeadlines } from "./deadlines.ts";
 
 export const maxBodyBytes = 65_536;
@@ -101,8 +102,7 @@ function hasMore(text: string, bracket: string, limit: number): boolean {
 
 function checkStrings(value: unknown): void {
   if (typeof value === "string") {
-    if (value.includes("\0")) throw new AppError("bad_request", "Null characters are not allowed.");
-    if (!value.isWellFormed()) throw new AppError("bad_request", "Surrogate characters are not allowed.");
+    if (!isStorable(value)) throw new AppError("bad_request", notStorable);
   } else if (typeof value === "object" && value !== null) {
     for (const [key, item] of Object.entries(value)) {
       checkStrings(key);

@@ -3,6 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 import { maxPollWaitS } from "../../protocol/checkin.ts";
+import { isStorable, notStorable } from "../../text.ts";
 import { objectOf } from "./body.ts";
 import {
   parse,
@@ -81,8 +82,8 @@ export class Exchange implements Call, InputSource {
 
   param(name: string): string {
     const text = this.#params[name] ?? "";
-    // No database can store a null character, so nothing has this name.
-    if (text.includes("\0")) throw new AppError("not_found", "There is no such resource.");
+    // No database can store it, so nothing has this name.
+    if (!isStorable(text)) throw new AppError("not_found", "There is no such resource.");
     return text;
   }
 
@@ -116,8 +117,7 @@ export class Exchange implements Call, InputSource {
 function parametersOf(url: string): Readonly<Record<string, string>> {
   const given = new Map<string, string>();
   for (const [name, value] of new URL(url).searchParams) {
-    if (name.includes("\0") || value.includes("\0"))
-      throw new AppError("bad_request", "Null characters are not allowed.");
+    if (!isStorable(name) || !isStorable(value)) throw new AppError("bad_request", notStorable);
     if (given.has(name)) {
       const errors = Object.fromEntries([[name, ["This parameter is given more than once."]]]);
       throw new AppError("validation_failed", "The request is not valid.", { errors });

@@ -3,10 +3,11 @@
 
 import * as v from "valibot";
 import type { Call, Reply } from "./route.ts";
+import { comparedText, foreignText } from "../../text.ts";
 
 const digits = (max: number) =>
   v.pipe(
-    v.string(),
+    foreignText(9),
     v.regex(/^[1-9]\d{0,8}$/, "A valid integer is required."),
     v.transform(Number),
     v.maxValue(max, `At most ${max}.`),
@@ -15,7 +16,7 @@ const digits = (max: number) =>
 /** A whole number of a query, such as an id. */
 export const whole = (min: number, max: number) =>
   v.pipe(
-    v.string(),
+    foreignText(15),
     v.regex(/^\d{1,15}$/, "A whole number is required."),
     v.transform(Number),
     v.minValue(min, `At least ${min}.`),
@@ -25,7 +26,7 @@ export const whole = (min: number, max: number) =>
 export const ListQuery = v.strictObject({
   page: v.optional(digits(1_000_000), "1"),
   page_size: v.optional(digits(1000), "100"),
-  search: v.optional(v.pipe(v.string(), v.maxLength(100)), ""),
+  search: v.optional(comparedText(100), ""),
 });
 export type ListQuery = v.InferOutput<typeof ListQuery>;
 

@@ -17,6 +17,7 @@ import { nameAliases } from "../store/tables/name-aliases.ts";
 import { hasNode } from "./publish.ts";
 import { raiseNamesVersion } from "../store/versions.ts";
 import { keptVersions } from "../store/names.ts";
+import { foreignText } from "../../text.ts";
 
 /** A host label of RFC 1035: it begins with a letter. */
 const AliasName = v.pipe(
@@ -27,7 +28,7 @@ const AliasName = v.pipe(
 export const AliasRequest = v.strictObject({
   name: AliasName,
   node: recordId,
-  address: v.optional(v.nullable(v.pipe(v.string(), v.minLength(2), v.maxLength(45)))),
+  address: v.optional(v.nullable(v.pipe(foreignText(45), v.minLength(2)))),
 });
 export type AliasRequest = v.InferOutput<typeof AliasRequest>;
 

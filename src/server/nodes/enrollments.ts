@@ -31,6 +31,7 @@ import { readKeys, refusePrivateKeys, type Keys } from "./register-request.ts";
 import type { Grant } from "./registration-credential.ts";
 import { digestOf } from "./registration-requests.ts";
 import { mayEnroll, organizationsFor, requireEnrolling } from "./self-enrollment.ts";
+import { foreignText } from "../../text.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "publicUrl"> & { throttle: Throttle };
 type Org = Pick<OrganizationAccess, "id" | "slug">;
@@ -50,8 +51,8 @@ export const EnrollmentRequest = v.strictObject({
   machine: Machine,
   platform: RegisterRequest.entries.platform,
 });
-export const EnrollmentCode = v.pipe(v.string(), v.maxLength(40));
-export const Words = v.pipe(v.string(), v.maxLength(200));
+export const EnrollmentCode = foreignText(40);
+export const Words = foreignText(200);
 export const NewEnrollment = v.object({
   /** The machine's secret: its registration token after the confirmation. */
   enrollment_token: v.string(),

@@ -50,6 +50,7 @@ import { atLeisure, blockFormerLater } from "./upkeep.ts";
 import { publishNames, publishNameServer } from "../names/publish.ts";
 import { notifyNode, raiseConfigVersion, raiseOwnVersion, readConfigVersion } from "../store/versions.ts";
 import { readBeside, show, showAll, showOne, type Beside } from "./shown.ts";
+import { foreignText } from "../../text.ts";
 
 /** Of one node: its certificate holds them. */
 export const maxGroups = 64;
@@ -64,7 +65,7 @@ const fields = {
   external_port: v.optional(v.nullable(Port)),
   config_overrides: v.optional(ConfigOverrides),
 };
-const address = v.pipe(v.string(), v.minLength(2), v.maxLength(45));
+const address = v.pipe(foreignText(45), v.minLength(2));
 
 export const NodeRequest = v.strictObject({ name: NodeName, ip_address: v.optional(address), ...fields });
 export type NodeRequest = v.InferOutput<typeof NodeRequest>;

@@ -23,10 +23,11 @@ import type { Row, Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { registrationTokens, type RegistrationTokenRow } from "../store/tables/registration-tokens.ts";
+import { foreignText } from "../../text.ts";
 
 /** In seconds. A node that runs checks in at least once a minute. */
 const Silence = v.pipe(
-  v.string(),
+  foreignText(32),
   v.check((text) => parseDuration(text) !== undefined, "Enter a duration such as 90s, 10m or 1h."),
   v.transform((text) => parseDuration(text) ?? 0),
   v.minValue(60, "At least 60s."),
@@ -36,7 +37,7 @@ const usualSilenceS = 600;
 
 export const RegistrationTokenRequest = v.pipe(
   v.strictObject({
-    name: v.optional(v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100))),
+    name: v.optional(v.pipe(foreignText(100), v.trim(), v.minLength(1))),
     uses: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000)), 1),
     expires_in: v.optional(ExpiresIn, "24h"),
     groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),

@@ -19,10 +19,11 @@ import type { NodeStore } from "./node-store.ts";
 import { beginPeriod } from "./owner-period.ts";
 import { publishChange } from "./nodes.ts";
 import { showOne } from "./shown.ts";
+import { emailKey, foreignText } from "../../text.ts";
 
 export const Transfer = v.strictObject({
   /** The e-mail address of a member; null: the organization. */
-  owner: v.nullable(v.pipe(v.string(), v.trim(), v.toLowerCase(), v.minLength(1), v.maxLength(254))),
+  owner: v.nullable(v.pipe(foreignText(254), v.transform(emailKey), v.minLength(1))),
 });
 export type Transfer = v.InferOutput<typeof Transfer>;
 

@@ -5,6 +5,7 @@ import { AppError } from "../../errors.ts";
 import { Email } from "../people/people.ts";
 import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
 import type { Claims } from "./exchange.ts";
+import { comparedText, foreignText } from "../../text.ts";
 
 type Rules = Pick<IdentityProviderRow, "name" | "tenant" | "requiredGroups" | "domains" | "groupsClaim">;
 export type Admitted = {
@@ -19,8 +20,9 @@ export type Admitted = {
 
 const maxGroups = 1000;
 /** OpenID Connect allows 255. */
-const Subject = v.pipe(v.string(), v.minLength(1), v.maxLength(255));
-const Groups = v.array(v.pipe(v.string(), v.maxLength(500)));
+export const Subject = v.pipe(foreignText(255), v.minLength(1));
+export const Called = foreignText(1000);
+export const Groups = v.pipe(v.array(comparedText(500)), v.maxLength(100_000));
 
 /** Throws sign_in_refused. */
 export function admit(rules: Rules, claims: Claims): Admitted {
@@ -39,7 +41,7 @@ export function admit(rules: Rules, claims: Claims): Admitted {
     throw refused(`Only verified addresses of ${domains.join(", ")} may sign in by ${rules.name}.`);
   const called = ["preferred_username", "name"]
     .map((name) => claims[name])
-    .find((each) => typeof each === "string");
+    .find((each) => v.is(Called, each));
   return { subject: subject.output, email, isVerified, called: called ?? "", groups };
 }
 

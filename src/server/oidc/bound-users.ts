@@ -15,6 +15,7 @@ import { memberships } from "../store/tables/memberships.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
 import { verifiedDomains } from "../store/tables/verified-domains.ts";
+import { cutText } from "../../text.ts";
 import type { Admitted } from "./admission.ts";
 import { applyGroups } from "./apply-groups.ts";
 import { rolesFor } from "./group-roles.ts";
@@ -117,11 +118,8 @@ function nameFor(
 ): string {
   const name = address === undefined ? undefined : `${address};${userId}`;
   if (name !== undefined && name.length <= maxName) return name;
-  const word = called
-    .normalize("NFC")
-    .toLowerCase()
+  const word = cutText(called.normalize("NFC").toLowerCase(), 60)
     .replaceAll(/[^\p{L}\p{N}._]+/gu, "-")
-    .slice(0, 60)
     .replaceAll(/^[-.]+|[-.]+$/g, "");
   return `${word === "" ? "user" : word}@${slug};${userId}`;
 }

@@ -8,12 +8,13 @@ import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import type { ServerOptions } from "../options.ts";
 import { useOnce } from "../store/tables/used-challenges.ts";
+import { foreignText } from "../../text.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "secretKey">;
 
 export const flowMs = 10 * 60_000;
 const context = "oidc flow";
-const secret = v.pipe(v.string(), v.length(43));
+const secret = v.pipe(foreignText(43), v.length(43));
 const Flow = v.object({
   provider: v.number(),
   state: secret,

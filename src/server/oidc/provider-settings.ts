@@ -3,8 +3,9 @@
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { GroupName, isReservedGroup } from "../policy/firewall.ts";
+import { comparedText, foreignText } from "../../text.ts";
 
-const text = (max: number) => v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(max));
+const text = (max: number) => v.pipe(comparedText(max), v.trim(), v.minLength(1));
 const list = <T extends v.GenericSchema>(item: T) => v.pipe(v.array(item), v.maxLength(100));
 export const Domain = v.pipe(
   text(253),
@@ -52,7 +53,7 @@ export const NewProvider = v.strictObject({
   issuer: Issuer,
   ...settings,
   /** Empty: not registered there yet. Its redirect URI is known then, and nobody signs in by it. */
-  client_id: v.optional(v.pipe(v.string(), v.trim(), v.maxLength(200)), ""),
+  client_id: v.optional(v.pipe(foreignText(200), v.trim()), ""),
   client_secret: v.optional(settings.client_secret),
   scopes: v.optional(settings.scopes, "openid email profile"),
   groups_claim: v.optional(settings.groups_claim, "groups"),

@@ -5,6 +5,7 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { clean } from "../../log.ts";
+import { cutText } from "../../text.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { networkOf } from "../http/edge.ts";
 import { pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
@@ -60,7 +61,7 @@ export async function startSession(
   },
 ): Promise<{ token: string; endsAt: number }> {
   const token = makeOpaqueToken(system.random);
-  const device = clean(request.headers.get("user-agent") ?? "").slice(0, maxDeviceLength);
+  const device = cutText(clean(request.headers.get("user-agent") ?? ""), maxDeviceLength);
   const endsAt = await db.writeFor({ user: userId }, async (tx) => {
     const now = system.now();
     const at = await admit(tx, { userId, passwordHash, providerId }, now);

@@ -21,6 +21,7 @@ import { users } from "../store/tables/users.ts";
 import { providerOf, type PersonCaller } from "./browser-sessions.ts";
 import { userEvent } from "./people.ts";
 import type { Sessions } from "./sessions.ts";
+import { foreignText } from "../../text.ts";
 
 type Services = Pick<ServerOptions, "db" | "system" | "publicUrl"> & {
   throttle: Throttle;
@@ -40,8 +41,8 @@ const letters = "BCDFGHJKLMNPQRSTVWXZ";
 const codeLength = 10;
 
 /** Shown to the user who approves: no character may change how the line is read. */
-export const Machine = v.pipe(v.string(), v.maxLength(200), v.transform(oneLine), v.trim(), v.minLength(1));
-export const UserCode = v.pipe(v.string(), v.maxLength(40));
+export const Machine = v.pipe(foreignText(200), v.transform(oneLine), v.trim(), v.minLength(1));
+export const UserCode = foreignText(40);
 export const DeviceSignIn = v.object({
   device_code: v.string(),
   user_code: v.string(),

@@ -5,6 +5,7 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
+import { foreignText } from "../../text.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import type { TokenPair } from "../../protocol/sign-in.ts";
 import { networkOf } from "../http/edge.ts";
@@ -20,7 +21,7 @@ type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & { sessions: Pic
 const lifetimeMs = 60_000;
 const context = "login code";
 /** SHA-256 in base64url. */
-export const Challenge = v.pipe(v.string(), v.regex(/^[\w-]{43}$/));
+export const Challenge = v.pipe(foreignText(43), v.regex(/^[\w-]{43}$/));
 const Content = v.object({
   userId: v.number(),
   challenge: Challenge,

@@ -17,11 +17,12 @@ import { isChallenge, makeChallenge, useChallenge } from "./passkey-challenges.t
 import { userEvent } from "./people.ts";
 import { methodsOf } from "./second-factor.ts";
 import { markProven, placeOf, type PersonCaller } from "./step-up.ts";
+import { foreignText } from "../../text.ts";
 
 export type PasskeyServices = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl">;
 type User = { userId: number; email: string };
 
-const encoded = v.pipe(v.string(), v.maxLength(32_768), v.regex(/^[\w-]+$/));
+const encoded = v.pipe(foreignText(32_768), v.regex(/^[\w-]+$/));
 const identifiers = {
   id: v.pipe(encoded, v.maxLength(1400)),
   rawId: v.pipe(encoded, v.maxLength(1400)),
@@ -34,7 +35,7 @@ export const Registration = v.object({
     clientDataJSON: encoded,
     attestationObject: encoded,
     transports: v.optional(
-      v.pipe(v.array(v.pipe(v.string(), v.regex(/^[a-z-]{1,20}$/))), v.maxLength(10)),
+      v.pipe(v.array(v.pipe(foreignText(20), v.regex(/^[a-z-]+$/))), v.maxLength(10)),
       [],
     ),
   }),
@@ -48,7 +49,7 @@ export const Assertion = v.object({
     userHandle: v.optional(v.nullable(encoded)),
   }),
 });
-export const PasskeyName = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100));
+export const PasskeyName = v.pipe(foreignText(100), v.trim(), v.minLength(1));
 export const Passkey = v.object({
   id: v.number(),
   name: v.string(),

@@ -17,14 +17,12 @@ import { NotUnique, type Database, type Transaction } from "../store/database.ts
 import { queryAll, queryNumber } from "../store/table.ts";
 import { passwordResets } from "../store/tables/password-resets.ts";
 import { users, type UserRow } from "../store/tables/users.ts";
+import { emailKey, foreignText } from "../../text.ts";
 
 /** Stored in lower case: two users never differ only by case. */
 export const Email = v.pipe(
-  v.string(),
-  v.trim(),
-  v.normalize("NFC"),
-  v.toLowerCase(),
-  v.maxLength(254, "At most 254 characters."),
+  foreignText(254),
+  v.transform(emailKey),
   // No dash at the beginning: a command would read the address as a flag. No control or invisible characters: two
   // addresses that look alike would be mistaken for each other.
   v.regex(
@@ -33,9 +31,8 @@ export const Email = v.pipe(
   ),
 );
 export const NewPassword = v.pipe(
-  v.string(),
+  foreignText(1024, "A password can have at most 1024 characters."),
   v.minLength(8, "A password needs at least 8 characters."),
-  v.maxLength(1024, "A password can have at most 1024 characters."),
 );
 
 export const User = v.object({
@@ -118,7 +115,7 @@ export async function userById(db: Pick<Database, "get">, id: number): Promise<U
 }
 
 export async function findUser(db: Pick<Database, "get">, email: string): Promise<User> {
-  const user = await users.find(db, { email: email.trim().toLowerCase() });
+  const user = await users.find(db, { email: emailKey(email) });
   if (user === undefined) {
     throw new AppError("not_found", `There is no user ${email}`, {
       hint: `To create the user: \`${brand.executable} admin user create ${quoteWord(email)}\`.`,

@@ -13,18 +13,18 @@ import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Row } from "../store/database.ts";
 import { serviceTokens } from "../store/tables/service-tokens.ts";
+import { foreignText } from "../../text.ts";
 
 const SourceNetwork = v.pipe(
-  v.string(),
+  foreignText(64),
   v.trim(),
-  v.maxLength(64),
   v.transform((text) => (text.includes("/") ? text : `${text}/${text.includes(":") ? 128 : 32}`)),
   v.check((text) => parseNetwork(text) !== undefined, "Enter a network such as 192.0.2.0/24."),
 );
 const defaultLifetimeS = 90 * 86_400;
 const Role = v.picklist(["member", "admin"]);
 export const ServiceTokenRequest = v.strictObject({
-  name: v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(100)),
+  name: v.pipe(foreignText(100), v.trim(), v.minLength(1)),
   role: Role,
   /** Default: 90 days. */
   expires_in: v.optional(ExpiresIn),

@@ -13,6 +13,7 @@ import type { UserServices } from "./people.ts";
 import { provenAtSignIn, type FactorServices } from "./second-factor.ts";
 import { wrongCredentials, type Sessions } from "./sessions.ts";
 import type { Turn } from "./turns.ts";
+import { emailKey } from "../../text.ts";
 
 /** `throttle` counts wrong passwords, `meters` the results. */
 export type SignInServices = UserServices & {
@@ -45,7 +46,7 @@ export async function signIn(
   origin: Origin,
 ): Promise<Proven> {
   const { db, passwords, throttle, meters } = services;
-  const normalized = email.trim().toLowerCase();
+  const normalized = emailKey(email);
   const user = await users.find(db, { email: normalized });
   const attempt = await attemptOf(services, user?.id, normalized, origin);
   const { turn, device } = attempt;

@@ -23,12 +23,13 @@ import {
   type Packets,
   type Side,
 } from "./import-words.ts";
+import { foreignText } from "../../text.ts";
 
-const Word = v.pipe(v.string(), v.maxLength(1000));
-const Words = v.pipe(v.array(Word), v.maxLength(10_000));
+const Word = foreignText(1000);
+export const Words = v.pipe(v.array(Word), v.maxLength(10_000));
 const Entry = v.pipe(v.record(Word, v.unknown()), v.maxEntries(50));
 const Entries = v.pipe(v.array(Entry), v.maxLength(10_000));
-const Original = v.looseObject({
+export const Original = v.looseObject({
   groups: v.optional(v.pipe(v.record(Word, Words), v.maxEntries(10_000))),
   hosts: v.optional(v.pipe(v.record(Word, Word), v.maxEntries(10_000))),
   tagowners: v.optional(v.pipe(v.record(Word, v.unknown()), v.maxEntries(10_000))),

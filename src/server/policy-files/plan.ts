@@ -25,11 +25,9 @@ import {
   type Difference,
 } from "./differences.ts";
 import { showRule, sideNames, sideWriter, type SideWriter } from "./render.ts";
+import { foreignText } from "../../text.ts";
 
-export const PolicyText = v.pipe(
-  v.string(),
-  v.maxLength(maxPolicyBytes, `At most ${maxPolicyBytes / 1024} KiB.`),
-);
+export const PolicyText = foreignText(maxPolicyBytes, `At most ${maxPolicyBytes / 1024} KiB.`);
 /**
  * For each rule of the text, the id of the rule that it was before it was edited, or null. A rule that takes the place of a
  * removed one keeps its id by that, and its history.

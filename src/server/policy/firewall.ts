@@ -7,12 +7,12 @@ import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
 import { ownerGroupIn, selfGroup } from "../../owner-group.ts";
 import { can, type EngineVersion } from "../../engine-features.ts";
 import { recordId } from "../../protocol/values.ts";
+import { comparedText, foreignText } from "../../text.ts";
 
 /** The engine reads `any` as every peer, in every field, so it cannot be a name. */
 export const GroupName = v.pipe(
-  v.string(),
+  foreignText(63),
   v.regex(/^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$/, "A group name is 1 to 63 of letters, digits, _ . : and -."),
-  v.maxLength(63),
   v.check((name) => name.toLowerCase() !== "any", '"any" means every node and cannot be a name.'),
 );
 
@@ -25,9 +25,8 @@ export const reservedSentence = (name: string) =>
   `A new group cannot be named ${name}: the prefixes user:, idp: and autogroup: are reserved.`;
 
 export const Ports = v.pipe(
-  v.string(),
+  foreignText(11),
   v.regex(/^(any|\d{1,5}(-\d{1,5})?)$/, "Enter any, a port or a range such as 8000-8010."),
-  v.maxLength(11),
   v.check((text) => portRange(text) !== undefined, "Enter ports from 1 to 65535, the lower one first."),
 );
 
@@ -52,18 +51,17 @@ export const ruleFields = {
   ports: Ports,
   peer: Peer,
   target: Target,
-  description: v.optional(v.pipe(v.string(), v.maxLength(255))),
+  description: v.optional(foreignText(255)),
 };
 
 /** A group of a provider of identities, by its name there. It is stored as the group of its users' nodes. */
 const ofProvider = v.strictObject({
   idp: v.pipe(
-    v.string(),
+    comparedText(250),
     v.regex(
       /^\S(.{0,248}\S)?$/,
       "Enter a group of a provider, with at most 250 letters and no space around it.",
     ),
-    v.maxLength(250),
   ),
 });
 const askedFields = {

@@ -11,8 +11,9 @@ import type { ServerOptions } from "../options.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
 import { computed, queryOne, text } from "../store/table.ts";
 import { nodeGroups } from "../store/tables/node-groups.ts";
+import { foreignText } from "../../text.ts";
 
-const Description = v.pipe(v.string(), v.trim(), v.maxLength(500));
+const Description = v.pipe(foreignText(500), v.trim());
 export const GroupRequest = v.strictObject({ name: GroupName, description: v.optional(Description, "") });
 export const GroupPatch = v.strictObject({ description: v.optional(Description) });
 

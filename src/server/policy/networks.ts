@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { lastHost, maskNetwork, networksOverlap, parseNetwork, type Network } from "../../ip.ts";
+import { foreignText } from "../../text.ts";
 
 /** Networks that every machine treats in its own way: this host, loopback, link-local, multicast, reserved. */
 const special = [
@@ -23,7 +24,7 @@ export function specialNetwork(network: Network): string | undefined {
 
 export const overlayNetwork = (family: 4 | 6) =>
   v.pipe(
-    v.string(),
+    foreignText(64),
     v.rawCheck(({ dataset, addIssue }) => {
       if (!dataset.typed) return;
       const network = parseNetwork(dataset.value);

@@ -8,6 +8,7 @@ import { NodeName } from "../../protocol/values.ts";
 import { parseNetwork } from "../../ip.ts";
 import { maxFaults, readDocument, type Fault, type PlainDocument } from "./document.ts";
 import { GroupName, Ports, Protocol, selfSentence } from "./firewall.ts";
+import { comparedText, foreignText } from "../../text.ts";
 
 export const maxPolicyBytes = 512 * 1024;
 
@@ -32,20 +33,17 @@ const refusal = (expected: string) => (issue: v.BaseIssue<unknown>) => {
 
 const maxWord = "user:".length + 254;
 
-const NodeWord = v.pipe(v.string(), v.maxLength(100), v.regex(nodeWord, refusal("node:NAME")));
+const NodeWord = v.pipe(foreignText(100), v.regex(nodeWord, refusal("node:NAME")));
 const MemberWord = v.pipe(
-  v.string(),
-  v.maxLength(maxWord),
+  comparedText(maxWord),
   v.regex(memberWord, refusal("node:NAME, user:EMAIL or idp:GROUP")),
 );
 const Side = v.pipe(
-  v.string(),
-  v.maxLength(maxWord),
+  comparedText(maxWord),
   v.regex(side, refusal("any, group:NAME, node:NAME, user:EMAIL or idp:GROUP")),
 );
 const PeerSide = v.pipe(
-  v.string(),
-  v.maxLength(maxWord),
+  comparedText(maxWord),
   v.regex(
     peer,
     refusal("any, self, group:NAME, node:NAME, user:EMAIL, idp:GROUP or a network such as 192.168.5.0/24"),
@@ -67,7 +65,7 @@ const PortText = v.union(
   ],
   "Enter any, a port or a range such as 8000-8010.",
 );
-const Description = v.pipe(v.string(), v.maxLength(255));
+const Description = foreignText(255);
 
 const RuleEntry = v.pipe(
   v.strictObject({
@@ -99,15 +97,15 @@ const TestEntry = v.pipe(
 const aliasText = "An alias begins with a letter: a to z, then letters, digits and -.";
 
 const AliasEntry = v.strictObject({
-  name: v.pipe(v.string(), v.maxLength(63), v.regex(/^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$/, aliasText)),
+  name: v.pipe(foreignText(63), v.regex(/^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$/, aliasText)),
   node: NodeWord,
   /** Behind the node. Absent: the node's own addresses. */
-  address: v.optional(v.pipe(v.string(), v.maxLength(45))),
+  address: v.optional(foreignText(45)),
 });
 
 const GroupEntry = v.nullable(
   v.strictObject({
-    description: v.optional(v.pipe(v.string(), v.trim(), v.maxLength(500))),
+    description: v.optional(v.pipe(foreignText(500), v.trim())),
     /** The nodes, and the users or groups of providers whose nodes are in the group by this file. Absent: the file leaves them alone. */
     members: v.optional(v.pipe(v.array(MemberWord), v.maxLength(10_000))),
   }),

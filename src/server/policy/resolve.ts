@@ -9,6 +9,7 @@ import { faulty, isNetworkWord, nodeNameOf, type ParsedPolicy } from "./policy-f
 import type { PolicyTest } from "./policy-tests.ts";
 import { identityOf } from "./reach.ts";
 import { ownerGroup, selfGroup } from "../../owner-group.ts";
+import { emailKey } from "../../text.ts";
 
 /** What a file asks for. A key that is undefined is none of the file's business. */
 export type Desired = {
@@ -58,7 +59,7 @@ export function* resolvePolicy({ file, placeOf }: ParsedPolicy, known: Known): G
     return id ?? 0;
   };
   const member = (email: string, path: string): number => {
-    const id = known.users.get(email.toLowerCase());
+    const id = known.users.get(emailKey(email));
     if (id === undefined)
       fault(
         path,

@@ -11,6 +11,7 @@ import { makeDirectory, readTextIfThere, syncDirectory } from "../../files.ts";
 import { ArchiveHeader, headerLine } from "../audit/cut.ts";
 import { isSignedBy, type ArchiveKey } from "../audit/archive-key.ts";
 import { eventHash, eventText, eventTime } from "../audit/record.ts";
+import { foreignText } from "../../text.ts";
 import type { EventRow } from "../store/tables/events.ts";
 import { readText, refuseOddFile } from "../../open-file.ts";
 
@@ -117,7 +118,7 @@ function linesOf(text: string): string {
   return text.slice(text.indexOf("\n", header + 1) + 1);
 }
 
-const EventLine = v.looseObject({ id: v.number(), hash: v.string() });
+export const EventLine = v.looseObject({ id: v.number(), hash: foreignText(64) });
 
 /**
  * Reads an archive and verifies its signature, its checksum and each hash of its chain. Throws failed with the reason.

@@ -22,6 +22,7 @@ import type { Services } from "../services.ts";
 import { signOutPage } from "../oidc/providers.ts";
 import { browserSessions, longestMs } from "../store/tables/browser-sessions.ts";
 import { Me, originOf, personOf } from "./people.ts";
+import { emailKey } from "../../text.ts";
 
 /** The answer of every sign-in with a browser. */
 export const Started = {
@@ -59,7 +60,7 @@ function signingIn(services: Services): Route[] {
         requireSecurePage(request);
         const proven = await signIn(services, input, originOf(call));
         const factorAt = await provenAtSignIn(services, proven, input.otp, address);
-        const email = input.email.trim().toLowerCase();
+        const email = emailKey(input.email);
         return startedReply(services, call, { ...proven, email, factorAt });
       },
     }),

@@ -18,8 +18,9 @@ import {
 import { Challenge, makeLoginCode, useLoginCode } from "../people/login-codes.ts";
 import type { Services } from "../services.ts";
 import { browserOf } from "./people.ts";
+import { foreignText } from "../../text.ts";
 
-const secret = v.pipe(v.string(), v.minLength(1), v.maxLength(1024));
+const secret = v.pipe(foreignText(1024), v.minLength(1));
 const pair = { 200: { description: "A pair of tokens", schema: TokenPair } };
 
 export function commandLineRoutes(services: Services): Route[] {

@@ -20,8 +20,9 @@ import { mustOwn } from "../nodes/node-owner.ts";
 import { listDue, OwnNodeDue, proveOwner } from "../nodes/reauthentication.ts";
 import type { Services } from "../services.ts";
 import { browserOf } from "./people.ts";
+import { foreignText } from "../../text.ts";
 
-const secret = v.pipe(v.string(), v.minLength(1), v.maxLength(128));
+const secret = v.pipe(foreignText(128), v.minLength(1));
 
 export function enrollmentRoutes(services: Services): Route[] {
   return [...machineRoutes(services), ...userRoutes(services), ...ownerRoutes(services)];

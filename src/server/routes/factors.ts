@@ -20,11 +20,12 @@ import { doStaffNeedFactor, setStaffNeedFactor, stepUp } from "../people/step-up
 import type { Services } from "../services.ts";
 import { users } from "../store/tables/users.ts";
 import { originOf, personOf } from "./people.ts";
+import { foreignText } from "../../text.ts";
 
-const Code = v.strictObject({ otp: v.pipe(v.string(), v.minLength(1), v.maxLength(64)) });
+const Code = v.strictObject({ otp: v.pipe(foreignText(64), v.minLength(1)) });
 export const FirstFactor = v.strictObject({
   /** Needed for the first second factor: a stolen session alone must not add one. */
-  current_password: v.optional(v.pipe(v.string(), v.maxLength(1024))),
+  current_password: v.optional(foreignText(1024)),
 });
 const NewTotp = v.object({ secret: v.string(), otpauth_url: v.string() });
 const RecoveryCodes = v.object({ recovery_codes: v.array(v.string()) });

@@ -33,6 +33,7 @@ import {
 import { inTurnOf, testingOf } from "./heavy.ts";
 import { nodeCallRoutes } from "./node-calls.ts";
 import { currentFiles, filesHeaders, hasAlready, headersOf, jsonReply, notModified } from "./node-files.ts";
+import { foreignText } from "../../text.ts";
 
 const ConfigAnswer = v.object({ config_version: v.number(), etag: v.string(), config_yml: v.string() });
 const Revocation = v.object({
@@ -51,7 +52,7 @@ const NodeListQuery = v.strictObject({
   owner: v.optional(v.literal("me")),
   ids: v.optional(
     v.pipe(
-      v.string(),
+      foreignText(3200),
       v.regex(/^[1-9]\d{0,14}(,[1-9]\d{0,14}){0,199}$/, "At most 200 ids, separated by commas."),
       v.transform((text) => text.split(",").map(Number)),
     ),
@@ -59,7 +60,7 @@ const NodeListQuery = v.strictObject({
 });
 /** The reason is stored, and sent to the node. */
 const NodeDeletion = v.strictObject({
-  reason: v.optional(v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(500))),
+  reason: v.optional(v.pipe(foreignText(500), v.trim(), v.minLength(1))),
 });
 
 export function nodeRoutes(services: Services): Route[] {

@@ -28,12 +28,13 @@ import { isStaff } from "../store/tables/users.ts";
 import { startedReply } from "./browser-sessions.ts";
 import { FirstFactor, requirePasswordForFirst } from "./factors.ts";
 import { personOf } from "./people.ts";
+import { foreignText } from "../../text.ts";
 
 const root = "/console/";
 const Begin = v.strictObject({
   provider: v.pipe(v.number(), v.integer(), v.minValue(1)),
   /** The page of the console that opens afterwards. */
-  return_to: v.optional(v.pipe(v.string(), v.maxLength(2000)), root),
+  return_to: v.optional(foreignText(2000), root),
 });
 const Begun = v.object({ url: v.pipe(v.string(), v.description("Where the browser goes now")) });
 const begun = {
@@ -43,8 +44,8 @@ const begun = {
 };
 const Choice = v.object({ id: v.number(), name: v.string() });
 const Choosing = v.strictObject({
-  organization: v.optional(v.pipe(v.string(), v.maxLength(63))),
-  domain: v.optional(v.pipe(v.string(), v.maxLength(253), v.toLowerCase())),
+  organization: v.optional(foreignText(63)),
+  domain: v.optional(v.pipe(foreignText(253), v.toLowerCase())),
 });
 const own = "/api/user/identities/";
 

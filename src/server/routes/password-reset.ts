@@ -7,9 +7,10 @@ import { requestReset, resetPassword } from "../people/password-reset.ts";
 import { Email, NewPassword } from "../people/people.ts";
 import type { Services } from "../services.ts";
 import { shellPage } from "./console.ts";
+import { foreignText } from "../../text.ts";
 
 const ResetRequest = v.strictObject({ email: Email });
-const NewOne = v.strictObject({ secret: v.pipe(v.string(), v.maxLength(64)), password: NewPassword });
+const NewOne = v.strictObject({ secret: foreignText(64), password: NewPassword });
 
 export function resetRoutes(services: Services): Route[] {
   const path = "/api/password_reset/";

@@ -16,16 +16,17 @@ import { cookiesOf } from "../http/cookies.ts";
 import { created, noContent } from "../http/reply.ts";
 import { body, nothing, route, type Call, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
+import { foreignText } from "../../text.ts";
 
-const token = v.pipe(v.string(), v.minLength(1), v.maxLength(4096));
+const token = v.pipe(foreignText(4096), v.minLength(1));
 const RefreshRequest = v.strictObject({ refresh: token });
 const PasswordRequest = v.strictObject({
-  current_password: v.pipe(v.string(), v.maxLength(1024)),
+  current_password: foreignText(1024),
   new_password: NewPassword,
 });
-const JoinRequest = v.strictObject({ secret: v.pipe(v.string(), v.maxLength(64)), password: NewPassword });
+const JoinRequest = v.strictObject({ secret: foreignText(64), password: NewPassword });
 const SetupRequest = v.strictObject({
-  secret: v.pipe(v.string(), v.maxLength(64)),
+  secret: foreignText(64),
   email: Email,
   password: NewPassword,
 });

@@ -8,9 +8,10 @@ import { openSecret, sealSecret, type SecretKeys } from "../../pki/secrets.ts";
 import type { Database, Reader, Transaction } from "./database.ts";
 import { readMeta, setMeta } from "./meta.ts";
 import { meta } from "./tables/meta.ts";
+import { foreignText } from "../../text.ts";
 
-const Text = v.pipe(v.string(), v.maxLength(2048));
-const Pem = v.pipe(v.string(), v.maxLength(512 * 1024));
+const Text = foreignText(2048);
+const Pem = foreignText(512 * 1024);
 
 const Account = v.object({ key: AccountKey, url: v.optional(Text) });
 export type Account = v.InferOutput<typeof Account>;
@@ -49,7 +50,7 @@ const Status = v.object({
 });
 export type Status = v.InferOutput<typeof Status>;
 
-const Challenges = v.record(v.pipe(v.string(), v.maxLength(256)), v.pipe(v.string(), v.maxLength(512)));
+const Challenges = v.record(foreignText(256), foreignText(512));
 
 const orderKey = "acme_order";
 const certificateKey = "acme_certificate";

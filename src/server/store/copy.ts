@@ -1,7 +1,8 @@
 // Copies every row of one database into another of the same version, SQLite or PostgreSQL. Ids and the counters for new
 // ids are kept, so that no id is used twice.
 
-import type { Params, Reader, Row, Transaction } from "./database.ts";
+import { toStorable } from "../../text.ts";
+import type { Params, Reader, Row, Transaction, Value } from "./database.ts";
 import { tableNames } from "./migrations.ts";
 import { computed, integerOrNull, queryAll, queryNumber, text } from "./table.ts";
 
@@ -30,8 +31,13 @@ export async function emptyTables(tx: Transaction): Promise<void> {
 function insertRow(tx: Transaction, table: string, row: Row, conflict = ""): Promise<number> {
   const columns = Object.keys(row);
   const places = columns.map((_, at) => `$${at + 1}`).join(", ");
-  const values: Params = columns.map((column) => row[column] ?? null);
+  const values: Params = columns.map((column) => storable(row[column] ?? null));
   return tx.run(`INSERT INTO ${table} (${columns.join(", ")}) VALUES (${places}) ${conflict}`, values);
+}
+
+/** A SQLite database of an earlier version may hold null characters. */
+function storable(value: Value): Value {
+  return typeof value === "string" ? toStorable(value) : value;
 }
 
 /** The last id that each table assigned; 0 if none. */

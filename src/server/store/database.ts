@@ -2,6 +2,7 @@
 // columns, booleans as 0 and 1, times in milliseconds since 1970, JSON as text.
 
 import { AppError } from "../../errors.ts";
+import { isStorable, notStorable } from "../../text.ts";
 
 export type Value = string | number | Uint8Array | null;
 export type Row = Record<string, Value>;
@@ -65,6 +66,16 @@ export interface Database extends Reader {
   /** Returns a function that removes the listener. */
   listen(channel: Channel, listener: (payload: string) => void): () => void;
   close(): Promise<void>;
+}
+
+/**
+ * The gate of both databases. PostgreSQL refuses a null character; SQLite stores it, and stores U+FFFD for a lone surrogate,
+ * so that two texts become one. Schemas refuse such texts first, with the name of the field. Throws bad_request.
+ */
+export function requireStorable(params: Params): Params {
+  for (const each of params)
+    if (typeof each === "string" && !isStorable(each)) throw new AppError("bad_request", notStorable);
+  return params;
 }
 
 /** PostgreSQL: the database's own time, ms. Replicas compare times by it, whatever their own clocks show. */

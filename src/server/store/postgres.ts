@@ -7,6 +7,7 @@ import { brand } from "../../brand.ts";
 import { AppError, messageOf, systemErrorCode } from "../../errors.ts";
 import {
   NotUnique,
+  requireStorable,
   type Database,
   type Params,
   type Reader,
@@ -291,7 +292,7 @@ function readerOf(queries: Queries): Reader {
 
 function query(queries: Queries, text: string, params: Params): Promise<unknown[]> {
   return attempt(async () => {
-    const rows: unknown = await queries.unsafe(text, params.map(parameterOf));
+    const rows: unknown = await queries.unsafe(text, requireStorable(params).map(parameterOf));
     return Array.isArray(rows) ? rows : [];
   });
 }

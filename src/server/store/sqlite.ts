@@ -5,7 +5,15 @@ import { Database as Sqlite, SQLiteError, type Statement } from "bun:sqlite";
 import { statSync } from "node:fs";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
-import { NotUnique, type Database, type Reader, type Row, type Transaction, type Value } from "./database.ts";
+import {
+  NotUnique,
+  requireStorable,
+  type Database,
+  type Reader,
+  type Row,
+  type Transaction,
+  type Value,
+} from "./database.ts";
 import { migrate, newestVersion, versionOf } from "./migrations.ts";
 import {
   isKnown,
@@ -196,7 +204,8 @@ function transactionOn(
     ...readerOf(() => connection),
     dialect: "sqlite",
     concerns,
-    run: async (sql, params = []) => attempt(() => connection.prepare(sql).run(...params).changes),
+    run: async (sql, params = []) =>
+      attempt(() => connection.prepare(sql).run(...requireStorable(params)).changes),
     notify: async (channel, payload) => void told.push({ channel, payload }),
     pause: () => new Promise((resolve) => void setImmediate(resolve)),
   };
@@ -248,7 +257,7 @@ function readerOf(connection: () => Connection): Reader {
       attempt(() => {
         const rows = connection()
           .prepare(sql)
-          .all(...params);
+          .all(...requireStorable(params));
         return rows.filter(isRow);
       }),
     get: async (sql, params = []) =>
@@ -256,7 +265,7 @@ function readerOf(connection: () => Connection): Reader {
         rowOf(
           connection()
             .prepare(sql)
-            .get(...params),
+            .get(...requireStorable(params)),
         ),
       ),
   };

@@ -3,6 +3,7 @@
 
 import { isAlias, isMap, isScalar, isSeq, LineCounter, parseDocument, type Document, type Pair } from "yaml";
 import { AppError } from "../../errors.ts";
+import { isStorable } from "../../text.ts";
 
 export type Leaf = { line: number; kind: "leaf"; isNull: boolean; text: string };
 export type List = { line: number; kind: "list"; items: Placed[] };
@@ -68,6 +69,7 @@ class Reader {
       const isNull = node.value === null;
       // `source` has all digits of a number.
       const text = typeof node.value === "string" ? node.value : (node.source ?? String(node.value));
+      if (!isStorable(text)) throw this.#failed(line, "a text has a null character or a lone surrogate");
       return { kind: "leaf", line, isNull, text: isNull ? "" : text };
     }
     return { kind: "leaf", line, isNull: true, text: "" };

@@ -16,13 +16,13 @@ import { maxClockGapMs } from "../store/replicas.ts";
 import { deliveries } from "../store/tables/deliveries.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
 import { resolveTarget } from "./webhook-target.ts";
+import { foreignText } from "../../text.ts";
 
 const families = [...new Set(eventTypes.map((type) => type.replace(/\..*/, ".*")))];
 const subscribable: readonly string[] = ["*", ...families, ...eventTypes];
 
 const Url = v.pipe(
-  v.string(),
-  v.maxLength(2048),
+  foreignText(2048),
   // The URL parser drops line breaks and tabs, so the stored text would not be what is requested.
   v.regex(/^[^\s\p{Cc}\p{Cf}]*$/u, "Enter a URL without spaces, line breaks and control characters."),
   v.check((text) => {
@@ -35,7 +35,7 @@ const Url = v.pipe(
 const Subscribed = v.pipe(
   v.array(
     v.pipe(
-      v.string(),
+      foreignText(64),
       v.check(
         (name) => subscribable.includes(name),
         `This event type does not exist. There are * and ${families.join(", ")}, and types such as node.revoked.`,

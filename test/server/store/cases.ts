@@ -60,6 +60,26 @@ export function storeCases(open: () => Promise<Database>, again: (of: Database) 
     );
   });
 
+  test("refuses text that one of the two would refuse or change, in reads and writes, and stores all else", async () => {
+    const database = await open();
+    for (const bad of ["a\0b", "\ud800", "\udfff@a.example"]) {
+      const ways = [
+        () => put(database, "k", bad),
+        () => put(database, bad, "v"),
+        () => database.get("SELECT key FROM meta WHERE key = $1", [bad]),
+        () => database.all("SELECT key FROM meta WHERE key = $1", [bad]),
+        () =>
+          database.write((tx) =>
+            tx.get("INSERT INTO meta (key, value) VALUES ('k', $1) RETURNING key", [bad]),
+          ),
+      ];
+      for (const way of ways) expect(await failureOf(way())).toMatchObject({ code: "bad_request" });
+    }
+    expect(await keys(database)).toEqual([]);
+    await put(database, "\ufffd", "😀");
+    expect(await database.get("SELECT value FROM meta WHERE key = $1", ["\ufffd"])).toEqual({ value: "😀" });
+  });
+
   test("a failing work is undone alone; others in the same commit stay", async () => {
     const database = await open();
     await put(database, "count", "");

@@ -2,24 +2,19 @@
 // unknown members are ignored.
 
 import * as v from "valibot";
+import { foreignSentence, foreignText } from "../../../text.ts";
 
 const maxUrl = 2048;
-const maxSentence = 500;
 
 const Url = v.pipe(
-  v.string(),
-  v.maxLength(maxUrl),
+  foreignText(maxUrl),
   v.check((text) => URL.canParse(text) && new URL(text).protocol === "https:", "Expected an HTTPS URL"),
 );
-/** A sentence for people: shown, never compared. Cut, so that a long one does not hide the error. */
-const Sentence = v.pipe(
-  v.string(),
-  v.transform((text) => text.slice(0, maxSentence)),
-);
-const Word = v.pipe(v.string(), v.maxLength(255));
+/** Shown, never compared. */
+const Sentence = foreignSentence(500);
+const Word = foreignText(255);
 const Time = v.pipe(
-  v.string(),
-  v.maxLength(64),
+  foreignText(64),
   v.check((text) => !Number.isNaN(Date.parse(text)), "Expected a time"),
   v.transform((text) => Date.parse(text)),
 );
@@ -45,7 +40,7 @@ export const Directory = v.object({
   renewalInfo: v.optional(Url),
   meta: v.optional(
     v.object({
-      profiles: v.optional(v.record(v.pipe(v.string(), v.maxLength(64)), v.unknown()), {}),
+      profiles: v.optional(v.pipe(v.record(foreignText(64), v.unknown()), v.maxEntries(100)), {}),
       externalAccountRequired: v.optional(v.boolean(), false),
     }),
     { profiles: {}, externalAccountRequired: false },
@@ -69,7 +64,7 @@ export const Challenge = v.object({
   type: Word,
   url: Url,
   status: Word,
-  token: v.optional(v.pipe(v.string(), v.regex(/^[A-Za-z0-9_-]{1,256}$/))),
+  token: v.optional(v.pipe(foreignText(256), v.regex(/^[A-Za-z0-9_-]+$/))),
   error: v.optional(Problem),
 });
 export type Challenge = v.InferOutput<typeof Challenge>;

@@ -1,0 +1,53 @@
+// Text that comes from outside: bodies, queries, claims of providers, policies, certificates, answers of other servers.
+// Both databases give it back as it was stored only if it is well-formed Unicode without null characters.
+
+import * as v from "valibot";
+
+export const notStorable = "Null characters and lone surrogates are not allowed.";
+
+/** Whether each database stores this text, and gives it back unchanged. */
+export function isStorable(text: string): boolean {
+  return text.isWellFormed() && !text.includes("\0");
+}
+
+/** For texts that nobody can send again: each character that is not storable becomes U+FFFD. */
+export function toStorable(text: string): string {
+  return isStorable(text) ? text : text.toWellFormed().replaceAll("\0", "\ufffd");
+}
+
+/** The base of every schema of a text from outside. `max`: in UTF-16 code units. */
+export const foreignText = (max: number, tooLong?: string) =>
+  v.pipe(
+    v.string(),
+    v.check(isStorable, notStorable),
+    v.maxLength(max, tooLong ?? `At most ${max} characters.`),
+  );
+
+/** The same for a text that is compared with others: one spelling (NFC) for what looks alike. */
+export const comparedText = (max: number, tooLong?: string) =>
+  v.pipe(
+    v.string(),
+    v.check(isStorable, notStorable),
+    v.normalize("NFC"),
+    v.maxLength(max, tooLong ?? `At most ${max} characters.`),
+  );
+
+/** A sentence of another program, for people: a long one is cut, so that it does not hide the error that it explains. */
+export const foreignSentence = (max: number) =>
+  v.pipe(
+    v.string(),
+    v.transform((text) => cutText(toStorable(text), max)),
+    v.check(isStorable, notStorable),
+    v.maxLength(max),
+  );
+
+/** An e-mail address as it is stored and compared. */
+export function emailKey(given: string): string {
+  return given.trim().normalize("NFC").toLowerCase();
+}
+
+/** At most `max` code units. Never halves a character: half of one is not storable. */
+export function cutText(text: string, max: number): string {
+  const end = text.codePointAt(max - 1) ?? 0;
+  return text.slice(0, text.length > max && end > 0xffff ? max - 1 : max);
+}

@@ -1,0 +1,113 @@
+// Every text that comes from outside passes the gate of src/text.ts: well-formed, without null characters, with a maximum.
+// The tests enumerate the ways in, so a new one that does not pass fails here.
+
+import { afterAll, expect, test } from "bun:test";
+import { join } from "node:path";
+import * as admission from "../../src/server/oidc/admission.ts";
+import { PolicyFile } from "../../src/server/policy/policy-file.ts";
+import * as foreignPolicy from "../../src/server/policy-files/import-policy.ts";
+import { Email } from "../../src/server/people/people.ts";
+import * as archive from "../../src/server/retention/archive-file.ts";
+import { ArchiveHeader } from "../../src/server/audit/cut.ts";
+import { allRoutes } from "../../src/server/routes.ts";
+import * as acme from "../../src/server/tls/acme/messages.ts";
+import { GroupName } from "../../src/server/policy/firewall.ts";
+import { Cidr } from "../../src/engine-config.ts";
+import { notGated, schemasOf } from "../support/maxima.ts";
+import * as protocol from "../support/protocol.ts";
+import { makeTestServer } from "../support/server.ts";
+
+const server = await makeTestServer();
+afterAll(() => server[Symbol.asyncDispose]());
+const root = join(import.meta.dir, "../../src");
+
+/** Their parts are checked one by one, by `PathsReport` and `RelayedReport` of the protocol. */
+const anyKind = ["nodes_checkin body paths: unknown", "nodes_checkin body relayed: unknown"];
+
+test("every text of every request's body and query passes the gate", () => {
+  const found = allRoutes(server.app.services).flatMap(({ name, takes }) =>
+    (["body", "query"] as const).flatMap((kind) =>
+      notGated(takes[kind]).map((each) => `${name} ${kind} ${each}`),
+    ),
+  );
+  expect(found).toEqual(anyKind);
+});
+
+/** Files of the server with a schema for what others wrote: providers, ACME servers, policies, files. */
+const outside: Record<string, readonly unknown[]> = {
+  "server/oidc/admission.ts": [admission.Subject, admission.Called, admission.Groups, Email],
+  "server/paths/relayed.ts": [protocol.RelayedReport],
+  "server/paths/reports.ts": [protocol.PathsReport],
+  "server/policy-files/import-policy.ts": [foreignPolicy.Original, foreignPolicy.Words],
+  "server/policy/policy-file.ts": [PolicyFile],
+  "server/retention/archive-file.ts": [ArchiveHeader, archive.EventLine],
+  "server/tls/acme/client.ts": schemasOf(acme).map(([, schema]) => schema),
+  "server/transfer/import-hosts.ts": [GroupName, protocol.NodeName],
+  "server/transfer/import-roles.ts": [protocol.PublicAddress, Cidr],
+};
+/** Files that parse only what this server wrote: its rows, its sealed values, what a schema has seen already. */
+const own = [
+  "server/audit/cut.ts",
+  "server/audit/read.ts",
+  "server/backup/carry-over.ts",
+  "server/config/flow-timeout.ts",
+  "server/nodes/nodes.ts",
+  "server/nodes/orders.ts",
+  "server/nodes/silence.ts",
+  "server/oidc/flow.ts",
+  "server/people/login-codes.ts",
+  "server/policy-files/apply.ts",
+  "server/policy/edits.ts",
+  "server/policy/patch-organization.ts",
+  "server/policy/policy-nodes.ts",
+  "server/policy/rules.ts",
+  "server/policy/stored-rules.ts",
+  "server/retention/creators.ts",
+  "server/rollout/rotation-schedule.ts",
+  "server/store/acme-state.ts",
+  "server/store/shared-throttle.ts",
+  "server/store/table.ts",
+];
+/** Of requests, above. */
+const requests = ["server/http/route.ts"];
+
+test("every file of the server that parses something is known, and what is foreign passes the gate", async () => {
+  const parsing: string[] = [];
+  for (const file of new Bun.Glob("server/**/*.ts").scanSync(root)) {
+    const text = await Bun.file(join(root, file)).text();
+    if (/\bv\.(parse|safeParse|parser|safeParser|is|assert)\(/.test(text)) parsing.push(file);
+  }
+  expect(parsing.sort()).toEqual([...Object.keys(outside), ...own, ...requests].sort());
+  const found = Object.entries(outside).flatMap(([file, schemas]) =>
+    schemas.flatMap((schema) => notGated(schema).map((each) => `${file} ${each}`)),
+  );
+  // Values of any kind that nothing reads, or that are parsed again.
+  expect([...new Set(found)].sort()).toEqual([
+    "server/policy-files/import-policy.ts acls[]{}: unknown",
+    "server/policy-files/import-policy.ts grants[]{}: unknown",
+    "server/policy-files/import-policy.ts tagowners{}: unknown",
+    "server/policy-files/import-policy.ts tests[]{}: unknown",
+    "server/tls/acme/client.ts meta.profiles{}: unknown",
+  ]);
+});
+
+/** An answer, with a description. */
+const bare = ["server/routes/oidc.ts"];
+
+test("no other schema refines a text that did not pass the gate", async () => {
+  const found: string[] = [];
+  for (const file of new Bun.Glob("{server,protocol,pki,release}/**/*.ts").scanSync(root)) {
+    const text = await Bun.file(join(root, file)).text();
+    if (/v\.pipe\(\s*v\.string\(\)(?!,\s*v\.parseJson)/.test(text)) found.push(file);
+  }
+  expect(found.sort()).toEqual(bare);
+});
+
+test("every text that node and control plane send each other passes the gate", () => {
+  const found = schemasOf(protocol).flatMap(([name, schema]) =>
+    notGated(schema)
+      .filter((each) => !each.endsWith(": unknown"))
+      .map((each) => `${name} ${each}`),
+  );
+  expect(found).toEqual([]);
+});
