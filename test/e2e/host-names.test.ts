@@ -19,6 +19,26 @@ buildAgent();
 const name = "hub.example";
 
 asRoot("a lighthouse with a name", () => {
+  describeEngines("that has an IPv6 address only", ({ nebula }) => {
+    test("a node finds it", async () => {
+      using directory = temporaryDirectory();
+      using lan = makeLan(["hub", "desk"]);
+      const names = join(directory.path, "names.json");
+      writeFileSync(names, JSON.stringify({ [name]: "fd99::1" }));
+      for (const [at, host] of lan.hosts.entries())
+        host.run(["ip", "addr", "add", `fd99::${at + 1}/64`, "dev", "eth0", "nodad"]);
+      await startNameServer(lan.host("desk"), names);
+      await using plane = await startControlPlane(join(directory.path, "server"));
+      const acme = await makeOrganization(plane);
+      await using network = await makeMembers(acme, lan, directory.path, nebula, { publicIp: name });
+      const [hub, desk] = network.members;
+      if (hub === undefined || desk === undefined) throw new Error("Two members");
+      const ping = startPing(desk.host, hub.ip);
+      await ping.reply(30_000);
+      await ping.stop();
+    }, 90_000);
+  });
+
   describeEngines("that a node cannot resolve", ({ nebula, version }) => {
     const isOld = Bun.semver.order(version, "1.7.0") < 0;
 

@@ -1,9 +1,10 @@
 // A name server inside a host of a test network, at the addresses of this machine's name servers. It answers from a JSON
-// file (name to IPv4 address), which the test may rewrite at any time. Other names do not exist.
+// file (name to an IPv4 or IPv6 address), which the test may rewrite at any time. Other names do not exist.
 
 import { createSocket } from "node:dgram";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { addressBytes, parseAddress } from "../../src/ip.ts";
 import type { Host } from "./namespaces.ts";
 
 /** Resolves when it answers. Kill it for an outage. */
@@ -28,27 +29,16 @@ function answer(query: Buffer, names: Record<string, string>): Buffer {
     labels.push(query.toString("latin1", at + 1, at + 1 + length));
     at += 1 + length;
   }
-  const address = names[labels.join(".").toLowerCase()];
-  const found = address !== undefined && query.readUInt16BE(at + 1) === 1;
+  const text = names[labels.join(".").toLowerCase()];
+  const address = parseAddress(text ?? "");
+  const type = address?.family === 6 ? 28 : 1;
+  const found = address !== undefined && query.readUInt16BE(at + 1) === type;
   const header = Buffer.from(query.subarray(0, 12));
   header.writeUInt16BE(address === undefined ? 0x8183 : 0x8180, 2);
   [1, found ? 1 : 0, 0, 0].forEach((count, index) => header.writeUInt16BE(count, 4 + 2 * index));
   const question = query.subarray(12, at + 5);
-  const record = Buffer.from([
-    0xc0,
-    12,
-    0,
-    1,
-    0,
-    1,
-    0,
-    0,
-    0,
-    1,
-    0,
-    4,
-    ...(address ?? "").split(".").map(Number),
-  ]);
+  const bytes = address === undefined ? [] : addressBytes(address);
+  const record = Buffer.from([0xc0, 12, 0, type, 0, 1, 0, 0, 0, 1, 0, bytes.length, ...bytes]);
   return Buffer.concat([header, question, ...(found ? [record] : [])]);
 }
 
