@@ -125,13 +125,13 @@ async function resolveAll(
 }
 
 /**
- * Sorted, because name servers rotate the order. IPv6 only if there is no IPv4, as the engine chooses. Undefined if no
- * name server answers.
+ * Sorted, because name servers rotate the order, IPv4 first. All of both families, because the engine tries each: the machine
+ * may have one family only. Undefined if no name server answers.
  */
 async function addressesOf(name: string, system: Needs): Promise<string[] | undefined> {
   const answer = await within(system, lookupMs, system.lookup(name, "system"), undefined);
   if (answer === undefined) return undefined;
   const all = [...new Set(answer)].sort();
-  const version4 = all.filter((each) => !each.includes(":"));
-  return version4.length > 0 ? version4 : all;
+  const isIpv6 = (address: string) => address.includes(":");
+  return [...all.filter((each) => !isIpv6(each)), ...all.filter(isIpv6)];
 }

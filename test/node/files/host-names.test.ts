@@ -119,10 +119,10 @@ describeEngines("names of lighthouses", ({ nebula, version }) => {
       expect((await follow(nebula)).answer?.config_changed).toBe(false);
     });
 
-    test("the order of addresses does not matter, and IPv6 is used only without IPv4", async () => {
+    test("the order of addresses does not matter, and both families are given, IPv4 first", async () => {
       names["hub.example"] = ["192.0.2.9", "2001:db8::9", "192.0.2.10"];
       await follow(nebula);
-      expect(config()).toMatchObject(withAddresses("192.0.2.10", "192.0.2.9"));
+      expect(config()).toMatchObject(withAddresses("192.0.2.10", "192.0.2.9", "[2001:db8::9]"));
       names["hub.example"].reverse();
       expect((await follow(nebula)).sync).toBeUndefined();
       names["hub.example"] = ["2001:db8::9"];
