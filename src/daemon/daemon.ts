@@ -41,14 +41,20 @@ export type DaemonDeps = { system: System; log: Log; controlPlane: ControlPlane 
 const firstTidyMs = 3000;
 const tidyEveryMs = 60_000;
 
-/** Runs until a signal or `shutdown` ends it. Returns the exit status. */
+/**
+ * Runs until a signal or `shutdown` ends it. Returns the exit status. What a start has opened is closed again if a later
+ * step fails: the process must end, and leave no lock or socket to the next one.
+ */
 export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Promise<number> {
   const { system, log, controlPlane } = deps;
+  await using opened = new AsyncDisposableStack();
   const libc = openLibc();
   makeOwnDirectory(dirname(settings.stateDb), 0o755);
-  if (lockFile(stateLockPath(settings.stateDb)) === undefined)
-    throw new AppError("busy", `Another daemon already uses ${settings.stateDb}`);
+  const lock = lockFile(stateLockPath(settings.stateDb));
+  if (lock === undefined) throw new AppError("busy", `Another daemon already uses ${settings.stateDb}`);
+  opened.defer(lock.release);
   const store = openState(settings.stateDb, log, system.now);
+  opened.defer(() => store.close());
   const subscribers = new Set<(notice: Notice) => void>();
   const versionOf = rememberVersions(system);
   const notifier = makeNotifier(libc, system, log);
@@ -80,18 +86,26 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
     provision(engines, log);
     tidy();
   });
+  opened.defer(ending.stopListening);
   const end = Promise.withResolvers<"stop">();
+  const background = new AbortController();
+  const rounds: Promise<void>[] = [];
+  opened.defer(async () => void (await Promise.all(rounds)));
   const access = { groupId: groupAccess(libc.groupId(brand.id), settings.address, log) };
   const handle = makeHandler({ engines, subscribers, system, log, shutDown: () => end.resolve("stop") });
   const server = await serveIpc({ address: settings.address, access, libc, handle, system, log });
+  opened.defer(() => server.stop());
+  opened.defer(() => background.abort(new Error("The daemon ends")));
   if (settings.address.kind === "pipe" && !libc.restrictPipe(settings.address.name, brand.id))
     log.warn("Cannot set the access list of the pipe: only administrators can use the daemon");
+  opened.defer(() => engines.handOver());
   engines.open(settings.autostart);
 
-  const background = new AbortController();
-  const round = repeat(tidy, system, background.signal);
-  const names = serveNames(settings, { system, log }, background.signal);
-  const watchdog = notifier.feedWatchdog(() => checkSelf(settings.address, system), background.signal);
+  rounds.push(
+    repeat(tidy, system, background.signal),
+    serveNames(settings, { system, log }, background.signal),
+    notifier.feedWatchdog(() => checkSelf(settings.address, system), background.signal),
+  );
   notifier.ready();
   log.info("The daemon is ready", { pid: process.pid, teams: engines.slugs().length });
 
@@ -105,11 +119,6 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   if (how === "stop") await engines.shutDown();
   await engines.handOver();
   if (how === "stop") await leaveAll(engines.slugs(), settings, deps);
-  background.abort(new Error("The daemon ends"));
-  await server.stop();
-  await Promise.all([round, watchdog, names]);
-  store.close();
-  ending.stopListening();
   return 0;
 }
 
