@@ -35,6 +35,7 @@ function isThere(path: string): boolean {
  */
 export function openOrganization(configRoot: string, slug: string): Organization {
   const directory = join(configRoot, slug);
+  requireDirectory(directory);
   refuseForeignDirectory(directory);
   const path = join(directory, "node-config.json");
   let config = readNodeConfig(path, slug);
@@ -49,6 +50,16 @@ export function openOrganization(configRoot: string, slug: string): Organization
     });
   }
   return { slug, directory, config };
+}
+
+/** A link would make this place depend on another one, which the services may not see. */
+function requireDirectory(directory: string): void {
+  const found = lstatSync(directory, { throwIfNoEntry: false });
+  if (found === undefined || found.isDirectory()) return;
+  const kind = found.isSymbolicLink() ? "a link" : "a file";
+  throw new AppError("bad_configuration", `${directory} is ${kind}, not the directory of an organization`, {
+    hint: `Look at it with \`ls -ld ${quoteWord(directory)}\`, and move it away.`,
+  });
 }
 
 /** Beside them, a mistyped slug is noticed. */

@@ -5,9 +5,10 @@ import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { AppError } from "../../../src/errors.ts";
 import { listOrganizations } from "../../../src/node/files/list-organizations.ts";
+import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
-test("lists directories with node-config.json in order, damaged ones too, and nothing else", () => {
+test("lists directories with node-config.json in order, damaged ones too, and what lies in the place of one", () => {
   using temporary = temporaryDirectory();
   const root = temporary.path;
   const config = (name: string) => join(root, name, "node-config.json");
@@ -20,7 +21,15 @@ test("lists directories with node-config.json in order, damaged ones too, and no
   symlinkSync("acme", join(root, "linked"));
   symlinkSync("/nowhere", join(root, "dangling"));
   writeFileSync(join(root, "file"), "");
-  expect(listOrganizations(root)).toEqual(["a-", "acme", "broken", "loop", "odd", "zeta"]);
+  const found = ["a-", "acme", "broken", "dangling", "file", "linked", "loop", "odd", "zeta"];
+  expect(listOrganizations(root)).toEqual(found);
+  for (const [slug, kind] of Object.entries({ file: "a file", linked: "a link", dangling: "a link" }))
+    expect(() => openOrganization(root, slug)).toThrow(
+      new AppError(
+        "bad_configuration",
+        `${join(root, slug)} is ${kind}, not the directory of an organization`,
+      ),
+    );
 });
 
 test("a missing configuration root is empty, a file in its place is an error", () => {
