@@ -39,11 +39,18 @@ export function readHandMade(directory: string): HandMade {
     else if (text.includes("-----BEGIN NEBULA")) addPem(found, file, text);
     else if (/\.(crt|pem)$/i.test(path))
       found.notes.push(`${quoted(file)} holds no certificate of Nebula; not read.`);
+    else if (configLike.test(text))
+      found.notes.push(
+        `${quoted(file)} looks like a configuration, but its name does not end in .yml or .yaml; not read.`,
+      );
   }
   for (const { file, root } of yamls)
     for (const { text, line } of inlinePems(root)) addPem(found, file, text, line);
   return { directory, ...found, configs: readConfigs(yamls.sort((a, b) => (a.file < b.file ? -1 : 1))) };
 }
+
+/** An engine reads its configuration from a file of any name. */
+const configLike = /^[ \t{]*"?(pki|static_host_map|lighthouse|tun)"?[ \t]*:/m;
 
 type Found = Pick<HandMade, "cas" | "caKeys" | "hosts" | "notes">;
 

@@ -2,7 +2,7 @@
 // API would not accept is left out with a note, or refused. Pure. Throws bad_configuration if the import would break the
 // network.
 
-import { AppError } from "../../errors.ts";
+import { AppError, messageOf } from "../../errors.ts";
 import {
   decodeCaBundle,
   fingerprint,
@@ -11,6 +11,7 @@ import {
   type NebulaCertificate,
 } from "../../pki/nebula.ts";
 import { encodePem } from "../../pki/bundle.ts";
+import { formatHostPublicKey, readHostPublicKey } from "../../pki/keys.ts";
 import { holdsNetwork, maskNetwork, parseAddressInNetwork, parseNetwork } from "../../ip.ts";
 import { yamlLimits } from "../../yaml.ts";
 import { checkPublicAddress } from "../nodes/subnets.ts";
@@ -199,8 +200,15 @@ function isLive(
 ): boolean {
   try {
     verifyCertificate(host, cas, nowS);
+    if (host.curve === "25519") readHostPublicKey(formatHostPublicKey(host.publicKey));
   } catch (error) {
-    notes.push(`${file}: ${error instanceof Error ? error.message : String(error)}; not imported.`);
+    // Engines accept it, so its address stays in use.
+    if (error instanceof AppError && error.code === "bad_request")
+      throw new AppError("bad_configuration", `${file}: ${error.message}`, {
+        cause: error,
+        hint: `Sign the certificate of ${quoted(host.name)} again without that, or remove it if it is not used any more.`,
+      });
+    notes.push(`${file}: ${messageOf(error)}; not imported.`);
     return false;
   }
   if (host.curve === "25519") return true;

@@ -171,7 +171,8 @@ function placeHosts(
   for (const host of hosts) {
     const all = firstOfEach([...(said.get(host) ?? []), ...(advertised.get(host) ?? [])]);
     const usable = all.flatMap((each) => {
-      const [, address, port] = /^\[?([^\]]+?)\]?:(\d+)$/.exec(each.text) ?? [];
+      const [, ipv6, other, port] = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d+)$/.exec(each.text) ?? [];
+      const address = ipv6 ?? other;
       const parsed = v.safeParse(Place, { address, port: Number(port) });
       if (parsed.success && overlayOf(scope, parsed.output.address) === undefined)
         return [{ ...each, ...parsed.output }];

@@ -6,7 +6,12 @@ import { mkdirSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { encodePem } from "../../../src/pki/bundle.ts";
+import { makeHostKey, readHostPublicKey } from "../../../src/pki/keys.ts";
+import { encodeDetailsV1, encodeV1 } from "../../../src/pki/nebula-v1.ts";
 import { fingerprint } from "../../../src/pki/nebula.ts";
+import { formatPem } from "../../../src/pki/pem.ts";
+import { signBytes } from "../../../src/pki/signature.ts";
+import { parseAddressInNetwork } from "../../../src/ip.ts";
 import { Node } from "../../../src/protocol/node.ts";
 import { importNetwork } from "../../../src/server/transfer/import.ts";
 import { handMade } from "../../support/hand-made.ts";
@@ -154,6 +159,7 @@ static_host_map:
     - 198.51.100.4:4300
     -
     - 10.42.0.1:4242
+    - 2001:db8::7:4242
 `,
   );
   const { notes } = await bring();
@@ -161,6 +167,7 @@ static_host_map:
   expect(notes.map((each) => each.slice(0, 42))).toEqual([
     "web.yml:7: static_host_map has an entry th",
     'web.yml:8: "10.42.0.1:4242" is no address ',
+    'web.yml:9: "2001:db8::7:4242" is no addres',
     'web.yml:5: "[2001:db8::5]:4242" of one is ',
     'web.yml:4: "192.168.1.5:4242" of one is no',
   ]);
@@ -336,6 +343,31 @@ describe("is refused without storing anything", () => {
   });
 });
 
+test("a certificate that engines accept and nodes cannot have is refused, because its address stays in use", async () => {
+  const { ca } = makeNetwork();
+  const fields = { version: 1, name: "one", networks: [], groups: [], isCa: false, curve: "25519" } as const;
+  const life = { notBefore: ca.certificate.notBefore, notAfter: ca.certificate.notAfter };
+  const parsed = (text: string) => parseAddressInNetwork(text) ?? expect.unreachable();
+  const certificate = (subnets: string[], publicKey: Uint8Array) => {
+    const lists = { networks: [parsed("10.42.0.1/16")], unsafeNetworks: subnets.map(parsed) };
+    const own = {
+      ...fields,
+      ...life,
+      issuer: fingerprint(ca.certificate),
+      publicKey,
+      unsafeNetworks: subnets,
+    };
+    const details = encodeDetailsV1(own, lists);
+    const bytes = encodeV1(details, signBytes("25519", ca.privateKey, details));
+    return formatPem("NEBULA CERTIFICATE", bytes);
+  };
+  const publicKey = readHostPublicKey(makeHostKey().publicPem);
+  file("one.crt", certificate(["10.0.0.0/8", "10.0.0.0/8"], publicKey));
+  expect(await refusal()).toMatch(/one\.crt: .*10\.0\.0\.0\/8 twice/);
+  file("one.crt", certificate([], new Uint8Array(32)));
+  expect(await refusal()).toMatch(/one\.crt: .*not a usable X25519 key/);
+});
+
 test("a CA without any host is imported with --network, but not beside hosts that cannot be nodes", async () => {
   const { host } = makeNetwork();
   host("old.crt", {
@@ -356,9 +388,13 @@ test("links to directories, loops and what is no file are named, and neither fol
   symlinkSync("real", join(directory.path, "linked"));
   symlinkSync("loop", join(directory.path, "loop"));
   Bun.spawnSync(["mkfifo", join(directory.path, "pipe.yml")]);
+  file("nebula.conf", "# by hand\npki:\n  blocklist: []\n");
+  file("other.crt", "-----BEGIN CERTIFICATE-----\n");
   expect((await bring()).notes).toEqual([
     '"linked" is a link to a directory; not read.',
     '"loop" is a link to nothing; not read.',
     '"pipe.yml" is not a file; not read.',
+    '"nebula.conf" looks like a configuration, but its name does not end in .yml or .yaml; not read.',
+    '"other.crt" holds no certificate of Nebula; not read.',
   ]);
 });
