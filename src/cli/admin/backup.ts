@@ -9,10 +9,18 @@ import { readDataOptions } from "../server-flags.ts";
 import { sayTarget, targetFlags } from "./target.ts";
 import type { Args } from "../values.ts";
 
+/** The backup has everything all the same: it may be the only copy. */
+function faultLines(faults: readonly string[]): string {
+  if (faults.length === 0) return "";
+  const next = `Examine it: \`${brand.executable} admin audit verify\`.`;
+  return `The audit log was changed: ${faults.slice(0, 3).join("; ")}${faults.length > 3 ? "; and more" : ""}. ${next}\n`;
+}
+
 const fileArg: Args = { FILE: { type: "positional", description: "The backup file" } };
 
 export const backup: Implementation = {
   notes:
+    "A broken audit log is no reason to fail: the output says what was found in it (`audit_faults` with --json).\n" +
     "The secret key is not in the backup: copy it separately. The file does not depend on the kind of database: a backup\n" +
     "of SQLite can be restored into PostgreSQL, and the reverse.",
   args: { ...fileArg, ...targetFlags },
@@ -28,7 +36,8 @@ export const backup: Implementation = {
     const key = secretKeyPath(await readDataOptions(context.values, context.system), context.system);
     output.result(
       { ...made },
-      `Wrote and verified ${made.file}: ${made.organizations} organizations, ${made.nodes} nodes, ${made.bytes} bytes\n` +
+      faultLines(made.audit_faults) +
+        `Wrote and verified ${made.file}: ${made.organizations} organizations, ${made.nodes} nodes, ${made.bytes} bytes\n` +
         `The backup does not hold the secret key, without which it is useless. Keep a copy of ${key} in another place.\n`,
     );
   },
@@ -64,6 +73,7 @@ export const restore: Implementation = {
     const {
       organizations,
       nodes,
+      audit_faults,
       set_aside,
       revoked_nodes = 0,
       lost_nodes = [],
@@ -105,6 +115,6 @@ export const restore: Implementation = {
           `The CA of ${org} was replaced after the backup, and its predecessor is trusted again. Replace it: \`${brand.executable} admin ca rotate ${org}\``,
       ),
     ];
-    output.result({ ...restored }, `${lines.join("\n")}\n`);
+    output.result({ ...restored }, `${faultLines(audit_faults)}${lines.join("\n")}\n`);
   },
 };

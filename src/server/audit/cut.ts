@@ -49,6 +49,12 @@ export type Cut = v.InferOutput<typeof Cut>;
 /** `id` and `at`: of its event. */
 export type LastCut = Cut & { id: number; at: number };
 
+/** Undefined for what the server did not write. */
+export function cutOf(after: string | null): Cut | undefined {
+  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), Cut), after);
+  return parsed.success ? parsed.output : undefined;
+}
+
 /** The newest cut of a chain. */
 export async function lastCut(
   reader: Pick<Reader, "get">,
@@ -57,8 +63,8 @@ export async function lastCut(
   const found = await lastArchived(reader, orgId);
   if (found === undefined) return undefined;
   const { id, at, after } = found;
-  const cut = v.safeParse(Cut, JSON.parse(after ?? "null"));
-  if (cut.success) return { id, at, ...cut.output };
+  const cut = cutOf(after);
+  if (cut !== undefined) return { id, at, ...cut };
   throw new AppError(
     "failed",
     `The audit log was changed: event ${id} does not tell which archive it means`,

@@ -1,17 +1,11 @@
-// Reads the audit log: page by page for readers that follow it, and completely to verify its hash chains. record.ts
-// writes it.
+// Reads the audit log page by page, for readers that follow it. record.ts writes it, verify.ts verifies its chains.
 
 import * as v from "valibot";
 import { maxPageBytes } from "../http/lists.ts";
 import type { OrganizationCall } from "../http/route.ts";
 import type { Reader } from "../store/database.ts";
-import { queryAll } from "../store/table.ts";
 import { eventsAfter, eventsBefore, typesAfter, type EventRow } from "../store/tables/events.ts";
-import { organizations } from "../store/tables/organizations.ts";
-import type { SecretKeys } from "../../pki/secrets.ts";
-import { readArchiveKey } from "./archive-key.ts";
-import { isOurs, lastCut, type Cut } from "./cut.ts";
-import { eventHash, eventText, eventTime } from "./record.ts";
+import { eventTime } from "./record.ts";
 
 const Details = v.nullable(v.record(v.string(), v.unknown()));
 
@@ -93,72 +87,4 @@ export async function listEventsBefore(
   { before, limit }: { before: number; limit: number },
 ): Promise<Event[]> {
   return (await eventsBefore(db, orgId, before, { limit, bytes: maxPageBytes })).map(showEvent);
-}
-
-export type Chain = {
-  /** Null: events of no organization (users, failed sign-ins). */
-  organization: string | null;
-  events: number;
-  /** The hash of the last event. Keep a copy elsewhere: it proves later that no event was cut off the end. */
-  head: string;
-  /** The id of the first event whose hash does not match. */
-  brokenAt: number | null;
-  /** Of an organization without events and archives: all were deleted, because its creation is its first event. */
-  isEmptied: boolean;
-  /** The newest archive of the events before. Null: the chain begins with its first event. */
-  archived: (Cut["archive"] & { file: string }) | null;
-};
-
-const pageSize = { limit: 1000, bytes: 8 * 1_048_576 };
-const slugs = organizations.pick("id", "slug");
-
-/** Recomputes every chain, from its first event or from the signed cut behind its newest archive. */
-export async function verifyChains(db: Reader, secretKey: SecretKeys): Promise<Chain[]> {
-  const key = await readArchiveKey(db, secretKey);
-  const chains = [await verifyChain(db, null, null, key)];
-  const sql = `SELECT ${slugs.select()} FROM organizations ORDER BY id`;
-  for (const { id, slug } of await queryAll(db, slugs, sql))
-    chains.push(await verifyChain(db, id, slug, key));
-  return chains;
-}
-
-async function verifyChain(
-  db: Reader,
-  orgId: number | null,
-  organization: string | null,
-  archiveKey: string | undefined,
-): Promise<Chain> {
-  const cut = await lastCut(db, orgId);
-  const isCut = cut !== undefined && cut.archive.organization_id === orgId;
-  const chain: Chain = {
-    organization,
-    events: 0,
-    head: isCut ? cut.archive.last_hash : "",
-    brokenAt: cut === undefined || (isCut && isOurs(cut, archiveKey)) ? null : cut.id,
-    isEmptied: false,
-    archived: cut === undefined ? null : { ...cut.archive, file: cut.file },
-  };
-  for (let last = 0; ;) {
-    const page = await eventsAfter(db, orgId, last, pageSize);
-    if (page.length === 0) {
-      chain.isEmptied = orgId !== null && cut === undefined && chain.events === 0;
-      return chain;
-    }
-    for (const event of page) {
-      last = event.id;
-      chain.events++;
-      if (eventHash(chain.head, eventText(event)) !== event.hash) chain.brokenAt ??= last;
-      chain.head = event.hash;
-    }
-  }
-}
-
-/** What was changed, in words. Undefined: every chain is whole. */
-export function faultIn(chains: readonly Chain[]): string | undefined {
-  const chain = chains.find((each) => each.brokenAt !== null || each.isEmptied);
-  if (chain === undefined) return undefined;
-  const log = chain.organization === null ? "the log of the operator" : `the log of ${chain.organization}`;
-  return chain.isEmptied
-    ? `${log} is empty, although the creation of an organization is an event`
-    : `${log}, event ${chain.brokenAt}`;
 }

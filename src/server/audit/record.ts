@@ -158,6 +158,18 @@ export function eventHash(previous: string, text: string): string {
   return hash("sha256", `${previous}\n${text}`, "hex");
 }
 
+/**
+ * Whether the text of an event continues the chain. Earlier versions hashed a lone surrogate, for which the database stored
+ * U+FFFD: where one of them gives the hash, that proves what the event was.
+ */
+export function continues(previous: string, text: string, hash: string): boolean {
+  if (eventHash(previous, text) === hash) return true;
+  if (!text.includes("\ufffd")) return false;
+  for (let code = 0xd800; code < 0xe000; code++)
+    if (eventHash(previous, text.replaceAll("\ufffd", `\\u${code.toString(16)}`)) === hash) return true;
+  return false;
+}
+
 /** Records one event, or several of the same organization in their order. */
 export async function record(tx: Transaction, event: AuditEvent | readonly AuditEvent[]): Promise<void> {
   const all = [event].flat();

@@ -11,7 +11,7 @@ import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 import { authenticate, copyBackup, type Origin } from "./authentication.ts";
-import { makeBackup, removeDatabase, verifyBackup } from "./backup.ts";
+import { makeBackup, removeDatabase, verifyBackup, type Verified } from "./backup.ts";
 import { damageOf } from "./damage.ts";
 import { carryOver, type Carried } from "./carry-over.ts";
 import { databasePath, planPrivate, prepareDirectory, type DataOptions } from "../store/data-directory.ts";
@@ -28,9 +28,7 @@ import { users } from "../store/tables/users.ts";
 import type { System } from "../../system.ts";
 
 type Edge = Pick<System, "now" | "random" | "env">;
-export type Restored = {
-  organizations: number;
-  nodes: number;
+export type Restored = Verified & {
   set_aside?: string;
   /** Of an unauthenticated backup: the users who can do everything. */
   staff?: string[];

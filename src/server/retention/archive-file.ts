@@ -10,7 +10,8 @@ import { AppError, fromSystemError } from "../../errors.ts";
 import { makeDirectory, readTextIfThere, syncDirectory } from "../../files.ts";
 import { ArchiveHeader, headerLine } from "../audit/cut.ts";
 import { isSignedBy, type ArchiveKey } from "../audit/archive-key.ts";
-import { eventHash, eventText, eventTime } from "../audit/record.ts";
+import { continues, eventText, eventTime } from "../audit/record.ts";
+import { breakAt, changed, type Break } from "../audit/verify.ts";
 import { foreignText } from "../../text.ts";
 import type { EventRow } from "../store/tables/events.ts";
 import { readText, refuseOddFile } from "../../open-file.ts";
@@ -121,10 +122,13 @@ function linesOf(text: string): string {
 export const EventLine = v.looseObject({ id: v.number(), hash: foreignText(64) });
 
 /**
- * Reads an archive and verifies its signature, its checksum and each hash of its chain. Throws failed with the reason.
- * `publicKey`: in hex.
+ * Reads an archive and verifies its signature, its checksum and each hash of its chain. Throws failed with the reason; events
+ * that do not continue the chain were so when the server archived them. `publicKey`: in hex.
  */
-export function verifyArchive(path: string, publicKey: string | undefined): Omit<Archive, "text"> {
+export function verifyArchive(
+  path: string,
+  publicKey: string | undefined,
+): Omit<Archive, "text"> & { breaks: Break[] } {
   const wrong = (reason: string) =>
     new AppError("failed", `The archive ${path} is not as the server wrote it: ${reason}`, {
       hint: "Compare it with a copy. Do not delete either.",
@@ -136,19 +140,21 @@ export function verifyArchive(path: string, publicKey: string | undefined): Omit
   if (publicKey !== header.key) throw wrong(`its key ${header.key} is not the key of this control plane`);
   if (!isSignedBy(header.key, head, signature)) throw wrong("its signature is wrong");
   if (hash("sha256", rest.join("\n"), "hex") !== header.sha256) throw wrong("its events were changed");
+  const breaks: Break[] = [];
   let previous = header.previous_hash;
   let count = 0;
   for (const line of rest) {
     if (line === "") continue;
     const event = v.safeParse(v.pipe(v.string(), v.parseJson(), EventLine), line);
     if (!event.success) throw wrong(`its line ${count + 3} is not an event`);
-    const { id: _, hash: own, ...hashed } = event.output;
-    previous = eventHash(previous, JSON.stringify(hashed));
-    if (previous !== own) throw wrong(`its event ${event.output.id} does not continue the chain`);
+    const { id, hash: own, ...hashed } = event.output;
+    const text = JSON.stringify(hashed);
+    if (!continues(previous, text, own)) breaks.push(breakAt(id, changed, `${previous}\n${text}`));
+    previous = own;
     count++;
   }
   if (previous !== header.last_hash || count !== header.events) throw wrong("events are missing");
-  return { header, signature, file: path };
+  return { header, signature, file: path, breaks };
 }
 
 function textOf(path: string): string {

@@ -1,6 +1,7 @@
 // Verifies archives of events, and which of them the chains in the database continue.
 
-import type { Chain } from "../audit/read.ts";
+import { messageOf } from "../../errors.ts";
+import { sentenceOf, type Chain } from "../audit/verify.ts";
 import { verifyArchive } from "./archive-file.ts";
 
 export type VerifiedArchive = {
@@ -14,14 +15,25 @@ export type VerifiedArchive = {
   next: string | null;
 };
 
-/** Throws failed for an archive that was changed, or that another control plane signed. */
+/** `faults`: a sentence for each archive that was changed, or that another control plane signed, and for each broken chain. */
 export function verifyArchives(
   files: readonly string[],
   chains: readonly Chain[],
   publicKey: string | undefined,
-): VerifiedArchive[] {
-  const archives = files.map((file) => verifyArchive(file, publicKey));
-  return archives.map(({ header, file }) => {
+  known: ReadonlySet<string> = new Set(),
+): { verified: VerifiedArchive[]; faults: string[] } {
+  const faults: string[] = [];
+  const archives = files.flatMap((file) => {
+    try {
+      const archive = verifyArchive(file, publicKey);
+      for (const each of archive.breaks) if (!known.has(each.hash)) faults.push(sentenceOf(file, each));
+      return [archive];
+    } catch (error) {
+      faults.push(messageOf(error));
+      return [];
+    }
+  });
+  const verified = archives.map(({ header, file }) => {
     const { organization, organization_id, first, last, events, last_hash } = header;
     const isCut = chains.some(
       ({ archived }) => archived?.organization_id === organization_id && archived.last_hash === last_hash,
@@ -39,4 +51,5 @@ export function verifyArchives(
       next: isCut ? "the database" : (after?.file ?? null),
     };
   });
+  return { verified, faults };
 }

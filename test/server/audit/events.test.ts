@@ -4,8 +4,10 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash } from "node:crypto";
 import * as v from "valibot";
 import { emptyChain, verifyEnd, verifyNext } from "../../../src/console/activity.ts";
-import { Event, faultIn, verifyChains } from "../../../src/server/audit/read.ts";
-import { operator, record } from "../../../src/server/audit/record.ts";
+import { Event } from "../../../src/server/audit/read.ts";
+import { faultsIn, verifyChains } from "../../../src/server/audit/verify.ts";
+import { eventHash, eventText, operator, record } from "../../../src/server/audit/record.ts";
+import { events as table } from "../../../src/server/store/tables/events.ts";
 import { createServiceToken } from "../../../src/server/people/service-tokens.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import { announceExpiring } from "../../../src/server/nodes/upkeep.ts";
@@ -107,7 +109,7 @@ test("members read the addresses of their own actions only, and no hashes; visit
     staff.send("GET", `${path}?limit=1000`),
   ];
   for (const answer of await Promise.all(readers)) expect(v.parse(v.array(Event), answer.json)).toEqual(all);
-  expect(faultIn(await verifyChains(server.db, server.app.services.secretKey))).toBeUndefined();
+  expect(faultsIn(await verifyChains(server.db, server.app.services.secretKey))).toEqual([]);
 });
 
 test("staff read what belongs to no organization; members, owners and programs do not", async () => {
@@ -251,9 +253,9 @@ test("a reader can verify the hash chain from the answers alone", async () => {
 
 test("verification finds a changed, a removed and an inserted event", async () => {
   const broken = async () =>
-    (await verifyChains(server.db, server.app.services.secretKey)).map(({ organization, brokenAt }) => [
+    (await verifyChains(server.db, server.app.services.secretKey)).map(({ organization, breaks }) => [
       organization,
-      brokenAt,
+      breaks[0]?.event ?? null,
     ]);
   const whole = [
     [null, null],
@@ -280,14 +282,54 @@ test("verification finds a changed, a removed and an inserted event", async () =
   expect(await broken()).toEqual(whole);
 });
 
+test("what is hashed is what is stored: a subject that no database stores breaks no chain", async () => {
+  const event = { orgId: org.id, at: server.clock.ms, type: "node.updated", actor: operator } as const;
+  await server.db.write((tx) =>
+    record(tx, { ...event, subject: "node/\udfff", before: { name: "a\0\ud800" }, after: { name: "b" } }),
+  );
+  expect(faultsIn(await verifyChains(server.db, server.app.services.secretKey))).toEqual([]);
+  expect((await events("?limit=1000")).list.at(-1)?.subject).toBe("node/\ufffd");
+});
+
+test("an event that an earlier version hashed with a lone surrogate is proven by its hash; a forgery after it is found", async () => {
+  const faults = async () => faultsIn(await verifyChains(server.db, server.app.services.secretKey));
+  const event = { orgId: null, at: server.clock.ms, type: "user.created", actor: operator } as const;
+  await server.db.write((tx) => record(tx, { ...event, subject: "user/x" }));
+  const [last] = await server.db.all("SELECT * FROM events WHERE org_id IS NULL ORDER BY id DESC LIMIT 1");
+  const [former] = await server.db.all(
+    "SELECT hash FROM events WHERE org_id IS NULL ORDER BY id DESC LIMIT 1 OFFSET 1",
+  );
+  const row = table.parse(last ?? {});
+  const hash = eventHash(
+    String(former?.["hash"] ?? ""),
+    eventText({ ...row, subject: "user/\udfff@a.example" }),
+  );
+  await server.db.write((tx) =>
+    tx.run("UPDATE events SET subject = $1, hash = $2 WHERE id = $3", [
+      "user/\ufffd@a.example",
+      hash,
+      row.id,
+    ]),
+  );
+  await server.db.write((tx) => record(tx, { ...event, subject: "user/y" }));
+  expect(await faults()).toEqual([]);
+  const rename = (subject: string) =>
+    server.db.write((tx) =>
+      tx.run("UPDATE events SET subject = $2 WHERE id > $1 AND org_id IS NULL", [row.id, subject]),
+    );
+  await rename("forged");
+  expect(await faults()).toEqual([expect.stringContaining("the log of the operator: event")]);
+  await rename("user/y");
+});
+
 test("verification finds that all events of an organization were deleted", async () => {
   const chains = () => verifyChains(server.db, server.app.services.secretKey);
-  expect(faultIn(await chains())).toBeUndefined();
+  expect(faultsIn(await chains())).toEqual([]);
   await server.organization("emptied", "10.99.0.0/16");
   await server.db.write((tx) =>
     tx.run("DELETE FROM events WHERE org_id = (SELECT id FROM organizations WHERE slug = 'emptied')"),
   );
-  expect(faultIn(await chains())).toContain("the log of emptied is empty");
+  expect(faultsIn(await chains())).toEqual([expect.stringContaining("the log of emptied is empty")]);
 });
 
 test("the log is read backwards by before, which does not go with after", async () => {

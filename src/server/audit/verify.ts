@@ -1,0 +1,115 @@
+// Verifies the hash chains of the audit log: every chain, and each from its first event or its newest archive to its end,
+// whatever is found on the way.
+
+import { hash } from "node:crypto";
+import { messageOf } from "../../errors.ts";
+import type { SecretKeys } from "../../pki/secrets.ts";
+import type { Reader } from "../store/database.ts";
+import { queryAll } from "../store/table.ts";
+import { eventsAfter, lastArchived, type EventRow } from "../store/tables/events.ts";
+import { organizations } from "../store/tables/organizations.ts";
+import { readArchiveKey } from "./archive-key.ts";
+import { cutOf, isOurs, type Cut } from "./cut.ts";
+import { continues, eventText } from "./record.ts";
+
+/** A place where a chain does not continue. */
+export type Break = {
+  /** Null: no event is left. */
+  event: number | null;
+  what: string;
+  /** Of what stands there now and of all before it: who examined the break accepts it by this, and nothing else with it. */
+  hash: string;
+};
+
+export type Chain = {
+  /** Null: events of no organization (users, failed sign-ins). */
+  organization: string | null;
+  events: number;
+  /** The hash of the last event. Keep a copy elsewhere: it proves later that no event was cut off the end. */
+  head: string;
+  /** The first ones. */
+  breaks: readonly Break[];
+  /** How many follow them. */
+  more: number;
+  /** The newest archive of the events before. Null: the chain begins with its first event. */
+  archived: (Cut["archive"] & { file: string }) | null;
+};
+
+const pageSize = { limit: 1000, bytes: 8 * 1_048_576 };
+const maxBreaks = 100;
+const slugs = organizations.pick("id", "slug");
+
+/** Recomputes every chain, from its first event or from the signed cut behind its newest archive. */
+export async function verifyChains(db: Reader, secretKey: SecretKeys): Promise<Chain[]> {
+  const key = await readArchiveKey(db, secretKey);
+  const chains = [await verifyChain(db, null, null, key)];
+  const sql = `SELECT ${slugs.select()} FROM organizations ORDER BY id`;
+  for (const { id, slug } of await queryAll(db, slugs, sql))
+    chains.push(await verifyChain(db, id, slug, key));
+  return chains;
+}
+
+/** After a break, the chain goes on from the hash that stands there: a later change is found, too. */
+async function verifyChain(
+  db: Reader,
+  orgId: number | null,
+  organization: string | null,
+  archiveKey: string | undefined,
+): Promise<Chain> {
+  const newest = await lastArchived(db, orgId);
+  const cut = newest === undefined ? undefined : cutOf(newest.after);
+  const isOwn = cut?.archive.organization_id === orgId;
+  const breaks: Break[] = [];
+  let more = 0;
+  const broken = (found: Break) => {
+    if (breaks.length < maxBreaks) breaks.push(found);
+    else more++;
+  };
+  if (newest !== undefined && !(cut !== undefined && isOwn && isOurs(cut, archiveKey)))
+    broken(breakAt(newest.id, "does not name an archive that this server signed", newest.after ?? ""));
+  let head = isOwn ? cut.archive.last_hash : "";
+  let events = 0;
+  for (let last = 0; ;) {
+    const page = await eventsAfter(db, orgId, last, pageSize);
+    if (page.length === 0) break;
+    for (const event of page) {
+      const text = textOf(event);
+      if (!continues(head, text, event.hash)) broken(breakAt(event.id, changed, `${head}\n${text}`));
+      head = event.hash;
+      last = event.id;
+      events++;
+    }
+  }
+  if (orgId !== null && newest === undefined && events === 0) broken(breakAt(null, emptied, `${orgId}`));
+  const archived = cut === undefined ? null : { ...cut.archive, file: cut.file };
+  return { organization, events, head, breaks, more, archived };
+}
+
+export const changed = "or the events before it, were changed";
+const emptied = "is empty, although the creation of an organization is an event";
+
+export function breakAt(event: number | null, what: string, text: string): Break {
+  return { event, what, hash: hash("sha256", text, "hex") };
+}
+
+/** A sentence for each break of each chain. Those with a hash in `known` are left out. */
+export function faultsIn(chains: readonly Chain[], known: ReadonlySet<string> = new Set()): string[] {
+  return chains.flatMap(({ organization, breaks, more }) => {
+    const log = organization === null ? "the log of the operator" : `the log of ${organization}`;
+    const left = breaks.filter((each) => !known.has(each.hash)).map((each) => sentenceOf(log, each));
+    return more === 0 ? left : [...left, `${log} has ${more} more breaks`];
+  });
+}
+
+export function sentenceOf(log: string, { event, what, hash }: Break): string {
+  return event === null ? `${log} ${what} (${hash})` : `${log}: event ${event}, ${what} (${hash})`;
+}
+
+/** A row may hold what no event does, such as a time that is none. */
+function textOf(event: EventRow): string {
+  try {
+    return eventText(event);
+  } catch (error) {
+    return messageOf(error);
+  }
+}
