@@ -89,6 +89,20 @@ export function childEnvironment(env: Record<string, string | undefined>): Recor
   return kept;
 }
 
+async function lookup(host: string, way?: "system"): Promise<string[]> {
+  try {
+    return (await Bun.dns.lookup(host, { backend: way ?? "c-ares" })).map((each) => each.address);
+  } catch {
+    // Unknown name or no name server: either way there is no address to connect to.
+    return [];
+  }
+}
+
+async function asItIs(error: unknown, url: string): Promise<never> {
+  const { trueFailure } = await import("./connect-failure.ts");
+  throw await trueFailure(error, url, (host) => lookup(host, "system"));
+}
+
 export function realSystem(): System {
   const env = process.env;
   return {
@@ -96,24 +110,17 @@ export function realSystem(): System {
     monotonic: () => performance.now(),
     sleep,
     random: (bytes) => crypto.getRandomValues(new Uint8Array(bytes)),
-    fetch: async (url, init = {}) =>
-      unpacked(
-        await fetch(url, {
-          ...init,
-          headers: { "Accept-Encoding": "gzip", ...init.headers },
-          tls: { ...init.tls, rejectUnauthorized: true },
-          redirect: init.redirect ?? "error",
-          decompress: false,
-        }),
-      ),
-    lookup: async (host, way) => {
-      try {
-        return (await Bun.dns.lookup(host, { backend: way ?? "c-ares" })).map((each) => each.address);
-      } catch {
-        // Unknown name or no name server: either way there is no address to connect to.
-        return [];
-      }
+    fetch: async (url, init = {}) => {
+      const sent = fetch(url, {
+        ...init,
+        headers: { "Accept-Encoding": "gzip", ...init.headers },
+        tls: { ...init.tls, rejectUnauthorized: true },
+        redirect: init.redirect ?? "error",
+        decompress: false,
+      });
+      return unpacked(await sent.catch((error: unknown) => asItIs(error, url)));
     },
+    lookup,
     lookupTexts: async (name) => {
       try {
         const { resolveTxt } = await import("node:dns/promises");

@@ -5,9 +5,9 @@ import type { Implementation } from "./command.ts";
 
 export const command: Implementation = {
   notes:
-    "For each organization: whether UDP passes, which address and port each lighthouse sees (which tells the kind of NAT),\n" +
-    "round trips to lighthouses and relays, the largest packet, the control plane, and the clock. Exit status 1 if a check\n" +
-    "fails. Only root sees the mapping.",
+    "For each organization: what `status` found, whether UDP passes, which address and port each lighthouse sees (which\n" +
+    "tells the kind of NAT), round trips to lighthouses and relays, the largest packet, the control plane, and the clock.\n" +
+    "Exit status 1 if a check fails. Only root sees the mapping.",
   args: {
     ORG: { type: "positional", description: "The slug of one organization (default: all)", required: false },
   },
@@ -20,13 +20,17 @@ export const command: Implementation = {
     const { netcheck } = await import("../node/doctor/netcheck.ts");
     const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
     const { renderChecks } = await import("../node/doctor/check.ts");
+    const { observe } = await import("../daemon/doctor-checks.ts");
+    const { daemonAddress } = await import("./daemon-address.ts");
     const slugs = chooseSlugs(settings.configRoot, words[0]);
+    const observed = observe({ ...settings, address: daemonAddress(settings) }, system, words[0]);
     const all = await Promise.all(
       slugs.map((slug) => {
         const organization = openOrganization(settings.configRoot, slug);
         const { engine } = makeOrganizationEdge(organization, settings, { system, log, command: "" });
         const contact = () => controlPlane(organization, { system, log });
-        return netcheck(organization, { system, open, engine, controlPlane: contact });
+        const seen = async () => (await observed)?.teams.find(({ team }) => team === slug);
+        return netcheck(organization, { system, open, engine, seen, controlPlane: contact });
       }),
     );
     const checks = all.flat();

@@ -4,6 +4,7 @@
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
+import type { StatusReport } from "../daemon/status-report.ts";
 import type { Context, Implementation } from "./command.ts";
 import { daemonAddress } from "./daemon-address.ts";
 
@@ -42,10 +43,16 @@ async function look({ system, settings, words, values }: Context) {
   // Not `...settings`: that reads `color`, which costs as much as the rest of the command.
   const { configRoot, stateDb } = settings;
   const places = { configRoot, stateDb, address: daemonAddress(settings) };
-  const read = await readStatus(places, { slug: team, probe }, system);
-  const report = probe
-    ? await (await import("../daemon/probe-now.ts")).probeNow(read, settings, system)
-    : read;
+  const probing = probe
+    ? {
+        probe: await import("../daemon/probe-now.ts").then(
+          ({ probeNow }) =>
+            (read: StatusReport) =>
+              probeNow(read, settings, system),
+        ),
+      }
+    : {};
+  const report = await readStatus(places, { slug: team, ...probing }, system);
   if (team !== undefined && report.teams.length === 0) {
     throw new AppError("not_registered", `There is no organization "${team}" on this machine`, {
       hint: `\`${brand.executable} status\` lists all. Register with \`${brand.executable} register --org-slug ${quoteWord(team)} …\`.`,

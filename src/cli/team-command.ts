@@ -72,8 +72,35 @@ export async function changeOrganization(
   const { settings, system } = context;
   const { askDaemon } = await import("../daemon/ipc/client.ts");
   const request = { action: verb, team: slug };
-  const { message, pid } = await askDaemon(daemonAddress(settings), system, request, { patient: true });
+  const ask = () => askDaemon(daemonAddress(settings), system, request, { patient: true });
+  const { message, pid } = await ask().catch(async (error: unknown) => {
+    const isMissed = error instanceof AppError && error.code === "daemon_unreachable";
+    if (verb === "stop" || !isMissed || !(await startWatcher("desktop", system))) throw error;
+    return ask();
+  });
+  // One that answers may have been started by hand: then its unit stays as it is.
+  if (verb !== "stop") await startWatcher("desktop", system, "if it runs");
   return { message: message ?? "", pid };
+}
+
+/**
+ * What watches an organization runs, now and after a boot, as soon as a user wants the organization: the timer of the
+ * checks, or the daemon. False if it is none of systemd's here, or this user may not.
+ */
+async function startWatcher(
+  mode: "server" | "desktop",
+  system: Pick<Context["system"], "isRoot" | "platform" | "run">,
+  when?: "if it runs",
+): Promise<boolean> {
+  const { hasSystemd } = await import("../platform/service-manager.ts");
+  if (!system.isRoot || !hasSystemd(system)) return false;
+  const { authTimer, daemonUnit } = await import("../platform/systemd.ts");
+  const { bringBack, unitState } = await import("../platform/service-state.ts");
+  const unit = mode === "server" ? authTimer : daemonUnit;
+  const { is } = await unitState(unit, system);
+  if (is === "missing" || (when === "if it runs" && is !== "running")) return false;
+  await bringBack(unit, system);
+  return true;
 }
 
 /** The plan of changeOrganization. */
@@ -146,6 +173,7 @@ async function throughSystemd(verb: UnitVerb, organization: Organization, contex
   await withLock(directory, command, system, () =>
     verb === "stop" ? stopUnit(directory, engine) : startUnit(verb, { slug, directory }, engine),
   );
+  if (verb !== "stop") await startWatcher("server", system);
   return { message: `${slug} is ${verb === "stop" ? "stopped" : "running"}` };
 }
 

@@ -13,7 +13,7 @@ import { Healer } from "../node/health/healer.ts";
 import { OrganizationHealth } from "../node/health/organization-health.ts";
 import { controlSocket } from "../platform/control-socket.ts";
 import type { OpenEcho } from "../platform/echo-socket.ts";
-import { signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
+import { ageOf, signalProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import type { System } from "../system.ts";
 
 export type DaemonHealthDeps = {
@@ -80,7 +80,7 @@ export function makeDaemonHealth(
       if (present === undefined) return undefined;
       if (known?.process.pid !== present.pid || known.process.started !== present.started)
         known = { process: present, version: await engineVersion(present) };
-      return { pid: present.pid, version: known.version };
+      return { pid: present.pid, version: known.version, ageMs: ageOf(present) };
     },
     tunnels: () =>
       tunnelsOrRestart(hang, {

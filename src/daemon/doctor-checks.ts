@@ -12,9 +12,14 @@ import { isDaemonMissed, readStatus, type StatusReport } from "./status-report.t
 type Places = OrganizationSettings & { address: LocalAddress; stateDb: string };
 
 /** Probes now. Undefined if this user may not ask the daemon. */
-export async function observe(places: Places, system: System): Promise<StatusReport | undefined> {
+export async function observe(
+  places: Places,
+  system: System,
+  slug?: string,
+): Promise<StatusReport | undefined> {
   try {
-    return await probeNow(await readStatus(places, { slug: undefined, probe: true }, system), places, system);
+    const probe = (report: StatusReport) => probeNow(report, places, system);
+    return await readStatus(places, { slug, probe }, system);
   } catch (error) {
     if (error instanceof AppError && error.code === "os_permission") return undefined;
     throw error;

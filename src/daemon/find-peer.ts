@@ -47,7 +47,7 @@ async function notAsked(
   { address, settings: { configRoot, stateDb } }: Edge,
   system: System,
 ): Promise<string | undefined> {
-  const question = { slug: only, probe: false };
+  const question = { slug: only };
   const { teams } = await readStatus({ address, configRoot, stateDb }, question, system);
   const idle = teams.filter(({ state }) => state !== "running");
   if (idle.length === 0) return undefined;

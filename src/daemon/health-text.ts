@@ -1,26 +1,40 @@
-// The health of an organization in words, for `agent status`. Loads nothing: the command must start fast.
+// The health of an organization in words, for `agent status`. Loads little: the command must start fast.
 
-import { brand } from "../brand.ts";
 import { formatSize } from "../duration.ts";
-import { quoteWord } from "../plan.ts";
+import { lightOf } from "../node/health/findings.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 
-/** "running", "degraded", "running, not probed", or why no engine runs. */
-export function stateText({ state, health }: TeamStatus): string {
-  if (state !== "running" || health === undefined || health.verdict === "running") return state;
-  return health.verdict === "degraded" ? "degraded" : "running, not probed";
+/** "running", "degraded", "running, not probed", "running, not checked", or why no engine runs. */
+export function stateText(team: TeamStatus): string {
+  if (team.state !== "running") return team.state;
+  const light = lightOfTeam(team);
+  if (light === "degraded") return "degraded";
+  if (light === undefined) return "running";
+  const isUnchecked = (team.findings ?? []).some(({ kind }) => kind === "not_checked");
+  return isUnchecked ? "running, not checked" : "running, not probed";
+}
+
+function lightOfTeam({ findings, health }: TeamStatus): ReturnType<typeof lightOf> {
+  if (findings !== undefined) return lightOf(findings);
+  if (health === undefined || health.verdict === "running") return undefined;
+  return health.verdict === "degraded" ? "degraded" : "unknown";
 }
 
 /** Whether traffic passes, as far as it can be known: the meaning of `status --check`. */
-export function isHealthy({ state, health }: TeamStatus): boolean {
-  return state === "running" && health !== undefined && health.verdict !== "degraded";
+export function isHealthy(team: TeamStatus): boolean {
+  return team.state === "running" && team.health !== undefined && lightOfTeam(team) !== "degraded";
 }
 
-/** The reason, what the engine reports, and how long it works alone. */
+/** Every finding with what to do about it. */
+export function findingNotes({ findings = [] }: TeamStatus): string[] {
+  return findings.map(({ what, cure }) => `${what}: ${/^[a-z]/.test(cure) ? `\`${cure}\`` : cure}`);
+}
+
+/** What the engine reports, and how long it works alone. */
 export function healthNotes(team: TeamStatus, now: number): string[] {
   const { health, state } = team;
   if (state !== "running" || health === undefined) return [];
-  const { engine_version: version, lighthouses, tunnels, broken, reason } = health;
+  const { engine_version: version, lighthouses, tunnels, broken } = health;
   const parts = [
     ...(version === undefined ? [] : [`engine ${version}`]),
     // Before the first probe nothing is known of them.
@@ -31,13 +45,7 @@ export function healthNotes(team: TeamStatus, now: number): string[] {
     ...offline(team, now),
     ...age(team, now),
   ];
-  return [
-    ...(reason === undefined ? [] : [reason]),
-    parts.join("; "),
-    ...(broken.length === 0
-      ? []
-      : [`no answer from ${broken.join(", ")}: \`${brand.executable} peers ${quoteWord(team.team)}\``]),
-  ];
+  return [parts.join("; ")];
 }
 
 function lighthouseText({ answering, of }: { answering: number; of: number }, isLighthouse: boolean): string {

@@ -10,11 +10,12 @@ import { listOrganizations } from "../node/files/list-organizations.ts";
 import type { Way } from "../node/names/service-state.ts";
 import { namesPlaces } from "../platform/names-places.ts";
 import type { System } from "../system.ts";
-import { healthNotes, isHealthy, relayNotes, stateText } from "./health-text.ts";
+import { findingNotes, healthNotes, isHealthy, relayNotes, stateText } from "./health-text.ts";
 import { daysLeft, roughly, textTable } from "./text-table.ts";
 import { askDaemon } from "./ipc/client.ts";
 import type { Answer, TeamStatus } from "./ipc/messages.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
+import type { Found } from "./team-findings.ts";
 
 export type StatusReport = {
   daemon: { running: boolean; version?: string; pid?: number };
@@ -25,8 +26,11 @@ export type StatusReport = {
 
 type Places = { address: LocalAddress; configRoot: string; stateDb: string };
 
-/** `probe`: probe now, instead of showing what the last probes said. */
-export type StatusQuestion = { slug: string | undefined; probe: boolean };
+/** `probe`: probes now what no daemon watches, instead of showing what the last probes said. */
+export type StatusQuestion = {
+  slug: string | undefined;
+  probe?: ((report: StatusReport) => Promise<StatusReport>) | undefined;
+};
 
 export async function readStatus(
   { address, configRoot, stateDb }: Places,
@@ -36,7 +40,7 @@ export async function readStatus(
   let slugs: readonly string[] | undefined;
   // While the daemon prepares its answer.
   const list = async () => void (slugs = listOrganizations(configRoot));
-  const answer = await statusOfDaemon(address, probe, system, list);
+  const answer = await statusOfDaemon(address, probe !== undefined, system, list);
   slugs ??= listOrganizations(configRoot);
   const ofDaemon = (answer?.teams ?? []).filter((each) => typeof each === "object");
   const others = slugs.filter((each) => !ofDaemon.some(({ team }) => team === each));
@@ -44,13 +48,13 @@ export async function readStatus(
     others.length === 0
       ? []
       : await readOthers({ configRoot, stateDb }, others, answer !== undefined, system);
-  const teams = [...ofDaemon, ...found]
+  const teams = [...ofDaemon, ...found.map(({ status }) => status)]
     .filter(({ team }) => slug === undefined || team === slug)
     .sort((a, b) => (a.team < b.team ? -1 : 1));
   const { version, pid } = answer ?? {};
   const { statePath } = namesPlaces(system, stateDb);
   const names = (await Bun.file(statePath).exists()) ? await readNames(statePath) : undefined;
-  return {
+  const report = {
     daemon: {
       running: answer !== undefined,
       ...(version === undefined ? {} : { version }),
@@ -59,6 +63,9 @@ export async function readStatus(
     teams,
     ...(names === undefined ? {} : { names }),
   };
+  const probed = probe === undefined ? report : await probe(report);
+  const { withFindings } = await import("./team-findings.ts");
+  return withFindings(probed, found, system);
 }
 
 async function readNames(path: string): Promise<StatusReport["names"]> {
@@ -100,18 +107,19 @@ async function statusOfDaemon(
   }
 }
 
-/** Returns organizations of mode server and damaged ones; those of mode desktop only if no daemon runs. */
+/** Organizations that the daemon does not tell of: those of mode server, damaged and forgotten ones; all without a daemon. */
 async function readOthers(
   places: Pick<Places, "configRoot" | "stateDb">,
   slugs: readonly string[],
   daemonRuns: boolean,
   system: Pick<System, "run" | "now" | "platform" | "fetch">,
-): Promise<TeamStatus[]> {
+): Promise<Found[]> {
   const { readStatusWithoutDaemon } = await import("./status-without-daemon.ts");
   const found = await Promise.all(slugs.map((slug) => readStatusWithoutDaemon(places, slug, system)));
-  return found
-    .filter(({ status, isDamaged }) => isDamaged || status.mode === "server" || !daemonRuns)
-    .map(({ status }) => status);
+  return found.map((each) => ({
+    ...each,
+    isForgotten: daemonRuns && !each.isDamaged && each.status.mode === "desktop",
+  }));
 }
 
 /** The report as text. The first line is the summary. `width`: of the terminal. */
@@ -128,7 +136,7 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
     ];
     lines.push("", ...textTable(table, width));
     const notes = teams.flatMap((team) =>
-      [...healthNotes(team, now), ...relayNotes(team), ...notesOn(team)].map(
+      [...findingNotes(team), ...healthNotes(team, now), ...relayNotes(team), ...notesOn(team)].map(
         (note) => `${team.team}: ${note}`,
       ),
     );
@@ -138,10 +146,11 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
   return `${lines.join("\n")}\n`;
 }
 
-function notesOn({ team, message, restart_pending: pending = [], left_out, ...rest }: TeamStatus): string[] {
+function notesOn(status: TeamStatus): string[] {
+  const { team, message, restart_pending: pending = [], left_out, findings = [], ...rest } = status;
   const restart = `${pending.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(team)}\``;
   return [
-    ...(message === undefined ? [] : [message]),
+    ...(message === undefined || findings.some(({ what }) => what === message) ? [] : [message]),
     ...confirmationNotes(rest),
     ...(pending.length === 0 ? [] : [restart]),
     ...(left_out === undefined ? [] : [describeLeftOut(left_out)]),

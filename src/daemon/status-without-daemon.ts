@@ -8,7 +8,7 @@ import { openOrganization, type Organization } from "../node/files/organizations
 import { ageOf, identifyProcess, type ProcessIdentity } from "../platform/process-identity.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
 import { certificateWarning, readOrganizationFacts } from "../node/files/organization-facts.ts";
-import { readSavedHealth, savedHealthDirectory } from "../node/health/saved-health.ts";
+import { readSavedHealth, savedHealthDirectory, type SavedHealth } from "../node/health/saved-health.ts";
 import { isStopped } from "../node/files/stopped.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
 import { engineUnit } from "../platform/systemd.ts";
@@ -22,7 +22,8 @@ type Places = { configRoot: string; stateDb: string };
 
 type Observed = Pick<TeamStatus, "state" | "wanted" | "pid" | "uptime_s">;
 
-export type FoundStatus = { status: TeamStatus; isDamaged: boolean };
+/** `checkedAt`: when check-auth last ran, ms since 1970; undefined: not since the boot. */
+export type FoundStatus = { status: TeamStatus; isDamaged: boolean; checkedAt: number | undefined };
 
 /** An organization with damaged files gets a status too, so that it does not hide the others. */
 export async function readStatusWithoutDaemon(
@@ -30,8 +31,11 @@ export async function readStatusWithoutDaemon(
   slug: string,
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
 ): Promise<FoundStatus> {
+  const saved = readSavedHealth(savedHealthDirectory(configRoot, system.platform), slug, system.now());
+  const checkedAt = saved === undefined ? undefined : Date.parse(saved.run_at ?? saved.written_at);
   try {
-    return { status: await readStatus({ configRoot, stateDb }, slug, system), isDamaged: false };
+    const status = await readStatus({ configRoot, stateDb }, slug, saved, system);
+    return { status, isDamaged: false, checkedAt };
   } catch (error) {
     const { readRemains } = await import("../node/files/remains.ts");
     const { mode = "server", name = "", directory } = readRemains(configRoot, slug);
@@ -39,13 +43,14 @@ export async function readStatusWithoutDaemon(
     const hint = error instanceof AppError ? error.details.hint : undefined;
     const message = hint === undefined ? messageOf(error) : `${messageOf(error)}. ${hint}`;
     const facts = { team: slug, mode, name, ip_address: "", certificate_not_after: "" };
-    return { status: { ...facts, ...observed, message }, isDamaged: true };
+    return { status: { ...facts, ...observed, message }, isDamaged: true, checkedAt };
   }
 }
 
 async function readStatus(
   { configRoot, stateDb }: Places,
   slug: string,
+  saved: SavedHealth | undefined,
   system: Pick<System, "run" | "platform" | "now" | "fetch">,
 ): Promise<TeamStatus> {
   const organization = openOrganization(configRoot, slug);
@@ -69,7 +74,7 @@ async function readStatus(
     ...facts,
     ...observed,
     ...asked,
-    ...(mode === "server" ? savedHealth(configRoot, slug, observed, system) : {}),
+    ...(mode === "server" ? savedHealth(saved, observed, system) : {}),
   };
   if (revoked !== undefined) {
     // An engine that still runs is shown as what it is: the order is being carried out.
@@ -82,13 +87,11 @@ async function readStatus(
 
 /** What check-auth has written down. The health of a former engine says nothing about this one. */
 function savedHealth(
-  configRoot: string,
-  slug: string,
+  saved: SavedHealth | undefined,
   { state, uptime_s = 0 }: Observed,
-  system: Pick<System, "platform" | "now">,
+  system: Pick<System, "now">,
 ): Pick<TeamStatus, "health" | "last_checkin_at" | "relayed" | "confirm"> {
   const now = system.now();
-  const saved = readSavedHealth(savedHealthDirectory(configRoot, system.platform), slug, now);
   const { health, last_checkin_at, relayed, confirm } = saved ?? {};
   const isOfThisEngine = health !== undefined && now - Date.parse(health.checked_at) < (uptime_s + 1) * 1000;
   return {

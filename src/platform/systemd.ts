@@ -1,6 +1,7 @@
 // The product's systemd units, and the changes that install or remove them. Must not run programs or write files;
 // apply.ts does that.
 
+import { existsSync } from "node:fs";
 import { posix } from "node:path";
 import { brand } from "../brand.ts";
 import type { Change } from "./apply.ts";
@@ -340,6 +341,11 @@ export const namesCacheRemoval: Change = {
   argv: systemctlCommand("clean", "--what=cache", namesUnit),
   mayFail: true,
 };
+
+/** Whether a unit of ours starts at boot, without a question to systemd. Its runtime state may say otherwise. */
+export function isEnabled(unitName: string): boolean {
+  return existsSync(`${wantsDirectory}/${unitName}`);
+}
 
 /** All unit files of the product. */
 export const unitFiles: readonly string[] = [

@@ -17,7 +17,7 @@ export const PathState = v.object({
   remote: v.optional(text(64)),
   /** The names of the relays, of a relayed path. */
   relays: v.optional(v.pipe(v.array(text(64)), v.maxLength(4))),
-  /** broken: it answered in the last ten minutes and has stopped. not_probed: it never answered, or was not asked. */
+  /** broken: it answered and has stopped. not_probed: it never answered, or was not asked. */
   probe: v.picklist(["answers", "broken", "not_probed"]),
   rtt_ms: v.optional(v.pipe(v.number(), v.minValue(0), v.maxValue(600_000))),
   /** Of the probes in the last minute. */

@@ -34,7 +34,7 @@ test("this machine and addresses without a node are told from peers", async () =
     system: { ...world.system, sleep: () => new Promise<void>(() => {}) },
     monotonic: () => 1000,
     open: async () => ({ send: () => true, close() {} }),
-    engine: async () => ({ pid: 1, version: "1.12.0" }),
+    engine: async () => ({ pid: 1, version: "1.12.0", ageMs: 60_000 }),
     tunnels: async () => [],
     recentLog: async () => [],
   });

@@ -99,16 +99,12 @@ test("without daemon and without organizations the report is empty, not an error
     configRoot: join(directory, "etc"),
     stateDb: join(directory, "none.db"),
   } as const;
-  expect(await readStatus(places, { slug: undefined, probe: false }, realSystem())).toEqual({
+  expect(await readStatus(places, { slug: undefined }, realSystem())).toEqual({
     daemon: { running: false },
     teams: [],
   });
   expect(
-    await readStatus(
-      { ...places, configRoot: join(directory, "none") },
-      { slug: undefined, probe: false },
-      realSystem(),
-    ),
+    await readStatus({ ...places, configRoot: join(directory, "none") }, { slug: undefined }, realSystem()),
   ).toEqual({
     daemon: { running: false },
     teams: [],

@@ -4,6 +4,7 @@
 import * as v from "valibot";
 import type { ErrorCode } from "../../errors.ts";
 import type { Confirmation } from "../../confirmation.ts";
+import type { Finding } from "../../node/health/findings.ts";
 import type { Health } from "../../node/health/judge.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";
 import type { RelayedAnswer } from "../../protocol/relayed-report.ts";
@@ -55,6 +56,8 @@ export type TeamStatus = {
   ephemeral?: true;
   /** Whether traffic passes; unset while no engine runs, before the first look, and where nothing watches it. */
   health?: Health;
+  /** Everything that was found of it, the gravest first. Only `status` itself tells, not the daemon. */
+  findings?: Finding[];
   /** What this relay forwarded for others this month, as the control plane counts it, and its monthly limit. */
   relayed?: RelayedAnswer;
   /** The node is revoked at `until`, unless its user confirms on the page `url` that it is still theirs. */

@@ -38,6 +38,7 @@ export function healthRecord({ slug }: Organization, { settings, system, log }: 
   const write = (health: Health | undefined, writtenAt = formatTime(system.now())) =>
     writeSavedHealth(directory, slug, {
       written_at: writtenAt,
+      run_at: formatTime(system.now()),
       ...(lastCheckin === undefined ? {} : { last_checkin_at: lastCheckin }),
       ...(relayed === undefined ? {} : { relayed }),
       ...(confirm === undefined ? {} : { confirm }),

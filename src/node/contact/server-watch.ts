@@ -8,7 +8,7 @@ import { makeDirectory, writeFileAtomic } from "../../files.ts";
 import * as v from "valibot";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { openEchoSocket } from "../../platform/echo-socket.ts";
-import { signalProcess } from "../../platform/process-identity.ts";
+import { ageOf, signalProcess } from "../../platform/process-identity.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import { engineUnit } from "../../platform/systemd.ts";
 import type { Healing } from "../../protocol/path-report.ts";
@@ -52,7 +52,8 @@ export function makeServerHealth(
     async engine() {
       const { process, program } = await examineEngine(organization, settings, system);
       if (process === undefined) return undefined;
-      return { pid: process.pid, version: await runningVersion(process, program, versionOf) };
+      const version = await runningVersion(process, program, versionOf);
+      return { pid: process.pid, version, ageMs: ageOf(process) };
     },
     tunnels() {
       if (watched === undefined) return api.hostmap();

@@ -5,18 +5,19 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { can } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
-import { joinHostPort, parseAddress, withoutPort } from "../../ip.ts";
+import { withoutPort } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import type { OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
-import { askEngine } from "../engine/ask-engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { isAbsent, localApi, type KnownAddresses, type LocalApi } from "../engine/local-api.ts";
-import { mostHubs, roles, type Hub } from "./hubs.ts";
+import { mostHubs, roles } from "./hubs.ts";
 import type { Organization } from "../files/organizations.ts";
 import { fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
-import { largestThrough } from "./path-mtu.ts";
+import { largestThrough } from "../health/path-mtu.ts";
+import { assess, type Seen } from "./traffic.ts";
+import { askHubs, udpFinding, type Asked } from "./underlay.ts";
 import { readText } from "../../open-file.ts";
 
 const run = brand.executable;
@@ -24,35 +25,38 @@ const run = brand.executable;
 type Edge = {
   system: Pick<System, "lookup" | "sleep" | "machineState">;
   open: OpenEcho;
+  /** What `status` says of the organization after a probe; undefined if this user may not see it. */
+  seen(): Promise<Seen | undefined>;
   /** The check of control plane and clock (organization.ts). */
   controlPlane(): Promise<Finding>;
   engine(): Promise<Pick<EngineInUse, "isRunning" | "running">>;
 };
-
-type Asked = Hub & { is: "answers" | "closed" | "no route" | "silent" | "unknown name"; rttMs?: number };
 
 const milliseconds = (ms: number) => (ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.round(ms)} ms`);
 
 export async function netcheck(organization: Organization, edge: Edge): Promise<Check[]> {
   const { slug, directory } = organization;
   const { hubs, isLighthouse } = roles(readText(join(directory, "config.yml")));
-  const asked = await Promise.all(hubs.map((hub) => ask(hub, edge)));
+  const asked = await askHubs(hubs, edge.system);
+  const seen = await edge.seen();
   const api = localApi(controlSocket(directory), edge.system);
   const own = organization.config.ip_address;
   const lighthouses = hubs.filter((hub) => hub.isLighthouse).map(({ overlay }) => overlay);
   // A lighthouse's configuration names the others without their roles.
   const targets = isLighthouse ? hubs.map(({ overlay }) => overlay) : lighthouses;
-  return Promise.all([
-    runCheck("udp", slug, () => udp(asked, isLighthouse)),
+  const judged = await assess(organization, seen, edge.system);
+  const checks = await Promise.all([
+    runCheck("udp", slug, () => udp(asked, isLighthouse, slug, seen)),
     runCheck("mapping", slug, () =>
       isLighthouse
         ? skipped("A lighthouse reports to no other, so none says where it sees this node")
         : mapping(own, lighthouses, api, edge).catch((error: unknown) => withoutReport(slug, error, edge)),
     ),
     runCheck("round_trips", slug, () => roundTrips(asked)),
-    runCheck("mtu", slug, () => mtu(slug, own, targets, edge)),
+    runCheck("mtu", slug, () => mtu(slug, own, targets, seen, edge)),
     runCheck("control_plane", slug, edge.controlPlane),
   ]);
+  return [...judged, ...checks];
 }
 
 const stopped = (slug: string): Finding => ({
@@ -70,33 +74,12 @@ async function withoutReport(slug: string, error: unknown, { engine }: Edge): Pr
   return { ...skipped(evidence), remedy: `${run} overlay update` };
 }
 
-async function ask(hub: Hub, { system }: Edge): Promise<Asked> {
-  const { host, port } = hub;
-  const [address] = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
-  if (address === undefined) return { ...hub, is: "unknown name" };
-  return { ...hub, ...(await askEngine(address, port)) };
-}
-
-const where = ({ host, port }: Asked) => `UDP ${joinHostPort(host, port)}`;
-
-function udp(asked: readonly Asked[], isLighthouse: boolean): Finding {
+function udp(asked: readonly Asked[], isLighthouse: boolean, slug: string, seen: Seen | undefined): Finding {
   if (asked.length === 0)
     return isLighthouse
       ? skipped("This node is the only lighthouse, so there is no other engine to ask")
       : fail("There is no lighthouse or relay to ask", `${run} doctor`);
-  const answering = asked.filter(({ is }) => is === "answers");
-  const dumb = asked.filter(({ is }) => is !== "answers").map((each) => `${where(each)} (${each.is})`);
-  if (answering.length === asked.length)
-    return ok(`UDP passes out and back: ${asked.length} of ${asked.length} lighthouses and relays answer`);
-  const silent = `no answer from ${dumb.join(", ")}`;
-  if (answering.length > 0)
-    return warn(`UDP passes, but there is ${silent}`, "Start the engine there, or open its port");
-  return asked.every(({ is }) => is === "silent")
-    ? fail(
-        `UDP seems blocked on the way out: ${silent}`,
-        "Permit outgoing UDP in the firewall of this machine and of its network",
-      )
-    : fail(`There is ${silent}`, `${run} doctor`);
+  return udpFinding(asked, slug, (seen?.health?.lighthouses.answering ?? 0) > 0);
 }
 
 /** A lighthouse tells the address and port that it sees this node's packets come from. */
@@ -148,13 +131,17 @@ function roundTrips(asked: readonly Asked[]): Finding {
   return ok(`Round trips: ${texts.join(", ")}${more}`);
 }
 
+/** The assessment says it, with the cure, if a packet of the full size was lost. */
 async function mtu(
   slug: string,
   own: string,
   [target]: readonly string[],
+  seen: Seen | undefined,
   { open, system }: Edge,
 ): Promise<Finding> {
   if (target === undefined) return skipped("There is no other lighthouse to send to");
+  const known = seen?.findings?.find(({ kind }) => kind === "large_packets_lost");
+  if (known !== undefined) return fail(known.what, known.cure);
   const found = await largestThrough(own, target, open, system);
   if (found === "absent") return stopped(slug);
   if (found === "denied") return skipped("This process may not send ICMP: run it as root");
@@ -162,6 +149,6 @@ async function mtu(
   if (found.isFull) return ok(`Packets of the overlay's full size (${found.bytes} bytes) pass`);
   return warn(
     `Packets above ${found.bytes} bytes are lost on the way to ${target}: large transfers hang`,
-    `In overrides.yml of the organization's directory: tun: { mtu: ${found.bytes} }`,
+    `${run} status ${quoteWord(slug)} --check`,
   );
 }

@@ -6,16 +6,18 @@ import { brand } from "../../brand.ts";
 import { describeConfirmation, type Confirmation } from "../../confirmation.ts";
 import type { LeftOut } from "../../left-out.ts";
 import { readTextIfThere } from "../../files.ts";
-import { joinHostPort, parseAddress, parseNetwork } from "../../ip.ts";
+import { parseNetwork } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
 import type { System } from "../../system.ts";
-import { askEngine } from "../engine/ask-engine.ts";
-import { unsafeRoutes, underlayOf } from "../files/read-config.ts";
+import { unsafeRoutes } from "../files/read-config.ts";
 import { subnetsIn } from "../files/networks.ts";
 import type { Organization } from "../files/organizations.ts";
+import { graveness, type Finding as Found } from "../health/findings.ts";
 import type { Health } from "../health/judge.ts";
 import { interfaces, routesHere } from "./taken.ts";
 import { asRoot, fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
+import { roles } from "./hubs.ts";
+import { askHubs, whyUnreached } from "./underlay.ts";
 import { readText } from "../../open-file.ts";
 
 const run = brand.executable;
@@ -25,6 +27,7 @@ export type Seen = {
   state: string;
   wanted: "up" | "down";
   health?: Health;
+  findings?: readonly Found[];
   message?: string;
   restart_pending?: readonly string[];
   left_out?: readonly LeftOut[];
@@ -38,13 +41,14 @@ export async function examineTraffic(
   system: Pick<System, "machineState" | "lookup" | "sleep">,
 ): Promise<Check[]> {
   const { slug } = organization;
-  return Promise.all([
-    runCheck("traffic", slug, () => traffic(organization, seen, system)),
+  const judged = await assess(organization, seen, system);
+  const checks = await Promise.all([
     runCheck("routes", slug, () => routes(organization, seen, system)),
     runCheck("forwarding", slug, () => forwarding(organization)),
     runCheck("interfaces", slug, () => interfaces(organization, system)),
     ...confirmation(slug, seen),
   ]);
+  return [...judged, ...checks];
 }
 
 /** The control plane asks for it 7 days before. */
@@ -54,91 +58,49 @@ function confirmation(slug: string, seen: Seen | undefined): Promise<Check>[] {
   return [runCheck("confirmation", slug, () => warn(what, next))];
 }
 
-async function traffic(
+/** What `status` found, one check each: the doctor knows more about silent lighthouses, and nothing less. */
+export async function assess(
   organization: Organization,
   seen: Seen | undefined,
   system: Pick<System, "lookup">,
-): Promise<Finding> {
+): Promise<Check[]> {
   const { slug } = organization;
-  if (seen === undefined) return skipped(`cannot see it without root: ${asRoot}`);
-  if (seen.state !== "running") return notRunning(slug, seen);
-  const { health } = seen;
-  if (health === undefined) return skipped(`cannot see whether traffic passes without root: ${asRoot}`);
-  const { verdict, reason = "", lighthouses, broken } = health;
-  if (verdict === "not_probed") return warn(reason, `${run} overlay update`);
-  if (verdict === "running") {
-    const text =
-      lighthouses.of === 0 ? "" : `${lighthouses.answering} of ${lighthouses.of} lighthouses answer`;
-    if (broken.length > 0)
-      return warn(`no answer from ${broken.join(", ")}`, `${run} peers ${quoteWord(slug)}`);
-    return ok(text === "" ? "no lighthouse is needed" : text);
-  }
-  if (lighthouses.of > 0) return diagnose(organization, reason, system);
-  return fail(reason, remedyWithout(organization));
+  const found = seen?.findings ?? [];
+  const told = await Promise.all(found.map((each) => tell(each, organization, system)));
+  const rest =
+    seen === undefined || seen.state !== "running" || found.length === 0 ? [state(slug, seen)] : [];
+  return Promise.all([...rest, ...told].map((each) => runCheck("traffic", slug, () => each)));
 }
 
-function notRunning(slug: string, { state, wanted, message }: Seen): Finding {
-  if (state === "revoked") return skipped("it does not run: access was revoked");
-  if (wanted === "down") return ok("it is stopped, as wanted");
-  const why = message === undefined ? "" : `: ${message}`;
-  return fail(`it should run, but is ${state}${why}`, `${run} start ${quoteWord(slug)}`);
-}
-
-function remedyWithout({ slug }: Organization): string {
-  const words = `${run} admin node update ${quoteWord(slug)} NODE --lighthouse --public-ip ADDRESS`;
-  return `Ask the organization's administrator to make a node with a public address a lighthouse: ${words}`;
-}
-
-/** Why no lighthouse answers: asks the first one from outside of the overlay. */
-async function diagnose(
+async function tell(
+  { kind, what, cure }: Found,
   { slug, directory }: Organization,
-  reason: string,
   system: Pick<System, "lookup">,
 ): Promise<Finding> {
-  const targets = underlayOf(readText(join(directory, "config.yml")));
-  const found: Finding[] = [];
-  for (const { host, port } of targets.slice(0, 4)) {
-    const [address] = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
-    if (address === undefined) {
-      found.push(
-        fail(
-          `${reason}: its name ${host} is unknown`,
-          `Correct this machine's name server: getent hosts ${quoteWord(host)}`,
-        ),
-      );
-      continue;
-    }
-    const { is } = await askEngine(address, port);
-    const where = `UDP ${joinHostPort(address, port)}`;
-    if (is === "answers") {
-      return fail(
-        `${reason}: an engine listens at ${where}, but makes no tunnel with this node: a certificate or CA differs, or this node is blocked`,
-        `${run} sync-config; then the reason is in the lighthouse's log: ${run} logs ${quoteWord(slug)}`,
-      );
-    }
-    if (is === "no route")
-      found.push(
-        fail(
-          `${reason}: no route to ${where}`,
-          `Connect this machine to the network, then: ip route get ${address}`,
-        ),
-      );
-    else if (is === "closed")
-      found.push(
-        fail(
-          `${reason}: ${where} is closed, no engine listens there`,
-          `On the lighthouse: ${run} start ${quoteWord(slug)}`,
-        ),
-      );
-    else
-      found.push(
-        fail(
-          `${reason}: nothing comes back from ${where}: a firewall drops it, or the machine is off`,
-          `Permit UDP ${port} in every firewall before the lighthouse, then on the lighthouse: ${run} check-port ${port}`,
-        ),
-      );
-  }
-  return found[0] ?? fail(`${reason}: no address of it is known`, `${run} sync-config`);
+  const isGrave = graveness(kind) === "fail";
+  if (kind !== "lighthouses_silent") return isGrave ? fail(what, cure) : warn(what, cure);
+  const { hubs } = roles(readText(join(directory, "config.yml")));
+  const asked = await askHubs(
+    hubs.filter(({ isLighthouse }) => isLighthouse),
+    system,
+  );
+  const unreached = whyUnreached(asked, slug);
+  return fail(`${what}: ${unreached.why}`, unreached.cure);
+}
+
+function state(slug: string, seen: Seen | undefined): Finding {
+  if (seen === undefined) return skipped(`cannot see it without root: ${asRoot}`);
+  if (seen.state !== "running") return notRunning(slug, seen);
+  const { answering = 0, of = 0 } = seen.health?.lighthouses ?? {};
+  return ok(of === 0 ? "no lighthouse is needed" : `${answering} of ${of} lighthouses answer`);
+}
+
+function notRunning(slug: string, { state: is, wanted, message, findings = [] }: Seen): Finding {
+  if (is === "revoked") return skipped("it does not run: access was revoked");
+  if (wanted === "down")
+    return findings.length > 0 ? skipped("it is stopped") : ok("it is stopped, as wanted");
+  const why = message === undefined ? "" : `: ${message}`;
+  return fail(`it should run, but is ${is}${why}`, `${run} start ${quoteWord(slug)}`);
 }
 
 /** Routes that the control plane switched on, and relays: each must be in effect. */

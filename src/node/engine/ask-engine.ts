@@ -14,10 +14,15 @@ export type EngineAnswer =
  */
 const waitMs = 150;
 const tries = 20;
+/** The kernel says after three seconds that no machine has an address of its own network. */
+const lateMs = 300;
 const headerBytes = 16;
 /** Version 1, type 1 (message). The answer has type 2. */
 const message = 0x11;
 const recvError = 0x12;
+
+/** No network, or no machine with this address in it: an unplugged cable, too. */
+const offline = ["EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENETDOWN", "EADDRNOTAVAIL"];
 
 /** `from` in the answer is the local port. */
 export function askEngine(host: string, port: number): Promise<EngineAnswer> {
@@ -35,7 +40,9 @@ export function askEngine(host: string, port: number): Promise<EngineAnswer> {
   const fail = (error: Error) => {
     // Bun's error of a failed connect has no code: it fails without a route alone.
     if (!state.connected) return end({ is: "no route" });
-    end({ is: systemErrorCode(error) === "ECONNREFUSED" ? "closed" : "silent" });
+    const code = systemErrorCode(error) ?? "";
+    if (offline.includes(code)) return end({ is: "no route" });
+    end({ is: code === "ECONNREFUSED" ? "closed" : "silent" });
   };
   let sentAt = performance.now();
   socket.once("error", fail);
@@ -58,7 +65,7 @@ export function askEngine(host: string, port: number): Promise<EngineAnswer> {
     };
     send();
     for (let at = 1; at < tries; at++) timers.push(setTimeout(send, at * waitMs));
-    timers.push(setTimeout(() => end({ is: "silent" }), tries * waitMs));
+    timers.push(setTimeout(() => end({ is: "silent" }), tries * waitMs + lateMs));
   });
   socket.connect(port, host);
   return promise;

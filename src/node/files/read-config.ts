@@ -93,6 +93,18 @@ export function overlayRoles(configYml: string): {
   };
 }
 
+/** What the health of an organization needs to know beside the roles. `mtu`: undefined for the engine's default. */
+export function overlaySettings(configYml: string): {
+  mtu: number | undefined;
+  /** Fingerprints of revoked certificates. */
+  blocklist: ReadonlySet<string>;
+} {
+  const config = readOwnYaml(configYml, "config.yml");
+  const mtu = at(config, "tun.mtu");
+  const blocked = listOf(at(config, "pki.blocklist")).filter((each) => typeof each === "string");
+  return { mtu: typeof mtu === "number" ? mtu : undefined, blocklist: new Set(blocked) };
+}
+
 /** The addresses or names, with ports, at which lighthouses and relays are reached. */
 export function staticHosts(configYml: string): { overlay: string; host: string; port: number }[] {
   const { static_host_map: map } = readOwnYaml(configYml, "config.yml");

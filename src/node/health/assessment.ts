@@ -1,25 +1,35 @@
 // Joins what is there (inventory.ts) with what answers probes (prober.ts): for `status`, for `peers`, and for the healer.
 // It changes nothing.
 
+import { join } from "node:path";
+import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
 import { withoutPort } from "../../ip.ts";
+import { quoteWord } from "../../plan.ts";
+import type { Organization } from "../files/organizations.ts";
 import type { Facts } from "./facts.ts";
 import type { Healer } from "./healer.ts";
-import type { Inventory } from "./inventory.ts";
-import { judge, type Health, type LighthouseState } from "./judge.ts";
+import { outlivesMs } from "./healing.ts";
+import type { EngineSeen, Inventory } from "./inventory.ts";
+import { judge, type Contact, type Health, type LighthouseState, type Observation } from "./judge.ts";
 import { lighthouseState } from "./lighthouse-state.ts";
 import { describePeer, orderPeers, type PeerReport } from "./peer-report.ts";
 import { relaysToMeasure } from "./probe-targets.ts";
-import { isBroken, isProbed, type Prober } from "./prober.ts";
+import { isAnswering, isBroken, type Prober } from "./prober.ts";
 import type { PeerSeen, Seen } from "./seen.ts";
 
 export type Basis = {
+  place: Pick<Organization, "slug" | "directory">;
   inventory: Inventory;
   prober: Pick<Prober, "record" | "records" | "problem">;
   /** What was done about dead tunnels. */
   healing: Pick<Healer, "noteOf" | "givenUp"> | undefined;
   /** The last lines of the engine's log. */
   log: readonly string[];
+  /** Packets that are larger are lost on the way to a lighthouse, an overlay address. */
+  large: { to: string; bytes: number } | undefined;
+  /** Of a lighthouse: what the control plane said of the other nodes, and when (monotonic ms). */
+  others: { online: boolean; at: number } | undefined;
   /** Monotonic ms. */
   now: number;
   /** ms since 1970. */
@@ -27,10 +37,19 @@ export type Basis = {
 };
 
 const mostBroken = 20;
+/** A control plane answers each minute. */
+const saidForMs = 180_000;
+const leastIpv6Mtu = 1280;
+/** Headers of IPv6, UDP and the engine, and its signature. */
+const tunnelBytes = 80;
+/** In the list of peers, after their last answer. */
+const listedMs = 600_000;
+/** A node comes back to a lighthouse that restarted within 20 s. */
+const earlyMs = 30_000;
 
 /** Undefined if no engine runs, or before the first look. */
 export function assessHealth(basis: Basis): Health | undefined {
-  const { inventory, prober, now, time } = basis;
+  const { inventory, prober, time } = basis;
   const { present, reportsTunnels, tunnels } = inventory;
   if (present === undefined) return undefined;
   const { facts, engine, lookedAt } = present;
@@ -41,23 +60,26 @@ export function assessHealth(basis: Basis): Health | undefined {
   }));
   const peers = prober
     .records()
-    .filter(([address, record]) => !facts.lighthouses.includes(address) && isProbed(record, now))
-    .map(([address, record]) => ({ name: nameOf(address), broken: isBroken(record, now) }));
+    .filter(([address, record]) => !facts.lighthouses.includes(address) && isBroken(record))
+    .map(([address]) => nameOf(address));
+  const silent = [
+    ...lighthouses.filter(({ state }) => state === "lost").map(({ name }) => name),
+    ...peers,
+  ].slice(0, mostBroken);
+  const { from, to } = facts.certificate;
   const judgement = judge({
+    slug: basis.place.slug,
     lighthouses,
-    isLighthouse: facts.isLighthouse,
-    probed: peers,
+    contact: facts.isLighthouse ? contactOf(basis, facts, engine) : undefined,
+    silent,
     stuck: stuckPeers(basis).map(nameOf),
     hasOthers: inventory.hasOthers,
-    isExpired: time >= facts.certificateEnd,
+    certificate: time >= to ? "expired" : time < from ? "not valid yet" : "valid",
     engineVersion: engine.version,
     reportsTunnels,
-    isDenied: facts.own.every((from) => prober.problem(from) === "denied"),
+    isDenied: facts.own.every((each) => prober.problem(each) === "denied"),
+    large: largeOf(basis, facts),
   });
-  const silent = [
-    ...lighthouses.filter(({ state }) => state === "lost"),
-    ...peers.filter((each) => each.broken),
-  ];
   const direct = tunnels.all.filter(({ remote }) => remote !== undefined).length;
   return {
     ...judgement,
@@ -66,11 +88,48 @@ export function assessHealth(basis: Basis): Health | undefined {
       of: lighthouses.length,
     },
     ...(reportsTunnels ? { tunnels: { direct, relayed: tunnels.all.length - direct } } : {}),
-    broken: silent.map(({ name }) => name).slice(0, mostBroken),
+    broken: silent,
     ...(engine.version === undefined ? {} : { engine_version: engine.version }),
     ...(facts.isLighthouse ? { is_lighthouse: true as const } : {}),
     checked_at: formatTime(lookedAt),
   };
+}
+
+/** A tunnel to a node that refuses ICMP counts: while packets are sent, the engine tests it by itself. */
+function contactOf({ inventory, prober, others, now }: Basis, facts: Facts, { ageMs }: EngineSeen): Contact {
+  const records = prober.records().filter(([address]) => !facts.lighthouses.includes(address));
+  const refusing = records.filter(
+    ([address, { answeredAt }]) => answeredAt === undefined && inventory.tunnels.get(address) !== undefined,
+  );
+  const isMade =
+    records.some(([, record]) => isAnswering(record, now)) ||
+    refusing.some(([, { since }]) => now - since >= outlivesMs);
+  return {
+    isMade,
+    silent: records.filter(([, record]) => isBroken(record)).length,
+    isEarly: ageMs < earlyMs || refusing.length > 0,
+    othersOnline: others !== undefined && now - others.at < saidForMs ? others.online : undefined,
+  };
+}
+
+/** Undefined also once the lighthouse is none any more. */
+function largeOf({ large, inventory, place }: Basis, facts: Facts): Observation["large"] {
+  if (large === undefined || !facts.lighthouses.includes(large.to)) return undefined;
+  const { to, bytes } = large;
+  return { to: inventory.nameOf(to), bytes, cure: smallerPackets(large, facts, place) };
+}
+
+/** IPv6 needs 1280 bytes: an interface with less has no IPv6. */
+function smallerPackets(
+  { bytes }: { bytes: number },
+  { own }: Facts,
+  { slug, directory }: Basis["place"],
+): string {
+  const file = join(directory, "overrides.yml");
+  const isIpv6 = own.some((each) => each.includes(":"));
+  if (isIpv6 && bytes < leastIpv6Mtu)
+    return `Let packets of ${leastIpv6Mtu + tunnelBytes} bytes pass on the path: the overlay uses IPv6, which permits no smaller interface than ${leastIpv6Mtu} bytes`;
+  return `In ${file} set tun: { mtu: ${bytes} }, then: ${brand.executable} sync-config --org-slug ${quoteWord(slug)}`;
 }
 
 function stateOfLighthouse(address: string, { inventory, prober, log, now, time }: Basis): LighthouseState {
@@ -86,22 +145,24 @@ function stateOfLighthouse(address: string, { inventory, prober, log, now, time 
 }
 
 /** A peer that is off has no tunnel: only one that is there and does not answer counts. */
-function stuckPeers({ healing, inventory, prober, now }: Basis): string[] {
+function stuckPeers({ healing, inventory, prober }: Basis): string[] {
   return (healing?.givenUp ?? []).filter((address) => {
     const record = prober.record(address);
-    return record !== undefined && isBroken(record, now) && inventory.tunnels.get(address) !== undefined;
+    return record !== undefined && isBroken(record) && inventory.tunnels.get(address) !== undefined;
   });
 }
 
 /**
- * Lighthouses, peers with a tunnel (of a lighthouse whose engine does not report them: other hubs), those that answered in the last ten minutes, and `named` ones.
+ * Lighthouses, peers with a tunnel (of a lighthouse whose engine does not report them: other hubs), those that stopped answering or answered in the last ten minutes, and `named` ones.
  */
 export function listPeers(basis: Basis, named: readonly string[]): PeerReport[] {
   const { inventory, prober, healing, now } = basis;
   const { present, reportsTunnels, tunnels } = inventory;
   if (present === undefined) return [];
   const { lighthouses, otherHubs, own } = present.facts;
-  const probed = prober.records().filter(([, record]) => isProbed(record, now));
+  const probed = prober
+    .records()
+    .filter(([, record]) => isBroken(record) || now - (record.answeredAt ?? -Infinity) < listedMs);
   const addresses = new Set([
     ...lighthouses,
     ...(reportsTunnels ? [] : otherHubs),
@@ -146,20 +207,20 @@ export function seenByHealer(basis: Basis): Seen | undefined {
     candidates: new Map(
       relaysToMeasure(facts).map((relay) => {
         const record = prober.record(relay);
-        return [relay, { rttMs: record?.rttMs, isBroken: record !== undefined && isBroken(record, now) }];
+        return [relay, { rttMs: record?.rttMs, isBroken: record !== undefined && isBroken(record) }];
       }),
     ),
     kept: [...facts.underlays, ...remotes.map(withoutPort)],
   };
 }
 
-function seenPeer(address: string, { lighthouses }: Facts, { inventory, prober, now }: Basis): PeerSeen {
+function seenPeer(address: string, { lighthouses }: Facts, { inventory, prober }: Basis): PeerSeen {
   const record = prober.record(address);
   return {
     address,
     name: inventory.nameOf(address),
     isLighthouse: lighthouses.includes(address),
-    isBroken: record !== undefined && isBroken(record, now),
+    isBroken: record !== undefined && isBroken(record),
     answeredAt: record?.answeredAt,
     tunnel: inventory.tunnels.get(address),
   };

@@ -4,8 +4,8 @@
 import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
 import { generationFile } from "../files/generations.ts";
-import { certificateEnd } from "../files/certificate-end.ts";
-import { overlayRoles, staticHosts } from "../files/read-config.ts";
+import { decodeBundle } from "../../pki/bundle.ts";
+import { overlayRoles, overlaySettings, staticHosts } from "../files/read-config.ts";
 import { isWithin, overlayNetworks } from "../files/networks.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 
@@ -20,8 +20,12 @@ export type Facts = {
   isLighthouse: boolean;
   /** Of a lighthouse, which asks none: the other lighthouses and relays that its configuration places. */
   otherHubs: readonly string[];
-  /** ms since 1970. */
-  certificateEnd: number;
+  /** When its certificates are valid, ms since 1970. */
+  certificate: { from: number; to: number };
+  /** Of the tunnel's interface, bytes; undefined: the engine's default. */
+  mtu: number | undefined;
+  /** Whether the configuration revokes a certificate, by its fingerprint. */
+  isBlocked(fingerprint: string): boolean;
   /** Whether an address is in the overlay. A configuration must not make a node send packets to other networks. */
   isInside(address: string): boolean;
 };
@@ -37,6 +41,8 @@ export function readFacts({ slug, directory }: Pick<Organization, "slug" | "dire
   const sent = readTextIfThere(generationFile(directory, "server.yml"));
   const { relays } = overlayRoles(sent ?? text);
   const networks = overlayNetworks(directory);
+  const certificates = decodeBundle(readTextIfThere(join(directory, "host.crt")) ?? "");
+  const { mtu, blocklist } = overlaySettings(text);
   const isInside = (address: string) => isWithin(address, networks);
   return {
     own: [config.ip_address, config.ip_address6].filter((each) => typeof each === "string"),
@@ -45,7 +51,12 @@ export function readFacts({ slug, directory }: Pick<Organization, "slug" | "dire
     underlays,
     isLighthouse,
     otherHubs: isLighthouse ? hubsOf(text).filter(isInside).slice(0, maxLighthouses) : [],
-    certificateEnd: Date.parse(certificateEnd(directory)),
+    certificate: {
+      from: Math.max(...certificates.map(({ notBefore }) => notBefore * 1000)),
+      to: Math.min(...certificates.map(({ notAfter }) => notAfter * 1000)),
+    },
+    mtu,
+    isBlocked: (fingerprint) => blocklist.has(fingerprint),
     isInside,
   };
 }

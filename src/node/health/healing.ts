@@ -89,6 +89,8 @@ const relapseMs = 3 * minute;
 const watchMs = 20 * second;
 /** Both sides were relayed within 12 s. */
 const denyHelpsMs = 15 * second;
+/** The engine tests a tunnel that packets are sent through, and leaves a dead one before this age. */
+export const outlivesMs = 30 * second;
 /** An answer of this age shows that this node itself is connected: probes come every 10 s. */
 const freshMs = 15 * second;
 export const mostDenials = 20;
@@ -335,9 +337,14 @@ function mayDeny(
   return denials.length < mostDenials && !kept.includes(underlay) && !isDenied && !isShared;
 }
 
-/** Another peer answers, so this node itself is connected. */
+/** What shows that this node itself is connected. */
 function witnessOf(peer: PeerSeen, { peers, now }: Seen): string | undefined {
-  return peers.find((each) => each.address !== peer.address && !each.isBroken && isFresh(each, now))?.address;
+  const other = peers.find((each) => each.address !== peer.address && !each.isBroken && isFresh(each, now));
+  if (other !== undefined) return other.address;
+  // Its own tunnel lives through the engine's tests, so something comes from it.
+  const { answeredAt = now, tunnel } = peer;
+  const silentSince = Math.max(answeredAt, tunnel?.since ?? now);
+  return now - silentSince >= outlivesMs ? peer.address : undefined;
 }
 
 function isFresh({ answeredAt }: PeerSeen, now: number): boolean {

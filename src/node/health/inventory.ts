@@ -6,11 +6,12 @@ import type { System } from "../../system.ts";
 import { currentGeneration } from "../files/generations.ts";
 import { hostsPath, indexHosts, readHosts } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
+import { maxNames } from "../../protocol/names.ts";
 import type { Facts } from "./facts.ts";
 import { PeerNames } from "./peer-names.ts";
 import { Tunnels, type EngineTunnel } from "./tunnels.ts";
 
-export type EngineSeen = { pid: number; version: string | undefined };
+export type EngineSeen = { pid: number; version: string | undefined; /** Since its start. */ ageMs: number };
 
 export type InventoryDeps = {
   system: Pick<System, "now">;
@@ -21,6 +22,9 @@ export type InventoryDeps = {
   /** Undefined if the engine does not report its tunnels. */
   tunnels(): Promise<readonly EngineTunnel[] | undefined>;
 };
+
+const mostFingerprints = 1000;
+const mostServed = 8;
 
 /** What is known while an engine runs. `lookedAt`: ms since 1970. */
 export type Present = { facts: Facts; engine: EngineSeen; lookedAt: number };
@@ -33,8 +37,16 @@ export class Inventory {
   #facts: Facts | undefined;
   /** Which generation of the configuration the facts are from. */
   #generation: string | undefined;
-  /** Of hosts.json: the time of its last change, and whether it has other nodes. Without it there may be some. */
-  #hosts = { changedAt: 0, hasOthers: true };
+  /** Of hosts.json: which file it was, whether it has other nodes, and some of them. Without it there may be some. */
+  #hosts: { file: string; hasOthers: boolean; served: readonly string[] } = {
+    file: "",
+    hasOthers: true,
+    served: [],
+  };
+  /** The fingerprints of certificates that peers had, by address: also of peers whose tunnels have ended. */
+  readonly #fingerprints = new Map<string, string>();
+  /** Addresses that the present hosts.json lists, as far as that was asked. */
+  #listed = new Set<string>();
   #engine: EngineSeen | undefined;
   #lookedAt: number | undefined;
   #reportsTunnels = false;
@@ -73,10 +85,50 @@ export class Inventory {
     const facts = await this.#readFacts();
     const listed = await tunnels().catch(() => undefined);
     this.#reportsTunnels = listed !== undefined;
-    this.tunnels.see(listed ?? [], facts.own, monotonic(), probesTo);
-    for (const { address, name } of this.tunnels.all) this.#names.remember(address, name);
+    // The engine may keep the tunnel of a revoked certificate for a moment.
+    const present = (listed ?? []).filter(({ cert }) => !cert || !facts.isBlocked(cert.fingerprint));
+    this.tunnels.see(present, facts.own, monotonic(), probesTo);
+    for (const { address, name, certificate } of this.tunnels.all) {
+      this.#names.remember(address, name);
+      if (certificate !== undefined) this.#rememberFingerprint(address, certificate.fingerprint);
+    }
     this.#readHosts(facts);
     this.#lookedAt = system.now();
+  }
+
+  /**
+   * Those that are no longer peers, by the configuration and the names that this node has: revoked, deleted, or without a
+   * rule that connects them with this node. Without names, only the configuration tells.
+   */
+  goneAmong(addresses: readonly string[]): string[] {
+    const facts = this.#facts;
+    if (facts === undefined) return [];
+    const hubs = new Set([...facts.lighthouses, ...facts.relays, ...facts.otherHubs]);
+    const gone = addresses.filter((each) => facts.isBlocked(this.#fingerprints.get(each) ?? ""));
+    const unsure = addresses.filter(
+      (each) => !gone.includes(each) && !hubs.has(each) && !this.#listed.has(each),
+    );
+    const hosts = unsure.length === 0 ? undefined : readHosts(this.#place.directory);
+    if (hosts === undefined || hosts.nodes.length >= maxNames) return gone;
+    const index = indexHosts(hosts, this.#place.slug);
+    for (const each of unsure) {
+      if (index.byAddress(each) === undefined) gone.push(each);
+      else this.#listed.add(each);
+    }
+    return gone;
+  }
+
+  /** A peer that is gone has no name any more. */
+  forget(address: string): void {
+    this.#names.forget(address);
+    this.#fingerprints.delete(address);
+  }
+
+  #rememberFingerprint(address: string, fingerprint: string): void {
+    this.#fingerprints.delete(address);
+    this.#fingerprints.set(address, fingerprint);
+    const [oldest = ""] = this.#fingerprints.keys();
+    if (this.#fingerprints.size > mostFingerprints) this.#fingerprints.delete(oldest);
   }
 
   /** The name of a peer; its address if no name is known. */
@@ -99,6 +151,11 @@ export class Inventory {
     return address;
   }
 
+  /** Of a lighthouse: some nodes that it serves. */
+  get served(): readonly string[] {
+    return this.#hosts.served;
+  }
+
   /** The address of this node from which an address is probed: of the same family. */
   sourceFor(address: string): string | undefined {
     return this.#facts?.own.find((each) => each.includes(":") === address.includes(":"));
@@ -114,17 +171,22 @@ export class Inventory {
   }
 
   /** Keeps only the names of lighthouses and relays: the list may be long. */
-  #readHosts({ own, lighthouses, otherHubs }: Facts): void {
+  #readHosts({ own, lighthouses, otherHubs, isLighthouse }: Facts): void {
     const { slug, directory } = this.#place;
-    const changedAt = statSync(hostsPath(directory), { throwIfNoEntry: false })?.mtimeMs ?? 0;
-    if (changedAt === this.#hosts.changedAt) return;
+    const { mtimeMs = 0, ino = 0 } = statSync(hostsPath(directory), { throwIfNoEntry: false }) ?? {};
+    // Each change is another file, even within one tick of the file system's clock.
+    const file = `${ino} ${mtimeMs}`;
+    if (file === this.#hosts.file) return;
+    this.#listed = new Set();
     const hosts = readHosts(directory);
     const index = hosts === undefined ? undefined : indexHosts(hosts, slug);
     for (const address of [...lighthouses, ...otherHubs]) {
       const name = index?.byAddress(address)?.node.name;
       if (name !== undefined) this.#names.remember(address, name);
     }
-    const hasOthers = hosts === undefined || hosts.nodes.some(({ ip }) => !own.includes(ip));
-    this.#hosts = { changedAt, hasOthers };
+    const others = hosts?.nodes.filter(({ ip }) => !own.includes(ip));
+    const hasOthers = others === undefined || others.length > 0;
+    const served = isLighthouse ? (others ?? []).slice(0, mostServed).map(({ ip }) => ip) : [];
+    this.#hosts = { file, hasOthers, served };
   }
 }

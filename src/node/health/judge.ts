@@ -1,7 +1,8 @@
-// Decides from what was observed whether an organization carries traffic. Pure: it neither probes nor asks.
+// Decides from what was observed whether an organization carries traffic. Pure: it neither probes nor asks, and it does not
+// look at the time: only an answer, or the knowledge that this node needs none, makes a light green.
 
-import { brand } from "../../brand.ts";
 import { mostFailures } from "./healing.ts";
+import { certificateFindings, found, lightOf, type Certified, type Finding, type Kind } from "./findings.ts";
 
 /** running: traffic passes. degraded: it does not. not_probed: the engine runs, and more cannot be known. */
 export type Verdict = "running" | "degraded" | "not_probed";
@@ -11,10 +12,12 @@ export type Health = {
   verdict: Verdict;
   /** One sentence, unless it is running. */
   reason?: string;
+  /** Everything that was found, the gravest first. Older daemons do not tell. */
+  findings?: Finding[];
   lighthouses: { answering: number; of: number };
   /** Peers with a tunnel; undefined if the engine does not report them. */
   tunnels?: { direct: number; relayed: number };
-  /** Names of peers that answered in the last ten minutes and have stopped. */
+  /** Names of peers that answered and have stopped. */
   broken: string[];
   engine_version?: string;
   is_lighthouse?: true;
@@ -23,59 +26,114 @@ export type Health = {
 };
 
 /**
- * answers: within 15 s. tunnel: it does not answer probes and never did, but the engine has a tunnel, which it tests by
- * itself. lost: it answered before, or the engine says that it has no tunnel. unknown: it never answered, and nothing else
- * is known. early: the first probes are under way.
+ * answers: within 15 s. tunnel: it answers no probes, but the engine has a tunnel, which it tests by itself. lost: it
+ * answered before, or the engine says that it has no tunnel. unknown: it never answered, and nothing else is known. early:
+ * the first probes are under way.
  */
 export type LighthouseState = "answers" | "tunnel" | "lost" | "unknown" | "early";
 
+/** What a lighthouse knows of the nodes that it serves. */
+export type Contact = {
+  /** A node answers, or has a tunnel that the engine tests. */
+  isMade: boolean;
+  /** So many answered, and have stopped. */
+  silent: number;
+  /** Its engine started just now: nodes need up to 20 s to come back. */
+  isEarly: boolean;
+  /** What the control plane says: whether another node is online. Undefined: it has not said so lately. */
+  othersOnline: boolean | undefined;
+};
+
 export type Observation = {
+  slug: string;
   lighthouses: readonly { name: string; state: LighthouseState }[];
-  isLighthouse: boolean;
-  /** Peers, not lighthouses, that answered in the last ten minutes. */
-  probed: readonly { name: string; broken: boolean }[];
+  /** Of a lighthouse. */
+  contact: Contact | undefined;
+  /** Names of peers that answered, and have stopped. */
+  silent: readonly string[];
   /** Names of peers whose tunnels stay dead after all attempts to heal them. */
   stuck: readonly string[];
-  /** False: certain that the organization has no other node. */
+  /** False: certain that the organization has no other node that this one may talk to. */
   hasOthers: boolean;
-  isExpired: boolean;
+  certificate: Certified;
   engineVersion: string | undefined;
   /** The engine reports its tunnels (from 1.12 on). */
   reportsTunnels: boolean;
   /** This process may not send ICMP. */
   isDenied: boolean;
+  /** Larger packets are lost on the way to a lighthouse, though small ones pass. */
+  large: { to: string; bytes: number; cure: string } | undefined;
 };
 
-type Judgement = Pick<Health, "verdict" | "reason">;
-
-const running: Judgement = { verdict: "running" };
-const degraded = (reason: string): Judgement => ({ verdict: "degraded", reason });
-const notProbed = (reason: string): Judgement => ({ verdict: "not_probed", reason });
+type Judgement = Pick<Health, "verdict" | "reason"> & { findings: Finding[] };
 
 export function judge(seen: Observation): Judgement {
-  const { lighthouses, probed, stuck } = seen;
-  if (seen.isExpired) return degraded("The certificate has expired");
-  if (stuck.length > 0)
-    return degraded(
-      `Tunnels stay dead after ${mostFailures} attempts to heal each: ${stuck.slice(0, 5).join(", ")}`,
-    );
-  if (seen.isLighthouse) {
-    return probed.length > 0 && probed.every(({ broken }) => broken)
-      ? degraded(`None of the ${probed.length} probed peers answers this lighthouse`)
-      : running;
-  }
-  if (!seen.hasOthers) return running;
+  const { slug, stuck, silent, large } = seen;
+  const findings = [
+    ...certificateFindings(slug, seen.certificate),
+    ...(stuck.length === 0
+      ? []
+      : [
+          found(
+            "tunnels_dead",
+            slug,
+            `Tunnels stay dead after ${mostFailures} attempts to heal each: ${few(stuck)}`,
+          ),
+        ]),
+    ...(seen.contact === undefined ? ofNode(seen) : ofLighthouse(seen, seen.contact)),
+    ...(large === undefined
+      ? []
+      : [
+          found(
+            "large_packets_lost",
+            slug,
+            `Packets above ${large.bytes} bytes are lost on the way to ${large.to}: large transfers hang`,
+            large.cure,
+          ),
+        ]),
+    ...(silent.length === 0 ? [] : [found("peers_silent", slug, `No answer from ${few(silent, 20)}`)]),
+  ];
+  return { ...verdictOf(findings), findings };
+}
+
+export function verdictOf(findings: readonly Finding[]): Pick<Health, "verdict" | "reason"> {
+  const light = lightOf(findings);
+  if (light === undefined) return { verdict: "running" };
+  const reason = findings.find((each) => each.light === light)?.what ?? "";
+  return { verdict: light === "degraded" ? "degraded" : "not_probed", reason };
+}
+
+const few = (names: readonly string[], most = 5) => names.slice(0, most).join(", ");
+
+function ofLighthouse(
+  { slug, hasOthers, reportsTunnels }: Observation,
+  { isMade, silent, isEarly, othersOnline }: Contact,
+): Finding[] {
+  // Without another node that is online, none is missed.
+  if (isMade || othersOnline === false || (silent === 0 && !hasOthers)) return [];
+  const one = (kind: Kind, what: string) => [found(kind, slug, what)];
+  if (silent > 0) return one("nodes_silent", `None of the ${silent} probed peers answers this lighthouse`);
+  if (isEarly) return one("probing", "The engine started just now, and waits for the first node");
+  if (othersOnline === true && reportsTunnels)
+    return one("no_node_came", "Other nodes are online, and none has reached this lighthouse");
+  return one("contact_unknown", "No node has reached this lighthouse yet, as far as this machine can tell");
+}
+
+function ofNode(seen: Observation): Finding[] {
+  const { slug, lighthouses, hasOthers } = seen;
+  const one = (kind: Kind, what: string) => [found(kind, slug, what)];
+  // A lighthouse in the configuration is needed, whether rules connect this node with another one or not.
   if (lighthouses.length === 0)
-    return degraded("There is no lighthouse: this node cannot find other nodes, nor they this one");
+    return hasOthers
+      ? one("no_lighthouse", "There is no lighthouse: this node cannot find other nodes, nor they this one")
+      : [];
   const states = new Set(lighthouses.map(({ state }) => state));
-  if (states.has("answers") || states.has("tunnel")) return running;
-  if (states.has("early")) return notProbed("The first probes are under way");
-  if (!states.has("unknown")) return degraded(silence(lighthouses));
-  if (seen.isDenied) return notProbed("This process may not send ICMP");
+  if (states.has("answers") || states.has("tunnel")) return [];
+  if (states.has("early")) return one("probing", "The first probes are under way");
+  if (!states.has("unknown")) return one("lighthouses_silent", silence(lighthouses));
+  if (seen.isDenied) return one("icmp_denied", "This process may not send ICMP");
   const version = seen.engineVersion === undefined ? "this engine" : `engine ${seen.engineVersion}`;
-  return notProbed(
-    `No lighthouse answers ICMP, and ${version} does not report its tunnels; \`${brand.executable} overlay update\``,
-  );
+  return one("tunnels_unknown", `No lighthouse answers ICMP, and ${version} does not report its tunnels`);
 }
 
 function silence(lighthouses: Observation["lighthouses"]): string {

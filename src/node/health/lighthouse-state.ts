@@ -2,10 +2,7 @@
 
 import { lastHandshake } from "./handshakes.ts";
 import type { LighthouseState } from "./judge.ts";
-import { brokenAfter, isProbed, type ProbeRecord } from "./prober.ts";
-
-/** A lighthouse that answered within this time answers: it is probed every 10 s. */
-export const freshMs = 15_000;
+import { brokenAfter, isAnswering, isBroken, type ProbeRecord } from "./prober.ts";
 
 export type LighthouseSeen = {
   address: string;
@@ -23,12 +20,10 @@ export type LighthouseSeen = {
 export function lighthouseState(seen: LighthouseSeen): LighthouseState {
   const { address, record, hasTunnel, reportsTunnels, log, now, time } = seen;
   if (record === undefined) return "early";
-  const { answeredAt, missed } = record;
-  const isFresh = answeredAt !== undefined && now - answeredAt < freshMs;
-  if (isFresh && missed < brokenAfter) return "answers";
-  if (hasTunnel && !isProbed(record, now)) return missed >= brokenAfter ? "tunnel" : "early";
+  if (isAnswering(record, now)) return "answers";
   // Also after a pause of this process: nothing is certain before the next probes.
-  if (missed < brokenAfter) return "early";
-  if (answeredAt !== undefined || reportsTunnels) return "lost";
-  return lastHandshake(log, address, time) === "failed" ? "lost" : "unknown";
+  if (record.missed < brokenAfter) return "early";
+  if (isBroken(record)) return "lost";
+  if (hasTunnel) return "tunnel";
+  return reportsTunnels || lastHandshake(log, address, time) === "failed" ? "lost" : "unknown";
 }

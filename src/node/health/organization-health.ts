@@ -12,17 +12,19 @@
 import type { OpenEcho } from "../../platform/echo-socket.ts";
 import type { Healing } from "../../protocol/path-report.ts";
 import type { System } from "../../system.ts";
+import { within } from "../../within.ts";
 import type { Organization } from "../files/organizations.ts";
 import { assessHealth, listPeers, seenByHealer, type Basis } from "./assessment.ts";
+import { outlivesMs } from "./healing.ts";
 import type { Healer } from "./healer.ts";
 import { Inventory, type InventoryDeps } from "./inventory.ts";
 import type { Health } from "./judge.ts";
-import { freshMs } from "./lighthouse-state.ts";
 import { NamedPeers } from "./named-peers.ts";
 import { pacesOf } from "./paces.ts";
 import type { PeerReport, PeersSeen } from "./peer-report.ts";
 import { probeTargets } from "./probe-targets.ts";
-import { brokenAfter, isSettled, probeEveryMs, Prober } from "./prober.ts";
+import { fullBytes, largestThrough } from "./path-mtu.ts";
+import { brokenAfter, freshMs, isAnswering, isBroken, isSettled, probeEveryMs, Prober } from "./prober.ts";
 
 export type HealthDeps = InventoryDeps & {
   system: Pick<System, "now" | "sleep" | "random">;
@@ -39,23 +41,35 @@ export type HealthDeps = InventoryDeps & {
 
 /** Requests for peers within this time share one look. */
 const lookedForMs = 1000;
+/** A packet of the full size to a lighthouse: 7.5 MB a day. While it is lost, more often. */
+const measureEveryMs = 30_000;
+const measureAgainMs = 5000;
 /** After the healer acted. */
 const lookAgainMs = 1000;
 
 export class OrganizationHealth {
   readonly prober: Prober;
   readonly named = new NamedPeers();
+  /** Packets that are larger are lost on the way to a lighthouse, an overlay address. Only one that passes ends that. */
+  large: { to: string; bytes: number } | undefined;
+  readonly #place: Pick<Organization, "slug" | "directory">;
   readonly #deps: HealthDeps;
   readonly #inventory: Inventory;
   #log: readonly string[] = [];
   /** Monotonic ms of the next look. */
   #lookAt = 0;
   #endPause = () => {};
+  /** Monotonic ms of the next measurement, which uses this size of the interface. */
+  #measureAt = 0;
+  #mtu: number | undefined;
+  #measuring: Promise<void> | undefined;
+  #others: Basis["others"];
   #announced = "";
 
   constructor(place: Pick<Organization, "slug" | "directory">, deps: HealthDeps) {
     const { monotonic, open, system } = deps;
     this.#deps = deps;
+    this.#place = place;
     this.#inventory = new Inventory(place, deps);
     this.prober = new Prober({ open, monotonic, random: system.random });
   }
@@ -72,6 +86,8 @@ export class OrganizationHealth {
       this.#endPause = () => pause.abort(new Error("Woken"));
       if (monotonic() >= this.#lookAt) await this.#refresh();
       const nextProbeMs = await this.#probe();
+      this.#judgeSilence();
+      if (monotonic() >= this.#measureAt) void this.#measure();
       await this.#heal();
       this.#announce();
       const waitMs = Math.max(0, Math.min(nextProbeMs, this.#lookAt - monotonic()));
@@ -85,6 +101,15 @@ export class OrganizationHealth {
     this.#lookAt = 0;
     this.prober.hurry(this.#inventory.present?.facts.lighthouses ?? []);
     this.#endPause();
+  }
+
+  /** What the control plane says: whether another node is online. Only a lighthouse needs it. */
+  noteOthers(online: boolean | undefined): void {
+    if (online !== undefined) this.#others = { online, at: this.#deps.monotonic() };
+  }
+
+  goneAmong(addresses: readonly string[]): string[] {
+    return this.#inventory.goneAmong(addresses);
   }
 
   /** Undefined if no engine runs, or before the first look. */
@@ -129,6 +154,8 @@ export class OrganizationHealth {
     const asked = peers.filter((address) => this.prober.record(address) !== undefined);
     // Peers whose state is known are skipped: frequent requests for the list would all wait.
     await this.#settle(all ? asked.filter((address) => !this.#isKnown(address, from)) : asked, withinMs);
+    const leftMs = withinMs - (monotonic() - from);
+    if (!all && leftMs > 0) await within(system, leftMs, this.#measure(), undefined);
   }
 
   #isKnown(address: string, now: number): boolean {
@@ -161,16 +188,76 @@ export class OrganizationHealth {
     } catch {
       return;
     }
+    this.#judgeSilence();
     this.#chooseTargets();
     await this.#readLog();
+  }
+
+  /**
+   * The silence of a peer says nothing once it is gone, and once it made a tunnel after its last answer that the engine
+   * keeps: then it refuses ICMP. The tunnel must be on the path of its handshake, since packets of the peer can move it
+   * to a path that loses ours.
+   */
+  #judgeSilence(): void {
+    const { tunnels } = this.#inventory;
+    const now = this.#deps.monotonic();
+    const records = this.prober.records();
+    const targets = new Set(this.prober.targets());
+    const idle = records.filter(([address, each]) => isBroken(each) || !targets.has(address));
+    for (const address of this.goneAmong(idle.map(([each]) => each))) {
+      this.prober.forget(address);
+      this.#inventory.forget(address);
+    }
+    for (const [address, record] of records) {
+      const tunnel = tunnels.get(address);
+      if (tunnel === undefined) continue;
+      const { index, since, remote, relays } = tunnel;
+      if (record.missed === 0 && (record.answeredAt ?? -1) >= since) this.prober.noteIndex(address, index);
+      const isNew = record.index !== undefined && record.index !== index && now - since >= outlivesMs;
+      const isOnItsPath = remote === undefined || relays.length === 0;
+      if (isBroken(record) && isNew && isOnItsPath) this.prober.disregard(address);
+    }
+  }
+
+  /** Whether packets of the full size reach a lighthouse that answers, which small ones do. One measurement at a time. */
+  #measure(): Promise<void> {
+    this.#measuring ??= this.#measureOnce()
+      .catch(() => undefined)
+      .finally(() => (this.#measuring = undefined));
+    return this.#measuring;
+  }
+
+  async #measureOnce(): Promise<void> {
+    const { monotonic, open, system } = this.#deps;
+    const facts = this.#inventory.present?.facts;
+    const now = monotonic();
+    const to = facts?.lighthouses.find((each) => {
+      const record = this.prober.record(each);
+      return record !== undefined && isAnswering(record, now);
+    });
+    const from = to === undefined ? undefined : this.#inventory.sourceFor(to);
+    if (to === undefined || from === undefined) return;
+    this.#measureAt = now + measureEveryMs;
+    const through = await largestThrough(
+      from,
+      to,
+      open,
+      system,
+      Math.min(facts?.mtu ?? fullBytes, fullBytes),
+    );
+    if (typeof through === "object") this.large = through.isFull ? undefined : { to, bytes: through.bytes };
+    if (this.large !== undefined) this.#measureAt = monotonic() + measureAgainMs;
   }
 
   #chooseTargets(): void {
     const { present, tunnels } = this.#inventory;
     if (present === undefined) return this.prober.setTargets([]);
     const now = this.#deps.monotonic();
+    if (present.facts.mtu !== this.#mtu) this.#measureAt = 0;
+    this.#mtu = present.facts.mtu;
     const targets = probeTargets({
       facts: present.facts,
+      served: this.#inventory.reportsTunnels ? [] : this.#inventory.served,
       tunnels,
       records: this.prober.records(),
       named: this.named.addresses(now),
@@ -205,8 +292,8 @@ export class OrganizationHealth {
   }
 
   #announce(): void {
-    const { verdict, reason, lighthouses, broken } = this.look() ?? {};
-    const shown = JSON.stringify([verdict, reason, lighthouses, broken]);
+    const { verdict, findings, lighthouses, broken } = this.look() ?? {};
+    const shown = JSON.stringify([verdict, findings, lighthouses, broken]);
     if (shown === this.#announced) return;
     this.#announced = shown;
     this.#deps.onChange?.();
@@ -215,6 +302,9 @@ export class OrganizationHealth {
   #basis(): Basis {
     const { healer, known, monotonic, system } = this.#deps;
     return {
+      place: this.#place,
+      large: this.large,
+      others: this.#others,
       inventory: this.#inventory,
       prober: this.prober,
       healing: healer ?? known,

@@ -14,6 +14,10 @@ export class PeerNames {
     return undefined;
   }
 
+  forget(address: string): void {
+    this.#names.delete(address);
+  }
+
   remember(address: string, name: string): void {
     this.#names.delete(address);
     this.#names.set(address, name);

@@ -18,7 +18,7 @@ export type PeerReport = {
   lighthouse?: true;
   /** This node itself: there is no tunnel to it. */
   this_machine?: true;
-  /** broken: it answered in the last ten minutes and has stopped. not_probed: it never answered, or was not asked. */
+  /** broken: it answered and has stopped. not_probed: it never answered, or was not asked. */
   probe: "answers" | "broken" | "not_probed";
   rtt_ms?: number;
   /** Of the probes in the last minute, 0 to 1. */
@@ -86,7 +86,7 @@ function probeOf(
 ): Pick<PeerReport, "probe" | "rtt_ms" | "loss"> {
   if (record?.answeredAt === undefined) return { probe: "not_probed" };
   const loss = lossOf(record, now);
-  if (isBroken(record, now)) return { probe: "broken", ...(loss === undefined ? {} : { loss }) };
+  if (isBroken(record)) return { probe: "broken", ...(loss === undefined ? {} : { loss }) };
   if (loss === undefined || record.rttMs === undefined) return { probe: "not_probed" };
   // The last answer says nothing about a probe that was missed since.
   const rtt = record.missed > 0 ? {} : { rtt_ms: Math.round(record.rttMs * 100) / 100 };

@@ -7,6 +7,10 @@ import type { SeenTunnel, Tunnels } from "./tunnels.ts";
 
 /** Probed unasked beside lighthouses and the relays to choose from. */
 const maxUnasked = 32;
+/** Peers that stopped answering, those first that were not asked for longest: each gets its turn. */
+const maxLost = 16;
+/** A lighthouse needs the answers of some nodes, to know whether packets reach it. */
+const maxServed = 8;
 
 export type Probable = {
   facts: Facts;
@@ -18,23 +22,42 @@ export type Probable = {
   choosesRelays: boolean;
   /** Monotonic ms. */
   now: number;
+  /** Of a lighthouse whose engine does not report its tunnels: nodes that it may probe instead. */
+  served?: readonly string[];
 };
 
 /** Lighthouses, relays to choose from, relays in use, peers with traffic, peers that stopped answering, and named ones. */
-export function probeTargets({ facts, tunnels, records, named, choosesRelays, now }: Probable): string[] {
+export function probeTargets(probable: Probable): string[] {
+  const { facts, tunnels, records, named, choosesRelays, now, served = [] } = probable;
   const relaysInUse = tunnels.all.flatMap(({ remote, relays }) => (remote === undefined ? relays : []));
   const busy = tunnels.all.filter((each) => tunnels.isActive(each, now)).toSorted(latestFirst);
-  // Probed until it is certain that they are lost, also without a tunnel.
-  const lost = records.flatMap(([address, each]) => (isBroken(each, now) ? [address] : []));
-  const unasked = new Set([...relaysInUse, ...busy.map(({ address }) => address), ...lost]);
+  // Probed until they answer or are gone, also without a tunnel.
+  const lost = records
+    .filter(([, each]) => isBroken(each))
+    .toSorted(([, a], [, b]) => askedAt(a) - askedAt(b));
+  const unasked = new Set([...relaysInUse, ...busy.map(({ address }) => address)]);
   const all = [
     ...facts.lighthouses,
     ...(choosesRelays ? relaysToMeasure(facts) : []),
     ...[...unasked].slice(0, maxUnasked),
+    ...lost.slice(0, maxLost).map(([address]) => address),
+    ...(facts.isLighthouse ? servedOf(probable, served) : []),
     ...named,
   ];
   // A tunnel's certificate may name an address of this node, or one outside the overlay.
-  return all.filter((each) => !facts.own.includes(each) && facts.isInside(each));
+  return [...new Set(all)].filter((each) => !facts.own.includes(each) && facts.isInside(each));
+}
+
+const askedAt = ({ history, since }: ProbeRecord) => history.at(-1)?.at ?? since;
+
+/** Those that answered last, then the youngest tunnels: without packets the engine does not test them either. */
+function servedOf({ records, tunnels }: Probable, served: readonly string[]): string[] {
+  const answered = records
+    .filter(([, { answeredAt }]) => answeredAt !== undefined)
+    .toSorted(([, a], [, b]) => (b.answeredAt ?? 0) - (a.answeredAt ?? 0))
+    .map(([address]) => address);
+  const youngest = tunnels.all.toSorted((a, b) => b.since - a.since).map(({ address }) => address);
+  return [...new Set([...answered.slice(0, maxServed / 2), ...youngest, ...served])].slice(0, maxServed);
 }
 
 function latestFirst(a: SeenTunnel, b: SeenTunnel): number {

@@ -11,11 +11,13 @@ const rememberRequestMs = 5000;
 const burst = 3;
 /** A peer that missed this many probes, after it answered, does not answer. */
 export const brokenAfter = burst + 1;
+/** An answer of this age is one to the latest probe: it is sent every 10 s. */
+export const freshMs = 15_000;
 /** Four probes at 1 s decide; a busy machine sends them later. */
 export const decidedWithinMs = 8000;
-/** For so long a peer counts as one that answers probes. */
-const answersForMs = 600_000;
 const historyMs = 60_000;
+/** Records of addresses that are no longer probed. */
+const mostFormer = 1000;
 
 export type ProbeRecord = {
   /** Monotonic ms; undefined: never. */
@@ -27,18 +29,20 @@ export type ProbeRecord = {
   since: number;
   /** How many were sent since then. */
   sent: number;
+  /** Of the tunnel in which it answered last. */
+  index: number | undefined;
   /** The results of the last minute. */
   history: { at: number; answered: boolean }[];
 };
 
-/** Whether an address that used to answer has stopped. */
-export function isBroken({ answeredAt, missed }: ProbeRecord, now: number): boolean {
-  return answeredAt !== undefined && now - answeredAt < answersForMs && missed >= brokenAfter;
+/** Whether an address that used to answer has stopped. Only an answer ends that, or that the peer is gone: never time. */
+export function isBroken({ answeredAt, missed }: ProbeRecord): boolean {
+  return answeredAt !== undefined && missed >= brokenAfter;
 }
 
-/** Whether it answers, or answered in the last ten minutes: only then does silence say something. */
-export function isProbed({ answeredAt }: ProbeRecord, now: number): boolean {
-  return answeredAt !== undefined && now - answeredAt < answersForMs;
+/** Whether it answers now: each address that is probed is asked every 10 s. */
+export function isAnswering({ answeredAt, missed }: ProbeRecord, now: number): boolean {
+  return answeredAt !== undefined && now - answeredAt < freshMs && missed < brokenAfter;
 }
 
 /** Whether probes since a time tell how it is: it answered, or it is silent and missed as many as follow a miss. */
@@ -76,7 +80,7 @@ export type ProberDeps = {
 export class Prober {
   readonly #deps: ProberDeps;
   readonly #targets = new Map<string, Target>();
-  /** Addresses that are no longer probed, as long as their last answer says something. */
+  /** Addresses that are no longer probed and have answered. */
   readonly #former = new Map<string, Target>();
   readonly #requests = new Map<number, Request>();
   readonly #sockets = new Map<string, EchoSocket>();
@@ -109,7 +113,35 @@ export class Prober {
       this.#former.delete(address);
       this.#targets.set(address, { ...(former ?? unknown(now)), everyMs, dueAt: now });
     }
-    for (const [address, target] of this.#former) if (!isProbed(target, now)) this.#former.delete(address);
+    this.#limitFormer();
+  }
+
+  /** Without those that never answered; the longest silent ones are dropped last, as nothing else tells of them. */
+  #limitFormer(): void {
+    for (const [address, { answeredAt }] of this.#former)
+      if (answeredAt === undefined) this.#former.delete(address);
+    const surplus = this.#former.size - mostFormer;
+    if (surplus <= 0) return;
+    const quiet = [...this.#former].toSorted(([, a], [, b]) => Number(isBroken(a)) - Number(isBroken(b)));
+    for (const [address] of quiet.slice(0, surplus)) this.#former.delete(address);
+  }
+
+  /** In which tunnel it answers. */
+  noteIndex(address: string, index: number): void {
+    const target = this.#targets.get(address) ?? this.#former.get(address);
+    if (target !== undefined) target.index = index;
+  }
+
+  /** The peer is gone: what it answered says nothing any more. */
+  forget(address: string): void {
+    this.#targets.delete(address);
+    this.#former.delete(address);
+  }
+
+  /** The peer is there, and refuses ICMP since its last answer: its silence says nothing until it answers again. */
+  disregard(address: string): void {
+    const target = this.#targets.get(address) ?? this.#former.get(address);
+    if (target !== undefined) target.answeredAt = target.rttMs = undefined;
   }
 
   targets(): string[] {
@@ -267,6 +299,7 @@ function unknown(now: number): Omit<Target, "dueAt" | "everyMs"> {
     rttMs: undefined,
     missed: 0,
     since: now,
+    index: undefined,
     sent: 0,
     history: [],
     burst,

@@ -4,7 +4,7 @@
 
 export type RelaySeen = {
   rttMs: number | undefined;
-  /** It answered probes in the last ten minutes, and has stopped. */
+  /** It answered probes, and has stopped. */
   isBroken: boolean;
 };
 

@@ -10,13 +10,16 @@ import { ConfirmationAnswer } from "../../protocol/confirmation.ts";
 import { RelayedAnswer } from "../../protocol/relayed-report.ts";
 import type { System } from "../../system.ts";
 import type { NamedPeers } from "./named-peers.ts";
-import { isProbed, type Prober, type ProbeRecord } from "./prober.ts";
+import { allKinds } from "./findings.ts";
+import type { Prober, ProbeRecord } from "./prober.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
 
 const SavedHealth = v.object({
   written_at: text(64),
+  /** When a check last ran; without it, then. */
+  run_at: v.optional(text(64)),
   /** Of the last check-in that was answered. */
   last_checkin_at: v.optional(text(64)),
   /** Of that check-in, by a relay. */
@@ -29,6 +32,19 @@ const SavedHealth = v.object({
       reason: v.exactOptional(text(1000)),
       lighthouses: v.object({ answering: count, of: count }),
       tunnels: v.exactOptional(v.object({ direct: count, relayed: count })),
+      findings: v.exactOptional(
+        v.pipe(
+          v.array(
+            v.object({
+              kind: v.picklist(allKinds),
+              light: v.picklist(["degraded", "unknown", "note"]),
+              what: text(2000),
+              cure: text(2000),
+            }),
+          ),
+          v.maxLength(100),
+        ),
+      ),
       broken: v.pipe(v.array(text(1024)), v.maxLength(100)),
       engine_version: v.exactOptional(text(64)),
       is_lighthouse: v.exactOptional(v.literal(true)),
@@ -50,12 +66,18 @@ const SavedProbes = v.object({
         answered_ms: v.nullable(v.pipe(v.number(), v.minValue(0))),
         rtt_ms: v.nullable(v.pipe(v.number(), v.minValue(0))),
         missed: count,
+        /** How long it has been probed. */
+        since_ms: v.optional(v.pipe(v.number(), v.minValue(0))),
+        /** The tunnel's index at its last answer. */
+        index: v.optional(count),
         /** Of a peer that a user asked for: how long ago. */
         named_ms: v.optional(v.pipe(v.number(), v.minValue(0))),
       }),
     ),
     v.maxEntries(mostProbes),
   ),
+  /** Packets that are larger are lost on the way to a lighthouse. */
+  large: v.optional(v.object({ to: text(1024), bytes: count })),
 });
 
 /** Older results are outdated: check-auth runs each minute. */
@@ -90,7 +112,12 @@ export function writeSavedHealth(directory: string, slug: string, saved: SavedHe
 
 type Clock = Pick<System, "now"> & { monotonic(): number };
 /** What a process knows of its peers. */
-type Known = { prober: Prober; named: NamedPeers };
+type Known = {
+  prober: Prober;
+  named: NamedPeers;
+  large?: { to: string; bytes: number } | undefined;
+  goneAmong(addresses: readonly string[]): readonly string[];
+};
 
 /**
  * Writes what check-auth and `agent ping` know, and takes over what the other has written meanwhile: check-auth goes on
@@ -99,56 +126,70 @@ type Known = { prober: Prober; named: NamedPeers };
 export function exchangeProbes(directory: string, slug: string, known: Known, clock: Clock): void {
   const now = clock.monotonic();
   // Not the others: this process may have dropped them since its last exchange.
-  takeOver(directory, slug, known, clock, (record) => isProbed(record, now));
+  takeOver(directory, slug, known, clock, (record) => record.answeredAt !== undefined);
   const probes = Object.fromEntries(
     known.prober
       .records()
       .slice(-mostProbes)
-      .map(([address, { answeredAt, rttMs, missed }]) => {
+      .map(([address, { answeredAt, rttMs, missed, since, index }]) => {
         const namedAt = known.named.namedAt(address, now);
         const probe = {
           answered_ms: answeredAt === undefined ? null : now - answeredAt,
           rtt_ms: rttMs ?? null,
           missed,
+          since_ms: Math.max(0, now - since),
+          ...(index === undefined ? {} : { index }),
           ...(namedAt === undefined ? {} : { named_ms: now - namedAt }),
         };
         return [address, probe];
       }),
   );
-  const saved: v.InferOutput<typeof SavedProbes> = { at: clock.now(), probes };
+  const { large } = known;
+  const saved: v.InferOutput<typeof SavedProbes> = {
+    at: clock.now(),
+    probes,
+    ...(large === undefined ? {} : { large }),
+  };
   makeDirectory(directory, 0o755);
   writeFileUntilBoot(join(directory, `${slug}.probes.json`), `${JSON.stringify(saved)}\n`, 0o600);
 }
 
 /** What processes before this one knew. */
 export function restoreProbes(directory: string, slug: string, known: Known, clock: Clock): void {
-  takeOver(directory, slug, known, clock, () => true);
+  const saved = takeOver(directory, slug, known, clock, () => true);
+  known.large = saved?.large;
 }
 
 /** Of addresses that the process does not know. */
 function takeOver(
   directory: string,
   slug: string,
-  { prober, named }: Known,
+  known: Known,
   clock: Clock,
   isWanted: (record: ProbeRecord) => boolean,
-): void {
+): v.InferOutput<typeof SavedProbes> | undefined {
   const saved = parse(SavedProbes, join(directory, `${slug}.probes.json`));
-  if (saved === undefined) return;
+  if (saved === undefined) return undefined;
   const now = clock.monotonic();
   const savedAt = now - Math.max(0, clock.now() - saved.at);
-  for (const [address, { answered_ms, rtt_ms, missed, named_ms }] of Object.entries(saved.probes)) {
+  const { prober, named } = known;
+  const gone = new Set(known.goneAmong(Object.keys(saved.probes)));
+  for (const [address, probe] of Object.entries(saved.probes)) {
+    const { answered_ms, rtt_ms, missed, named_ms, since_ms = 0, index } = probe;
+    if (gone.has(address)) continue;
     if (named_ms !== undefined) named.add([address], savedAt - named_ms);
     const record: ProbeRecord = {
       answeredAt: answered_ms === null ? undefined : savedAt - answered_ms,
       rttMs: rtt_ms ?? undefined,
       missed,
-      since: savedAt,
+      since: savedAt - since_ms,
+      index,
       sent: 0,
       history: [],
     };
     if (prober.record(address) === undefined && isWanted(record)) prober.restore(address, record);
   }
+  return saved;
 }
 
 function parse<T extends v.GenericSchema>(schema: T, path: string): v.InferOutput<T> | undefined {

@@ -7,13 +7,14 @@ export type PeerSeen = {
   address: string;
   name: string;
   isLighthouse: boolean;
-  /** It answered probes in the last ten minutes, and has stopped. */
+  /** It answered probes, and has stopped. */
   isBroken: boolean;
   /** Monotonic ms of its last answer. */
   answeredAt: number | undefined;
   /** Undefined without a tunnel. */
   tunnel:
-    { index: number; remote: string | undefined; relays: readonly string[]; counter: number } | undefined;
+    | { index: number; remote: string | undefined; relays: readonly string[]; counter: number; since: number }
+    | undefined;
 };
 
 export type Seen = {

@@ -32,6 +32,7 @@ async function check({
   const checks = await netcheck(organization, {
     system: { lookup, sleep, machineState: async () => emptyMachine },
     open,
+    seen: async () => undefined,
     controlPlane: async () => ok("fine"),
     engine: async () => ({ isRunning: running !== undefined, running }),
   });

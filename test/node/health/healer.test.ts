@@ -58,10 +58,10 @@ function look(now: number, index: number, answeredAt = 0): Seen {
     isLighthouse: false,
     isBroken: now - answeredAt > 13 * second,
     answeredAt,
-    tunnel: { index, remote: "203.0.113.7:4242", relays: [], counter: 1 },
+    tunnel: { index, remote: "203.0.113.7:4242", relays: [], counter: 1, since: 0 },
     ...change,
   });
-  const tunnel = { index: 1, remote: "203.0.113.1:4242", relays: [], counter: 1 };
+  const tunnel = { index: 1, remote: "203.0.113.1:4242", relays: [], counter: 1, since: 0 };
   const lighthouse = { address: "10.77.0.1", isLighthouse: true, isBroken: false, answeredAt: now, tunnel };
   return {
     now,
@@ -156,7 +156,7 @@ test("a tunnel through a lost relay is closed and made again, before the relay's
     if (peer === undefined || lighthouse === undefined) throw new Error("Two peers");
     const address = "10.77.0.2";
     const relay = { ...lighthouse, address, isLighthouse: false, isBroken: true, answeredAt: 0 };
-    const tunnel = { index: 5, remote: undefined, relays: [address], counter: 1 };
+    const tunnel = { index: 5, remote: undefined, relays: [address], counter: 1, since: 0 };
     return { ...rest, relays: [address], peers: [{ ...peer, isBroken: false, tunnel }, lighthouse, relay] };
   };
   expect(await healer.step(at(14 * second))).toEqual(["10.77.0.1"]);

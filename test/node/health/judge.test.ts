@@ -3,31 +3,38 @@ import { judge, type LighthouseState, type Observation } from "../../../src/node
 
 const hub = (state: LighthouseState, name = "hub") => ({ name, state });
 const seen = (change: Partial<Observation>): Observation => ({
+  slug: "acme",
   lighthouses: [hub("answers")],
-  isLighthouse: false,
-  probed: [],
+  contact: undefined,
+  silent: [],
   stuck: [],
   hasOthers: true,
-  isExpired: false,
+  certificate: "valid",
   engineVersion: "1.12.0",
   reportsTunnels: true,
   isDenied: false,
+  large: undefined,
   ...change,
 });
+const told = (change: Partial<Observation>) => {
+  const { verdict, reason } = judge(seen(change));
+  return reason === undefined ? { verdict } : { verdict, reason };
+};
+const kinds = (change: Partial<Observation>) => judge(seen(change)).findings.map(({ kind }) => kind);
 const verdict = (change: Partial<Observation>) => judge(seen(change)).verdict;
 
 test("running: a lighthouse answers, or the engine has a tunnel to one that never answered", () => {
-  expect(judge(seen({}))).toEqual({ verdict: "running" });
+  expect(judge(seen({}))).toEqual({ verdict: "running", findings: [] });
   expect(verdict({ lighthouses: [hub("tunnel")] })).toBe("running");
   expect(verdict({ lighthouses: [hub("lost"), hub("answers", "hub2")] })).toBe("running");
 });
 
 test("broken peers do not degrade a node whose lighthouse answers", () => {
-  expect(verdict({ probed: [{ name: "b", broken: true }] })).toBe("running");
+  expect([verdict({ silent: ["b"] }), kinds({ silent: ["b"] })]).toEqual(["running", ["peers_silent"]]);
 });
 
 test("degraded, with the reason: no lighthouse, a lighthouse that is lost, an expired certificate", () => {
-  expect(judge(seen({ lighthouses: [] }))).toEqual({
+  expect(told({ lighthouses: [] })).toEqual({
     verdict: "degraded",
     reason: "There is no lighthouse: this node cannot find other nodes, nor they this one",
   });
@@ -35,34 +42,59 @@ test("degraded, with the reason: no lighthouse, a lighthouse that is lost, an ex
   expect(judge(seen({ lighthouses: [hub("lost"), hub("lost")] })).reason).toBe(
     "None of the 2 lighthouses answers",
   );
-  expect(judge(seen({ isExpired: true })).reason).toBe("The certificate has expired");
+  expect(told({ certificate: "expired" }).reason).toBe("The certificate has expired");
 });
 
 test("degraded while a tunnel stays dead after all attempts to heal it, though the lighthouse answers", () => {
-  expect(judge(seen({ stuck: ["web", "db"] }))).toEqual({
+  expect(told({ stuck: ["web", "db"] })).toEqual({
     verdict: "degraded",
     reason: "Tunnels stay dead after 3 attempts to heal each: web, db",
   });
 });
 
-test("without another node there is nothing that could be degraded", () => {
+test("without another node and without a lighthouse there is nothing that could be degraded", () => {
   expect(verdict({ lighthouses: [], hasOthers: false })).toBe("running");
 });
 
-test("a lighthouse is degraded only if every probed peer is broken", () => {
-  const isLighthouse = { isLighthouse: true, lighthouses: [] };
-  const peer = (broken: boolean) => ({ name: "a", broken });
-  expect(verdict(isLighthouse)).toBe("running");
-  expect(verdict({ ...isLighthouse, probed: [peer(true), peer(false)] })).toBe("running");
-  expect(verdict({ ...isLighthouse, probed: [peer(true), peer(true)] })).toBe("degraded");
+test("a lighthouse in the configuration is needed, also if no rule connects this node with another one", () => {
+  expect(verdict({ lighthouses: [hub("lost")], hasOthers: false })).toBe("degraded");
+});
+
+test("a lighthouse is running while a node is in contact, or while the control plane says that none is online", () => {
+  const of = (change: Partial<NonNullable<Observation["contact"]>>, hasOthers = true) => {
+    const contact = { isMade: false, silent: 0, isEarly: false, othersOnline: undefined, ...change };
+    return kinds({ lighthouses: [], contact, hasOthers });
+  };
+  expect(of({ isMade: true, silent: 3 })).toEqual([]);
+  expect(of({ silent: 3 })).toEqual(["nodes_silent"]);
+  expect(of({ silent: 3, othersOnline: true })).toEqual(["nodes_silent"]);
+  expect(of({ silent: 3, othersOnline: false })).toEqual([]);
+  expect(of({ othersOnline: true, isEarly: true })).toEqual(["probing"]);
+  expect(of({ othersOnline: true })).toEqual(["no_node_came"]);
+  expect(of({})).toEqual(["contact_unknown"]);
+  expect(of({}, false)).toEqual([]);
+});
+
+test("large packets that are lost degrade it, with the cure", () => {
+  const { verdict: told, findings } = judge(seen({ large: { to: "hub", bytes: 1284, cure: "mtu" } }));
+  expect([told, findings]).toEqual([
+    "degraded",
+    [
+      {
+        kind: "large_packets_lost",
+        light: "degraded",
+        what: "Packets above 1284 bytes are lost on the way to hub: large transfers hang",
+        cure: "mtu",
+      },
+    ],
+  ]);
 });
 
 test("an engine that does not report its tunnels, and refused ICMP: not probed, with the remedy", () => {
   const old = { lighthouses: [hub("unknown")], reportsTunnels: false, engineVersion: "1.6.1" };
-  expect(judge(seen(old))).toEqual({
+  expect(told(old)).toEqual({
     verdict: "not_probed",
-    reason:
-      "No lighthouse answers ICMP, and engine 1.6.1 does not report its tunnels; `agent overlay update`",
+    reason: "No lighthouse answers ICMP, and engine 1.6.1 does not report its tunnels",
   });
   expect(judge(seen({ ...old, isDenied: true })).reason).toBe("This process may not send ICMP");
 });

@@ -44,7 +44,7 @@ test("a look from another process is degraded by a tunnel that nothing has heale
       system: world.system,
       monotonic: () => now,
       open: async () => ({ send: () => true, close() {} }),
-      engine: async () => ({ pid: 1, version: "1.12.0" }),
+      engine: async () => ({ pid: 1, version: "1.12.0", ageMs: 60_000 }),
       tunnels: async () => [
         {
           vpnAddrs: [peer],
@@ -56,7 +56,15 @@ test("a look from another process is degraded by a tunnel that nothing has heale
       ],
       recentLog: async () => [],
     });
-    const record = { answeredAt: now - 60_000, rttMs: 1, missed: 9, since: 0, sent: 9, history: [] };
+    const record = {
+      answeredAt: now - 60_000,
+      rttMs: 1,
+      missed: 9,
+      since: 0,
+      index: undefined,
+      sent: 9,
+      history: [],
+    };
     health.prober.restore(peer, record);
     await health.check(0, { all: false });
     return { reason: health.look()?.reason, note: health.peers()[0]?.note };

@@ -23,7 +23,7 @@ test("a check returns at once when the engine has stopped", async () => {
     },
     monotonic: () => 1000,
     open: async () => ({ send: () => true, close() {} }),
-    engine: async () => (isRunning ? { pid: 1, version: "1.12.0" } : undefined),
+    engine: async () => (isRunning ? { pid: 1, version: "1.12.0", ageMs: 60_000 } : undefined),
     tunnels: async () => [],
     recentLog: async () => [],
   });
@@ -53,7 +53,7 @@ test("a lighthouse whose engine reports no tunnels lists the other lighthouse, a
       system: world.system,
       monotonic: () => 1000,
       open: async () => ({ send: () => true, close() {} }),
-      engine: async () => ({ pid: 1, version: "1.6.1" }),
+      engine: async () => ({ pid: 1, version: "1.6.1", ageMs: 60_000 }),
       tunnels: async () => tunnels,
       recentLog: async () => [],
     });
@@ -63,6 +63,6 @@ test("a lighthouse whose engine reports no tunnels lists the other lighthouse, a
   const { peers } = await old.lookAtPeers(0);
   expect(peers.map(({ address, path }) => [address, path])).toEqual([[other, "unknown"]]);
   expect(old.prober.targets()).toEqual([other]);
-  expect(old.look()).toMatchObject({ verdict: "running", is_lighthouse: true });
+  expect(old.look()).toMatchObject({ verdict: "not_probed", is_lighthouse: true });
   expect((await make([]).lookAtPeers(0)).peers).toEqual([]);
 });

@@ -11,7 +11,9 @@ const facts = {
   underlays: [],
   otherHubs: [],
   isLighthouse: false,
-  certificateEnd: 0,
+  certificate: { from: 0, to: 0 },
+  mtu: undefined,
+  isBlocked: () => false,
   isInside: (address: string) => address.startsWith("10.77."),
 };
 const tunnel = (address: string, remote = "203.0.113.7:4242", relays: string[] = []): EngineTunnel => ({
@@ -26,6 +28,7 @@ const record = (part: Partial<ProbeRecord>): ProbeRecord => ({
   rttMs: undefined,
   missed: 0,
   since: 0,
+  index: undefined,
   sent: 0,
   history: [],
   ...part,

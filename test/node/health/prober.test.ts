@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import type { EchoReply, OpenEcho } from "../../../src/platform/echo-socket.ts";
 import {
   isBroken,
-  isProbed,
+  isAnswering,
   isSettled,
   lossOf,
   Prober,
@@ -95,27 +95,32 @@ describe("the prober", () => {
     world.sent.length = 0;
     await pass(9500);
     expect(world.sent.map(({ at }) => at)).toEqual([10_000, 11_000, 12_000, 13_000]);
-    expect(isBroken(record(a), world.now)).toBe(true);
+    expect(isBroken(record(a))).toBe(true);
     expect(world.now - (record(a).answeredAt ?? 0)).toBeLessThan(15_000);
     await pass(20_000);
     expect(world.sent.map(({ at }) => at).slice(4)).toEqual([23_000, 33_000]);
     world.silent.delete(a);
     await pass(10_000);
-    expect(isBroken(record(a), world.now)).toBe(false);
+    expect(isBroken(record(a))).toBe(false);
   });
 
-  test("a peer that never answered, or not in the last ten minutes, is not broken", async () => {
+  test("a peer that never answered is not broken; one that stopped stays so for hours, until it answers", async () => {
     const { world, prober, pass, record } = makeNetwork();
     world.silent.add(a);
     prober.setTargets([a, b]);
     await pass(30_000);
-    expect(isBroken(record(a), world.now)).toBe(false);
-    expect(isProbed(record(a), world.now)).toBe(false);
+    expect(isBroken(record(a))).toBe(false);
+    expect(isAnswering(record(b), world.now)).toBe(true);
     world.silent.add(b);
     await pass(30_000);
-    expect(isBroken(record(b), world.now)).toBe(true);
-    await pass(600_000);
-    expect(isBroken(record(b), world.now)).toBe(false);
+    for (let hour = 0; hour < 3; hour++) {
+      world.now += 3_600_000;
+      await pass(20_000);
+      expect([isBroken(record(b)), isAnswering(record(b), world.now)]).toEqual([true, false]);
+    }
+    world.silent.delete(b);
+    await pass(15_000);
+    expect([isBroken(record(b)), isAnswering(record(b), world.now)]).toEqual([false, true]);
   });
 
   test("ignores an answer with another nonce, which another peer could send", async () => {
@@ -135,9 +140,11 @@ describe("the prober", () => {
     world.sent.length = 0;
     await pass(30_000);
     expect(world.sent).toEqual([]);
-    expect(isProbed(record(a), world.now)).toBe(true);
-    await pass(600_000);
-    prober.setTargets([]);
+    expect(record(a).answeredAt).toBeGreaterThan(0);
+    world.now += 86_400_000;
+    prober.setTargets([b]);
+    expect(record(a).answeredAt).toBeGreaterThan(0);
+    prober.forget(a);
     expect(prober.record(a)).toBeUndefined();
   });
 
@@ -157,13 +164,13 @@ describe("the prober", () => {
     await pass(1000);
     world.silent.add(a);
     await pass(15_000);
-    expect(isBroken(record(a), world.now)).toBe(true);
+    expect(isBroken(record(a))).toBe(true);
     world.sent.length = 0;
     const from = world.now;
     prober.hurry([a]);
     for (let each = 0; each < 29; each++) {
       await pass(100);
-      expect([isBroken(record(a), world.now), isSettled(record(a), from)]).toEqual([true, false]);
+      expect([isBroken(record(a)), isSettled(record(a), from)]).toEqual([true, false]);
     }
     await pass(200);
     expect(isSettled(record(a), from)).toBe(true);
@@ -172,7 +179,7 @@ describe("the prober", () => {
     const again = world.now;
     prober.hurry([a]);
     await pass(100);
-    expect([isBroken(record(a), world.now), isSettled(record(a), again)]).toEqual([false, true]);
+    expect([isBroken(record(a)), isSettled(record(a), again)]).toEqual([false, true]);
   });
 
   test("says that ICMP is denied, and tries again", async () => {

@@ -98,7 +98,7 @@ describe("after the loss of a relay", () => {
     isLighthouse: false,
     isBroken: false,
     answeredAt,
-    tunnel: { index: at + 1, remote: undefined, relays: through, counter: 1 },
+    tunnel: { index: at + 1, remote: undefined, relays: through, counter: 1, since: 0 },
   });
   const look = (peers: PeerSeen[], at = now): Seen => ({
     now: at,
@@ -131,7 +131,7 @@ describe("after the loss of a relay", () => {
 
   test("a tunnel that another relay carries already is left alone, and so are direct ones", () => {
     const direct = { ...peer(3, [one], now - 9 * second) };
-    direct.tunnel = { index: 4, remote: "203.0.113.7:4242", relays: [one], counter: 1 };
+    direct.tunnel = { index: 4, remote: "203.0.113.7:4242", relays: [one], counter: 1, since: 0 };
     const peers = [
       peer(1, [one, two], now + second),
       // It refuses ICMP, and may use the other relay.

@@ -62,10 +62,13 @@ function makeMachine(directory: string) {
       const startedAt = wall;
       const clock = { now: () => wall, monotonic: () => wall - startedAt + 100 };
       const prober = new Prober({ ...clock, open, random: (bytes) => new Uint8Array(bytes) });
-      const known = { prober, named: new NamedPeers() };
+      const gone: string[] = [];
+      const goneAmong = (addresses: readonly string[]) => addresses.filter((each) => gone.includes(each));
+      const known = { prober, named: new NamedPeers(), goneAmong };
       restoreProbes(directory, "acme", known, clock);
       return {
         ...known,
+        gone,
         now: clock.monotonic,
         exchange: () => exchangeProbes(directory, "acme", known, clock),
         async probe(addresses: readonly string[]) {
@@ -90,7 +93,7 @@ test("the next run goes on with the ages of the last answers, on another monoton
   expect(machine.start().prober.record("10.77.0.1")).toMatchObject({ answeredAt: 100 - 12_000, missed: 0 });
 });
 
-test("check-auth goes on with a peer that `agent ping` named: it probes it for a minute, and knows it for ten", async () => {
+test("check-auth goes on with a peer that `agent ping` named: it probes it for a minute, and knows it until it is gone", async () => {
   using directory = temporaryDirectory();
   const machine = makeMachine(directory.path);
   const [hub, peer] = ["10.77.0.1", "10.77.0.7"];
@@ -111,14 +114,13 @@ test("check-auth goes on with a peer that `agent ping` named: it probes it for a
   machine.pass(50_000);
   const next = machine.start();
   expect(next.named.addresses(next.now())).toEqual([peer]);
-  machine.pass(500_000);
+  machine.pass(86_400_000);
   const later = machine.start();
   expect(later.named.addresses(later.now())).toEqual([]);
-  expect(later.prober.record(peer)).toMatchObject({ answeredAt: later.now() - 555_000 });
-  later.exchange();
-  machine.pass(100_000);
-  // Ten minutes have passed: dropped, and not taken over from the file again.
-  later.prober.setTargets([hub]);
+  // Time alone does not forget it: the configuration says that it is gone, and the file must not bring it back.
+  expect(later.prober.record(peer)).toMatchObject({ answeredAt: later.now() - 86_455_000 });
+  later.gone.push(peer);
+  later.prober.forget(peer);
   later.exchange();
   expect(later.prober.record(peer)).toBeUndefined();
   expect(machine.start().prober.record(peer)).toBeUndefined();

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import type { EchoReply, OpenEcho } from "../../../src/platform/echo-socket.ts";
-import { largestThrough } from "../../../src/node/doctor/path-mtu.ts";
+import { largestThrough } from "../../../src/node/health/path-mtu.ts";
 
 /** A path that passes packets up to a size, and loses the first of them if told to. */
 function pathOf(most: number, losesFirst = false): OpenEcho {

@@ -1,0 +1,84 @@
+// Whether the lighthouses and relays of an organization answer from outside of the overlay, and what that says: the one
+// diagnosis of `doctor` and `netcheck`, so that they never contradict each other.
+
+import { brand } from "../../brand.ts";
+import { joinHostPort, parseAddress } from "../../ip.ts";
+import { quoteWord } from "../../plan.ts";
+import type { System } from "../../system.ts";
+import { askEngine } from "../engine/ask-engine.ts";
+import { fail, ok, warn, type Finding } from "./check.ts";
+import type { Hub } from "./hubs.ts";
+
+const run = brand.executable;
+
+export type Asked = Hub & {
+  is: "answers" | "closed" | "no route" | "silent" | "unknown name";
+  rttMs?: number;
+};
+
+export function askHubs(hubs: readonly Hub[], system: Pick<System, "lookup">): Promise<Asked[]> {
+  return Promise.all(
+    hubs.map(async (hub): Promise<Asked> => {
+      const { host, port } = hub;
+      const [address] = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
+      return address === undefined
+        ? { ...hub, is: "unknown name" }
+        : { ...hub, ...(await askEngine(address, port)) };
+    }),
+  );
+}
+
+const placeOf = ({ host, port }: Hub) => `UDP ${joinHostPort(host, port)}`;
+
+/** Why none of them can be used. One that answers comes first, because that leaves the fewest causes. */
+export function whyUnreached(asked: readonly Asked[], slug: string): { why: string; cure: string } {
+  const order = ["answers", "unknown name", "no route", "closed", "silent"];
+  const [first] = asked.toSorted((a, b) => order.indexOf(a.is) - order.indexOf(b.is));
+  const org = quoteWord(slug);
+  if (first === undefined)
+    return { why: "no address of it is known", cure: `${run} sync-config --org-slug ${org}` };
+  const all = asked.filter(({ is }) => is === first.is);
+  const at = all.map(placeOf).join(", ");
+  const { host, port } = first;
+  switch (first.is) {
+    case "answers":
+      return {
+        why: `an engine listens at ${at}, but makes no tunnel with this node: a certificate or CA differs, or this node is blocked`,
+        cure: `${run} sync-config --org-slug ${org}; then the reason is in the lighthouse's log: ${run} logs ${org}`,
+      };
+    case "unknown name":
+      return {
+        why: `its name ${host} is unknown`,
+        cure: `Correct this machine's name server: getent hosts ${quoteWord(host)}`,
+      };
+    case "no route":
+      return {
+        why: `no route to ${at}: this machine is not connected, or no machine has that address`,
+        cure: `Connect this machine to the network, then: ip route get ${host}`,
+      };
+    case "closed":
+      return {
+        why: `${at} is closed, no engine listens there`,
+        cure: `On the lighthouse: ${run} start ${org}`,
+      };
+    case "silent":
+      return {
+        why: `nothing comes back from ${at}: a firewall drops it, or the machine is off`,
+        cure: `Permit UDP ${port} out of this machine and its network, and in every firewall before the lighthouse; then on the lighthouse: ${run} check-port ${port}`,
+      };
+  }
+}
+
+/** `carries`: a lighthouse answers through the overlay, so UDP passes whatever new packets meet. */
+export function udpFinding(asked: readonly Asked[], slug: string, carries: boolean): Finding {
+  const answering = asked.filter(({ is }) => is === "answers");
+  if (answering.length === asked.length)
+    return ok(`UDP passes out and back: ${asked.length} of ${asked.length} lighthouses and relays answer`);
+  const others = asked.filter(({ is }) => is !== "answers");
+  const { why, cure } = whyUnreached(others, slug);
+  if (answering.length > 0)
+    return warn(`UDP passes to ${answering.map(placeOf).join(", ")}, but ${why}`, cure);
+  return carries
+    ? warn(`UDP passes in the tunnels that are there. For new ones, ${why}`, cure)
+    : fail(`UDP does not pass: ${why}`, cure);
+}

@@ -1,0 +1,86 @@
+// What can be wrong with an organization on this machine: the one table. The judge and the services find, and `status`,
+// `doctor`, `netcheck` and the console show what was found, each every kind. Light to load: `status` needs it.
+
+import { brand } from "../../brand.ts";
+import { quoteWord } from "../../plan.ts";
+
+/** degraded: traffic does not pass. unknown: more cannot be known. note: traffic passes, and a user should know. */
+export type Light = "degraded" | "unknown" | "note";
+
+export type Finding = {
+  kind: Kind;
+  light: Light;
+  /** One sentence without a full stop. */
+  what: string;
+  /** The command or step that ends it. */
+  cure: string;
+};
+
+type Told = { light: Light; cure(slug: string): string; doctor?: "fail" };
+
+const run = brand.executable;
+const openPort = `Permit the UDP port of the engine in every firewall before this machine: ${run} check-port`;
+const setClock = "Set the clock: timedatectl set-ntp true";
+
+/** `doctor`: what it calls it, unless that is as grave as the light. In the order of their weight. */
+const kinds = {
+  certificate_not_valid_yet: { light: "degraded", cure: () => setClock },
+  certificate_expired: {
+    light: "degraded",
+    cure: (slug) => `${run} sync-config --org-slug ${quoteWord(slug)}`,
+  },
+  no_lighthouse: {
+    light: "degraded",
+    cure: (slug) =>
+      `Ask the organization's administrator to make a node with a public address a lighthouse: ${run} admin node update ${quoteWord(slug)} NODE --lighthouse --public-ip ADDRESS`,
+  },
+  lighthouses_silent: { light: "degraded", cure: () => `${run} doctor` },
+  nodes_silent: { light: "degraded", cure: () => openPort },
+  no_node_came: { light: "degraded", cure: () => openPort },
+  tunnels_dead: { light: "degraded", cure: (slug) => `${run} peers ${quoteWord(slug)}` },
+  large_packets_lost: { light: "degraded", cure: () => "" },
+  probing: { light: "unknown", cure: (slug) => `${run} status ${quoteWord(slug)} --check` },
+  icmp_denied: { light: "unknown", cure: () => "sysctl -w net.ipv4.ping_group_range='0 2147483647'" },
+  tunnels_unknown: { light: "unknown", cure: () => `${run} overlay update` },
+  contact_unknown: { light: "unknown", cure: () => openPort },
+  not_checked: { light: "unknown", cure: () => "", doctor: "fail" },
+  not_started_at_boot: { light: "unknown", cure: () => "", doctor: "fail" },
+  forgotten: { light: "unknown", cure: (slug) => `${run} start ${quoteWord(slug)}` },
+  peers_silent: { light: "note", cure: (slug) => `${run} peers ${quoteWord(slug)}` },
+} as const satisfies Record<string, Told>;
+
+export type Kind = keyof typeof kinds;
+export const allKinds = Object.keys(kinds).filter((kind): kind is Kind => Object.hasOwn(kinds, kind));
+
+/** `cure`: if it depends on more than the organization. */
+export function found(kind: Kind, slug: string, what: string, cure = kinds[kind].cure(slug)): Finding {
+  return { kind, light: kinds[kind].light, what, cure };
+}
+
+/** What the doctor calls it. */
+export function graveness(kind: Kind): "fail" | "warn" {
+  const told: Told = kinds[kind];
+  return told.doctor ?? (told.light === "degraded" ? "fail" : "warn");
+}
+
+/** The gravest of some findings; undefined: traffic passes. */
+export function lightOf(findings: readonly Pick<Finding, "light">[]): Exclude<Light, "note"> | undefined {
+  if (findings.some(({ light }) => light === "degraded")) return "degraded";
+  return findings.some(({ light }) => light === "unknown") ? "unknown" : undefined;
+}
+
+/** By the clock of this machine. */
+export type Certified = "valid" | "expired" | "not valid yet";
+
+export function certificateFindings(slug: string, certificate: Certified): Finding[] {
+  if (certificate === "valid") return [];
+  return certificate === "expired"
+    ? [found("certificate_expired", slug, "The certificate has expired")]
+    : [
+        found(
+          "certificate_not_valid_yet",
+          slug,
+          "The certificate is not valid yet: the clock of this machine is wrong",
+        ),
+      ];
+}

@@ -1,0 +1,193 @@
+// Lights over hours: random faults of a simulated network, each held for an hour of the agent's time. A tenth of them in
+// ordinary tests.
+
+import { expect, test } from "bun:test";
+import { localApi } from "../../../src/node/engine/local-api.ts";
+import { Healer } from "../../../src/node/health/healer.ts";
+import type { OrganizationHealth } from "../../../src/node/health/organization-health.ts";
+import { makeNodeWorld } from "../../support/node.ts";
+import { ReplayedNetwork } from "../../support/replayed-network.ts";
+import { instants } from "../../support/soak.ts";
+
+const faults = 200;
+const hourMs = 3_600_000;
+/** Told within this time; a path that loses large packets is measured every 30 s. */
+const toldMs = 15_000;
+
+type Right = { verdict: string; kinds: readonly string[]; broken?: readonly string[] };
+type Fault = {
+  name: string;
+  isOfHub?: true;
+  toldMs?: number;
+  make(network: ReplayedNetwork): Right;
+  end(network: ReplayedNetwork): void;
+};
+
+const green: Right = { verdict: "running", kinds: [], broken: [] };
+const lost = (broken: readonly string[]): Right => ({
+  verdict: "degraded",
+  kinds: ["lighthouses_silent", "peers_silent"],
+  broken,
+});
+const noted = (broken: readonly string[]): Right => ({ verdict: "running", kinds: ["peers_silent"], broken });
+
+function on(
+  name: string,
+  change: Partial<ReplayedNetwork["peers"][number]>,
+  right: Right,
+  told = toldMs,
+): Fault {
+  const back = {
+    isOn: true,
+    losesTo: false,
+    losesFrom: false,
+    refusesIcmp: false,
+    largest: 1500,
+    isListed: true,
+  };
+  return {
+    name: `${name}: ${JSON.stringify(change)}`,
+    toldMs: told,
+    make: (network) => {
+      Object.assign(network.peer(name), change);
+      network.list();
+      return right;
+    },
+    end: (network) => {
+      Object.assign(network.peer(name), back);
+      network.list();
+    },
+  };
+}
+
+const ofNode: readonly Fault[] = [
+  on("hub", { isOn: false }, lost(["hub"])),
+  on("hub", { losesTo: true }, lost(["hub"])),
+  on("hub", { losesFrom: true }, lost(["hub"])),
+  on("b", { isOn: false }, noted(["b"])),
+  on("b", { losesTo: true }, noted(["b"])),
+  on("b", { losesFrom: true }, noted(["b"])),
+  on("hub", { largest: 1200 }, { verdict: "degraded", kinds: ["large_packets_lost"], broken: [] }, 45_000),
+  // No rule connects the nodes any more, and the lighthouse is dead.
+  on("hub", { isOn: false, isListed: false }, lost(["hub"])),
+  on("b", { isOn: false, isListed: false }, green),
+  // A deleted rule is no fault; the handshake that shows it takes a minute.
+  on("hub", { refusesIcmp: true }, green, 180_000),
+];
+const ofHub: readonly Fault[] = [
+  {
+    name: "the port is closed",
+    make: (network) => {
+      for (const peer of network.peers) peer.losesFrom = true;
+      return { verdict: "degraded", kinds: ["nodes_silent", "peers_silent"] };
+    },
+    end: (network) => {
+      for (const peer of network.peers) peer.losesFrom = false;
+    },
+  },
+  on("b", { isOn: false }, noted(["b"])),
+];
+
+function look(health: OrganizationHealth, { broken }: Right): Right {
+  const { verdict = "none", findings = [], broken: silent = [] } = health.look() ?? {};
+  return {
+    verdict,
+    kinds: findings.map(({ kind }) => kind),
+    ...(broken === undefined ? {} : { broken: silent }),
+  };
+}
+
+/** Runs the real health of one node in the network, while `work` changes it. */
+async function watched(
+  isHub: boolean,
+  work: (network: ReplayedNetwork, health: OrganizationHealth) => Promise<void>,
+) {
+  await using world = await makeNodeWorld();
+  const network = new ReplayedNetwork(await world.register(), isHub ? ["b", "c"] : ["hub", "b"], isHub);
+  const api = { ...localApi(undefined, network), closeTunnel: async (at: string) => network.closeTunnel(at) };
+  const healer = new Healer(
+    {
+      slug: "acme",
+      api: { ...api, createTunnel: async () => true },
+      apply: async () => undefined,
+      log: { warn() {}, info() {} },
+    },
+    { denied: [] },
+    network.now,
+  );
+  const health = network.watch({ healer });
+  const over = new AbortController();
+  const running = health.run(over.signal);
+  await network.pass(60_000, () => meanwhile(network, health));
+  await work(network, health);
+  over.abort();
+  await network.pass(1000);
+  await running;
+}
+
+/** What happens meanwhile: the control plane answers, and a user talks to the peer. */
+function meanwhile(network: ReplayedNetwork, health: OrganizationHealth): void {
+  health.noteOthers(true);
+  if (!network.isLighthouse) health.named.add([network.peer("b").address], network.now);
+}
+
+async function hold(
+  network: ReplayedNetwork,
+  health: OrganizationHealth,
+  ms: number,
+  right: Right,
+  what: string,
+) {
+  await network.pass(ms, () => {
+    health.noteOthers(true);
+    expect([what, look(health, right)]).toEqual([what, right]);
+  });
+}
+
+for (const [who, all, isHub] of [
+  ["node", ofNode, false],
+  ["lighthouse", ofHub, true],
+] as const) {
+  const count = isHub ? faults / 5 : (faults * 4) / 5;
+  test(`no light of a ${who} is wrong in the hour after any of ${count} random faults, nor after its repair`, async () => {
+    const order = instants(count, all.length).map(Math.floor);
+    await watched(isHub, async (network, health) => {
+      await hold(network, health, 30_000, green, "at the start");
+      for (const index of order) {
+        const fault = all[index] ?? expect.unreachable();
+        const right = fault.make(network);
+        await network.pass(fault.toldMs ?? toldMs, () => meanwhile(network, health));
+        await hold(network, health, hourMs, right, fault.name);
+        fault.end(network);
+        await network.pass(toldMs + 10_000, () => meanwhile(network, health));
+        await hold(network, health, 60_000, green, `repaired: ${fault.name}`);
+      }
+    });
+  }, 1_200_000);
+}
+
+test("a lighthouse whose port was closed from the start is degraded as soon as another node is online", async () => {
+  await using world = await makeNodeWorld();
+  const network = new ReplayedNetwork(await world.register(), ["b", "c"], true);
+  for (const peer of network.peers) peer.losesFrom = true;
+  const health = network.watch();
+  const over = new AbortController();
+  const running = health.run(over.signal);
+  await network.pass(31_000);
+  const kinds = () => health.look()?.findings?.map(({ kind }) => kind);
+  expect(kinds()).toEqual(["contact_unknown"]);
+  health.noteOthers(true);
+  expect(kinds()).toEqual(["no_node_came"]);
+  await network.pass(hourMs, () => {
+    health.noteOthers(true);
+    expect(kinds()).toEqual(["no_node_came"]);
+  });
+  health.noteOthers(false);
+  expect(kinds()).toEqual([]);
+  // What the control plane said is no longer known: that does not make it green.
+  await network.pass(200_000);
+  expect(kinds()).toEqual(["contact_unknown"]);
+  over.abort();
+  await network.pass(1000);
+  await running;
+});
