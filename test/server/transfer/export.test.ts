@@ -109,6 +109,10 @@ test("an empty control plane imports it: same CA, names, addresses, certificates
     external_port: 4300,
   });
   await registerNode(server, acme, "one");
+  const router = await registerNode(server, acme, "router");
+  const path = `/api/org/acme/nodes/${router.id}/`;
+  const body = { subnets: ["192.168.7.0/24", "172.16.0.0/16"], is_relay: true, groups: ["gateways"] };
+  expect((await server.send("PATCH", path, { token: owner, body })).status).toBe(200);
   const gone = await registerNode(server, acme, "gone");
   await server.send("DELETE", `/api/org/acme/nodes/${gone.id}/`, { token: owner });
   await take("a long passphrase");
@@ -121,13 +125,13 @@ test("an empty control plane imports it: same CA, names, addresses, certificates
     isPlan: false,
   });
   const nodes =
-    "SELECT name, ip, is_lighthouse, public_ip, external_port FROM nodes WHERE state = 'active' ORDER BY name";
+    "SELECT name, ip, is_lighthouse, is_relay, subnets, groups, public_ip, external_port FROM nodes WHERE state = 'active' ORDER BY name";
   expect(await other.db.all(nodes)).toEqual(
     // Only one of them has a known underlay address.
     await server.db.all(nodes),
   );
   const certificates =
-    "SELECT fingerprint, pem, state FROM certificates WHERE kind = 'overlay' ORDER BY fingerprint";
+    "SELECT fingerprint, pem, state FROM certificates WHERE kind = 'overlay' AND state <> 'former' ORDER BY fingerprint";
   const kept = v.array(v.object({ fingerprint: v.string(), pem: v.string(), state: v.string() }));
   const before = v.parse(kept, await server.db.all(certificates));
   expect(v.parse(kept, await other.db.all(certificates))).toEqual(
