@@ -18,12 +18,15 @@ import { parse } from "../http/route.ts";
 import { maxGroups, NodeRequest } from "../nodes/nodes.ts";
 import { GroupName, isReservedGroup } from "../policy/firewall.ts";
 import { quoted } from "./hand-config.ts";
+import type { FromFile } from "./import-files.ts";
 
 export type PlannedHost = {
   /** A valid, unique name for a node. */
   name: string;
   ip: string;
   ip6: string | null;
+  /** Of the last current certificate. */
+  file: string;
   /** The newest of each version, version 1 first. */
   current: NebulaCertificate[];
   /** Older ones that have not expired. Each may be blocked although the host is not. */
@@ -56,13 +59,15 @@ export function requestOf(host: PlannedHost) {
 
 export type Networks = { network: string; network6: string | null };
 
+type HostFile = FromFile<NebulaCertificate>;
+
 export function planHosts(
-  live: readonly NebulaCertificate[],
+  live: readonly HostFile[],
   networks: Networks,
   blocklist: ReadonlySet<string>,
   notes: string[],
 ): PlannedHost[] {
-  const byAddress = Map.groupBy(live, (host) => addressIn(host, networks.network, 4) ?? "");
+  const byAddress = Map.groupBy(live, ({ value }) => addressIn(value, networks.network, 4) ?? "");
   for (const lost of byAddress.get("") ?? []) refuseLost(lost, networks, notes);
   byAddress.delete("");
   if (byAddress.size === 0 && live.length > 0) {
@@ -71,22 +76,33 @@ export function planHosts(
     });
   }
   const hosts = [...byAddress].map(([ip, all]) => planHost(ip, all, blocklist));
+  for (const host of hosts) noteMoreNetworks(host, notes);
   keepUsableGroups(hosts, notes);
   return withNodeNames(hosts, notes);
 }
 
 /** Its address stays in use, so no node may get it. */
-function refuseLost(lost: NebulaCertificate, { network, network6 }: Networks, notes: string[]): void {
+function refuseLost({ file, value: lost }: HostFile, { network, network6 }: Networks, notes: string[]): void {
   const ip6 = network6 === null ? undefined : addressIn(lost, network6, 6);
   if (ip6 === undefined) {
-    notes.push(`${quoted(lost.name)} has no address in ${network}; not imported.`);
+    notes.push(`${file}: ${quoted(lost.name)} has no address in ${network}; not imported.`);
     return;
   }
   throw new AppError(
     "bad_configuration",
-    `${quoted(lost.name)} has the address ${ip6}, but none in ${network}: a node has an IPv4 address in any case`,
+    `${file}: ${quoted(lost.name)} has the address ${ip6}, but none in ${network}: a node has an IPv4 address in any case`,
     { hint: "Sign a certificate with both for it, or remove its certificate if it is not used any more." },
   );
+}
+
+/** A certificate of version 2 may have several networks of one family, a node has one of each. */
+function noteMoreNetworks({ file, current, ip, ip6 }: PlannedHost, notes: string[]): void {
+  const all = new Set(current.flatMap(({ networks }) => networks));
+  const more = [...all].filter((text) => ![ip, ip6].includes(text.split("/")[0] ?? ""));
+  if (more.length > 0)
+    notes.push(
+      `${file}: further addresses of the host are not imported: ${more.join(", ")}. A node has one of each family.`,
+    );
 }
 
 /** The API's rules for groups. A group that is left out grants nothing, so it opens nothing. */
@@ -95,23 +111,23 @@ function keepUsableGroups(hosts: readonly PlannedHost[], notes: string[]): void 
   for (const host of hosts) {
     const usable = host.groups.filter((group) => v.is(GroupName, group) && !isReservedGroup(group));
     for (const group of host.groups)
-      if (!usable.includes(group)) lost.set(group, [...(lost.get(group) ?? []), host.name]);
+      if (!usable.includes(group)) lost.set(group, [...(lost.get(group) ?? []), host.file]);
     host.groups = [...new Set(usable)];
     const over = host.groups.splice(maxGroups);
     if (over.length > 0)
       notes.push(
-        `${quoted(host.name)} has over ${maxGroups} groups; not imported: ${over.map(quoted).join(", ")}.`,
+        `${host.file}: ${quoted(host.name)} has over ${maxGroups} groups; not imported: ${over.map(quoted).join(", ")}.`,
       );
   }
-  for (const [group, names] of lost)
+  for (const [group, files] of lost)
     notes.push(
-      `The group ${quoted(group)} of ${listed(names)} is not imported: a group has 1 to 63 of letters, digits, _ . : and -, and does not begin with user:, idp: or autogroup:.`,
+      `${listed(files)}: the group ${quoted(group)} is not imported: a group has 1 to 63 of letters, digits, _ . : and -, and does not begin with user:, idp: or autogroup:.`,
     );
 }
 
-function listed(names: readonly string[]): string {
-  const first = names.slice(0, 5).map(quoted).join(", ");
-  return names.length > 5 ? `${first} and ${names.length - 5} more` : first;
+function listed(files: readonly string[]): string {
+  const first = files.slice(0, 5).join(", ");
+  return files.length > 5 ? `${first} and ${files.length - 5} more` : first;
 }
 
 /** The addresses that nodes take in the organization, each once. */
@@ -164,39 +180,36 @@ function withNodeNames(hosts: readonly PlannedHost[], notes: string[]): PlannedH
   return hosts.map((host) => {
     if (keepers.get(host.name) === host) return host;
     const name = uniqueName(labelOf(host.name), taken);
-    notes.push(`The node of ${quoted(host.name)} is named ${name}.`);
+    notes.push(`${host.file}: the node of ${quoted(host.name)} (${host.ip}) is named ${name}.`);
     return { ...host, name };
   });
 }
 
 /** The host of all certificates with this address. It keeps the name of the certificates. */
-function planHost(
-  ip: string,
-  all: readonly NebulaCertificate[],
-  blocklist: ReadonlySet<string>,
-): PlannedHost {
-  const newest = all.toSorted((a, b) => b.notBefore - a.notBefore);
+function planHost(ip: string, files: readonly HostFile[], blocklist: ReadonlySet<string>): PlannedHost {
+  const newest = files.toSorted((a, b) => b.value.notBefore - a.value.notBefore);
   const [first] = newest;
-  const rival = newest.find((each) => each.name !== first?.name);
+  const rival = newest.find(({ value }) => value.name !== first?.value.name);
   if (first === undefined || rival !== undefined) {
-    const both = `${quoted(first?.name ?? "")} and ${quoted(rival?.name ?? "")}`;
-    throw new AppError("bad_configuration", `${ip} is in the certificates of ${both}`, {
+    const both = [first, rival].map((each) => `${quoted(each?.value.name ?? "")} (${each?.file})`);
+    throw new AppError("bad_configuration", `${ip} is in the certificates of ${both.join(" and ")}`, {
       hint: "Remove the certificate that is no longer used from the directory.",
     });
   }
   const current = ([1, 2] as const).flatMap((version) =>
-    newest.filter((each) => each.version === version).slice(0, 1),
+    newest.filter(({ value }) => value.version === version).slice(0, 1),
   );
-  const last = current.at(-1) ?? first;
+  const { file, value: last } = current.at(-1) ?? first;
   return {
-    name: first.name,
+    name: last.name,
+    file,
     ip,
     ip6: addressIn(last, undefined, 6) ?? null,
-    current,
-    former: newest.filter((each) => !current.includes(each)),
+    current: current.map(({ value }) => value),
+    former: newest.filter((each) => !current.includes(each)).map(({ value }) => value),
     groups: [...last.groups],
     subnets: [],
-    isBlocked: current.some((each) => isOn(blocklist, each)),
+    isBlocked: current.some(({ value }) => isOn(blocklist, value)),
     isLighthouse: false,
     isRelay: false,
     publicIp: null,

@@ -61,9 +61,8 @@ export function planImport(
     .filter((ca) => isUsableCa(ca, nowS, refused))
     .map(({ value }) => value);
   const ca = signingCa(trusted, signing, refused);
-  const live = unique(found.hosts)
-    .filter((host) => isLive(host, trusted, nowS, refused))
-    .map(({ value }) => value);
+  const files = unique(found.hosts).filter((host) => isLive(host, trusted, nowS, refused));
+  const live = files.map(({ value }) => value);
   const network = given ?? commonNetwork(live, 4);
   // With `--network`, a CA may come alone. Hosts of which none can be a node mean that something is wrong.
   if (network === undefined || (live.length === 0 && found.hosts.length > 0)) throw noNetwork(live, refused);
@@ -72,7 +71,7 @@ export function planImport(
   requireRoom(network, network6);
   const { blocklist } = found.configs;
   requireShort(blocklist);
-  const hosts = planHosts(live, { network, network6 }, blocklist, notes);
+  const hosts = planHosts(files, { network, network6 }, blocklist, notes);
   const certificateVersion = versionOf(hosts);
   requireFreeAddresses(hosts, { network, network6, certificateVersion });
   assignRoles(hosts, found, { network, network6, certificateVersion, controlPlane }, notes);

@@ -254,12 +254,12 @@ function permits({ current }: PlannedHost, network: string): boolean {
 
 const parseUnsafe = (text: string) => parseAddressInNetwork(text) ?? [];
 
-function notePermitted({ name, current, subnets }: PlannedHost, notes: string[]): void {
+function notePermitted({ file, name, current, subnets }: PlannedHost, notes: string[]): void {
   const all = new Set(current.flatMap(({ unsafeNetworks }) => unsafeNetworks));
   const unused = [...all].filter((each) => !subnets.includes(each));
   if (unused.length === 0) return;
   const more = unused.length > 8 ? ` and ${unused.length - 8} more` : "";
   notes.push(
-    `The certificate of ${name} permits ${unused.slice(0, 8).join(", ")}${more}, but no configuration routes that; not imported.`,
+    `${file}: the certificate of ${name} permits ${unused.slice(0, 8).join(", ")}${more}, but no configuration routes that; not imported.`,
   );
 }

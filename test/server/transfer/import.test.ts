@@ -106,8 +106,8 @@ describe("a hand-made network", () => {
           '"hub/circle" is a link to a directory; not read.',
           "values.yaml is not a configuration of an engine; not read.",
           expect.stringContaining('gone.crt: The certificate of "gone" is refused: it has expired'),
-          'The node of "Hub.example" is named hub-example.',
-          "The certificate of web permits 0.0.0.0/0, but no configuration routes that; not imported.",
+          'hub/host.crt: the node of "Hub.example" (10.42.0.1) is named hub-example.',
+          "zone/web.pem: the certificate of web permits 0.0.0.0/0, but no configuration routes that; not imported.",
         ],
       },
     });
@@ -235,7 +235,7 @@ describe("is refused without storing anything", () => {
     ],
     [
       "if two hosts have the same address",
-      /10\.42\.0\.2 is in the certificates of "(one|two)" and "(one|two)"/,
+      /10\.42\.0\.2 is in the certificates of "(one|two)" \((one|two)\.crt\) and "(one|two)" /,
       () => {
         const { host } = makeNetwork();
         host("one.crt", { name: "one", networks: ["10.42.0.2/16"] });

@@ -208,9 +208,11 @@ describe("routes", () => {
       expect.stringMatching(/^laptop.yml:8: .*not imported: the certificate of gw2 does not permit it/),
       expect.stringMatching(/^laptop.yml:10: .*not imported: its gateway is no imported host/),
       expect.stringMatching(/^laptop.yml:11: .*not imported: 127.0.0.0\/8 overlaps/),
-      expect.stringMatching(/^The certificate of gw permits 0.0.0.0\/0, 10.0.0.0\/8, 10.1.0.0\/8, but no/),
       expect.stringMatching(
-        /^The certificate of gw2 permits 192.168.7.0\/24, but no configuration routes that/,
+        /^gw.crt: the certificate of gw permits 0.0.0.0\/0, 10.0.0.0\/8, 10.1.0.0\/8, but no/,
+      ),
+      expect.stringMatching(
+        /^gw2.crt: the certificate of gw2 permits 192.168.7.0\/24, but no configuration routes that/,
       ),
     ]);
   });
@@ -308,9 +310,17 @@ describe("groups", () => {
     const { notes } = await bring();
     expect((await nodes()).map((each) => each.groups)).toEqual([["web"], many.slice(0, 64)]);
     expect(notes).toHaveLength(7);
-    expect(notes[0]).toContain('"two" has over 64 groups; not imported: "g64"');
-    expect(notes[1]).toContain('The group "a b" of "one" is not imported');
+    expect(notes[0]).toContain('two.crt: "two" has over 64 groups; not imported: "g64"');
+    expect(notes[1]).toContain('one.crt: the group "a b" is not imported');
   });
+});
+
+test("further addresses of a host are named", async () => {
+  const { host } = makeNetwork(2);
+  host("one.crt", { name: "one", version: 2, networks: ["10.42.0.1/24", "172.16.0.1/24", "fd42::1/64"] });
+  expect((await bring()).notes).toEqual([
+    "one.crt: further addresses of the host are not imported: 172.16.0.1/24. A node has one of each family.",
+  ]);
 });
 
 describe("is refused without storing anything", () => {

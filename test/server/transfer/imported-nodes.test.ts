@@ -56,10 +56,10 @@ test("an import keeps valid names with their hosts, and gives no host the name o
     "web-4",
   ]);
   expect("plan" in imported && imported.plan.notes).toEqual([
-    'The node of "DB" is named db-2.',
-    'The node of "Web" is named web-3.',
-    'The node of "any" is named node.',
-    'The node of "web" is named web-4.',
+    '0.crt: the node of "DB" (10.42.0.2) is named db-2.',
+    '2.crt: the node of "Web" (10.42.0.4) is named web-3.',
+    '5.crt: the node of "any" (10.42.0.7) is named node.',
+    '7.crt: the node of "web" (10.42.0.9) is named web-4.',
   ]);
 });
 
