@@ -114,10 +114,6 @@ export async function prepare(
   return received === undefined ? undefined : finish(organization, received, edge);
 }
 
-export async function readReceived({ directory, slug }: Organization, received: Received, edge: SyncEdge) {
-  return readSent(received.serverYml, await placeOf({ directory, slug }, received, edge));
-}
-
 async function placeOf(
   { directory, slug }: Pick<Organization, "directory" | "slug">,
   { files }: Received,

@@ -2,7 +2,7 @@
 // the blocklist of the new one, and nothing else of it. One setting that an engine refuses, of the control plane or of
 // overrides.yml, must not keep a revoked node connected.
 
-import { join } from "node:path";
+import { allowedConfig } from "../../engine-config.ts";
 import { AppError, messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
@@ -19,21 +19,18 @@ import {
   stageGeneration,
   type SyncState,
 } from "../files/generations.ts";
-import { readMachine } from "../files/machine.ts";
 import { withLock } from "../files/lock.ts";
 import type { Organization } from "../files/organizations.ts";
-import { readOwnYaml } from "../files/read-yaml.ts";
-import { readSent } from "../files/sent-config.ts";
+import { readOwnYaml, readYaml } from "../files/read-yaml.ts";
 import type { WithClient } from "./connection.ts";
 import { reloadOrRestart, switchOrRollBack } from "./engine-switch.ts";
-import { checkAnswer } from "./verify-download.ts";
 
 type Needs = { control: EngineControl; log: Log };
 
 type FetchNeeds = Needs & {
   withClient: WithClient;
   command: string;
-  system: Pick<System, "now" | "sleep" | "machineState" | "lookup">;
+  system: Pick<System, "now" | "sleep">;
 };
 
 /**
@@ -42,19 +39,13 @@ type FetchNeeds = Needs & {
  */
 export async function fetchRevocations(organization: Organization, edge: FetchNeeds): Promise<string> {
   const { directory, slug, config } = organization;
-  const keyIn = (name: string) => readTextIfThere(join(directory, name)) ?? "";
   try {
     const download = await edge.withClient((client) =>
       client.downloadConfig(slug, config.node_id, undefined),
     );
     if (!download.changed) return "";
-    const { files } = download.answer;
-    const keys = { hostKeyPem: keyIn("host.key"), nodeKeyPem: keyIn("node.key") };
-    await checkAnswer(download.answer, { ...keys, slug, nodeId: config.node_id, now: edge.system.now() });
-    const machine = await readMachine(directory, edge.system);
-    const sent = readSent(files["config.yml"], { directory, slug, hostCrt: files["host.crt"], machine });
     return await withLock(directory, edge.command, edge.system, () =>
-      applyRevocations(organization, sent.config, edge),
+      applySentRevocations(organization, download.answer.files["config.yml"], edge),
     );
   } catch (error) {
     return notInForce(slug, error, edge.log);
@@ -65,6 +56,25 @@ function notInForce(slug: string, error: unknown, log: Log): string {
   const reason = messageOf(error);
   log.error("The revocations of a refused configuration are not in force", { team: slug, reason });
   return `; its revocations are NOT in force: ${reason}`;
+}
+
+/**
+ * The same with the configuration as it was sent. It needs nothing of the files beside it: a certificate that this node
+ * refuses, or a name of another organization, is no reason to go on talking to a revoked node. To block too much is in
+ * the power of the control plane anyway.
+ */
+export async function applySentRevocations(
+  organization: Pick<Organization, "directory" | "slug">,
+  configYml: string,
+  edge: Needs,
+): Promise<string> {
+  try {
+    const parsed = readYaml(configYml, "The configuration that the control plane sent");
+    const sent = allowedConfig({ pki: parsed["pki"] ?? {} }, () => undefined);
+    return await applyRevocations(organization, sent, edge);
+  } catch (error) {
+    return notInForce(organization.slug, error, edge.log);
+  }
 }
 
 /**

@@ -37,11 +37,11 @@ import {
   type SyncState,
 } from "../files/generations.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
-import { fetchConfig, finish, readReceived, receive, type Next, type SyncEdge } from "./next-config.ts";
+import { fetchConfig, finish, receive, type Next, type Received, type SyncEdge } from "./next-config.ts";
 import { faultInOverrides, type TestOverrides } from "./overrides-fault.ts";
 import { reloadOrRestart, rollBack, testText } from "./engine-switch.ts";
 import { recheckPresent } from "./recheck.ts";
-import { applyRevocations } from "./revocations-alone.ts";
+import { applyRevocations, applySentRevocations } from "./revocations-alone.ts";
 import { checkedState, warnOfLeftOut } from "../files/sent-config.ts";
 
 export type SyncResult = {
@@ -96,23 +96,25 @@ function isOlder(download: Download, directory: string): boolean {
   return version !== undefined && version < (readSyncState(directory)?.config_version ?? 0);
 }
 
-/** Throws where this machine cannot take the configuration as a whole. Its revocations are applied before. */
+/**
+ * Throws where this machine cannot take the configuration as a whole. Whatever it refuses, even the certificates, the
+ * revocations that came with it are applied before.
+ */
 async function prepareOrRevoke(
   organization: Organization,
   download: Download,
   edge: SyncEdge,
 ): Promise<Next | undefined> {
-  const received = await receive(organization, download, edge);
-  if (received === undefined) return undefined;
+  let received: Received | undefined;
   try {
-    return await finish(organization, received, edge);
+    received = await receive(organization, download, edge);
+    return received === undefined ? undefined : await finish(organization, received, edge);
   } catch (error) {
-    const sent = await readReceived(organization, received, edge).catch(() => undefined);
-    if (sent !== undefined) {
-      await applyRevocations(organization, sent.config, edge);
-      await applyCertificates(organization, received.files, edge);
-    }
-    throw error;
+    const sent = download.changed ? download.answer.files["config.yml"] : received?.serverYml;
+    const revocations = sent === undefined ? "" : await applySentRevocations(organization, sent, edge);
+    if (received !== undefined) await applyCertificates(organization, received.files, edge);
+    if (!(error instanceof AppError)) throw error;
+    throw new AppError(error.code, `${error.message}${revocations}`, { ...error.details, cause: error });
   }
 }
 
