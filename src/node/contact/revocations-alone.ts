@@ -68,13 +68,15 @@ export async function applySentRevocations(
   configYml: string,
   edge: Needs,
 ): Promise<string> {
+  let sent: YamlMap;
   try {
     const parsed = readYaml(configYml, "The configuration that the control plane sent");
-    const sent = allowedConfig({ pki: parsed["pki"] ?? {} }, () => undefined);
-    return await applyRevocations(organization, sent, edge);
+    sent = allowedConfig({ pki: parsed["pki"] ?? {} }, () => undefined);
   } catch (error) {
-    return notInForce(organization.slug, error, edge.log);
+    notInForce(organization.slug, error, edge.log);
+    return "; its revocations are NOT in force, as they cannot be read";
   }
+  return applyRevocations(organization, sent, edge);
 }
 
 /**

@@ -124,7 +124,9 @@ test("a configuration over the limits is refused with a message, and the present
     [`more: ${"[".repeat(40)}${"]".repeat(40)}\n`, "has more than 32 levels"],
   ] as const) {
     const error = await rejection(swollen(more));
-    expect(error.message).toBe(`The configuration that the control plane sent ${limit}`);
+    expect(error.message).toBe(
+      `The configuration that the control plane sent ${limit}; its revocations are NOT in force, as they cannot be read`,
+    );
     expect(error.details.hint).toContain("the present configuration stays");
   }
   expect(read("config.yml")).toBe(before);
