@@ -71,6 +71,7 @@ export const errorTable = {
   throttled: [6, 429],
   internal: [1, 500],
   storage_unavailable: [6, 503],
+  clock_doubted: [6, 503],
   // IPC
   unknown_action: [1, 400],
   unknown_team: [1, 404],

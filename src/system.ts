@@ -20,6 +20,11 @@ export type RunResult = { status: number; stdout: string; stderr: string; timedO
 export type System = {
   /** Wall clock, milliseconds since 1970. It may jump: use it for certificates, never for scheduling. */
   now(): number;
+  /**
+   * Time since the machine started, ms, the time that it slept included; no setting of the clock changes it. `id`: of this
+   * start, unless the system has none.
+   */
+  bootTime(): { id: string | undefined; ms: number };
   /** Milliseconds since any moment; never jumps. For limits and durations within this process. */
   monotonic(): number;
   /** Waits on the monotonic clock. Rejects with the signal's reason when aborted. */
@@ -107,6 +112,7 @@ export function realSystem(): System {
   const env = process.env;
   return {
     now: Date.now,
+    bootTime,
     monotonic: () => performance.now(),
     sleep,
     random: (bytes) => crypto.getRandomValues(new Uint8Array(bytes)),
@@ -146,6 +152,17 @@ export function realSystem(): System {
       return isTerminal(0);
     },
   };
+}
+
+let bootId: string | undefined;
+
+function bootTime(): { id: string | undefined; ms: number } {
+  const { uptime }: typeof import("node:os") = require("node:os");
+  if (process.platform === "linux" && bootId === undefined) {
+    const { readFileSync }: typeof import("node:fs") = require("node:fs");
+    bootId = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+  }
+  return { id: bootId, ms: uptime() * 1000 };
 }
 
 /** Bun's own decompression writes its failures to standard error. */

@@ -25,9 +25,17 @@ export type Needs = {
   webhooks: readonly Webhook[];
   /** Of the control plane, if it needs one: only staff are told. Null: there was none. */
   lastBackupAt: string | null | undefined;
+  /** What the control plane knows to be wrong with itself: only staff are told. */
+  warnings: readonly Warning[];
   /** All of them. */
   count: number;
 };
+
+export const serversPath = "/api/servers/";
+
+/** What GET /api/servers/ answers. Control planes of the previous version send no warnings. */
+type ControlPlane = { last_backup_at: string | null; warnings?: readonly Warning[] };
+export type Warning = { code: string; text: string; hint: string };
 
 type Webhook = { id: number; url: string; failing: boolean };
 
@@ -58,7 +66,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     isCalm: true,
   });
   const isStaff = me.value?.is_staff === true;
-  const controlPlane = useResource<{ last_backup_at: string | null }>(isStaff ? "/api/servers/" : none, {
+  const controlPlane = useResource<ControlPlane>(isStaff ? serversPath : none, {
     isCalm: true,
   });
   const asked = [
@@ -80,6 +88,7 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     servers !== undefined && isBackupDue(servers.last_backup_at, now.value)
       ? servers.last_backup_at
       : undefined;
+  const warnings = servers?.warnings ?? [];
   const { hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines } = machines ?? {};
   const lists = [hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines];
   const named = lists.flatMap((found) => (found?.first ?? []).map(({ id }) => id));
@@ -94,7 +103,19 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
     failingTests ? 1 : 0,
     rotation === undefined ? 0 : 1,
     lastBackupAt === undefined ? 0 : 1,
+    warnings.length,
   ];
   const count = counts.reduce((sum, each) => sum + each, 0);
-  return { machines, error, waiting, failingTests, rotation, relays, webhooks, lastBackupAt, count };
+  return {
+    machines,
+    error,
+    waiting,
+    failingTests,
+    rotation,
+    relays,
+    webhooks,
+    lastBackupAt,
+    warnings,
+    count,
+  };
 }

@@ -6,13 +6,16 @@ import type { System } from "../system.ts";
 import { openData, type DataOptions } from "./store/data-directory.ts";
 import { makePasswords, type Passwords } from "./people/passwords.ts";
 import { publicUrlOf } from "./store/meta.ts";
+import type { ServerClock } from "./store/clock.ts";
 import type { Database } from "./store/database.ts";
 
 export type Admin = {
   db: Database;
   /** The location of the data. */
   place: DataOptions;
+  /** Its `now` is the time that the data believes. */
   system: System;
+  clock: ServerClock;
   secretKey: SecretKeys;
   passwords: Passwords;
   /** The public URL of the last `serve`. Links and commands to paste begin with it. */
@@ -26,12 +29,14 @@ export async function withAdmin<T>(
   system: System,
   work: (admin: Admin) => Promise<T>,
 ): Promise<T> {
-  const { db, secretKey } = await openData(options, "visitor", system);
+  const { db, secretKey, clock } = await openData(options, "visitor", system);
   try {
     const known = await publicUrlOf(db);
     const publicUrl = options.publicUrl ?? known.publicUrl;
     const passwords = makePasswords();
-    return await work({ db, place: options, system, secretKey, passwords, ...known, publicUrl });
+    const believing = { ...system, now: clock.now };
+    const admin = { db, place: options, system: believing, clock, secretKey, passwords };
+    return await work({ ...admin, ...known, publicUrl });
   } finally {
     await db.close();
   }

@@ -4,6 +4,8 @@
 import { hostname } from "node:os";
 import { buildInfo } from "../build-info.ts";
 import { messageOf } from "../errors.ts";
+import { makeClockWatch } from "./certificates/clock-watch.ts";
+import { makeEarlyDue } from "./nodes/renewal.ts";
 import { settle, announceExpiring } from "./nodes/upkeep.ts";
 import { endRequests } from "./nodes/registration-requests.ts";
 import { reauthenticate } from "./nodes/reauthentication.ts";
@@ -28,6 +30,8 @@ type Loop = { start(): void; stop(): Promise<void> };
 type Part = Loop & { name: string; runs: "each replica" | "one replica" };
 
 const upkeepMs = 5000;
+/** How late a jump of the clock is told. Nothing is signed in the meantime. */
+const clockMs = 1000;
 /** How late a policy goes back that was not confirmed. */
 const policiesMs = 1000;
 /** How late an ephemeral node ends. */
@@ -69,8 +73,8 @@ type Self = { id: string; host: string };
 
 /** The leases of this replica. With each renewal, it tells the others about itself. */
 function joinReplicas(services: Services, { id, host }: Self, lastError: () => LastError | undefined) {
-  const { db, system, secretKey, log } = services;
-  const self = { id, host, version: buildInfo.version, now: system.now, secretKey };
+  const { db, system, clock, secretKey, log } = services;
+  const self = { id, host, version: buildInfo.version, now: clock.wall, secretKey };
   const leases = makeLeases({
     db,
     system,
@@ -101,6 +105,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
       start: () => undefined,
       stop: services.pathReports.stop,
     },
+    clockWatch(services),
     preloadX509(services),
     prepareBudget(services),
     leased("webhook deliveries", (own, lease) =>
@@ -109,6 +114,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
     leased("upkeep of nodes", (own, lease) => {
       const upkeep = async () => {
         await settle(own);
+        await makeEarlyDue(own);
         await publishLateNames(own);
         await advanceRollingUpdates(own);
         await announceExpiring(own);
@@ -164,6 +170,16 @@ function samplesOf(services: Services, self: Self): Part {
   };
 }
 
+function clockWatch(services: Services): Part {
+  const name = "watch of the clock";
+  const lease = { take: () => true };
+  return {
+    name,
+    runs: "each replica",
+    ...repeated(name, clockMs, makeClockWatch(services), { ...services, lease }),
+  };
+}
+
 function acmeOf({ acme }: Services, leased: Leased): Part[] {
   if (acme === undefined) return [];
   const name = "TLS certificate by ACME";
@@ -208,6 +224,9 @@ function prepareBudget({ budget, log }: Services): Part {
   };
 }
 
+/** A part that fails all the time says so this often. */
+const repeatMs = 600_000;
+
 /** Runs `work` every `everyMs` while this replica has the lease, if the work needs one. Logs failures; the next turn retries. */
 function repeated(
   name: string,
@@ -217,16 +236,28 @@ function repeated(
 ): Loop {
   const closing = new AbortController();
   let running: Promise<void> | undefined;
+  const told = new Map<string, number>();
+  const warn = (reason: string) => {
+    const [now, last = Number.NEGATIVE_INFINITY] = [system.monotonic(), told.get(reason)];
+    if (now - last < repeatMs) return;
+    // Reasons may name what differs each time.
+    if (told.size >= 20) told.clear();
+    told.set(reason, now);
+    log.warn(`${name} failed; retrying`, { reason });
+  };
   const run = async () => {
     for (;;) {
       // The stop rejects the sleep.
       await system.sleep(everyMs, closing.signal).catch(() => undefined);
       if (closing.signal.aborted) return;
       if (!lease.take()) continue;
-      await work(closing.signal).catch((error: unknown) => {
-        if (error instanceof LeaseLost) log.info(error.message);
-        else log.warn(`${name} failed; retrying`, { reason: messageOf(error) });
-      });
+      await work(closing.signal).then(
+        () => told.clear(),
+        (error: unknown) => {
+          if (error instanceof LeaseLost) log.info(error.message);
+          else warn(messageOf(error));
+        },
+      );
     }
   };
   return {

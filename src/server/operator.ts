@@ -23,10 +23,11 @@ export async function asOperator<T>(
   { system, log }: { system: System; log: Log },
   work: (fetch: System["fetch"], publicUrl: string) => Promise<T>,
 ): Promise<T> {
-  return withAdmin(options, system, async ({ db, secretKey, publicUrl, caFingerprint }) => {
+  return withAdmin(options, system, async ({ db, secretKey, clock, publicUrl, caFingerprint }) => {
     const services = await makeServices({
       db,
       system,
+      clock,
       // On a terminal, show failed requests only.
       log: { ...log, info: log.debug },
       secretKey,

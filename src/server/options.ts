@@ -5,6 +5,7 @@ import type { ExternalAccount } from "../pki/acme-keys.ts";
 import type { SecretKeys } from "../pki/secrets.ts";
 import type { System } from "../system.ts";
 import type { Network } from "../ip.ts";
+import type { ServerClock } from "./store/clock.ts";
 import type { Database } from "./store/database.ts";
 
 /** How long an organization keeps its events in the database, and how many bytes it may store. */
@@ -48,6 +49,8 @@ export type MailOptions = {
 export type ServerOptions = {
   db: Database;
   system: Pick<System, "now" | "monotonic" | "random" | "sleep" | "fetch" | "lookup" | "lookupTexts" | "run">;
+  /** `now` of the services is the time that it believes. */
+  clock: ServerClock;
   log: Log;
   /** Encrypts the secrets in the database. */
   secretKey: SecretKeys;

@@ -100,14 +100,15 @@ function inheritLock(directory: string): () => void {
 }
 
 async function start(options: ServeOptions, lock: () => void, edges: Edges): Promise<Serving> {
-  const { system, log } = edges;
-  const { db, secretKey } = await openData(options, "server", system);
+  const { log } = edges;
+  const { db, secretKey, clock } = await openData(options, "server", edges.system);
+  const system = { ...edges.system, now: clock.now };
   const ends: (() => Promise<void>)[] = [async () => db.close()];
   const stop = async () => {
     for (const end of ends.reverse()) await end();
   };
   try {
-    await checkReplica(db, { secretKey, now: system.now });
+    await checkReplica(db, { secretKey, now: clock.wall });
     const acme = acmeOf(options);
     const doors = await openDoors(options, { db, secretKey, system, log });
     ends.push(() => doors.stop());
@@ -122,6 +123,7 @@ async function start(options: ServeOptions, lock: () => void, edges: Edges): Pro
       ...options,
       db,
       system,
+      clock,
       log,
       secretKey,
       publicUrl: url,

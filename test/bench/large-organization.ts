@@ -17,8 +17,15 @@ import { seed, slug } from "./seed.ts";
 /** Rules as an earlier version let an organization store them, and another organization with the rights of an admin. */
 async function fill(dataDirectory: string, rules: number): Promise<{ reader: string; other: string }> {
   const system = realSystem();
-  const { db, secretKey } = await openData({ dataDirectory }, "server", system);
-  const services = { db, system, secretKey, publicUrl: "http://127.0.0.1", passwords: makePasswords() };
+  const { db, secretKey, clock } = await openData({ dataDirectory }, "server", system);
+  const services = {
+    db,
+    system,
+    clock,
+    secretKey,
+    publicUrl: "http://127.0.0.1",
+    passwords: makePasswords(),
+  };
   try {
     await db.write(async (tx) => {
       for (let at = 0; at < rules; at++) {

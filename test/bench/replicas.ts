@@ -35,8 +35,8 @@ const connections = 150;
 /** Creates the organizations, each with a group. Returns a service token of each. */
 async function furnish(options: DataOptions): Promise<string[]> {
   const system = realSystem();
-  const { db, secretKey } = await openData(options, "server", system);
-  const services = { db, system, secretKey };
+  const { db, secretKey, clock } = await openData(options, "server", system);
+  const services = { db, system, clock, secretKey };
   try {
     const tokens = [];
     for (let at = 0; at < organizations; at++) {

@@ -61,8 +61,15 @@ export async function seed(
   { people = 0, uses = 1_000_000 }: { people?: number; uses?: number } = {},
 ): Promise<Seeded> {
   const system = realSystem();
-  const { db, secretKey } = await openData(options, "server", system);
-  const services = { db, system, secretKey, publicUrl: "http://127.0.0.1", passwords: makePasswords() };
+  const { db, secretKey, clock } = await openData(options, "server", system);
+  const services = {
+    db,
+    system,
+    clock,
+    secretKey,
+    publicUrl: "http://127.0.0.1",
+    passwords: makePasswords(),
+  };
   try {
     const by = { ownerId: null, ownerEmail: null, actor: operator };
     const org = await createOrganization(services, { slug, network: networkText }, by);

@@ -49,7 +49,7 @@ test("signed in, every command works over the network, and each change names its
   await must("admin user create joan@example.org --password-file -", password);
   expect(await must("admin user disable joan@example.org")).toMatchObject({ is_active: false });
   expect(await must("admin ca show acme")).toMatchObject({ rotation: { phase: "none" } });
-  expect(await must("admin server list")).toEqual({ servers: [] });
+  expect(await must("admin server list")).toEqual({ servers: [], warnings: [] });
   await must("admin node delete acme beta --reason lost");
   expect(await must("admin node list acme --revoked")).toMatchObject({ nodes: [{ name: "beta" }] });
   // What was done is recorded under the name of the person.

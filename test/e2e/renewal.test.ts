@@ -45,10 +45,10 @@ async function onData(data: string, work: (store: Store) => Promise<void>): Prom
 /**
  * Makes the server sign a certificate that ends `leftMs` from now, as one of a node that was offline during its renewal.
  */
-async function almostOver({ db, secretKey }: Store, id: number, leftMs: number): Promise<void> {
+async function almostOver({ db, secretKey, clock }: Store, id: number, leftMs: number): Promise<void> {
   const real = realSystem();
   const system = { ...real, now: () => real.now() - 90 * day + leftMs };
-  const authorities = openAuthorities({ secretKey });
+  const authorities = openAuthorities({ secretKey, clock });
   await db.write(async (tx) => {
     const org = await readIssuingOrg(tx, 1);
     await issueOverlay(tx, org, await findNode(tx, 1, id), { authorities, system });

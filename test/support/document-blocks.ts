@@ -187,6 +187,7 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     not: "the walk goes on with this data",
   },
   "docs/production.md: systemctl restart overlay-agent-control": { on: "control", after: serves },
+  "docs/production.md: agent admin clock confirm": { on: "control" },
   "docs/production.md: agent admin backup /var/backups/control-$(date +%F).db": { on: "control" },
   "docs/production.md: agent admin restore /var/backups/control-2026-11-22.db": {
     on: "control",

@@ -206,6 +206,7 @@ const people: Record<string, Maker> = {
   control_plane_events_list: nothing,
   servers_history_retrieve: nothing,
   servers_list: nothing,
+  servers_clock_create: ({ server }) => ({ body: { time: new Date(server.clock.ms).toISOString() } }),
   docs_sign_in_create: async (world) => ({ body: { email: (await aPerson(world)).email, password } }),
   join_create: async (world) => ({ body: { secret: (await invite(world)).secret, password } }),
   join_find: async (world) => ({ body: { secret: (await invite(world)).secret } }),

@@ -11,8 +11,9 @@ import { createOrganization, type Organization } from "../../src/server/policy/o
 import type { Role } from "../../src/server/http/route.ts";
 import type { ServerOptions } from "../../src/server/options.ts";
 import type { Database } from "../../src/server/store/database.ts";
+import { openClock } from "../../src/server/store/clock.ts";
 import { openSqlite } from "../../src/server/store/sqlite.ts";
-import { realSystem } from "../../src/system.ts";
+import { realSystem, type System } from "../../src/system.ts";
 import { watchAnswers } from "./answers.ts";
 import { lendDatabase } from "./lent-postgres.ts";
 import { temporaryDirectory } from "./temporary.ts";
@@ -28,12 +29,25 @@ export type RequestOptions = {
   address?: string;
 };
 
+/**
+ * `steppedMs`: by how much the wall clock was set, while no time passed. `confirmedMs`: how much of that the server
+ * believes. `uptimeMs`: since the machine started, at the beginning.
+ */
+export type TestClock = {
+  ms: number;
+  steppedMs: number;
+  confirmedMs: number;
+  bootId: string;
+  uptimeMs: number;
+};
+
 export type TestServer = AsyncDisposable & {
   app: App;
   db: Database;
   log: string[];
-  /** `steppedMs`: by how much the wall clock was set, while no time passed. */
-  clock: { ms: number; steppedMs: number };
+  clock: TestClock;
+  /** The clock of the machine. */
+  machine: Pick<System, "now" | "bootTime">;
   send(method: string, path: string, options?: RequestOptions): Promise<Answer>;
   /** Creates a user with this password and returns an access token. */
   person(email: string, options?: { isStaff?: boolean }): Promise<string>;
@@ -65,18 +79,28 @@ export type TestServerOptions = Partial<
   >
 > & {
   open?: typeof openTemporary;
+  clock?: Partial<TestClock>;
   /** Replaces the network, and real time in sleeps. */
   network?: Partial<Pick<ServerOptions["system"], "fetch" | "lookup" | "lookupTexts" | "sleep">>;
 };
 
 export async function makeTestServer(options: TestServerOptions = {}): Promise<TestServer> {
-  const { open = openTemporary, network = {}, ...rest } = options;
-  const clock = { ms: Date.UTC(2026, 10, 21), steppedMs: 0 };
+  const { open = openTemporary, network = {}, clock: asked, ...others } = options;
+  const start = Date.UTC(2026, 10, 21);
+  const clock = {
+    ms: start,
+    steppedMs: 0,
+    confirmedMs: 0,
+    bootId: "test",
+    uptimeMs: 86_400_000,
+    ...asked,
+  };
   const system = {
     ...realSystem(),
     ...network,
     now: () => clock.ms + clock.steppedMs,
     monotonic: () => clock.ms,
+    bootTime: () => ({ id: clock.bootId, ms: clock.ms - start + clock.confirmedMs + clock.uptimeMs }),
   };
   const { db, dispose } = await open(system.now);
   const lines: string[] = [];
@@ -84,12 +108,13 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
   const made = await makeApp({
     db,
     system,
+    clock: await openClock(db, system),
     log,
     secretKey: system.random(32),
     publicUrl: "https://control.example",
     accessLifetimeS: 900,
     refreshLifetimeS: 86_400,
-    ...rest,
+    ...others,
   });
   const { app, requireDocumented } = watchAnswers(made);
   const { services } = app;
@@ -122,6 +147,7 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
     db,
     log: lines,
     clock,
+    machine: system,
     send,
     async person(email, { isStaff = false } = {}) {
       const hashed = await passwordHash;

@@ -364,8 +364,15 @@ export const adminCommands: CommandTable = {
     { description: "Restore a backup; stop the server first" },
     async () => (await backup()).restore,
   ),
+  "admin clock confirm": lazyCommand(
+    { description: "Say that the control plane's clock is right after a jump" },
+    async () => (await server()).confirmClock,
+  ),
   "admin server list": lazyCommand(
-    { description: "List the servers on this PostgreSQL database, and which runs each background loop" },
+    {
+      description:
+        "List the servers on this PostgreSQL database, which runs each background loop, and warnings",
+    },
     async () => (await server()).list,
   ),
   "admin audit verify": lazyCommand(

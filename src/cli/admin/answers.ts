@@ -240,6 +240,17 @@ export type Authorities = v.InferOutput<typeof Authorities>;
 
 export const Servers = v.object({
   database: text,
+  /** Older servers lack it. */
+  warnings: v.optional(
+    v.array(
+      v.object({
+        code: text,
+        text: v.pipe(v.string(), v.maxLength(1024)),
+        hint: v.pipe(v.string(), v.maxLength(1024)),
+      }),
+    ),
+    [],
+  ),
   servers: v.array(
     v.looseObject({
       id: text,

@@ -1,9 +1,12 @@
-// `agent admin server list`: the servers that work on one PostgreSQL database.
+// `agent admin server list`: the servers that work on one PostgreSQL database. `agent admin clock confirm`.
 
+import * as v from "valibot";
 import { brand } from "../../brand.ts";
+import { formatTime } from "../../duration.ts";
+import { received } from "../../protocol/values.ts";
 import type { Implementation } from "../command.ts";
 import { Servers, type Server } from "./answers.ts";
-import { read } from "./api.ts";
+import { read, write } from "./api.ts";
 import { targetFlags } from "./target.ts";
 
 export const list: Implementation = {
@@ -13,11 +16,12 @@ export const list: Implementation = {
   args: targetFlags,
   examples: [`${brand.executable} admin server list`],
   async run(context) {
-    const { servers, database } = await read(context, (api) => api.get("/api/servers/", Servers));
+    const { servers, database, warnings } = await read(context, (api) => api.get("/api/servers/", Servers));
     if (database === "sqlite")
       context.output.say("The data is in a SQLite file, which one server at most uses.");
+    for (const { text, hint } of warnings) context.output.say(`Warning: ${text}\n  ${hint}`);
     context.output.list(
-      { servers },
+      { servers, warnings },
       {
         columns: ["HOST", "VERSION", "STATE", "LAST SEEN", "RUNS", "CLOCK AHEAD", "NOTICES", "LAST ERROR"],
         rows: servers.map(rowOf),
@@ -26,6 +30,30 @@ export const list: Implementation = {
     );
   },
 };
+
+export const confirmClock: Implementation = {
+  notes:
+    "After a jump of its clock, a control plane signs no certificate until the clock is back: what is signed by a wrong clock,\n" +
+    "no node can use. This command says that what the clock shows is right. The clock of this machine must agree with it.",
+  args: targetFlags,
+  examples: [`${brand.executable} admin clock confirm`],
+  async run(context) {
+    const time = formatTime(context.system.now());
+    const shown = await write(context, ConfirmedClock, () => ({
+      method: "POST",
+      path: "/api/servers/clock/",
+      body: { time },
+      effect: `confirm that it is ${time}`,
+    }));
+    if (shown === undefined) return;
+    context.output.result(
+      shown,
+      `The clock is confirmed: it is ${shown.clock}. Certificates are signed again.`,
+    );
+  },
+};
+
+const ConfirmedClock = v.object({ clock: received(64) });
 
 const seconds = (ms: number) => `${(ms / 1000).toFixed(1)} s`;
 

@@ -15,7 +15,7 @@ import { relayText, type Relay } from "../relays.ts";
 import { pathOf } from "../router.ts";
 import { refresh } from "../resource.ts";
 import { now } from "../times.ts";
-import { attentionPath, useNeeds, type Needs } from "../use-needs.ts";
+import { attentionPath, serversPath, useNeeds, type Needs, type Warning } from "../use-needs.ts";
 import { OnlinePlot } from "../ui/online-plot.ts";
 import { Empty, Failure, Line, Loading, moment, State, When } from "../ui/parts.ts";
 
@@ -31,7 +31,7 @@ function useContacts(own: string): void {
     const end = onSeen(() => {
       timer ??= setTimeout(() => {
         timer = undefined;
-        void refresh(attentionPath(own));
+        void Promise.all([refresh(attentionPath(own)), refresh(serversPath)]);
       }, settleMs);
     });
     return () => {
@@ -46,6 +46,7 @@ export function Overview() {
   const needs = useNeeds();
   useContacts(own);
   const { machines, error } = needs;
+  const plane = html`<${OfControlPlane} warnings=${needs.warnings} />`;
   const waiting = html`<${OwnMachines} own=${own} /> <${Waiting} own=${own} waiting=${needs.waiting} /> ${
       needs.failingTests
         ? html`<h2>Policy</h2>
@@ -58,7 +59,7 @@ export function Overview() {
       ${error === undefined ? html`<${Loading} rows=${16} />` : html`<${Failure} error=${error} />`}`;
   if (machines.nodes === 0)
     return html`<h1>Overview</h1>
-      ${waiting} ${backup}
+      ${plane} ${waiting} ${backup}
       <${Empty}
         text="There is no machine yet. The first one is usually a lighthouse: a machine with a public address."
       >
@@ -81,7 +82,7 @@ export function Overview() {
               >`
       }
     </p>
-    ${waiting}
+    ${plane} ${waiting}
     <${OfMachines} own=${own} machines=${machines} />
     <${DuePhones} own=${own} due=${machines.phones_due} />
     ${needs.rotation === undefined ? null : html`<${Running} own=${own} rotation=${needs.rotation} />`}
@@ -93,6 +94,20 @@ export function Overview() {
     />
     ${backup}
     <${OnlinePlot} own=${own} />`;
+}
+
+/** A jump of its clock, a full disk. */
+function OfControlPlane({ warnings }: { warnings: readonly Warning[] }) {
+  if (warnings.length === 0) return null;
+  return html`<h2>Control plane</h2>
+    <ul>
+      ${warnings.map(
+        ({ code, text, hint }) =>
+          html`<li key=${code}>
+            <${State} name="attention" word=${text} /> <span class="quiet">${hint}</span>
+          </li>`,
+      )}
+    </ul>`;
 }
 
 /** What is wrong with machines. */

@@ -18,6 +18,7 @@ import { databasePath, planPrivate, prepareDirectory, type DataOptions } from ".
 import { operator, record } from "../audit/record.ts";
 import { findSecretKeys, openSecretKeys } from "../store/secret-keys.ts";
 import { copyTables, emptyTables, isEmpty, raiseCounters, readCounters } from "../store/copy.ts";
+import { forgetClock } from "../store/clock.ts";
 import type { Database } from "../store/database.ts";
 import { connectedServers, openPostgres } from "../store/postgres.ts";
 import { openSqlite } from "../store/sqlite.ts";
@@ -247,6 +248,7 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
     // Nodes have received other files since.
     await tx.run("DELETE FROM sent_files");
     await tx.run("DELETE FROM sent_configs");
+    await forgetClock(tx);
     await tx.run("UPDATE users SET sessions_from = $1", [now]);
     const carried = old === undefined ? undefined : await carryOver(old, tx, now);
     if (old !== undefined) await raiseCounters(tx, await readCounters(old, old.dialect));

@@ -26,15 +26,19 @@ type Kind = AuthorityRow["kind"];
 /** Number of organizations whose keys stay open. */
 const maxOpen = 1000;
 
-export function openAuthorities({ secretKey }: Pick<ServerOptions, "secretKey">): Authorities {
+/** Both throw clock_doubted: what is signed by a wrong clock, no node can use, or nobody can renew. */
+export function openAuthorities({
+  secretKey,
+  clock,
+}: Pick<ServerOptions, "secretKey" | "clock">): Authorities {
   return {
-    overlay: cached("overlay", async (row) => {
+    overlay: cached("overlay", clock, async (row) => {
       const [certificate] = decodeCaBundle(row.certificate);
       if (certificate === undefined) throw new AppError("internal", "An overlay CA cannot be read");
       const { privateKey } = await readCaKey(openKey(row, secretKey));
       return { id: row.id, certificate, privateKey };
     }),
-    x509: cached("x509", async (row) => {
+    x509: cached("x509", clock, async (row) => {
       const { openIssuer } = await import("../../pki/x509.ts");
       const pems = { certificatePem: row.certificate, privateKeyPem: openKey(row, secretKey) };
       return { id: row.id, issuer: await openIssuer(pems) };
@@ -45,9 +49,10 @@ export function openAuthorities({ secretKey }: Pick<ServerOptions, "secretKey">)
 const activeId = "SELECT id FROM authorities WHERE org_id = $1 AND kind = $2 AND state = 'active'";
 
 /** The row is read in full only if its CA is not open yet. */
-function cached<T>(kind: Kind, open: (row: AuthorityRow) => Promise<T>) {
+function cached<T>(kind: Kind, clock: ServerOptions["clock"], open: (row: AuthorityRow) => Promise<T>) {
   const cache = new Map<number, T>();
   return async (reader: Pick<Reader, "get">, orgId: number): Promise<T> => {
+    clock.requireBelieved();
     const active = await queryOne(reader, authorities.pick("id"), activeId, [orgId, kind]);
     const known = active === undefined ? undefined : cache.get(active.id);
     if (known !== undefined) return known;

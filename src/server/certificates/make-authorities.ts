@@ -19,12 +19,13 @@ export type Authority = Pick<
   "kind" | "fingerprint" | "certificate" | "notBefore" | "notAfter"
 > & { sealed: string };
 
-/** Both CAs. The overlay CA has version 1: every engine reads it, and it signs certificates of both versions. */
+/** Throws clock_doubted. Both CAs. The overlay CA has version 1: every engine reads it, and it signs certificates of both versions. */
 export async function makeAuthorities(
-  { system, secretKey }: Pick<ServerOptions, "system" | "secretKey">,
+  { system, secretKey, clock }: Pick<ServerOptions, "system" | "secretKey" | "clock">,
   slug: string,
   now: number,
 ): Promise<Authority[]> {
+  clock.requireBelieved();
   // Loaded here: the certificate libraries take longer to load than the rest of the server.
   const { encodePem } = await import("../../pki/bundle.ts");
   const { fingerprint, makeCa } = await import("../../pki/nebula.ts");

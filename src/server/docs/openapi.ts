@@ -45,6 +45,8 @@ const listHeaders = {
 export function errorsOf(route: Route): ErrorCode[] {
   const isPublic = route.access === "public";
   const codes: ErrorCode[] = ["node_token_scope", "throttled", "storage_unavailable", "internal"];
+  // Whatever signs certificates.
+  if (route.method !== "GET") codes.push("clock_doubted");
   if (!isPublic) codes.push("token_not_valid", "not_authenticated");
   if (!isPublic && route.access !== "user") codes.push("permission_denied");
   // A browser's session changes something only by a page of this control plane.

@@ -68,17 +68,45 @@ export async function renewCertificates(
 
 const duePick = certificates.pick("kind", "version", "renewAt");
 
+/**
+ * SQL condition: a current certificate `c` is not valid yet, and one by its CA `a` can be. It was signed while the clock was
+ * ahead, and no engine takes it.
+ */
+const isEarly = (now: string) => `(c.not_before > ${now} AND a.not_before <= ${now})`;
+
+/** Makes such certificates due, so that their nodes get others at the next check-in. One transaction an organization. */
+export async function makeEarlyDue({
+  db,
+  system,
+  clock,
+}: Pick<ServerOptions, "db" | "system" | "clock">): Promise<void> {
+  if (clock.doubt() !== undefined) return;
+  const early = certificates.pick("id", "orgId", "nodeId");
+  const sql = `SELECT ${early.select("c")} FROM certificates c JOIN authorities a ON a.id = c.authority_id
+    WHERE c.state = 'current' AND c.renew_at > 0 AND ${isEarly("$1")}`;
+  const found = await queryAll(db, early, sql, [system.now()]);
+  for (const [orgId, rows] of Map.groupBy(found, (row) => row.orgId)) {
+    await db.writeFor({ org: orgId }, async (tx) => {
+      for (const { id, nodeId } of rows) {
+        await certificates.update(tx, { id, state: "current" }, { renewAt: 0 });
+        await setRenewal(tx, nodeId);
+        await notifyNode(tx, orgId, nodeId);
+      }
+    });
+  }
+}
+
 /** The kinds of certificates that are due, missing, or of other versions than those of the organization. */
 export async function findDue(reader: Reader, org: IssuingOrg, node: NodeRow, now: number): Promise<Due> {
   const rows = await queryAll(
     reader,
     duePick,
     // A certificate that lasts as long as its CA gains nothing by a renewal, and would be due again at once.
-    `SELECT c.kind, c.version, CASE WHEN a.state = 'active' AND c.not_after >= a.not_after AND c.renew_at > 0
+    `SELECT c.kind, c.version, CASE WHEN ${isEarly("$2")} THEN 0 WHEN a.state = 'active' AND c.not_after >= a.not_after AND c.renew_at > 0
        THEN ${Number.MAX_SAFE_INTEGER} ELSE c.renew_at END AS renew_at
      FROM certificates c JOIN authorities a ON a.id = c.authority_id
      WHERE c.node_id = $1 AND c.state = 'current' ORDER BY c.version`,
-    [node.id],
+    [node.id, now],
   );
   const fresh = (kind: string) => {
     const own = rows.filter((row) => row.kind === kind);
@@ -152,7 +180,8 @@ export function makeRenewals(
       const work = inTurn(() => renew(orgId, nodeId))
         // Check-ins must not fail if a CA cannot sign: nodes still need to learn of revocations.
         .catch((error: unknown) => {
-          if (error instanceof AppError && error.code === "node_revoked") return;
+          // The clock's own watch tells of it, once for all nodes.
+          if (error instanceof AppError && ["node_revoked", "clock_doubted"].includes(error.code)) return;
           services.log.error("A certificate cannot be renewed", { node: nodeId, reason: messageOf(error) });
         })
         .finally(() => running.delete(nodeId));

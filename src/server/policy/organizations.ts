@@ -108,7 +108,7 @@ export const Organization = v.object({
 export const ClosedOrganization = v.object({ id: v.number(), slug: v.string() });
 export type Organization = v.InferOutput<typeof Organization>;
 
-type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
+type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "clock">;
 type Org = Pick<OrganizationAccess, "id" | "slug">;
 
 /** The columns that determine the versions and IPv6 addresses of the nodes' certificates. */

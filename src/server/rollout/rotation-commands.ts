@@ -71,7 +71,7 @@ export const Authorities = v.object({
 });
 export type Authorities = v.InferOutput<typeof Authorities>;
 
-type Store = Pick<ServerOptions, "db" | "system" | "secretKey">;
+type Store = Pick<ServerOptions, "db" | "system" | "secretKey" | "clock">;
 type Org = { id: number; slug: string };
 
 export async function showAuthorities(

@@ -98,7 +98,7 @@ async function mustWait(
 }
 
 export type RotationStore = Pick<NodeStore, "db" | "system" | "secretKey" | "authorities"> &
-  Pick<ServerOptions, "log">;
+  Pick<ServerOptions, "log" | "clock">;
 
 /** Call it at the start of a server, which has seen no node yet: for a while, all active nodes count as online. */
 export async function resetSilenceTimer({ db, system }: Pick<RotationStore, "db" | "system">): Promise<void> {

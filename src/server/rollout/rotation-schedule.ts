@@ -27,6 +27,8 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
   let isStarted = false;
   let checkedAt = Number.NEGATIVE_INFINITY;
   return async () => {
+    // Neither begun nor advanced by a clock that jumped: the former CAs would leave, and no node could use the new ones.
+    if (store.clock.doubt() !== undefined) return;
     if (!isStarted) await resetSilenceTimer(store);
     isStarted = true;
     if (store.system.now() - checkedAt >= hourMs) {

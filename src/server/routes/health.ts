@@ -3,14 +3,18 @@
 import * as v from "valibot";
 import { nothing, route, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
+import { findWarnings, Warning } from "../metrics/warnings.ts";
 import { setMeta } from "../store/meta.ts";
 
 const Health = v.object({ status: v.literal("ok") });
+/** It can answer, and should go on to: a revocation must reach the nodes. `warnings`: see `GET /api/servers/`. */
+const Readiness = v.object({ ...Health.entries, warnings: v.array(Warning.entries.code) });
 
 /** Each check writes to the disk and the route is public: all requests within this time share one check. */
 const checkEveryMs = 1000;
 
-export function healthRoutes({ db, system }: Services): Route[] {
+export function healthRoutes(services: Services): Route[] {
+  const { db, system } = services;
   let checkedAt = Number.NEGATIVE_INFINITY;
   let check: Promise<unknown> = Promise.resolve();
   const writable = () => {
@@ -38,13 +42,14 @@ export function healthRoutes({ db, system }: Services): Route[] {
       path: "/readyz",
       access: "public",
       name: "readyz",
-      summary: "Whether the database can be read and written",
+      summary:
+        "Whether the database can be read and written, and what an administrator should look at: clock_doubted, disk_filling, disk_full",
       takes: nothing,
-      answers: { 200: { description: "The database works", schema: Health } },
+      answers: { 200: { description: "The database works", schema: Readiness } },
       errors: ["storage_unavailable"],
       async handle() {
         await writable();
-        return { body: { status: "ok" } };
+        return { body: { status: "ok", warnings: findWarnings(services).map(({ code }) => code) } };
       },
     }),
   ];

@@ -4,7 +4,10 @@ import { hostname } from "node:os";
 import * as v from "valibot";
 import { buildInfo } from "../../build-info.ts";
 import { formatTime } from "../../duration.ts";
-import { nothing, route, type Route } from "../http/route.ts";
+import { AppError } from "../../errors.ts";
+import { actorOf, record } from "../audit/record.ts";
+import { body, nothing, route, type Route } from "../http/route.ts";
+import { findWarnings, Warning } from "../metrics/warnings.ts";
 import { ServerHistory, serverHistory } from "../metrics/server-history.ts";
 import type { Services } from "../services.ts";
 import { lastBackupAt } from "../store/meta.ts";
@@ -30,10 +33,25 @@ const Servers = v.object({
   last_backup_at: v.nullable(v.string()),
   servers: v.array(Server),
   /** The server that sends this answer. */
+  /** What the server that sends this answer knows to be wrong with itself. */
+  warnings: v.array(Warning),
   answering: v.object({ host: v.string(), version: v.string(), started_at: v.string() }),
 });
 
-export function serverRoutes({ db, system }: Services): Route[] {
+const maxAheadMs = 60_000;
+
+const ClockConfirmation = v.strictObject({
+  time: v.pipe(
+    v.string(),
+    v.maxLength(32),
+    v.isoTimestamp(),
+    v.description("The time of the caller's clock. Refused if the server's differs by more than a minute."),
+  ),
+});
+const ConfirmedClock = v.object({ clock: v.string() });
+
+export function serverRoutes(services: Services): Route[] {
+  const { db, system, clock } = services;
   const answering = {
     host: hostname(),
     version: buildInfo.version,
@@ -52,12 +70,44 @@ export function serverRoutes({ db, system }: Services): Route[] {
       handle: async () => ({ body: await serverHistory(db, system.now()) }),
     }),
     route({
+      method: "POST",
+      path: "/api/servers/clock/",
+      access: "staff",
+      fresh: true,
+      name: "servers_clock_create",
+      summary:
+        "Confirm the clock of this server after a jump: its certificates are signed again, by the time that it shows",
+      takes: body(ClockConfirmation),
+      answers: { 200: { description: "The time from now on", schema: ConfirmedClock } },
+      errors: ["conflict"],
+      async handle(call, { time }) {
+        const [own, theirs] = [clock.wall(), Date.parse(time)];
+        if (Math.abs(own - theirs) > maxAheadMs) throw otherClock(own, theirs);
+        const doubt = clock.doubt();
+        await db.write(async (tx) => {
+          await clock.confirm(tx);
+          await record(tx, {
+            orgId: null,
+            at: own,
+            type: "server.clock_confirmed",
+            actor: actorOf(call),
+            subject: `server/${hostname()}`,
+            after: {
+              clock: formatTime(own),
+              ...(doubt === undefined ? {} : { expected: formatTime(doubt.expected) }),
+            },
+          });
+        });
+        return { body: { clock: formatTime(own) } };
+      },
+    }),
+    route({
       method: "GET",
       path: "/api/servers/",
       access: "staff",
       name: "servers_list",
       summary:
-        "The servers on this PostgreSQL database, and which runs each background loop. One server at most uses a SQLite file; it is not listed. When the last backup was made, and which server answers",
+        "The servers on this PostgreSQL database, and which runs each background loop. One server at most uses a SQLite file; it is not listed. When the last backup was made, which server answers, and what it knows to be wrong with itself",
       takes: nothing,
       answers: { 200: { description: "The servers", schema: Servers } },
       async handle() {
@@ -68,11 +118,20 @@ export function serverRoutes({ db, system }: Services): Route[] {
             last_backup_at: backup === undefined ? null : formatTime(backup),
             servers: (await listReplicas(db)).map(showServer),
             answering,
+            warnings: findWarnings(services),
           },
         };
       },
     }),
   ];
+}
+
+function otherClock(own: number, theirs: number): AppError {
+  return new AppError(
+    "conflict",
+    `The clock of this server shows ${formatTime(own)}, and yours ${formatTime(theirs)}. Nothing was changed.`,
+    { hint: "Set the wrong one right, for example with `timedatectl set-ntp true`, and try again." },
+  );
 }
 
 function showServer(each: ReplicaReport): v.InferOutput<typeof Server> {

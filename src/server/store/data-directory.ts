@@ -10,6 +10,7 @@ import type { SecretKeys } from "../../pki/secrets.ts";
 import { quoteWord, type Step } from "../../plan.ts";
 import { planDirectories, planReplaced } from "../../plan-file.ts";
 import type { System } from "../../system.ts";
+import { openClock, type ServerClock } from "./clock.ts";
 import { findSecretKeys, openSecretKeys } from "./secret-keys.ts";
 import type { Database } from "./database.ts";
 
@@ -20,9 +21,9 @@ export type DataOptions = {
   secretKeyFile?: string;
 };
 
-export type Data = { db: Database; secretKey: SecretKeys };
+export type Data = { db: Database; secretKey: SecretKeys; clock: ServerClock };
 
-type Edge = Pick<System, "now" | "random" | "env">;
+type Edge = Pick<System, "now" | "bootTime" | "random" | "env">;
 
 export function databasePath({ dataDirectory }: Pick<DataOptions, "dataDirectory">): string {
   return join(dataDirectory, "control.db");
@@ -60,11 +61,13 @@ export async function openData(
   const secretKey = openSecretKeys(options, existsSync(path), system);
   if (databaseUrl !== undefined) {
     const { openPostgres } = await import("./postgres.ts");
-    return { db: await openPostgres({ url: databaseUrl, now: system.now, role }), secretKey };
+    const db = await openPostgres({ url: databaseUrl, now: system.now, role });
+    return { db, secretKey, clock: await openClock(db, system, { comparesDatabase: role === "server" }) };
   }
   const { openSqlite } = await import("./sqlite.ts");
   createDatabaseFile(path);
-  return { db: await openSqlite({ path, now: system.now, role }), secretKey };
+  const db = await openSqlite({ path, now: system.now, role });
+  return { db, secretKey, clock: await openClock(db, system) };
 }
 
 /** Root may prepare the data of the user that the server runs as: the file belongs to the directory's owner. */

@@ -198,6 +198,8 @@ const steps: readonly (readonly string[])[] = [
     ownerProofs.add("givenAt"),
     identityProviders.add("heldUntil"),
   ],
+  // Certificates from the future, which a server looks for all the time.
+  ["CREATE INDEX certificates_begin ON certificates (not_before) WHERE state = 'current'"],
   [nodes.add("isNameServer")],
   [...providerGroups.create],
   [providerGrants.add("refusedAt")],

@@ -43,7 +43,7 @@ async function checkClock(db: Database, now: () => number): Promise<void> {
 }
 
 /** A slow answer does not count as an error of the clock. */
-function aheadOf(right: number, before: number, after: number): number {
+export function aheadOf(right: number, before: number, after: number): number {
   if (before > right) return before - right;
   return after < right ? after - right : 0;
 }

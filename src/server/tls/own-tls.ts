@@ -32,7 +32,7 @@ export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<
   const { issueServerX509, openIssuer, x509Fingerprint } = await import("../../pki/x509.ts");
   const authority = await readAuthority(deps);
   const issuer = await openIssuer(authority);
-  const issue = async (): Promise<{ pair: TlsPair; renewAt: number }> => {
+  const issue = async (): Promise<{ pair: TlsPair; validFrom: number; renewAt: number }> => {
     const now = system.now();
     const pair = await issueServerX509(
       {
@@ -44,7 +44,7 @@ export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<
       },
       issuer,
     );
-    return { pair, renewAt: now + lifetimeMs - renewBeforeMs };
+    return { pair, validFrom: now - backdatedMs, renewAt: now + lifetimeMs - renewBeforeMs };
   };
   let current = await issue();
   let renewing: Promise<void> | undefined;
@@ -64,7 +64,9 @@ export async function openOwnTls(deps: Deps, names: readonly string[]): Promise<
       // No browser trusts the CA by itself, and a new data directory has another one.
       isStrict: false,
       stamp() {
-        if (system.now() >= current.renewAt) renewing ??= renew();
+        const now = system.now();
+        // Not valid yet: it was issued by a clock that was ahead.
+        if (now >= current.renewAt || now < current.validFrom) renewing ??= renew();
         return String(current.renewAt);
       },
     },

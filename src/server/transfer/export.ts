@@ -18,7 +18,7 @@ import { nodes } from "../store/tables/nodes.ts";
 import { nodesWithSightings } from "../store/sightings.ts";
 import { filesFor, makeViews, type OrgView } from "../config/views.ts";
 
-type Exporting = Pick<Admin, "db" | "secretKey"> & Pick<NodeStore, "system">;
+type Exporting = Pick<Admin, "db" | "secretKey" | "clock"> & Pick<NodeStore, "system">;
 type Org = { id: number; slug: string };
 
 /** All files; without a passphrase the keys are plain. The audit log records the export. */
@@ -54,11 +54,11 @@ export async function exportOrganization(
 }
 
 /** Nodes that have lost a group and did not come since then have no certificate that peers accept for long. */
-async function signMissing({ db, secretKey, system }: Exporting, org: Org): Promise<void> {
+async function signMissing({ db, secretKey, system, clock }: Exporting, org: Org): Promise<void> {
   const bare = nodes.pick("id");
   const sql = `SELECT id FROM nodes WHERE org_id = $1 AND state = 'active' AND NOT EXISTS
     (SELECT 1 FROM certificates c WHERE c.node_id = nodes.id AND c.kind = 'overlay' AND c.state = 'current')`;
-  const services = { db, system, authorities: openAuthorities({ secretKey }) };
+  const services = { db, system, authorities: openAuthorities({ secretKey, clock }) };
   for (const { id } of await queryAll(db, bare, sql, [org.id]))
     await renewCertificates(services, org.id, id, ourselves, { overlay: true, x509: false });
 }

@@ -29,7 +29,7 @@ import { authorities } from "../store/tables/authorities.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
 
-type Store = Pick<Admin, "db" | "secretKey"> & { system: ServerOptions["system"] };
+type Store = Pick<Admin, "db" | "secretKey" | "clock"> & { system: ServerOptions["system"] };
 
 export type Imported = { organization: Organization; plan: ImportPlan };
 

@@ -1,0 +1,28 @@
+// How full a disk is, in the words that control plane, node, doctor and console share.
+
+import { statfsSync } from "node:fs";
+import { formatSize } from "./duration.ts";
+
+/** `filling`: below a tenth and below 2 GB. `full`: below 64 MB, or no inode is free: the next write may fail. */
+export type DiskState = "ok" | "filling" | "full";
+export type DiskSpace = { state: DiskState; freeBytes: number; totalBytes: number; text: string };
+
+const fullBytes = 64_000_000;
+const fillingBytes = 2_000_000_000;
+
+/** Undefined where the system does not tell. */
+export function diskSpaceAt(path: string, stat: typeof statfsSync = statfsSync): DiskSpace | undefined {
+  try {
+    const { bavail, blocks, bsize, ffree, files } = stat(path);
+    const [freeBytes, totalBytes] = [bavail * bsize, blocks * bsize];
+    const noInode = files > 0 && ffree === 0;
+    const isFilling = freeBytes < fillingBytes && freeBytes < totalBytes / 10;
+    const state: DiskState = noInode || freeBytes < fullBytes ? "full" : isFilling ? "filling" : "ok";
+    const text = noInode
+      ? `no inode is free at ${path}`
+      : `${formatSize(freeBytes)} of ${formatSize(totalBytes)} are free at ${path}`;
+    return { state, freeBytes, totalBytes, text };
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,44 @@
+// Tells of a clock in doubt: one line of the log and one event when it begins and ends, and a line each hour in between. The
+// gate for signatures is in store/clock.ts and needs none of this.
+
+import { hostname } from "node:os";
+import { formatTime } from "../../duration.ts";
+import { ourselves, record } from "../audit/record.ts";
+import type { ServerOptions } from "../options.ts";
+import { describeDoubt, howToConfirm, type Doubt } from "../store/clock.ts";
+
+type Deps = Pick<ServerOptions, "db" | "system" | "clock" | "log">;
+
+const remindEveryMs = 3_600_000;
+
+/** Call the result every second. */
+export function makeClockWatch({ db, system, clock, log }: Deps): () => Promise<void> {
+  let before: Doubt | undefined;
+  let toldAt = 0;
+  return async () => {
+    await clock.look();
+    const doubt = clock.doubt();
+    const isNew = (doubt === undefined) !== (before === undefined);
+    if (doubt !== undefined && (isNew || system.monotonic() - toldAt >= remindEveryMs)) {
+      toldAt = system.monotonic();
+      log.error(describeDoubt(doubt), { hint: howToConfirm });
+    }
+    if (!isNew) return;
+    if (doubt === undefined) log.warn("The clock of this server is believed again; certificates are signed");
+    before = doubt;
+    const after =
+      doubt === undefined
+        ? { clock: formatTime(clock.wall()) }
+        : { clock: formatTime(doubt.wall), expected: formatTime(doubt.expected) };
+    await db.write((tx) =>
+      record(tx, {
+        orgId: null,
+        at: system.now(),
+        type: doubt === undefined ? "server.clock_returned" : "server.clock_jumped",
+        actor: ourselves,
+        subject: `server/${hostname()}`,
+        after,
+      }),
+    );
+  };
+}

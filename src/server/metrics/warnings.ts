@@ -1,0 +1,34 @@
+// What this server knows to be wrong with itself, for readiness checks, `agent admin server list` and the console.
+
+import * as v from "valibot";
+import { diskSpaceAt } from "../../disk-space.ts";
+import type { ServerOptions } from "../options.ts";
+import { describeDoubt, howToConfirm } from "../store/clock.ts";
+
+export const Warning = v.object({
+  code: v.picklist(["clock_doubted", "disk_filling", "disk_full"]),
+  text: v.string(),
+  /** What to do. */
+  hint: v.string(),
+});
+export type Warning = v.InferOutput<typeof Warning>;
+
+export function findWarnings({
+  clock,
+  dataDirectory,
+}: Pick<ServerOptions, "clock" | "dataDirectory">): Warning[] {
+  const found: Warning[] = [];
+  const doubt = clock.doubt();
+  if (doubt !== undefined)
+    found.push({ code: "clock_doubted", text: `${describeDoubt(doubt)}.`, hint: howToConfirm });
+  const disk = dataDirectory === undefined ? undefined : diskSpaceAt(dataDirectory);
+  if (disk !== undefined && disk.state !== "ok") {
+    const isFull = disk.state === "full";
+    found.push({
+      code: isFull ? "disk_full" : "disk_filling",
+      text: `The disk of the control plane is ${isFull ? "full" : "nearly full"}: ${disk.text}.`,
+      hint: "Delete old backups and what you do not need, or give it a larger disk. On a full disk nothing can be changed; nodes still learn of revocations.",
+    });
+  }
+  return found;
+}

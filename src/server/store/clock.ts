@@ -1,0 +1,204 @@
+// The time that this server believes. The clock of the machine is compared with the time since its boot, which no setting of
+// the clock changes, and which goes on while the machine sleeps. After a jump the server goes on by its former time, and
+// signs no certificate, until the clock is back or an administrator confirms it: a certificate from the future is refused
+// by every engine, and a CA from there by every registration. What nodes report decides nothing here.
+
+import * as v from "valibot";
+import { brand } from "../../brand.ts";
+import { formatTime } from "../../duration.ts";
+import { AppError } from "../../errors.ts";
+import type { System } from "../../system.ts";
+import { databaseClock, type Database, type Transaction } from "./database.ts";
+import { aheadOf } from "./replicas.ts";
+import { readMeta, setMeta } from "./meta.ts";
+import { queryNumber } from "./table.ts";
+
+/** Below the five minutes by which certificates are back-dated: a smaller jump harms none. */
+export const toleranceMs = 120_000;
+/** A machine without a clock of its own gets the time from the network some time after its boot: until then, steps are usual. */
+const settledAfterMs = 3_600_000;
+/** A machine that was off for longer may have lost its clock. */
+const longestAbsenceMs = 31 * 86_400_000;
+/** At most this part of the time that passed: a clock that is slowed or sped up, not one that is set. */
+const greatestSlew = 0.001;
+/** How far the stored time may be behind, which is the least that is believed after the next boot. */
+const storeEveryMs = 600_000;
+const maxBoots = 16;
+const key = "clock";
+
+/** The clock of the machine, and the time since its boot at the same moment. */
+type Point = { wall: number; boot: number };
+
+const Stored = v.object({
+  /** The latest time that a server believed. */
+  believed_at: v.number(),
+  /** Since the boots of all servers that share the database. */
+  boots: v.array(v.object({ id: v.string(), wall: v.number(), boot: v.number() })),
+});
+type Stored = v.InferOutput<typeof Stored>;
+
+/** `expected`: by the time since the boot, by the last start, or by the clock of the database. */
+export type Doubt = { wall: number; expected: number; comparedWith: "boot" | "last start" | "database" };
+
+export type ServerClock = {
+  /** Milliseconds since 1970. While the clock is in doubt: the former time, continued. */
+  now(): number;
+  /** What the clock of the machine shows. */
+  wall(): number;
+  doubt(): Doubt | undefined;
+  /** Throws clock_doubted. Before each signature for a node, and before each new CA. */
+  requireBelieved(): void;
+  /** Call it every few seconds. Stores what is believed; in doubt, looks whether an administrator has confirmed the clock. */
+  look(): Promise<void>;
+  /** From now on the clock is believed, by all servers that share the database. */
+  confirm(tx: Transaction): Promise<void>;
+};
+
+type Edge = Pick<System, "now" | "bootTime">;
+
+/** `comparesDatabase`: for a server on PostgreSQL, whose servers all trust the clock of the database. */
+export async function openClock(
+  db: Database,
+  { now: wall, bootTime }: Edge,
+  { comparesDatabase = false } = {},
+): Promise<ServerClock> {
+  const point = (): Point => ({ wall: wall(), boot: bootTime().ms });
+  let known = await readMeta(db, key);
+  const begin = (text: string | undefined): Reference => {
+    const found = referenceOf(text, bootTime().id, point());
+    return doubtOf(found, point()) === undefined ? followed(found, point()) : found;
+  };
+  let reference = begin(known);
+  let databaseIs: number | undefined;
+  let storedAt = Number.NEGATIVE_INFINITY;
+
+  const doubt = (): Doubt | undefined => {
+    const present = point();
+    const own = doubtOf(reference, present);
+    if (own !== undefined || databaseIs === undefined) return own;
+    const expected = present.wall + databaseIs;
+    return { wall: present.wall, expected, comparedWith: "database" };
+  };
+  const store = async (tx: Transaction, present: Point, { isConfirmed = false } = {}) => {
+    const stored = isConfirmed ? undefined : parseStored(await readMeta(tx, key));
+    const { id } = bootTime();
+    const own = reference.base === undefined || id === undefined ? [] : [{ id, ...reference.base }];
+    const others = (stored?.boots ?? []).filter((each) => each.id !== id);
+    const next: Stored = {
+      believed_at: Math.max(stored?.believed_at ?? 0, present.wall),
+      boots: [...own, ...others].slice(0, maxBoots),
+    };
+    known = JSON.stringify(next);
+    await setMeta(tx, key, known);
+  };
+  const compare = async () => {
+    const before = wall();
+    const right = await queryNumber(db, `SELECT ${databaseClock} AS n`);
+    const ahead = aheadOf(right, before, wall());
+    databaseIs = Math.abs(ahead) > toleranceMs ? -ahead : undefined;
+  };
+  return {
+    wall,
+    now: () => doubtOf(reference, point())?.expected ?? wall(),
+    doubt,
+    requireBelieved() {
+      const found = doubt();
+      if (found !== undefined) throw doubted(found);
+    },
+    async look() {
+      if (comparesDatabase) await compare();
+      // Another process may have confirmed it.
+      if (doubt() !== undefined) {
+        const stored = await readMeta(db, key);
+        if (stored !== known) reference = begin(stored);
+        known = stored;
+      }
+      if (doubt() !== undefined) return;
+      const present = point();
+      reference = followed(reference, present);
+      if (present.boot - storedAt < storeEveryMs || reference.base === undefined) return;
+      await db.writeFor("rows", (tx) => store(tx, present));
+      storedAt = present.boot;
+    },
+    async confirm(tx) {
+      const present = point();
+      reference = { base: present };
+      databaseIs = undefined;
+      await store(tx, present, { isConfirmed: true });
+    },
+  };
+}
+
+/** For restored data, whose time is long past. */
+export async function forgetClock(tx: Pick<Transaction, "run">): Promise<void> {
+  await tx.run("DELETE FROM meta WHERE key = $1", [key]);
+}
+
+function parseStored(text: string | undefined): Stored | undefined {
+  return text === undefined ? undefined : v.parse(v.pipe(v.string(), v.parseJson(), Stored), text);
+}
+
+/**
+ * What the clock is compared with. `base`: a point of this boot that was believed. Without one, in the first hour of a boot,
+ * steps are usual, but the clock shows nothing before `last`, the last time of an earlier boot, nor long after it.
+ */
+type Reference = { base?: Point; last?: Point };
+
+function referenceOf(text: string | undefined, bootId: string | undefined, present: Point): Reference {
+  const stored = parseStored(text);
+  const known = stored?.boots.find(({ id }) => id === bootId);
+  if (known !== undefined && present.boot >= known.boot - toleranceMs)
+    return { base: { wall: known.wall, boot: known.boot } };
+  return stored === undefined ? {} : { last: { wall: stored.believed_at, boot: present.boot } };
+}
+
+function doubtOf({ base, last }: Reference, { wall, boot }: Point): Doubt | undefined {
+  const from = base ?? last;
+  if (from === undefined) return undefined;
+  const expected = from.wall + boot - from.boot;
+  const ahead = wall - expected;
+  const most = base === undefined ? longestAbsenceMs : toleranceMs;
+  if (ahead >= -toleranceMs && ahead <= most) return undefined;
+  return { wall, expected, comparedWith: base === undefined ? "last start" : "boot" };
+}
+
+/** The reference for the next comparison: a clock may be corrected slowly. */
+function followed({ base, last }: Reference, present: Point): Reference {
+  if (base === undefined) {
+    if (present.boot >= settledAfterMs) return { base: present };
+    return last === undefined ? {} : { last };
+  }
+  const passed = present.boot - base.boot;
+  const expected = base.wall + passed;
+  const most = Math.max(0, passed) * greatestSlew;
+  const slewed = Math.max(-most, Math.min(most, present.wall - expected));
+  return { base: { wall: expected + slewed, boot: present.boot } };
+}
+
+/** One sentence for people. */
+export function describeDoubt({ wall, expected, comparedWith }: Doubt): string {
+  const by = `${inWords(Math.abs(wall - expected))} ${wall > expected ? "ahead" : "behind"}`;
+  const than = {
+    boot: `it was set since the machine started: ${formatTime(expected)} is expected`,
+    "last start": `${formatTime(expected)} is expected, by the last time that a server on this database ran`,
+    database: `the clock of the database shows ${formatTime(expected)}`,
+  }[comparedWith];
+  return `The clock of this server shows ${formatTime(wall)}, which is ${by}: ${than}. No certificate is signed; revocations go on`;
+}
+
+function inWords(ms: number): string {
+  const minutes = Math.round(ms / 60_000);
+  const [amount, unit] =
+    minutes < 120
+      ? [minutes, "minute"]
+      : minutes < 2 * 1440
+        ? [Math.round(minutes / 60), "hour"]
+        : [Math.round(minutes / 1440), "day"];
+  return `${amount} ${unit}${amount === 1 ? "" : "s"}`;
+}
+
+export const howToConfirm = `Set the clock right (\`timedatectl set-ntp true\`). If what it shows is right: \`${brand.executable} admin clock confirm\` on the machine of the control plane.`;
+
+export function doubted(doubt: Doubt): AppError {
+  return new AppError("clock_doubted", `${describeDoubt(doubt)}.`, { hint: howToConfirm, retryAfter: 60 });
+}
