@@ -239,6 +239,7 @@ async function noteData(): Promise<void> {
   await note("key rotate");
   await note("audit verify");
   await note("server list");
+  await note("clock confirm");
   await note(`export acme ${place}/plain --passphrase-file - --dry-run`, { input: "a long passphrase" });
   await note(`export acme ${place}/plain --passphrase-file -`, { input: "a long passphrase" });
   await note(`import acme ${place}/plain --passphrase-file -`, { input: "a long passphrase", at: elsewhere });
