@@ -44,6 +44,7 @@ const fates: ReadonlyMap<string, Fate> = new Map(
     "tun.unsafe_routes": use("subnets of the nodes that the routes go through"),
     "tun.dev": byMachine,
     "tun.routes": unsupported,
+    "tun.user": unsupported,
     "tun.network_category": unsupported,
     "tun.windows_bypass_wdf": unsupported,
     "tun.use_system_route_table_buffer_size": unsupported,
@@ -63,6 +64,7 @@ const fates: ReadonlyMap<string, Fate> = new Map(
     "firewall.inbound": rules,
     "firewall.outbound": rules,
     "firewall.default_local_cidr_any": unsupported,
+    "firewall.conntrack.max_connections": unsupported,
   }),
 );
 /** Former forms of settings: a value where there is a section now. */

@@ -200,7 +200,7 @@ function placeHosts(
 /** The smaller, the more nodes reach the address: names and public IPv4, public IPv6, private networks, special ones. */
 function reach(text: string): number {
   const address = parseAddress(text);
-  if (address === undefined) return 0;
+  if (address === undefined) return text === "localhost" ? 3 : 0;
   const network = makeNetwork(address, bits(address.family));
   if (specialNetwork(network) !== undefined) return 3;
   if (isPrivate(network)) return 2;

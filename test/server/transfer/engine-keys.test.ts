@@ -23,7 +23,7 @@ tun.use_system_route_table tun.use_system_route_table_buffer_size tun.network_ca
 tun.use_offloads tun.pin_threads tun.pin_threads_key tun.cpu_affinity
 firewall.inbound firewall.outbound firewall.inbound_action firewall.outbound_action firewall.default_local_cidr_any
 firewall.conntrack.tcp_timeout firewall.conntrack.udp_timeout firewall.conntrack.default_timeout
-firewall.conntrack.routine_cache_timeout
+firewall.conntrack.routine_cache_timeout firewall.conntrack.max_connections tun.user
 handshakes.try_interval handshakes.retries handshakes.trigger_buffer handshakes.query_buffer
 tunnels.drop_inactive tunnels.inactivity_timeout
 logging.level logging.format logging.disable_timestamp logging.timestamp_format
