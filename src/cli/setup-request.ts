@@ -24,6 +24,8 @@ export type SetupRequest = {
   tls: Tls;
   /** Undefined if there are users. Without a password, one that is never shown is set. */
   administrator: { email: string; password: string | undefined } | undefined;
+  /** The present administrator, who has not signed in: a run that was killed may not have told of a password. */
+  newcomer: string | undefined;
   email: string | undefined;
   /** The organization to create, or the existing one to work on; undefined if several exist and none is named. */
   org: { slug: string; network: string } | undefined;
@@ -50,17 +52,25 @@ export async function readSetupRequest(context: Context): Promise<SetupRequest> 
     ...service,
     settings: writeSettings(present, known, { ...service.changed, "data-dir": dataDirectory }),
     administrator: data.hasUsers ? undefined : await readAdministrator(given, context),
+    newcomer: data.newcomer,
     email,
     org: await readOrg(data, given, context),
     hasLighthouse: data.hasLighthouse,
     wantsLighthouse: values.text("lighthouse") !== "false",
-    // Keys are made once: a later run is for a change.
-    machines: values.integer("machines", 0, 100) ?? (data.org === undefined ? 2 : 0),
+    // Until a machine has joined, a run that was killed may have shown none. After that, a run is for a change.
+    machines: values.integer("machines", 0, 100) ?? (data.hasMachines ? 0 : 2),
   };
 }
 
 async function readData(dataDirectory: string, { system, values }: Context): Promise<SetupData> {
-  const none: SetupData = { hasUsers: false, hasOrgs: false, org: undefined, hasLighthouse: false };
+  const none: SetupData = {
+    hasUsers: false,
+    hasOrgs: false,
+    org: undefined,
+    hasLighthouse: false,
+    hasMachines: false,
+    newcomer: undefined,
+  };
   const { databasePath } = await import("../server/store/data-directory.ts");
   if (!system.isRoot || !existsSync(databasePath({ dataDirectory }))) return none;
   const { withAdmin } = await import("../server/admin.ts");

@@ -20,14 +20,15 @@ export async function planSetup(request: SetupRequest, context: Context): Promis
   const { planData } = await import("../server/store/data-directory.ts");
   const { planChanges } = await import("../platform/apply.ts");
   const { org, dataDirectory, administrator, machines } = request;
-  const isWritten = administrator !== undefined || machines > 0 || needsLighthouse(request, context);
+  const lighthouse = await lighthouseStep(request, context);
+  const isWritten = administrator !== undefined || machines > 0 || lighthouse === "join";
   const data = isWritten ? planData({ dataDirectory }, system) : [];
   return [
     ...planChanges(await installation(request, context)),
     ...data,
-    ...(org !== undefined && needsLighthouse(request, context)
-      ? await planLighthouse(request, org.slug, context)
-      : []),
+    ...(org === undefined || lighthouse === undefined
+      ? []
+      : await planLighthouse(lighthouse, request, org.slug, context)),
   ];
 }
 
@@ -52,14 +53,9 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
       (request.org === undefined ? undefined : await makeOrganization(admin, { ...request.org, email }));
     return { organization: made, caFingerprint: admin.caFingerprint };
   });
-  const joined =
-    organization !== undefined && needsLighthouse(request, context)
-      ? await joinHere(
-          await onData((admin) => makeJoinKey(admin, organization, "lighthouse")),
-          request,
-          context,
-        )
-      : undefined;
+  const joined = await makeLighthouse(request, context, organization, (org) =>
+    onData((admin) => makeJoinKey(admin, org, "lighthouse")),
+  );
   const keys =
     organization === undefined
       ? []
@@ -85,7 +81,7 @@ export async function setUp(request: SetupRequest, context: Context): Promise<nu
 
 /** What an administrator needs next. */
 export function summary(
-  request: Pick<SetupRequest, "publicUrl" | "administrator" | "org">,
+  request: Pick<SetupRequest, "publicUrl" | "administrator" | "newcomer" | "org">,
   {
     unit,
     joined,
@@ -98,17 +94,14 @@ export function summary(
     caFingerprint: string | undefined;
   },
 ): string {
-  const { publicUrl, administrator, org } = request;
+  const { publicUrl, administrator, newcomer, org } = request;
   const run = brand.executable;
   const lines = [`The control plane runs at ${publicUrl}, as ${unit}`];
-  if (administrator !== undefined) {
-    const { email, password } = administrator;
+  const email = administrator?.email ?? newcomer;
+  if (email !== undefined) {
+    const isKnown = administrator?.password !== undefined;
     const line = `${run} admin user password ${quoteWord(email)}`;
-    lines.push(
-      password === undefined
-        ? `The administrator is ${email}. Set a password: ${line}`
-        : `The administrator is ${email}`,
-    );
+    lines.push(`The administrator is ${email}${isKnown ? "" : `. Set a password: ${line}`}`);
   }
   if (joined !== undefined) lines.push(joined.text.trimEnd());
   if (keys.length > 0) {
@@ -248,12 +241,58 @@ async function withData<T>(
   return withAdmin({ dataDirectory }, system, work);
 }
 
-function needsLighthouse(
+/**
+ * What is left to do for the lighthouse. "finish": this machine is registered, and engine or services may be missing, since
+ * a run can be killed after each step. "join": it is not, or a registration was begun; the same keys continue it.
+ */
+async function lighthouseStep(
   { org, hasLighthouse, wantsLighthouse }: SetupRequest,
-  { settings }: Context,
-): boolean {
-  if (org === undefined || hasLighthouse || !wantsLighthouse) return false;
-  return readTextIfThere(joinPath(settings.configRoot, org.slug, "node-config.json")) === undefined;
+  { settings: { configRoot } }: Context,
+): Promise<"join" | "finish" | undefined> {
+  if (org === undefined || !wantsLighthouse) return undefined;
+  const { readRemains } = await import("../node/files/remains.ts");
+  const { isPending } = await import("../node/enroll/pending.ts");
+  if (readRemains(configRoot, org.slug).apiBase !== undefined) return "finish";
+  return hasLighthouse && !isPending(configRoot, org.slug) ? undefined : "join";
+}
+
+/** What a person reads about it; undefined if there was nothing to do. */
+async function makeLighthouse(
+  request: SetupRequest,
+  context: Context,
+  organization: { id: number; slug: string } | undefined,
+  makeKey: (org: { id: number; slug: string }) => Promise<string>,
+): Promise<Joined | undefined> {
+  if (organization === undefined) return undefined;
+  switch (await lighthouseStep(request, context)) {
+    case "join":
+      return joinHere(await makeKey(organization), request, context);
+    case "finish":
+      return finishHere(organization.slug, request, context);
+    case undefined:
+      return undefined;
+  }
+}
+
+/** Installs and starts what is missing. Restarts nothing, and starts nothing that a user has stopped. */
+async function finishHere(
+  slug: string,
+  request: SetupRequest,
+  context: Context,
+): Promise<Joined | undefined> {
+  const { settings, system, log, output } = context;
+  const { provideEngine } = await import("../node/enroll/provision-services.ts");
+  const { findEngineProcess } = await import("../node/engine/engine-process.ts");
+  const { openOrganization } = await import("../node/files/organizations.ts");
+  const { startEnrolled } = await import("./registration.ts");
+  const organization = openOrganization(settings.configRoot, slug);
+  const ran = findEngineProcess(joinPath(organization.directory, "config.yml")) !== undefined;
+  await provideEngine(settings, { system, log });
+  const { started, left } = await startEnrolled({ slug, mode: organization.config.mode }, context);
+  for (const line of left) output.say(line);
+  if (ran || !started) return undefined;
+  const { examineJoined } = await import("./join.ts");
+  return examineJoined(organization, lighthouseContext(request, context));
 }
 
 /** As `agent up KEY --public-ip NAME` on this machine. */
@@ -267,7 +306,18 @@ async function joinHere(text: string, request: SetupRequest, context: Context): 
   return examineJoined(openOrganization(context.settings.configRoot, key.slug), inner);
 }
 
-async function planLighthouse(request: SetupRequest, slug: string, context: Context): Promise<Step[]> {
+async function planLighthouse(
+  step: "join" | "finish",
+  request: SetupRequest,
+  slug: string,
+  context: Context,
+): Promise<Step[]> {
+  if (step === "finish") {
+    const { openOrganization } = await import("../node/files/organizations.ts");
+    const { planStart } = await import("../node/enroll/provision-services.ts");
+    const { mode } = openOrganization(context.settings.configRoot, slug).config;
+    return planStart({ slug, mode }, context.settings, context.system);
+  }
   const { planJoin } = await import("./join.ts");
   const key: JoinKey = {
     apiBase: request.publicUrl,

@@ -70,7 +70,8 @@ export const command: Implementation = {
       type: "string",
       valueHint: "N",
       default: "2",
-      description: "How many join keys to make, each for one machine and an hour (run again: none by itself)",
+      description:
+        "How many join keys to make, each for one machine and an hour (once a machine has joined: none by itself)",
     },
   },
   examples: [

@@ -20,6 +20,10 @@ export type SetupData = {
   /** The organization to work on; undefined if there is none yet, or several and none was named. */
   org: Org | undefined;
   hasLighthouse: boolean;
+  /** It has nodes that are no lighthouses: its join keys have reached other machines. */
+  hasMachines: boolean;
+  /** E-mail address of the only user, if that one has not signed in yet. */
+  newcomer: string | undefined;
 };
 
 /** Looks only. `slug`: the organization that the administrator named. */
@@ -27,13 +31,19 @@ export async function readSetup({ db }: Pick<Admin, "db">, slug: string | undefi
   const all = await organizations.all(db, { deletedAt: null });
   const only = all.length === 1 ? all[0] : undefined;
   const org = slug === undefined ? only : all.find((each) => each.slug === slug);
-  const lighthouses =
-    "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND is_lighthouse = 1";
+  const kinds =
+    "SELECT count(*) AS n FROM nodes WHERE org_id = $1 AND state <> 'revoked' AND is_lighthouse = $2";
+  const has = async (isLighthouse: boolean) =>
+    org !== undefined && (await queryNumber(db, kinds, [org.id, isLighthouse ? 1 : 0])) > 0;
+  const count = await queryNumber(db, "SELECT count(*) AS n FROM users");
+  const [first] = count === 1 ? await users.all(db, { lastLoginAt: null }) : [];
   return {
-    hasUsers: (await queryNumber(db, "SELECT count(*) AS n FROM users")) > 0,
+    hasUsers: count > 0,
     hasOrgs: all.length > 0,
     org,
-    hasLighthouse: org !== undefined && (await queryNumber(db, lighthouses, [org.id])) > 0,
+    hasLighthouse: await has(true),
+    hasMachines: await has(false),
+    newcomer: first?.email,
   };
 }
 

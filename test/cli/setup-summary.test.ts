@@ -3,6 +3,7 @@ import { summary } from "../../src/cli/setup-steps.ts";
 
 const request = {
   publicUrl: "https://control.example.org",
+  newcomer: undefined,
   administrator: { email: "ada@example.org", password: undefined },
   org: { slug: "acme", network: "10.77.0.0/16" },
 };

@@ -45,6 +45,11 @@ export function openPending(pending: string, directory: string): boolean {
   return !makePrivateDirectory(pending);
 }
 
+/** Whether a registration was begun here, and not finished. */
+export function isPending(configRoot: string, slug: string): boolean {
+  return existsSync(join(temporarySibling(configRoot, slug, "pending"), "host.key"));
+}
+
 export type Keys = { host: string; node: string };
 
 /** In the pending directory: what a user confirmed in the browser, for these keys. */
