@@ -11,6 +11,16 @@ const ours = `${namesUnit} ${daemonUnit} ${authTimer} ${authUnit} '${brand.id}@*
 
 const underSystemd = "[ -d /run/systemd/system ]";
 
+/** Says, from a removal to the next installation, that what was enabled ran before. */
+const removedMark = `/var/lib/${brand.id}/removed`;
+
+/** Starts again what a removal stopped: timers, engines, daemon and control plane that are enabled. */
+const startEnabled = `if ${underSystemd}; then
+	for each in /etc/systemd/system/*.wants/${brand.id}*; do
+		[ ! -L "$each" ] || systemctl start --no-block "\${each##*/}" || true
+	done
+fi`;
+
 /** Group and settings come from the files of the package. */
 const settle = `systemd-sysusers ${brand.id}.conf >/dev/null 2>&1 || true
 if ${underSystemd}; then
@@ -20,13 +30,20 @@ if ${underSystemd}; then
 	systemctl try-reload-or-restart ${controlUnit} >/dev/null 2>&1 || true
 fi`;
 
-const stop = `if ${underSystemd}; then
+/** Units of an installation by script, which name another executable, go on when the package is removed. */
+const byScript = `grep -hs '^ExecStart=' /etc/systemd/system/${brand.id}*.service | grep '/${brand.executable} ' | grep -vq '=/usr/bin/${brand.executable} '`;
+
+const stop = `if ${underSystemd} && ! ${byScript}; then
 	systemctl stop ${ours} >/dev/null 2>&1 || true
 	if [ -e /etc/systemd/system/${namesUnit} ]; then ${brand.executable} names --clear >/dev/null 2>&1 || true; fi
 fi`;
 
+/** What the script's installation took from the package, it writes itself now. */
 const forget = `if ${underSystemd}; then
 	systemctl daemon-reload || true
+	if ${byScript}; then
+		$(sed -n 's|^ExecStart=\\(/[^ ]*/${brand.executable}\\) .*|\\1|p' /etc/systemd/system/${brand.id}*.service | head -n 1) install-systemd || true
+	fi
 fi`;
 
 const shell = (text: string) => `#!/bin/sh\nset -e\n${text}\n`;
@@ -36,8 +53,11 @@ const onWords = (words: string, text: string) =>
 /** For dpkg, which gives a word. */
 export function debScripts() {
   return {
-    postinstall: onWords("configure", settle),
-    preremove: onWords("remove | deconfigure", stop),
+    postinstall: onWords(
+      "configure",
+      `${settle}\nif [ -e ${removedMark} ]; then\n${startEnabled}\nfi\nrm -f ${removedMark}`,
+    ),
+    preremove: onWords("remove | deconfigure", `${stop}\nmkdir -p /var/lib/${brand.id}\n: >${removedMark}`),
     postremove: purgeScript(),
   };
 }
@@ -45,7 +65,7 @@ export function debScripts() {
 /** For rpm, which gives the number of packages that remain. It has no purge, so data stays. */
 export function rpmScripts() {
   return {
-    postinstall: shell(settle),
+    postinstall: shell(`${settle}\nif [ "$1" = 1 ]; then\n${startEnabled}\nfi`),
     preremove: shell(`if [ "$1" = 0 ]; then\n${stop}\nfi`),
     postremove: shell(forget),
   };

@@ -28,12 +28,16 @@ export async function planRequestIfThere(
   settings: Where,
   system: Pick<System, "sleep">,
 ): Promise<Step[]> {
+  return (await daemonListens(settings, system)) ? [requestStep(request, settings)] : [];
+}
+
+export async function daemonListens(settings: Where, system: Pick<System, "sleep">): Promise<boolean> {
+  const { connectDaemon } = await import("../daemon/ipc/client.ts");
   try {
-    const { connectDaemon } = await import("../daemon/ipc/client.ts");
     (await connectDaemon(daemonAddress(settings), system, { patient: false })).close();
-    return [requestStep(request, settings)];
+    return true;
   } catch (error) {
-    if (error instanceof AppError && error.code === "daemon_unreachable") return [];
+    if (error instanceof AppError && error.code === "daemon_unreachable") return false;
     throw error;
   }
 }

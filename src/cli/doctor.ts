@@ -1,4 +1,4 @@
-// `agent doctor`: finds problems on this machine, with evidence and remedy. It changes nothing.
+// `agent doctor`: finds problems on this machine, with evidence and remedy. It changes nothing without --fix.
 
 import { brand } from "../brand.ts";
 import { daemonAddress } from "./daemon-address.ts";
@@ -7,23 +7,38 @@ import type { Check } from "../node/doctor/check.ts";
 import type { Context, Implementation } from "./command.ts";
 
 const logLines = 500;
+/** What --fix has started is examined when it runs. */
+const startsWithinMs = 15_000;
 
 export const command: Implementation = {
-  notes: "Exit status 1 if a check fails. It changes nothing, and only asks the control planes for the time.",
+  notes:
+    "Exit status 1 if a check fails. It changes nothing without --fix, and only asks the control planes for the time.",
   args: {
+    fix: {
+      type: "boolean",
+      description: "First bring back a missing engine and the services of the organizations that should run",
+    },
     bundle: {
       type: "string",
       valueHint: "FILE",
       description: "Write a report without secrets to this .tar.gz file",
     },
   },
-  examples: [`${brand.executable} doctor`, `${brand.executable} doctor --bundle report.tar.gz`],
+  examples: [
+    `${brand.executable} doctor`,
+    `${brand.executable} doctor --fix`,
+    `${brand.executable} doctor --bundle report.tar.gz`,
+  ],
   async run(context) {
     const { settings, system, values, output, log } = context;
     const { listOrganizations } = await import("../node/files/list-organizations.ts");
     const { renderChecks } = await import("../node/doctor/check.ts");
     const { examineMachine } = await import("../node/doctor/machine.ts");
     const { examineOrganization } = await import("../node/doctor/organization.ts");
+    if (values.on("fix")) {
+      if (settings.dryRun) return planFix(context);
+      await fix(context);
+    }
     const slugs = listOrganizations(settings.configRoot);
     const { observe, examineDaemon } = await import("../daemon/doctor-checks.ts");
     const places = { ...settings, address: daemonAddress(settings) };
@@ -58,6 +73,32 @@ export const command: Implementation = {
     return ok ? 0 : 1;
   },
 };
+
+/** What can do no harm: each service is installed as at the registration, and one that a user stopped stays stopped. */
+async function fix({ settings, system, log }: Context): Promise<void> {
+  const { requireRoot, readModes } = await import("../node/enroll/services.ts");
+  const { bringServices, provideEngine } = await import("../node/enroll/provision-services.ts");
+  const teams = readModes(settings.configRoot);
+  if (teams.length === 0) return;
+  requireRoot(system);
+  await provideEngine(settings, { system, log });
+  await bringServices(teams, settings, system);
+  const { observe } = await import("../daemon/doctor-checks.ts");
+  const places = { ...settings, address: daemonAddress(settings) };
+  const end = system.now() + startsWithinMs;
+  for (;;) {
+    const report = await observe(places, system);
+    if (report?.teams.some(({ state }) => state === "starting") !== true || system.now() > end) return;
+    await system.sleep(300);
+  }
+}
+
+async function planFix({ settings, system, output }: Context): Promise<number> {
+  const { readModes } = await import("../node/enroll/services.ts");
+  const { planBringing } = await import("../node/enroll/provision-services.ts");
+  output.plan(planBringing(readModes(settings.configRoot), settings, system));
+  return 0;
+}
 
 /** Two organizations that use the same interface, port or network cannot run at the same time. */
 async function examineCollisions(slugs: readonly string[], { settings }: Context): Promise<Check[]> {

@@ -6,7 +6,7 @@ import { quoteWord, type Step } from "../plan.ts";
 import type { SystemdEngine } from "../node/engine/systemd-engine.ts";
 import type { Organization } from "../node/files/organizations.ts";
 import type { Context, Implementation } from "./command.ts";
-import { daemonAddress, requestStep } from "./daemon-address.ts";
+import { daemonAddress, daemonListens, requestStep } from "./daemon-address.ts";
 
 type UnitVerb = "start" | "stop" | "restart";
 type Verb = UnitVerb | "switch";
@@ -72,35 +72,28 @@ export async function changeOrganization(
   const { settings, system } = context;
   const { askDaemon } = await import("../daemon/ipc/client.ts");
   const request = { action: verb, team: slug };
-  const ask = () => askDaemon(daemonAddress(settings), system, request, { patient: true });
-  const { message, pid } = await ask().catch(async (error: unknown) => {
-    const isMissed = error instanceof AppError && error.code === "daemon_unreachable";
-    if (verb === "stop" || !isMissed || !(await startWatcher("desktop", system))) throw error;
-    return ask();
-  });
-  // One that answers may have been started by hand: then its unit stays as it is.
-  if (verb !== "stop") await startWatcher("desktop", system, "if it runs");
+  if (verb !== "stop" && !(await isStartedByHand(context))) await provide(organization, context);
+  const { message, pid } = await askDaemon(daemonAddress(settings), system, request, { patient: true });
   return { message: message ?? "", pid };
 }
 
-/**
- * What watches an organization runs, now and after a boot, as soon as a user wants the organization: the timer of the
- * checks, or the daemon. False if it is none of systemd's here, or this user may not.
- */
-async function startWatcher(
-  mode: "server" | "desktop",
-  system: Pick<Context["system"], "isRoot" | "platform" | "run">,
-  when?: "if it runs",
-): Promise<boolean> {
+/** Then the daemon's unit stays as it is. */
+async function isStartedByHand({ settings, system }: Context): Promise<boolean> {
+  if (!(await daemonListens(settings, system))) return false;
   const { hasSystemd } = await import("../platform/service-manager.ts");
-  if (!system.isRoot || !hasSystemd(system)) return false;
-  const { authTimer, daemonUnit } = await import("../platform/systemd.ts");
-  const { bringBack, unitState } = await import("../platform/service-state.ts");
-  const unit = mode === "server" ? authTimer : daemonUnit;
-  const { is } = await unitState(unit, system);
-  if (is === "missing" || (when === "if it runs" && is !== "running")) return false;
-  await bringBack(unit, system);
-  return true;
+  if (!hasSystemd(system)) return true;
+  const { daemonUnit } = await import("../platform/systemd.ts");
+  const { unitState } = await import("../platform/service-state.ts");
+  return (await unitState(daemonUnit, system)).is !== "running";
+}
+
+/**
+ * As soon as a user wants an organization, what watches it runs, now and after a boot: the daemon, or the timer of the
+ * checks.
+ */
+async function provide({ slug, config }: Organization, { settings, system }: Context): Promise<void> {
+  const { bringServices } = await import("../node/enroll/provision-services.ts");
+  await bringServices([{ slug, mode: config.mode }], settings, system);
 }
 
 /** The plan of changeOrganization. */
@@ -111,11 +104,16 @@ export async function planOnOrganization(
 ): Promise<Step[]> {
   const { settings, system } = context;
   const { slug, config } = organization;
-  if (config.mode === "desktop") return [requestStep(`${verb} ${slug}`, settings)];
+  const { planBringing } = await import("../node/enroll/provision-services.ts");
+  const brought = verb === "stop" ? [] : planBringing([{ slug, mode: config.mode }], settings, system);
+  if (config.mode === "desktop") {
+    const isThere = verb === "stop" || (await daemonListens(settings, system));
+    return [...(isThere ? [] : brought), requestStep(`${verb} ${slug}`, settings)];
+  }
   const unit = unitVerb(verb, slug);
   if (unit !== "stop") await refuseStart(organization, context);
   await requireUnits(unit, slug, settings, system);
-  return planUnit(unit, organization);
+  return [...brought, ...(await planUnit(unit, organization))];
 }
 
 function unitVerb(verb: Verb, slug: string): UnitVerb {
@@ -168,12 +166,12 @@ async function throughSystemd(verb: UnitVerb, organization: Organization, contex
     const { makeOrganizationEdge } = await import("../node/contact/organization-edge.ts");
     const edge = makeOrganizationEdge(organization, settings, { system, log, command });
     await refuseUnnotedRevocation(organization, edge);
+    await provide(organization, context);
   }
   // Two commands at once: the desired state and the unit are those of the last one.
   await withLock(directory, command, system, () =>
     verb === "stop" ? stopUnit(directory, engine) : startUnit(verb, { slug, directory }, engine),
   );
-  if (verb !== "stop") await startWatcher("server", system);
   return { message: `${slug} is ${verb === "stop" ? "stopped" : "running"}` };
 }
 

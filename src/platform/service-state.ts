@@ -1,4 +1,4 @@
-// Whether the unit that must watch an organization runs, and starts after a boot; and what brings it back. Light to load:
+// Whether the unit that must watch an organization runs, and starts after a boot. Light to load:
 // `status` asks it.
 
 import { AppError } from "../errors.ts";
@@ -27,20 +27,13 @@ export async function unitState(unit: string, system: Pick<System, "run">): Prom
   };
 }
 
-/** Starts a unit that is there, now and at each boot, also one that is masked or disabled. Throws `failed`. */
-export async function bringBack(unit: string, system: Pick<System, "run">): Promise<void> {
-  const { is, startsAtBoot } = await unitState(unit, system);
-  if (is === "missing" || (is === "running" && startsAtBoot)) return;
-  const lines = [
-    ...(is === "masked"
-      ? [
-          ["unmask", unit],
-          ["unmask", "--runtime", unit],
-        ]
-      : []),
-    ["enable", "--now", unit],
-  ];
-  for (const words of lines) {
+/** So that the unit can be started. Throws `failed`. */
+export async function unmask(unit: string, system: Pick<System, "run">): Promise<void> {
+  if ((await unitState(unit, system)).is !== "masked") return;
+  for (const words of [
+    ["unmask", unit],
+    ["unmask", "--runtime", unit],
+  ]) {
     const { status, stderr } = await system.run(systemctlCommand(...words), { timeoutMs: 60_000 });
     if (status === 0) continue;
     const why = stderr.trim().split("\n")[0] ?? "";

@@ -11,7 +11,7 @@ import { makePackages } from "../../packaging/packages.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
 import { describeMachine, type Machine } from "../support/nspawn.ts";
-import { buildVersion } from "../support/releases.ts";
+import { buildVersion, makeRelease, releaseKey } from "../support/releases.ts";
 import { startFlood } from "../support/request-flood.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -30,6 +30,15 @@ const units = (machine: Machine) =>
   machine.must(
     "cd /etc/systemd/system && ls -d *.wants/overlay-agent* overlay-agent* 2>/dev/null | sort || true",
   );
+
+/** The tunnel carries packets, and what brings revocations runs. */
+async function goesOn(machine: Machine, mode: (typeof modes)[number]): Promise<void> {
+  await machine.until(pingPeer, 30_000);
+  const unit = mode === "desktop" ? "overlay-agent.service" : "overlay-agent-auth.timer";
+  expect(await machine.must(`systemctl is-active ${unit}; systemctl is-enabled ${unit}`)).toBe(
+    "active\nenabled",
+  );
+}
 
 /** An administrator's control plane, with its data. */
 const ownServer =
@@ -51,6 +60,8 @@ describeMachine("packages", () => {
           await makePackages(join(root, "srv"), executable, hostTarget(), edition);
           runSync(["sh", "-c", `cp ${root}/srv/*${version}* ${work.path}/`]);
         }
+        const executables = { [hostTarget()]: readFileSync(buildVersion(work.path, "0.2.0")) };
+        await makeRelease(join(root, "srv/release"), { version: "0.2.0", executables }, releaseKey);
       },
     });
   }, 600_000);
@@ -112,8 +123,36 @@ describeMachine("packages", () => {
         expect(await machine.must("ip -o link | grep -c ov- || true")).toBe("0");
         expect(await machine.must("ls /etc/overlay-agent")).toBe("acme");
         await install(machine, "0.2.0");
-        await machine.must("agent install-systemd");
-        await machine.until(pingPeer, 30_000);
+        await goesOn(machine, mode);
+      }, 240_000);
+
+      test("package and script change places in every order, and the node goes on with its check-ins", async () => {
+        const { machine } = node;
+        const script = "sh /srv/release/install";
+        const [byScript, byPackage] = [`${script} --release-url /srv/release`, `dpkg -i ${deb("0.2.0")}`];
+        const [noScript, noPackage] = [`${script} --uninstall`, "dpkg -r overlay-agent"];
+        for (const line of [
+          // From the package to the script, and back: with the command of day one where the units were removed.
+          `${noPackage} && ${byScript}`,
+          byPackage,
+          `${noScript} && agent up`,
+          // The script beside the package, which is removed then.
+          byScript,
+          noPackage,
+          // Without both, and the package again.
+          `${noScript} && ${byPackage} && agent doctor --fix`,
+          `${noPackage} && ${byPackage}`,
+        ]) {
+          const { status, stdout, stderr } = await machine.run(line, 60_000);
+          expect({ line, status, said: status === 0 ? "" : stdout + stderr }).toEqual({
+            line,
+            status: 0,
+            said: "",
+          });
+          await goesOn(machine, mode).catch((error: unknown) => {
+            throw new Error(`after ${line}: ${String(error)}`);
+          });
+        }
       }, 240_000);
 
       test("purged, no trace is left but the data of a control plane", async () => {

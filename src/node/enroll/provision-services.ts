@@ -6,8 +6,9 @@ import { brand, defaultPlaces } from "../../brand.ts";
 import type { Log } from "../../log.ts";
 import { applyChanges, planChanges } from "../../platform/apply.ts";
 import { daemonArgs } from "../../platform/daemon-args.ts";
-import { daemonByHand, serviceManager } from "../../platform/service-manager.ts";
-import type { Team } from "../../platform/systemd.ts";
+import { daemonByHand, hasSystemd, serviceManager } from "../../platform/service-manager.ts";
+import { unmask } from "../../platform/service-state.ts";
+import { authTimer, daemonUnit, type Team } from "../../platform/systemd.ts";
 import { needsWintun } from "../../platform/wintun.ts";
 import { quoteWord, type Step } from "../../plan.ts";
 import type { Mode } from "../../protocol/values.ts";
@@ -75,6 +76,27 @@ export async function startOverlay(
   }
   await applyChanges(planServices(readModes(settings.configRoot), settings, system), system);
   return { started: true, left: [] };
+}
+
+/**
+ * Brings back the services of these organizations, where this machine runs services: a package that was removed and
+ * installed again leaves units that do not run, or none. Without changes it costs one call of systemctl.
+ */
+export async function bringServices(
+  teams: readonly Team[],
+  settings: ServiceSettings,
+  system: System,
+): Promise<void> {
+  if (!runsServices(system)) return;
+  requireSafePrograms(settings, system);
+  const watchers = new Set(teams.map(({ mode }) => (mode === "server" ? authTimer : daemonUnit)));
+  if (hasSystemd(system)) for (const unit of watchers) await unmask(unit, system);
+  await applyChanges(planServices(teams, settings, system), system);
+}
+
+/** The plan of bringServices. */
+export function planBringing(teams: readonly Team[], settings: ServiceSettings, system: System): Step[] {
+  return runsServices(system) ? planChanges(planServices(teams, settings, system)) : [];
 }
 
 /** Installs an engine if there is none. */
