@@ -151,7 +151,7 @@ test("directories that have no organization's name, or a copy of another's files
     cpSync(pathOf(), join(world.root, name), { recursive: true });
   mkdirSync(join(world.root, "letsencrypt"));
   writeFileSync(join(world.root, "letsencrypt", "options.conf"), "x");
-  writeFileSync(join(world.root, "notes"), "x");
+  writeFileSync(join(world.root, "notes.txt"), "x");
   expect(listOrganizations(world.root)).toEqual(["acme", "whole"]);
   const { stdout } = await world.agent(["status"]);
   expect(stdout).toContain("of 2 organizations running");
