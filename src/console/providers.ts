@@ -33,6 +33,8 @@ const refusals: Readonly<Record<string, string>> = {
   conflict: "Another user has this identity already.",
   invalid_credentials: "This user is disabled.",
   not_found: "This provider was removed.",
+  organization_full:
+    "The organization stores its maximum, so it gets no new users. Its administrators have to make room.",
   provider_unavailable: "The provider does not answer. Try again later, or sign in another way.",
   sign_in_expired: "The sign-in took too long, or was not begun in this browser. Begin again.",
   sign_in_refused:

@@ -18,7 +18,8 @@ import type { OrganizationAccess } from "../http/route.ts";
 import type { Throttle } from "../http/throttle.ts";
 import type { ServerOptions } from "../options.ts";
 import type { PersonCaller } from "../people/browser-sessions.ts";
-import { Machine, makeUserCode, refuseCrowd } from "../people/device-sign-in.ts";
+import { Machine, makeUserCode } from "../people/device-sign-in.ts";
+import { makeRoom } from "../people/waiting-room.ts";
 import type { Reader, Transaction } from "../store/database.ts";
 import { nameTaken } from "../store/nodes.ts";
 import { computed, integer, queryOne, text } from "../store/table.ts";
@@ -97,7 +98,7 @@ export async function beginEnrollment(
   const { name, machine, platform = null, organization: slug = null } = request;
   await db.write(async (tx) => {
     await tx.run("DELETE FROM enrollments WHERE expires_at <= $1", [now]);
-    await refuseCrowd(tx, "enrollments", address);
+    await makeRoom(tx, "enrollments", address);
     const times = { createdAt: now, expiresAt: now + lifetimeMs };
     const asked = { name, machine, platform, slug, ...keys, address, ...times };
     await enrollments.insert(tx, { code, tokenHash: hashToken(token), ...asked });

@@ -5,6 +5,7 @@ import { AppError } from "../../errors.ts";
 import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
+import type { Budget } from "../retention/budget.ts";
 import type { Transaction } from "../store/database.ts";
 import {
   nameOfProvider,
@@ -26,13 +27,14 @@ type Provider = IdentityProviderRow & { orgId: number };
 
 /** The active user of the identity, with the role of its groups. Throws sign_in_refused. */
 export async function boundUserOf(
-  services: NodeGroupServices,
+  services: NodeGroupServices & { budget: Pick<Budget, "refusal"> },
   provider: Provider,
   admitted: Admitted,
 ): Promise<UserRow> {
   const { db, system } = services;
   const { subject, groups } = admitted;
   const hasRole = rolesFor(provider, groups).has(provider.orgId);
+  const full = await storageFull(services, provider.orgId, admitted);
   const { user, mayBe } = await db.write(async (tx) => {
     const now = system.now();
     const org = await organizations.find(tx, { id: provider.orgId, deletedAt: null });
@@ -43,9 +45,14 @@ export async function boundUserOf(
     const [invitation] =
       address === undefined ? [] : await invitationsOf(tx, address, { now, orgId: org.id });
     if (known === undefined && !hasRole && invitation === undefined) throw withoutRole(provider);
+    // A user that exists may sign in all the same.
+    if (known === undefined && full !== undefined) throw full;
     const userId = known?.userId ?? (await insertUser(tx, provider, system));
     if (known === undefined) await organizationIdentities.insert(tx, { ...identity, userId, createdAt: now });
-    await organizationIdentities.update(tx, identity, { groups: [...groups], lastUsedAt: now });
+    await organizationIdentities.update(tx, identity, {
+      groups: keptGroups(full, known?.groups ?? [], groups),
+      lastUsedAt: now,
+    });
     const found = await users.find(tx, { id: userId, isActive: true, boundOrgId: provider.orgId });
     if (found === undefined) throw refused("This user is disabled.");
     const email = nameFor({ address, slug: org.slug, userId }, admitted);
@@ -66,6 +73,25 @@ export async function boundUserOf(
   await applyGroups(services, provider, user, groups);
   if (!mayBe) throw withoutRole(provider);
   return user;
+}
+
+/** Without room, groups end, and none is added. */
+export function keptGroups(
+  full: AppError | undefined,
+  known: readonly string[],
+  groups: readonly string[],
+): string[] {
+  return full === undefined ? [...groups] : groups.filter((group) => known.includes(group));
+}
+
+/** Who runs the provider chooses how many identities there are, and how long their groups. */
+export async function storageFull(
+  { db, budget }: Pick<ServerOptions, "db"> & { budget: Pick<Budget, "refusal"> },
+  orgId: number,
+  { subject, groups }: Pick<Admitted, "subject" | "groups">,
+): Promise<AppError | undefined> {
+  const org = await organizations.find(db, { id: orgId });
+  return org && budget.refusal(org, { subject, groups });
 }
 
 async function insertUser(

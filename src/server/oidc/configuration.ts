@@ -1,7 +1,9 @@
 // The configurations of providers of identities (OpenID Connect Discovery), kept for a while, and their keys with them.
 
+import { hash } from "node:crypto";
 import type { AuthorizationServer } from "oauth4webapi";
 import { AppError, messageOf } from "../../errors.ts";
+import { makeBoundedCache } from "../config/bounded-cache.ts";
 import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
 import { makeFetches, type FetchFrom, type Outgoing } from "./outgoing.ts";
 
@@ -22,13 +24,15 @@ export const loadOauth = () => import("oauth4webapi");
 
 const keptMs = 10 * 60_000;
 const againMs = 5000;
+/** Configurations, of 1 MiB at most each, and mostly of a few KiB. */
+const maxKnown = 200;
 
 type Known = { found: Promise<{ server: AuthorizationServer }>; at: number; hasFailed: boolean };
 
 export function makeConfigurations(deps: Outgoing): Configurations {
   const { now } = deps.system;
   const fetchFrom = makeFetches(deps);
-  const known = new Map<string, Known>();
+  const known = makeBoundedCache<Known>(maxKnown);
   const read = async (provider: Endpoint) => {
     const { discoveryRequest, processDiscoveryResponse } = await loadOauth();
     const issuer = new URL(provider.issuer);
@@ -42,12 +46,13 @@ export function makeConfigurations(deps: Outgoing): Configurations {
   };
   /** Read once for all who ask at the same time. A failure is kept for a moment: a flood must not reach the provider. */
   const within = async (provider: Endpoint, maxAgeMs: number) => {
-    const key = `${provider.issuer} ${provider.trust ?? ""}`;
+    // Settings that are refused are asked for, too: the key is short, whatever a caller sent.
+    const key = hash("sha256", JSON.stringify([provider.issuer, provider.trust]), "base64url");
     const cached = known.get(key);
     const kept = cached?.hasFailed === true ? againMs : maxAgeMs;
     if (cached !== undefined && Math.abs(now() - cached.at) < kept) return (await cached.found).server;
     const next: Known = { found: read(provider), at: now(), hasFailed: false };
-    known.set(key, next);
+    known.set(key, next, 1);
     try {
       return (await next.found).server;
     } catch (error) {

@@ -9,7 +9,8 @@ import { settle } from "../nodes/upkeep.ts";
 import { endAccess, type Access } from "../offboarding/left-access.ts";
 import type { ServerOptions } from "../options.ts";
 import { endSessions } from "../people/sessions.ts";
-import { queryAll } from "../store/table.ts";
+import type { Budget } from "../retention/budget.ts";
+import { computed, integer, joined, queryAll } from "../store/table.ts";
 import { byProviderMs } from "../store/tables/browser-sessions.ts";
 import {
   identities,
@@ -23,19 +24,27 @@ import { users, type UserRow } from "../store/tables/users.ts";
 import { within } from "../store/within.ts";
 import { admit, valueAt } from "./admission.ts";
 import type { Exchange, Refreshed } from "./exchange.ts";
+import { keptGroups, storageFull } from "./bound-users.ts";
 import { applyGroups } from "./apply-groups.ts";
 import { applyNodeGroups, type NodeGroupServices } from "./node-groups.ts";
 import { applyProviderGroups } from "./provider-groups.ts";
 import { endSessionsBy, hasWayIn } from "./ways-in.ts";
 
-type Services = NodeGroupServices & { exchange: Pick<Exchange, "refresh"> };
+type Services = NodeGroupServices & {
+  exchange: Pick<Exchange, "refresh">;
+  budget: Pick<Budget, "refusal">;
+  system: Pick<ServerOptions["system"], "monotonic">;
+};
 
 /** With the loop's turns and retries, a person who left is noticed within an hour. */
 const askedEveryMs = 50 * 60_000;
 const againMs = 5 * 60_000;
 /** In one turn; the others follow in the next. */
 const maxAtOnce = 100;
+/** Of one organization, or of one provider of the installation. */
 const sideBySide = 10;
+/** A provider that answers late has its turn for so long: the others are waiting for the next one. */
+const turnMs = 30_000;
 
 /** After a sign-in: what the provider gave, and what that means for people who leave. */
 export async function keepGrant(
@@ -56,15 +65,27 @@ export async function keepGrant(
   });
 }
 
-/** Asks the providers about people who are due. */
+const owned = joined("g", providerGrants, "g", computed({ owner: integer() }));
+/** Whose the provider is: of an organization all its providers together. The first of each come before the second ones. */
+const dueSql = `SELECT ${owned.select()} FROM (
+    SELECT d.*, coalesce(p.org_id, -p.id) AS owner,
+      row_number() OVER (PARTITION BY coalesce(p.org_id, -p.id) ORDER BY d.next_at, d.id) AS place
+    FROM provider_grants d JOIN identity_providers p ON p.id = d.provider_id WHERE d.next_at <= $1
+  ) g ORDER BY g.place, g.next_at, g.id LIMIT ${maxAtOnce}`;
+
+/** Asks the providers about people who are due. One that hangs keeps no other one waiting. */
 export async function checkLeavers(services: Services, closing?: AbortSignal): Promise<void> {
-  const sql = `SELECT ${providerGrants.select()} FROM provider_grants WHERE next_at <= $1
-    ORDER BY next_at, id LIMIT ${maxAtOnce}`;
-  const due = await queryAll(services.db, providerGrants, sql, [services.system.now()]);
-  for (let at = 0; at < due.length; at += sideBySide) {
-    if (closing?.aborted === true) return;
-    await Promise.all(due.slice(at, at + sideBySide).map((grant) => check(services, grant)));
-  }
+  const { db, system } = services;
+  const due = await queryAll(db, owned, dueSql, [system.now()]);
+  const ends = system.monotonic() + turnMs;
+  const isOver = () => closing?.aborted === true || system.monotonic() > ends;
+  const ask = async (grants: readonly ProviderGrantRow[]) => {
+    for (let at = 0; at < grants.length && !isOver(); at += sideBySide)
+      await Promise.all(grants.slice(at, at + sideBySide).map((grant) => check(services, grant)));
+  };
+  const asked = await Promise.allSettled([...Map.groupBy(due, ({ owner }) => owner).values()].map(ask));
+  const failed = asked.find((each) => each.status === "rejected");
+  if (failed !== undefined) throw failed.reason;
 }
 
 async function check(services: Services, grant: ProviderGrantRow): Promise<void> {
@@ -136,10 +157,14 @@ async function applyClaims(
     if (!(error instanceof AppError) || error.code !== "sign_in_refused") throw error;
     return leave(services, provider, user, grant);
   }
-  const at = { providerId: provider.id, subject: grant.subject };
+  const { subject } = grant;
+  const at = { providerId: provider.id, subject };
+  const full =
+    provider.orgId === null ? undefined : await storageFull(services, provider.orgId, { subject, groups });
   await services.db.writeFor({ user: user.id }, async (tx) => {
     await identities.update(tx, at, { groups: [...groups] });
-    await organizationIdentities.update(tx, at, { groups: [...groups] });
+    const known = (await organizationIdentities.find(tx, at))?.groups ?? [];
+    await organizationIdentities.update(tx, at, { groups: keptGroups(full, known, groups) });
   });
   await applyGroups(services, provider, user, groups);
 }

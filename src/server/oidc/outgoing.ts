@@ -32,7 +32,7 @@ export function makeFetches(deps: Outgoing): FetchFrom {
       Object.keys(init.headers).some((name) => name.toLowerCase() === "authorization")
     )
       return receive(deps, url, init, trust);
-    const key = `${url} ${trust ?? ""}`;
+    const key = JSON.stringify([url, trust]);
     const present = underWay.get(key);
     if (present !== undefined) return present;
     const started = receive(deps, url, init, trust).finally(() => underWay.delete(key));

@@ -4,6 +4,7 @@ import type { Actor } from "../audit/record.ts";
 import { AppError, messageOf } from "../../errors.ts";
 import { networkOf } from "../http/edge.ts";
 import type { Meters } from "../http/meters.ts";
+import type { Budget } from "../retention/budget.ts";
 import type { Throttle } from "../http/throttle.ts";
 import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import type { UserRow } from "../store/tables/users.ts";
@@ -21,6 +22,7 @@ import { findProvider, redirectUri } from "./providers.ts";
 type Services = NodeGroupServices & {
   publicUrl: string;
   exchange: Pick<Exchange, "claims" | "inLine">;
+  budget: Pick<Budget, "refusal">;
   throttle: Throttle;
   meters: Meters;
 };

@@ -5,7 +5,6 @@
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
-import { maskNetwork } from "../../ip.ts";
 import { oneLine } from "../../log.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { TokenPair } from "../../protocol/sign-in.ts";
@@ -14,12 +13,13 @@ import { networkOf } from "../http/edge.ts";
 import type { Throttle } from "../http/throttle.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Reader } from "../store/database.ts";
-import { computed, queryAll, queryOne, text } from "../store/table.ts";
+import { computed, queryOne, text } from "../store/table.ts";
 import { deviceRequests, type DeviceRequestRow } from "../store/tables/device-requests.ts";
 import { isKnownNetwork } from "../store/tables/known-networks.ts";
 import { users } from "../store/tables/users.ts";
 import { providerOf, type PersonCaller } from "./browser-sessions.ts";
 import { userEvent } from "./people.ts";
+import { makeRoom } from "./waiting-room.ts";
 import type { Sessions } from "./sessions.ts";
 import { foreignText } from "../../text.ts";
 
@@ -30,11 +30,6 @@ type Services = Pick<ServerOptions, "db" | "system" | "publicUrl"> & {
 
 const lifetimeMs = 5 * 60_000;
 const intervalS = 5;
-/** All that wait together: the requests need no credentials. */
-const maxWaiting = 1000;
-/** From one site. One attacker has a whole IPv6 /48, and must not keep everybody else from signing in. */
-const maxOfSite = 50;
-const addresses = computed({ address: text() });
 /** No vowels, so that no words come up, and no letters that look alike. */
 const letters = "BCDFGHJKLMNPQRSTVWXZ";
 /** 43 bits. */
@@ -74,7 +69,7 @@ export async function beginDeviceSignIn(
   const now = system.now();
   await db.write(async (tx) => {
     await tx.run("DELETE FROM device_requests WHERE expires_at <= $1", [now]);
-    await refuseCrowd(tx, "device_requests", address);
+    await makeRoom(tx, "device_requests", address);
     const hashes = { deviceHash: hashToken(deviceCode), userHash: hashOfTyped(userCode) };
     const times = { createdAt: now, expiresAt: now + lifetimeMs };
     await deviceRequests.insert(tx, { ...hashes, machine, address, ...times });
@@ -86,25 +81,6 @@ export async function beginDeviceSignIn(
     expires_in: lifetimeMs / 1000,
     interval: intervalS,
   };
-}
-
-/** Throws throttled if too many requests wait: all together, or of one site. */
-export async function refuseCrowd(
-  tx: Pick<Reader, "all">,
-  table: "device_requests" | "enrollments",
-  address: string,
-): Promise<void> {
-  const waits = await queryAll(tx, addresses, `SELECT address FROM ${table}`);
-  const ofSite = waits.filter((each) => siteOf(each.address) === siteOf(address));
-  if (waits.length < maxWaiting && ofSite.length < maxOfSite) return;
-  throw new AppError("throttled", "Too many requests wait at the moment. Try again in a minute.", {
-    retryAfter: 60,
-  });
-}
-
-/** One IPv4 address, or an IPv6 /48: what a provider gives to one customer at most. */
-function siteOf(address: string): string {
-  return (address.includes(":") ? maskNetwork(`${address}/48`) : undefined) ?? address;
 }
 
 export function makeUserCode({ random }: Pick<ServerOptions["system"], "random">): string {

@@ -1,5 +1,5 @@
-// How many bytes an organization may store: its events, their archives in the data directory, and rows that its members
-// can create. At the limit, what adds rows or lengthens texts is refused. Revocations, deletions, check-ins, renewals,
+// How many bytes an organization may store: its events, their archives in the data directory, and rows that its members,
+// machines and providers of identities can create. At the limit, what adds rows or lengthens texts is refused. Revocations, deletions, check-ins, renewals,
 // changes of rights and requests that only remove or shorten go on, and are recorded.
 
 import { readdir, stat } from "node:fs/promises";
@@ -115,6 +115,10 @@ const liveOrganizations = "SELECT id FROM organizations WHERE deleted_at IS NULL
 const rowBytes = 256;
 const sum = (table: string, bytes: string) =>
   `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM ${table} WHERE org_id = $1)`;
+/** What users of the organization's own providers bring, who are valid there only. */
+const ofBoundUsers = (table: string, bytes: string, on?: string) =>
+  `(SELECT coalesce(sum(${bytes} + ${rowBytes}), 0) FROM users u${on === undefined ? "" : ` JOIN ${table} i ON ${on}`}
+    WHERE u.bound_org_id = $1)`;
 const storedRows = `SELECT ${[
   "(SELECT coalesce(sum(octet_length(config_overrides)), 0) FROM organizations WHERE id = $1)",
   sum(
@@ -137,6 +141,19 @@ const storedRows = `SELECT ${[
     "octet_length(issuer) + octet_length(roles) + octet_length(node_groups) + octet_length(required_groups) + coalesce(octet_length(trust), 0)",
   ),
   sum("webhooks", "octet_length(url) + octet_length(events)"),
+  ofBoundUsers("users", "octet_length(u.email)"),
+  ofBoundUsers(
+    "organization_identities",
+    "octet_length(i.subject) + octet_length(i.groups)",
+    "i.user_id = u.id",
+  ),
+  ofBoundUsers(
+    "provider_grants",
+    "octet_length(i.subject) + octet_length(i.token_sealed)",
+    "i.user_id = u.id",
+  ),
+  ofBoundUsers("browser_sessions", "octet_length(i.device)", "i.user_id = u.id"),
+  ofBoundUsers("refresh_tokens", "0", "i.user_id = u.id"),
 ].join(" + ")} AS n`;
 
 async function measure({ db, dataDirectory }: Deps, orgId: number): Promise<number> {

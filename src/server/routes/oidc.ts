@@ -146,6 +146,7 @@ const shown: ReadonlySet<string> = new Set([
   "conflict",
   "invalid_credentials",
   "not_found",
+  "organization_full",
   "provider_unavailable",
   "sign_in_expired",
   "sign_in_refused",
