@@ -2,6 +2,7 @@
 
 import { advisoriesFor } from "../engine-features.ts";
 import type { Node } from "../protocol/node.ts";
+import { findingOf, findingWords } from "../finding-kinds.ts";
 import { ago } from "./ago.ts";
 
 /** The states that are drawn, see `State` in ui/parts.ts. */
@@ -17,10 +18,16 @@ export function stateOf({
   phone,
   isLate = false,
   broken = 0,
-}: Standing & { isLate?: boolean; broken?: number | undefined }): [StateName, string] {
+  finding,
+}: Standing & { isLate?: boolean; broken?: number | undefined; finding?: string | null | undefined }): [
+  StateName,
+  string,
+] {
   if (state === "revoked") return ["revoked", "revoked"];
   if (state === "pending") return ["limited", "not registered"];
   if (phone != null) return isImportDue(phone) ? ["limited", "phone, import it again"] : ["away", "phone"];
+  const kind = findingOf(finding);
+  if (online && kind !== undefined) return ["attention", findingWords[kind]];
   if (online && broken > 0) return ["attention", "broken path"];
   if (online && isLate) return ["limited", "online, old configuration"];
   return online ? ["online", "online"] : ["away", "away"];

@@ -33,6 +33,8 @@ export type ControlPlaneNews = {
   paused(endPause: (() => void) | undefined): void;
   /** How this node reaches its peers; undefined while that is not known. */
   peers(): readonly PeerReport[] | undefined;
+  /** What was found, for the control plane, and what a lighthouse learns from it. */
+  light: NonNullable<FollowEdge["light"]>;
   /** What was healed, for the control plane. The reporter removes what arrived. */
   healings(): Healing[];
 };
@@ -97,7 +99,11 @@ export function connectControlPlane(
     follow(organization, control, news, signal) {
       const edge = edgeFor(organization, control, news);
       const paths = makePathReporter(news.peers, system.now, undefined, news.healings());
-      return followOrganization(organization, { ...edge, paths }, { signal, onPause: news.paused });
+      return followOrganization(
+        organization,
+        { ...edge, paths, light: news.light },
+        { signal, onPause: news.paused },
+      );
     },
     async leave(organization) {
       if (organization.config.ephemeral !== true) return;

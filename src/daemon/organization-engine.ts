@@ -72,6 +72,10 @@ export class OrganizationEngine {
     // Saved only with the next change: one write a minute for each organization is not worth it.
     peers: () => (this.health.look() === undefined ? undefined : this.health.peers()),
     healings: () => this.health.healings,
+    light: {
+      kind: () => this.health.light.kind(),
+      noteOthers: (online) => this.health.light.noteOthers(online),
+    },
     checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),
     relayed: (counted) => (this.#relayed = counted),
     confirmation: (confirm) => {

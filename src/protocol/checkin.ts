@@ -14,7 +14,10 @@ export const CheckinRequest = v.object({
   uptime: seconds,
   config_version: v.optional(seconds),
   overlay_version: v.optional(text(64)),
+  /** `stopped`, `running`, or the gravest kind of finding (src/finding-kinds.ts). Former servers take each but `stopped` for running. */
   overlay_state: v.optional(text(64)),
+  /** Of a lighthouse: whether another node is online. Former servers ignore it. */
+  others: v.optional(v.boolean()),
   /** The configuration version whose reload the engine's log confirmed. */
   confirmed_config_version: v.optional(seconds),
   /** The node takes names. Older nodes do not send it, and are sent none. */
@@ -46,6 +49,8 @@ export const CheckinAnswer = v.object({
   relayed: v.optional(v.unknown()),
   /** A ConfirmationAnswer, once its user was told to confirm the node. Unknown here like `relayed`. */
   confirm: v.optional(v.unknown()),
+  /** Whether another node is online, for a lighthouse that asked. */
+  others_online: v.optional(v.boolean()),
   /** The node left, and is revoked. */
   left: v.optional(v.boolean()),
   /** A signed Move, for nodes that pin the own CA. Unknown here: it must not keep an order from the node. */

@@ -1,6 +1,7 @@
 // What pages say about machines that are there, away or revoked.
 
 import { expect, test } from "bun:test";
+import { findingWords } from "../../src/finding-kinds.ts";
 import { behindWords, configurationOf, isImportDue, noPathsOf, stateOf } from "../../src/console/nodes.ts";
 
 const online = { state: "active", online: true } as const;
@@ -77,6 +78,15 @@ test("a machine that is online and does not reach a peer says so, before anythin
   expect(stateOf({ ...online, isLate: true, broken: 1 })).toEqual(["attention", "broken path"]);
   expect(stateOf({ ...online, broken: 0 })[1]).toBe("online");
   expect(stateOf({ ...away, broken: 1 })[1]).toBe("away");
+});
+
+test("each kind of what a machine found wrong is shown in words while it is online", () => {
+  for (const [finding, words] of Object.entries(findingWords)) {
+    expect(stateOf({ ...online, finding, broken: 1 })).toEqual(["attention", words]);
+    expect(stateOf({ ...away, finding })).toEqual(["away", "away"]);
+  }
+  expect(stateOf({ ...online, finding: "of a newer node" })).toEqual(["online", "online"]);
+  expect(stateOf({ ...online, finding: null })).toEqual(["online", "online"]);
 });
 
 test("a machine that lacks a configuration for long is not shown as well", () => {

@@ -11,7 +11,8 @@ import { findingsOf, type Watcher } from "../../src/daemon/team-findings.ts";
 import { ok } from "../../src/node/doctor/check.ts";
 import { netcheck } from "../../src/node/doctor/netcheck.ts";
 import { examineTraffic } from "../../src/node/doctor/traffic.ts";
-import { allKinds, found, graveness } from "../../src/node/health/findings.ts";
+import { allKinds, found, graveness, reportedKind } from "../../src/node/health/findings.ts";
+import { findingOf } from "../../src/finding-kinds.ts";
 import { verdictOf, type Health } from "../../src/node/health/judge.ts";
 import type { UnitState } from "../../src/platform/service-state.ts";
 import { makeNodeWorld } from "../support/node.ts";
@@ -50,6 +51,10 @@ test("each kind of finding is shown by status, doctor and netcheck, and none mak
     const text = renderStatus({ daemon: { running: true }, teams: [seen] }, now);
     expect(text).toContain(`acme: ${one.what}: \`mend it\``);
     expect(stateText(seen) === "running").toBe(one.light === "note");
+    // The control plane and its console: notes are told by the paths, and what is under way is not told.
+    const isTold = one.light !== "note" && kind !== "probing";
+    expect(reportedKind([one])).toBe(isTold ? kind : undefined);
+    expect(findingOf(kind)).toBe(kind);
     const doctor = await examineTraffic(organization, seen, system);
     const net = await netcheck(organization, {
       system,

@@ -7,6 +7,7 @@ import type { NamesRequest } from "../../protocol/names.ts";
 import type { PathsReport } from "../../protocol/path-report.ts";
 import type { RelayedReport } from "../../protocol/relayed-report.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
+import type { FindingKind } from "../../finding-kinds.ts";
 import type { Client } from "./client.ts";
 import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
@@ -14,12 +15,12 @@ import { type Organization } from "../files/organizations.ts";
 export type Report = {
   /** The version that runs or would run; undefined if unknown: then the control plane keeps the one reported before. */
   overlayVersion: string | undefined;
-  overlayState: "running" | "stopped" | undefined;
+  overlayState: "running" | "stopped" | FindingKind | undefined;
 };
 
 /** The engine part of the report. */
-export function reportOf({ version, isRunning }: EngineInUse): Report {
-  return { overlayVersion: version, overlayState: isRunning ? "running" : "stopped" };
+export function reportOf({ version, isRunning }: EngineInUse, finding?: FindingKind): Report {
+  return { overlayVersion: version, overlayState: isRunning ? (finding ?? "running") : "stopped" };
 }
 
 export type CheckInOptions = {
@@ -35,6 +36,8 @@ export type CheckInOptions = {
   paths?: Partial<PathsReport>;
   relayed?: RelayedReport | undefined;
   leaving?: true;
+  /** A lighthouse asks whether another node is online. */
+  others?: true;
   /** What sync.json holds, if the caller has read it. */
   state?: SyncState | undefined;
 };
@@ -61,6 +64,7 @@ export function checkIn(
     ...(options.names === undefined ? {} : { names: options.names }),
     ...(options.paths === undefined ? {} : { paths: options.paths }),
     ...(options.relayed === undefined ? {} : { relayed: options.relayed }),
+    ...(options.others === undefined ? {} : { others: true }),
     ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);

@@ -5,6 +5,7 @@ import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { relayedIn } from "../../protocol/relayed-report.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
+import type { FindingKind } from "../../finding-kinds.ts";
 import type { System } from "../../system.ts";
 import { checkIn, reportOf, type CheckInOptions } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
@@ -35,6 +36,8 @@ export type FollowEdge = {
     Pick<System, "fetch" | "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "machineState">;
   /** Reports how this node reaches its peers. */
   paths?: PathReporter;
+  /** What was found of the organization, for the control plane, and what a lighthouse learns from it. */
+  light?: { kind(): FindingKind | undefined; noteOthers(online: boolean | undefined): void };
   /** Called after each answer. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
@@ -138,7 +141,9 @@ export async function followOnce(
   const { damage } = organization;
   if (damage === undefined) keepCopy(organization);
   const state = options.state ?? readSyncState(organization.directory);
-  const report = reportOf(await edge.engine());
+  const report = reportOf(await edge.engine(), edge.light?.kind());
+  const others =
+    edge.light !== undefined && organization.config.is_lighthouse ? { others: true as const } : {};
   const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
   const ask = (how: CheckInOptions, asked = names.asked()) =>
     edge.withClient((client) => checkIn(organization, client, report, { ...how, state, names: asked }));
@@ -148,11 +153,12 @@ export async function followOnce(
     : undefined;
   let answer: CheckinAnswer;
   try {
-    answer = await ask({ ...waiting, relayed, ...(paths === undefined ? {} : { paths }) });
+    answer = await ask({ ...waiting, ...others, relayed, ...(paths === undefined ? {} : { paths }) });
   } catch (error) {
     return handleRefusal(error, organization, edge);
   }
   if (paths !== undefined) edge.paths?.answered(answer.paths);
+  edge.light?.noteOthers(answer.others_online);
   edge.onCheckin?.(answer);
   if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, edge);
   let synced: ReturnType<typeof synchronize> | undefined;

@@ -20,7 +20,7 @@ import type { FollowEdge } from "./follow.ts";
 import type { OrganizationSettings } from "./organization-edge.ts";
 
 /** What the work passes on to check-ins. */
-export type Watch = Pick<FollowEdge, "onCheckin" | "paths">;
+export type Watch = Pick<FollowEdge, "onCheckin" | "paths" | "light">;
 
 export type Watched = {
   settings: OrganizationSettings;

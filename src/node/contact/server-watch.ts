@@ -185,7 +185,7 @@ export async function watchHealth<T>(
   const saving = repeat(save, system, over.signal);
   try {
     const paths = reporterOf(health, healer.healings, directory, slug, system);
-    return await withHealth(health, () => work({ onCheckin: record.onCheckin, paths }));
+    return await withHealth(health, () => work({ onCheckin: record.onCheckin, paths, light: health.light }));
   } finally {
     over.abort(new Error("Done"));
     await saving;

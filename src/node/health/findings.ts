@@ -3,6 +3,7 @@
 
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
+import type { FindingKind } from "../../finding-kinds.ts";
 
 /** degraded: traffic does not pass. unknown: more cannot be known. note: traffic passes, and a user should know. */
 export type Light = "degraded" | "unknown" | "note";
@@ -47,9 +48,9 @@ const kinds = {
   not_started_at_boot: { light: "unknown", cure: () => "", doctor: "fail" },
   forgotten: { light: "unknown", cure: (slug) => `${run} start ${quoteWord(slug)}` },
   peers_silent: { light: "note", cure: (slug) => `${run} peers ${quoteWord(slug)}` },
-} as const satisfies Record<string, Told>;
+} as const satisfies Record<FindingKind, Told>;
 
-export type Kind = keyof typeof kinds;
+export type Kind = FindingKind;
 export const allKinds = Object.keys(kinds).filter((kind): kind is Kind => Object.hasOwn(kinds, kind));
 
 /** `cure`: if it depends on more than the organization. */
@@ -61,6 +62,13 @@ export function found(kind: Kind, slug: string, what: string, cure = kinds[kind]
 export function graveness(kind: Kind): "fail" | "warn" {
   const told: Told = kinds[kind];
   return told.doctor ?? (told.light === "degraded" ? "fail" : "warn");
+}
+
+/** What the control plane is told: the gravest kind; undefined: traffic passes, or the probes are under way. */
+export function reportedKind(findings: readonly Finding[]): Kind | undefined {
+  const light = lightOf(findings);
+  const kind = findings.find((each) => each.light === light)?.kind;
+  return kind === "probing" ? undefined : kind;
 }
 
 /** The gravest of some findings; undefined: traffic passes. */

@@ -15,6 +15,7 @@ import type { System } from "../../system.ts";
 import { within } from "../../within.ts";
 import type { Organization } from "../files/organizations.ts";
 import { assessHealth, listPeers, seenByHealer, type Basis } from "./assessment.ts";
+import { reportedKind } from "./findings.ts";
 import { outlivesMs } from "./healing.ts";
 import type { Healer } from "./healer.ts";
 import { Inventory, type InventoryDeps } from "./inventory.ts";
@@ -103,10 +104,13 @@ export class OrganizationHealth {
     this.#endPause();
   }
 
-  /** What the control plane says: whether another node is online. Only a lighthouse needs it. */
-  noteOthers(online: boolean | undefined): void {
-    if (online !== undefined) this.#others = { online, at: this.#deps.monotonic() };
-  }
+  /** Between this node and its control plane, which says to a lighthouse whether another node is online. */
+  readonly light = {
+    kind: () => reportedKind(this.look()?.findings ?? []),
+    noteOthers: (online: boolean | undefined): void => {
+      if (online !== undefined) this.#others = { online, at: this.#deps.monotonic() };
+    },
+  };
 
   goneAmong(addresses: readonly string[]): string[] {
     return this.#inventory.goneAmong(addresses);

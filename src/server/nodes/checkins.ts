@@ -10,7 +10,8 @@ import type { Names } from "../names/names.ts";
 import { engineClass } from "../../engine-features.ts";
 import { confirmationPage } from "./confirmations-due.ts";
 import type { Live, LiveNode } from "./live.ts";
-import { versionOf } from "../store/nodes.ts";
+import { onlineMs, versionOf } from "../store/nodes.ts";
+import { nodesWithSightings } from "../store/sightings.ts";
 import { revokedError } from "./orders.ts";
 import { recordRefusal, type RefusalNotes } from "./refused-engine.ts";
 import type { Renewals } from "./renewal.ts";
@@ -100,6 +101,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       if (isAhead(request, version)) return undefined;
       if (consequencesOf(node, request, system.now()) !== undefined) return undefined;
       const { names: asked } = request;
+      if (request.others === true) return undefined;
       if (asked !== undefined && !deps.names.isCurrent(org.id, nodeId, asked)) return undefined;
       const seen = seenVersion(node, request, version);
       note(deps, node, request);
@@ -109,7 +111,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       const { found, seen, confirming } = await report(org, nodeId, request);
       await confirming;
       const names = await newsOfNames(deps, org, nodeId, request);
-      return answer(org, found, seen, names);
+      return { ...answer(org, found, seen, names), ...(await othersOf(deps, org, nodeId, request)) };
     },
     async held(org, nodeId, request, { waitS, aborted }) {
       // Open the poll before the first read: then no change in between is missed.
@@ -132,7 +134,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
             // News do not wait for a write, whose lock may be held: the node confirms again with its next check-in.
             if (!hasNews) await confirming;
             if (!found.node.isEphemeral) reports.add(found.node, system.now(), {});
-            return answer(org, found, seen, names);
+            return { ...answer(org, found, seen, names), ...(await othersOf(deps, org, nodeId, request)) };
           }
           readAgainIfOld(deps, org, nodeId);
           isWoken = await poll.wait(end - system.now());
@@ -147,6 +149,21 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       if (!node.isEnded) reports.add(node, system.now(), { config_version: version });
     },
   };
+}
+
+/** Whether a lighthouse should be in contact: another node that checks in has an engine that runs. */
+async function othersOf(
+  { db, system }: Deps,
+  { id }: Org,
+  nodeId: number,
+  { others }: CheckinRequest,
+): Promise<Pick<CheckinAnswer, "others_online">> {
+  if (others !== true) return {};
+  const sql = `SELECT id FROM ${nodesWithSightings}
+    WHERE org_id = $1 AND id <> $2 AND state = 'active' AND phone IS NULL AND last_checkin_at > $3
+      AND coalesce(overlay_state, '') <> 'stopped' LIMIT 1`;
+  const found = await db.get(sql, [id, nodeId, system.now() - onlineMs]).catch(() => null);
+  return found === null ? {} : { others_online: found !== undefined };
 }
 
 /** What was read may be old, because the database is away: the wake-up for it must not be lost. */

@@ -158,12 +158,13 @@ function sightingOf(report: Report): SightingRow {
 /** The node as of the newer of both: another replica may have written a later report. */
 function withSighting(node: NodeRecord, sighting: SightingRow | undefined): NodeRecord {
   if (sighting === undefined || sighting.lastCheckinAt < (node.lastCheckinAt ?? 0)) return node;
-  const { lastCheckinAt, reportedVersion, appliedConfigVersion } = sighting;
+  const { lastCheckinAt, reportedVersion, appliedConfigVersion, overlayState } = sighting;
   return {
     ...node,
     lastCheckinAt,
     agentVersion: reportedVersion ?? node.agentVersion,
     appliedConfigVersion: appliedConfigVersion ?? node.appliedConfigVersion,
+    overlayState: overlayState ?? node.overlayState,
   };
 }
 

@@ -2,6 +2,7 @@
 
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
+import { findingOf } from "../../finding-kinds.ts";
 import type { Node } from "../../protocol/node.ts";
 import type { Reader, Row } from "./database.ts";
 import { nodesWithSightings } from "./sightings.ts";
@@ -10,13 +11,13 @@ import { nodes, type NodeRow } from "./tables/nodes.ts";
 import { sightings, type SightingRow } from "./tables/sightings.ts";
 
 export type NodeRecord = NodeRow & {
-  [K in "lastCheckinAt" | "appliedConfigVersion"]: SightingRow[K] | null;
+  [K in "lastCheckinAt" | "appliedConfigVersion" | "overlayState"]: SightingRow[K] | null;
 };
 
 /** Of a node that has never checked in. */
-export const neverSeen = { lastCheckinAt: null, appliedConfigVersion: null };
+export const neverSeen = { lastCheckinAt: null, appliedConfigVersion: null, overlayState: null };
 
-const seen = sightings.pick("lastCheckinAt", "reportedVersion", "appliedConfigVersion");
+const seen = sightings.pick("lastCheckinAt", "reportedVersion", "appliedConfigVersion", "overlayState");
 
 /** For SELECT from `nodesWithSightings`. */
 export const nodeColumns = `${nodes.select()}, ${seen.select()}`;
@@ -26,9 +27,9 @@ const oneNode = `SELECT ${nodeColumns} FROM ${nodesWithSightings} WHERE org_id =
 export function nodeRecordOf(row: Row): NodeRecord {
   const node = nodes.parse(row);
   if (row["last_checkin_at"] === null) return { ...node, ...neverSeen };
-  const { reportedVersion, lastCheckinAt, appliedConfigVersion } = seen.parse(row);
+  const { reportedVersion, ...rest } = seen.parse(row);
   const agentVersion = reportedVersion ?? node.agentVersion;
-  return { ...node, agentVersion, lastCheckinAt, appliedConfigVersion };
+  return { ...node, ...rest, agentVersion };
 }
 export const nodeRecord = { parse: nodeRecordOf };
 
@@ -108,6 +109,7 @@ export function showNode(
     certificate: shown.certificate,
     config_version: versionOf(node, shown.orgVersion),
     applied_config_version: node.appliedConfigVersion,
+    finding: findingOf(node.overlayState) ?? null,
     agent_version: node.agentVersion,
     overlay_version: node.overlayVersion,
     platform: node.platform,

@@ -1,0 +1,29 @@
+// The kinds of what can be wrong with a node, as it reports them in `overlay_state`, with the words of the console.
+
+export const findingWords = {
+  certificate_not_valid_yet: "its clock is wrong",
+  certificate_expired: "its certificate has expired",
+  no_lighthouse: "it has no lighthouse",
+  lighthouses_silent: "no lighthouse answers it",
+  nodes_silent: "no node answers this lighthouse",
+  no_node_came: "no node reaches this lighthouse",
+  tunnels_dead: "tunnels stay dead",
+  large_packets_lost: "its path loses large packets",
+  probing: "its first probes are under way",
+  icmp_denied: "it may not send ICMP",
+  tunnels_unknown: "its engine reports no tunnels",
+  contact_unknown: "it does not know whether nodes reach it",
+  not_checked: "nothing watches it",
+  not_started_at_boot: "it does not start after a reboot",
+  forgotten: "its daemon has forgotten it",
+  peers_silent: "a peer does not answer",
+} as const;
+
+export type FindingKind = keyof typeof findingWords;
+
+/** Undefined for the states of an engine that is well or stopped, and for kinds of newer nodes. */
+export function findingOf(overlayState: string | null | undefined): FindingKind | undefined {
+  return Object.keys(findingWords).find(
+    (kind): kind is FindingKind => kind === overlayState && Object.hasOwn(findingWords, kind),
+  );
+}
