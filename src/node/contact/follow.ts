@@ -131,6 +131,22 @@ async function takeTurns(
   } while (!signal.aborted && leftS() >= 1);
 }
 
+/** What a node with these roles, and a reporter, tells and asks beside its state. */
+async function reportBeside(
+  { config, ...organization }: Organization,
+  { light, paths, system }: FollowEdge,
+): Promise<Pick<CheckInOptions, "paths" | "relayed" | "others">> {
+  const reported = paths?.report();
+  const relayed = config.is_relay
+    ? await (await import("./relayed.ts")).relayedReport({ ...organization, config }, system)
+    : undefined;
+  return {
+    relayed,
+    ...(reported === undefined ? {} : { paths: reported }),
+    ...(light !== undefined && config.is_lighthouse ? { others: true as const } : {}),
+  };
+}
+
 /** One check-in and its consequences. Throws if there is neither an answer nor a valid order. */
 export async function followOnce(
   { slug }: Organization,
@@ -142,22 +158,17 @@ export async function followOnce(
   if (damage === undefined) keepCopy(organization);
   const state = options.state ?? readSyncState(organization.directory);
   const report = reportOf(await edge.engine(), edge.light?.kind());
-  const others =
-    edge.light !== undefined && organization.config.is_lighthouse ? { others: true as const } : {};
   const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
   const ask = (how: CheckInOptions, asked = names.asked()) =>
     edge.withClient((client) => checkIn(organization, client, report, { ...how, state, names: asked }));
-  const paths = edge.paths?.report();
-  const relayed = organization.config.is_relay
-    ? await (await import("./relayed.ts")).relayedReport(organization, edge.system)
-    : undefined;
+  const about = await reportBeside(organization, edge);
   let answer: CheckinAnswer;
   try {
-    answer = await ask({ ...waiting, ...others, relayed, ...(paths === undefined ? {} : { paths }) });
+    answer = await ask({ ...waiting, ...about });
   } catch (error) {
     return handleRefusal(error, organization, edge);
   }
-  if (paths !== undefined) edge.paths?.answered(answer.paths);
+  if (about.paths !== undefined) edge.paths?.answered(answer.paths);
   edge.light?.noteOthers(answer.others_online);
   edge.onCheckin?.(answer);
   if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, edge);
