@@ -100,9 +100,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       const version = versionOf(node, newest);
       if (isAhead(request, version)) return undefined;
       if (consequencesOf(node, request, system.now()) !== undefined) return undefined;
-      const { names: asked } = request;
-      if (request.others === true) return undefined;
-      if (asked !== undefined && !deps.names.isCurrent(org.id, nodeId, asked)) return undefined;
+      if (needsQuery(deps, org, nodeId, request)) return undefined;
       const seen = seenVersion(node, request, version);
       note(deps, node, request);
       return answer(org, { node, version }, seen);
@@ -149,6 +147,11 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
       if (!node.isEnded) reports.add(node, system.now(), { config_version: version });
     },
   };
+}
+
+function needsQuery({ names }: Deps, { id }: Org, nodeId: number, request: CheckinRequest): boolean {
+  const { names: asked, others } = request;
+  return others === true || (asked !== undefined && !names.isCurrent(id, nodeId, asked));
 }
 
 /** Whether a lighthouse should be in contact: another node that checks in has an engine that runs. */
