@@ -74,25 +74,27 @@ export async function importNetwork(
 
 type OpenKey = { raw: Uint8Array; pem: string };
 
-/** Each key once: to open an encrypted one takes seconds. Throws for a key that cannot be read if no other one is there. */
+/** Each key once: to open an encrypted one takes seconds. Throws for a key that cannot be read, with its file. */
 async function openKeys({ caKeys }: HandMade, passphrase: () => Promise<string>): Promise<OpenKey[]> {
   const different = new Map(caKeys.map((each) => [each.value, each]));
   const given = caKeys.some(({ value }) => isEncryptedCaKey(value)) ? await passphrase() : undefined;
   const open: OpenKey[] = [];
   for (const { file, value } of different.values()) {
     const key = await readCaKey(value, given).catch((error: unknown) => {
-      throw withFile(file, error);
+      throw withFile(file, error, different.size > 1);
     });
     open.push({ raw: rawPublicKey(key.privateKey), pem: formatCaKey(key) });
   }
   return open;
 }
 
-function withFile(file: string, error: unknown): unknown {
+function withFile(file: string, error: unknown, hasOthers: boolean): unknown {
   if (!(error instanceof AppError)) return error;
+  const hint =
+    "Remove keys of CAs that are not used any more from the directory. All encrypted keys need the same passphrase.";
   return new AppError(error.code, `${file}: ${error.message}`, {
     cause: error,
-    hint: "Remove keys of CAs that are not used any more from the directory. All encrypted keys need the same passphrase.",
+    ...(hasOthers ? { hint } : {}),
   });
 }
 
