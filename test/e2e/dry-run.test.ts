@@ -10,6 +10,7 @@ import { allCommands } from "../../src/cli/commands.ts";
 import { findCommand } from "../../src/cli/parse.ts";
 import { globalFlags } from "../../src/cli/settings.ts";
 import type { Serving } from "../../src/server/serve.ts";
+import { handMade } from "../support/hand-made.ts";
 import { planAndRun } from "../support/dry-run.ts";
 import { agentHere, serveHere } from "../support/in-process.ts";
 import { describeMachine } from "../support/nspawn.ts";
@@ -36,6 +37,16 @@ const placeFile =
   (path: string, content: string, mode = 0o755) =>
   ({ root }: Place) =>
     writeFileSync(join(root, path), content, { mode });
+
+/** A CA of no organization here. */
+function placeCa(place: Place): void {
+  const nowS = Math.floor(Date.now() / 1000);
+  const { makeNetwork } = handMade(
+    () => join(place.root, "root/hand"),
+    () => nowS,
+  );
+  makeNetwork();
+}
 
 /** Takes the daemon's place until the tests end, and records what it is asked to change. */
 function answerAsDaemon({ root, requests }: Place): void {
@@ -228,7 +239,7 @@ const groups: Record<string, readonly Case[]> = {
     { line: "admin audit verify" },
     { line: "admin server list" },
     { line: "admin export acme /root/plain --plain" },
-    { line: "admin import other /root/plain --network 10.78.0.0/16" },
+    { line: "admin import other /root/hand --network 10.78.0.0/16", prepare: placeCa },
     { line: "admin restore /root/backup.db --replace" },
     { line: "admin key rotate" },
     { line: `admin user password ${user} --password-file -`, input: typed },

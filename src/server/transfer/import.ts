@@ -11,6 +11,7 @@ import type { Admin } from "../admin.ts";
 import { operator, record } from "../audit/record.ts";
 import { ensureGroups } from "../policy/groups.ts";
 import { readHandMade, type HandMade } from "./import-files.ts";
+import { quoted } from "./hand-config.ts";
 import { isOn, requestOf, type PlannedHost } from "./import-hosts.ts";
 import { planImport, type ImportPlan } from "./import-plan.ts";
 import { renewalTime } from "../certificates/issue.ts";
@@ -24,10 +25,12 @@ import { readObstacles } from "../nodes/subnets.ts";
 import type { ServerOptions } from "../options.ts";
 import { hostNumber, secondHost, takeAddress } from "../store/address-pool.ts";
 import { holdName } from "../store/names.ts";
-import type { Transaction } from "../store/database.ts";
+import type { Reader, Transaction } from "../store/database.ts";
+import { queryOne } from "../store/table.ts";
 import { authorities } from "../store/tables/authorities.ts";
 import { certificates } from "../store/tables/certificates.ts";
 import { nodes } from "../store/tables/nodes.ts";
+import { organizations } from "../store/tables/organizations.ts";
 
 type Store = Pick<Admin, "db" | "secretKey" | "clock"> & { system: ServerOptions["system"] };
 
@@ -61,6 +64,7 @@ export async function importNetwork(
   const { network, network6, certificateVersion } = plan;
   const request = parse(OrganizationRequest, { slug, network, network6: network6 ?? undefined });
   const owner = options.owner === undefined ? undefined : await findOwner(store.db, options.owner);
+  await requireUnknown(store.db, slug, plan);
   if (options.isPlan) return plan;
   const overlay = authorityOf(store, plan.ca, key?.pem ?? "");
   const organization = await createOrganization(
@@ -115,8 +119,43 @@ function authorityOf(
   };
 }
 
+/** What a plan refuses before the deed does. */
+async function requireUnknown(reader: Pick<Reader, "get">, slug: string, plan: ImportPlan): Promise<void> {
+  await requireOwnCas(reader, 0, plan);
+  if ((await organizations.find(reader, { slug, deletedAt: null })) !== undefined)
+    throw new AppError("conflict", `There is an organization ${slug} already.`);
+}
+
+const holderPick = organizations.pick("slug", "deletedAt");
+
+/**
+ * Two organizations with one CA would trust each other's nodes. A deleted one counts too: nodes that it revoked would be
+ * valid again.
+ */
+async function requireOwnCas(reader: Pick<Reader, "get">, orgId: number, plan: ImportPlan): Promise<void> {
+  for (const ca of [plan.ca, ...plan.otherCas]) {
+    const holder = await queryOne(
+      reader,
+      holderPick,
+      `SELECT ${holderPick.select()} FROM organizations WHERE id <> $1 AND id IN
+         (SELECT org_id FROM authorities WHERE kind = 'overlay' AND fingerprint = $2) LIMIT 1`,
+      [orgId, fingerprint(ca)],
+    );
+    if (holder === undefined) continue;
+    const which = `${holder.slug}${holder.deletedAt === null ? "" : ", which was deleted"}`;
+    throw new AppError(
+      "conflict",
+      `The CA ${quoted(ca.name)} belongs to another organization here: ${which}.`,
+      {
+        hint: "Nodes of both would trust each other. Make a CA of its own for this network (`nebula-cert ca`), and import then.",
+      },
+    );
+  }
+}
+
 async function fill(tx: Transaction, store: Store, orgId: number, plan: ImportPlan): Promise<void> {
   const now = store.system.now();
+  await requireOwnCas(tx, orgId, plan);
   for (const ca of plan.otherCas) await insertAuthority(tx, orgId, authorityOf(store, ca, ""), now, "former");
   const cas = await authorities.all(tx, { orgId, kind: "overlay" });
   const authorityIds = new Map(cas.map((ca) => [ca.fingerprint, ca.id]));

@@ -2,7 +2,7 @@
 // their nodes.
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { symlinkSync } from "node:fs";
+import { rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { encryptCaKey, readCaKey } from "../../../src/pki/ca-key.ts";
@@ -268,20 +268,31 @@ describe("is refused without storing anything", () => {
     expect(await server.db.all("SELECT id FROM nodes")).toEqual([]);
   });
 
-  test("if the slug is taken", async () => {
+  test("if the slug is taken, also as a plan", async () => {
     const { host } = makeNetwork();
     host("one.crt", { name: "one", networks: ["10.42.0.2/16"] });
     await server.organization("acme");
-    expect(await refusal(bring())).toContain("an organization acme already");
+    for (const isPlan of [true, false])
+      expect(await refusal(bring({ isPlan }))).toContain("an organization acme already");
     expect(await server.db.all("SELECT id FROM nodes")).toEqual([]);
   });
 
-  test("if another organization has already imported it", async () => {
+  test("if another organization has the CA, even one that was deleted, with the same hosts or without any", async () => {
     const { host } = makeNetwork();
     host("one.crt", { name: "one", networks: ["10.42.0.2/16"] });
     await bring();
     await server.db.write((tx) => tx.run("UPDATE organizations SET slug = 'other'"));
-    expect(await refusal(bring())).toContain("belongs to another organization here");
+    const refused = async (which: string) => {
+      for (const isPlan of [true, false])
+        expect(await refusal(bring({ isPlan, network: "10.42.0.0/16" }))).toContain(
+          `The CA "By hand" belongs to another organization here: ${which}`,
+        );
+    };
+    await refused("other.");
+    rmSync(join(directory.path, "one.crt"));
+    await refused("other.");
+    await server.db.write((tx) => tx.run("UPDATE organizations SET deleted_at = 1"));
+    await refused("other, which was deleted.");
     expect(await server.db.all("SELECT slug FROM organizations")).toEqual([{ slug: "other" }]);
   });
 });
