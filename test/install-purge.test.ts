@@ -245,3 +245,21 @@ asRoot("install --uninstall", () => {
     expect(machine.files()).toEqual(before);
   });
 });
+
+asRoot("what a purge says", () => {
+  test("names the organizations that still list this machine, and nothing that is not so", () => {
+    using machine = makeMachine();
+    machine.put("etc/overlay-agent/acme", "host.key", "credentials.json");
+    machine.put("etc/systemd/system", "overlay-agent-names.service");
+    machine.put("etc", "hosts");
+    const first = machine.install("--uninstall --purge");
+    expect(first.said).toContain("still lists the nodes of this machine in acme.");
+    // The executable is gone already, as after the removal of a package: its names were cleared then.
+    expect(first.said).not.toMatch(/not found|Names/);
+    const second = machine.install("--uninstall --purge");
+    expect(second).toEqual({ status: 0, said: "" });
+    machine.append("etc/hosts", "# BEGIN overlay-agent names: written by `agent names`\n");
+    machine.put("etc/systemd/system", "overlay-agent-names.service");
+    expect(machine.install("--uninstall --purge").said).toContain("Names are left in /etc/hosts");
+  });
+});
