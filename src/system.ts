@@ -4,6 +4,7 @@
 import { brand } from "./brand.ts";
 import { AppError, messageOf, systemErrorCode } from "./errors.ts";
 import type { MachineState } from "./platform/machine-state.ts";
+import { readText } from "./open-file.ts";
 import { isPrivileged } from "./platform/privilege.ts";
 import { readStandardInput } from "./platform/standard-input.ts";
 
@@ -156,12 +157,18 @@ export function realSystem(): System {
 
 let bootId: string | undefined;
 
+function readIfThere(path: string): string | undefined {
+  try {
+    return readText(path);
+  } catch {
+    return undefined;
+  }
+}
+
 function bootTime(): { id: string | undefined; ms: number } {
   const { uptime }: typeof import("node:os") = require("node:os");
-  if (process.platform === "linux" && bootId === undefined) {
-    const { readFileSync }: typeof import("node:fs") = require("node:fs");
-    bootId = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
-  }
+  // Units of earlier versions hide it from the control plane (ProcSubset=pid).
+  if (process.platform === "linux") bootId ??= readIfThere("/proc/sys/kernel/random/boot_id")?.trim();
   return { id: bootId, ms: uptime() * 1000 };
 }
 

@@ -58,13 +58,12 @@ export function controlService(executable: string, isPrivilegedPort: boolean): s
   );
 }
 
-/** Without PrivateUsers: it would void the right to a port. */
+/** Without PrivateUsers, which would void the right to a port, and without ProcSubset, which hides the id of the boot. */
 const sandbox: readonly Setting[] = [
   ...commonSandbox,
   ["PrivateDevices", "yes"],
   ["PrivateIPC", "yes"],
   ["ProtectProc", "invisible"],
-  ["ProcSubset", "pid"],
 ];
 
 /** The service's user passes through it; `serve` of root makes it for root alone. */

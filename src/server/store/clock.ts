@@ -146,7 +146,8 @@ type Reference = { base?: Point; last?: Point };
 
 function referenceOf(text: string | undefined, bootId: string | undefined, present: Point): Reference {
   const stored = parseStored(text);
-  const known = stored?.boots.find(({ id }) => id === bootId);
+  // Without an id, a later boot cannot be told from this one.
+  const known = bootId === undefined ? undefined : stored?.boots.find(({ id }) => id === bootId);
   if (known !== undefined && present.boot >= known.boot - toleranceMs)
     return { base: { wall: known.wall, boot: known.boot } };
   return stored === undefined ? {} : { last: { wall: stored.believed_at, boot: present.boot } };
