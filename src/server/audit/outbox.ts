@@ -4,7 +4,7 @@
 
 import type { Database, Transaction } from "../store/database.ts";
 import { maxClockGapMs } from "../store/replicas.ts";
-import { queryAll, queryOne } from "../store/table.ts";
+import { computed, integer, queryAll, queryOne } from "../store/table.ts";
 import { deliveries } from "../store/tables/deliveries.ts";
 import { events, typesAfter } from "../store/tables/events.ts";
 import { webhooks } from "../store/tables/webhooks.ts";
@@ -77,23 +77,52 @@ function isSubscribed(subscriptions: readonly string[], type: string): boolean {
   return subscriptions.some((each) => each === "*" || each === type || each === type.replace(/\..*/, ".*"));
 }
 
-/** Claims the oldest due delivery of each webhook that is not in `busy`: one webhook gets one delivery at a time. */
-export async function claimDue(db: Database, now: number, busy: ReadonlySet<number>): Promise<Claimed[]> {
+const dueOfOrganization = computed({ webhookId: integer(), id: integer(), orgId: integer() });
+
+/**
+ * Claims the oldest due delivery of each webhook that is not in `busy`: one webhook gets one delivery at a time. `served`: the
+ * organizations in the order of their last turns, which the next ones follow.
+ */
+export async function claimDue(
+  db: Database,
+  now: number,
+  busy: ReadonlySet<number>,
+  served: Set<number>,
+): Promise<Claimed[]> {
   const due = await queryAll(
     db,
-    deliveries.pick("webhookId", "id"),
+    dueOfOrganization,
     // `+ 0` keeps SQLite from reading the whole log in the order of webhooks: few deliveries are due.
-    `SELECT webhook_id + 0 AS webhook_id, min(id) AS id FROM deliveries
-     WHERE next_at IS NOT NULL AND next_at <= $1 GROUP BY webhook_id + 0 ORDER BY 2`,
+    `SELECT d.webhook_id, d.id, w.org_id FROM (SELECT webhook_id + 0 AS webhook_id, min(id) AS id FROM deliveries
+       WHERE next_at IS NOT NULL AND next_at <= $1 GROUP BY webhook_id + 0) d
+     JOIN webhooks w ON w.id = d.webhook_id ORDER BY d.id`,
     [now],
   );
-  const free = due.filter(({ webhookId }) => !busy.has(webhookId)).slice(0, maxClaims);
+  const free = inTurns(
+    due.filter(({ webhookId }) => !busy.has(webhookId)),
+    served,
+  );
   if (free.length === 0) return [];
   return db.writeFor("rows", async (tx) => {
     const claimed: Claimed[] = [];
     for (const { id } of free) claimed.push(...(await claim(tx, id, now)));
     return claimed;
   });
+}
+
+/** One of each organization before a second one of any: one with many deliveries delays another by one. */
+function inTurns<T extends { orgId: number }>(due: readonly T[], served: Set<number>): T[] {
+  const ranks = new Map([...served].map((orgId, at) => [orgId, at]));
+  const rankOf = ([first]: readonly T[]) => ranks.get(first?.orgId ?? 0) ?? -1;
+  const lines = [...Map.groupBy(due, ({ orgId }) => orgId).values()].sort((a, b) => rankOf(a) - rankOf(b));
+  const longest = Math.max(0, ...lines.map(({ length }) => length));
+  const rounds = Array.from({ length: longest }, (_, round) => lines.flatMap((line) => line[round] ?? []));
+  const chosen = rounds.flat().slice(0, maxClaims);
+  for (const { orgId } of chosen) {
+    served.delete(orgId);
+    served.add(orgId);
+  }
+  return chosen;
 }
 
 const target = webhooks.pick("url", "secretSealed");

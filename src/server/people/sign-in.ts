@@ -80,10 +80,11 @@ async function attemptOf(
   { address, cookies }: Origin,
 ): Promise<Attempt> {
   const network = networkOf(address);
+  const domain = email.slice(email.lastIndexOf("@") + 1);
   // Also asked without a user, so that the time tells nothing.
   const isKnown = await isKnownNetwork(db, { userId: userId ?? 0, network, now: system.now() });
   if (userId === undefined) {
-    const turn = { user: `stranger ${email}`, source: network, isKnown };
+    const turn = { user: `stranger ${email}`, source: network, domain, isKnown };
     return { kind: "stranger", turn, network, device: undefined };
   }
   const token = readCookie(cookies, deviceCookie(userId));
@@ -91,6 +92,7 @@ async function attemptOf(
   const turn = {
     user: `user ${userId}`,
     source: device ?? network,
+    domain,
     isKnown: isKnown || device !== undefined,
   };
   return { kind: "user", turn, network, device };

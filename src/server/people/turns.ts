@@ -1,11 +1,14 @@
-// The queue of password hashes. A few run at a time. Users and sources (networks, devices) get turns one after the
-// other, so that one with many sign-ins delays others by a few hashes. Known sources have a lane of their own with every
+// The queue of password hashes. A few run at a time. Users, sources (networks, devices) and the domains of addresses get turns
+// one after the other, so that one with many sign-ins delays others by a few hashes. Known sources have a lane of their own with every
 // second turn: a flood from new networks does not keep users out.
 
 import { AppError } from "../../errors.ts";
 
-/** On whose behalf a password is hashed. `source`: the network, or the device if it is known. */
-export type Turn = { user: string; source: string; isKnown: boolean };
+/**
+ * On whose behalf a password is hashed. `source`: the network, or the device if it is known. `domain`: that of the address, which
+ * is mostly one for an organization; the organization itself would tell by the time whether there is such a user.
+ */
+export type Turn = { user: string; source: string; domain?: string; isKnown: boolean };
 
 /** Runs the work when it is the turn of its user and source. Throws throttled if the queue is full. */
 export type InTurn = <T>(turn: Turn, work: () => Promise<T>) => Promise<T>;
@@ -15,7 +18,7 @@ type Waiting = Turn & { since: number; start(): void; refuse(error: AppError): v
 /** Waiting ones, and how many more will try again. */
 type Lane = { waiting: Set<Waiting>; turnedAway: number };
 
-/** Forgotten users and sources wait like new ones. */
+/** Forgotten users, sources and domains wait like new ones. */
 const maxRemembered = 1000;
 
 /**
@@ -69,7 +72,7 @@ export function makeTurns(atOnce: number, maxWaiting: number): InTurn {
   };
 }
 
-/** Remembers when users and sources had their last turn. Time is the number of turns so far. */
+/** Remembers when users, sources and domains had their last turn. Time is the number of turns so far. */
 function makeOrder() {
   const lastTurns = new Map<string, number>();
   let turns = 0;
@@ -81,48 +84,51 @@ function makeOrder() {
   };
   return {
     now: () => turns,
-    served({ user, source }: Turn) {
+    served(turn: Turn) {
       turns++;
-      remember(`user ${user}`);
-      remember(`source ${source}`);
+      for (const key of keysOf(turn)) remember(key);
     },
     /**
-     * The one whose user and source have both waited longest for a turn. New ones wait since they came: otherwise invented
-     * users would always go first.
+     * The one whose user, source and domain have all waited longest for a turn. New ones wait since they came: otherwise
+     * invented users would always go first.
      */
     first(lane: ReadonlySet<Waiting>): Waiting | undefined {
-      const sinceLastTurn = ({ user, source, since }: Waiting) =>
-        [lastTurns.get(`user ${user}`) ?? since, lastTurns.get(`source ${source}`) ?? since] as const;
-      return least([...lane], (each) => laterFirst(sinceLastTurn(each)));
+      return least([...lane], (each) =>
+        laterFirst(keysOf(each).map((key) => lastTurns.get(key) ?? each.since)),
+      );
     },
   };
 }
 
-/** The newest of the user or source that fills most of the lane. */
+/** The newest of the user, source or domain that fills most of the lane. */
 function mostCrowded(lane: ReadonlySet<Waiting>): Waiting | undefined {
   const waiting = [...lane].reverse();
-  const users = Map.groupBy(waiting, ({ user }) => user);
-  const sources = Map.groupBy(waiting, ({ source }) => source);
-  return least(waiting, ({ user, source }) => {
-    const [most, fewer] = laterFirst([users.get(user)?.length ?? 0, sources.get(source)?.length ?? 0]);
-    return [-most, -fewer];
-  });
+  const counts = new Map<string, number>();
+  for (const key of waiting.flatMap(keysOf)) counts.set(key, (counts.get(key) ?? 0) + 1);
+  return least(waiting, (each) => laterFirst(keysOf(each).map((key) => counts.get(key) ?? 0)).map((n) => -n));
 }
 
-function laterFirst([a, b]: readonly [number, number]): readonly [number, number] {
-  return a > b ? [a, b] : [b, a];
+function keysOf({ user, source, domain }: Turn): string[] {
+  return [`user ${user}`, `source ${source}`, ...(domain === undefined ? [] : [`domain ${domain}`])];
+}
+
+function laterFirst(times: readonly number[]): number[] {
+  return times.toSorted((a, b) => b - a);
 }
 
 /** The first item of the smallest rank. */
-function least<T>(items: readonly T[], rank: (item: T) => readonly [number, number]): T | undefined {
-  let found: { item: T; rank: readonly [number, number] } | undefined;
+function least<T>(items: readonly T[], rankOf: (item: T) => readonly number[]): T | undefined {
+  let found: { item: T; rank: readonly number[] } | undefined;
   for (const item of items) {
-    const [first, second] = rank(item);
-    const isLess =
-      found === undefined || first < found.rank[0] || (first === found.rank[0] && second < found.rank[1]);
-    if (isLess) found = { item, rank: [first, second] };
+    const rank = rankOf(item);
+    if (found === undefined || isLess(rank, found.rank)) found = { item, rank };
   }
   return found?.item;
+}
+
+function isLess(one: readonly number[], other: readonly number[]): boolean {
+  const at = one.findIndex((each, index) => each !== other[index]);
+  return at >= 0 && (one[at] ?? 0) < (other[at] ?? -Infinity);
 }
 
 function queueFull(retryAfter: number): AppError {

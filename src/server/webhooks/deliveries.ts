@@ -25,12 +25,14 @@ export function makeDeliveries(deps: Deps): { start(): void; stop(): Promise<voi
   const { db, system, log, mayRun } = deps;
   const closing = new AbortController();
   const underWay = new Map<number, Promise<void>>();
+  /** Organizations in the order of their last turns. */
+  const served = new Set<number>();
   let wake = new AbortController();
 
   const turn = async () => {
     const now = system.now();
     await queueEvents(db, now);
-    for (const claimed of await claimDue(db, now, new Set(underWay.keys()))) {
+    for (const claimed of await claimDue(db, now, new Set(underWay.keys()), served)) {
       const sent = deliver(deps, claimed, closing.signal)
         .catch((error: unknown) =>
           log.warn("cannot record the outcome of a webhook delivery", { reason: messageOf(error) }),

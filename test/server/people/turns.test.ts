@@ -35,10 +35,11 @@ describe("turns", () => {
     ["one user of one network", () => ({ user: "x", source: "n" })],
     ["one user from many networks", (at: number) => ({ user: "x", source: `n${at}` })],
     ["many users from one network", (at: number) => ({ user: `x${at}`, source: "n" })],
+    ["many users of one domain", (at: number) => ({ user: `x${at}`, source: `n${at}`, domain: "a.example" })],
   ])("%s with 40 attempts delay another user and network by one or two", async (_, turnOf) => {
     const { come, finish, order } = makeQueue();
     times(40, (at) => come("x", turnOf(at)));
-    come("y");
+    come("y", { domain: "b.example" });
     await finish();
     expect(order.indexOf("y")).toBeLessThanOrEqual(2);
     expect(order.length).toBe(41);
@@ -106,6 +107,14 @@ describe("a full queue", () => {
     await finish();
     expect(refused).toEqual(["x7", "x6"]);
     expect(order.toSorted()).toEqual(["x0", "x1", "x2", "x3", "x4", "x5", "y", "z"]);
+  });
+
+  test("refuses the newest of the domain that fills it", async () => {
+    const { come, finish, refused } = makeQueue(8);
+    times(8, (at) => come(`x${at}`, { domain: "a.example" }));
+    come("y", { domain: "b.example" });
+    await finish();
+    expect(refused).toEqual(["x7"]);
   });
 
   test("tells those that it refuses different times", async () => {

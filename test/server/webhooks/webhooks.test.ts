@@ -246,7 +246,7 @@ test("of two servers one makes an attempt that was asked for; its own time makes
   const ownAt = now + 60_000;
   const ask = () => server.db.write((tx) => tx.run("UPDATE deliveries SET next_at = $1", [askedFor(ownAt)]));
   await ask();
-  const both = await Promise.all([1, 2].map(() => claimDue(server.db, now, new Set())));
+  const both = await Promise.all([1, 2].map(() => claimDue(server.db, now, new Set(), new Set())));
   expect(both.flat()).toMatchObject([{ attempts: 1, ownAt }]);
   const settle = (claimed: Claimed, outcome: Partial<Outcome>) =>
     settleDelivery(
@@ -257,12 +257,12 @@ test("of two servers one makes an attempt that was asked for; its own time makes
     );
   for (const claimed of both.flat()) await settle(claimed, { interrupted: true });
   // The server that made it stopped: the next one makes it, and the schedule stays.
-  const [next] = await claimDue(server.db, now, new Set());
+  const [next] = await claimDue(server.db, now, new Set(), new Set());
   expect(next).toMatchObject({ attempts: 1, ownAt });
   if (next !== undefined) await settle(next, {});
   expect(await deliveries(id)).toMatchObject([{ attempts: 1, next_attempt_at: formatTime(ownAt) }]);
   await ask();
-  const [late] = await claimDue(server.db, ownAt, new Set());
+  const [late] = await claimDue(server.db, ownAt, new Set(), new Set());
   expect(late).toMatchObject({ attempts: 2 });
   expect(late?.ownAt).toBeUndefined();
   // It ended while the request was under way.
@@ -279,12 +279,12 @@ test("a delivery that a server with a clock ahead is sending is not sent again",
   const ahead = server.clock.ms + maxClockGapMs;
   // As that server claims it.
   await server.db.write((tx) => tx.run("UPDATE deliveries SET next_at = $1", [ahead]));
-  expect(await claimDue(server.db, ahead, new Set())).toHaveLength(1);
+  expect(await claimDue(server.db, ahead, new Set(), new Set())).toHaveLength(1);
   const again = () => send("POST", `webhooks/${id}/deliveries/${delivery}/send_again/`, {});
   expect(await again()).toMatchObject({ status: 409, json: { code: "conflict" } });
   // Neither does this server take it over before the request of the other one is over.
   const requestMs = 15_000;
-  expect(await claimDue(server.db, ahead + requestMs + maxClockGapMs, new Set())).toEqual([]);
+  expect(await claimDue(server.db, ahead + requestMs + maxClockGapMs, new Set(), new Set())).toEqual([]);
 });
 
 test("redirects are not followed, and a failing webhook does not delay the others", async () => {

@@ -1,0 +1,126 @@
+// What the server keeps in maps while it runs has a maximum, or is keyed by what the database holds: no caller can fill the
+// memory. Enumerates every Map and Set in the scope of a module, of a function that makes something lasting, or of a class.
+
+import { expect, test } from "bun:test";
+import { join } from "node:path";
+import { parseSync, Visitor } from "oxc-parser";
+
+const root = join(import.meta.dir, "../../src/server");
+
+/**
+ * `row`: keyed by ids of rows. `waiting`: an entry ends with its request, work or connection. `program`: keyed by what stands in the
+ * program. `max`: compares its size with a maximum. `part`: belongs to one call, or to a value that has a bound itself.
+ */
+type Bound = "row" | "waiting" | "program" | "max" | "part";
+const bounds: Record<string, Record<string, Bound>> = {
+  "certificates/authorities.ts": { cache: "row" },
+  "config/bounded-cache.ts": { kept: "max" },
+  "config/changes.ts": { open: "row" },
+  "config/renderings.ts": { logged: "max" },
+  "config/views.ts": { kept: "max", loading: "waiting" },
+  "console/files.ts": { imports: "program" },
+  "docs/assets.ts": { made: "program" },
+  "http/deadlines.ts": { open: "waiting" },
+  "http/heavy-work.ts": { lines: "waiting" },
+  "http/meters.ts": { byRoute: "program" },
+  "http/throttle.ts": { kinds: "program" },
+  "names/book.ts": { aliases: "part", classes: "part" },
+  "names/names.ts": { kept: "row", loading: "waiting", lookedAt: "row" },
+  "names/pace.ts": { resting: "row" },
+  "names/visibility.ts": { classes: "part", pairs: "part" },
+  "nodes/live.ts": { nodes: "row", versions: "row", reading: "row" },
+  "nodes/owner-groups.ts": { nothing: "program" },
+  "nodes/refused-engine.ts": { noted: "max" },
+  "nodes/renewal.ts": { running: "waiting" },
+  "nodes/reports.ts": { watched: "row", written: "row" },
+  "nodes/upkeep.ts": { running: "waiting", waiting: "waiting" },
+  "nodes/version-ages.ts": { all: "row" },
+  "oidc/line.ts": { lines: "waiting" },
+  "oidc/outgoing.ts": { underWay: "waiting" },
+  "paths/healings.ts": { recorded: "max" },
+  "paths/relayed.ts": { known: "max" },
+  "paths/reports.ts": { lastAt: "max", statements: "program", wanted: "max" },
+  "people/callers.ts": { people: "row", tokens: "max" },
+  "people/token-use.ts": { noted: "max" },
+  "people/turns.ts": { lastTurns: "max" },
+  "policy-files/import-policy.ts": { "#groups": "part", known: "program", sections: "program" },
+  "policy-files/import-words.ts": { protocols: "program" },
+  "policy-files/rollback.ts": { refusals: "program" },
+  "policy/document-weights.ts": { blanks: "program" },
+  "policy/document.ts": { "#known": "part", offsets: "part" },
+  "policy/policy-file.ts": { words: "program" },
+  "policy/reach.ts": { find: "part", known: "part" },
+  "retention/budget.ts": { known: "row", measuring: "waiting" },
+  "routes/oidc.ts": { shown: "program" },
+  "store/intern.ts": { known: "max" },
+  "store/notices.ts": { channels: "program", gaps: "waiting", listeners: "program", own: "waiting" },
+  "store/shared-throttle.ts": { counted: "max" },
+  "store/sightings.ts": { statements: "program" },
+  "store/sqlite-schema.ts": { statistics: "program" },
+  "store/sqlite.ts": { statements: "program" },
+  "store/write-queue.ts": { busy: "waiting", lines: "waiting", running: "waiting" },
+  "stream/streams.ts": { open: "waiting" },
+  "stream/tail.ts": { loops: "waiting" },
+  "transfer/engine-keys.ts": {
+    fates: "program",
+    former: "program",
+    overrides: "program",
+    sections: "program",
+    whole: "program",
+  },
+  "transfer/import.ts": { different: "part" },
+  "transfer/placed-yaml.ts": { "#anchors": "part" },
+  "webhooks/deliveries.ts": { served: "row", underWay: "waiting" },
+};
+
+/** What the file must have for a bound, where that can be seen. */
+const signs: Record<Bound, (name: string, value: string, text: string) => boolean> = {
+  row: (_, value) => /^new (Map|Set)<number\b/.test(value),
+  waiting: (name, _, text) => text.includes(`${name}.delete(`),
+  program: () => true,
+  max: (name, _, text) => new RegExp(`\\b(${name}\\.size|sum) (>=?|<=?) \\w+`).test(text),
+  part: () => true,
+};
+
+test("every lasting map is keyed by rows, or has a maximum", async () => {
+  const found: Record<string, Record<string, Bound | undefined>> = {};
+  const unsigned: string[] = [];
+  for (const file of [...new Bun.Glob("**/*.ts").scanSync(root)].sort()) {
+    const text = await Bun.file(join(root, file)).text();
+    for (const [name, value] of lastingMaps(file, text)) {
+      const bound = bounds[file]?.[name];
+      (found[file] ??= {})[name] = bound;
+      if (bound !== undefined && !signs[bound](name, value, text)) unsigned.push(`${file} ${name}: ${bound}`);
+    }
+  }
+  expect(found).toEqual(bounds);
+  expect(unsigned).toEqual([]);
+});
+
+/** Functions whose variables outlive the call. */
+const lasting = /^(cached|connect$|(make|open|remember|share|start|watch)[A-Z])/;
+
+/** The names of variables and properties that hold a lasting Map or Set, with the expression. */
+function lastingMaps(file: string, text: string): [name: string, value: string][] {
+  const found: [string, string][] = [];
+  const functions: boolean[] = [];
+  const enter = (isLasting: boolean) => void functions.push(isLasting);
+  const leave = () => void functions.pop();
+  const keep = (name: string, value: { start: number; end: number } | null | undefined) => {
+    const expression = text.slice(value?.start ?? 0, value?.end ?? 0);
+    if (functions.every(Boolean) && /^new (Map|Set)\b/.test(expression)) found.push([name, expression]);
+  };
+  const { program } = parseSync(file, text);
+  new Visitor({
+    FunctionDeclaration: (node) => enter(lasting.test(node.id?.name ?? "")),
+    "FunctionDeclaration:exit": leave,
+    ArrowFunctionExpression: () => enter(false),
+    "ArrowFunctionExpression:exit": leave,
+    FunctionExpression: () => enter(false),
+    "FunctionExpression:exit": leave,
+    VariableDeclarator: (node) => node.id.type === "Identifier" && keep(node.id.name, node.init),
+    PropertyDefinition: (node) =>
+      node.key.type !== "TemplateLiteral" && keep(text.slice(node.key.start, node.key.end), node.value),
+  }).visit(program);
+  return found;
+}
