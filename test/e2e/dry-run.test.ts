@@ -266,6 +266,7 @@ const elsewhere: Record<string, string> = {
   "admin node renew": "one request, as restore",
   "admin node transfer": "one request; test/server/nodes/node-owner.test.ts",
   "admin diff": "it only reads; test/cli/admin-remote.test.ts",
+  "admin clock confirm": "one request; test/server/clock.test.ts",
   "admin domain list": "it only reads",
   "admin domain create": "test/cli/admin-domain.test.ts, as those below",
   "admin domain check": "it needs a TXT record",
