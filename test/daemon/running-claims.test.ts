@@ -59,7 +59,7 @@ test.if(hasEngine)(
         const { status, stderr } = await world.agent(words);
         expect([words, status]).toEqual([words, 1]);
         expect(stderr).toContain(why);
-        expect(stderr).toContain("`agent stop acme`");
+        expect(stderr).toContain("`agent stop acme --config-root ");
       }
       // Refused before the desired state changes: neither a reboot nor a restore starts it.
       expect(isStopped(beta.directory)).toBe(true);

@@ -157,7 +157,9 @@ test("commands that create groups implicitly name the new groups", async () => {
   expect(await told("node create slips one --group wbe")).toBe("New group: wbe");
   const rule = await admin("rule create slips --peer group:web --target group:bd");
   expect(rule.err).toContain("New group: bd\n");
-  expect(rule.err).toContain("No node is in bd yet: `agent admin node update slips NODE --add-group bd`");
+  expect(rule.err).toContain(
+    "No node is in bd yet: `agent admin node update slips NODE --add-group bd --data-dir ",
+  );
   // A refused command creates no group.
   expect(await told("node create slips one --group never")).toBeUndefined();
   const scripted = await admin("token create slips --group web --group wbe2 --json");
@@ -250,9 +252,9 @@ describe("nodes, tokens and rules", () => {
 /** The last owner cannot be demoted. When joan is owner too, ada can become a member and owner again. */
 async function changesRoles(joansToken: string): Promise<void> {
   const twice = await admin("member create acme joan@example.org --role owner");
-  expect(twice.err).toContain("`agent admin member update acme joan@example.org --role ROLE`");
+  expect(twice.err).toContain("`agent admin member update acme joan@example.org --role ROLE --data-dir ");
   const refusedLast = await admin("member update acme ada@example.org --role member");
-  expect(refusedLast.err).toContain("`agent admin member update ORG EMAIL --role owner`");
+  expect(refusedLast.err).toContain("`agent admin member update ORG EMAIL --role owner --data-dir ");
   expect(await must("member update acme joan@example.org --role owner")).toMatchObject({ role: "owner" });
   expect(await must("member update acme ada@example.org --role member")).toMatchObject({ role: "member" });
   expect(await must("member update acme ada@example.org --role owner")).toMatchObject({ role: "owner" });

@@ -128,7 +128,7 @@ describe("listening", () => {
       for (const line of ["GET /healthz", "GET /readyz"]) {
         const answer = await rawAnswer(port, `${line} HTTP/1.0\r\n\r\n`);
         expect(answer).toStartWith("HTTP/1.1 200 ");
-        expect(answer).toContain('{"status":"ok"}');
+        expect(answer).toContain('{"status":"ok"');
       }
       for (const path of ["/", "/api/user/", "/healthz/", "//healthz", "/readyz?x", "/%68ealthz"]) {
         const answer = await rawAnswer(port, `GET ${path} HTTP/1.0\r\n\r\n`);

@@ -65,6 +65,7 @@ const own = [
   "server/retention/creators.ts",
   "server/rollout/rotation-schedule.ts",
   "server/store/acme-state.ts",
+  "server/store/clock.ts",
   "server/store/shared-throttle.ts",
   "server/store/table.ts",
 ];

@@ -12,6 +12,7 @@ import { ServerHistory, serverHistory } from "../metrics/server-history.ts";
 import type { Services } from "../services.ts";
 import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
+import { foreignText } from "../../text.ts";
 
 const Server = v.object({
   id: v.string(),
@@ -32,9 +33,9 @@ const Servers = v.object({
   /** Null before the first backup by `agent admin backup`. */
   last_backup_at: v.nullable(v.string()),
   servers: v.array(Server),
-  /** The server that sends this answer. */
   /** What the server that sends this answer knows to be wrong with itself. */
   warnings: v.array(Warning),
+  /** The server that sends this answer. */
   answering: v.object({ host: v.string(), version: v.string(), started_at: v.string() }),
 });
 
@@ -42,8 +43,7 @@ const maxAheadMs = 60_000;
 
 const ClockConfirmation = v.strictObject({
   time: v.pipe(
-    v.string(),
-    v.maxLength(32),
+    foreignText(32),
     v.isoTimestamp(),
     v.description("The time of the caller's clock. Refused if the server's differs by more than a minute."),
   ),
