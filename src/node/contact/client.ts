@@ -14,6 +14,7 @@ import { TokenPair } from "../../protocol/sign-in.ts";
 import { Slug } from "../../protocol/values.ts";
 import { readCapped } from "../../read-capped.ts";
 import type { FetchInit, System } from "../../system.ts";
+import { setClock } from "../health/findings.ts";
 
 export type ClientOptions = {
   /** The control plane's URL: `https://…`, or `http://` on loopback or with allowPlainHttp. */
@@ -262,10 +263,15 @@ const unreachableHint = "Check the URL, the network and that the control plane r
 const strangeCertificate =
   "This machine does not trust its certificate. If the control plane created it itself (serve --tls auto), give its --ca-fingerprint: on the control plane's machine, `agent setup` and `agent admin token create` print it.";
 
+/** A server does not show a certificate of the future: this machine's clock is behind. */
+const isClockBehind = (cause: unknown) => systemErrorCode(cause) === "CERT_NOT_YET_VALID";
+
 export function unreachable(base: string, why: string, cause?: unknown): AppError {
   return new AppError("control_plane_unreachable", `Cannot reach the control plane at ${base}: ${why}`, {
     cause,
-    hint: isStrangeAuthority(cause) ? strangeCertificate : (otherScheme(base, cause) ?? unreachableHint),
+    hint: isStrangeAuthority(cause)
+      ? strangeCertificate
+      : (otherScheme(base, cause) ?? (isClockBehind(cause) ? setClock : unreachableHint)),
   });
 }
 

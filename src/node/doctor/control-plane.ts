@@ -3,6 +3,7 @@
 import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
+import { setClock } from "../health/findings.ts";
 import { fail, ok, warn, type Finding } from "./check.ts";
 
 const clockWarnS = 5;
@@ -21,8 +22,6 @@ export async function controlPlane(
     return warn(`${base} answers without a Date header`, "Check the proxy in front of it");
   const off = Math.round((system.now() - time) / 1000);
   const evidence = `${base} answers; this clock is ${off} s off`;
-  if (Math.abs(off) >= clockFailS) return fail(evidence, "Set the clock: timedatectl set-ntp true");
-  return Math.abs(off) >= clockWarnS
-    ? warn(evidence, "Set the clock: timedatectl set-ntp true")
-    : ok(evidence);
+  if (Math.abs(off) >= clockFailS) return fail(evidence, setClock);
+  return Math.abs(off) >= clockWarnS ? warn(evidence, setClock) : ok(evidence);
 }

@@ -28,6 +28,7 @@ import { openOrganization, type Organization } from "../files/organizations.ts";
 import { foreignFiles } from "../files/own-files.ts";
 import { leaveDeleted, readRevokedNote } from "../files/revoked-notes.ts";
 import { findEngine } from "../engine/overlay.ts";
+import { setClock } from "../health/findings.ts";
 import { examinePort, readEnginePorts } from "../engine/ports.ts";
 import { readSent } from "../files/sent-config.ts";
 import {
@@ -65,7 +66,8 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
   } catch (error) {
     return [await runCheck("files", slug, () => Promise.reject(error))];
   }
-  const traffic = examineTraffic(organization, edge.seen, edge.system);
+  const hasEngine = findEngine(edge.settings, edge.system) !== undefined;
+  const traffic = examineTraffic(organization, edge.seen, edge.system, hasEngine);
   const checks = await Promise.all([
     runCheck("files", slug, () => files(organization)),
     runCheck("access", slug, () => access(organization)),
@@ -143,9 +145,20 @@ function keys({ directory }: Organization): Finding {
     : fail("host.key does not belong to host.crt", registerAgain);
 }
 
+/** The control plane signs certificates that are valid at once, so only the clock can be wrong. */
+function isClockBehind(directory: string, now: number): boolean {
+  const all = [...decodeCaBundle(text(directory, "ca.crt")), ...decodeBundle(text(directory, "host.crt"))];
+  return all.some(({ notBefore }) => notBefore > now / 1000);
+}
+
 function certificate({ directory, config }: Organization, now: number): Finding {
   const cas = decodeCaBundle(text(directory, "ca.crt"));
   const hosts = decodeBundle(text(directory, "host.crt"));
+  if (isClockBehind(directory, now))
+    return fail(
+      `not valid yet, as this machine's clock says ${formatTime(now)}: the clock is wrong`,
+      setClock,
+    );
   for (const host of hosts) verifyCertificate(host, cas, Math.floor(now / 1000));
   const end = Math.min(...hosts.map(({ notAfter }) => notAfter));
   const days = Math.floor((end - now / 1000) / dayS);
@@ -156,6 +169,7 @@ function certificate({ directory, config }: Organization, now: number): Finding 
 async function nodeCertificate({ directory, config, slug }: Organization, now: number): Promise<Finding> {
   const pem = readTextIfThere(join(directory, "node.crt"));
   if (pem === undefined) return skipped("this node has no X.509 certificate");
+  if (isClockBehind(directory, now)) return skipped("not examined: the clock of this machine is wrong");
   const { verifyNodeX509 } = await import("../../pki/x509.ts");
   const privateKeyPem = readText(join(directory, "node.key"));
   const { name, ip_address: address } = config;

@@ -34,14 +34,15 @@ export type Seen = {
   confirm?: Confirmation;
 };
 
-/** `seen`: undefined if this user may not see it. */
+/** `seen`: undefined if this user may not see it. `hasEngine`: without one, a start cures nothing. */
 export async function examineTraffic(
   organization: Organization,
   seen: Seen | undefined,
   system: Pick<System, "machineState" | "lookup" | "sleep">,
+  hasEngine = true,
 ): Promise<Check[]> {
   const { slug } = organization;
-  const judged = await assess(organization, seen, system);
+  const judged = await assess(organization, seen, system, hasEngine);
   const checks = await Promise.all([
     runCheck("routes", slug, () => routes(organization, seen, system)),
     runCheck("forwarding", slug, () => forwarding(organization)),
@@ -63,12 +64,15 @@ export async function assess(
   organization: Organization,
   seen: Seen | undefined,
   system: Pick<System, "lookup">,
+  hasEngine = true,
 ): Promise<Check[]> {
   const { slug } = organization;
   const found = seen?.findings ?? [];
   const told = await Promise.all(found.map((each) => tell(each, organization, system)));
   const rest =
-    seen === undefined || seen.state !== "running" || found.length === 0 ? [state(slug, seen)] : [];
+    seen === undefined || seen.state !== "running" || found.length === 0
+      ? [state(slug, seen, hasEngine)]
+      : [];
   return Promise.all([...rest, ...told].map((each) => runCheck("traffic", slug, () => each)));
 }
 
@@ -88,19 +92,24 @@ async function tell(
   return fail(`${what}: ${unreached.why}`, unreached.cure);
 }
 
-function state(slug: string, seen: Seen | undefined): Finding {
+function state(slug: string, seen: Seen | undefined, hasEngine: boolean): Finding {
   if (seen === undefined) return skipped(`cannot see it without root: ${asRoot}`);
-  if (seen.state !== "running") return notRunning(slug, seen);
+  if (seen.state !== "running") return notRunning(slug, seen, hasEngine);
   const { answering = 0, of = 0 } = seen.health?.lighthouses ?? {};
   return ok(of === 0 ? "no lighthouse is needed" : `${answering} of ${of} lighthouses answer`);
 }
 
-function notRunning(slug: string, { state: is, wanted, message, findings = [] }: Seen): Finding {
+function notRunning(
+  slug: string,
+  { state: is, wanted, message, findings = [] }: Seen,
+  hasEngine: boolean,
+): Finding {
   if (is === "revoked") return skipped("it does not run: access was revoked");
   if (wanted === "down")
     return findings.length > 0 ? skipped("it is stopped") : ok("it is stopped, as wanted");
   const why = message === undefined ? "" : `: ${message}`;
-  return fail(`it should run, but is ${is}${why}`, `${run} start ${quoteWord(slug)}`);
+  const start = `${run} start ${quoteWord(slug)}`;
+  return fail(`it should run, but is ${is}${why}`, hasEngine ? start : `${run} overlay install && ${start}`);
 }
 
 /** Routes that the control plane switched on, and relays: each must be in effect. */

@@ -3,7 +3,7 @@
 import { AppError } from "../../errors.ts";
 import { engineUnit, systemctlCommand } from "../../platform/systemd.ts";
 import { unitProperties } from "../../platform/unit-properties.ts";
-import { childEnvironment, type System } from "../../system.ts";
+import type { System } from "../../system.ts";
 import { controlEngine, harmlessAgeMs, waitUntilReady, type EngineControl } from "./engine.ts";
 import type { LogTail } from "./engine-log.ts";
 import { needsRestart } from "../files/restart-needs.ts";
@@ -11,10 +11,9 @@ import { controlSocket } from "../../platform/control-socket.ts";
 import { ageOf, identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
 
 const journalctl = "/usr/bin/journalctl";
-/** Limit for the first line: an empty journal prints nothing when it is opened. */
-const journalOpensMs = 1000;
+const journalEveryMs = 150;
 
-type Needs = Pick<System, "run" | "sleep" | "platform" | "env">;
+type Needs = Pick<System, "run" | "sleep" | "platform">;
 
 export type SystemdEngine = EngineControl &
   Record<"start" | "stop" | "startAgain" | "enable" | "disable", () => Promise<void>> & {
@@ -51,7 +50,7 @@ export function systemdEngine(
       const keys = await reloadByApi(controlSocket(directory), system);
       if (keys?.some(needsRestart) === true) return restart(slug, "try-restart", system, silent());
       if (keys !== undefined) return;
-      await followJournal(unit, system, async (tail) => {
+      await readJournal(unit, system, async (tail) => {
         const identity = await mainProcess(unit, system);
         // Another process may have restarted the unit just now.
         if (identity !== undefined) await system.sleep(Math.max(0, harmlessAgeMs - ageOf(identity)));
@@ -102,7 +101,7 @@ async function restart(
   silent: boolean,
 ): Promise<void> {
   const unit = engineUnit(slug);
-  await followJournal(unit, system, async (tail) => {
+  await readJournal(unit, system, async (tail) => {
     await askSystemd(verb, unit, system);
     if (!(await isUp(unit, system))) return;
     const identity = await mainProcess(unit, system);
@@ -130,38 +129,48 @@ async function askSystemd(
   );
 }
 
-/** Follows the unit's journal during `work`, from its present end. */
-async function followJournal<T>(
-  unit: string,
-  system: Needs,
-  work: (tail: LogTail) => Promise<T>,
-): Promise<T> {
-  // Without --merge, journalctl follows the kernel's boot id only. In a container systemd may use another one.
-  const argv = [journalctl, "--follow", "--merge", "--lines=1", "--output=cat", `--unit=${unit}`];
-  const child = Bun.spawn(argv, {
-    env: childEnvironment(system.env),
-    stdin: "ignore",
-    stdout: "pipe",
-    stderr: "ignore",
-  });
-  const seen = { text: "" };
+/**
+ * Reads the unit's journal during `work`, from its present end. It asks again and again instead of following: a follower
+ * ends at once where the machine has no inotify instance left.
+ */
+async function readJournal<T>(unit: string, system: Needs, work: (tail: LogTail) => Promise<T>): Promise<T> {
+  let cursor = (await journal(unit, ["--lines=1"], system)).cursor;
+  const waiting: string[] = [];
+  const over = new AbortController();
   const reading = (async () => {
-    const decoder = new TextDecoder();
-    for await (const chunk of child.stdout) seen.text += decoder.decode(chunk, { stream: true });
+    while (!over.signal.aborted) {
+      const after = cursor === undefined ? [] : [`--after-cursor=${cursor}`];
+      const news = await journal(unit, after, system);
+      cursor = news.cursor ?? cursor;
+      waiting.push(...news.lines);
+      await system.sleep(journalEveryMs, over.signal).catch(() => undefined);
+    }
   })();
   try {
-    // The first line, which is an old one, shows that the journal is open.
-    for (let waited = 0; seen.text === "" && waited < journalOpensMs; waited += 10) await system.sleep(10);
-    seen.text = "";
-    return await work({
-      read() {
-        const lines = seen.text.split("\n");
-        seen.text = lines.pop() ?? "";
-        return lines;
-      },
-    });
+    return await work({ read: () => waiting.splice(0) });
   } finally {
-    child.kill();
+    over.abort(new Error("Done"));
     await reading;
   }
+}
+
+/** Without --merge, journalctl reads the kernel's boot id only. In a container systemd may use another one. */
+async function journal(
+  unit: string,
+  flags: readonly string[],
+  system: Needs,
+): Promise<{ lines: string[]; cursor: string | undefined }> {
+  const argv = [
+    journalctl,
+    "--quiet",
+    "--merge",
+    "--show-cursor",
+    "--output=cat",
+    `--unit=${unit}`,
+    ...flags,
+  ];
+  const { stdout } = await system.run(argv);
+  const lines = stdout.split("\n").filter((line) => line !== "");
+  const last = /^-- cursor: (\S+)$/.exec(lines.at(-1) ?? "")?.[1];
+  return { lines: last === undefined ? lines : lines.slice(0, -1), cursor: last };
 }

@@ -21,7 +21,8 @@ type Told = { light: Light; cure(slug: string): string; doctor?: "fail" };
 
 const run = brand.executable;
 const openPort = `Permit the UDP port of the engine in every firewall before this machine: ${run} check-port`;
-const setClock = "Set the clock: timedatectl set-ntp true";
+/** The one cure of a wrong clock: what else seems wrong then is not. */
+export const setClock = "Set the clock: timedatectl set-ntp true";
 
 /** `doctor`: what it calls it, unless that is as grave as the light. In the order of their weight. */
 const kinds = {
