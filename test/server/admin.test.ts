@@ -112,7 +112,7 @@ test("members and groups", async () => {
   await soon(async () => (await reads()) === 404);
   const [, ...lines] = left.err.trim().split("\n");
   const offered = lines.map(
-    (line) => /`agent admin (token revoke acme \d+(?: --service)?)`$/.exec(line)?.[1],
+    (line) => /`agent admin (token revoke acme \d+(?: --service)?) --data-dir [^`]+`$/.exec(line)?.[1],
   );
   expect(left.err).toContain("service token 1 (ci) of acme");
   await must(offered[1] ?? "");
@@ -266,7 +266,7 @@ async function changesRoles(joansToken: string): Promise<void> {
   await soon(async () => (await send("POST", "/api/org/acme/members/", invites, joansToken)).status === 403);
   expect(await refused("member update acme joan@example.org")).toContain("--role");
   const stranger = await admin("member update acme nobody@example.org --role admin");
-  expect(stranger.err).toContain("`agent admin member create acme EMAIL --role ROLE`");
+  expect(stranger.err).toContain("`agent admin member create acme EMAIL --role ROLE --data-dir ");
   const invited = await admin("member update acme new@example.org --role admin");
   expect(invited.out).toBe("new@example.org is invited as admin of acme\n");
 }
