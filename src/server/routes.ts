@@ -48,6 +48,7 @@ import { policyRoutes } from "./routes/policy.ts";
 import { policyFileRoutes } from "./routes/policy-files.ts";
 import { browserRoutes } from "./routes/browser-sessions.ts";
 import { serverRoutes } from "./routes/servers.ts";
+import { userSessionRoutes } from "./routes/user-sessions.ts";
 import { userRoutes } from "./routes/users.ts";
 import { registrationRoutes } from "./routes/registrations.ts";
 import { releaseRoutes } from "./routes/releases.ts";
@@ -64,6 +65,7 @@ export function allRoutes(services: Services): Route[] {
     ...releaseRoutes(services),
     ...peopleRoutes(services),
     ...browserRoutes(services),
+    ...userSessionRoutes(services),
     ...factorRoutes(services),
     ...passkeyRoutes(services),
     ...resetRoutes(services),

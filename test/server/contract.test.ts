@@ -106,7 +106,7 @@ const inDocument = (path: string) => path.replaceAll(/:([a-z_]+)(\{[^/]*)?/g, "{
 const filled = (route: Route, { id = 987_654, webhook = id, slug = "acme" }: Example) =>
   route.path
     .replace(":slug", slug)
-    .replace(/(?<=webhooks\/):id\{\S*?\}(?=\/deliveries\/:)/, String(webhook))
+    .replace(/(?<=(?:webhooks|members)\/):id\{\S*?\}(?=\/(?:deliveries|sessions)\/:)/, String(webhook))
     .replaceAll(/:[a-z_]+(\{[^/]*)?/g, String(id));
 
 let address = 0;

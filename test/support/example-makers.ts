@@ -13,6 +13,7 @@ import { startHostileProvider, type HostileProvider } from "./hostile-provider.t
 import { addProvider } from "./oidc-sign-in.ts";
 import { addApp, type App } from "./factors.ts";
 import { makeKeys, registerNode, registrationToken, sendRegistration, type RegisteredNode } from "./nodes.ts";
+import { membershipOf } from "./people.ts";
 import { type TestServer } from "./server.ts";
 
 export const callers = [
@@ -101,6 +102,17 @@ export const aGroup: Maker = async (world) => {
 export const aMember: Maker = async (world) => ({
   id: await made(world, "members/", { email: `${world.name("m")}@example.org` }),
 });
+/** A member with a session: `id` is its number for `of` sessions, else that of the membership. */
+export const aSignedInMember =
+  (of: "members" | "sessions"): Maker =>
+  async ({ server, acme, name }) => {
+    const email = `${name("signed-in")}@example.org`;
+    await server.person(email);
+    await server.join(acme, email, "member");
+    const member = await membershipOf(server.db, acme, email);
+    const session = await server.db.get("SELECT max(id) AS id FROM browser_sessions");
+    return of === "members" ? { id: member } : { webhook: member, id: Number(session?.["id"]) };
+  };
 export const persons: readonly Who[] = ["member", "admin", "owner", "staff", "stranger"];
 /** A browser, if the caller is a person; `id` is its session. */
 export const aBrowser: Maker = async ({ server }, who) => {

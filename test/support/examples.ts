@@ -19,6 +19,7 @@ import {
   aDomain,
   aGroup,
   aMember,
+  aSignedInMember,
   anAlias,
   anEndedDelivery,
   aNewPhone,
@@ -193,6 +194,9 @@ const people: Record<string, Maker> = {
   session_destroy: aBrowser,
   user_sessions_list: nothing,
   user_sessions_destroy: aBrowser,
+  user_sessions_prove_nodes: () => ({
+    body: { nodes: [{ organization: "acme", node_id: 1, proof: "A".repeat(43) }] },
+  }),
   user_retrieve: nothing,
   async user_password_create({ server, name }, who) {
     const body = { current_password: password, new_password: password };
@@ -246,6 +250,9 @@ const people: Record<string, Maker> = {
   members_retrieve: aMember,
   members_partial_update: withBody(aMember, { role: "admin" }),
   members_destroy: withReport(aMember),
+  members_sessions_list: aSignedInMember("members"),
+  members_sessions_destroy_all: aSignedInMember("members"),
+  members_sessions_destroy: aSignedInMember("sessions"),
   registration_tokens_list: nothing,
   registration_tokens_create: () => ({ body: { uses: 2, groups: ["web"] } }),
   registration_tokens_retrieve: aRegistrationToken,

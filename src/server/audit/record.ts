@@ -30,6 +30,7 @@ export const eventTypes = [
   "member.created",
   "member.deleted",
   "member.invited",
+  "member.signed_out",
   "member.updated",
   "name.created",
   "name.deleted",

@@ -242,6 +242,7 @@ function prepare(fresh: Database, old: Database | undefined, now: number): Promi
     // Sessions that ended after the backup must not come back: all users sign in again.
     await tx.run("DELETE FROM refresh_tokens");
     await tx.run("DELETE FROM browser_sessions");
+    await tx.run("DELETE FROM session_nodes");
     await tx.run("DELETE FROM password_resets");
     // A provider that gets a token again that it has replaced takes it for stolen, and people for gone.
     await tx.run("DELETE FROM provider_grants");

@@ -30,6 +30,7 @@ import { announceBlocklist } from "../certificates/blocklist.ts";
 import { boundHolds } from "../store/holds.ts";
 import { holdName, releaseOwnName } from "../store/names.ts";
 import { isPeerOfRule } from "../policy/rules.ts";
+import { endSessionsOn } from "../people/session-nodes.ts";
 import { settle } from "./upkeep.ts";
 import { fitPage, pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
 import { raiseConfigVersion, raiseOwnVersion, notifyNode } from "../store/versions.ts";
@@ -48,7 +49,7 @@ export async function revokeNode(
   actor: Actor,
   reason = "revoked by an administrator",
   ownerId?: number,
-): Promise<void> {
+): Promise<{ sessionsEnded: number }> {
   const { db, system } = services;
   const node = await findNode(db, org.id, id).catch((error: unknown) => {
     throw ownerId === undefined ? error : notYours();
@@ -56,7 +57,7 @@ export async function revokeNode(
   if (ownerId !== undefined && node.ownerId !== ownerId) throw notYours();
   if (node.state === "revoked" && node.endedAt === null) throw revokedNode(node);
   const order = await makeOrder(services, db, org, node, "revoke", reason);
-  await db.writeFor({ org: org.id }, async (tx) => {
+  const sessionsEnded = await db.writeFor({ org: org.id }, async (tx) => {
     if (ownerId !== undefined) await requireOwner(tx, await findNode(tx, org.id, id), ownerId);
     const revocation = { actor, reason, now: system.now() };
     const raise = () => raiseConfigVersion(tx, org.id);
@@ -64,9 +65,11 @@ export async function revokeNode(
     if (event === undefined) throw revokedNode(node);
     await publishNames(tx, org.id, [id]);
     await record(tx, event);
+    return Number(event.after?.["sessions_ended"] ?? 0);
   });
   // Work may have waited for a confirmation of this node alone.
   await settle(services, org.id);
+  return { sessionsEnded };
 }
 
 type RevocationOf = { actor: Actor; reason: string; now: number };
@@ -111,6 +114,8 @@ async function tombstone(
   if (revoked === undefined) return undefined;
   const { name, ip } = revoked;
   const certificates = await blockNode(tx, revoked, now, raise);
+  // A node that leaves by itself is not in foreign hands.
+  const sessions = actor.kind === "node" ? 0 : await endSessionsOn(tx, id, now);
   await notifyNode(tx, orgId, id);
   return {
     orgId,
@@ -119,7 +124,7 @@ async function tombstone(
     actor,
     subject: `node/${id}`,
     before: { name, ip_address: ip },
-    after: { reason, certificates },
+    after: { reason, certificates, ...(sessions === 0 ? {} : { sessions_ended: sessions }) },
   };
 }
 

@@ -72,7 +72,7 @@ export async function changeRole(
     const access =
       isDemoted && userId !== null ? await endAccess(tx, { kind: "person", id: userId }, ending, org) : none;
     const isLess = isDemoted || (before.role === "owner" && role !== "owner");
-    if (isLess && userId !== null) await browserSessions.delete(tx, { userId });
+    if (isLess && userId !== null) await browserSessions.delete(tx, { userId, family: null });
     if (before.role === "owner" && role === "admin" && userId !== null) {
       await withdrawOwnerInvitations(tx, org.id, userId, { actor: by.actor, now });
     }
@@ -124,7 +124,7 @@ export async function removeMember(
       await groupPeople.delete(tx, { orgId: org.id, people: ownerGroup(userId) });
       const taken = await groupsThatProvidersDecide(tx, org.id, userId);
       await regroupOwned(tx, org.id, event.at, { ownerId: userId, taken });
-      await browserSessions.delete(tx, { userId });
+      await browserSessions.delete(tx, { userId, family: null });
     }
     const deletion = { before: { role: before.role }, ...accessForEvent(access) };
     await record(tx, { ...event, type: "member.deleted", ...deletion });

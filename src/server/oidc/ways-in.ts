@@ -29,6 +29,7 @@ export async function endSessionsBy(
 ): Promise<void> {
   await browserSessions.delete(tx, by);
   await refreshTokens.update(tx, { ...by, revokedAt: null }, { revokedAt: now });
+  await tx.notify("auth", `provider ${by.providerId}`);
   // Command lines that these sessions let in, and that have not fetched their tokens yet.
   await deviceRequests.delete(tx, by);
 }

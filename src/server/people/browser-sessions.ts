@@ -1,41 +1,25 @@
-// Sessions of browsers: a row for each, so that a user can list them and end each one. Reads ask the database each time,
+// Sessions of browsers: a row for each (user-sessions.ts lists and ends them). Reads ask the database each time,
 // so an end counts at once on all replicas.
 
-import * as v from "valibot";
 import { AppError } from "../../errors.ts";
-import { formatTime } from "../../duration.ts";
-import { clean } from "../../log.ts";
-import { cutText } from "../../text.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import { networkOf } from "../http/edge.ts";
-import { pageOf, searchPattern, type ListQuery, type Page } from "../http/lists.ts";
 import type { AskedRequest, Caller } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Database } from "../store/database.ts";
-import { joined, queryAll, queryNumber, queryOne } from "../store/table.ts";
+import { joined, queryOne } from "../store/table.ts";
 import { browserSessions, byProviderMs, idleMs, longestMs } from "../store/tables/browser-sessions.ts";
 import { rememberNetwork } from "../store/tables/known-networks.ts";
 import { isStaff, users } from "../store/tables/users.ts";
+import { deviceOf } from "./families.ts";
 import { admit, type ByProvider } from "./sessions.ts";
 
-export const BrowserSession = v.object({
-  id: v.number(),
-  device: v.string(),
-  address: v.string(),
-  created_at: v.string(),
-  last_used_at: v.string(),
-  expires_at: v.string(),
-  /** The session of this request. */
-  is_current: v.boolean(),
-});
-type BrowserSession = v.InferOutput<typeof BrowserSession>;
 export type PersonCaller = Extract<Caller, { kind: "person" }>;
 
 type Store = Pick<ServerOptions, "db" | "system">;
 
 const newMs = 10 * 60_000;
 const maxOfUser = 50;
-const maxDeviceLength = 200;
 /** A use is recorded at most this often, so that reads seldom write. */
 const usedEveryMs = 60_000;
 
@@ -61,7 +45,7 @@ export async function startSession(
   },
 ): Promise<{ token: string; endsAt: number }> {
   const token = makeOpaqueToken(system.random);
-  const device = cutText(clean(request.headers.get("user-agent") ?? ""), maxDeviceLength);
+  const device = deviceOf(request);
   const endsAt = await db.writeFor({ user: userId }, async (tx) => {
     const now = system.now();
     const at = await admit(tx, { userId, passwordHash, providerId }, now);
@@ -72,8 +56,8 @@ export async function startSession(
     const row = { userId, tokenHash: hashToken(token), device, address, providerId, ...times };
     await browserSessions.insert(tx, row);
     await tx.run(
-      `DELETE FROM browser_sessions WHERE user_id = $1 AND id NOT IN (
-         SELECT id FROM browser_sessions WHERE user_id = $1 ORDER BY id DESC LIMIT ${maxOfUser})`,
+      `DELETE FROM browser_sessions WHERE user_id = $1 AND family IS NULL AND id NOT IN (
+         SELECT id FROM browser_sessions WHERE user_id = $1 AND family IS NULL ORDER BY id DESC LIMIT ${maxOfUser})`,
       [userId],
     );
     return times.endsAt;
@@ -81,7 +65,8 @@ export async function startSession(
   return { token, endsAt };
 }
 
-const isLive = `s.ends_at > $2 AND s.last_used_at > $2 - ${idleMs} AND u.is_active = 1 AND s.created_at > u.sessions_from`;
+/** $2: now. A command line is not idle: its tokens end by themselves. */
+export const isLive = `s.ends_at > $2 AND (s.family IS NOT NULL OR s.last_used_at > $2 - ${idleMs}) AND u.is_active = 1 AND s.created_at > u.sessions_from`;
 const from = "FROM browser_sessions s JOIN users u ON u.id = s.user_id";
 const found = joined(
   "u",
@@ -89,7 +74,7 @@ const found = joined(
   "s",
   browserSessions.pick("id", "userId", "lastUsedAt"),
 );
-const findLive = `SELECT ${found.select()} ${from} WHERE s.token_hash = $1 AND ${isLive}`;
+const findLive = `SELECT ${found.select()} ${from} WHERE s.token_hash = $1 AND s.family IS NULL AND ${isLive}`;
 
 /** The user of a session that has not ended. Records the use, unless `isUse` is false. */
 export async function findSession(
@@ -137,38 +122,4 @@ export async function requireNewSession(
   throw new AppError("permission_denied", "This needs a sign-in within the last 10 minutes.", {
     hint: "Sign out in this browser, sign in, and try again.",
   });
-}
-
-/** One page of the user's sessions, sorted by id. */
-export async function listSessions(
-  { db, system }: Store,
-  caller: PersonCaller,
-  query: ListQuery,
-): Promise<Page<BrowserSession>> {
-  const { limit, offset } = pageOf(query);
-  const where = `${from} WHERE s.user_id = $1 AND ${isLive} AND lower(s.device) LIKE $3 ESCAPE '!'`;
-  const params = [caller.userId, system.now(), searchPattern(query)];
-  const rows = await queryAll(
-    db,
-    browserSessions,
-    `SELECT ${browserSessions.select("s")} ${where} ORDER BY s.id LIMIT $4 OFFSET $5`,
-    [...params, limit, offset],
-  );
-  const total = await queryNumber(db, `SELECT count(*) AS n ${where}`, params);
-  const items = rows.map(({ id, device, address, createdAt, lastUsedAt, endsAt }) => ({
-    id,
-    device,
-    address,
-    created_at: formatTime(createdAt),
-    last_used_at: formatTime(lastUsedAt),
-    expires_at: formatTime(Math.min(endsAt, lastUsedAt + idleMs)),
-    is_current: id === sessionIdOf(caller),
-  }));
-  return { items, total, query };
-}
-
-/** Throws not_found. */
-export async function endSession({ db }: Store, userId: number, id: number): Promise<void> {
-  const ended = await db.writeFor({ user: userId }, (tx) => browserSessions.delete(tx, { id, userId }));
-  if (ended === 0) throw new AppError("not_found", "You have no such session.");
 }

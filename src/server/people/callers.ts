@@ -12,6 +12,7 @@ import { nodes } from "../store/tables/nodes.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { serviceTokens } from "../store/tables/service-tokens.ts";
 import { isStaff, users } from "../store/tables/users.ts";
+import { hasFamilyEnded } from "./families.ts";
 import type { Sessions } from "./sessions.ts";
 
 type Deps = {
@@ -48,6 +49,8 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   const tokens = new Map<string, TokenCaller & { generation: number }>();
   const orKnown = makeOrKnown();
   const people = new Map<number, CachedUser>();
+  /** Whether the family of an access token has ended. */
+  const families = new Map<string, boolean>();
   const intern = makeInterner();
   // A row that was read before a change of rights must not be cached after it.
   let generation = 0;
@@ -55,6 +58,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
     // Outdated tokens stay, for nodes that check in while the database is away.
     generation++;
     people.clear();
+    families.clear();
   });
 
   const hasExpired = (caller: TokenCaller) =>
@@ -73,14 +77,26 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
     return known.isActive && issuedAt > known.sessionsFrom ? known.caller : undefined;
   };
 
+  /** An access token ends with its session, not only when it expires. */
+  const isOver = async (family: string, isWrite: boolean) => {
+    const known = isWrite && !db.hasHeardAll() ? undefined : families.get(family);
+    if (known !== undefined) return known;
+    const before = generation;
+    const found = await hasFamilyEnded(db, family);
+    if (families.size >= maxCached) families.clear();
+    if (before === generation) families.set(family, found);
+    return found;
+  };
+
   const byJwt = async (token: string, isWrite: boolean, guessed: () => void): Promise<Caller> => {
     const claims = await sessions.verifyAccess(token).catch((error: unknown) => {
       if (!sessions.wasIssued(error)) guessed();
       throw error;
     });
+    const { family = "" } = claims;
     const caller = await person(claims.userId, claims.issuedAt, isWrite);
-    if (caller === undefined) throw notValid();
-    return { ...caller, signIn: { family: claims.family ?? "" } };
+    if (caller === undefined || (await isOver(family, isWrite))) throw notValid();
+    return { ...caller, signIn: { family } };
   };
 
   const byToken = async (token: string, guessed: () => void): Promise<Caller> => {

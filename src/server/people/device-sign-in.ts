@@ -163,7 +163,7 @@ export async function pollDeviceSignIn(
   const now = system.now();
   const found = await deviceRequests.find(db, { deviceHash });
   if (found === undefined || found.expiresAt <= now) throw expired();
-  const { id, userId, isApproved, decidedAt, polledAt, address, providerId, providerUntil } = found;
+  const { id, userId, isApproved, decidedAt, polledAt, machine, address, providerId, providerUntil } = found;
   if (userId === null) {
     // A little less than the interval: clocks and networks are not exact.
     const isEarly = polledAt !== null && now - polledAt < (intervalS - 1) * 1000;
@@ -181,7 +181,7 @@ export async function pollDeviceSignIn(
   // An organization may have forbidden it since the approval.
   await requirePermitted(db, userId);
   const by = providerId === null ? undefined : { providerId, endsAt: providerUntil ?? 0 };
-  return sessions.start(userId, user.passwordHash, networkOf(address), { by });
+  return sessions.start(userId, user.passwordHash, { address, device: machine }, { by });
 }
 
 const forbidding = computed({ slug: text() });

@@ -8,12 +8,12 @@ import { makeOpaqueToken } from "../../pki/opaque.ts";
 import { foreignText } from "../../text.ts";
 import { openSecret, sealSecret } from "../../pki/secrets.ts";
 import type { TokenPair } from "../../protocol/sign-in.ts";
-import { networkOf } from "../http/edge.ts";
 import type { ServerOptions } from "../options.ts";
 import { useOnce } from "../store/tables/used-challenges.ts";
 import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { users } from "../store/tables/users.ts";
 import { providerOf, sessionIdOf, type PersonCaller } from "./browser-sessions.ts";
+import type { From } from "./families.ts";
 import type { Sessions } from "./sessions.ts";
 
 type Deps = Pick<ServerOptions, "db" | "system" | "secretKey"> & { sessions: Pick<Sessions, "start"> };
@@ -55,7 +55,7 @@ export async function makeLoginCode(
 export async function useLoginCode(
   { db, system, secretKey, sessions }: Deps,
   { code, verifier }: { code: string; verifier: string },
-  address: string,
+  from: From,
 ): Promise<TokenPair> {
   const { userId, challenge, at, nonce = challenge, session, by } = open(secretKey, code);
   const given = createHash("sha256").update(verifier).digest("base64url");
@@ -67,7 +67,7 @@ export async function useLoginCode(
   // What ends the session, such as leaving its provider, ends what it agreed to.
   if (session !== undefined && (await browserSessions.find(db, { id: session, userId })) === undefined)
     throw expired();
-  return sessions.start(userId, user.passwordHash, networkOf(address), { by });
+  return sessions.start(userId, user.passwordHash, from, { by });
 }
 
 function open(secretKey: Deps["secretKey"], code: string): v.InferOutput<typeof Content> {

@@ -5,6 +5,7 @@ import { AppError, systemErrorCode } from "../../errors.ts";
 import { hashToken, makeOpaqueToken } from "../../pki/opaque.ts";
 import type { TokenSigner, TokenType } from "../../pki/tokens.ts";
 import type { TokenPair } from "../../protocol/sign-in.ts";
+import { networkOf } from "../http/edge.ts";
 import { parse } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
@@ -14,6 +15,7 @@ import { browserSessions } from "../store/tables/browser-sessions.ts";
 import { hasIdentity } from "../store/tables/identity-providers.ts";
 import { knownForMs, rememberNetwork } from "../store/tables/known-networks.ts";
 import { refreshTokens } from "../store/tables/refresh-tokens.ts";
+import { endFamily, hasFamilyEnded, listFamily, type From } from "./families.ts";
 import { users } from "../store/tables/users.ts";
 
 /** The content of an access token; issuedAt in ms. */
@@ -33,18 +35,18 @@ export type Sessions = {
   wasIssued(error: unknown): boolean;
   /**
    * The first pair of tokens for a user who has just proven the password with this hash. Throws invalid_credentials if
-   * the password was changed, or the user disabled, in the meantime: nothing else would end that session. `network`: for
-   * later sign-ins from there. `factorAt`: when a second factor was proven. `by`: throws sign_in_expired if the identity is
-   * gone.
+   * the password was changed, or the user disabled, in the meantime: nothing else would end that session. `from`: for the
+   * list of sessions, and later sign-ins from its network. `factorAt`: when a second factor was proven. `by`: throws
+   * sign_in_expired if the identity is gone.
    */
   start(
     userId: number,
     passwordHash?: string,
-    network?: string,
+    from?: From,
     proof?: { factorAt?: number | null; by?: ByProvider | undefined },
   ): Promise<TokenPair>;
   /** The next pair. Throws token_not_valid; a token that was used before ends its family. */
-  refresh(token: string): Promise<TokenPair>;
+  refresh(token: string, from?: From): Promise<TokenPair>;
   /** Signs out: ends the token's family. */
   revoke(token: string): Promise<void>;
   /** The value of a cookie that opens only the docs pages. Checks and throws as `start`. */
@@ -84,35 +86,42 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
       refresh: await tokens.sign("refresh", userId, options.refreshLifetimeS, at, jti),
     };
   };
-  const storeRefresh = (tx: Transaction, userId: number, chain: Chain, jti: string) => {
+  const storeRefresh = async (
+    tx: Transaction,
+    { userId, at, jti }: { userId: number; at: number; jti: string },
+    chain: Chain,
+    from?: From,
+  ) => {
     const expiresAt = system.now() + options.refreshLifetimeS * 1000;
-    return refreshTokens.insert(tx, { jtiHash: hashToken(jti), userId, expiresAt, ...chain });
+    await refreshTokens.insert(tx, { jtiHash: hashToken(jti), userId, expiresAt, ...chain });
+    await listFamily(tx, { userId, at, ...chain, endsAt: Math.min(expiresAt, chain.endsAt) }, from);
   };
 
   return {
     verifyAccess: (token) => tokens.verify(token, "access"),
     wasIssued: (error) =>
       error instanceof AppError && signedCodes.includes(systemErrorCode(error.details.cause) ?? ""),
-    async start(userId, passwordHash, network, { factorAt = null, by } = {}) {
+    async start(userId, passwordHash, from, { factorAt = null, by } = {}) {
       const jti = newId();
       const { at, chain } = await db.writeFor({ user: userId }, async (tx) => {
         const now = system.now();
         const startedAt = await admit(tx, { userId, passwordHash, providerId: by?.providerId }, now);
-        if (network !== undefined) await rememberNetwork(tx, { userId, network, now });
+        if (from !== undefined) await rememberNetwork(tx, { userId, network: networkOf(from.address), now });
         const { providerId, endsAt } = by ?? { providerId: null, endsAt: Infinity };
         const ends = Math.min(startedAt + signInMs, endsAt);
         const begun = { family: newId(), endsAt: ends, factorAt, providerId };
-        await storeRefresh(tx, userId, begun, jti);
+        await storeRefresh(tx, { userId, at: startedAt, jti }, begun, from);
         return { at: startedAt, chain: begun };
       });
       return pair(userId, at, jti, chain);
     },
-    async refresh(token) {
+    async refresh(token, from) {
       const { userId, jti } = await tokens.verify(token, "refresh");
       const next = newId();
       const used = await db.writeFor({ user: userId }, async (tx) => {
         const current = await useRefresh(tx, hashToken(jti), system.now());
-        if (current !== undefined) await storeRefresh(tx, userId, current.chain, next);
+        if (current !== undefined)
+          await storeRefresh(tx, { userId, at: current.at, jti: next }, current.chain, from);
         return current;
       });
       if (used === undefined) throw new AppError("token_not_valid", "The token is not valid any more.");
@@ -120,13 +129,10 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
     },
     async revoke(token) {
       const { userId, jti } = await tokens.verify(token, "refresh");
-      await db.writeFor({ user: userId }, (tx) =>
-        tx.run(
-          `UPDATE refresh_tokens SET revoked_at = $2 WHERE revoked_at IS NULL
-           AND family = (SELECT family FROM refresh_tokens WHERE jti_hash = $1)`,
-          [hashToken(jti), system.now()],
-        ),
-      );
+      await db.writeFor({ user: userId }, async (tx) => {
+        const known = await refreshTokens.find(tx, { jtiHash: hashToken(jti) });
+        if (known !== undefined) await endFamily(tx, known.family, system.now());
+      });
     },
     async startDocs(userId, passwordHash, network) {
       const at = await db.writeFor({ user: userId }, async (tx) => {
@@ -238,7 +244,7 @@ function sessionTime({ sessionsFrom }: { sessionsFrom: number }, now: number): n
 
 const tokenWithUser = joined(
   "t",
-  refreshTokens.pick("family", "revokedAt", "endsAt", "factorAt", "providerId"),
+  refreshTokens.pick("family", "endsAt", "factorAt", "providerId"),
   "u",
   users.pick("isActive", "sessionsFrom"),
 );
@@ -262,7 +268,7 @@ async function useRefresh(
      FROM refresh_tokens t JOIN users u ON u.id = t.user_id WHERE t.jti_hash = $1`,
     [jtiHash],
   );
-  if (token === undefined || token.revokedAt !== null) return undefined;
+  if (token === undefined || (await hasFamilyEnded(tx, token.family))) return undefined;
   const { family, endsAt, factorAt, providerId } = token;
   const chain = { family, endsAt: endsAt ?? now + signInMs, factorAt, providerId };
   // `used_at IS NULL` decides between two requests with the same token.
@@ -271,7 +277,7 @@ async function useRefresh(
     if (chain.endsAt <= now) throw signInEnded(chain);
     return { chain, at: sessionTime(token, now) };
   }
-  await refreshTokens.update(tx, { family, revokedAt: null }, { revokedAt: now });
+  await endFamily(tx, family, now);
   return undefined;
 }
 

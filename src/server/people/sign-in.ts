@@ -2,6 +2,7 @@
 // password of a user is guessed, networks and devices from which the user signed in before are still admitted.
 
 import type { TokenPair } from "../../protocol/sign-in.ts";
+import type { From } from "./families.ts";
 import { deviceCookie, makeCookie, readCookie } from "../http/cookies.ts";
 import { networkOf } from "../http/edge.ts";
 import type { Meters } from "../http/meters.ts";
@@ -23,7 +24,7 @@ export type SignInServices = UserServices & {
 };
 
 /** Where a request comes from: its address and its Cookie header. */
-export type Origin = { address: string; cookies: string };
+export type Origin = From & { cookies: string };
 
 /** The password was right. `passwordHash`: what it matched. */
 export type Proven = { userId: number; isStaff: boolean; passwordHash: string; device?: string; turn: Turn };
@@ -125,7 +126,7 @@ export async function signInForTokens(
   const proven = await signIn(services, credentials, origin);
   const factorAt = await provenAtSignIn(services, proven, otp, origin.address);
   const { userId, passwordHash } = proven;
-  const body = await services.sessions.start(userId, passwordHash, networkOf(origin.address), {
+  const body = await services.sessions.start(userId, passwordHash, origin, {
     factorAt,
   });
   return { body, cookies: [await cookieOfDevice(services, proven)] };

@@ -8,7 +8,7 @@ import { computed, integerOrNull, queryNumber, queryOne } from "../store/table.t
 import { idleMs } from "../store/tables/browser-sessions.ts";
 import { wrongCodesKeptMs } from "../store/tables/second-factors.ts";
 
-type Deps = Pick<ServerOptions, "db" | "system">;
+type Deps = Pick<ServerOptions, "db" | "system" | "accessLifetimeS">;
 
 const day = 86_400_000;
 /** The log of deliveries goes back so far. */
@@ -20,8 +20,13 @@ const batchSize = 500;
 /** `keptMs`: how long the tokens that ended are known. `isEnding`: the server stops. */
 export async function deleteEnded(deps: Deps, keptMs: number, isEnding: () => boolean): Promise<void> {
   const now = deps.system.now();
-  await deleteWhere(deps, "refresh_tokens", "jti_hash", "expires_at < $1", [now], isEnding);
-  const idle = "ends_at <= $1 OR last_used_at <= $2";
+  // Those of a session that was ended are known as long as an access token of it could be.
+  const over = "expires_at < $1 AND (revoked_at IS NULL OR revoked_at < $2)";
+  const accessMs = deps.accessLifetimeS * 1000;
+  await deleteWhere(deps, "refresh_tokens", "jti_hash", over, [now, now - accessMs], isEnding);
+  const unproven = "NOT EXISTS (SELECT 1 FROM refresh_tokens t WHERE t.family = session_nodes.family)";
+  await deleteWhere(deps, "session_nodes", "family", unproven, [], isEnding);
+  const idle = "ends_at <= $1 OR (family IS NULL AND last_used_at <= $2)";
   await deleteWhere(deps, "browser_sessions", "id", idle, [now, now - idleMs], isEnding);
   await deleteWhere(deps, "wrong_codes", "id", "at < $1", [now - wrongCodesKeptMs], isEnding);
   await deleteWhere(deps, "used_challenges", "challenge_hash", "expires_at <= $1", [now], isEnding);
@@ -59,6 +64,7 @@ const ofNodes = [
   "sent_files",
   "relay_traffic",
   "owner_proofs",
+  "session_nodes",
 ];
 
 async function deleteEphemeral({ db }: Deps, before: number, isEnding: () => boolean): Promise<void> {

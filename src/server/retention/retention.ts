@@ -11,7 +11,10 @@ import { organizations } from "../store/tables/organizations.ts";
 import { archiveBatch, type ChainName } from "./archive.ts";
 import { deleteEnded } from "./ended.ts";
 
-type Deps = Pick<ServerOptions, "db" | "system" | "log" | "secretKey" | "dataDirectory" | "retention"> & {
+type Deps = Pick<
+  ServerOptions,
+  "db" | "system" | "log" | "secretKey" | "dataDirectory" | "retention" | "accessLifetimeS"
+> & {
   meters: Pick<Meters, "archived">;
 };
 

@@ -1,21 +1,15 @@
-// Routes for the sessions of browsers: sign-in, sign-out, and the list of the user's sessions.
+// Routes for the sessions of browsers: sign-in and sign-out.
 
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { TokenRequest } from "../../protocol/sign-in.ts";
 import { cookiesOf, makeSessionCookie, readCookie, sessionCookie } from "../http/cookies.ts";
-import { ListQuery, listReply } from "../http/lists.ts";
 import { requireOwnPage, requireSecurePage } from "../http/own-page.ts";
 import { created, noContent } from "../http/reply.ts";
-import { body, id, nothing, query, route, type Call, type Reply, type Route } from "../http/route.ts";
-import {
-  BrowserSession,
-  endSession,
-  listSessions,
-  sessionIdOf,
-  startSession,
-} from "../people/browser-sessions.ts";
+import { body, nothing, route, type Call, type Reply, type Route } from "../http/route.ts";
+import { sessionIdOf, startSession } from "../people/browser-sessions.ts";
+import { endSession } from "../people/user-sessions.ts";
 import { provenAtSignIn } from "../people/second-factor.ts";
 import { cookieOfDevice, signIn } from "../people/sign-in.ts";
 import type { Services } from "../services.ts";
@@ -32,10 +26,6 @@ export const Started = {
 };
 
 export function browserRoutes(services: Services): Route[] {
-  return [...signingIn(services), ...ownSessions(services)];
-}
-
-function signingIn(services: Services): Route[] {
   const { publicUrl } = services;
   const path = "/api/session/";
   return [
@@ -130,36 +120,4 @@ export async function startedReply(
       await cookieOfDevice(services, { userId, ...(device === undefined ? {} : { device }) }),
     ],
   };
-}
-
-function ownSessions(services: Services): Route[] {
-  const path = "/api/user/sessions/";
-  return [
-    route({
-      method: "GET",
-      path,
-      access: "person",
-      name: "user_sessions_list",
-      summary: "The browsers in which the user is signed in",
-      takes: query(ListQuery),
-      answers: { 200: { description: "Sessions", schema: v.array(BrowserSession) } },
-      handle: async (call, input) =>
-        listReply(call, services.publicUrl, await listSessions(services, personOf(call), input)),
-    }),
-    route({
-      method: "DELETE",
-      path: `${path}${id}/`,
-      access: "person",
-      name: "user_sessions_destroy",
-      fresh: false,
-      summary: "Sign the user out of one browser",
-      takes: nothing,
-      answers: { 204: { description: "Signed out" } },
-      errors: ["not_found"],
-      async handle(call) {
-        await endSession(services, personOf(call).userId, call.id());
-        return noContent;
-      },
-    }),
-  ];
 }

@@ -17,7 +17,7 @@ import {
 } from "../people/device-sign-in.ts";
 import { Challenge, makeLoginCode, useLoginCode } from "../people/login-codes.ts";
 import type { Services } from "../services.ts";
-import { browserOf } from "./people.ts";
+import { browserOf, fromOf } from "./people.ts";
 import { foreignText } from "../../text.ts";
 
 const secret = v.pipe(foreignText(1024), v.minLength(1));
@@ -73,7 +73,7 @@ function tokenRoutes(services: Services): Route[] {
       answers: pair,
       errors: ["sign_in_expired", "invalid_credentials"],
       handle: async (call, { code, code_verifier: verifier }) => ({
-        body: await useLoginCode(services, { code, verifier }, call.address),
+        body: await useLoginCode(services, { code, verifier }, fromOf(call)),
       }),
     }),
   ];

@@ -1,11 +1,11 @@
-// Routes for nodes: list, create, register, change, revoke. node-calls.ts has those that nodes call themselves.
+// Routes for nodes: list, create, change, revoke. node-calls.ts has those that nodes call themselves.
 
 import type { ErrorCode } from "../../errors.ts";
 import * as v from "valibot";
 import { reachErrors } from "../policy/edits.ts";
 import { RenewAnswer } from "../../protocol/checkin.ts";
 import { Node } from "../../protocol/node.ts";
-import { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
+import { sessionsEndedHeader } from "../../protocol/sign-in.ts";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery, listReply } from "../http/lists.ts";
 import { OnlineHistory, onlineHistory, OnlineQuery } from "../metrics/online-history.ts";
@@ -17,7 +17,6 @@ import { NextChanges, nextChanges } from "../nodes/next-changes.ts";
 import { mustOwn, requireMe } from "../nodes/node-owner.ts";
 import { Transfer, transferNode } from "../nodes/transfer.ts";
 import { adds } from "../retention/budget.ts";
-import { register } from "../nodes/register.ts";
 import { listRevocations, restoreNode, revokeNode } from "../nodes/revoke.ts";
 import {
   always,
@@ -66,7 +65,6 @@ const NodeDeletion = v.strictObject({
 export function nodeRoutes(services: Services): Route[] {
   return [
     ...collectionRoutes(services),
-    registerRoute(services),
     ...itemRoutes(services),
     configRoute(services),
     diffRoute(services),
@@ -155,65 +153,6 @@ function collectionRoutes(services: Services): Route[] {
   ];
 }
 
-function registerRoute(services: Services): Route {
-  return organizationRoute({
-    method: "POST",
-    path: "nodes/register/",
-    access: "register",
-    scope: "nodes",
-    name: "nodes_register",
-    fresh: {
-      is_lighthouse: isOn,
-      is_relay: isOn,
-      name: false,
-      host_public_key: false,
-      node_csr: false,
-      ip_address: false,
-      mode: false,
-      public_ip: false,
-      external_port: false,
-      listen_port: false,
-      platform: false,
-      version: false,
-      overlay_version: false,
-      registration_token: false,
-    },
-    summary: "Register a machine with its public keys",
-    takes: body(RegisterRequest),
-    answers: {
-      201: {
-        description:
-          "The node, its token (shown once) and its files. The same keys with the same token resume an interrupted registration: the answer has the current certificates and a new node token, and the registration token is not used again. A registration can be resumed until ten minutes after the token's expiry, ten times an hour for each node.",
-        schema: RegisterAnswer,
-      },
-      202: {
-        description:
-          "An administrator has to approve the machine first (`node_approval`). Repeat the same request after `retry_after` seconds. A use of the token is held meanwhile, for at most 7 days",
-        schema: RegisterWaiting,
-      },
-    },
-    errors: [
-      "token_not_valid",
-      "token_scope",
-      "node_revoked",
-      "name_taken",
-      "name_held",
-      "address_taken",
-      "network_full",
-      "too_many_certificates",
-      "organization_full",
-      "registration_refused",
-      "too_many_waiting",
-      "conflict",
-      "throttled",
-    ],
-    async handle(call, input) {
-      const answer = await register(services, call, input);
-      return { status: "state" in answer ? 202 : 201, body: answer };
-    },
-  });
-}
-
 const changeErrors: readonly ErrorCode[] = [
   ...reachErrors,
   "not_found",
@@ -274,13 +213,25 @@ function itemRoutes(services: Services): Route[] {
       summary:
         "Revoke a node: an administrator any node, a member only their own. Its name and address are reserved until all other nodes have applied the revocation. The node is told the `reason`",
       takes: query(NodeDeletion),
-      answers: { 204: { description: "Revoked" } },
+      answers: {
+        204: {
+          description: "Revoked",
+          headers: { [sessionsEndedHeader]: "How many sessions of command lines on its machine have ended" },
+        },
+      },
       errors: ["not_found"],
       async handle(call, { reason }) {
         const ownerId = mustOwn(call);
         const why = reason ?? (ownerId === undefined ? undefined : "removed by its owner");
-        await revokeNode(services, call.org, call.id(), actorOf(call), why, ownerId);
-        return { status: 204 };
+        const { sessionsEnded } = await revokeNode(
+          services,
+          call.org,
+          call.id(),
+          actorOf(call),
+          why,
+          ownerId,
+        );
+        return { status: 204, headers: { [sessionsEndedHeader]: String(sessionsEnded) } };
       },
     }),
     organizationRoute({

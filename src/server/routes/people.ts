@@ -11,6 +11,7 @@ import { sessionIdOf, type PersonCaller } from "../people/browser-sessions.ts";
 import { makeFirstAccount } from "../people/first-account.ts";
 import { acceptAsUser, acceptInvitation, showInvitation } from "../people/members.ts";
 import { Email, NewPassword, setPassword, User } from "../people/people.ts";
+import { deviceOf, type From } from "../people/families.ts";
 import { signIn, signInForTokens, type Origin } from "../people/sign-in.ts";
 import { cookiesOf } from "../http/cookies.ts";
 import { created, noContent } from "../http/reply.ts";
@@ -79,7 +80,7 @@ function sessionRoutes(services: Services): Route[] {
       takes: body(RefreshRequest),
       answers: { 200: { description: "A pair of tokens", schema: TokenPair } },
       errors: ["token_not_valid"],
-      handle: async (_call, { refresh }) => ({ body: await sessions.refresh(refresh) }),
+      handle: async (call, { refresh }) => ({ body: await sessions.refresh(refresh, fromOf(call)) }),
     }),
     route({
       method: "POST",
@@ -192,8 +193,14 @@ function joiningRoutes(services: Services): Route[] {
   ];
 }
 
+/** Where a session begins or is used. */
+export const fromOf = ({ address, request }: Pick<Call, "address" | "request">): From => ({
+  address,
+  device: deviceOf(request),
+});
+
 export function originOf({ address, request }: Pick<Call, "address" | "request">): Origin {
-  return { address, cookies: cookiesOf(request) };
+  return { ...fromOf({ address, request }), cookies: cookiesOf(request) };
 }
 
 export function personOf({ caller }: Call) {

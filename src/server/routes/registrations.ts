@@ -1,10 +1,12 @@
-// Routes for machines that wait for approval: list, approve, refuse.
+// Routes by which machines register, and for those that wait for approval: list, approve, refuse.
 
 import * as v from "valibot";
+import { RegisterAnswer, RegisterRequest, RegisterWaiting } from "../../protocol/registration.ts";
 import { actorOf } from "../audit/record.ts";
 import { ListQuery } from "../http/lists.ts";
 import { noContent } from "../http/reply.ts";
-import { body, id, organizationRoute, query, type Route } from "../http/route.ts";
+import { body, id, isOn, organizationRoute, query, type Route } from "../http/route.ts";
+import { register } from "../nodes/register.ts";
 import {
   answerable,
   answerRequest,
@@ -26,6 +28,7 @@ const Refusal = v.strictObject({
 
 export function registrationRoutes(services: Services): Route[] {
   return [
+    registerRoute(services),
     organizationRoute({
       method: "GET",
       path: "registrations/",
@@ -84,3 +87,62 @@ const answer = (verb: "approve" | "refuse") => ({
   name: `registrations_${verb}`,
   errors: ["not_found", "conflict"] as const,
 });
+
+function registerRoute(services: Services): Route {
+  return organizationRoute({
+    method: "POST",
+    path: "nodes/register/",
+    access: "register",
+    scope: "nodes",
+    name: "nodes_register",
+    fresh: {
+      is_lighthouse: isOn,
+      is_relay: isOn,
+      name: false,
+      host_public_key: false,
+      node_csr: false,
+      ip_address: false,
+      mode: false,
+      public_ip: false,
+      external_port: false,
+      listen_port: false,
+      platform: false,
+      version: false,
+      overlay_version: false,
+      registration_token: false,
+    },
+    summary: "Register a machine with its public keys",
+    takes: body(RegisterRequest),
+    answers: {
+      201: {
+        description:
+          "The node, its token (shown once) and its files. The same keys with the same token resume an interrupted registration: the answer has the current certificates and a new node token, and the registration token is not used again. A registration can be resumed until ten minutes after the token's expiry, ten times an hour for each node.",
+        schema: RegisterAnswer,
+      },
+      202: {
+        description:
+          "An administrator has to approve the machine first (`node_approval`). Repeat the same request after `retry_after` seconds. A use of the token is held meanwhile, for at most 7 days",
+        schema: RegisterWaiting,
+      },
+    },
+    errors: [
+      "token_not_valid",
+      "token_scope",
+      "node_revoked",
+      "name_taken",
+      "name_held",
+      "address_taken",
+      "network_full",
+      "too_many_certificates",
+      "organization_full",
+      "registration_refused",
+      "too_many_waiting",
+      "conflict",
+      "throttled",
+    ],
+    async handle(call, input) {
+      const answer = await register(services, call, input);
+      return { status: "state" in answer ? 202 : 201, body: answer };
+    },
+  });
+}

@@ -48,6 +48,7 @@ import { providerGroups } from "./tables/provider-groups.ts";
 import { recoveryCodes, totpSecrets, wrongCodes } from "./tables/second-factors.ts";
 import { retiredTokens } from "./tables/retired-tokens.ts";
 import { sentConfigs, sentFiles } from "./tables/sent-files.ts";
+import { sessionNodes } from "./tables/session-nodes.ts";
 import { serviceTokens } from "./tables/service-tokens.ts";
 import { users } from "./tables/users.ts";
 import { usedChallenges } from "./tables/used-challenges.ts";
@@ -218,6 +219,11 @@ const steps: readonly (readonly string[])[] = [
   [totpSecrets.add("place")],
   // What an organization stores, without reading the users of all.
   ["CREATE INDEX users_bound ON users (bound_org_id) WHERE bound_org_id IS NOT NULL"],
+  [
+    browserSessions.add("family"),
+    "CREATE UNIQUE INDEX browser_sessions_family ON browser_sessions (family)",
+    ...sessionNodes.create,
+  ],
 ];
 
 /**

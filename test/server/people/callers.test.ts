@@ -45,9 +45,10 @@ function makeLookup(hasHeardAll = () => server.hasHeardAll()) {
 test("a write by a known user reads no row", async () => {
   const find = makeLookup();
   await find(false);
-  expect(queries).toBe(1);
+  // The user, and whether the session has ended.
+  expect(queries).toBe(2);
   expect(await find(true)).toMatchObject({ kind: "person", userId: 1 });
-  expect(queries).toBe(1);
+  expect(queries).toBe(2);
 });
 
 test("a user whom another process disabled a moment ago may not write", async () => {
@@ -60,11 +61,11 @@ test("a user whom another process disabled a moment ago may not write", async ()
   expect(find(true)).rejects.toMatchObject({ code: "token_not_valid" });
 });
 
-test("where the notices may be late, as with PostgreSQL, each write reads the user again", async () => {
+test("where the notices may be late, as with PostgreSQL, each write reads user and session again", async () => {
   const find = makeLookup(() => false);
   await find(false);
   await find(true);
-  expect(queries).toBe(2);
+  expect(queries).toBe(4);
   await visitor.write((tx) => users.update(tx, { id: 1 }, { isActive: false }));
   expect(find(true)).rejects.toMatchObject({ code: "token_not_valid" });
 });

@@ -12,7 +12,7 @@ import { setActive } from "../../../src/server/offboarding/user-status.ts";
 import { makeAcme, pair, signInTo } from "../../support/people.ts";
 import { makeTestServer, password, type TestServer } from "../../support/server.ts";
 
-const origin = { address: "192.0.2.1", cookies: "" };
+const origin = { address: "192.0.2.1", cookies: "", device: "" };
 let server: TestServer;
 
 beforeEach(async () => {
@@ -216,6 +216,7 @@ test("a token does not open another user that later gets the same id", async () 
   server.clock.ms += 1000;
   await server.db.write(async (tx) => {
     await tx.run("DELETE FROM refresh_tokens WHERE user_id = $1", [id]);
+    await tx.run("DELETE FROM browser_sessions WHERE user_id = $1", [id]);
     await tx.run("UPDATE users SET id = id + 1000 WHERE id = $1", [id]);
   });
   const { services } = server.app;
