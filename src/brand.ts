@@ -11,6 +11,8 @@ export const brand = {
   launchdLabel: "io.overlay-agent.daemon",
   /** Where a release build says that it will be published, unless it is told another address. */
   releaseUrl: "https://github.com/overlay-agent/agent/releases/latest/download/",
+  /** Where the documents can be read. */
+  docsUrl: "https://github.com/overlay-agent/agent/blob/main/docs/",
   /** Trusted minisign public keys. A release build adds the key that it signs with. */
   releaseKeys: [] as readonly string[],
   /** Address of the engine's own release archives. */

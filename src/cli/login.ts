@@ -69,6 +69,10 @@ token instead. Run again for the same profile, it signs in again.`,
     // First: a kill in between leaves a profile that asks to sign in again, and no secret that nothing removes.
     files.writeProfiles({ current: name, profiles }, system);
     const place = await files.writeSession(name, profile, session, system);
+    if ("access" in session) {
+      const { proveSession } = await import("./prove-session.ts");
+      await proveSession(context, profile, session.access);
+    }
     const who = email === null ? "with the service token" : `as ${email}`;
     output.result(
       { profile: name, api_base: profile.api_base, email, stored_in: place },

@@ -25,6 +25,7 @@ const phrases: Readonly<Record<string, string>> = {
   "member.created": "@ made # a member",
   "member.deleted": "@ removed the member #",
   "member.invited": "@ invited #",
+  "member.signed_out": "@ signed # out",
   "member.updated": "@ changed the role of #",
   "node.ended": "# ended",
   "node.engine_refused": "The engine of # is refused",

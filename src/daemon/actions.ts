@@ -13,6 +13,7 @@ import type { OrganizationEngines } from "./organization-engines.ts";
 
 export type ActionDeps = {
   engines: OrganizationEngines;
+  configRoot: string;
   subscribers: Set<(notice: Notice) => void>;
   system: Pick<System, "sleep">;
   log: Log;
@@ -51,6 +52,7 @@ export const actions: Readonly<Record<string, Action>> = {
   peers: { right: "member", changes: false, run: peers },
   logs: { right: "member", changes: false, run: logs },
   subscribe: { right: "member", changes: false, run: subscribe },
+  prove: { right: "member", changes: false, run: prove },
   start: { right: "member", changes: true, run: onOne("start", "is running") },
   stop: { right: "member", changes: true, run: onOne("stop", "is stopped") },
   restart: { right: "member", changes: true, run: onOne("restart", "is running again") },
@@ -128,6 +130,16 @@ function onOne(verb: "start" | "stop" | "restart" | "switch" | "forget", outcome
     const pid = engines.pid(team);
     return { message: `${team} ${outcome}`, team, ...(pid === undefined ? {} : { pid }) };
   };
+}
+
+/** That a session of the caller is on this machine. A proof is worth nothing but that the session ends with the node. */
+async function prove({ request, deps }: Call): Promise<Reply> {
+  const { session, control_plane: controlPlane } = request;
+  if (session === undefined || controlPlane === undefined || !URL.canParse(controlPlane))
+    throw new AppError("validation_failed", "`prove` needs `session` and `control_plane`");
+  const { proofsOf } = await import("../node/contact/session-nodes.ts");
+  const proofs = proofsOf(deps.configRoot, controlPlane, session);
+  return { message: `${proofs.length} nodes at this control plane`, proofs };
 }
 
 async function sync({ request, deps }: Call): Promise<Reply> {

@@ -152,9 +152,8 @@ test("a rotation and a network behind a node say what comes next", async () => {
   expect(same.err).not.toContain("forwarding");
 });
 
-test("browsers in which the user is signed in are listed, and end one by one", async () => {
+test("where the user is signed in is listed, and ends one by one", async () => {
   await signIn();
-  expect(await must("admin session list")).toEqual({ sessions: [] });
   const signed = await fetch(`${serving.url}/api/session/`, {
     method: "POST",
     headers: {
@@ -168,10 +167,13 @@ test("browsers in which the user is signed in are listed, and end one by one", a
   const [cookie = ""] = signed.headers.getSetCookie();
   const whoAmI = () => fetch(`${serving.url}/api/user/`, { headers: { Cookie: cookie.split(";")[0] ?? "" } });
   expect((await whoAmI()).status).toBe(200);
-  expect((await agent("admin session list")).out).toContain("Firefox");
-  expect(await must("admin session revoke 1")).toEqual({ id: 1 });
+  const Listed = v.object({ sessions: v.array(v.looseObject({ id: v.number(), kind: v.string() })) });
+  const { sessions } = v.parse(Listed, await must("admin session list"));
+  expect(sessions.filter(({ is_current }) => is_current === true)).toMatchObject([{ kind: "command_line" }]);
+  const id = sessions.find(({ device }) => device === "Firefox")?.id ?? 0;
+  expect(await must(`admin session revoke ${id}`)).toEqual({ id });
   expect((await whoAmI()).status).toBe(401);
-  expect(await agent("admin session revoke 1")).toMatchObject({
+  expect(await agent(`admin session revoke ${id}`)).toMatchObject({
     status: 1,
     err: expect.stringContaining("no such session"),
   });

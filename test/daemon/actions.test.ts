@@ -2,6 +2,8 @@
 
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { dirname, join } from "node:path";
+import { writeCredentials } from "../../src/node/files/organizations.ts";
+import { sessionProof } from "../../src/pki/session-proof.ts";
 import { actions, makeHandler } from "../../src/daemon/actions.ts";
 import type { Answer, Notice, Request } from "../../src/daemon/ipc/messages.ts";
 import type { Client } from "../../src/daemon/ipc/answer.ts";
@@ -36,11 +38,18 @@ test("every action answers, and only root may end the daemon", async () => {
   const { engines } = world.open();
   await until(() => stateOf(engines, "acme") === "running");
   let ended = 0;
-  const handle = makeHandler({ engines, subscribers: new Set(), system, log, shutDown: () => (ended += 1) });
+  const handle = makeHandler({
+    engines,
+    configRoot: world.configRoot,
+    subscribers: new Set(),
+    system,
+    log,
+    shutDown: () => (ended += 1),
+  });
   const ask = (request: Request, right: "root" | "member" = "member"): Promise<Answer> =>
     handle(request, client(right));
   expect(Object.keys(actions).sort()).toEqual(
-    "delete list logs peers provision restart shutdown start status stop subscribe switch sync teams version".split(
+    "delete list logs peers prove provision restart shutdown start status stop subscribe switch sync teams version".split(
       " ",
     ),
   );
@@ -76,7 +85,14 @@ test("every action answers, and only root may end the daemon", async () => {
 test("the right of each action is fixed: changes need the group, the end of the daemon needs root", async () => {
   const { system, log } = world;
   const { engines } = world.open();
-  const handle = makeHandler({ engines, subscribers: new Set(), system, log, shutDown() {} });
+  const handle = makeHandler({
+    engines,
+    configRoot: world.configRoot,
+    subscribers: new Set(),
+    system,
+    log,
+    shutDown() {},
+  });
   const rights = Object.groupBy(Object.keys(actions), (name) => actions[name]?.right ?? "none");
   expect(rights.root).toEqual(["shutdown"]);
   expect(Object.keys(rights).sort()).toEqual(["member", "root"]);
@@ -90,7 +106,14 @@ test("logs are read and followed, and subscribers get changes", async () => {
   const { engines } = world.open();
   await until(() => stateOf(engines, "acme") === "running");
   const subscribers = new Set<(notice: Notice) => void>();
-  const handle = makeHandler({ engines, subscribers, system, log, shutDown() {} });
+  const handle = makeHandler({
+    engines,
+    configRoot: world.configRoot,
+    subscribers,
+    system,
+    log,
+    shutDown() {},
+  });
   const reader = client("member");
   const answer = await handle({ action: "logs", team: "acme", lines: 5, follow: true }, reader);
   expect(answer.lines?.[0]).toContain("is active");
@@ -104,4 +127,26 @@ test("logs are read and followed, and subscribers get changes", async () => {
   reader.leave();
   expect(subscribers.size).toBe(0);
   expect(await codeOf(handle({ action: "logs", team: "beta" }, reader))).toBe("unknown_team");
+});
+
+test("a session is proven for the nodes at its control plane, with the hash of the node's token as the key", async () => {
+  const { system, log, configRoot } = world;
+  world.register("acme");
+  const { engines } = world.open();
+  const handle = makeHandler({ engines, configRoot, subscribers: new Set(), system, log, shutDown() {} });
+  const credentials = {
+    api_base: "https://control.example",
+    org_slug: "acme",
+    node_id: 7,
+    api_token: "a token",
+  };
+  const { api_base, node_id, api_token } = credentials;
+  writeCredentials(join(configRoot, "acme"), credentials);
+  const prove = (control_plane: string) =>
+    handle({ action: "prove", session: "a family", control_plane }, client("member"));
+  expect((await prove(api_base)).proofs).toEqual([
+    { organization: "acme", node_id, proof: sessionProof(api_token, "a family") },
+  ]);
+  expect((await prove("https://elsewhere.example")).proofs).toEqual([]);
+  expect(await codeOf(handle({ action: "prove" }, client("member")))).toBe("validation_failed");
 });

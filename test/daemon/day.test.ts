@@ -61,7 +61,14 @@ async function openDaemon(world: NodeWorld, clock: Clock) {
     },
   });
   const address = { kind: "socket", path: join(stateDirectory, "cmd.sock") } as const;
-  const handle = makeHandler({ engines, subscribers, system, log, shutDown() {} });
+  const handle = makeHandler({
+    engines,
+    configRoot: own.configRoot,
+    subscribers,
+    system,
+    log,
+    shutDown() {},
+  });
   const access = { groupId: undefined };
   const server = await serveIpc({ address, access, libc: openLibc(), handle, system: realSystem(), log });
   engines.open(true);

@@ -107,6 +107,13 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     { not: "there is no such provider; test/cli/admin-oidc.test.ts has a real one" },
   "docs/administration.md: agent admin oidc create Company https://login.example.org --org acme --client-id agent --client-secret-file secret --role net-admins=admin --role staff=member":
     { not: "there is no such provider; test/cli/admin-domain.test.ts has a real one" },
+  "docs/stolen-laptop.md: agent admin node revoke acme laptop --reason stolen": {
+    not: "test/cli/session-machine.test.ts steals a laptop",
+  },
+  "docs/stolen-laptop.md: agent admin session list --org acme --user ada@example.org": {
+    not: "test/cli/session-machine.test.ts signs a member out",
+  },
+  "docs/stolen-laptop.md: agent admin events acme --lines 100": { on: "control" },
   "docs/administration.md: agent logout": { on: "control" },
   "docs/machines.md: agent admin token create acme --ephemeral --uses 10000 --expires 30d --group ci": {
     on: "control",

@@ -40,11 +40,11 @@ export const adminCommands: CommandTable = {
     async () => (await user()).password,
   ),
   "admin session list": lazyCommand(
-    { description: "List the browsers in which you are signed in" },
+    { description: "List the browsers and command lines in which you, or a member, are signed in" },
     async () => (await session()).list,
   ),
   "admin session revoke": lazyCommand(
-    { description: "Sign out of one browser" },
+    { description: "Sign out of a browser or command line, or a member of all" },
     async () => (await session()).revoke,
   ),
   "admin factor list": lazyCommand(

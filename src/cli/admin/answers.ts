@@ -18,8 +18,10 @@ export const User = v.looseObject({
 
 export const ProviderGroup = v.looseObject({ group: text, word: text });
 
-export const BrowserSession = v.looseObject({
+export const Session = v.looseObject({
   id: v.number(),
+  kind: v.optional(text),
+  nodes: v.optional(v.pipe(v.array(v.looseObject({ org_slug: text, name: text })), v.maxLength(4096))),
   device: text,
   address: text,
   created_at: text,

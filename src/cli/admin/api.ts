@@ -24,6 +24,8 @@ export type Change = {
   body?: object;
   /** For --dry-run, after "Would": what the change does, where the request alone does not tell. */
   effect?: string;
+  /** Gets the headers of the answer. */
+  heard?(headers: Headers): void;
 };
 
 /** The path of an organization. A word that cannot be a slug must not become another path. */
@@ -60,8 +62,9 @@ export async function write<T>(
   if (target.kind === "local" && !begins) await requireLocalData(context, target.options);
   sayTarget(target, context);
   return withSender(context, target, { begins }, async (send) => {
-    const { effect: _, ...change } = await prepare(apiOf(send));
-    const { body } = await send({ ...change, schema });
+    const { effect: _, heard, ...change } = await prepare(apiOf(send));
+    const { body, headers } = await send({ ...change, schema });
+    heard?.(headers);
     // A deletion answers nothing.
     return v.parse(schema, body ?? {});
   });
@@ -148,7 +151,11 @@ export async function withSender<T>(
   const { clientOf, profileToken } = await import("../../node/contact/session.ts");
   const { profile, token: source } = target;
   if ("given" in source) return work(explained(clientOf(profile, system, source.given)));
-  let token = await profileToken(source.profile, profile, system);
+  const renewed = async (access: string) => {
+    const { proveSession } = await import("../prove-session.ts");
+    await proveSession(context, profile, access);
+  };
+  let token = await profileToken(source.profile, profile, system, { renewed });
   return work(async (request) => {
     try {
       return await explained(clientOf(profile, system, token))(request);
@@ -157,7 +164,7 @@ export async function withSender<T>(
       if (error.code === "step_up_required") await stepUp(context, clientOf(profile, system, token), error);
       else if (error.code === "token_not_valid") {
         // The server ended it early, or its key was replaced: a new one is tried once.
-        token = await profileToken(source.profile, profile, system, token);
+        token = await profileToken(source.profile, profile, system, { refused: token, renewed });
       } else throw error;
       return explained(clientOf(profile, system, token))(request);
     }

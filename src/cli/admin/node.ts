@@ -4,6 +4,7 @@ import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
 import { RenewAnswer } from "../../protocol/checkin.ts";
 import { Node } from "../../protocol/node.ts";
+import { sessionsEndedHeader } from "../../protocol/sign-in.ts";
 import type { Implementation } from "../command.ts";
 import { orgArg } from "../server-flags.ts";
 import type { Cell } from "../table.ts";
@@ -168,16 +169,29 @@ export const revoke: Implementation = {
     const reason = values.text("reason");
     const query = reason === undefined ? "" : `?${new URLSearchParams({ reason }).toString()}`;
     let id = 0;
+    let ended = 0;
+    let owner = "";
     const gone = await write(context, Nothing, async (api) => {
       const node = await nodeByName(api, slug, name);
       id = node.id;
+      owner = ownerOf(node, await ownersOf(api, slug, [node]));
       const effect = `revoke node ${name} (${node.ip_address}) and block its certificates`;
-      return { method: "DELETE", path: inOrg(slug, `nodes/${id}/${query}`), effect };
+      const heard = (headers: Headers) => void (ended = Number(headers.get(sessionsEndedHeader) ?? 0));
+      return { method: "DELETE", path: inOrg(slug, `nodes/${id}/${query}`), effect, heard };
     });
     if (gone === undefined) return;
-    output.result({ id, name, state: "revoked" }, `Revoked node ${name}\n`);
+    output.result({ id, name, state: "revoked", sessions_ended: ended }, `Revoked node ${name}\n`);
+    if (ended > 0) {
+      const sessions = ended === 1 ? "session" : "sessions";
+      output.say(`${ended} ${sessions} of \`${brand.executable} login\` on its machine ended too.`);
+    }
     const line = `${brand.executable} admin node restore ${words.map(quoteWord).join(" ")}`;
     output.say(`The list of nodes no longer shows it. Restore it with \`${line}\`.`);
+    const user = owner.includes("@") ? quoteWord(owner) : "EMAIL";
+    const signedIn = `${brand.executable} admin session list --org ${quoteWord(slug)} --user ${user}`;
+    output.say(
+      `If it was stolen: browsers on it may still be signed in: \`${signedIn}\`. What else to do: ${brand.docsUrl}stolen-laptop.md`,
+    );
   },
 };
 

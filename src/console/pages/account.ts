@@ -1,20 +1,15 @@
-// What belongs to the signed-in person: password, second factors, and the browsers that are signed in.
+// What belongs to the signed-in person: password, second factors, and the browsers and command lines that are signed in.
 
 import "../core.ts";
 import { useState } from "preact/hooks";
 import { isSignedOut, send } from "../api.ts";
 import { html } from "../html.ts";
 import { isFactorMissing, me } from "../me.ts";
-import { refresh, useList } from "../resource.ts";
 import { chooseDateLanguage, dateLanguage, dateLanguages, exact, now } from "../times.ts";
 import { Choice, FormFailure, Text, useAction } from "../ui/form.ts";
-import { List, textColumn } from "../ui/list.ts";
-import { Confirm, When } from "../ui/parts.ts";
-import type { Column } from "../ui/rows.ts";
-import { timeColumn } from "../ui/time-column.ts";
-import { browserWords } from "../user-agent.ts";
 import { Identities } from "./identities.ts";
 import { SecondFactors } from "./second-factors.ts";
+import { SessionList } from "./session-list.ts";
 
 /** While a required second factor is missing, this page stands in place of every other. */
 export function Account() {
@@ -95,89 +90,13 @@ function Password() {
   </section>`;
 }
 
-type Session = {
-  id: number;
-  device: string;
-  address: string;
-  created_at: string;
-  last_used_at: string;
-  expires_at: string;
-  is_current: boolean;
-};
-
-const sessionsPath = "/api/user/sessions/";
-
 function Sessions() {
-  const { data = [] } = useList<Session>(`${sessionsPath}?page_size=1000`);
-  const [ending, end] = useState<Session | undefined>(undefined);
-  const [isEndingAll, endAll] = useState(false);
-  const others = data.filter(({ is_current }) => !is_current);
-  const columns: readonly Column<Session>[] = [
-    {
-      key: "browser",
-      title: "Browser",
-      width: 3,
-      text: ({ device }) => device,
-      cell: ({ device }) => html`<bdi title=${device}>${browserWords(device)}</bdi>`,
-    },
-    textColumn("address", "Address", 2, ({ address }) => address),
-    timeColumn("made", "Signed in", ({ created_at }) => created_at),
-    timeColumn("used", "Last used", ({ last_used_at }) => last_used_at),
-    timeColumn("expires", "Ends", ({ expires_at }) => expires_at),
-    {
-      key: "actions",
-      title: "Actions",
-      width: 2,
-      text: () => "",
-      cell: (session) =>
-        session.is_current
-          ? html`<strong>this browser</strong>`
-          : html`<button type="button" class="small" onClick=${() => end(session)}>Sign out</button>`,
-    },
-  ];
   return html`<section>
-    <h2>Browsers that are signed in</h2>
+    <h2>Browsers and command lines that are signed in</h2>
     <p class="quiet">
-      Command lines with <code>agent login</code> are not listed: only a new password signs them out. A new
-      second factor ends no session.
+      A command line with <code>agent login</code> ends too when a machine is revoked on which it proved to
+      be. A new second factor ends no session.
     </p>
-    <${List}
-      label="Sessions"
-      path=${sessionsPath}
-      columns=${columns}
-      keyOf=${({ id }: Session) => id}
-      empty="None."
-      command=${["session", "list"]}
-    >
-      ${others.length === 0 ? null : html`<button type="button" onClick=${() => endAll(true)}>Sign all others out</button>`}
-    <//>
-    ${isEndingAll ? html`<${EndAll} others=${others} close=${() => endAll(false)} />` : null}
-    ${
-      ending === undefined
-        ? null
-        : html`<${Confirm}
-            title="Sign that browser out?"
-            action="Sign it out"
-            effect=${html`<p><bdi>${browserWords(ending.device)}</bdi> at <bdi>${ending.address}</bdi>, signed in${" "}<${When} at=${ending.created_at} />, must sign in again.</p>`}
-            run=${async () => {
-              await send("DELETE", `${sessionsPath}${ending.id}/`);
-              await refresh(sessionsPath);
-            }}
-            close=${() => end(undefined)}
-          />`
-    }
+    <${SessionList} path="/api/user/sessions/" command=${["session", "list"]} />
   </section>`;
-}
-
-function EndAll({ others, close }: { others: readonly Session[]; close(): void }) {
-  return html`<${Confirm}
-    title="Sign all other browsers out?"
-    action=${`Sign ${others.length} out`}
-    effect=${html`<p>This browser and command lines stay signed in.</p>`}
-    run=${async () => {
-      for (const { id } of others) await send("DELETE", `${sessionsPath}${id}/`);
-      await refresh(sessionsPath);
-    }}
-    close=${close}
-  />`;
 }

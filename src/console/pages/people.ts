@@ -14,6 +14,7 @@ import { List, textColumn } from "../ui/list.ts";
 import { Confirm, Dialog, FromTerminal, Line, State, When } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 import { timeColumn } from "../ui/time-column.ts";
+import { SessionList } from "./session-list.ts";
 import { OwnerNumber, useEnding } from "./user-fields.ts";
 
 type Role = "member" | "admin" | "owner";
@@ -27,7 +28,8 @@ type Member = {
   user_id: number | null;
   node_count: number;
 };
-type Asked = "invite" | { invite: Member } | { change: Member } | { remove: Member } | undefined;
+type Asked =
+  "invite" | { invite: Member } | { change: Member } | { remove: Member } | { sessions: Member } | undefined;
 
 const roles: readonly (readonly [Role, string])[] = [
   ["member", "Member: reads, and manages own machines"],
@@ -87,6 +89,7 @@ export function People() {
     ${asked === "invite" ? html`<${Invite} close=${close} />` : null}
     ${typeof asked === "object" && "invite" in asked ? html`<${Invite} again=${asked.invite} close=${close} />` : null}
     ${typeof asked === "object" && "change" in asked ? html`<${Change} member=${asked.change} close=${close} />` : null}
+    ${typeof asked === "object" && "sessions" in asked ? html`<${Sessions} member=${asked.sessions} close=${close} />` : null}
     ${typeof asked === "object" && "remove" in asked ? html`<${Remove} member=${asked.remove} close=${close} />` : null}`;
 }
 
@@ -103,8 +106,11 @@ function actions(ask: (asked: Asked) => void): Column<Member> {
         : html`${
               member.state === "active"
                 ? html`<button type="button" class="small" onClick=${() => ask({ change: member })}>
-                    Role<span class="unseen"> of ${member.email}</span>
-                  </button> `
+                      Role<span class="unseen"> of ${member.email}</span>
+                    </button>
+                    <button type="button" class="small" onClick=${() => ask({ sessions: member })}>
+                      Sessions<span class="unseen"> of ${member.email}</span>
+                    </button> `
                 : html`<button type="button" class="small" onClick=${() => ask({ invite: member })}>
                     New link or role<span class="unseen"> for ${member.email}</span>
                   </button> `
@@ -222,6 +228,24 @@ function Change({ member, close }: { member: Member; close(): void }) {
         call=${["PATCH", path, body]}
       />
     </form>
+  <//>`;
+}
+
+function Sessions({ member, close }: { member: Member; close(): void }) {
+  const own = slug.value ?? "";
+  const path = org(own, `members/${member.id}/sessions/`);
+  const endAll = { title: `Sign ${member.email} out everywhere?`, run: () => send("DELETE", path) };
+  return html`<${Dialog} title=${`Sessions of ${member.email}`} close=${close}>
+    <p>
+      A session is not of one organization: who is signed out here signs in again for all of them. Owners are
+      signed out by owners only.
+    </p>
+    <${SessionList}
+      path=${path}
+      command=${["session", "list", "--org", own, "--user", member.email]}
+      endAll=${endAll}
+    />
+    <div class="actions"><button type="button" onClick=${close}>Close</button></div>
   <//>`;
 }
 

@@ -20,7 +20,7 @@ export function useEnding(count?: number) {
         checked=${tokens}
         set=${setTokens}
       />
-      ${nodes && tokens ? html`<p class="help">Machines that came by these tokens are revoked too, also servers.</p>` : null}`,
+      ${nodes && tokens ? html`<p class="quiet">Machines that came by these tokens are revoked too, also servers.</p>` : null}`,
     body: { revoke_nodes: nodes, revoke_tokens: tokens },
     flags: [...(nodes ? ["--revoke-nodes"] : []), ...(tokens ? ["--revoke-tokens"] : [])],
   };

@@ -26,6 +26,9 @@ export const Request = v.object({
   /** status: probe now, and answer with the result; peers: for a peer, its name or address. */
   probe: v.optional(v.boolean()),
   peer: v.optional(v.pipe(v.string(), v.maxLength(253))),
+  /** prove: the family of a session's tokens, and the address of its control plane. */
+  session: v.optional(v.pipe(v.string(), v.maxLength(128))),
+  control_plane: v.optional(v.pipe(v.string(), v.maxLength(2048))),
   /** logs: the number of last lines. */
   lines: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(10_000))),
   /** logs: send new lines until the client disconnects. */
@@ -90,6 +93,8 @@ export type Answer = {
   config_version?: number;
   left_out?: readonly { key: string; reason: string }[];
   reason?: string;
+  /** prove: of the nodes of this machine at that control plane. */
+  proofs?: readonly { organization: string; node_id: number; proof: string }[];
 };
 
 /** A line without a request, after `subscribe` or `logs` with `follow`. */

@@ -8,6 +8,7 @@ import { AppError } from "../../errors.ts";
 import { TokenPair } from "../../protocol/sign-in.ts";
 import type { System } from "../../system.ts";
 import type { Client } from "./client.ts";
+import { signInHeaders } from "./sign-in-headers.ts";
 
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const Begun = v.object({
@@ -120,7 +121,13 @@ export async function signInByCode(
 const goesOn: ReadonlySet<string> = new Set(["sign_in_waiting", "throttled", "control_plane_unreachable"]);
 
 async function pairOf(client: Client, path: string, body: object): Promise<TokenPair> {
-  const answer = await client.request({ method: "POST", path, body, schema: TokenPair });
+  const answer = await client.request({
+    method: "POST",
+    path,
+    body,
+    headers: signInHeaders(),
+    schema: TokenPair,
+  });
   if (answer.body !== undefined) return answer.body;
   throw new AppError("untrusted_answer", "The control plane gave no session");
 }

@@ -138,7 +138,9 @@ export function makeClient(options: ClientOptions) {
     /** A token pair for e-mail and password. `otp`: only for a control plane that asked for it. */
     token: async (email: string, password: string, otp?: string): Promise<TokenPair> => {
       const body = { email, password, ...(otp === undefined ? {} : { otp }) };
-      return whole(await call({ method: "POST", path: paths.token, body, schema: TokenPair }));
+      const { signInHeaders } = await import("./sign-in-headers.ts");
+      const headers = signInHeaders();
+      return whole(await call({ method: "POST", path: paths.token, body, headers, schema: TokenPair }));
     },
 
     /** The next pair. Never repeated: a refresh token that is used twice ends the session. */

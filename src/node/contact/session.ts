@@ -43,12 +43,15 @@ export function clientOf(profile: Profile, system: Pick<System, "fetch" | "sleep
   });
 }
 
-/** The token for the next requests. `refused`: an access token that the server no longer accepts. */
+/** The token for the next requests. `refused`: an access token that the server no longer accepts. `renewed` gets a new one. */
 export async function profileToken(
   name: string,
   profile: Profile,
   system: Edge,
-  refused?: string,
+  {
+    refused,
+    renewed = async () => undefined,
+  }: { refused?: string; renewed?: (access: string) => Promise<void> } = {},
 ): Promise<string> {
   const usable = (session: Session) => {
     if ("token" in session) return session.token;
@@ -60,17 +63,21 @@ export async function profileToken(
   const directory = profilesPlace(system);
   makeDirectory(directory, 0o700);
   const path = join(directory, "lock");
+  let made: string | undefined;
   const work = async () => {
     // Another process may have exchanged it meanwhile.
     const session = await requireSession(name, profile, system);
-    const renewed = usable(session);
-    if (renewed !== undefined && renewed !== refused) return renewed;
+    const present = usable(session);
+    if (present !== undefined && present !== refused) return present;
     if ("token" in session) throw signInAgain(name);
     const next = sessionOf(await exchange(name, profile, session.refresh, system), system.now());
     await writeSession(name, profile, next, system);
-    return "access" in next ? next.access : "";
+    made = "access" in next ? next.access : undefined;
+    return made ?? "";
   };
-  return withLock(directory, `${brand.executable} admin`, system, work, path);
+  const token = await withLock(directory, `${brand.executable} admin`, system, work, path);
+  if (made !== undefined) await renewed(made);
+  return token;
 }
 
 async function exchange(name: string, profile: Profile, refresh: string, system: Edge): Promise<TokenPair> {
