@@ -92,14 +92,8 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   const rounds: Promise<void>[] = [];
   opened.defer(async () => void (await Promise.all(rounds)));
   const access = { groupId: groupAccess(libc.groupId(brand.id), settings.address, log) };
-  const handle = makeHandler({
-    engines,
-    configRoot: settings.configRoot,
-    subscribers,
-    system,
-    log,
-    shutDown: () => end.resolve("stop"),
-  });
+  const about = { engines, configRoot: settings.configRoot, subscribers, system, log };
+  const handle = makeHandler({ ...about, shutDown: () => end.resolve("stop") });
   const server = await serveIpc({ address: settings.address, access, libc, handle, system, log });
   opened.defer(() => server.stop());
   opened.defer(() => background.abort(new Error("The daemon ends")));

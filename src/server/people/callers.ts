@@ -49,8 +49,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
   const tokens = new Map<string, TokenCaller & { generation: number }>();
   const orKnown = makeOrKnown();
   const people = new Map<number, CachedUser>();
-  /** Whether the family of an access token has ended. */
-  const families = new Map<string, boolean>();
+  const ends = makeEnds(db, () => generation);
   const intern = makeInterner();
   // A row that was read before a change of rights must not be cached after it.
   let generation = 0;
@@ -58,7 +57,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
     // Outdated tokens stay, for nodes that check in while the database is away.
     generation++;
     people.clear();
-    families.clear();
+    ends.forget();
   });
 
   const hasExpired = (caller: TokenCaller) =>
@@ -77,17 +76,6 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
     return known.isActive && issuedAt > known.sessionsFrom ? known.caller : undefined;
   };
 
-  /** An access token ends with its session, not only when it expires. */
-  const isOver = async (family: string, isWrite: boolean) => {
-    const known = isWrite && !db.hasHeardAll() ? undefined : families.get(family);
-    if (known !== undefined) return known;
-    const before = generation;
-    const found = await hasFamilyEnded(db, family);
-    if (families.size >= maxCached) families.clear();
-    if (before === generation) families.set(family, found);
-    return found;
-  };
-
   const byJwt = async (token: string, isWrite: boolean, guessed: () => void): Promise<Caller> => {
     const claims = await sessions.verifyAccess(token).catch((error: unknown) => {
       if (!sessions.wasIssued(error)) guessed();
@@ -95,7 +83,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
     });
     const { family = "" } = claims;
     const caller = await person(claims.userId, claims.issuedAt, isWrite);
-    if (caller === undefined || (await isOver(family, isWrite))) throw notValid();
+    if (caller === undefined || (await ends.isOver(family, isWrite))) throw notValid();
     return { ...caller, signIn: { family } };
   };
 
@@ -136,6 +124,23 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       return tokenShape.test(token) ? byToken(token, guessed) : byJwt(token, isWrite, guessed);
     },
     person,
+  };
+}
+
+/** Whether the session of an access token has ended: the token ends with it, not only when it expires. */
+function makeEnds(db: Database, generation: () => number) {
+  const families = new Map<string, boolean>();
+  return {
+    forget: () => families.clear(),
+    async isOver(family: string, isWrite: boolean): Promise<boolean> {
+      const known = isWrite && !db.hasHeardAll() ? undefined : families.get(family);
+      if (known !== undefined) return known;
+      const before = generation();
+      const found = await hasFamilyEnded(db, family);
+      if (families.size >= maxCached) families.clear();
+      if (before === generation()) families.set(family, found);
+      return found;
+    },
   };
 }
 

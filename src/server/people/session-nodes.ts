@@ -5,6 +5,7 @@ import { timingSafeEqual } from "node:crypto";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { proofOf } from "../../pki/session-proof.ts";
+import { foreignText } from "../../text.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
 import { computed, queryAll, queryNumber, queryOne, integer, text } from "../store/table.ts";
@@ -19,10 +20,10 @@ export const ProvenNodes = v.strictObject({
   nodes: v.pipe(
     v.array(
       v.strictObject({
-        organization: v.pipe(v.string(), v.maxLength(40)),
+        organization: foreignText(40),
         node_id: v.pipe(v.number(), v.integer(), v.minValue(1)),
         /** See pki/session-proof.ts. */
-        proof: v.pipe(v.string(), v.regex(/^[\w-]{43}$/, "Expected 43 characters of base64url.")),
+        proof: v.pipe(foreignText(43), v.regex(/^[\w-]{43}$/, "Expected 43 characters of base64url.")),
       }),
     ),
     v.minLength(1),

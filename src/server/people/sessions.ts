@@ -86,16 +86,7 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
       refresh: await tokens.sign("refresh", userId, options.refreshLifetimeS, at, jti),
     };
   };
-  const storeRefresh = async (
-    tx: Transaction,
-    { userId, at, jti }: { userId: number; at: number; jti: string },
-    chain: Chain,
-    from?: From,
-  ) => {
-    const expiresAt = system.now() + options.refreshLifetimeS * 1000;
-    await refreshTokens.insert(tx, { jtiHash: hashToken(jti), userId, expiresAt, ...chain });
-    await listFamily(tx, { userId, at, ...chain, endsAt: Math.min(expiresAt, chain.endsAt) }, from);
-  };
+  const storeRefresh = makeRefreshStore(options);
 
   return {
     verifyAccess: (token) => tokens.verify(token, "access"),
@@ -150,6 +141,20 @@ export async function makeSessions(options: ServerOptions): Promise<Sessions> {
     },
   };
 }
+
+/** Stores a refresh token, and the session in the list of its user. `at`: of the sign-in or use. */
+const makeRefreshStore =
+  ({ system, refreshLifetimeS }: Pick<ServerOptions, "system" | "refreshLifetimeS">) =>
+  async (
+    tx: Transaction,
+    { userId, at, jti }: { userId: number; at: number; jti: string },
+    chain: Chain,
+    from?: From,
+  ): Promise<void> => {
+    const expiresAt = system.now() + refreshLifetimeS * 1000;
+    await refreshTokens.insert(tx, { jtiHash: hashToken(jti), userId, expiresAt, ...chain });
+    await listFamily(tx, { userId, at, ...chain, endsAt: Math.min(expiresAt, chain.endsAt) }, from);
+  };
 
 /** Throws sign_in_expired. */
 async function requireIdentity(tx: Transaction, at: { userId: number; providerId: number }): Promise<void> {

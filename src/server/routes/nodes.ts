@@ -66,6 +66,7 @@ export function nodeRoutes(services: Services): Route[] {
   return [
     ...collectionRoutes(services),
     ...itemRoutes(services),
+    ...endRoutes(services),
     configRoute(services),
     diffRoute(services),
     ...certificateRoutes(services),
@@ -203,6 +204,13 @@ function itemRoutes(services: Services): Route[] {
         ),
       }),
     }),
+  ];
+}
+
+/** How a node leaves its user, or the organization. */
+function endRoutes(services: Services): Route[] {
+  const path = `nodes/${id}/`;
+  return [
     organizationRoute({
       method: "DELETE",
       path,
