@@ -2,7 +2,6 @@
 
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
-import type { PeerReport } from "../node/health/peer-report.ts";
 import { quoteWord } from "../plan.ts";
 import { daemonAddress } from "./daemon-address.ts";
 import type { Implementation } from "./command.ts";
@@ -17,6 +16,7 @@ export const command: Implementation = {
   async run({ system, settings, words, values, output }) {
     const [node = ""] = words;
     const { findPeer } = await import("../daemon/find-peer.ts");
+    const { isUnknown } = await import("../node/health/peer-report.ts");
     const { pathText } = await import("../daemon/peers-text.ts");
     const edge = { address: daemonAddress(settings), settings };
     const found = await findPeer(node, values.text("org-slug"), edge, system);
@@ -45,16 +45,3 @@ export const command: Implementation = {
     );
   },
 };
-
-/** Every address inside the network can be asked for. It is a node's if it has a name, a tunnel or an answer. */
-export function isUnknown({
-  name,
-  address,
-  path,
-  probe,
-  lighthouse,
-  this_machine: isOwn,
-}: PeerReport): boolean {
-  const isSeen = probe !== "not_probed" || path === "direct" || path === "relayed";
-  return name === address && !isSeen && lighthouse !== true && isOwn !== true;
-}

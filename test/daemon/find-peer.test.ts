@@ -3,7 +3,7 @@
 
 import { expect, test } from "bun:test";
 import { join } from "node:path";
-import { isUnknown } from "../../src/cli/whois.ts";
+import { isUnknown } from "../../src/node/health/peer-report.ts";
 import { findPeer } from "../../src/daemon/find-peer.ts";
 import { writeHosts } from "../../src/node/files/hosts.ts";
 import { OrganizationHealth } from "../../src/node/health/organization-health.ts";

@@ -2,12 +2,14 @@
 // seconds. The engine behaves as 1.12 was measured: it tests a tunnel every 5 s while packets are sent and none come, leaves
 // it 10 s later, shakes hands for the next packet, and a lighthouse hears of each node every 10 s.
 
-import { mkdirSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { EngineTunnel } from "../../src/node/health/tunnels.ts";
 import { OrganizationHealth, type HealthDeps } from "../../src/node/health/organization-health.ts";
+import { currentGeneration } from "../../src/node/files/generations.ts";
 import { writeHosts } from "../../src/node/files/hosts.ts";
 import type { Organization } from "../../src/node/files/organizations.ts";
+import { linkPointer } from "../../src/platform/generation-pointer.ts";
 import type { EchoReply, OpenEcho } from "../../src/platform/echo-socket.ts";
 
 export type Peer = {
@@ -71,6 +73,17 @@ export class ReplayedNetwork {
       .filter(({ isListed }) => isListed)
       .map(({ name, address }, at) => ({ id: 100 + at, name, ip: address }));
     writeHosts(directory, { schema: 1, version: this.now, view: "all", nodes: [own, ...nodes], aliases: [] });
+  }
+
+  /** Another configuration is in force. */
+  switchTo(config: object): void {
+    const { directory } = this.place;
+    const present = currentGeneration(directory) ?? "";
+    const next = String(Number(present) + 1);
+    const generations = join(directory, "generations");
+    cpSync(join(generations, present), join(generations, next), { recursive: true });
+    writeFileSync(join(generations, next, "config.yml"), JSON.stringify(config));
+    linkPointer.set(directory, next);
   }
 
   peer(name: string): Peer {

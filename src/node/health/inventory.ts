@@ -104,7 +104,7 @@ export class Inventory {
     const facts = this.#facts;
     if (facts === undefined) return [];
     const hubs = new Set([...facts.lighthouses, ...facts.relays, ...facts.otherHubs]);
-    const gone = addresses.filter((each) => facts.isBlocked(this.#fingerprints.get(each) ?? ""));
+    const gone = addresses.filter((each) => this.isBlocked(each));
     const unsure = addresses.filter(
       (each) => !gone.includes(each) && !hubs.has(each) && !this.#listed.has(each),
     );
@@ -118,10 +118,14 @@ export class Inventory {
     return gone;
   }
 
+  /** Whether the last certificate that was seen of a peer is revoked. */
+  isBlocked(address: string): boolean {
+    return this.#facts?.isBlocked(this.#fingerprints.get(address) ?? "") === true;
+  }
+
   /** A peer that is gone has no name any more. */
   forget(address: string): void {
     this.#names.forget(address);
-    this.#fingerprints.delete(address);
   }
 
   #rememberFingerprint(address: string, fingerprint: string): void {

@@ -22,7 +22,7 @@ import { Inventory, type InventoryDeps } from "./inventory.ts";
 import type { Health } from "./judge.ts";
 import { NamedPeers } from "./named-peers.ts";
 import { pacesOf } from "./paces.ts";
-import type { PeerReport, PeersSeen } from "./peer-report.ts";
+import { isUnknown, type PeerReport, type PeersSeen } from "./peer-report.ts";
 import { probeTargets } from "./probe-targets.ts";
 import { fullBytes, largestThrough } from "./path-mtu.ts";
 import { brokenAfter, freshMs, isAnswering, isBroken, isSettled, probeEveryMs, Prober } from "./prober.ts";
@@ -123,7 +123,13 @@ export class OrganizationHealth {
 
   /** Lighthouses, peers with a tunnel, and peers that were probed in the last ten minutes. */
   peers(): PeerReport[] {
-    return listPeers(this.#basis(), this.named.addresses(this.#deps.monotonic()));
+    // A user may have asked for any address. Old engines do not tell of tunnels, so nothing is known to be none.
+    return this.#listed().filter((each) => each.path !== "none" || !isUnknown(each));
+  }
+
+  #listed(): PeerReport[] {
+    const named = this.named.addresses(this.#deps.monotonic());
+    return listPeers(this.#basis(), named).filter(({ address }) => !this.#inventory.isBlocked(address));
   }
 
   /** The peers. Those whose state is unknown are probed now. With `peer`, a name or an address, only that one. */
@@ -134,7 +140,8 @@ export class OrganizationHealth {
     await this.check(withinMs, peer === undefined ? { all: true } : { all: false, only: address });
     // A tunnel may have come up for the probe.
     if (address !== undefined) await this.#refresh();
-    const peers = this.peers().filter((each) => peer === undefined || each.address === address);
+    const peers =
+      peer === undefined ? this.peers() : this.#listed().filter((each) => each.address === address);
     const { present, reportsTunnels } = this.#inventory;
     return { peers, reportsTunnels, engineVersion: present?.engine.version };
   }

@@ -100,3 +100,16 @@ export function orderPeers(peers: readonly PeerReport[]): PeerReport[] {
     (a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1) || (a.address < b.address ? -1 : 1),
   );
 }
+
+/** Every address inside the network can be asked for. It is a node's if it has a name, a tunnel or an answer. */
+export function isUnknown({
+  name,
+  address,
+  path,
+  probe,
+  lighthouse,
+  this_machine: isOwn,
+}: PeerReport): boolean {
+  const isSeen = probe !== "not_probed" || path === "direct" || path === "relayed";
+  return name === address && !isSeen && lighthouse !== true && isOwn !== true;
+}

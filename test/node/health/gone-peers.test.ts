@@ -1,0 +1,63 @@
+// A peer that was revoked or deleted is gone as soon as this node has the configuration or the names that say so.
+
+import { expect, test } from "bun:test";
+import { isUnknown } from "../../../src/node/health/peer-report.ts";
+import { makeNodeWorld } from "../../support/node.ts";
+import { ReplayedNetwork } from "../../support/replayed-network.ts";
+
+/** A network in which b has answered and has stopped, with what `status`, `peers` and `whois` say of it. */
+async function withSilentPeer(
+  work: (network: ReplayedNetwork, told: () => Promise<unknown>) => Promise<void>,
+) {
+  await using world = await makeNodeWorld();
+  const network = new ReplayedNetwork(await world.register(), ["hub", "b"]);
+  const health = network.watch();
+  const over = new AbortController();
+  const running = health.run(over.signal);
+  const { address } = network.peer("b");
+  await network.pass(30_000, () => health.named.add([address], network.now));
+  network.peer("b").isOn = false;
+  await network.pass(70_000);
+  const told = async () => {
+    const asked = async (peer: string) => {
+      const looking = health.lookAtPeers(0, peer);
+      await network.pass(100);
+      return (await looking).peers.filter((each) => !isUnknown(each)).map(({ name }) => name);
+    };
+    return {
+      status: health.look()?.broken,
+      peers: health.peers().map(({ name }) => name),
+      whois: [...(await asked("b")), ...(await asked(address))],
+    };
+  };
+  expect(await told()).toEqual({ status: ["b"], peers: ["b", "hub"], whois: ["b", "b"] });
+  await work(network, told);
+  over.abort();
+  await network.pass(1000);
+  await running;
+}
+
+const gone = { status: [], peers: ["hub"], whois: [] };
+
+test("by the names: it is no longer listed", async () => {
+  await withSilentPeer(async (network, told) => {
+    network.peer("b").isListed = false;
+    network.list();
+    await network.pass(11_000);
+    expect(await told()).toEqual(gone);
+  });
+});
+
+test("by the blocklist, before the names say so", async () => {
+  await withSilentPeer(async (network, told) => {
+    const { address } = network.peer("b");
+    const config = {
+      lighthouse: { hosts: [network.peer("hub").address] },
+      // The simulated fingerprint is the address.
+      pki: { blocklist: [address] },
+    };
+    network.switchTo(config);
+    await network.pass(11_000);
+    expect(await told()).toEqual(gone);
+  });
+});
