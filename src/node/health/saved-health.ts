@@ -16,6 +16,9 @@ import type { Prober, ProbeRecord } from "./prober.ts";
 const text = (max: number) => v.pipe(v.string(), v.maxLength(max));
 const count = v.pipe(v.number(), v.integer(), v.minValue(0));
 
+/** A finding names up to 20 peers. */
+const longestText = 10_000;
+
 const SavedHealth = v.object({
   written_at: text(64),
   /** When a check last ran; without it, then. */
@@ -29,7 +32,7 @@ const SavedHealth = v.object({
   health: v.optional(
     v.object({
       verdict: v.picklist(["running", "degraded", "not_probed"]),
-      reason: v.exactOptional(text(1000)),
+      reason: v.exactOptional(text(longestText)),
       lighthouses: v.object({ answering: count, of: count }),
       tunnels: v.exactOptional(v.object({ direct: count, relayed: count })),
       findings: v.exactOptional(
@@ -38,8 +41,8 @@ const SavedHealth = v.object({
             v.object({
               kind: v.picklist(allKinds),
               light: v.picklist(["degraded", "unknown", "note"]),
-              what: text(2000),
-              cure: text(2000),
+              what: text(longestText),
+              cure: text(longestText),
             }),
           ),
           v.maxLength(100),

@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { found } from "../../../src/node/health/findings.ts";
 import type { Health } from "../../../src/node/health/judge.ts";
 import { NamedPeers } from "../../../src/node/health/named-peers.ts";
 import { Prober } from "../../../src/node/health/prober.ts";
@@ -33,6 +34,15 @@ test("what was written is read again; after 90 s only the check-in still counts"
   const { health: _, ...rest } = saved;
   expect(readSavedHealth(directory.path, "acme", now + 120_000)).toEqual(rest);
   expect(readSavedHealth(directory.path, "acme", now - 120_000)).toEqual(rest);
+});
+
+test("a finding that names many peers with long names is read again", () => {
+  using directory = temporaryDirectory();
+  const names = Array.from({ length: 20 }, (_, at) => `${"n".repeat(252)}${at}`);
+  const one = found("peers_silent", "acme", `No answer from ${names.join(", ")}`);
+  const long = { ...saved, health: { ...health, findings: [one], broken: names } };
+  writeSavedHealth(directory.path, "acme", long);
+  expect(readSavedHealth(directory.path, "acme", now)).toEqual(long);
 });
 
 test("a missing, empty or foreign file is none", () => {
