@@ -74,7 +74,7 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
   const headline = async () => (await node.machine.run("agent status")).stdout.split("\n")[0];
 
   beforeAll(async () => {
-    site = await makeSite(["vm"]);
+    site = await makeSite(["vm", "desk"]);
     node = await site.boot("vm");
     await node.register("server");
     await node.machine.until(pingPeer, 20_000);
@@ -115,6 +115,25 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
     await machine.must("mv /usr/bin/nebula.away /usr/bin/nebula");
     await machine.until("systemctl is-active --quiet overlay-agent@acme", 30_000);
   }, 120_000);
+
+  test("ends it in desktop mode: the daemon is stopped and disabled", async () => {
+    await using desk = await site.boot("desk");
+    const { machine } = desk;
+    await desk.register("desktop");
+    await machine.until("agent status | head -1 | grep -q 'running as'", 30_000);
+    await machine.must("systemctl disable --now overlay-agent");
+    const { stdout } = await machine.run("agent doctor --json");
+    const found = v.parse(Doctor, JSON.parse(stdout)).checks.filter(({ id }) => id === "traffic");
+    expect(found.map(({ verdict, remedy }) => [verdict, remedy])).toContainEqual([
+      "fail",
+      "agent start acme",
+    ]);
+    await machine.must("agent start acme");
+    expect(await machine.must("systemctl is-active overlay-agent; systemctl is-enabled overlay-agent")).toBe(
+      "active\nenabled",
+    );
+    await machine.until("agent status | head -1 | grep -q 'running as'", 30_000);
+  }, 180_000);
 
   test("restart works where no follower of the journal can be started", async () => {
     const { machine } = node;
