@@ -15,6 +15,7 @@ import { breakAt, changed, type Break } from "../audit/verify.ts";
 import { foreignText } from "../../text.ts";
 import type { EventRow } from "../store/tables/events.ts";
 import { readText, refuseOddFile } from "../../open-file.ts";
+import { refuseForeignEntry } from "../store/own-data.ts";
 
 /** In the data directory. */
 export const archiveName = "archive";
@@ -77,6 +78,7 @@ export async function storeArchive(directory: string, { file, text }: Archive): 
     // Without this, a power cut could take a new directory away together with its file.
     syncDirectory(dirname(directory));
     refuseOddFile(part);
+    refuseForeignEntry(part);
     const handle = await open(part, "w", 0o600);
     try {
       await handle.writeFile(text);

@@ -10,6 +10,7 @@ import type { SecretKeys } from "../../pki/secrets.ts";
 import { quoteWord, type Step } from "../../plan.ts";
 import { planDirectories, planReplaced } from "../../plan-file.ts";
 import type { System } from "../../system.ts";
+import { ownNames, refuseForeignData } from "./own-data.ts";
 import { openClock, type ServerClock } from "./clock.ts";
 import { findSecretKeys, openSecretKeys } from "./secret-keys.ts";
 import type { Database } from "./database.ts";
@@ -96,6 +97,7 @@ export function planData(options: DataOptions, system: Pick<System, "env">): Ste
 export function planPrivate(path: string): Step[] {
   if (!existsSync(path)) return planDirectories([path], 0o700);
   refuseForeign(path);
+  refuseForeignData(path);
   return isOpenToOthers(path)
     ? [{ step: "file", path: join(path, "/"), mode: "0700", change: "changed" }]
     : [];
@@ -108,6 +110,7 @@ export function prepareDirectory(path: string): void {
   try {
     refuseForeign(path);
     if (isOpenToOthers(path)) chmodSync(path, 0o700);
+    refuseForeignData(path);
   } catch (error) {
     throw fromSystemError(`prepare ${path}`, error);
   }
@@ -115,9 +118,7 @@ export function prepareDirectory(path: string): void {
 
 function refuseForeign(path: string): void {
   if (!isOpenToOthers(path)) return;
-  const foreign = readdirSync(path).find(
-    (name) => !/^(control\.db|secret\.key|serve\.lock|tls|archive$)/.test(name),
-  );
+  const foreign = readdirSync(path).find((name) => !ownNames.test(name));
   if (foreign === undefined) return;
   throw new AppError(
     "bad_configuration",

@@ -3,7 +3,7 @@
 
 import { SQL } from "bun";
 import { AppError } from "../../errors.ts";
-import { sessionSettings } from "./postgres-refusals.ts";
+import { sessionSettings, sqlStateOf } from "./postgres-refusals.ts";
 
 /** Check-ins need no query, so few are enough. */
 const readConnections = 4;
@@ -28,16 +28,21 @@ export type Pools = {
   close(): Promise<void>;
 };
 
+function isReadOnly(error: unknown): boolean {
+  const cause = error instanceof AppError ? error.cause : error;
+  return cause instanceof Error && sqlStateOf(cause) === "25006";
+}
+
 export function openPools(url: string, applicationName: string): Pools {
+  const pool = (max: number) =>
+    new SQL(url, {
+      max,
+      bigint: true,
+      connectionTimeout: connectWithinS,
+      connection: { ...sessionSettings, application_name: applicationName },
+      onclose: () => undefined,
+    });
   const open = () => {
-    const pool = (max: number) =>
-      new SQL(url, {
-        max,
-        bigint: true,
-        connectionTimeout: connectWithinS,
-        connection: { ...sessionSettings, application_name: applicationName },
-        onclose: () => undefined,
-      });
     const writes = Array.from({ length: writeConnections }, () => pool(1));
     return { reads: pool(readConnections), writes, idle: [...writes], pulse: pool(1) };
   };
@@ -67,10 +72,19 @@ export function openPools(url: string, applicationName: string): Pools {
       const { idle } = pools;
       const sql = idle.pop();
       if (sql === undefined) throw new AppError("internal", "More transactions than connections for writes");
+      let next = sql;
       try {
         return await work(sql);
+      } catch (error) {
+        if (isReadOnly(error) && idle === pools.idle) {
+          // A session keeps what the database said when it began, also after the database takes changes again.
+          next = pool(1);
+          pools.writes[pools.writes.indexOf(sql)] = next;
+          void sql.close({ timeout: 0 }).catch(() => undefined);
+        }
+        throw error;
       } finally {
-        idle.push(sql);
+        idle.push(next);
       }
     },
     async pulse(query) {

@@ -3,15 +3,32 @@
 import { Database as Sqlite, SQLiteError } from "bun:sqlite";
 import { closeSync, existsSync, fsyncSync, rmSync } from "node:fs";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
+import { refuseForeignEntry } from "./own-data.ts";
 import { createFileFor, type FileOwner } from "../../files.ts";
 import { openPlain } from "../../open-file.ts";
+
+/**
+ * Opens a file that is there, or with `create` a new one. Every SQLite file of the control plane is opened here. Asked again
+ * once it is open, and before SQLite reads or writes anything: the file may have been exchanged for a link meanwhile.
+ */
+export function openFile(path: string, { create = false } = {}): Sqlite {
+  refuseForeignEntry(path);
+  const database = new Sqlite(path, { readwrite: true, create, strict: true });
+  try {
+    refuseForeignEntry(path);
+    return database;
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
 
 /**
  * Copies a database into a new file of mode 0600, also while other processes write to it. A copy that root makes belongs
  * to `owner`.
  */
 export function copyDatabase(from: string, to: string, owner?: FileOwner): void {
-  const source = new Sqlite(from, { readwrite: true });
+  const source = openFile(from);
   try {
     source.run("PRAGMA busy_timeout = 5000");
     // Create the file first: SQLite would use the umask's mode.
@@ -35,7 +52,7 @@ export function copyDatabase(from: string, to: string, owner?: FileOwner): void 
 export function checkDatabase(path: string): void {
   let database: Sqlite | undefined;
   try {
-    database = new Sqlite(path, { readwrite: true });
+    database = openFile(path);
     const findings = [
       ...valuesOf(database, "PRAGMA integrity_check"),
       ...valuesOf(database, "PRAGMA foreign_key_check"),
@@ -57,7 +74,7 @@ export function checkDatabase(path: string): void {
  * the file that replaces this one.
  */
 export function isAlone(path: string): boolean {
-  const database = new Sqlite(path, { readwrite: true });
+  const database = openFile(path);
   try {
     database.run("PRAGMA journal_mode = DELETE");
   } catch (error) {
@@ -74,7 +91,7 @@ export function isAlone(path: string): boolean {
  * or deleted. Writes of other processes wait meanwhile. Throws busy while another process reads an older state.
  */
 export function removeTraces(path: string): void {
-  const database = new Sqlite(path, { readwrite: true });
+  const database = openFile(path);
   try {
     database.run("PRAGMA busy_timeout = 5000");
     database.run("VACUUM");

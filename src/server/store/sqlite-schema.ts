@@ -3,7 +3,7 @@
 
 import { Database as Sqlite } from "bun:sqlite";
 import { AppError, messageOf } from "../../errors.ts";
-import { valuesOf } from "./sqlite-files.ts";
+import { openFile, valuesOf } from "./sqlite-files.ts";
 import { newestVersion, schemaStatements } from "./migrations.ts";
 
 /** Statistics, which SQLite keeps after ANALYZE. */
@@ -19,7 +19,7 @@ const statistics = new Map([
 export function requireOurSchema(path: string): number {
   let database: Sqlite | undefined;
   try {
-    database = new Sqlite(path, { readwrite: true });
+    database = openFile(path);
     // Nothing of the file's schema may run while it is read.
     database.run("PRAGMA trusted_schema = OFF");
     database.run("PRAGMA query_only = ON");

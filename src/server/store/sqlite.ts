@@ -1,7 +1,7 @@
 // The control plane's default store: one SQLite file. Writes that come in one turn of the event loop share one commit
 // (synchronous=FULL: durable), and a write that fails is undone alone. Knows no table but `notices`.
 
-import { Database as Sqlite, SQLiteError, type Statement } from "bun:sqlite";
+import { SQLiteError, type Database as Sqlite, type Statement } from "bun:sqlite";
 import { statSync } from "node:fs";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
@@ -23,6 +23,7 @@ import {
   parseNotice,
   type Notice,
 } from "./notices.ts";
+import { copyDatabase, openFile } from "./sqlite-files.ts";
 import { notices as noticesTable } from "./tables/notices.ts";
 import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
 
@@ -100,12 +101,11 @@ async function copyBeforeMigration(database: Reader, { path, now }: SqliteOption
   if (known === undefined) return;
   const version = await versionOf(database);
   if (version === 0 || version >= newestVersion) return;
-  const { copyDatabase } = await import("./sqlite-files.ts");
   copyDatabase(path, `${path}.v${version}-${formatTime(now()).replaceAll(":", "-")}`, statSync(path));
 }
 
 function connect(path: string): Connection {
-  const sqlite = new Sqlite(path, { create: true, readwrite: true, strict: true });
+  const sqlite = openFile(path, { create: true });
   // Must come first: without it, two processes that open the file at once fail instead of waiting.
   sqlite.run("PRAGMA busy_timeout = 5000");
   sqlite.run("PRAGMA journal_mode = WAL");

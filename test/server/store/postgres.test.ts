@@ -66,6 +66,36 @@ describePostgres("openPostgres()", () => {
     }
   });
 
+  test("a database that took no changes for a while is written again without a new start", async () => {
+    const { url, administer } = await withRole(true);
+    const database = await openAt(url);
+    const name = new URL(url).pathname.slice(1);
+    let count = 0;
+    // Side by side, on all connections.
+    const writeAll = () =>
+      Promise.all(
+        Array.from({ length: 8 }, (_, at) =>
+          failureOf(
+            database.writeFor({ org: at }, (tx) =>
+              tx.run("INSERT INTO meta (key, value) VALUES ($1, '')", [`key ${count++}`]),
+            ),
+          ),
+        ),
+      );
+    expect((await writeAll()).filter((each) => each !== undefined)).toEqual([]);
+    await administer(`ALTER DATABASE ${name} SET default_transaction_read_only = on`);
+    await administer(
+      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    );
+    for (let at = 0; at < 3; at++) {
+      const codes = (await writeAll()).map((each) => (each instanceof AppError ? each.code : each));
+      expect(codes).toEqual(Array(8).fill("storage_unavailable"));
+    }
+    await administer(`BEGIN READ WRITE; ALTER DATABASE ${name} RESET default_transaction_read_only; COMMIT`);
+    for (let at = 0; at < 3; at++)
+      expect((await writeAll()).filter((each) => each !== undefined)).toEqual([]);
+  });
+
   test("a replica hears each commit of a replica or admin command once", async () => {
     const database = await open();
     const replica = await again(database);
