@@ -93,10 +93,9 @@ export function isAlone(path: string): boolean {
 export function removeTraces(path: string): void {
   const database = openFile(path);
   try {
-    database.run("PRAGMA busy_timeout = 5000");
+    database.run(`PRAGMA busy_timeout = ${busyMs}`);
     database.run("VACUUM");
-    const [row] = valuesOf(database, "PRAGMA wal_checkpoint(TRUNCATE)");
-    if (row?.[0] !== 0) throw new AppError("busy", `Another process reads ${path}`, { hint: runAgain });
+    emptyLog(database, path);
   } catch (error) {
     if (!(error instanceof SQLiteError)) throw error;
     const code =
@@ -106,6 +105,28 @@ export function removeTraces(path: string): void {
     database.close();
   }
 }
+
+/**
+ * SQLite waits for readers, but not for a checkpoint of another process, which each large write of a server brings: that is
+ * over soon.
+ */
+function emptyLog(database: Sqlite, path: string): void {
+  const end = performance.now() + emptyWithinMs;
+  for (;;) {
+    const begun = performance.now();
+    const [row = []] = valuesOf(database, "PRAGMA wal_checkpoint(TRUNCATE)");
+    const [isBusy, pages, moved] = row.map(Number);
+    if (isBusy === 0) return;
+    // Pages that stay in the log are those that a reader may still need.
+    const isRead = performance.now() - begun >= busyMs && (moved ?? 0) < (pages ?? 0);
+    if (isRead || performance.now() > end)
+      throw new AppError("busy", `Another process reads ${path}`, { hint: runAgain });
+    Bun.sleepSync(Math.random() * 50);
+  }
+}
+
+const busyMs = 5000;
+const emptyWithinMs = 30_000;
 
 const runAgain = "Run the command again; it continues where it stopped.";
 

@@ -163,6 +163,38 @@ test("a rotation waits for its end while another process reads the former state"
   await db.close();
 }, 120_000);
 
+/** A server whose writes bring a checkpoint each, as large ones do. */
+const busyServer = `
+  import { Database } from "bun:sqlite";
+  const db = new Database(process.argv[1]);
+  db.run("PRAGMA busy_timeout = 60000");
+  db.run("PRAGMA wal_autocheckpoint = 1");
+  db.run("CREATE TABLE filler (id INTEGER PRIMARY KEY, content BLOB)");
+  for (let at = 0; ; at++) {
+    db.run("INSERT OR REPLACE INTO filler VALUES (?, randomblob(200000))", [at % 20]);
+    if (at === 20) console.log("ready");
+    Bun.sleepSync(2);
+  }`;
+
+test("a rotation does not fail by the checkpoints of a server that writes", async () => {
+  using directory = temporaryDirectory();
+  const { db, place, path, make } = await open(directory.path);
+  await make("acme");
+  await db.close();
+  const file = join(directory.path, "control.db");
+  const server = Bun.spawn([process.execPath, "-e", busyServer, file], { stdout: "pipe" });
+  try {
+    await server.stdout.getReader().read();
+    const { db: own } = await openData(place, "visitor", { ...system, env: {} });
+    for (let at = 0; at < 4; at++)
+      expect(await rotateSecretKey({ db: own, system, place }, path)).toMatchObject({ finished: true });
+    await own.close();
+  } finally {
+    server.kill("SIGKILL");
+    await server.exited;
+  }
+}, 120_000);
+
 test("two runs at once: one is refused", async () => {
   using directory = temporaryDirectory();
   const { db, place, path, make } = await open(directory.path);
