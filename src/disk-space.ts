@@ -1,17 +1,18 @@
 // How full a disk is, in the words that control plane, node, doctor and console share.
 
-import { statfsSync } from "node:fs";
+import { statfsSync, type StatsFs } from "node:fs";
 import { formatSize } from "./duration.ts";
 
-/** `filling`: below a tenth and below 2 GB. `full`: below 64 MB, or no inode is free: the next write may fail. */
+/** `filling`: below a tenth and below 2 GB. `full`: below 16 MB, or no inode is free: the next write may fail. */
 export type DiskState = "ok" | "filling" | "full";
+type Space = Pick<StatsFs, "bavail" | "blocks" | "bsize" | "ffree" | "files">;
 export type DiskSpace = { state: DiskState; freeBytes: number; totalBytes: number; text: string };
 
-const fullBytes = 64_000_000;
+const fullBytes = 16_000_000;
 const fillingBytes = 2_000_000_000;
 
 /** Undefined where the system does not tell. */
-export function diskSpaceAt(path: string, stat: typeof statfsSync = statfsSync): DiskSpace | undefined {
+export function diskSpaceAt(path: string, stat: (path: string) => Space = statfsSync): DiskSpace | undefined {
   try {
     const { bavail, blocks, bsize, ffree, files } = stat(path);
     const [freeBytes, totalBytes] = [bavail * bsize, blocks * bsize];

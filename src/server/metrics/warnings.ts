@@ -1,12 +1,13 @@
 // What this server knows to be wrong with itself, for readiness checks, `agent admin server list` and the console.
 
 import * as v from "valibot";
+import { brand } from "../../brand.ts";
 import { diskSpaceAt } from "../../disk-space.ts";
 import type { ServerOptions } from "../options.ts";
 import { describeDoubt, howToConfirm } from "../store/clock.ts";
 
 export const Warning = v.object({
-  code: v.picklist(["clock_doubted", "disk_filling", "disk_full"]),
+  code: v.picklist(["clock_doubted", "database_damaged", "disk_filling", "disk_full"]),
   text: v.string(),
   /** What to do. */
   hint: v.string(),
@@ -14,13 +15,21 @@ export const Warning = v.object({
 export type Warning = v.InferOutput<typeof Warning>;
 
 export function findWarnings({
+  db,
   clock,
   dataDirectory,
-}: Pick<ServerOptions, "clock" | "dataDirectory">): Warning[] {
+}: Pick<ServerOptions, "db" | "clock" | "dataDirectory">): Warning[] {
   const found: Warning[] = [];
   const doubt = clock.doubt();
   if (doubt !== undefined)
     found.push({ code: "clock_doubted", text: `${describeDoubt(doubt)}.`, hint: howToConfirm });
+  const damage = db.damage?.();
+  if (damage !== undefined)
+    found.push({
+      code: "database_damaged",
+      text: `The database is damaged: ${damage}.`,
+      hint: `Examine the disk. Then stop the server, and restore the last backup: \`${brand.executable} admin restore FILE --replace\`.`,
+    });
   const disk = dataDirectory === undefined ? undefined : diskSpaceAt(dataDirectory);
   if (disk !== undefined && disk.state !== "ok") {
     const isFull = disk.state === "full";

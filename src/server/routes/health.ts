@@ -3,6 +3,7 @@
 import * as v from "valibot";
 import { nothing, route, type Route } from "../http/route.ts";
 import type { Services } from "../services.ts";
+import { AppError } from "../../errors.ts";
 import { findWarnings, Warning } from "../metrics/warnings.ts";
 import { setMeta } from "../store/meta.ts";
 
@@ -43,13 +44,18 @@ export function healthRoutes(services: Services): Route[] {
       access: "public",
       name: "readyz",
       summary:
-        "Whether the database can be read and written, and what an administrator should look at: clock_doubted, disk_filling, disk_full",
+        "Whether the database can be read and written, and what an administrator should look at: clock_doubted, disk_filling. Refused on a full disk, and once a damage of the database was met",
       takes: nothing,
       answers: { 200: { description: "The database works", schema: Readiness } },
       errors: ["storage_unavailable"],
       async handle() {
         await writable();
-        return { body: { status: "ok", warnings: findWarnings(services).map(({ code }) => code) } };
+        const warnings = findWarnings(services);
+        const broken = warnings.find(({ code }) => code === "database_damaged" || code === "disk_full");
+        // A small change may still find room in the file.
+        if (broken !== undefined && (broken.code !== "disk_full" || db.dialect === "sqlite"))
+          throw new AppError("storage_unavailable", broken.text, { retryAfter: 5, hint: broken.hint });
+        return { body: { status: "ok", warnings: warnings.map(({ code }) => code) } };
       },
     }),
   ];

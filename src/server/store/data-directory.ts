@@ -11,6 +11,7 @@ import { quoteWord, type Step } from "../../plan.ts";
 import { planDirectories, planReplaced } from "../../plan-file.ts";
 import type { System } from "../../system.ts";
 import { ownNames, refuseForeignData } from "./own-data.ts";
+import { isBegun, lostDatabase, markBegun } from "./begun.ts";
 import { openClock, type ServerClock } from "./clock.ts";
 import { findSecretKeys, openSecretKeys } from "./secret-keys.ts";
 import type { Database } from "./database.ts";
@@ -33,6 +34,7 @@ export function databasePath({ dataDirectory }: Pick<DataOptions, "dataDirectory
 /** Throws not_found for a directory without data: a mistyped path must not look like an empty control plane. */
 export function requireData(options: DataOptions): void {
   if (hasData(options)) return;
+  refuseLost(databasePath(options));
   throw new AppError("not_found", `There is no control plane data in ${options.dataDirectory}`, {
     hint: `Give the right directory with --data-dir. \`${brand.executable} serve\` creates a new one. For a control plane on another machine, sign in: \`${brand.executable} login --api-base URL\`.`,
   });
@@ -59,6 +61,7 @@ export async function openData(
   const { dataDirectory, databaseUrl } = options;
   prepareDirectory(dataDirectory);
   const path = databasePath(options);
+  if (databaseUrl === undefined) refuseLost(path);
   const secretKey = openSecretKeys(options, existsSync(path), system);
   if (databaseUrl !== undefined) {
     const { openPostgres } = await import("./postgres.ts");
@@ -67,8 +70,13 @@ export async function openData(
   }
   const { openSqlite } = await import("./sqlite.ts");
   createDatabaseFile(path);
-  const db = await openSqlite({ path, now: system.now, role });
+  const db = await openSqlite({ path, now: system.now, role, isBegun: isBegun(dataDirectory) });
+  markBegun(dataDirectory);
   return { db, secretKey, clock: await openClock(db, system) };
+}
+
+function refuseLost(path: string): void {
+  if (!existsSync(path) && isBegun(dirname(path))) throw lostDatabase(path, "is missing");
 }
 
 /** Root may prepare the data of the user that the server runs as: the file belongs to the directory's owner. */
@@ -85,6 +93,7 @@ function createDatabaseFile(path: string): void {
 export function planData(options: DataOptions, system: Pick<System, "env">): Step[] {
   const { dataDirectory, databaseUrl } = options;
   const path = databasePath(options);
+  if (databaseUrl === undefined) refuseLost(path);
   const { path: keys, isThere: hasKeys } = findSecretKeys(options, existsSync(path), system);
   return [
     ...planPrivate(dataDirectory),

@@ -63,6 +63,8 @@ export interface Database extends Reader {
    * notices were missed for a day. PostgreSQL only.
    */
   rewound?: Promise<void>;
+  /** The damage of the file that a statement met since the start. SQLite only. */
+  damage?(): string | undefined;
   /** Returns a function that removes the listener. */
   listen(channel: Channel, listener: (payload: string) => void): () => void;
   close(): Promise<void>;

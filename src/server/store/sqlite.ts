@@ -25,6 +25,7 @@ import {
 } from "./notices.ts";
 import { copyDatabase, openFile } from "./sqlite-files.ts";
 import { notices as noticesTable } from "./tables/notices.ts";
+import { lostDatabase } from "./begun.ts";
 import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
 
 export type SqliteOptions = {
@@ -38,6 +39,8 @@ export type SqliteOptions = {
   pollMs?: number;
   /** The file is a copy already: make no other copy before a migration. */
   isCopy?: boolean;
+  /** A database has been here: throw bad_configuration for a file without one. */
+  isBegun?: boolean;
 };
 
 /** Servers look every `pollMs`: older notices are read. */
@@ -50,6 +53,8 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   let writer = attempt(() => connect(options.path));
   let reads = attempt(() => connect(options.path));
   const { listen, tell } = makeListeners();
+  let damage: string | undefined;
+  const note = (error: unknown) => (damage ??= damageIn(error));
 
   // Do not trust a connection after an I/O error. While the disk still fails, keep the present connections.
   const reconnect = () => {
@@ -67,6 +72,7 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
       return await commitTogether(writer, batch, options);
     } catch (error) {
       const refused = translate(error);
+      note(refused);
       if (metInputOutputError(refused)) reconnect();
       throw refused;
     }
@@ -75,8 +81,9 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
   const queue = makeWriteQueue(commit, tell, { maxBatch: Infinity, width: 1 });
   let watch: Watch | undefined;
   const database: Database = {
-    ...readerOf(() => reads),
+    ...readerOf(() => reads, note),
     dialect: "sqlite",
+    damage: () => damage,
     write: queue.write,
     writeFor: queue.writeFor,
     noticesBehindMs: () => 0,
@@ -89,16 +96,23 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
       writer.close();
     },
   };
+  if (options.isBegun === true && (await isBlank(database))) {
+    await database.close();
+    throw lostDatabase(options.path, "is empty");
+  }
   if (options.isCopy !== true) await copyBeforeMigration(database, options);
   await migrate(database, options.now());
   if (options.role === "server") watch = watchOthers(() => writer, options.pollMs ?? 250, tell);
   return database;
 }
 
+async function isBlank(reader: Reader): Promise<boolean> {
+  return (await reader.get("SELECT name FROM sqlite_master WHERE name = 'migrations'")) === undefined;
+}
+
 /** Before a migration, copies the database to a file beside it: `control.db.v1-2026-11-21T14-00-00Z`. */
 async function copyBeforeMigration(database: Reader, { path, now }: SqliteOptions): Promise<void> {
-  const known = await database.get("SELECT name FROM sqlite_master WHERE name = 'migrations'");
-  if (known === undefined) return;
+  if (await isBlank(database)) return;
   const version = await versionOf(database);
   if (version === 0 || version >= newestVersion) return;
   copyDatabase(path, `${path}.v${version}-${formatTime(now()).replaceAll(":", "-")}`, statSync(path));
@@ -251,7 +265,7 @@ function watchOthers(
   return { look, stop: () => clearInterval(timer) };
 }
 
-function readerOf(connection: () => Connection): Reader {
+function readerOf(connection: () => Connection, note: (error: unknown) => void = () => undefined): Reader {
   return {
     all: async (sql, params = []) =>
       attempt(() => {
@@ -259,14 +273,16 @@ function readerOf(connection: () => Connection): Reader {
           .prepare(sql)
           .all(...requireStorable(params));
         return rows.filter(isRow);
-      }),
+      }, note),
     get: async (sql, params = []) =>
-      attempt(() =>
-        rowOf(
-          connection()
-            .prepare(sql)
-            .get(...requireStorable(params)),
-        ),
+      attempt(
+        () =>
+          rowOf(
+            connection()
+              .prepare(sql)
+              .get(...requireStorable(params)),
+          ),
+        note,
       ),
   };
 }
@@ -280,11 +296,13 @@ function isRow(row: unknown): row is Row {
   return typeof row === "object" && row !== null;
 }
 
-function attempt<T>(act: () => T): T {
+function attempt<T>(act: () => T, note: (error: unknown) => void = () => undefined): T {
   try {
     return act();
   } catch (error) {
-    throw translate(error);
+    const translated = translate(error);
+    note(translated);
+    throw translated;
   }
 }
 
@@ -294,9 +312,18 @@ function isUnavailable(error: unknown): boolean {
   return error instanceof AppError && error.code === "storage_unavailable";
 }
 
-function metInputOutputError(error: unknown): boolean {
+function causeOf(error: unknown): SQLiteError | undefined {
   const cause = error instanceof AppError ? error.details.cause : undefined;
-  return cause instanceof SQLiteError && (cause.code ?? "").startsWith("SQLITE_IOERR");
+  return cause instanceof SQLiteError ? cause : undefined;
+}
+
+function metInputOutputError(error: unknown): boolean {
+  return (causeOf(error)?.code ?? "").startsWith("SQLITE_IOERR");
+}
+
+function damageIn(error: unknown): string | undefined {
+  const cause = causeOf(error);
+  return /^SQLITE_(CORRUPT|NOTADB)/.test(cause?.code ?? "") ? cause?.message : undefined;
 }
 
 function translate(error: unknown): unknown {

@@ -77,7 +77,12 @@ describe("--tls auto", () => {
     let ahead = 0;
     const { url, caFingerprint = "" } = await serve(
       { tls: "auto" },
-      { ...real, now: () => Date.now() + ahead },
+      {
+        ...real,
+        now: () => Date.now() + ahead,
+        // Time passes; the clock is not set.
+        bootTime: () => ({ id: "test", ms: real.bootTime().ms + ahead }),
+      },
     );
     const ca = await readApiCaByFingerprint(url, caFingerprint);
     const serial = async () => {
