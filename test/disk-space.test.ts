@@ -1,5 +1,4 @@
 import { expect, test } from "bun:test";
-import { statfsSync } from "node:fs";
 import { diskSpaceAt } from "../src/disk-space.ts";
 
 const MB = 1_000_000;
@@ -15,14 +14,7 @@ test.each([
   [1000, 15, 1000, "full"],
   [1000, 500, 0, "full"],
 ] as const)("a disk of %i MB with %i MB and %i inodes free is %s", (total, free, inodes, state) => {
-  const stat = () => ({
-    ...statfsSync("/"),
-    bsize: MB,
-    blocks: total,
-    bavail: free,
-    files: 1000,
-    ffree: inodes,
-  });
+  const stat = () => ({ bsize: MB, blocks: total, bavail: free, files: 1000, ffree: inodes });
   expect(diskSpaceAt("/", stat)?.state).toBe(state);
 });
 
