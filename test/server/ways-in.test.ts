@@ -112,3 +112,16 @@ test("every text that node and control plane send each other passes the gate", (
   );
   expect(found).toEqual([]);
 });
+
+test("a policy with text that no database stores is refused, with its line", async () => {
+  const org = await server.organization("acme");
+  const token = await server.person("ada@example.org");
+  await server.join(org, "ada@example.org", "owner");
+  for (const text of ["a\\0b", "\\ud800"]) {
+    const policy = `groups:\n  web:\n    description: "${text}"\n`;
+    for (const path of ["policy/plan/", "policy/apply/"]) {
+      const answer = await server.send("POST", `/api/org/acme/${path}`, { token, body: { policy } });
+      expect([answer.status, answer.text]).toEqual([400, expect.stringContaining("Line 3, column")]);
+    }
+  }
+});
