@@ -6,7 +6,8 @@ import { cookiesOf, mayBeDevice } from "./http/cookies.ts";
 import { networkOf } from "./http/edge.ts";
 import type { Exchange } from "./http/exchange.ts";
 import { errorReply } from "./http/reply.ts";
-import { makeRounds } from "./http/rounds.ts";
+import { makeFairQueue } from "./http/fair-queue.ts";
+import { nextRound } from "./http/heavy-work.ts";
 import type { Reply, Route } from "./http/route.ts";
 import type { Services } from "./services.ts";
 
@@ -15,6 +16,9 @@ export type Endpoint = { path: string; routes: Map<string, Route>; weakest: Rout
 
 /** The caller's rights are checked again if reading the body, or the wait for a turn, takes longer, ms. */
 export const promptMs = 100;
+
+/** Requests that wait for their round, from one network and in all. Each takes some KiB. */
+const mostPaced = { perCaller: 5000, perOwner: 20_000 };
 
 /** Each step throws an AppError or changes the exchange. It returns a promise only if it waits. */
 export type Pipeline = {
@@ -32,7 +36,8 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
   const { access, throttle, log, budget } = services;
   const rulesOf = ({ request }: Exchange, { routes, weakest }: Endpoint) =>
     routes.get(request.method) ?? weakest;
-  const nextTurn = makeRounds();
+  // One in each round of the event loop: what is waiting besides them, such as check-ins, is answered in between.
+  const rounds = makeFairQueue({ atOnce: 1, ...mostPaced, refusal: tooManyPaced, pauseAfter: nextRound });
   const identify: Pipeline["identify"] = (exchange, endpoint) => {
     const caller = access.identify(exchange, rulesOf(exchange, endpoint));
     if (caller instanceof Promise) return caller.then((found) => void (exchange.caller = found));
@@ -51,7 +56,10 @@ export function makePipeline(services: Pick<Services, "access" | "throttle" | "l
     await authorize(exchange, endpoint);
   };
   return {
-    takeTurn: (exchange, endpoint) => (rulesOf(exchange, endpoint).paced === true ? nextTurn() : undefined),
+    takeTurn: (exchange, endpoint) => {
+      if (rulesOf(exchange, endpoint).paced !== true) return undefined;
+      return rounds({ owner: 0, caller: networkOf(exchange.address) }, () => undefined);
+    },
     identify,
     authorize,
     throttle(exchange, endpoint) {
@@ -111,4 +119,9 @@ function failureReply(error: unknown, exchange: Exchange, endpoint: Endpoint, lo
   if (known !== undefined && known.code !== "internal") return errorReply(known);
   const sentence = `The server could not answer. Its log has the reason, at request ${exchange.requestId}.`;
   return errorReply(new AppError("internal", sentence, { cause: error }));
+}
+
+function tooManyPaced(): AppError {
+  const message = "Too many requests of this kind wait already. Try again in 5 seconds.";
+  return new AppError("throttled", message, { retryAfter: 5 });
 }

@@ -6,7 +6,8 @@ import { makeBoundedCache, type BoundedCache } from "./config/bounded-cache.ts";
 import { makeChanges, type Changes } from "./config/changes.ts";
 import { makeRenderings, type Renderings } from "./config/renderings.ts";
 import { makeViews, type Views } from "./config/views.ts";
-import { makeHeavyWork, type InTurn } from "./http/heavy-work.ts";
+import type { InTurn } from "./http/fair-queue.ts";
+import { makeHeavyWork } from "./http/heavy-work.ts";
 import { makeMeters, type Meters } from "./http/meters.ts";
 import { limits, makeThrottle, type Throttle } from "./http/throttle.ts";
 import { makeNames } from "./names/names.ts";
@@ -104,8 +105,8 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
     renderings: makeRenderings(meters, options.log),
     packed: makeBoundedCache(maxPackedBytes),
     heavyWork,
-    planning: makeHeavyWork({ perCaller: 2, perOrganization: 8 }),
-    testing: makeHeavyWork({ perCaller: 32, perOrganization: 256 }),
+    planning: makeHeavyWork({ perCaller: 2, perOwner: 8 }),
+    testing: makeHeavyWork({ perCaller: 32, perOwner: 256 }),
     checkins: makeCheckins({
       ...options,
       changes,

@@ -165,7 +165,7 @@ type Description = {
   reads?: true;
   /** Passwords can be guessed here. A network with too many wrong ones gets 429 before the body is read. */
   guesses?: true;
-  /** Many people ask at the same time, as in the morning: each waits for a round of the event loop, see rounds.ts. */
+  /** Many people ask at the same time, as in the morning: each waits for a round of the event loop. */
   paced?: true;
   /** Also accepts the token of the path's node. */
   node?: true;

@@ -4,7 +4,7 @@ import { AppError } from "../../errors.ts";
 import { formatTime } from "../../duration.ts";
 import { maxPollWaitS, type CheckinAnswer, type CheckinRequest } from "../../protocol/checkin.ts";
 import type { Changes } from "../config/changes.ts";
-import type { InTurn } from "../http/heavy-work.ts";
+import type { InTurn } from "../http/fair-queue.ts";
 import type { NamesNews } from "../names/book.ts";
 import type { Names } from "../names/names.ts";
 import { engineClass } from "../../engine-features.ts";
@@ -208,7 +208,7 @@ async function newsOfNames(
   const read = () => names.news(org.id, nodeId, asked);
   // The whole list takes milliseconds.
   const isLong = asked.version === 0 || asked.part === true;
-  const news = isLong ? heavyWork({ orgId: org.id, caller: `node/${nodeId}` }, read) : read();
+  const news = isLong ? heavyWork({ owner: org.id, caller: `node/${nodeId}` }, read) : read();
   return news.catch(() => undefined);
 }
 

@@ -3,6 +3,7 @@
 
 import { AppError, messageOf } from "../../errors.ts";
 import { ourselves, record, type Actor } from "../audit/record.ts";
+import { makeFairQueue } from "../http/fair-queue.ts";
 import {
   issueOverlay,
   readIssuingOrg,
@@ -138,19 +139,13 @@ export function makeRenewals(
 ): Renewals {
   /** By node, those that wait for their turn, too. */
   const running = new Map<number, Promise<void>>();
-  const turns: (() => void)[] = [];
-  let active = 0;
-  const inTurn = async (work: () => Promise<void>) => {
-    if (active >= maxAtOnce) await new Promise<void>((resolve) => turns.push(resolve));
-    else active++;
-    try {
-      await work();
-    } finally {
-      const next = turns.shift();
-      if (next === undefined) active--;
-      else next();
-    }
-  };
+  const inTurn = makeFairQueue({
+    atOnce: maxAtOnce,
+    // A node waits once, see below.
+    perCaller: Infinity,
+    perOwner: Infinity,
+    refusal: () => new AppError("throttled", "Too many certificates wait for their renewal."),
+  });
   const renew = async (orgId: number, nodeId: number) => {
     const node = await findNode(services.db, orgId, nodeId);
     if (node.state !== "active") return;
@@ -177,7 +172,7 @@ export function makeRenewals(
       const known = running.get(nodeId);
       if (known !== undefined) return known;
       if (!wait && running.size >= maxAtOnce) return;
-      const work = inTurn(() => renew(orgId, nodeId))
+      const work = inTurn({ owner: orgId, caller: String(nodeId) }, () => renew(orgId, nodeId))
         // Check-ins must not fail if a CA cannot sign: nodes still need to learn of revocations.
         .catch((error: unknown) => {
           // The clock's own watch tells of it, once for all nodes.

@@ -3,6 +3,7 @@
 
 import type { AuthorizationServer, Client, ClientAuth } from "oauth4webapi";
 import { AppError } from "../../errors.ts";
+import { makeFairQueue, type InTurn } from "../http/fair-queue.ts";
 import { openSecret } from "../../pki/secrets.ts";
 import type { ServerOptions } from "../options.ts";
 import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
@@ -14,7 +15,6 @@ import {
   type Configurations,
   type Endpoint,
 } from "./configuration.ts";
-import { makeInLine, type InLine } from "./line.ts";
 
 type Deps = Pick<ServerOptions, "system" | "webhookNetworks" | "secretKey">;
 type Provider = Pick<IdentityProviderRow, "id" | "issuer" | "clientId" | "secretSealed" | "scopes" | "trust">;
@@ -40,8 +40,8 @@ export type Exchange = {
     secrets: Secrets,
     answer: URLSearchParams,
   ): Promise<Exchanged>;
-  /** For what a sign-in does at its provider. */
-  inLine: InLine;
+  /** For what a sign-in does at its provider, whose id is the owner: if all asked at once, most would not be answered in time. */
+  inLine: InTurn;
   /** Asks whether the person is still there. Throws provider_unavailable or untrusted_answer, which prove nothing. */
   refresh(provider: Provider, subject: string, refreshToken: string): Promise<Refreshed>;
 };
@@ -58,6 +58,12 @@ export type Refreshed =
 
 export const providerContext = (id: number) => `identity provider ${id}`;
 
+function lineFull(): AppError {
+  const retryAfter = 10;
+  const message = `Too many users are signing in by this provider at the moment. Try again in ${retryAfter} seconds.`;
+  return new AppError("throttled", message, { retryAfter });
+}
+
 /** For the clocks of provider and server. */
 const toleranceS = 60;
 
@@ -65,7 +71,7 @@ export function makeExchange(deps: Deps): Exchange {
   const configurations = makeConfigurations(deps);
   return {
     discover: configurations.find,
-    inLine: makeInLine(),
+    inLine: makeFairQueue({ ofOwner: 16, perCaller: 500, perOwner: 5000, refusal: lineFull }),
     async authorizationUrl(provider, redirectUri, { state, nonce, verifier }) {
       if (provider.clientId === "")
         throw new AppError("not_found", "This provider of identities has no client ID yet.");

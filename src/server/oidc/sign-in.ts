@@ -42,8 +42,9 @@ type Finished = { returnTo: string; user: UserRow | undefined };
  * refused because too many wait is not used: the browser may bring it again.
  */
 export function finishSignIn(services: Services, answer: BroughtAnswer): Promise<Finished> {
-  services.throttle.check("answers", networkOf(answer.address));
-  return services.exchange.inLine(answer.provider, () => finish(services, answer));
+  const caller = networkOf(answer.address);
+  services.throttle.check("answers", caller);
+  return services.exchange.inLine({ owner: answer.provider, caller }, () => finish(services, answer));
 }
 
 async function finish(services: Services, answer: BroughtAnswer): Promise<Finished> {

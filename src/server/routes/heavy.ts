@@ -14,7 +14,7 @@ export function inTurnOf<T>(
   work: () => Promise<T>,
 ): Promise<T> {
   const since = performance.now();
-  return heavyWork({ orgId: call.org.id, caller: principal(actorOf(call)) }, async () => {
+  return heavyWork({ owner: call.org.id, caller: principal(actorOf(call)) }, async () => {
     if (call.request.signal.aborted) throw new AppError("throttled", "The client left before its turn came.");
     if (performance.now() - since > promptMs) await call.admitAgain();
     return work();

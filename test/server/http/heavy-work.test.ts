@@ -14,13 +14,13 @@ function makeQueue(limits: Partial<HeavyLimits> = {}) {
   const held = Promise.withResolvers<undefined>();
   const order: string[] = [];
   const refused: unknown[] = [];
-  const all: Promise<unknown>[] = [inTurn({ orgId: 0, caller: "-" }, () => held.promise)];
+  const all: Promise<unknown>[] = [inTurn({ owner: 0, caller: "-" }, () => held.promise)];
   const come = (orgId: number, caller: string, work = () => Promise.resolve()) => {
     const done = async () => {
       order.push(`${orgId}${caller}`);
       await work();
     };
-    all.push(inTurn({ orgId, caller }, done).catch((error: unknown) => void refused.push(error)));
+    all.push(inTurn({ owner: orgId, caller }, done).catch((error: unknown) => void refused.push(error)));
   };
   const finish = async () => {
     held.resolve(undefined);
@@ -79,7 +79,7 @@ describe("turns", () => {
   });
 
   test("an organization with many credentials is refused at its own limit", async () => {
-    const { come, finish, order, refused } = makeQueue({ perOrganization: 5 });
+    const { come, finish, order, refused } = makeQueue({ perOwner: 5 });
     for (let at = 0; at < 10; at++) come(1, `${at}`);
     come(2, "x");
     await finish();
@@ -88,7 +88,7 @@ describe("turns", () => {
 
   test("a queue that was empty takes work again, and its limits start anew", async () => {
     const inTurn = makeHeavyWork({ perCaller: 1 });
-    for (let at = 0; at < 5; at++) expect(await inTurn({ orgId: 1, caller: "a" }, () => at)).toBe(at);
+    for (let at = 0; at < 5; at++) expect(await inTurn({ owner: 1, caller: "a" }, () => at)).toBe(at);
   });
 });
 
@@ -97,7 +97,7 @@ describe("pauses", () => {
     let pauses = 0;
     const inTurn = makeHeavyWork({ sliceMs: 0, pause: () => Promise.resolve(pauses++) });
     for (let at = 1; at <= 3; at++) {
-      await inTurn({ orgId: 1, caller: "a" }, () => undefined);
+      await inTurn({ owner: 1, caller: "a" }, () => undefined);
       await Promise.resolve();
       expect(pauses).toBe(at);
     }
