@@ -5,7 +5,6 @@ import * as v from "valibot";
 import { buildInfo } from "../../build-info.ts";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
-import { foreignText } from "../../text.ts";
 import { actorOf, record } from "../audit/record.ts";
 import { body, nothing, route, type Route } from "../http/route.ts";
 import { findWarnings, Warning } from "../metrics/warnings.ts";
