@@ -6,13 +6,14 @@ import type { Step } from "../plan.ts";
 import type { System } from "../system.ts";
 import type { Settings } from "./settings.ts";
 
-type Where = Pick<Settings, "ipcMode" | "socketPath" | "pipeName">;
+type Where = Pick<Settings, "ipcMode" | "socketPath" | "pipeName" | "configRoot">;
 
 /** From --ipc-mode, or the default of the operating system. */
 export function daemonAddress(settings: Where): LocalAddress {
+  const { configRoot } = settings;
   return settings.ipcMode === "pipe"
-    ? { kind: "pipe", name: settings.pipeName }
-    : { kind: "socket", path: settings.socketPath };
+    ? { kind: "pipe", name: settings.pipeName, configRoot }
+    : { kind: "socket", path: settings.socketPath, configRoot };
 }
 
 /** The step of a plan that sends the daemon a request, such as "start acme". */
@@ -34,7 +35,12 @@ export async function planRequestIfThere(
 export async function daemonListens(settings: Where, system: Pick<System, "sleep">): Promise<boolean> {
   const { connectDaemon } = await import("../daemon/ipc/client.ts");
   try {
-    (await connectDaemon(daemonAddress(settings), system, { patient: false })).close();
+    const daemon = await connectDaemon(daemonAddress(settings), system, { patient: false });
+    try {
+      await daemon.verify();
+    } finally {
+      daemon.close();
+    }
     return true;
   } catch (error) {
     if (error instanceof AppError && error.code === "daemon_unreachable") return false;

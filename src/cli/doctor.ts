@@ -44,9 +44,9 @@ export const command: Implementation = {
     const places = { ...settings, address: daemonAddress(settings) };
     const report = slugs.length === 0 ? undefined : await observe(places, system);
     const { followLog } = await import("../daemon/read-logs.ts");
-    const engineLog = async ({ slug, config: { mode } }: Organization) => {
+    const engineLog = async ({ slug, directory, config: { mode } }: Organization) => {
       const lines: string[] = [];
-      const request = { slug, mode, lines: logLines, follow: false };
+      const request = { slug, directory, mode, lines: logLines, follow: false };
       return followLog(request, places.address, system, (line) => lines.push(line)).then(
         () => lines,
         () => undefined,

@@ -13,9 +13,8 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
   const { join } = await import("node:path");
   const { readModes } = await import("../node/enroll/services.ts");
   const { examineEngine } = await import("../node/contact/organization-edge.ts");
-  const { systemdEngine } = await import("../node/engine/systemd-engine.ts");
+  const { isRunByUnits, systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const { withLock } = await import("../node/files/lock.ts");
-  const { hasSystemd } = await import("../platform/service-manager.ts");
   const { engineUnit, systemctlCommand } = await import("../platform/systemd.ts");
   const modes = readModes(settings.configRoot);
   const ask = modes.some(({ mode }) => mode === "desktop")
@@ -34,7 +33,8 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
           system,
           systemdEngine({ slug, directory }, system).restart,
         );
-      if (!hasSystemd(system)) return { slug, examine, synchronize, restart: undefined, plan: [] };
+      if (!isRunByUnits({ directory, mode }, system))
+        return { slug, examine, synchronize, restart: undefined, plan: [] };
       const argv = systemctlCommand("try-restart", engineUnit(slug));
       return { slug, examine, synchronize, restart, plan: [{ step: "run", argv }] };
     }

@@ -39,8 +39,8 @@ export const command: Implementation = {
     }
     const address = daemonAddress(settings);
     const logs = teams.map(({ slug }) => ({ team: slug, lines: new Array<string>() }));
-    const work = reached.map(({ slug, config }) =>
-      followLog({ slug, mode: config.mode, ...range }, address, system, (line) => {
+    const work = reached.map(({ slug, directory, config }) =>
+      followLog({ slug, directory, mode: config.mode, ...range }, address, system, (line) => {
         if (range.follow) output.raw(shown(context, slug, text(line), teams.length > 1));
         else logs.find(({ team }) => team === slug)?.lines.push(line);
       }),

@@ -16,7 +16,9 @@ export async function serviceRemoval(
   if (mode === "desktop") return [];
   const { planSystemdRemoval } = await import("../node/enroll/services.ts");
   const { hasSystemd } = await import("../platform/service-manager.ts");
-  return hasSystemd(system) ? planSystemdRemoval(slug, settings) : [];
+  const { unitsServe } = await import("../platform/config-root.ts");
+  const isOurs = hasSystemd(system) && unitsServe(settings.configRoot);
+  return isOurs ? planSystemdRemoval(slug, settings) : [];
 }
 
 /** Stops the engine: through systemd, through the daemon, or directly. */
@@ -51,7 +53,7 @@ async function forgetInDaemon(team: string, context: Context): Promise<void> {
 async function forgetWithoutDaemon(team: string, { settings, system, log }: Context): Promise<void> {
   const { removeRecordWithoutDaemon } = await import("../daemon/state.ts");
   try {
-    if (removeRecordWithoutDaemon(settings.stateDb, team, log, system.now)) return;
+    if (removeRecordWithoutDaemon(settings.stateDb, team, log, system.now, settings.configRoot)) return;
     log.warn("The daemon does not answer. It drops the organization within a minute after it runs again", {
       team,
     });

@@ -81,7 +81,8 @@ export async function changeOrganization(
 async function isStartedByHand({ settings, system }: Context): Promise<boolean> {
   if (!(await daemonListens(settings, system))) return false;
   const { hasSystemd } = await import("../platform/service-manager.ts");
-  if (!hasSystemd(system)) return true;
+  const { unitsServe } = await import("../platform/config-root.ts");
+  if (!hasSystemd(system) || !unitsServe(settings.configRoot)) return true;
   const { daemonUnit } = await import("../platform/systemd.ts");
   const { unitState } = await import("../platform/service-state.ts");
   return (await unitState(daemonUnit, system)).is !== "running";
@@ -132,7 +133,8 @@ async function requireUnits(
   system: Context["system"],
 ): Promise<void> {
   const { hasSystemd } = await import("../platform/service-manager.ts");
-  if (hasSystemd(system)) return;
+  const { requireOwnUnits } = await import("../platform/config-root.ts");
+  if (hasSystemd(system)) return requireOwnUnits(settings.configRoot);
   const { byHand } = await import("../node/enroll/provision-services.ts");
   const line = byHand("server", slug, settings, system);
   throw new AppError(

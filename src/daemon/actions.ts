@@ -47,7 +47,7 @@ export const actions: Readonly<Record<string, Action>> = {
   version: {
     right: "member",
     changes: false,
-    run: async () => ({ message: `${brand.id} ${buildInfo.version}`, ...aboutDaemon() }),
+    run: async ({ deps }) => ({ message: `${brand.id} ${buildInfo.version}`, ...aboutDaemon(deps) }),
   },
   peers: { right: "member", changes: false, run: peers },
   logs: { right: "member", changes: false, run: logs },
@@ -65,7 +65,7 @@ export const actions: Readonly<Record<string, Action>> = {
     changes: true,
     run: async ({ deps }) => {
       deps.shutDown();
-      return { message: "The daemon stops", ...aboutDaemon() };
+      return { message: "The daemon stops", ...aboutDaemon(deps) };
     },
   },
 };
@@ -94,14 +94,14 @@ function listed(slugs: readonly string[]): Reply {
   return { message: slugs.length === 0 ? "No organization" : slugs.join(", "), teams: slugs };
 }
 
-function aboutDaemon(): Pick<Answer, "version" | "pid"> {
-  return { version: buildInfo.version, pid: process.pid };
+function aboutDaemon({ configRoot }: ActionDeps): Pick<Answer, "version" | "pid" | "config_root"> {
+  return { version: buildInfo.version, pid: process.pid, config_root: configRoot };
 }
 
 async function status({ request, deps }: Call): Promise<Reply> {
   if (request.probe === true) await deps.engines.check(request.team);
   const teams = await deps.engines.statusWithPeers(request.team);
-  return { message: summarize(teams), teams, ...aboutDaemon() };
+  return { message: summarize(teams), teams, ...aboutDaemon(deps) };
 }
 
 /** With `peer`: that one alone, which is then probed for a minute. */

@@ -24,7 +24,7 @@ import { lockFile } from "../platform/file-lock.ts";
 import { openLibc } from "../platform/libc.ts";
 import { namesPlaces } from "../platform/names-places.ts";
 import { makeNotifier } from "../platform/notify.ts";
-import { openState, stateLockPath } from "./state.ts";
+import { claimState, openState, stateLockPath } from "./state.ts";
 import { OrganizationEngines } from "./organization-engines.ts";
 
 export type DaemonSettings = EngineSettings & {
@@ -53,6 +53,7 @@ export async function runDaemon(settings: DaemonSettings, deps: DaemonDeps): Pro
   const lock = lockFile(stateLockPath(settings.stateDb));
   if (lock === undefined) throw new AppError("busy", `Another daemon already uses ${settings.stateDb}`);
   opened.defer(lock.release);
+  claimState(settings.stateDb, settings.configRoot, log);
   const store = openState(settings.stateDb, log, system.now);
   opened.defer(() => store.close());
   const subscribers = new Set<(notice: Notice) => void>();

@@ -20,7 +20,13 @@ import { logPath } from "./engine-logs.ts";
 import { makeGate, type Gate } from "./gate.ts";
 import { isAnswered, type LocalAddress } from "./ipc/transport.ts";
 import { isOfFormerRegistration } from "./organization-engine.ts";
-import { peekRecords, stoppedCopyPath, stoppedText, type OrganizationRecord } from "./state.ts";
+import {
+  peekRecords,
+  stateRootPath,
+  stoppedCopyPath,
+  stoppedText,
+  type OrganizationRecord,
+} from "./state.ts";
 
 type Deps = { system: System; log: Log; say: (text: string) => void };
 
@@ -33,9 +39,10 @@ export async function planDaemon(settings: DaemonSettings, deps: Deps): Promise<
     directory(dirname(stateDb), 0o755),
     file(`${stateDb}.lock`, 0o600, "same"),
     file(stateDb, 0o600, "changed"),
+    planFile(stateRootPath(stateDb), `${settings.configRoot}\n`, 0o644),
     ...planAddress(address),
   ];
-  const records = peekRecords(stateDb, deps.log, deps.system.now);
+  const records = peekRecords(stateDb, deps.log, deps.system.now, settings.configRoot);
   const copy = stoppedCopyPath(stateDb);
   const stopped = stoppedText(records);
   // Written only if it differs.

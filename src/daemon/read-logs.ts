@@ -1,15 +1,23 @@
 // Reads the log of one organization's engine: from the daemon in mode desktop, from the journal in mode server. It must not
 // print.
 
+import { dirname } from "node:path";
 import { brand } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import { quoteWord } from "../plan.ts";
+import { requireOwnUnits } from "../platform/config-root.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import { childEnvironment, type System } from "../system.ts";
 import { connectDaemon } from "./ipc/client.ts";
 import type { LocalAddress } from "./ipc/transport.ts";
 
-export type LogRequest = { slug: string; mode: "desktop" | "server"; lines: number; follow: boolean };
+export type LogRequest = {
+  slug: string;
+  directory: string;
+  mode: "desktop" | "server";
+  lines: number;
+  follow: boolean;
+};
 
 /** Calls `onLine` for the last lines and, with `follow`, for every new line until the source ends. */
 export async function followLog(
@@ -40,10 +48,11 @@ export async function followLog(
 }
 
 async function followJournal(
-  { slug, lines, follow }: LogRequest,
+  { slug, directory, lines, follow }: LogRequest,
   { env }: Pick<System, "env">,
   onLine: (line: string) => void,
 ): Promise<void> {
+  requireOwnUnits(dirname(directory));
   const unit = engineUnit(slug);
   const args = [
     "--output=cat",

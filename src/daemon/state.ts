@@ -12,7 +12,9 @@ import { readTextIfThere, writeFileAtomic, writeNewFile } from "../files.ts";
 import { readBytes, refuseOddFile } from "../open-file.ts";
 import type { Log } from "../log.ts";
 import { ConfirmationAnswer } from "../protocol/confirmation.ts";
+import { hasOrganizations, isSameRoot } from "../platform/config-root.ts";
 import { lockFile } from "../platform/file-lock.ts";
+import { quoteWord } from "../plan.ts";
 
 const text = v.pipe(v.string(), v.maxLength(255));
 
@@ -128,8 +130,9 @@ export function removeRecordWithoutDaemon(
   slug: string,
   log: StateLog,
   now: () => number,
+  configRoot: string,
 ): boolean {
-  if (!isThere(path)) return true;
+  if (!isThere(path) || !isStateOf(path, configRoot)) return true;
   const lock = lockFile(stateLockPath(path));
   if (lock === undefined) return false;
   try {
@@ -207,12 +210,53 @@ export function stoppedText(records: ReadonlyMap<string, OrganizationRecord>): s
   return `${JSON.stringify(Object.fromEntries(entries))}\n`;
 }
 
+export const stateRootPath = (path: string): string => `${path}.root`;
+
+/**
+ * Whether the database is about the organizations of this config root. In another one, an organization of the same name is
+ * another node. Databases of earlier versions do not say.
+ */
+export function isStateOf(path: string, configRoot: string): boolean {
+  const root = stateRoot(path);
+  return root === undefined || isSameRoot(root, configRoot);
+}
+
+function stateRoot(path: string): string | undefined {
+  return readTextIfThere(stateRootPath(path))?.trimEnd();
+}
+
+/** For the daemon, which holds the lock. Throws conflict if it is about another root that still has organizations. */
+export function claimState(path: string, configRoot: string, log: StateLog): void {
+  const root = stateRoot(path);
+  if (root === configRoot) return;
+  if (root !== undefined && !isSameRoot(root, configRoot) && hasOrganizations(root)) {
+    throw new AppError(
+      "conflict",
+      `${path} is about the organizations of ${root}, not those of ${configRoot}`,
+      {
+        hint: `Give the daemon a database of its own: --state-db-path ${quoteWord(join(configRoot, "state.db"))}`,
+      },
+    );
+  }
+  try {
+    writeFileAtomic(stateRootPath(path), `${configRoot}\n`, 0o644);
+  } catch (error) {
+    // On a full disk the daemon still runs.
+    log.warn("Cannot note whose organizations the state is about", { reason: messageOf(error) });
+  }
+}
+
 /** Held by the daemon that uses the database. */
 export const stateLockPath = (path: string): string => `${path}.lock`;
 
 /** The records for a plan. Reads a copy, because SQLite creates files beside a database that it only reads. */
-export function peekRecords(path: string, log: StateLog, now: () => number): Map<string, OrganizationRecord> {
-  if (!isThere(path)) return new Map();
+export function peekRecords(
+  path: string,
+  log: StateLog,
+  now: () => number,
+  configRoot: string,
+): Map<string, OrganizationRecord> {
+  if (!isThere(path) || !isStateOf(path, configRoot)) return new Map();
   const directory = mkdtempSync(join(tmpdir(), `${brand.executable}-`));
   const copy = join(directory, "state.db");
   try {

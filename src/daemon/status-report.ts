@@ -65,7 +65,7 @@ export async function readStatus(
   };
   const probed = probe === undefined ? report : await probe(report);
   const { withFindings } = await import("./team-findings.ts");
-  return withFindings(probed, found, system);
+  return withFindings(probed, found, system, configRoot);
 }
 
 async function readNames(path: string): Promise<StatusReport["names"]> {

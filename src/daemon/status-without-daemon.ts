@@ -10,7 +10,7 @@ import { countPeers, metricsUrl } from "../node/engine/peers.ts";
 import { certificateWarning, readOrganizationFacts } from "../node/files/organization-facts.ts";
 import { readSavedHealth, savedHealthDirectory, type SavedHealth } from "../node/health/saved-health.ts";
 import { isStopped } from "../node/files/stopped.ts";
-import { hasSystemd } from "../platform/service-manager.ts";
+import { isRunByUnits } from "../node/engine/systemd-engine.ts";
 import { engineUnit } from "../platform/systemd.ts";
 import { unitProperties } from "../platform/unit-properties.ts";
 import type { System } from "../system.ts";
@@ -58,13 +58,12 @@ async function readStatus(
   const end = state?.certificate_not_after ?? (await readEnd(organization));
   const { revoked, ...facts } = readOrganizationFacts(organization, state, end);
   const { mode } = organization.config;
-  const observed =
-    mode === "server" && hasSystemd(system)
-      ? await observeUnit(organization, system)
-      : {
-          ...observeProcess(join(configRoot, slug, "config.yml")),
-          ...(await storedState(mode, slug, stateDb)),
-        };
+  const observed = isRunByUnits({ directory: organization.directory, mode }, system)
+    ? await observeUnit(organization, system)
+    : {
+        ...observeProcess(join(configRoot, slug, "config.yml")),
+        ...(await storedState(mode, slug, { configRoot, stateDb })),
+      };
   const url = observed.state === "running" ? metricsUrl(organization.directory) : undefined;
   const peers = url === undefined ? undefined : await countPeers(url, system);
   const asked = peers === undefined ? {} : { peers };
@@ -117,12 +116,12 @@ function observeProcess(configPath: string): Observed {
 async function storedState(
   mode: TeamStatus["mode"],
   slug: string,
-  stateDb: string,
+  { configRoot, stateDb }: Places,
 ): Promise<Partial<Pick<TeamStatus, "wanted">>> {
   if (mode === "server") return {};
   const { peekRecords } = await import("./state.ts");
   try {
-    const record = peekRecords(stateDb, { warn() {}, error() {} }, Date.now).get(slug);
+    const record = peekRecords(stateDb, { warn() {}, error() {} }, Date.now, configRoot).get(slug);
     return record === undefined ? {} : { wanted: record.wanted };
   } catch {
     return {};

@@ -8,6 +8,7 @@ import type { Health } from "../node/health/judge.ts";
 import type { UnitState } from "../platform/service-state.ts";
 import type { TeamStatus } from "./ipc/messages.ts";
 import { roughly } from "./text-table.ts";
+import { unitsServe } from "../platform/config-root.ts";
 import { hasSystemd } from "../platform/service-manager.ts";
 import type { System } from "../system.ts";
 
@@ -36,10 +37,12 @@ export async function withFindings<R extends Report>(
   report: R,
   others: readonly Found[],
   system: Pick<System, "run" | "platform" | "now">,
+  configRoot: string,
 ): Promise<R> {
   const { running: answers, pid } = report.daemon;
   const modes = new Set(report.teams.filter(isWatched).map(({ mode }) => mode));
-  const units = modes.size > 0 && hasSystemd(system) ? await unitsOf(modes, answers, system) : undefined;
+  const hasUnits = modes.size > 0 && hasSystemd(system) && unitsServe(configRoot);
+  const units = hasUnits ? await unitsOf(modes, answers, system) : undefined;
   const now = system.now();
   const teams = report.teams.map((team) => {
     const { checkedAt, isForgotten = false } = others.find(({ status }) => status.team === team.team) ?? {};

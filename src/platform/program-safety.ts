@@ -94,6 +94,12 @@ function statIfThere(path: string, read: typeof lstatSync | typeof statSync = st
   }
 }
 
+/** Why services cannot see a file or directory, also one behind a link; undefined if they can. */
+export function whyHidden(path: string): string | undefined {
+  const hidden = linksFrom(path).find((each) => isHidden(each) || hiddenPlaces.includes(each));
+  return hidden === undefined ? undefined : `services cannot see files below ${topOf(hidden)}`;
+}
+
 function isHidden(path: string): boolean {
   return hiddenPlaces.some((place) => path.startsWith(`${place}/`));
 }

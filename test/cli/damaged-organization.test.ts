@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from "bun:test";
 import { cpSync, existsSync, lstatSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { listOrganizations } from "../../src/node/files/list-organizations.ts";
-import { openOrganization } from "../../src/node/files/organizations.ts";
+import { openOrganization, readCredentials, writeCredentials } from "../../src/node/files/organizations.ts";
 import { readModes } from "../../src/node/enroll/services.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../support/node.ts";
 
@@ -21,6 +21,8 @@ beforeEach(async () => {
   const { config } = openOrganization(world.root, "acme");
   const own = JSON.stringify({ ...config, org_slug: "whole", network: "10.78.0.0/16" });
   writeFileSync(join(world.root, "whole", "node-config.json"), own);
+  const credentials = readCredentials(pathOf());
+  writeCredentials(join(world.root, "whole"), { ...credentials, org_slug: "whole" });
 });
 
 afterEach(() => world[Symbol.asyncDispose]());

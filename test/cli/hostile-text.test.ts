@@ -18,7 +18,8 @@ test("logs -f --json prints a line of the engine without control characters", as
   const daemon = Bun.listen({
     unix: path,
     socket: {
-      data(socket) {
+      data(socket, bytes) {
+        if (bytes.toString().includes('"version"')) return void socket.write('{"ok":true,"message":""}\n');
         const answer = { ok: true, message: "", lines: [] };
         const notice = { event: "log", team: "acme", line: hostile };
         socket.end(`${JSON.stringify(answer)}\n${JSON.stringify(notice)}\n`);

@@ -137,7 +137,7 @@ test("a session is proven for the nodes at its control plane, with the hash of t
   const credentials = {
     api_base: "https://control.example",
     org_slug: "acme",
-    node_id: 7,
+    node_id: 77,
     api_token: "a token",
   };
   const { api_base, node_id, api_token } = credentials;

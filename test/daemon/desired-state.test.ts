@@ -183,14 +183,14 @@ test("without a daemon the record of an unregistered organization is removed; a 
   await world.crash(first);
   const path = join(world.directory, "state.db");
   const held = lockFile(stateLockPath(path));
-  expect(removeRecordWithoutDaemon(path, "acme", world.log, Date.now)).toBe(false);
+  expect(removeRecordWithoutDaemon(path, "acme", world.log, Date.now, world.configRoot)).toBe(false);
   held?.release();
-  expect(removeRecordWithoutDaemon(path, "acme", world.log, Date.now)).toBe(true);
+  expect(removeRecordWithoutDaemon(path, "acme", world.log, Date.now, world.configRoot)).toBe(true);
   const store = openState(path, world.log, Date.now);
   expect([store.records().size, store.active()]).toEqual([0, undefined]);
   store.close();
   const absent = join(world.directory, "none.db");
-  expect(removeRecordWithoutDaemon(absent, "acme", world.log, Date.now)).toBe(true);
+  expect(removeRecordWithoutDaemon(absent, "acme", world.log, Date.now, world.configRoot)).toBe(true);
   const second = world.open();
   await until(() => stateOf(second.engines, "acme") === "running");
 });

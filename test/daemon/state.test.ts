@@ -142,7 +142,7 @@ for (const [what, damage] of losses) {
     first.removeRecord("gone");
     first.close();
     damage();
-    const before = peekRecords(path, { warn() {}, error() {} }, Date.now);
+    const before = peekRecords(path, { warn() {}, error() {} }, Date.now, join(path, ".."));
     const second = open();
     expect(before).toEqual(second.records());
     expect([...second.records()]).toEqual([

@@ -10,6 +10,8 @@ import type { Answer, Notice, Request } from "./messages.ts";
 import type { LocalAddress } from "./transport.ts";
 
 export type IpcClient = {
+  /** Throws daemon_unreachable if the daemon runs the organizations of another config root. */
+  verify(): Promise<void>;
   /** Resolves with the answer. A refusal becomes an AppError with the daemon's code and message. */
   request(request: Request): Promise<Answer>;
   /** Calls `onNotice` for each notice until the connection ends. */
@@ -29,7 +31,7 @@ export async function connectDaemon(
   const path = address.kind === "pipe" ? address.name : address.path;
   for (let waited = 0; ; waited += 50) {
     try {
-      return await open(path, system);
+      return await open(path, address.configRoot, system);
     } catch (error) {
       const code = systemErrorCode(error);
       if (code === "EACCES" || code === "EPERM") throw accessDenied(path, error);
@@ -60,9 +62,16 @@ const answersWithinMs = 5000;
 const probesWithinMs = 15_000;
 const answeredAtOnce = new Set(["teams", "list", "status", "version", "logs", "subscribe", "peers"]);
 
+/** Their answers say whose organizations the daemon runs. For all others the version is asked first. */
+const tellsRoot = new Set(["list", "status", "version"]);
+
 type Line = Answer | Notice;
 
-async function open(path: string, system: Pick<System, "sleep">): Promise<IpcClient> {
+async function open(
+  path: string,
+  configRoot: string | undefined,
+  system: Pick<System, "sleep">,
+): Promise<IpcClient> {
   const decoder = new TextDecoder();
   let buffered = "";
   let unsent: Uint8Array = new Uint8Array();
@@ -118,12 +127,15 @@ async function open(path: string, system: Pick<System, "sleep">): Promise<IpcCli
       answered.abort(new Error("Answered"));
     }
   };
+  const own = (answer: Answer) => ofRoot(answer, configRoot);
+  // A start may take long: the version also detects a daemon that hangs.
+  const verify = async () => void (await own(await askSoon({ action: "version" })));
   return {
+    verify,
     async request(request) {
-      if (answeredAtOnce.has(request.action)) return askSoon(request);
-      // A start may take long: ask for the version first, to detect a daemon that hangs.
-      await askSoon({ action: "version" });
-      return ask(request);
+      if (tellsRoot.has(request.action)) return own(await askSoon(request));
+      await verify();
+      return answeredAtOnce.has(request.action) ? askSoon(request) : ask(request);
     },
     async notices(onNotice) {
       for (let line = await next(); line !== undefined; line = await next()) {
@@ -133,6 +145,16 @@ async function open(path: string, system: Pick<System, "sleep">): Promise<IpcCli
     // No request is in progress, so nothing can be lost.
     close: () => socket.terminate(),
   };
+}
+
+/** A daemon of an earlier version does not say which organizations it runs. */
+async function ofRoot(answer: Answer, configRoot: string | undefined): Promise<Answer> {
+  const { config_root: served } = answer;
+  if (served === undefined || configRoot === undefined || served === configRoot) return answer;
+  // Loaded late: it costs `status` a millisecond, and most roots are written alike.
+  const { foreignDaemon, isSameRoot } = await import("../../platform/config-root.ts");
+  if (isSameRoot(served, configRoot)) return answer;
+  throw foreignDaemon(served, configRoot);
 }
 
 function readLine(text: string): Line {

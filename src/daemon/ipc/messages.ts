@@ -80,6 +80,8 @@ export type Answer = {
   id?: string | number;
   teams?: readonly string[] | readonly TeamStatus[];
   version?: string;
+  /** status, list, version: the directory of the organizations that the daemon runs. */
+  config_root?: string;
   lines?: readonly string[];
   /** peers */
   peers?: readonly PeerReport[];

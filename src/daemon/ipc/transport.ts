@@ -7,7 +7,10 @@ import { brand } from "../../brand.ts";
 import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
 import { lockFile } from "../../platform/file-lock.ts";
 
-export type LocalAddress = { kind: "socket"; path: string } | { kind: "pipe"; name: string };
+/** `configRoot`: clients refuse a daemon that runs the organizations of another one. */
+export type LocalAddress = ({ kind: "socket"; path: string } | { kind: "pipe"; name: string }) & {
+  configRoot?: string;
+};
 
 /** The group that may connect; without a group only root may. */
 export type Access = { groupId: number | undefined };

@@ -17,8 +17,7 @@ import { foundEngine } from "../engine/found-engine.ts";
 import { isStopped } from "../files/stopped.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
 import type { ProcessIdentity } from "../../platform/process-identity.ts";
-import { hasSystemd } from "../../platform/service-manager.ts";
-import { examineUnit, systemdEngine } from "../engine/systemd-engine.ts";
+import { examineUnit, isRunByUnits, systemdEngine } from "../engine/systemd-engine.ts";
 
 export type OrganizationSettings = EngineSettings & { configRoot: string };
 
@@ -56,7 +55,7 @@ export async function examineEngine(
   installed: string | undefined;
 }> {
   const installed = findEngine(settings, system)?.path;
-  if (config.mode !== "server" || !hasSystemd(system)) {
+  if (!isRunByUnits({ directory, mode: config.mode }, system)) {
     return { process: findEngineProcess(join(directory, "config.yml")), program: installed, installed };
   }
   const { process, program = installed } = await examineUnit(slug, system);
@@ -64,7 +63,8 @@ export async function examineEngine(
 }
 
 function controlOf({ slug, config, directory }: Organization, system: System, log: Log): OverlayControl {
-  if (config.mode !== "server" || !hasSystemd(system)) return foundEngine({ slug, directory }, system, log);
+  if (!isRunByUnits({ directory, mode: config.mode }, system))
+    return foundEngine({ slug, directory }, system, log);
   const silent = silence(() => readTextIfThere(join(directory, "config.yml")) ?? "");
   const engine = systemdEngine({ slug, directory }, system, silent);
   return { ...engine, wanted: async () => !isStopped(directory) && (await engine.isEnabled()) };

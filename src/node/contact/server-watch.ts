@@ -9,7 +9,7 @@ import * as v from "valibot";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { openEchoSocket } from "../../platform/echo-socket.ts";
 import { ageOf, signalProcess } from "../../platform/process-identity.ts";
-import { hasSystemd } from "../../platform/service-manager.ts";
+import { isRunByUnits } from "../engine/systemd-engine.ts";
 import { engineUnit } from "../../platform/systemd.ts";
 import type { Healing } from "../../protocol/path-report.ts";
 import type { System } from "../../system.ts";
@@ -66,7 +66,7 @@ export function makeServerHealth(
       });
     },
     async recentLog() {
-      if (config.mode !== "server" || !hasSystemd(system)) return [];
+      if (!isRunByUnits({ directory, mode: config.mode }, system)) return [];
       const lines = ["--output=cat", "--quiet", `--lines=${logLines}`, `--unit=${engineUnit(slug)}`];
       return (await system.run(["/usr/bin/journalctl", ...lines])).stdout.split("\n");
     },

@@ -1,6 +1,9 @@
 // Controls an engine that systemd runs (mode server): its process is the unit's main process, its log is the journal.
 
+import { dirname } from "node:path";
 import { AppError } from "../../errors.ts";
+import { requireOwnUnits, unitsServe } from "../../platform/config-root.ts";
+import { hasSystemd } from "../../platform/service-manager.ts";
 import { engineUnit, systemctlCommand } from "../../platform/systemd.ts";
 import { unitProperties } from "../../platform/unit-properties.ts";
 import type { System } from "../../system.ts";
@@ -9,6 +12,17 @@ import type { LogTail } from "./engine-log.ts";
 import { needsRestart } from "../files/restart-needs.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { ageOf, identifyProcess, isAlive, type ProcessIdentity } from "../../platform/process-identity.ts";
+
+/**
+ * Whether systemd runs an organization: one of the config root that the units are for. In another root, one of the same name
+ * is another node, and its engine is found by its arguments.
+ */
+export function isRunByUnits(
+  { directory, mode }: { directory: string; mode: string },
+  system: Pick<System, "platform">,
+): boolean {
+  return mode === "server" && hasSystemd(system) && unitsServe(dirname(directory));
+}
 
 const journalctl = "/usr/bin/journalctl";
 const journalEveryMs = 150;
@@ -23,12 +37,16 @@ export type SystemdEngine = EngineControl &
     isEnabled(): Promise<boolean>;
   };
 
-/** Controls the engine of one organization's unit. `silent`: its log level is above info. */
+/**
+ * Controls the engine of one organization's unit. `silent`: its log level is above info. Throws conflict if the units run
+ * the organizations of another config root.
+ */
 export function systemdEngine(
   { slug, directory }: { slug: string; directory: string },
   system: Needs,
   silent: () => boolean = () => false,
 ): SystemdEngine {
+  requireOwnUnits(dirname(directory));
   const unit = engineUnit(slug);
   const control = async (tail: LogTail) => {
     const identity = await mainProcess(unit, system);

@@ -8,6 +8,7 @@ import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { pinnedEngine } from "../../pinned-engine.ts";
 import type { Change } from "../../platform/apply.ts";
+import { requireOwnUnits, requireRootForUnits } from "../../platform/config-root.ts";
 import { launchdInstallation, launchdRemoval, launchdRestart, plistPath } from "../../platform/launchd.ts";
 import { namesPlaces } from "../../platform/names-places.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
@@ -61,6 +62,7 @@ export function planSystemdServices(
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
 ): Change[] {
+  if (hasSystemd(system)) requireRootForUnits(settings.configRoot);
   const state = systemdState();
   const places = unitPlaces(settings, system);
   // Names are switched on by their own command. Here their unit is only kept up to date.
@@ -93,6 +95,7 @@ export function planUnitEngine(
 
 /** The changes that remove one organization from systemd, or, without a slug, all units. */
 export function planSystemdRemoval(slug: string | undefined, settings: ServiceSettings): Change[] {
+  requireOwnUnits(settings.configRoot);
   return systemdRemoval(slug, readModes(settings.configRoot), systemdState());
 }
 
@@ -105,6 +108,7 @@ export function planNames(
   const { switchPath } = namesPlaces(system, settings.stateDb);
   if (switchPath !== undefined)
     return [{ change: "file", path: switchPath, content: '{"schema":1}\n', mode: 0o644 }];
+  if (hasSystemd(system)) requireRootForUnits(settings.configRoot);
   return namesInstallation(unitPlaces(settings, system), systemdState(), wish);
 }
 
@@ -143,13 +147,15 @@ export function requireRoot(system: Pick<System, "platform" | "isRoot">): void {
 }
 
 /**
- * Throws if a service of root would run a program that another user can replace, or that the service cannot see. Called
+ * Throws if a service of root would run a program that another user can replace, or if it cannot see the program or the
+ * config root, or serves another one. Called
  * before any change: with such a program no check-in runs, and no revocation arrives.
  */
 export function requireSafePrograms(
-  settings: EngineSettings,
+  settings: EngineSettings & { configRoot: string },
   system: Pick<System, "platform" | "env" | "executable">,
 ): void {
+  if (hasSystemd(system)) requireRootForUnits(settings.configRoot);
   refuseUnsafe(system.executable, "executable", system);
   refuseUnsafe(findEngine(settings, system)?.path ?? settings.overlayBinary, "overlayBinary", system);
 }

@@ -2,9 +2,8 @@
 
 import { join } from "node:path";
 import { x509Fingerprint } from "../../pki/x509.ts";
-import { Credentials } from "../../protocol/stored.ts";
 import { listOrganizations } from "./list-organizations.ts";
-import { readApiCa, readValidJson } from "./organizations.ts";
+import { credentialsIfOwn, readApiCa } from "./organizations.ts";
 
 export type KnownControlPlane = { apiBase: string; caFingerprint: string | undefined };
 
@@ -12,7 +11,7 @@ export type KnownControlPlane = { apiBase: string; caFingerprint: string | undef
 export function knownControlPlanes(configRoot: string): KnownControlPlane[] {
   return listOrganizations(configRoot).flatMap((slug) => {
     const directory = join(configRoot, slug);
-    const credentials = readValidJson(join(directory, "credentials.json"), Credentials);
+    const credentials = credentialsIfOwn(directory);
     if (credentials === undefined) return [];
     return [{ apiBase: credentials.api_base, caFingerprint: fingerprintOf(readApiCa(directory)) }];
   });

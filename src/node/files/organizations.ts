@@ -2,7 +2,7 @@
 // credentials.json. No network access here.
 
 import { lstatSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { AppError, messageOf } from "../../errors.ts";
@@ -132,16 +132,39 @@ export function chooseEach(configRoot: string, slug: string | undefined, open = 
   return [{ slug: first, open: () => only }];
 }
 
-/** Reads credentials.json. Throws credentials_missing. */
+/**
+ * Reads credentials.json. Throws credentials_missing, and bad_configuration if it is of another organization or node than
+ * the directory: a token of one node must not be used in the name of another one.
+ */
 export function readCredentials(directory: string): Credentials {
   const path = join(directory, "credentials.json");
+  const slug = basename(directory);
   const credentials = readJsonFile(path, Credentials);
+  const node = readValidJson(join(directory, "node-config.json"), NodeConfig);
+  const other = credentials === undefined ? undefined : differenceOf(credentials, slug, node);
+  if (other !== undefined) throw damaged(slug, `${path} belongs to ${other}`);
   if (credentials === undefined) {
     throw new AppError("credentials_missing", `There is no ${path}`, {
       hint: `Register again with \`${brand.executable} register --force\`.`,
     });
   }
   return credentials;
+}
+
+function differenceOf(
+  { org_slug, node_id }: Credentials,
+  slug: string,
+  node: NodeConfig | undefined,
+): string | undefined {
+  if (org_slug !== slug) return `the organization "${org_slug}", not to "${slug}"`;
+  if (node === undefined || node.node_id === node_id) return undefined;
+  return `node ${node_id}, but this machine is node ${node.node_id} of "${slug}"`;
+}
+
+/** credentials.json, unless it is damaged or of another organization: for what also works without it. */
+export function credentialsIfOwn(directory: string): Credentials | undefined {
+  const credentials = readValidJson(join(directory, "credentials.json"), Credentials);
+  return credentials?.org_slug === basename(directory) ? credentials : undefined;
 }
 
 /** The PEM of the control plane's own TLS authority, if the registration pinned one. */

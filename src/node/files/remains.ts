@@ -6,10 +6,10 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import type { Step } from "../../plan.ts";
-import { Credentials, NodeConfig } from "../../protocol/stored.ts";
+import { NodeConfig } from "../../protocol/stored.ts";
 import { Mode, NodeName } from "../../protocol/values.ts";
 import { generations } from "./generations.ts";
-import { openOrganization, readValidJson, type Organization } from "./organizations.ts";
+import { credentialsIfOwn, openOrganization, readValidJson, type Organization } from "./organizations.ts";
 import { finishReplacement } from "./replacement.ts";
 
 export type Remains = Pick<Organization, "slug" | "directory"> & {
@@ -33,7 +33,7 @@ export function readRemains(configRoot: string, slug: string): Remains {
     }
     return undefined;
   };
-  const credentials = readValidJson(join(directory, "credentials.json"), Credentials);
+  const credentials = credentialsIfOwn(directory);
   return {
     slug,
     directory,

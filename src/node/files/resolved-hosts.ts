@@ -5,10 +5,9 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
 import { parseAddress } from "../../ip.ts";
-import { Credentials } from "../../protocol/stored.ts";
 import type { System } from "../../system.ts";
 import { within } from "../../within.ts";
-import { readValidJson } from "./organizations.ts";
+import { credentialsIfOwn, readValidJson } from "./organizations.ts";
 import { staticHosts } from "./read-config.ts";
 
 const mostHosts = 256;
@@ -33,7 +32,7 @@ export type OwnHost = { host: string; what: "control plane" | "lighthouse or rel
 const fileOf = (directory: string) => join(directory, "resolved.json");
 
 export function ownHosts(directory: string): OwnHost[] {
-  const credentials = readValidJson(join(directory, "credentials.json"), Credentials);
+  const credentials = credentialsIfOwn(directory);
   const hubs = hubsIn(directory).map((host) => ({ host, what: "lighthouse or relay" as const }));
   return [...planeOf(credentials?.api_base), ...hubs].slice(0, mostHosts);
 }

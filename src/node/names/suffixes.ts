@@ -8,10 +8,9 @@ import { messageOf } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { clean } from "../../log.ts";
 import { NameSuffix } from "../../protocol/names.ts";
-import { Credentials } from "../../protocol/stored.ts";
 import { readSyncState } from "../files/generations.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
-import { readValidJson } from "../files/organizations.ts";
+import { credentialsIfOwn } from "../files/organizations.ts";
 import { readPermissions } from "../files/permissions.ts";
 import { overlayRoles } from "../files/read-config.ts";
 import type { Suffix } from "./service-state.ts";
@@ -62,7 +61,7 @@ export async function whyRefused(
 
 /** Names of the control plane, of lighthouses and of relays. Engines before 1.7 get addresses: then the names are in sync.json. */
 function hostsOf(directory: string): string[] {
-  const { api_base: base } = readValidJson(join(directory, "credentials.json"), Credentials) ?? {};
+  const { api_base: base } = credentialsIfOwn(directory) ?? {};
   const plane = base === undefined || !URL.canParse(base) ? [] : [new URL(base).hostname];
   return [...plane, ...underlaysOf(directory), ...Object.keys(readSyncState(directory)?.host_names ?? {})];
 }

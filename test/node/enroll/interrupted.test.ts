@@ -14,10 +14,12 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import * as v from "valibot";
 import { lockPath } from "../../../src/node/files/lock.ts";
 import { listOrganizations } from "../../../src/node/files/list-organizations.ts";
-import { openOrganization, readCredentials } from "../../../src/node/files/organizations.ts";
+import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { finishReplacement, putInPlace } from "../../../src/node/files/replacement.ts";
+import { Credentials } from "../../../src/protocol/stored.ts";
 import { exchangeDirectories } from "../../../src/platform/exchange.ts";
 import { lockFile } from "../../../src/platform/file-lock.ts";
 import { rejection, thrown } from "../../pki/thrown.ts";
@@ -31,7 +33,8 @@ afterEach(() => world[Symbol.asyncDispose]());
 
 const at = (name: string) => join(world.root, name);
 const names = () => readdirSync(world.root).sort();
-const tokenIn = (name: string) => readCredentials(at(name)).api_token;
+const tokenIn = (name: string) =>
+  v.parse(Credentials, JSON.parse(readFileSync(join(at(name), "credentials.json"), "utf8"))).api_token;
 
 /** A registration, and a second one of the same node that is complete but not in its place yet. */
 async function prepare(): Promise<{ former: string; next: string }> {
