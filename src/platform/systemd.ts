@@ -275,9 +275,11 @@ export function systemdInstallation(
   teams: readonly Team[],
   places: UnitPlaces,
   state: SystemdState,
+  { onlyMissing = false } = {},
 ): Change[] {
-  const { files, running } = systemdUnits(teams, places);
+  const { files: all, running } = systemdUnits(teams, places);
   const present = new Map([...state.packaged, ...state.files]);
+  const files = onlyMissing ? new Map([...all].filter(([name]) => !present.has(name))) : all;
   const changed = [...files].filter(([name, text]) => present.get(name) !== text).map(([name]) => name);
   const changes: Change[] = [];
   let isReread = changed.length > 0;

@@ -91,12 +91,14 @@ export async function bringServices(
   requireSafePrograms(settings, system);
   const watchers = new Set(teams.map(({ mode }) => (mode === "server" ? authTimer : daemonUnit)));
   if (hasSystemd(system)) for (const unit of watchers) await unmask(unit, system);
-  await applyChanges(planServices(teams, settings, system), system);
+  await applyChanges(planServices(teams, settings, system, { onlyMissing: true }), system);
 }
 
 /** The plan of bringServices. */
 export function planBringing(teams: readonly Team[], settings: ServiceSettings, system: System): Step[] {
-  return runsServices(system) ? planChanges(planServices(teams, settings, system)) : [];
+  return runsServices(system)
+    ? planChanges(planServices(teams, settings, system, { onlyMissing: true }))
+    : [];
 }
 
 /** Installs an engine if there is none. */

@@ -61,13 +61,15 @@ export function planSystemdServices(
   teams: readonly Team[],
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
+  how: { onlyMissing?: boolean } = {},
 ): Change[] {
   if (hasSystemd(system)) requireRootForUnits(settings.configRoot);
   const state = systemdState();
   const places = unitPlaces(settings, system);
   // Names are switched on by their own command. Here their unit is only kept up to date.
-  const names = state.files.has(namesUnit) ? namesInstallation(places, state) : [];
-  return [...systemdInstallation(teams, places, state), ...names];
+  const isNamed = state.files.has(namesUnit) && how.onlyMissing !== true;
+  const names = isNamed ? namesInstallation(places, state) : [];
+  return [...systemdInstallation(teams, places, state, how), ...names];
 }
 
 /**
@@ -177,15 +179,19 @@ export function refuseUnsafe(
   });
 }
 
-/** The changes that make this system's service manager run these organizations. Changes nothing. */
+/**
+ * The changes that make this system's service manager run these organizations. Changes nothing. `onlyMissing`: unit files
+ * that are there stay as they are, because an administrator may have edited them.
+ */
 export function planServices(
   teams: readonly Team[],
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
+  how: { onlyMissing?: boolean } = {},
 ): Change[] {
   switch (serviceManager(system)) {
     case "systemd":
-      return planSystemdServices(teams, settings, system);
+      return planSystemdServices(teams, settings, system, how);
     case "launchd":
       return planLaunchd(settings, system);
     case "task":
