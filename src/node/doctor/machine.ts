@@ -1,7 +1,8 @@
 // Examines the machine: privileges, tun device, engine, disk space, keyring, services.
 
-import { accessSync, constants, existsSync, statfsSync } from "node:fs";
-import { brand } from "../../brand.ts";
+import { accessSync, constants, existsSync } from "node:fs";
+import { brand, rootServerDirectory } from "../../brand.ts";
+import { diskSpaceAt } from "../../disk-space.ts";
 import { advisoriesFor, isOlderThan, parseEngineVersion, recommendedEngine } from "../../engine-features.ts";
 import { systemErrorCode } from "../../errors.ts";
 import { planChanges } from "../../platform/apply.ts";
@@ -31,6 +32,9 @@ export function examineMachine(settings: ServiceSettings, system: System): Promi
     runCheck("capability", undefined, () => capability(system)),
     runCheck("engine", undefined, () => engine(settings, system)),
     runCheck("disk", undefined, () => disk(settings)),
+    ...(existsSync(rootServerDirectory)
+      ? [runCheck("control-plane-disk", undefined, () => diskFinding(rootServerDirectory, planeRemedy))]
+      : []),
     runCheck("keyring", undefined, () => keyring(system)),
     runCheck("units", undefined, () => units(settings, system)),
     runCheck("names", undefined, () => names(settings, system)),
@@ -88,18 +92,18 @@ async function engine(settings: ServiceSettings, system: System): Promise<Findin
   return ok(`${found.path} ${version}`);
 }
 
-const leastFreeBytes = 50 * 1024 * 1024;
-
 function disk({ configRoot }: ServiceSettings): Finding {
   const path = existsSync(configRoot) ? configRoot : "/";
-  const { bavail, bsize, ffree, files } = statfsSync(path);
-  const free = bavail * bsize;
-  const text = `${Math.floor(free / 1024 / 1024)} MiB free at ${path}`;
-  if (files > 0 && ffree === 0)
-    return fail(`no inode is free at ${path}`, "Delete files that you do not need");
-  return free >= leastFreeBytes
-    ? ok(text)
-    : fail(text, "Free some disk space: new configurations cannot be saved without it");
+  return diskFinding(path, "Free some disk space: new configurations cannot be saved without it");
+}
+
+const planeRemedy = "Free some disk space, or give it a larger disk: on a full disk nothing can be changed";
+
+function diskFinding(path: string, remedy: string): Finding {
+  const found = diskSpaceAt(path);
+  if (found === undefined) return skipped(`the system does not tell how full the disk of ${path} is`);
+  if (found.state === "ok") return ok(found.text);
+  return found.state === "full" ? fail(found.text, remedy) : warn(found.text, remedy);
 }
 
 async function keyring(system: System): Promise<Finding> {

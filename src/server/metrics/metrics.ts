@@ -1,8 +1,10 @@
 // `/metrics` in the text format of Prometheus: the counters of this process and figures of the database. A request costs a
 // few queries, which indexes answer.
 
+import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
+import { diskSpaceAt } from "../../disk-space.ts";
 import { blocklistLimit } from "../../protocol/download.ts";
 import { countBlocklists } from "../certificates/blocklist.ts";
 import type { Meters, Sample } from "../http/meters.ts";
@@ -11,6 +13,7 @@ import type { ServerOptions } from "../options.ts";
 import { readStatus } from "../store/acme-state.ts";
 import { relayFigures } from "../paths/relayed.ts";
 import type { PathReports } from "../paths/reports.ts";
+import { onlineMs } from "../store/nodes.ts";
 import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
 import type { Database } from "../store/database.ts";
@@ -21,7 +24,7 @@ const day = 86_400_000;
 /** The thresholds of `certificates_expiring`, in days. */
 const daysLeft = [0, 7, 14, 30];
 
-type Deps = Pick<ServerOptions, "db" | "system"> & {
+type Deps = Pick<ServerOptions, "db" | "system" | "clock" | "dataDirectory"> & {
   changes: Changes;
   meters: Meters;
   pathReports: PathReports;
@@ -30,6 +33,7 @@ type Deps = Pick<ServerOptions, "db" | "system"> & {
 export async function writeMetrics(deps: Deps): Promise<string> {
   const samples = [
     ...(await nodeSamples(deps)),
+    ...(await onlineSamples(deps)),
     ...(await pathSamples(deps)),
     ...(await relaySamples(deps)),
     ...(await certificateSamples(deps)),
@@ -74,6 +78,65 @@ async function nodeSamples({ db, changes }: Deps): Promise<Sample[]> {
     gauge("long_polls_waiting", "Check-ins that wait for news", [{ value: changes.waiting() }]),
   ];
 }
+
+const onlineGroup = computed({ slug: text(), groups: text(), online: integer() });
+const hub = computed({ slug: text(), name: text(), role: text(), online: integer() });
+const isSeen = "CASE WHEN s.last_checkin_at > $1 THEN 1 ELSE 0 END";
+/** Phones never check in. */
+const seenNodes = `FROM nodes n JOIN organizations o ON o.id = n.org_id LEFT JOIN sightings s ON s.node_id = n.id
+  WHERE o.deleted_at IS NULL AND n.state = 'active' AND n.phone IS NULL`;
+
+/** Which nodes were heard lately: all, by group, and each one that others need. */
+async function onlineSamples({ db, system }: Deps): Promise<Sample[]> {
+  const since = [system.now() - onlineMs];
+  const byGroups = await queryAll(
+    db,
+    onlineGroup,
+    `SELECT o.slug, n.groups, CAST(sum(${isSeen}) AS bigint) AS online ${seenNodes} GROUP BY o.slug, n.groups ORDER BY o.slug`,
+    since,
+  );
+  const all = new Map<string, number>();
+  const groups = new Map<string, { slug: string; group: string; value: number }>();
+  for (const { slug, groups: names, online } of byGroups) {
+    all.set(slug, (all.get(slug) ?? 0) + online);
+    for (const group of v.parse(GroupNames, JSON.parse(names))) {
+      const key = JSON.stringify([slug, group]);
+      groups.set(key, { slug, group, value: (groups.get(key)?.value ?? 0) + online });
+    }
+  }
+  const hubs = await queryAll(
+    db,
+    hub,
+    `SELECT o.slug, n.name, CASE WHEN n.is_lighthouse = 1 THEN 'lighthouse' WHEN n.is_relay = 1 THEN 'relay' ELSE 'router' END AS role,
+       ${isSeen} AS online ${seenNodes} AND (n.is_lighthouse = 1 OR n.is_relay = 1 OR n.subnets <> '[]') ORDER BY o.slug, n.id`,
+    since,
+  );
+  return [
+    gauge(
+      "nodes_online",
+      "Nodes that checked in lately",
+      [...all].map(([slug, value]) => ({ labels: { organization: slug }, value })),
+    ),
+    gauge(
+      "group_nodes_online",
+      "The same, by group",
+      [...groups.values()].map(({ slug, group, value }) => ({
+        labels: { organization: slug, group },
+        value,
+      })),
+    ),
+    gauge(
+      "hub_online",
+      "Whether a lighthouse, relay or router checked in lately",
+      hubs.map(({ slug, name, role, online }) => ({
+        labels: { organization: slug, node: name, role },
+        value: online,
+      })),
+    ),
+  ];
+}
+
+const GroupNames = v.array(v.string());
 
 /** What nodes report; nothing before the first report. */
 async function pathSamples({ pathReports }: Deps): Promise<Sample[]> {
@@ -183,12 +246,19 @@ async function acmeSamples({ db, system }: Deps): Promise<Sample[]> {
   ];
 }
 
-async function operationSamples({ db, system }: Deps): Promise<Sample[]> {
+async function operationSamples({ db, system, clock, dataDirectory }: Deps): Promise<Sample[]> {
+  const disk = dataDirectory === undefined ? undefined : diskSpaceAt(dataDirectory);
+  const bytes = (value: number | undefined) => (value === undefined ? [] : [{ value }]);
   const backup = await lastBackupAt(db);
   const age = backup === undefined ? [] : [{ value: (system.now() - backup) / 1000 }];
   const waiting = await queryNumber(db, "SELECT count(*) AS n FROM deliveries WHERE next_at IS NOT NULL");
   const { version, commit } = buildInfo;
   return [
+    gauge("disk_free_bytes", "Free on the disk of the data directory", bytes(disk?.freeBytes)),
+    gauge("disk_bytes", "Size of the disk of the data directory", bytes(disk?.totalBytes)),
+    gauge("clock_doubted", "1: the clock of this server jumped, and no certificate is signed", [
+      { value: clock.doubt() === undefined ? 0 : 1 },
+    ]),
     gauge("store_bytes", "Size of the database", [{ value: await storeBytes(db) }]),
     gauge("last_backup_age_seconds", "Time since the last backup; absent before the first backup", age),
     gauge("webhook_deliveries_waiting", "Webhook deliveries that wait", [{ value: waiting }]),
