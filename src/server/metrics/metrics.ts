@@ -1,7 +1,6 @@
 // `/metrics` in the text format of Prometheus: the counters of this process and figures of the database. A request costs a
 // few queries, which indexes answer.
 
-import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { diskSpaceAt } from "../../disk-space.ts";
@@ -18,6 +17,7 @@ import { lastBackupAt } from "../store/meta.ts";
 import { listReplicas, type ReplicaReport } from "../store/replicas.ts";
 import type { Database } from "../store/database.ts";
 import { computed, integer, queryAll, queryNumber, text } from "../store/table.ts";
+import { nodes } from "../store/tables/nodes.ts";
 
 const prefix = `${brand.id.replaceAll("-", "_")}_`;
 const day = 86_400_000;
@@ -79,7 +79,8 @@ async function nodeSamples({ db, changes }: Deps): Promise<Sample[]> {
   ];
 }
 
-const onlineGroup = computed({ slug: text(), groups: text(), online: integer() });
+const online = computed({ slug: text(), online: integer() });
+const groupsOf = nodes.pick("groups");
 const hub = computed({ slug: text(), name: text(), role: text(), online: integer() });
 const isSeen = "CASE WHEN s.last_checkin_at > $1 THEN 1 ELSE 0 END";
 /** Phones never check in. */
@@ -89,19 +90,18 @@ const seenNodes = `FROM nodes n JOIN organizations o ON o.id = n.org_id LEFT JOI
 /** Which nodes were heard lately: all, by group, and each one that others need. */
 async function onlineSamples({ db, system }: Deps): Promise<Sample[]> {
   const since = [system.now() - onlineMs];
-  const byGroups = await queryAll(
-    db,
-    onlineGroup,
+  const byGroups = await db.all(
     `SELECT o.slug, n.groups, CAST(sum(${isSeen}) AS bigint) AS online ${seenNodes} GROUP BY o.slug, n.groups ORDER BY o.slug`,
     since,
   );
   const all = new Map<string, number>();
   const groups = new Map<string, { slug: string; group: string; value: number }>();
-  for (const { slug, groups: names, online } of byGroups) {
-    all.set(slug, (all.get(slug) ?? 0) + online);
-    for (const group of v.parse(GroupNames, JSON.parse(names))) {
+  for (const row of byGroups) {
+    const { slug, online: count } = online.parse(row);
+    all.set(slug, (all.get(slug) ?? 0) + count);
+    for (const group of groupsOf.parse(row).groups) {
       const key = JSON.stringify([slug, group]);
-      groups.set(key, { slug, group, value: (groups.get(key)?.value ?? 0) + online });
+      groups.set(key, { slug, group, value: (groups.get(key)?.value ?? 0) + count });
     }
   }
   const hubs = await queryAll(
@@ -128,15 +128,13 @@ async function onlineSamples({ db, system }: Deps): Promise<Sample[]> {
     gauge(
       "hub_online",
       "Whether a lighthouse, relay or router checked in lately",
-      hubs.map(({ slug, name, role, online }) => ({
+      hubs.map(({ slug, name, role, online: value }) => ({
         labels: { organization: slug, node: name, role },
-        value: online,
+        value,
       })),
     ),
   ];
 }
-
-const GroupNames = v.array(v.string());
 
 /** What nodes report; nothing before the first report. */
 async function pathSamples({ pathReports }: Deps): Promise<Sample[]> {
