@@ -144,7 +144,7 @@ export function fromSystemError(action: string, error: unknown): AppError {
     case "EDQUOT":
       return new AppError("disk_full", `Cannot ${action}: no space left on the disk`, {
         cause: error,
-        hint: "Free some space and run the command again; nothing was changed.",
+        hint: "Free some space and run the command again.",
       });
     default:
       return new AppError("failed", `Cannot ${action}: ${reasonOf(error, action)}`, { cause: error });

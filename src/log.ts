@@ -3,7 +3,7 @@
 
 import { createConsola, LogLevels, type ConsolaReporter } from "consola/core";
 import { brand } from "./brand.ts";
-import { fromSystemError } from "./errors.ts";
+import { fromSystemError, messageOf } from "./errors.ts";
 import { appendText } from "./open-file.ts";
 
 export type Fields = Record<string, string | number | boolean | null | undefined>;
@@ -27,9 +27,7 @@ const maxLineLength = 16_384;
 
 export function makeLog(options: LogOptions): Log {
   const { file, format = "text", stamped, verbose } = options;
-  const write = file === undefined ? options.write : (line: string) => appendLine(file, line);
-  // A log file that cannot be written fails here, before the command changes anything.
-  if (file !== undefined) write("");
+  const write = file === undefined ? options.write : writeToFile(file, options.write);
   const render = format === "json" ? jsonLine : stamped || file !== undefined ? stampedLine : terminalLine;
   const reporter: ConsolaReporter = {
     log({ type, args: [message, fields = {}] }) {
@@ -105,12 +103,30 @@ export function writeOnceATurn(write: (text: string) => void): (text: string) =>
   };
 }
 
-function appendLine(path: string, line: string): void {
-  try {
-    appendText(path, line, 0o640);
-  } catch (error) {
-    throw fromSystemError(`write the log file ${path}`, error);
-  }
+/**
+ * A log file that cannot be opened fails here, before the command changes anything. Later a failure, such as a full disk,
+ * must not end a command half way: the lines go to `instead` until the file takes them again.
+ */
+function writeToFile(path: string, instead: (text: string) => void): (line: string) => void {
+  const append = (text: string) => {
+    try {
+      appendText(path, text, 0o640);
+    } catch (error) {
+      throw fromSystemError(`write the log file ${path}`, error);
+    }
+  };
+  append("");
+  let isLost = false;
+  return (line) => {
+    try {
+      append(line);
+      isLost = false;
+    } catch (error) {
+      if (!isLost) instead(`warning: ${messageOf(error)}; its lines follow here\n`);
+      isLost = true;
+      instead(line);
+    }
+  };
 }
 
 /**

@@ -10,7 +10,7 @@ const units = [`${brand.id}-auth.service`, `${brand.id}.service`];
 export function pinnedEngine(directory = "/etc/systemd/system"): string | undefined {
   for (const name of units) {
     try {
-      const found = engineOf(readText(`${directory}/${name}`));
+      const found = flagIn(readText(`${directory}/${name}`), "overlay-binary");
       if (found !== undefined) return found;
     } catch {
       // Not installed, or not ours to read: then it names no engine.
@@ -19,9 +19,10 @@ export function pinnedEngine(directory = "/etc/systemd/system"): string | undefi
   return undefined;
 }
 
-/** Undoes the quoting of unit-file.ts. */
-function engineOf(unit: string): string | undefined {
-  const [, quoted, bare] = /^ExecStart=.* --overlay-binary (?:"((?:[^"\\]|\\.)*)"|(\S+))/m.exec(unit) ?? [];
+/** The value of a flag in a unit's command line. Undoes the quoting of unit-file.ts. */
+export function flagIn(unit: string, flag: string): string | undefined {
+  const pattern = new RegExp(`^ExecStart=.* --${flag} (?:"((?:[^"\\\\]|\\\\.)*)"|(\\S+))`, "m");
+  const [, quoted, bare] = pattern.exec(unit) ?? [];
   const word = quoted?.replace(/\\(.)/g, "$1") ?? bare;
   return word?.replaceAll("%%", "%").replaceAll("$$", "$");
 }

@@ -209,3 +209,17 @@ test("writeOnceATurn() joins the lines of one turn, in order", async () => {
   await new Promise(setImmediate);
   expect(written).toEqual(["a\nb\n", "c\n"]);
 });
+
+test("a log file on a full disk ends no command: its lines go to standard error, with one warning", () => {
+  let said = "";
+  const write = (text: string) => void (said += text);
+  const log = makeLog({ verbose: false, stamped: false, file: "/dev/full", write, now: () => 0 });
+  log.info("one");
+  log.info("two");
+  expect(said.split("\n")).toEqual([
+    "warning: Cannot write the log file /dev/full: no space left on the disk; its lines follow here",
+    "1970-01-01T00:00:00.000Z info one",
+    "1970-01-01T00:00:00.000Z info two",
+    "",
+  ]);
+});

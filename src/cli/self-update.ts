@@ -49,11 +49,23 @@ export const command: Implementation = {
       return guardUpdate({ stateDb: settings.stateDb, system, log });
     }
     if (values.on("check")) {
-      const { available, latest } = await update.checkForUpdate(request, settings, { system, log });
+      const { available, latest, returned } = await update.checkForUpdate(request, settings, { system, log });
       const { version: from } = buildInfo;
       output.result(
-        { from, to: latest, source: "release", changed: false, available },
-        available ? `${latest} is available, this is ${from}\n` : `${from} is the latest release\n`,
+        {
+          from,
+          to: latest,
+          source: "release",
+          changed: false,
+          available,
+          ...(returned === undefined ? {} : { returned }),
+        },
+        available
+          ? `${latest} is available, this is ${from}\n` +
+              (returned === undefined
+                ? ""
+                : `${latest} was tried here and rolled back: ${returned}. Wait for a newer release\n`)
+          : `${from} is the latest release\n`,
       );
       return available ? 10 : 0;
     }

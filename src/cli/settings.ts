@@ -132,10 +132,11 @@ function once<T>(read: () => T): () => T {
 
 /** Log lines as the flags say: to standard error or a file. */
 export function logOptions(
-  { verbose, logFile, logFormat }: Settings,
+  { verbose, logFile, logFormat, dryRun }: Settings,
   { stderr, now }: Pick<System, "stderr" | "now">,
 ): LogOptions {
-  const file = logFile === undefined ? {} : { file: logFile };
+  // A plan changes nothing, so its log lines go to standard error.
+  const file = logFile === undefined || dryRun ? {} : { file: logFile };
   return { verbose, ...file, format: logFormat, write: stderr.write, now, stamped: false };
 }
 

@@ -135,6 +135,17 @@ export function openProgram(pid: number): { fd: number; path: string } | undefin
   }
 }
 
+/** Whether a process runs the file that is at this path now, not one that was replaced or deleted. */
+export function runsProgram(pid: number, path: string): boolean {
+  try {
+    const [program, file] = [statSync(`/proc/${pid}/exe`), statSync(path)];
+    return program.dev === file.dev && program.ino === file.ino;
+  } catch {
+    // It has ended, or has more rights than this process.
+    return false;
+  }
+}
+
 /** Whether this file is the standard output of a process; true if unknown. */
 export function writesTo(pid: number, path: string): boolean {
   if (process.platform !== "linux") return true;

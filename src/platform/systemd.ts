@@ -173,7 +173,10 @@ export function daemonService(places: UnitPlaces): string {
  * Watches an update from before the replacement until the new executable is healthy, also across a power cut. It runs
  * the former executable, which is kept beside the new one, and exists only during an update.
  */
-export function guardService(keptExecutable: string, stateDb: string): string {
+export function guardService(keptExecutable: string, stateDb: string, configRoot: string): string {
+  const writable = [posix.dirname(keptExecutable), posix.dirname(stateDb), configRoot, unitDirectory].map(
+    (path) => `-${quoted(specifierFree(trimSlashes(path)))}`,
+  );
   return unit({
     Unit: [
       ["Description", `${brand.title}: watch the new version`],
@@ -186,7 +189,11 @@ export function guardService(keptExecutable: string, stateDb: string): string {
       ["Environment", "DO_NOT_TRACK=1"],
       ["Restart", "on-failure"],
       ["RestartSec", "1"],
-      ["NoNewPrivileges", "yes"],
+      // To see which program a process runs, and to end one; to probe peers, as the check that it tries.
+      ["CapabilityBoundingSet", "CAP_SYS_PTRACE CAP_KILL CAP_NET_RAW"],
+      ["PrivateDevices", "yes"],
+      ["ReadWritePaths", writable.join(" ")],
+      ...commonSandbox,
     ],
     Install: [["WantedBy", "multi-user.target"]],
   });

@@ -345,10 +345,22 @@ function isSpent(error: unknown): boolean {
   return error instanceof AppError && codes.includes(error.code);
 }
 
+/** No refusal: an answer that is not clear, or a failure on this machine, such as a full disk. */
+const uncertain: ReadonlySet<string> = new Set([
+  "untrusted_answer",
+  "approval_pending",
+  "internal",
+  "storage_unavailable",
+  "request_timeout",
+  "disk_full",
+  "os_permission",
+  "failed",
+]);
+
 /** The control plane may have registered the keys, or holds a request for them: keep them for a retry. */
 function mayHaveArrived(error: unknown): boolean {
   if (!(error instanceof AppError)) return true;
-  if (error.code === "untrusted_answer" || error.code === "approval_pending") return true;
+  if (uncertain.has(error.code)) return true;
   const cause = systemErrorCode(error.cause);
   const neverSent = ["ConnectionRefused", "ECONNREFUSED", "FailedToOpenSocket", "ENOTFOUND", "EAI_AGAIN"];
   return error.code === "control_plane_unreachable" && !(cause !== undefined && neverSent.includes(cause));

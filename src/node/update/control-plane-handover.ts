@@ -4,27 +4,41 @@
 import { existsSync } from "node:fs";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
+import { readTextIfThere } from "../../files.ts";
 import type { Step } from "../../plan.ts";
 import { controlUnit, controlUnitPath, packagedControlUnitPath } from "../../platform/control-unit.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import { systemctlCommand } from "../../platform/systemd.ts";
+import { runsProgram } from "../../platform/processes.ts";
+import { unitProperties } from "../../platform/unit-properties.ts";
 import type { System } from "../../system.ts";
 
 type Edge = Pick<System, "run" | "sleep">;
 
 /** Longer than the start of a server with a usual database. */
 const takesOverWithinMs = 60_000;
+/** The former version has run here. */
+const takesBackWithinMs = 15_000;
 
-/** Throws failed if the former process still answers; the update itself stays. */
-export async function handOverControlPlane(system: Edge): Promise<void> {
-  const former = await mainProcess(system);
-  if (former === undefined) return;
-  const { status } = await system.run(systemctlCommand("reload", controlUnit));
-  // A unit that an administrator wrote, without the handover.
-  if (status !== 0) await system.run(systemctlCommand("try-restart", controlUnit), { timeoutMs: 90_000 });
-  for (let waited = 0; waited < takesOverWithinMs; waited += 250) {
-    const present = await mainProcess(system);
-    if (present !== undefined && present !== former) return;
+/**
+ * Does nothing if it runs the present executable already: an update may have been interrupted before this. Throws failed if
+ * that does not start; the former process then still answers.
+ */
+export async function handOverControlPlane(
+  executable: string,
+  system: Edge,
+  withinMs = takesOverWithinMs,
+): Promise<void> {
+  const former = await controlProcess(system);
+  if (former === undefined || (former.isActive && runsProgram(former.pid, executable))) return;
+  if (former.isActive) {
+    const { status } = await system.run(systemctlCommand("reload", controlUnit));
+    // A unit that an administrator wrote, without the handover.
+    if (status !== 0) await system.run(systemctlCommand("try-restart", controlUnit), { timeoutMs: 90_000 });
+  }
+  for (let waited = 0; waited < withinMs; waited += 250) {
+    const present = await controlProcess(system);
+    if (present?.isActive === true && (present.pid !== former.pid || !former.isActive)) return;
     await system.sleep(250);
   }
   throw new AppError(
@@ -36,17 +50,53 @@ export async function handOverControlPlane(system: Edge): Promise<void> {
   );
 }
 
+/** After a rollback: no process of the version that failed stays, not even one that has not taken over yet. */
+export async function bringBackControlPlane(executable: string, system: Edge): Promise<void> {
+  const main = await controlProcess(system);
+  if (main === undefined) return;
+  for (const pid of main.others) if (!runsProgram(pid, executable)) kill(pid);
+  try {
+    if (main.isActive) return await handOverControlPlane(executable, system, takesBackWithinMs);
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+  }
+  await system.run(systemctlCommand("kill", "--signal=SIGKILL", controlUnit));
+  await system.run(systemctlCommand("reset-failed", controlUnit));
+  await system.run(systemctlCommand("restart", "--no-block", controlUnit));
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // It has ended.
+  }
+}
+
 /** The plan of handOverControlPlane. */
 export async function planHandOver(system: Edge): Promise<Step[]> {
-  if ((await mainProcess(system)) === undefined) return [];
+  if ((await controlProcess(system)) === undefined) return [];
   return [{ step: "run", argv: systemctlCommand("reload", controlUnit) }];
 }
 
-/** Undefined if no control plane runs here as a service. */
-async function mainProcess(system: Edge): Promise<string | undefined> {
+/** Undefined if no control plane runs here as a service. Not active: it is starting. `others`: such as a successor. */
+async function controlProcess(
+  system: Edge,
+): Promise<{ pid: number; isActive: boolean; others: number[] } | undefined> {
   if (!hasSystemd() || ![controlUnitPath, packagedControlUnitPath].some((path) => existsSync(path)))
     return undefined;
-  const { stdout } = await system.run(systemctlCommand("show", "--property=MainPID", "--value", controlUnit));
-  const pid = stdout.trim();
-  return /^[1-9]\d*$/.test(pid) ? pid : undefined;
+  const names = ["MainPID", "ActiveState", "ControlGroup"] as const;
+  const { MainPID, ActiveState, ControlGroup } = await unitProperties(controlUnit, names, system);
+  const pid = Number(MainPID);
+  if (!(pid > 0)) return undefined;
+  // The second place: control groups of version 1.
+  const lists = ["/sys/fs/cgroup", "/sys/fs/cgroup/systemd"].map(
+    (top) => `${top}${ControlGroup}/cgroup.procs`,
+  );
+  const members = lists.map((path) => readTextIfThere(path) ?? "").join("\n");
+  const others = members
+    .split("\n")
+    .map(Number)
+    .filter((each) => each > 0 && each !== pid);
+  return { pid, isActive: ActiveState === "active" || ActiveState === "reloading", others };
 }

@@ -1,8 +1,8 @@
 // Replaces the running executable with that of a signed release, and lets a guard watch the result. It must refuse a
 // release that is unsigned, not newer or for another machine, and an executable that a package owns.
 
-import { existsSync, rmSync } from "node:fs";
-import { dirname, isAbsolute, join } from "node:path";
+import { accessSync, constants, existsSync, rmSync } from "node:fs";
+import { basename, dirname, isAbsolute, join } from "node:path";
 import { brand } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../errors.ts";
@@ -12,6 +12,7 @@ import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
 import { planChanges } from "../../platform/apply.ts";
 import { findOwner } from "../../platform/packages.ts";
+import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonUnit, systemctlCommand } from "../../platform/systemd.ts";
 import { readMember } from "../../release/archive.ts";
 import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
@@ -31,10 +32,17 @@ import { planRestart, refuseUnsafe } from "../enroll/services.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import { checkRelease, fetchRelease, type Patience, type UpdateRequest } from "../files/published-release.ts";
-import { planSeenSequence, rememberSequence, writeSeenSequence } from "../files/update-marker.ts";
+import { planSeenSequence, readMarker, rememberSequence, writeSeenSequence } from "../files/update-marker.ts";
 import { planGuard } from "./update-guard.ts";
 import { handOverControlPlane, planHandOver } from "./control-plane-handover.ts";
-import { guardedUnits, planUnderGuard, refuseSecond, replaceUnderGuard, versionOf } from "./update-trial.ts";
+import {
+  guardedUnits,
+  planUnderGuard,
+  refuseSecond,
+  replaceUnderGuard,
+  versionOf,
+  type Places,
+} from "./update-trial.ts";
 
 export type UpdateOutcome = {
   from: string;
@@ -44,24 +52,28 @@ export type UpdateOutcome = {
   path: string;
 };
 
-type Places = { stateDb: string };
-
 /**
  * Returns the published version and whether it is newer than this one. The release's number is remembered, so that a
  * mirror cannot show an older release afterwards; only a release that passed every check counts.
  */
 export async function checkForUpdate(
   request: UpdateRequest,
-  places: Places & { dryRun: boolean },
+  places: Pick<Places, "stateDb"> & { dryRun: boolean },
   {
     system,
     log,
   }: { system: Pick<System, "fetch" | "sleep" | "now" | "executable" | "platform">; log: Pick<Log, "debug"> },
   within?: Patience,
-): Promise<{ available: boolean; latest: string }> {
+): Promise<{ available: boolean; latest: string; returned?: string }> {
   const manifest = checkRelease(await fetchRelease(request, system, within), request, places, system);
   rememberSequence(places, manifest.sequence, log);
-  return { available: compareVersions(manifest.version, buildInfo.version) > 0, latest: manifest.version };
+  const last = readMarker(places.stateDb);
+  const isReturned = last?.result === "returned" && last.to === manifest.version;
+  return {
+    available: compareVersions(manifest.version, buildInfo.version) > 0,
+    latest: manifest.version,
+    ...(isReturned ? { returned: last.reason ?? "no reason given" } : {}),
+  };
 }
 
 /** Updates this executable. With services, resolves when the guard has confirmed that the new version works. */
@@ -73,9 +85,14 @@ export async function selfUpdate(
   return alone("self-update", places, system, async () => {
     const path = system.executable;
     sweepCandidates(path);
-    const { base, manifest, isOther } = await findRelease(request, places, system);
-    const outcome = { from: buildInfo.version, to: manifest.version, source: "release" as const, path };
-    if (!isOther) return { ...outcome, changed: false };
+    // Another update may have ended while this one waited for the lock: this process is then not what is installed.
+    const from = (await versionOf(path, system)) ?? buildInfo.version;
+    const { base, manifest, isOther } = await findRelease(request, from, places, system);
+    const outcome = { from, to: manifest.version, source: "release" as const, path };
+    if (!isOther) {
+      await handOverControlPlane(path, system);
+      return { ...outcome, changed: false };
+    }
     const program = await fetchProgram(manifest, base, system);
     const candidate = writeCandidate(path, program);
     try {
@@ -86,7 +103,7 @@ export async function selfUpdate(
     }
     writeSeenSequence(places.stateDb, manifest.sequence);
     await replaceUnderGuard(candidate, outcome, places, system);
-    await handOverControlPlane(system);
+    await handOverControlPlane(path, system);
     return { ...outcome, changed: true };
   });
 }
@@ -94,25 +111,29 @@ export async function selfUpdate(
 /** The release to install. Throws if it must not be installed. */
 async function findRelease(
   request: UpdateRequest,
+  from: string,
   places: Places,
   system: Pick<System, "fetch" | "sleep" | "now" | "executable" | "platform">,
 ) {
   const published = await fetchRelease(request, system);
   const manifest = checkRelease(published, request, places, system);
-  const order = compareVersions(manifest.version, buildInfo.version);
+  const order = compareVersions(manifest.version, from);
   if (order < 0 && !request.allowDowngrade) {
-    throw new AppError(
-      "failed",
-      `Release ${manifest.version} is older than this one (${buildInfo.version})`,
-      { hint: "To install it anyway, add --allow-downgrade." },
-    );
+    throw new AppError("failed", `Release ${manifest.version} is older than this one (${from})`, {
+      hint: "To install it anyway, add --allow-downgrade.",
+    });
   }
   return { base: published.base, manifest, isOther: order !== 0 };
 }
 
-/** Runs `work` under the lock of updates, if this program may replace its executable. */
+/**
+ * Runs `work` under the lock of updates, if this program may replace its executable. The lock lies beside that: there is one
+ * for a machine, wherever the state database is.
+ */
 async function alone<T>(command: string, places: Places, system: System, work: () => Promise<T>): Promise<T> {
   await requireOwned(system);
+  const path = system.executable;
+  requireWritable(path, system);
   const directory = dirname(places.stateDb);
   makeDirectory(directory, 0o755);
   const checked = async () => {
@@ -120,7 +141,18 @@ async function alone<T>(command: string, places: Places, system: System, work: (
     await refuseSecond(places, system);
     return work();
   };
-  return withLock(directory, command, system, checked, join(directory, "lock"));
+  return withLock(directory, command, system, checked, join(dirname(path), `.${basename(path)}.lock`));
+}
+
+function requireWritable(path: string, system: Pick<System, "platform">): void {
+  try {
+    accessSync(dirname(path), constants.W_OK);
+  } catch (error) {
+    throw new AppError("os_permission", `This user cannot replace ${path}`, {
+      cause: error,
+      hint: privilegeHint(system),
+    });
+  }
 }
 
 /** The plan of selfUpdate. Downloads the manifest, but not the executable. */
@@ -131,7 +163,7 @@ export async function planSelfUpdate(
 ): Promise<Step[]> {
   await requireOwned(system);
   await refuseSecond(places, system);
-  const { base, manifest, isOther } = await findRelease(request, places, system);
+  const { base, manifest, isOther } = await findRelease(request, buildInfo.version, places, system);
   const get = (name: string): Step[] =>
     isAbsolute(base) ? [] : [{ step: "request", method: "GET", url: `${base.replace(/\/?$/, "/")}${name}` }];
   const asked = [...get(manifestName), ...get(signatureName)];
@@ -159,10 +191,11 @@ export async function rollBackSelf(places: Places, system: System): Promise<Upda
     const path = system.executable;
     const kept = keptPath(path);
     const to = existsSync(kept) ? await versionOf(kept, system) : undefined;
+    const from = (await versionOf(path, system)) ?? buildInfo.version;
     rollBack(path);
     if (hasSystemd()) await system.run(systemctlCommand("try-restart", daemonUnit), { timeoutMs: 90_000 });
-    await handOverControlPlane(system);
-    return { from: buildInfo.version, to: to ?? "unknown", source: "rollback" as const, changed: true, path };
+    await handOverControlPlane(path, system);
+    return { from, to: to ?? "unknown", source: "rollback" as const, changed: true, path };
   });
 }
 

@@ -3,6 +3,7 @@
 
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
@@ -11,6 +12,7 @@ import { unitProperties } from "../../platform/unit-properties.ts";
 import { bringBack, keptPath, putInPlace } from "../../release/replace.ts";
 import type { System } from "../../system.ts";
 import { readMarker, writeMarker, type Marker } from "../files/update-marker.ts";
+import { bringBackControlPlane, handOverControlPlane } from "./control-plane-handover.ts";
 import { versionOf } from "./update-trial.ts";
 
 /** A daemon must be ready within this time. Together with what follows, a rollback takes at most 60 s. */
@@ -20,6 +22,7 @@ const stableMs = 6_000;
 /** After this many crashes the daemon has failed. */
 const maxRestarts = 3;
 const checkWithinMs = 25_000;
+const takesOverWithinMs = 45_000;
 
 type Needs = { stateDb: string; system: System; log: Log };
 
@@ -76,7 +79,19 @@ async function judge(marker: Marker, system: System): Promise<string | undefined
   if (version === marker.from) return "it failed before the machine went down";
   if (version !== marker.to) return "it does not report its version";
   const problems = await Promise.all([judgeDaemon(system), judgeCheck(marker, system)]);
-  return problems.find((problem) => problem !== undefined);
+  // Last, so that the former process of the control plane answers while a bad version is found.
+  return problems.find((problem) => problem !== undefined) ?? (await judgeControlPlane(marker, system));
+}
+
+/** Its former process answers until the new one does. A further update does not find this step left out. */
+async function judgeControlPlane(marker: Marker, system: System): Promise<string | undefined> {
+  try {
+    await handOverControlPlane(marker.executable, system, takesOverWithinMs);
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    return "the control plane does not start with it";
+  }
 }
 
 /** The daemon must report that it is ready and keep running. */
@@ -129,6 +144,10 @@ async function restore(marker: Marker, system: System, log: Log): Promise<void> 
   // An administrator may have exchanged the two meanwhile.
   if ((await versionOf(kept, system)) === marker.from) bringBack(marker.executable);
   else log.error(`${kept} is not version ${marker.from}; ${marker.executable} stays as it is`);
+  await Promise.all([restoreDaemon(system), bringBackControlPlane(marker.executable, system)]);
+}
+
+async function restoreDaemon(system: System): Promise<void> {
   if (!(await judgesDaemon(system))) return;
   // SIGKILL, because a hanging daemon would use its whole stop timeout. The engines keep running.
   await system.run(systemctlCommand("kill", "--kill-who=main", "--signal=SIGKILL", daemonUnit));

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
+import { readTextIfThere } from "../../files.ts";
 import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
 import { applyChanges, planChanges, type Change } from "../../platform/apply.ts";
@@ -18,15 +19,17 @@ import {
   systemctlCommand,
   unitDirectory,
 } from "../../platform/systemd.ts";
+import { controlUnit } from "../../platform/control-unit.ts";
+import { flagIn } from "../../pinned-engine.ts";
 import { keepFormer, keptPath, planKeep, swapIn } from "../../release/replace.ts";
 import type { System } from "../../system.ts";
 import { planRestart } from "../enroll/services.ts";
 import { markerPath, readMarker, writeMarker } from "../files/update-marker.ts";
 
-type Places = { stateDb: string };
+export type Places = { stateDb: string; configRoot: string };
 
-/** Longer than a rollback by the guard, which takes at most 60 s. */
-const verdictMs = 90_000;
+/** Longer than a rollback by the guard, which usually takes at most 60 s. */
+const verdictMs = 120_000;
 const selfTestMs = 20_000;
 
 const VersionReport = v.object({ version: v.pipe(v.string(), v.maxLength(64)) });
@@ -44,7 +47,9 @@ export async function versionOf(path: string, system: Pick<System, "run">): Prom
 
 /** Our installed units, which a new version must be able to run. */
 export function guardedUnits(): string[] {
-  return hasSystemd() ? [daemonUnit, authTimer].filter((name) => existsSync(join(unitDirectory, name))) : [];
+  return hasSystemd()
+    ? [daemonUnit, authTimer, controlUnit].filter((name) => existsSync(join(unitDirectory, name)))
+    : [];
 }
 
 /**
@@ -82,8 +87,8 @@ export function planUnderGuard(path: string, places: Places): Step[] {
   ];
 }
 
-function startOfGuard(path: string, { stateDb }: Places): Change[] {
-  const content = guardService(keptPath(path), stateDb);
+function startOfGuard(path: string, { stateDb, configRoot }: Places): Change[] {
+  const content = guardService(keptPath(path), stateDb, configRoot);
   return [
     { change: "file", path: join(unitDirectory, guardUnit), content, mode: 0o644 },
     { change: "run", argv: systemctlCommand("daemon-reload") },
@@ -91,9 +96,13 @@ function startOfGuard(path: string, { stateDb }: Places): Change[] {
   ];
 }
 
-/** Refuses a second update while a guard runs, even if the process that started it has ended. */
+/**
+ * Refuses a second update while a guard runs, even if the process that started it has ended, and whatever its state
+ * database is.
+ */
 export async function refuseSecond({ stateDb }: Places, system: System): Promise<void> {
-  const marker = readMarker(stateDb);
+  const guard = readTextIfThere(join(unitDirectory, guardUnit)) ?? "";
+  const marker = readMarker(flagIn(guard, "state-db-path") ?? stateDb);
   if (marker === undefined || marker.result !== undefined || !hasSystemd()) return;
   const { status } = await system.run(systemctlCommand("is-active", "--quiet", guardUnit));
   if (status !== 0) return;

@@ -11,6 +11,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
+import { AppError } from "../../../src/errors.ts";
 import { testConfig } from "../../../src/node/engine/engine.ts";
 import { withLock } from "../../../src/node/files/lock.ts";
 import { readSyncState } from "../../../src/node/files/generations.ts";
@@ -20,7 +21,7 @@ import { makeHostKey } from "../../../src/pki/keys.ts";
 import { makeSigningKey, publicHalf } from "../../../src/pki/tokens.ts";
 import { RegisterAnswer } from "../../../src/protocol/registration.ts";
 import { rejection } from "../../pki/thrown.ts";
-import { engine, hasEngine, makeNodeWorld, type NodeWorld } from "../../support/node.ts";
+import { engine, hasEngine, makeNodeWorld, registerWords, type NodeWorld } from "../../support/node.ts";
 
 let world: NodeWorld;
 
@@ -366,4 +367,31 @@ test("host names become node names", () => {
     "node",
     "a".repeat(63),
   ]);
+});
+
+test("a log file on a full disk changes nothing of a registration, and a plan makes no log file", async () => {
+  const words = [...registerWords, "--registration-token-file", "-", "--no-start", "--verbose"];
+  const stdin = await world.token();
+  const log = join(world.root, "..", `planned-${process.pid}.log`);
+  expect(await world.agent([...words, "--dry-run", "--log-file", log], { stdin })).toMatchObject({
+    status: 0,
+  });
+  expect(existsSync(log)).toBe(false);
+  const { status, stderr } = await world.agent([...words, "--log-file", "/dev/full"], { stdin });
+  expect({ status, stderr }).toMatchObject({ status: 0 });
+  expect(existsSync(join(world.root, "acme", "host.key"))).toBe(true);
+});
+
+test("keys stay where a failure of this machine follows the request", async () => {
+  const { fetch } = world.system;
+  world.system.fetch = async (url, init) => {
+    await fetch(url, init);
+    throw new AppError("disk_full", "Cannot write something: no space left on the disk");
+  };
+  expect(await rejection(world.register())).toMatchObject({ code: "disk_full" });
+  const kept = readFileSync(join(world.root, ".acme.pending", "host.key"), "utf8");
+  world.system.fetch = fetch;
+  await world.register();
+  expect(read("host.key")).toBe(kept);
+  expect((await nodes()).length).toBe(1);
 });
