@@ -164,6 +164,19 @@ describeMachine("the desired state in server mode", () => {
     await run(["start"]);
   }, 240_000);
 
+  test("a command with another config root leaves the units of this one alone, and says whose they are", async () => {
+    const { machine } = node;
+    await machine.must("cp -a /etc/overlay-agent /srv/copy && rm -rf /srv/copy/acme/lock");
+    const before = await machine.must("cat /etc/systemd/system/overlay-agent*.service | sha256sum");
+    for (const line of ["stop acme", "restart acme", "install-systemd", "install-systemd --uninstall"]) {
+      const { status, stderr } = await machine.run(`agent ${line} --config-root /srv/copy`);
+      expect([line, status, stderr]).toEqual([line, 1, expect.stringContaining("run the organizations of")]);
+    }
+    expect(await machine.must("cat /etc/systemd/system/overlay-agent*.service | sha256sum")).toBe(before);
+    const hidden = await machine.run("agent install-systemd --config-root /root/copy");
+    expect([hidden.status, hidden.stderr]).toMatchObject([1, expect.stringContaining("cannot see")]);
+  });
+
   test("registering again keeps the stop, and says so", async () => {
     const { machine } = node;
     await run(["stop"]);
