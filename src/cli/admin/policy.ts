@@ -268,20 +268,38 @@ export const importing: Implementation = {
       description: "Whose policy it is",
       required: true,
     },
+    "org-slug": {
+      type: "string",
+      valueHint: "ORG",
+      description:
+        "The organization that it is for. Networks as sources are imported if they do not overlap its overlay; without this, none is",
+    },
+    ...targetFlags,
   },
   notes: "Changes nothing. Each line that has no equal is named on standard error, with the reason.",
-  examples: [`${brand.executable} admin policy import --from headscale acl.hujson > policy.yaml`],
+  examples: [
+    `${brand.executable} admin policy import --from headscale --org-slug acme acl.hujson > policy.yaml`,
+  ],
   async run(context) {
     context.values.choice("from", ["tailscale", "headscale"]);
     const text = await readPolicy(context, 0);
+    const slug = context.values.text("org-slug");
+    const overlay = slug === undefined ? undefined : await networksOf(context, slug);
     const { importPolicy } = await import("../../server/policy-files/import-policy.ts");
     const { inSlices } = await import("../../server/http/heavy-work.ts");
-    const made = await inSlices(importPolicy(text));
+    const made = await inSlices(importPolicy(text, overlay));
     for (const { line, what, reason } of made.notes) context.output.say(`Line ${line}: ${what}: ${reason}.`);
     context.output.result(made, made.policy);
     const next = `${brand.executable} admin policy plan ORG FILE --prune`;
     context.output.say(
-      `Next: put nodes into the groups (\`members\`, or registration tokens), then \`${next}\`.`,
+      `Next: put nodes into the groups (\`members\`, or registration tokens), then \`${next}\`. Each rule that reaches a node ` +
+        "here opens the networks behind it, too: keep routers out of these groups.",
     );
   },
 };
+
+async function networksOf(context: Context, slug: string): Promise<string[]> {
+  const { Organization } = await import("./answers.ts");
+  const { network, network6 } = await read(context, (api) => api.get(inOrg(slug, ""), Organization));
+  return [network, network6].flatMap((each) => each ?? []);
+}

@@ -4,11 +4,13 @@
 import { stringify } from "yaml";
 import * as v from "valibot";
 import { AppError } from "../../errors.ts";
+import { parseNetwork, type Network } from "../../ip.ts";
 import { readDocument } from "../policy/document.ts";
-import { faulty, parsePolicy, requireShort } from "../policy/policy-file.ts";
+import { faulty, parsePolicy, requireShort, type ParsedPolicy } from "../policy/policy-file.ts";
 import { runTests } from "../policy/policy-tests.ts";
 import { resolvePolicy } from "../policy/resolve.ts";
 import { plainJson } from "./hujson.ts";
+import { routersOf } from "./import-routers.ts";
 import {
   grantPackets,
   packetsOf,
@@ -36,6 +38,8 @@ export const Original = v.looseObject({
   acls: v.optional(Entries),
   grants: v.optional(Entries),
   tests: v.optional(Entries),
+  autoapprovers: v.optional(v.unknown()),
+  defaultsrcposture: v.optional(v.unknown()),
 });
 type Original = v.InferOutput<typeof Original>;
 
@@ -61,13 +65,21 @@ const sections = new Map([
   ["onecgnatroute", "it has no equal"],
 ]);
 
-/** Throws validation_failed for a text that is no policy, and policy_test_failed if one of its own tests fails. */
-export function* importPolicy(text: string): Generator<unknown, Imported> {
+/**
+ * `overlay`: the networks of the organization that it is for; without them, no network is imported as a source. Throws
+ * validation_failed for a text that is no policy, and policy_test_failed if one of its own tests fails.
+ */
+export function* importPolicy(text: string, overlay?: readonly string[]): Generator<unknown, Imported> {
   requireShort(text);
   const { value, faults, placeOf } = yield* readDocument(plainJson(text));
   if (faults.length > 0) throw faulty(faults);
   // Both read the names of keys in any case.
-  const keys = new Map(Object.keys(Object(value)).map((key) => [key.toLowerCase(), key]));
+  const keys = new Map<string, string>();
+  for (const key of typeof value === "object" ? Object.keys(value ?? {}) : []) {
+    const lower = key.toLowerCase();
+    if (keys.has(lower)) throw faulty([{ ...placeOf(key), message: `${key}: The key is here twice.` }]);
+    keys.set(lower, key);
+  }
   const given = Object.fromEntries([...keys].map(([lower, key]) => [lower, Object(value)[key]]));
   const parsed = v.safeParse(Original, given);
   if (!parsed.success || typeof value !== "object" || Array.isArray(value)) {
@@ -80,27 +92,32 @@ export function* importPolicy(text: string): Generator<unknown, Imported> {
     const [first = "", ...rest] = path.split(".");
     notes.push({ line: placeOf([keys.get(first) ?? first, ...rest].join(".")).line, what, reason });
   };
-  const importing = new Importing(parsed.output, note);
+  const importing = new Importing(
+    parsed.output,
+    overlay?.flatMap((each) => parseNetwork(each) ?? []),
+    note,
+  );
   for (const key of keys.keys()) {
     if (!known.has(key)) note(key, keys.get(key) ?? key, sections.get(key) ?? "it has no equal");
   }
-  const { acls, grants } = parsed.output;
+  const { acls, grants, defaultsrcposture: posture } = parsed.output;
   const strange = [...keys.keys()].find((key) => !known.has(key) && !sections.has(key));
   // Without rules everything is permitted there: a mistyped key must not become that.
   if (acls === undefined && grants === undefined && strange !== undefined) {
     const message = `${strange} is no key of Tailscale or headscale, and there are neither acls nor grants.`;
     throw faulty([{ ...placeOf(keys.get(strange) ?? ""), message }]);
   }
-  const { defaultsrcposture: posture } = given;
-  if (Array.isArray(posture) && posture.length > 0 && [...(acls ?? []), ...(grants ?? [])].length > 0) {
+  const isPostured = posture !== undefined && posture !== null && JSON.stringify(posture) !== "[]";
+  if (isPostured && [...(acls ?? []), ...(grants ?? [])].length > 0) {
     const message =
       "defaultSrcPosture: device posture is not known here, so each rule would permit more than the original. If that is right, remove this key and import again.";
     throw faulty([{ ...placeOf(keys.get("defaultsrcposture") ?? ""), message }]);
   }
   const rules = importing.rules();
   const tests = importing.tests();
-  const policy = render(importing.groups(), rules, tests);
-  yield* requireTests(policy, tests.length);
+  const groups = importing.groups();
+  const policy = render(groups, rules, tests);
+  yield* requireTests(yield* readAgain(policy, { rules, groups, tests }), tests.length);
   notes.sort((a, b) => a.line - b.line);
   return { policy, rules: rules.length + 1, tests: tests.length, notes };
 }
@@ -114,7 +131,7 @@ class Importing {
   readonly #names: Names;
   readonly #groups = new Map<string, string>();
 
-  constructor(original: Original, note: Noter) {
+  constructor(original: Original, overlay: readonly Network[] | undefined, note: Noter) {
     this.#original = original;
     this.#note = note;
     const groups = Object.keys(original.groups ?? {});
@@ -126,7 +143,9 @@ class Importing {
       this.#groups.set(word, name);
     }
     const hosts = new Map(Object.entries(original.hosts ?? {}));
-    this.#names = { hosts, groupOf: (word) => this.#groups.get(word) };
+    const via = (original.grants ?? []).map((grant) => lowerKeys(grant).fields["via"]);
+    const routers = routersOf(original.autoapprovers, via, original.groups ?? {});
+    this.#names = { hosts, groupOf: (word) => this.#groups.get(word), routers, overlay };
   }
 
   groups(): string[] {
@@ -155,69 +174,99 @@ class Importing {
       }
     };
     // Without both, everything is permitted.
-    if (acls === undefined && grants === undefined) add("any", "any", packetsOf("any", ["any"]));
+    if (acls === undefined && grants === undefined) add("any", "any", everything);
     for (const [at, acl] of (acls ?? []).entries()) this.#acl(`acls.${at}`, lowerKeys(acl), add);
     for (const [at, grant] of (grants ?? []).entries()) this.#grant(`grants.${at}`, lowerKeys(grant), add);
     return [...found.values()];
   }
 
-  #acl(path: string, acl: Record<string, unknown>, add: Add): void {
-    const { action, proto = "", src, dst, users, ports, ...rest } = acl;
-    const [other] = Object.keys(rest).filter((key) => !key.startsWith("#"));
-    const protocol = protocolOf(String(proto));
+  #acl(path: string, { fields, twice }: Fields, add: Add): void {
+    const { action, proto = "", src, dst, users, ports, ...rest } = fields;
+    // The former names of src and dst.
+    const both = src !== undefined && users !== undefined ? "users" : undefined;
+    const other = both ?? (dst !== undefined && ports !== undefined ? "ports" : otherKey(rest));
+    const protocol = protocolOf(proto);
+    if (twice !== undefined) return this.#note(path, "the rule", `${twice} is there twice`);
     if (action !== "accept") return this.#note(path, "the rule", `its action is not "accept"`);
     if (other !== undefined) return this.#note(path, "the rule", `${other} has no equal`);
-    if (protocol === undefined)
-      return this.#note(path, "the rule", `the engine has no rules for the protocol ${String(proto)}`);
-    const targets = wordsOf(dst ?? ports).map((text) => ({ text, ...splitPorts(text) }));
+    if ("reason" in protocol) return this.#note(path, "the rule", protocol.reason);
+    const sources = this.#words(path, "src", src ?? users);
+    const targets = this.#words(path, "dst", dst ?? ports);
+    if (sources === undefined || targets === undefined) return;
+    const sides = targets.map((text) => ({ text, ...splitPorts(text) }));
     const peers = this.#sources(
       path,
-      src ?? users,
-      targets.map(({ word }) => word),
+      sources,
+      sides.map(({ word }) => word),
     );
-    for (const [at, { text, word, ports: portText }] of targets.entries()) {
-      const list = portsOf(portText);
-      const target = targetOf(word, this.#names);
+    for (const [at, { text, word, ports: portText }] of sides.entries()) {
+      const made = packetsOf(protocol.protocol, portText);
       const place = `${path}.dst.${at}`;
-      if (list === undefined) this.#note(place, text, "its ports are not *, numbers or ranges");
-      else if (word === selfWord) this.#self(path, src ?? users, packetsOf(protocol, list), add);
-      else if ("reason" in target) this.#note(place, text, target.reason);
-      else for (const peer of peers) add(peer, target.side, packetsOf(protocol, list));
+      if ("reason" in made) this.#note(place, text, made.reason);
+      else this.#permit({ path, place, text, word, sources, peers }, made.packets, add);
     }
   }
 
-  #grant(path: string, grant: Record<string, unknown>, add: Add): void {
-    const { src, dst, ip, app, ...rest } = grant;
-    const [other] = Object.keys(rest).filter((key) => !key.startsWith("#"));
+  #grant(path: string, { fields, twice }: Fields, add: Add): void {
+    const { src, dst, ip, app, ...rest } = fields;
+    const other = otherKey(rest);
+    if (twice !== undefined) return this.#note(path, "the grant", `${twice} is there twice`);
     if (other !== undefined) return this.#note(path, "the grant", `${other} has no equal`);
     if (app !== undefined) this.#note(`${path}.app`, "app", "capabilities of applications have no equal");
-    const packets = wordsOf(ip).flatMap((text, at) => {
-      const found = grantPackets(text);
-      if (found === undefined) this.#note(`${path}.ip.${at}`, text, "the engine has no rules for it");
-      return found ?? [];
+    else if (ip === undefined || (Array.isArray(ip) && ip.length === 0))
+      return this.#note(path, "the grant", "it has neither ip nor app");
+    const sources = this.#words(path, "src", src);
+    const targets = this.#words(path, "dst", dst);
+    const words = ip === undefined ? [] : this.#words(path, "ip", ip);
+    if (sources === undefined || targets === undefined || words === undefined) return;
+    const packets = words.flatMap((text, at) => {
+      const made = grantPackets(text);
+      if ("packets" in made) return made.packets;
+      this.#note(`${path}.ip.${at}`, text, made.reason);
+      return [];
     });
-    const peers = this.#sources(path, src, wordsOf(dst));
-    for (const [at, word] of wordsOf(dst).entries()) {
-      const target = targetOf(word, this.#names);
-      if (word === selfWord) this.#self(path, src, packets, add);
-      else if ("reason" in target) this.#note(`${path}.dst.${at}`, word, target.reason);
-      else for (const peer of peers) add(peer, target.side, packets);
+    if (packets.length === 0) return;
+    const peers = this.#sources(path, sources, targets);
+    for (const [at, word] of targets.entries())
+      this.#permit({ path, place: `${path}.dst.${at}`, text: word, word, sources, peers }, packets, add);
+  }
+
+  #permit(
+    { path, place, text, word, sources, peers }: Destination,
+    packets: readonly Packets[],
+    add: Add,
+  ): void {
+    if (word === selfWord) {
+      // Nodes reach those with the same owner: the sources say whose.
+      for (const target of this.#sides(path, sources, selfTargetOf)) add("self", target, packets);
+      return;
     }
+    const target = targetOf(word, this.#names);
+    if ("reason" in target) this.#note(place, text, target.reason);
+    else for (const peer of peers) add(peer, target.side, packets);
+  }
+
+  /** Undefined: it is noted why there are none. */
+  #words(path: string, key: string, value: unknown): string[] | undefined {
+    const parsed = v.safeParse(Words, value);
+    if (parsed.success) return parsed.output;
+    const reason =
+      value === undefined
+        ? `it has no ${key}`
+        : typeof value === "string"
+          ? `${key} is a text: write a list`
+          : `${key} holds something else than texts`;
+    this.#note(`${path}.${key}`, "the rule", reason);
     return undefined;
   }
 
   /** Sources mean something else for the destination `self`: they are noted for the others alone. */
-  #sources(path: string, src: unknown, targets: readonly string[]): string[] {
+  #sources(path: string, src: readonly string[], targets: readonly string[]): string[] {
     return targets.every((word) => word === selfWord) ? [] : this.#sides(path, src, sourceOf);
   }
 
-  /** Nodes reach those with the same owner: the sources say whose. */
-  #self(path: string, src: unknown, packets: readonly Packets[], add: Add): void {
-    for (const target of this.#sides(path, src, selfTargetOf)) add("self", target, packets);
-  }
-
-  #sides(path: string, src: unknown, read: (word: string, names: Names) => Side): string[] {
-    return wordsOf(src).flatMap((word, at) => {
+  #sides(path: string, src: readonly string[], read: (word: string, names: Names) => Side): string[] {
+    return src.flatMap((word, at) => {
       const side = read(word, this.#names);
       if ("side" in side) return [side.side];
       this.#note(`${path}.src.${at}`, word, side.reason);
@@ -229,22 +278,22 @@ class Importing {
     const found: Test[] = [];
     for (const [at, raw] of (this.#original.tests ?? []).entries()) {
       const path = `tests.${at}`;
-      const { src, user, proto = "tcp", accept, allow, deny, ...rest } = lowerKeys(raw);
-      const source = sourceOf(String(src ?? user), this.#names);
-      const protocol = protocolOf(String(proto));
-      const [other] = Object.keys(rest);
-      if ("reason" in source) this.#note(path, `the test of ${String(src ?? user)}`, source.reason);
+      const { fields, twice } = lowerKeys(raw);
+      const { src, user, proto = "tcp", accept, allow, deny, ...rest } = fields;
+      const word = src ?? user;
+      const source =
+        typeof word === "string" ? sourceOf(word, this.#names) : { reason: "its src is no text" };
+      const protocol = protocolOf(proto);
+      const other = twice ?? Object.keys(rest)[0];
+      if ("reason" in source)
+        this.#note(path, typeof word === "string" ? `the test of ${word}` : "the test", source.reason);
       else if (source.side.includes("/")) this.#note(path, "the test", "a test is from a group or a node");
       else if (other !== undefined) this.#note(path, "the test", `${other} has no equal`);
-      else if (protocol === undefined)
-        this.#note(path, "the test", `the engine has no rules for ${String(proto)}`);
+      else if ("reason" in protocol) this.#note(path, "the test", protocol.reason);
       else {
-        const flows = (kind: "accept" | "deny", words: unknown) =>
-          found.push(
-            ...this.#flows(`${path}.${kind}`, kind, { from: source.side, protocol, words: wordsOf(words) }),
-          );
-        flows("accept", accept ?? allow);
-        flows("deny", deny);
+        const from = { from: source.side, protocol: protocol.protocol ?? "any" };
+        found.push(...this.#flows(`${path}.accept`, "accept", from, accept ?? allow));
+        found.push(...this.#flows(`${path}.deny`, "deny", from, deny));
       }
     }
     return found;
@@ -253,14 +302,18 @@ class Importing {
   #flows(
     path: string,
     kind: "accept" | "deny",
-    { from, protocol, words }: { from: string; protocol: string; words: readonly string[] },
+    { from, protocol }: Pick<Flow, "from" | "protocol">,
+    value: unknown,
   ): Test[] {
-    return words.flatMap((text, at): Test[] => {
+    const words = value === undefined ? [] : this.#words(path, kind, value);
+    return (words ?? []).flatMap((text, at): Test[] => {
       const place = `${path}.${at}`;
       const { word, ports } = splitPorts(text);
       const target = targetOf(word, this.#names);
-      const [port, ...more] = portsOf(ports) ?? [];
+      const made = portsOf(ports);
+      const [port, ...more] = "ports" in made ? made.ports : [];
       if ("reason" in target) this.#note(place, text, target.reason);
+      else if ("reason" in made) this.#note(place, text, made.reason);
       else if (port === undefined || more.length > 0) this.#note(place, text, "a test has one port");
       else {
         const flow = { from, to: target.side, protocol, port: /^\d+$/.test(port) ? Number(port) : port };
@@ -273,14 +326,34 @@ class Importing {
 
 type Add = (peer: string, target: string, packets: readonly Packets[]) => void;
 
-function lowerKeys(entry: Record<string, unknown>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(entry).map(([key, value]) => [key.toLowerCase(), value]));
+type Destination = {
+  path: string;
+  place: string;
+  text: string;
+  word: string;
+  sources: readonly string[];
+  peers: readonly string[];
+};
+
+/** `twice`: a key that is there in two spellings, of which one would be lost. */
+type Fields = { fields: Record<string, unknown>; twice: string | undefined };
+
+function lowerKeys(entry: Record<string, unknown>): Fields {
+  const keys = Object.keys(entry).map((key) => key.toLowerCase());
+  return {
+    fields: Object.fromEntries(Object.entries(entry).map(([key, value]) => [key.toLowerCase(), value])),
+    twice: keys.find((key, at) => keys.indexOf(key) !== at),
+  };
 }
 
-function wordsOf(value: unknown): string[] {
-  const parsed = v.safeParse(Words, value ?? []);
-  return parsed.success ? parsed.output : [];
-}
+/** Keys with # are comments. */
+const otherKey = (rest: Record<string, unknown>) => Object.keys(rest).find((key) => !key.startsWith("#"));
+
+/** What is permitted where nothing is said. */
+const everything: readonly Packets[] = (["tcp", "udp", "icmp"] as const).map((protocol) => ({
+  protocol,
+  ports: "any",
+}));
 
 /** With room for a number behind it. */
 const longest = 58;
@@ -326,9 +399,25 @@ function render(groups: readonly string[], rules: readonly Rule[], tests: readon
   );
 }
 
+/** A fault of the file that was made has a line that nobody wrote: this one is about the original. */
+function* readAgain(
+  policy: string,
+  { rules, groups, tests }: Record<"rules" | "groups" | "tests", readonly unknown[]>,
+): Generator<unknown, ParsedPolicy> {
+  try {
+    return yield* parsePolicy(policy);
+  } catch (cause) {
+    throw new AppError(
+      "validation_failed",
+      `The import would have ${rules.length + 1} rules, ${groups.length} groups and ${tests.length} tests, which is more than one policy holds.`,
+      { hint: "Name ranges of ports, and groups in place of many single ones. Then import again.", cause },
+    );
+  }
+}
+
 /** The tests of the original must pass on what was made of it. */
-function* requireTests(policy: string, count: number): Generator<unknown, void> {
-  const { rules = [], tests = [] } = yield* resolvePolicy(yield* parsePolicy(policy), {
+function* requireTests(parsed: ParsedPolicy, count: number): Generator<unknown, void> {
+  const { rules = [], tests = [] } = yield* resolvePolicy(parsed, {
     nodes: new Map(),
     groups: new Set(),
     users: new Map(),

@@ -1,6 +1,16 @@
 // The words of Tailscale's policies: who is meant by a source or destination, and which packets. Pure.
 
-import { parseAddress, parseNetwork } from "../../ip.ts";
+import {
+  bits,
+  makeNetwork,
+  maskNetwork,
+  networksOverlap,
+  parseAddress,
+  parseAll,
+  parseNetwork,
+  type Network,
+} from "../../ip.ts";
+import type { Routers } from "./import-routers.ts";
 
 /** A side of a rule here, or why there is none. */
 export type Side = { side: string } | { reason: string };
@@ -10,6 +20,9 @@ export type Names = {
   groupOf(word: string): string | undefined;
   /** Addresses by name. */
   hosts: ReadonlyMap<string, string>;
+  routers: Routers;
+  /** The overlay networks of the organization that the policy is for. Undefined: not known. */
+  overlay: readonly Network[] | undefined;
 };
 
 const reasons: readonly [RegExp, string][] = [
@@ -21,43 +34,75 @@ const reasons: readonly [RegExp, string][] = [
 ];
 
 function refused(word: string): string {
-  return reasons.find(([pattern]) => pattern.test(word))?.[1] ?? `${word} is not defined`;
+  const known = reasons.find(([pattern]) => pattern.test(word))?.[1];
+  if (known !== undefined) return known;
+  return maskNetwork(word) === undefined ? `${word} is not defined` : `${word} has bits behind its prefix`;
 }
 
 /** Networks as Tailscale writes them: one address, or a network. */
-function networkOf(word: string): string | undefined {
+function networkOf(word: string): Network | undefined {
   const address = parseAddress(word);
-  if (address !== undefined) return `${word}/${address.family === 4 ? 32 : 128}`;
-  return parseNetwork(word)?.text;
+  return address === undefined ? parseNetwork(word) : makeNetwork(address, bits(address.family));
 }
 
-export function sourceOf(word: string, { groupOf, hosts }: Names): Side {
+/** From these Tailscale and headscale give nodes their addresses. Nodes have others here, also in an overlay of the same network. */
+const foreign = parseAll(["100.64.0.0/10", "fd7a:115c:a1e0::/48"]);
+
+/** A network as a source: packets from machines behind a router. A node would match it by its overlay address. */
+function networkSource(network: Network, overlay: Names["overlay"]): Side {
+  const theirs = foreign.find((each) => networksOverlap(each, network));
+  if (theirs !== undefined)
+    return {
+      reason: `${theirs.text} is an address space of Tailscale, and nodes have other addresses here: name a group`,
+    };
+  if (overlay === undefined)
+    return {
+      reason:
+        "it may overlap the overlay of the organization, and would then be its nodes: import again with --org-slug",
+    };
+  const own = overlay.find((each) => networksOverlap(each, network));
+  if (own === undefined) return { side: network.text };
+  return { reason: `it overlaps the overlay ${own.text}, whose nodes are not meant there` };
+}
+
+export function sourceOf(word: string, { groupOf, hosts, routers, overlay }: Names): Side {
   if (word === "*") return { side: "any" };
   const group = groupOf(word);
-  if (group !== undefined) return { side: `group:${group}` };
-  const network = networkOf(hosts.get(word) ?? word);
-  return network === undefined ? { reason: refused(word) } : { side: network };
+  if (group !== undefined)
+    return routers.has(word) ? { reason: routerSource(word) } : { side: `group:${group}` };
+  const text = hosts.get(word) ?? word;
+  const network = networkOf(text);
+  return network === undefined ? { reason: refused(text) } : networkSource(network, overlay);
 }
 
 export const selfWord = "autogroup:self";
 
 /** The target of a rule whose peer is `self`: these users' own nodes. Nodes with a tag have no user there. */
-export function selfTargetOf(word: string, { groupOf }: Names): Side {
-  if (word === "*" || word === "autogroup:member") return { side: "any" };
+export function selfTargetOf(word: string, { groupOf, routers }: Names): Side {
+  const isAny = word === "*" || word === "autogroup:member";
   const group = word.startsWith("group:") ? groupOf(word) : undefined;
-  return group === undefined ? { reason: refused(selfWord) } : { side: `group:${group}` };
+  if (!isAny && group === undefined) return { reason: refused(selfWord) };
+  if (isAny ? routers.areOwned : routers.has(word)) return { reason: routerTarget("users") };
+  return { side: isAny ? "any" : `group:${group}` };
 }
 
-export function targetOf(word: string, { groupOf, hosts }: Names): Side {
+export function targetOf(word: string, { groupOf, hosts, routers }: Names): Side {
   if (word === "*") return { side: "any" };
   const group = groupOf(word);
-  if (group !== undefined) return { side: `group:${group}` };
-  if (networkOf(hosts.get(word) ?? word) === undefined) return { reason: refused(word) };
+  if (group !== undefined)
+    return routers.has(word) ? { reason: routerTarget(word) } : { side: `group:${group}` };
+  const text = hosts.get(word) ?? word;
+  if (networkOf(text) === undefined) return { reason: refused(text) };
   return {
     reason:
       "a destination is a group or a node: packets to a network behind a node pass by the rules of that node",
   };
 }
+
+const routerTarget = (word: string) =>
+  `nodes of ${word} may be routers (autoApprovers, via), and a rule that reaches a router here opens the networks behind it, too`;
+const routerSource = (word: string) =>
+  `nodes of ${word} may be routers (autoApprovers, via), and a rule for a router here also lets in what the networks behind it send`;
 
 /** `tag:db:5432,8000-8010` as word and ports. */
 export function splitPorts(text: string): { word: string; ports: string } {
@@ -66,18 +111,31 @@ export function splitPorts(text: string): { word: string; ports: string } {
   return { word, ports: text.slice(at + 1) };
 }
 
-/** Ports in the form of this policy, or undefined. */
-export function portsOf(text: string): string[] | undefined {
-  if (text === "*") return ["any"];
-  const ports = text.split(",").map((each) => each.trim());
-  const isPort = (each: string) => Number(each) >= 1 && Number(each) <= 65_535;
-  const isRange = ports.every((each) => /^\d{1,5}(-\d{1,5})?$/.test(each) && each.split("-").every(isPort));
-  return isRange ? ports : undefined;
+const strangePorts = "its ports are not *, numbers or ranges";
+
+/** Ports in the form of this policy, or why there are none. */
+export function portsOf(text: string): { ports: string[] } | { reason: string } {
+  if (text === "*") return { ports: ["any"] };
+  const ports: string[] = [];
+  for (const each of text.split(",").map((part) => part.trim())) {
+    const [, from = "", to = from] = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(each) ?? [];
+    const [first, last] = [Number(from), Number(to)];
+    if (from === "" || first > 65_535 || last > 65_535) return { reason: strangePorts };
+    if (first > last) return { reason: `the range ${each} ends before it begins` };
+    // No packet of TCP or UDP has port 0, and the engine reads it as every port.
+    if (last === 0) return { reason: "port 0 means every port to the engine" };
+    if (first === 0 && last === 65_535) ports.push("any");
+    else if (first === last) ports.push(String(first));
+    else ports.push(`${Math.max(1, first)}-${last}`);
+  }
+  return { ports };
 }
 
-export type Protocol = "any" | "tcp" | "udp" | "icmp";
+/** Undefined: none is said, which means TCP, UDP and ICMP. The engine's `any` passes GRE, SCTP and all others, too. */
+type Protocol = "tcp" | "udp" | "icmp" | undefined;
+/** Tailscale's filter passes ICMP of either family if a rule permits anything between the two addresses. */
 const protocols = new Map<string, Protocol>([
-  ["", "any"],
+  ["", undefined],
   ["tcp", "tcp"],
   ["6", "tcp"],
   ["udp", "udp"],
@@ -88,24 +146,32 @@ const protocols = new Map<string, Protocol>([
   ["ipv6-icmp", "icmp"],
 ]);
 
-export function protocolOf(word: string): Protocol | undefined {
-  return protocols.get(word.toLowerCase());
+export function protocolOf(word: unknown): { protocol: Protocol } | { reason: string } {
+  if (typeof word !== "string" && typeof word !== "number")
+    return { reason: "proto is neither a text nor a number" };
+  const text = String(word).toLowerCase();
+  return protocols.has(text)
+    ? { protocol: protocols.get(text) }
+    : { reason: `the engine has no rules for the protocol ${word}` };
 }
 
-export type Packets = { protocol: Protocol; ports: string };
+export type Packets = { protocol: "tcp" | "udp" | "icmp"; ports: string };
 
-/** Without a protocol, a rule also passes ICMP, which has no ports. */
-export function packetsOf(protocol: Protocol, ports: readonly string[]): Packets[] {
-  if (protocol === "icmp") return [{ protocol, ports: "any" }];
-  const packets = ports.map((each): Packets => ({ protocol, ports: each }));
-  const isPartly = protocol === "any" && !ports.includes("any");
-  return isPartly ? [...packets, { protocol: "icmp", ports: "any" }] : packets;
+/** ICMP has no ports: without a protocol, a rule passes it whatever its ports are. */
+export function packetsOf(protocol: Protocol, portText: string): { packets: Packets[] } | { reason: string } {
+  const found = portsOf(portText);
+  if ("reason" in found) return found;
+  const ping: Packets = { protocol: "icmp", ports: "any" };
+  if (protocol === "icmp")
+    return portText === "*" ? { packets: [ping] } : { reason: "ICMP has no ports: write *" };
+  const each = (one: "tcp" | "udp") => found.ports.map((ports): Packets => ({ protocol: one, ports }));
+  return { packets: protocol === undefined ? [...each("tcp"), ...each("udp"), ping] : each(protocol) };
 }
 
 /** `tcp:443`, `443`, `*`, `icmp:*` of a grant. */
-export function grantPackets(text: string): Packets[] | undefined {
+export function grantPackets(text: string): { packets: Packets[] } | { reason: string } {
   const at = text.indexOf(":");
-  const protocol = protocolOf(at === -1 ? "" : text.slice(0, at));
-  const ports = portsOf(text.slice(at + 1));
-  return protocol === undefined || ports === undefined ? undefined : packetsOf(protocol, ports);
+  if (at === 0) return { reason: "it begins with its protocol, or has none and no colon" };
+  const found = protocolOf(at === -1 ? "" : text.slice(0, at));
+  return "reason" in found ? found : packetsOf(found.protocol, text.slice(at + 1));
 }

@@ -166,7 +166,9 @@ function conflictsIn(text: string): Fault[] | undefined {
 /** With their comments and tabs it is no YAML, and has faults. */
 function isForeign(text: string, { value, faults }: Pick<PlainDocument, "value" | "faults">): boolean {
   if (faults.length > 0) return /^\s*(\/[/*]|\{)/.test(text) && /"(acls|grants|tagOwners)"\s*:/i.test(text);
-  return Object.keys(Object(value)).some((key) => /^(acls|grants|tagowners)$/i.test(key));
+  // The keys of a long text are all its letters: that blocks the loop.
+  if (typeof value !== "object" || value === null) return false;
+  return Object.keys(value).some((key) => /^(acls|grants|tagowners)$/i.test(key));
 }
 
 /** Throws validation_failed with each fault's line and column. */
