@@ -39,12 +39,15 @@ test("plan shows rules, nodes and kept things; apply does it; get prints the sam
 - rule 1 inbound icmp/any peer any target any (Everybody may ping)
 ~ node web1: +group web
 ~ node db1: +group db
-No registered node gains or loses access.
+No registered node, and no network behind one, gains or loses access.
 Policy version 0; 2 of 2 tests pass
 `);
   const applied = await policy("apply", "acme", file, "--prune", "--policy-version", "0");
   expect([applied.status, applied.err]).toEqual([0, expect.not.stringContaining("On the local data")]);
   expect(applied.out).toEndWith("Applied version 1\n");
+  // The same file again changes nothing, and makes no version.
+  const again = await policy("apply", "acme", file, "--prune");
+  expect(again.out).toEndWith("Version 1 is in force\n");
   expect((await policy("get", "acme")).out).toBe(text);
   expect((await policy("plan", "acme", file, "--prune")).out).toBe(
     "Nothing changes.\nPolicy version 1; 2 of 2 tests pass\n",

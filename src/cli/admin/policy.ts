@@ -127,7 +127,8 @@ export const apply: Implementation = {
     const path = inOrg(slug, "policy/apply/");
     const done = await write(context, Applied, () => ({ method: "POST", path, body }));
     if (done === undefined) return;
-    output.result(done, `${await textOf(done)}Applied version ${done.version}\n`);
+    const outcome = done.is_empty ? `Version ${done.version} is in force` : `Applied version ${done.version}`;
+    output.result(done, `${await textOf(done)}${outcome}\n`);
     if (done.unconfirmed_until === null) return;
     const line = `${brand.executable} admin policy confirm ${quoteWord(slug)}`;
     output.say(`It goes back at ${done.unconfirmed_until}. Run \`${line}\` to keep it.`);

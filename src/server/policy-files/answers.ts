@@ -2,7 +2,13 @@
 
 import * as v from "valibot";
 
-const Names = v.object({ groups: v.array(v.string()), nodes: v.array(v.string()), count: v.number() });
+const Names = v.object({
+  groups: v.array(v.string()),
+  nodes: v.array(v.string()),
+  count: v.number(),
+  /** They are networks behind nodes, named `192.168.5.0/24 behind router1`. Absent: nodes. */
+  are: v.optional(v.literal("networks")),
+});
 const NodeName = v.object({ id: v.number(), name: v.string() });
 const access = { gains: v.array(v.string()), loses: v.array(v.string()) };
 const ShownRule = v.object({
@@ -40,7 +46,7 @@ export const Plan = v.object({
   aliases: v.object({ create: v.array(v.string()), delete: v.array(v.string()) }),
   tests: v.object({ before: v.number(), after: v.number(), failing: v.array(v.string()) }),
   access: v.object({
-    /** How many pairs of nodes gain or lose something. */
+    /** How many pairs of nodes, and of networks behind them, gain or lose something. */
     pairs_changed: v.number(),
     classes: v.array(
       v.object({

@@ -68,6 +68,7 @@ export async function applyPolicy(
     if (request.version !== undefined && request.version !== version) throw changed(request.version, version);
     if (planned.failures.length > 0) throw testsFailed(planned.failures, "The policy is not applied");
     const plan = await showPlan(db, org.id, planned);
+    if (isNothing(planned, request)) return { ...plan, unconfirmed_until: null };
     await requireRoom(() => growsBy(planned, request));
     const until = request.confirm === undefined ? null : system.now() + request.confirm * 1000;
     const done = await db.writeFor({ org: org.id }, async (tx) => {
@@ -87,6 +88,12 @@ export async function applyPolicy(
       );
     }
   }
+}
+
+/** The state is as the text says, and that text is the stored file: a version would name no change. */
+function isNothing({ changes, snapshot: { row } }: Planned, request: ApplyRequest): boolean {
+  if (!isUnchanged(changes) || request.confirm !== undefined) return false;
+  return request.keep_file === true || (row?.text === request.policy && row.driftedAt === null);
 }
 
 function requireEditable(row: PolicyRow | undefined, { keep_file }: ApplyRequest): void {

@@ -65,13 +65,15 @@ function pairsWith(owners: Plan["access"]["classes"][number]["owners"]): string 
 }
 
 function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
-  if (access.pairs_changed === 0) return isEmpty ? [] : ["No registered node gains or loses access."];
+  if (access.pairs_changed === 0)
+    return isEmpty ? [] : ["No registered node, and no network behind one, gains or loses access."];
   type Class = Plan["access"]["classes"][number];
-  const side = ({ groups, nodes, count }: Class["from"]) => {
-    const what = groups.length === 0 ? "" : ` in ${groups.join("+")}`;
+  const side = ({ groups, nodes, count, are }: Class["from"]) => {
+    const what =
+      groups.length === 0 ? "" : ` ${are === undefined ? "in" : "behind nodes in"} ${groups.join("+")}`;
     return count === 1
       ? (nodes[0] ?? "")
-      : `${count} nodes${what} (${nodes.join(", ")}${count > nodes.length ? ", …" : ""})`;
+      : `${count} ${are ?? "nodes"}${what} (${nodes.join(", ")}${count > nodes.length ? ", …" : ""})`;
   };
   const change = ({ gains, loses }: Pick<Class, "gains" | "loses">) =>
     [
@@ -81,8 +83,12 @@ function accessLines({ access, is_empty: isEmpty }: Plan): string[] {
   const classes = access.classes.slice(0, shownClasses);
   const out = access.classes.length - classes.length + access.classes_left_out;
   const count = access.pairs_changed;
+  const isWide = access.classes.some(({ from, to }) => from.are !== undefined || to.are !== undefined);
+  const what = isWide ? "nodes, and networks behind them," : "nodes";
   const lines = [
-    count === 1 ? "1 pair of nodes gains or loses access:" : `${count} pairs of nodes gain or lose access:`,
+    count === 1
+      ? `1 pair of ${what} gains or loses access:`
+      : `${count} pairs of ${what} gain or lose access:`,
     ...classes.map(
       (each) => `  ${side(each.from)} to ${side(each.to)}${pairsWith(each.owners)}: ${change(each)}`,
     ),

@@ -4,12 +4,13 @@ import * as v from "valibot";
 import { AppError } from "../../errors.ts";
 import { recordId } from "../../protocol/values.ts";
 import { inSlices, mapInPieces } from "../http/heavy-work.ts";
-import type { Peer, Rule } from "../policy/firewall.ts";
+import type { Member, Peer, Rule } from "../policy/firewall.ts";
 import { providerWords, readCarriers, type GroupPerson } from "../policy/group-people.ts";
 import { maxFileRules, maxPolicyBytes, parsePolicy } from "../policy/policy-file.ts";
 import { runTests, type PolicyTest, type TestFailure } from "../policy/policy-tests.ts";
 import { isNothing, showAccess } from "../policy/packets.ts";
 import { makeReach, type Change, type NodeClass, type Reach } from "../policy/reach.ts";
+import type { PolicyNode } from "../policy/policy-nodes.ts";
 import { resolvePolicy, type Desired } from "../policy/resolve.ts";
 import type { Reader } from "../store/database.ts";
 import { isPeopleGroup } from "../../owner-group.ts";
@@ -195,9 +196,15 @@ export function* accessChanges(
   side: SideWriter = sideNames([], new Map()),
 ): Generator<unknown, Plan["access"]> {
   const members = nodes.filter(({ isActive }) => isActive);
-  const after = { rules: changedRules(rules, changes.rules), members: changedNodes(members, changes) };
+  const changed = changedNodes(members, changes);
+  const networks = networksBehind(members, changed);
+  const after = {
+    rules: changedRules(rules, changes.rules),
+    members: [...changed, ...networks.map(({ is }) => is)],
+  };
   yield;
-  const reach = yield* makeReach({ rules, members }, after);
+  const before = { rules, members: [...members, ...networks.map(({ was }) => was)] };
+  const reach = yield* makeReach(before, after);
   const found = yield* reach.changes();
   yield;
   const sorted = found.toSorted((a, b) => b.pairs - a.pairs);
@@ -208,6 +215,26 @@ export function* accessChanges(
     classes_left_out: Math.max(0, sorted.length - maxClasses),
     pairs: yield* firstPairs(found, reach),
   };
+}
+
+/** The networks behind nodes, in either state: what reaches a node reaches them, and they send by its rules. */
+function networksBehind(
+  members: readonly PolicyNode[],
+  changed: readonly PolicyNode[],
+): { was: Member; is: Member }[] {
+  return members.flatMap((was, at) => {
+    const is = changed[at] ?? was;
+    const behind = (node: PolicyNode, network: string): Member => ({
+      id: node.id,
+      name: `${network} behind ${node.name}`,
+      ip: network,
+      ip6: null,
+      groups: node.groups,
+      behind: { isThere: node.subnets.includes(network) },
+    });
+    const all = [...new Set([...was.subnets, ...is.subnets])];
+    return all.map((network) => ({ was: behind(was, network), is: behind(is, network) }));
+  });
 }
 
 function* showClasses(
@@ -228,7 +255,9 @@ function showClass(
   side: SideWriter,
 ): Plan["access"]["classes"][number]["from"] {
   const named = groups.map((group) => groupWord(group, side));
-  return { groups: named, nodes: members.slice(0, 3).map(({ name }) => name), count: members.length };
+  const nodes = members.slice(0, 3).map(({ name }) => name);
+  const are = members[0]?.behind === undefined ? {} : { are: "networks" as const };
+  return { groups: named, nodes, count: members.length, ...are };
 }
 
 /** The name of a group of nodes; `user:ada@example.org` or `idp:Engineering` for the nodes of people. */

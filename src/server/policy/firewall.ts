@@ -116,6 +116,8 @@ export type Member = {
   ip: string;
   ip6: string | null;
   groups: readonly string[];
+  /** It is no node but a network behind this one, `ip`: what reaches the node reaches it. `isThere`: in this state. */
+  behind?: { isThere: boolean };
 };
 
 /** What targets match. */

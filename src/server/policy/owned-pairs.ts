@@ -4,7 +4,7 @@ import { ownerGroupIn } from "../../owner-group.ts";
 import type { Member } from "./firewall.ts";
 import type { Work } from "./work.ts";
 
-/** Pairs of nodes: all, those with the same owner, or the others. */
+/** Pairs of nodes, and of networks behind them: all, those with the same owner, or the others. */
 export type Owners = "any" | "same" | "different";
 type NodeClass = { members: readonly Member[] };
 
@@ -25,20 +25,27 @@ export function makeOwned(work: Work) {
     known.set(of, found);
     return found;
   };
-  const all = (from: NodeClass, to: NodeClass) => {
-    const count = from.members.length * to.members.length;
-    return from === to ? count - from.members.length : count;
+  /** A node makes no pair with itself, nor with a network behind it. `isOwned`: those with an owner. */
+  const itself = (from: NodeClass, to: NodeClass, isOwned: boolean) => {
+    const isCounted = ({ groups }: Member) => !isOwned || ownerGroupIn(groups) !== undefined;
+    const isPlain = [from, to].every(({ members }) => members[0]?.behind === undefined);
+    if (isPlain) return from === to ? from.members.filter(isCounted).length : 0;
+    work.spend(from.members.length + to.members.length);
+    const ids = new Map<number, number>();
+    for (const { id } of from.members.filter(isCounted)) ids.set(id, (ids.get(id) ?? 0) + 1);
+    return to.members.reduce((sum, { id }) => sum + (ids.get(id) ?? 0), 0);
   };
+  const all = (from: NodeClass, to: NodeClass) =>
+    from.members.length * to.members.length - itself(from, to, false);
   const same = (from: NodeClass, to: NodeClass) => {
     const [a, b] = [byOwner(from), byOwner(to)];
     const [few, many] = a.size < b.size ? [a, b] : [b, a];
     work.spend(few.size);
     let count = 0;
     for (const [owner, { length }] of few) {
-      const other = many.get(owner)?.length ?? 0;
-      count += length * (from === to ? other - 1 : other);
+      count += length * (many.get(owner)?.length ?? 0);
     }
-    return count;
+    return count - itself(from, to, true);
   };
   return {
     count(from: NodeClass, to: NodeClass, owners: Owners): number {

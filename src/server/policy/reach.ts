@@ -1,7 +1,7 @@
 // Which packets pass from each node to each other: for nodes by class, so that an organization of 10,000 nodes takes
 // hundreds of comparisons and not 100,000,000. Pure. Its results equal those of decide() in firewall.ts.
 
-import { parseAddress, parseNetwork, networkContains } from "../../ip.ts";
+import { bits, makeNetwork, networksOverlap, parseAddress, parseNetwork, type Network } from "../../ip.ts";
 import { ownerGroupIn } from "../../owner-group.ts";
 import { isSelf, portRange, type Member, type Rule } from "./firewall.ts";
 import { makeOwned, type Owners } from "./owned-pairs.ts";
@@ -194,7 +194,6 @@ type Index = {
   self: number[];
   networks: [number, Network][];
 };
-type Network = NonNullable<ReturnType<typeof parseNetwork>>;
 
 function indexOf(lane: Lane, field: "peer" | "target"): Index {
   const index: Index = { byGroup: new Map(), byNode: new Map(), any: [], self: [], networks: [] };
@@ -250,7 +249,8 @@ function* classify(
     const id = nodes.has(now.id) ? now.id : 0;
     const inside = networks.length === 0 ? "" : insideOf(now, networks);
     const owned = hasSelf && ownerGroupIn(now.groups) !== undefined;
-    const key = `${groupsOf(was)}|${groupsOf(now)}|${id}|${inside}|${owned}`;
+    const behind = now.behind === undefined ? "" : `${was.behind?.isThere} ${now.behind.isThere}`;
+    const key = `${groupsOf(was)}|${groupsOf(now)}|${id}|${inside}|${owned}|${behind}`;
     const known = found.get(key);
     if (known === undefined) {
       found.set(key, [now]);
@@ -274,7 +274,7 @@ function* classify(
       before: numbered(bitsOf(was, out, into, indexes, "before")),
       after: numbered(bitsOf(now, out, into, indexes, "after")),
     };
-    const isSame = groupsOf(was) === groupsOf(now);
+    const isSame = groupsOf(was) === groupsOf(now) && was.behind?.isThere === now.behind?.isThere;
     classes.push({ groups: groupsOf(now).split(" ").filter(Boolean), members, ...bits, isSame });
     if (classes.length % 5 === 0) yield;
   }
@@ -294,12 +294,17 @@ function numberOf(numbers: Map<string, number>, text: string): number {
 function insideOf(member: Member, networks: readonly [number, Network][]): string {
   const addresses = addressesOf(member);
   return networks
-    .map(([, network]) => (addresses.some((address) => networkContains(network, address)) ? "1" : "0"))
+    .map(([, network]) => (addresses.some((address) => networksOverlap(network, address)) ? "1" : "0"))
     .join("");
 }
 
-function addressesOf({ ip, ip6 }: Member) {
-  return [ip, ip6 ?? ""].flatMap((text) => parseAddress(text) ?? []);
+/** Its addresses, as networks of one address each; of a network behind a node, the network. */
+function addressesOf({ ip, ip6, behind }: Member): Network[] {
+  if (behind !== undefined) return [parseNetwork(ip) ?? []].flat();
+  return [ip, ip6 ?? ""].flatMap((text) => {
+    const address = parseAddress(text);
+    return address === undefined ? [] : [makeNetwork(address, bits(address.family))];
+  });
 }
 
 function bitsOf(
@@ -310,8 +315,8 @@ function bitsOf(
   state: "before" | "after",
 ): Bits {
   const set = (lane: Lane, index: Index | undefined) => {
-    const bits = new Uint32Array(Math.ceil(lane.rules.length / 32));
-    if (index === undefined) return bits;
+    const found = new Uint32Array(Math.ceil(lane.rules.length / 32));
+    if (index === undefined || member.behind?.isThere === false) return found;
     const addresses = index.networks.length === 0 ? [] : addressesOf(member);
     const matching = [
       ...index.any,
@@ -319,13 +324,13 @@ function bitsOf(
       ...(index.byNode.get(member.id) ?? []),
       ...[...new Set(member.groups)].flatMap((group) => index.byGroup.get(group) ?? []),
       ...index.networks.flatMap(([at, network]) =>
-        addresses.some((address) => networkContains(network, address)) ? [at] : [],
+        addresses.some((address) => networksOverlap(network, address)) ? [at] : [],
       ),
     ];
     for (const at of matching) {
-      if (lane.rules[at]?.[state] === true) bits[at >> 5] = (bits[at >> 5] ?? 0) | (1 << (at & 31));
+      if (lane.rules[at]?.[state] === true) found[at >> 5] = (found[at >> 5] ?? 0) | (1 << (at & 31));
     }
-    return bits;
+    return found;
   };
   return {
     outTarget: set(out, outTarget),

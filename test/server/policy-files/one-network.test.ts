@@ -4,6 +4,7 @@ import { expect, test } from "bun:test";
 import * as v from "valibot";
 import { downloadOf, registerNode, type RegisteredNode } from "../../support/nodes.ts";
 import { usePolicyFiles } from "../../support/policy-files.ts";
+import { planText } from "../../../src/server/policy-files/plan-text.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import type { TestServer } from "../../support/server.ts";
 
@@ -39,6 +40,14 @@ test("a rule opens all networks of a gateway; one network alone needs a gateway 
   const engine = { overlay_version: "1.12.0" };
   const berlin = await registerNode(server, org, "gw-berlin", engine);
   const own = await registerNode(server, org, "gw-lab", engine);
+  // The rule that everybody may ping opens a new network, and the plan says so.
+  const route = await plan(`routes: [{network: ${offices}, via: node:gw-berlin}]`);
+  const gained = route.access.pairs.map(
+    ({ from, to, gains }) => `${from.name} to ${to.name}: ${gains.join()}`,
+  );
+  expect(gained).toContain(`web1 to ${offices} behind gw-berlin: icmp`);
+  expect(gained.some((each) => each.startsWith("gw-berlin to"))).toBe(false);
+  expect(planText(route)).toContain(`web1 to ${offices} behind gw-berlin: gains icmp`);
   await applied(policy("gw-berlin", "any"));
   // What names the machine is for all that is behind it: ping from everyone, and staff to the offices, too.
   const ping = { proto: "icmp", host: "any", local_cidr: "any" };
@@ -55,7 +64,12 @@ test("a rule opens all networks of a gateway; one network alone needs a gateway 
     ({ from, to, gains, loses }) => `${from.name} ${to.name} +${gains.join()} -${loses.join()}`,
   );
   expect(new Set(lost)).toEqual(
-    new Set(["db1", "gw-berlin", "web1"].map((from) => `${from} gw-lab + -icmp`)),
+    new Set(
+      ["db1", "gw-berlin", "192.168.20.0/24 behind gw-berlin", "web1"].flatMap((from) => [
+        `${from} gw-lab + -icmp`,
+        `${from} ${lab} behind gw-lab + -icmp`,
+      ]),
+    ),
   );
   await applied(narrowed);
   const { firewall } = await configOf(own);
