@@ -10,8 +10,12 @@ import { faulty, parsePolicy, requireShort, type ParsedPolicy } from "../policy/
 import { runTests } from "../policy/policy-tests.ts";
 import { resolvePolicy } from "../policy/resolve.ts";
 import { plainJson } from "./hujson.ts";
+import { freeName } from "./import-names.ts";
 import { routersOf } from "./import-routers.ts";
 import {
+  everything,
+  lowerKeys,
+  otherKey,
   grantPackets,
   packetsOf,
   portsOf,
@@ -21,6 +25,7 @@ import {
   selfWord,
   splitPorts,
   targetOf,
+  type Fields,
   type Names,
   type Packets,
   type Side,
@@ -334,50 +339,6 @@ type Destination = {
   sources: readonly string[];
   peers: readonly string[];
 };
-
-/** `twice`: a key that is there in two spellings, of which one would be lost. */
-type Fields = { fields: Record<string, unknown>; twice: string | undefined };
-
-function lowerKeys(entry: Record<string, unknown>): Fields {
-  const keys = Object.keys(entry).map((key) => key.toLowerCase());
-  return {
-    fields: Object.fromEntries(Object.entries(entry).map(([key, value]) => [key.toLowerCase(), value])),
-    twice: keys.find((key, at) => keys.indexOf(key) !== at),
-  };
-}
-
-/** Keys with # are comments. */
-const otherKey = (rest: Record<string, unknown>) => Object.keys(rest).find((key) => !key.startsWith("#"));
-
-/** What is permitted where nothing is said. */
-const everything: readonly Packets[] = (["tcp", "udp", "icmp"] as const).map((protocol) => ({
-  protocol,
-  ports: "any",
-}));
-
-/** With room for a number behind it. */
-const longest = 58;
-
-/** `tag:web` is the group `web`. */
-function groupName(word: string): string {
-  const name = word
-    .replace(/^(tag|group):/, "")
-    .replace(/^(user|idp|autogroup):/i, "$1-")
-    .replace(/[^A-Za-z0-9_.:-]/g, "-")
-    .slice(0, longest);
-  return /^[A-Za-z0-9]/.test(name) && name.toLowerCase() !== "any" ? name : `x${name}`;
-}
-
-/** Two of the original never become one here: each would have the rules of both. */
-function freeName(word: string, taken: ReadonlySet<string>): string {
-  const name = groupName(word);
-  const choices = [name, ...(word.startsWith("tag:") ? [`tag-${name}`.slice(0, longest)] : [])];
-  for (let count = 2; ; count++) {
-    const free = choices.find((each) => !taken.has(each));
-    if (free !== undefined) return free;
-    choices.push(`${name}-${count}`);
-  }
-}
 
 function render(groups: readonly string[], rules: readonly Rule[], tests: readonly Test[]): string {
   const out = { direction: "outbound", peer: "any", target: "any", description: "As in the original" };

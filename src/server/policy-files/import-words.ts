@@ -175,3 +175,24 @@ export function grantPackets(text: string): { packets: Packets[] } | { reason: s
   const found = protocolOf(at === -1 ? "" : text.slice(0, at));
   return "reason" in found ? found : packetsOf(found.protocol, text.slice(at + 1));
 }
+
+/** `twice`: a key that is there in two spellings, of which one would be lost. */
+export type Fields = { fields: Record<string, unknown>; twice: string | undefined };
+
+export function lowerKeys(entry: Record<string, unknown>): Fields {
+  const keys = Object.keys(entry).map((key) => key.toLowerCase());
+  return {
+    fields: Object.fromEntries(Object.entries(entry).map(([key, value]) => [key.toLowerCase(), value])),
+    twice: keys.find((key, at) => keys.indexOf(key) !== at),
+  };
+}
+
+/** Keys with # are comments. */
+export const otherKey = (rest: Record<string, unknown>) =>
+  Object.keys(rest).find((key) => !key.startsWith("#"));
+
+/** What is permitted where nothing is said. */
+export const everything: readonly Packets[] = (["tcp", "udp", "icmp"] as const).map((protocol) => ({
+  protocol,
+  ports: "any",
+}));
