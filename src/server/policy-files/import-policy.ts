@@ -43,8 +43,6 @@ export const Original = v.looseObject({
   acls: v.optional(Entries),
   grants: v.optional(Entries),
   tests: v.optional(Entries),
-  autoapprovers: v.optional(v.unknown()),
-  defaultsrcposture: v.optional(v.unknown()),
 });
 type Original = v.InferOutput<typeof Original>;
 
@@ -105,7 +103,8 @@ export function* importPolicy(text: string, overlay?: readonly string[]): Genera
   for (const key of keys.keys()) {
     if (!known.has(key)) note(key, keys.get(key) ?? key, sections.get(key) ?? "it has no equal");
   }
-  const { acls, grants, defaultsrcposture: posture } = parsed.output;
+  const { acls, grants } = parsed.output;
+  const { defaultsrcposture: posture } = given;
   const strange = [...keys.keys()].find((key) => !known.has(key) && !sections.has(key));
   // Without rules everything is permitted there: a mistyped key must not become that.
   if (acls === undefined && grants === undefined && strange !== undefined) {
