@@ -135,7 +135,12 @@ asRoot("a full disk", () => {
     mkdirSync(mount);
     Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", mount]);
     try {
-      await using server = await makeTestServer({ dataDirectory: mount });
+      // The disk of a server on PostgreSQL holds no database.
+      const open = async (now: () => number) => ({
+        db: await openSqlite({ path: join(mount, "control.db"), now, role: "server" }),
+        dispose: () => {},
+      });
+      await using server = await makeTestServer({ dataDirectory: mount, open });
       const ready = async () => server.send("GET", "/readyz");
       expect((await ready()).json).toEqual({ status: "ok", warnings: [] });
       writeFileSync(join(mount, "filler"), Buffer.alloc(30_000_000));
