@@ -33,7 +33,7 @@ wineTest(
       0,
       expect.stringMatching(/^agent .* \(bun-windows-x64/),
     ]);
-    const help = await windows.agent(["--help"]);
+    const help = await windows.agent(["help", "commands"]);
     expect(help.status).toBe(0);
     expect(help.stdout).toContain("install-tap");
     const wrong = await windows.agent(["install-systemd", "--json"]);
