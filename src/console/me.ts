@@ -16,11 +16,10 @@ export type Organization = {
   role: "member" | "admin" | "owner" | null;
   /** Who may add machines of their own by confirming them in a browser. */
   self_enrollment: "off" | "admins" | "members";
-  /** It requires a second factor, which this session has not proven: nothing else is known of it. */
-  isClosed?: boolean;
 };
 type Listed = Organization | { id: number; slug: string };
-const closed = { network: "", role: "member", self_enrollment: "off", isClosed: true } as const;
+/** It requires a second factor, which this session has not proven: nothing else is known of it. */
+const closed = { network: "", role: null, self_enrollment: "off" } as const;
 
 /** The person's second factors. */
 export type Factors = { totp: boolean; passkeys: number; recovery_codes_left: number; is_required: boolean };
@@ -93,7 +92,7 @@ export async function readMe(): Promise<void> {
   const [found, all, own] = await Promise.all([
     get<Me>("/api/user/"),
     getAll<Listed>("/api/org/?page_size=1000"),
-    get<Factors>(factorsPath),
+    get<Factors>("/api/user/factors/"),
   ]);
   tabs.postMessage(found.id);
   if ((me.peek()?.id ?? found.id) !== found.id) return forget();
@@ -116,18 +115,6 @@ export function start(): void {
     startError.value = error;
     if (!isSignedOut.peek()) again = setTimeout(start, startAgainMs);
   });
-}
-
-const factorsPath = "/api/user/factors/";
-
-export async function readFactors(): Promise<void> {
-  factors.value = await get<Factors>(factorsPath);
-  await readClosed();
-}
-
-/** After a proof of a second factor: organizations that were closed are open now. */
-export async function readClosed(): Promise<void> {
-  if (organizations.value.some(({ isClosed }) => isClosed === true)) await readMe();
 }
 
 /** `otp` follows when the control plane answered `second_factor_required`. */

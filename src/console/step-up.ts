@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { onStepUp, send } from "./api.ts";
 import { html } from "./html.ts";
-import { readClosed } from "./me.ts";
+import { readMe } from "./me.ts";
 import { provePasskey } from "./passkeys.ts";
 import { FormFailure, SecondFactorCode, useAttempts } from "./ui/form.ts";
 import { Dialog } from "./ui/parts.ts";
@@ -38,7 +38,8 @@ function Proof({ methods, answer }: Asked) {
   const prove = async (work: () => Promise<unknown>) => {
     await work();
     answer(true);
-    void readClosed().catch(() => undefined);
+    // Organizations that were closed without the proof are open now.
+    void readMe().catch(() => undefined);
   };
   const byPasskey = () => attempt(() => prove(() => provePasskey("/api/user/step_up/passkey/")));
   const submit = (event: Event) => {

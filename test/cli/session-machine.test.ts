@@ -114,3 +114,10 @@ test("an administrator signs a member out, of one session or everywhere", async 
   expect(db.query("SELECT type FROM events WHERE type = 'member.signed_out'").all().length).toBe(1);
   db.close();
 });
+
+test("a disabled user is no active member in the list", async () => {
+  await runAdmin(data, ["user", "disable", "bob@example.org"]);
+  const { out } = await runAdmin(data, ["member", "list", "acme"]);
+  expect(out).toMatch(/^bob@example\.org +member +disabled /m);
+  expect(out).toMatch(/^ada@example\.org +owner +active /m);
+});

@@ -40,7 +40,10 @@ export const memberList: Implementation = {
   },
 };
 
-function stateOf({ state, expires_at }: { state: string; expires_at: string | null }, now: number): Cell {
+type Invited = { state: string; expires_at: string | null; is_disabled?: boolean | undefined };
+
+function stateOf({ state, expires_at, is_disabled }: Invited, now: number): Cell {
+  if (is_disabled === true) return { text: "disabled", mark: "bad" };
   if (state !== "invited") return state;
   const isOver = expires_at !== null && Date.parse(expires_at) <= now;
   return isOver

@@ -103,6 +103,7 @@ export const Member = v.looseObject({
   expires_at: time,
   // An older control plane does not say it.
   user_id: v.optional(v.nullable(v.number())),
+  is_disabled: v.optional(v.boolean()),
 });
 export const NewMember = v.looseObject({
   ...Member.entries,

@@ -8,6 +8,7 @@ import type { Answer, ApiRequest, Client } from "../../node/contact/client.ts";
 import { quoteWord, type Step } from "../../plan.ts";
 import type { Context } from "../command.ts";
 import { readCode } from "../one-time-code.ts";
+import { effectOf } from "./effect.ts";
 import { chooseTarget, requireLocalData, sayTarget, type Target } from "./target.ts";
 
 export type Schema<T> = v.GenericSchema<unknown, T>;
@@ -86,7 +87,7 @@ async function plan(
       const change = await prepare(api);
       const [, slug] = /^\/api\/org\/([^/]+)\//.exec(change.path) ?? [];
       if (slug !== undefined) await api.get(`/api/org/${slug}/`, v.unknown());
-      const { method, path, effect = `carry out ${method} ${path}` } = change;
+      const { method, path, effect = effectOf(change) } = change;
       if (!context.output.json) context.output.say(`Would ${effect}`);
       if (!isLocal) steps.push({ step: "request", method, url: target.profile.api_base + path });
     });

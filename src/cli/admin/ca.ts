@@ -48,12 +48,12 @@ has its new certificate, so that tunnels can follow; lighthouses lose them last.
     const shown = await write(context, Authorities, () => request);
     if (shown === undefined) return;
     print(context, shown);
-    if (action !== "pause") context.output.say(watch(context.words[0] ?? ""));
+    if (action !== "pause") context.output.say(watch(context.words[0] ?? "", now));
   },
 };
 
-const watch = (slug: string) =>
-  `This takes about two minutes; tunnels stay up. To watch: \`${brand.executable} admin ca show ${quoteWord(slug)}\``;
+const watch = (slug: string, now: boolean) =>
+  `${now ? "This takes some seconds, once all nodes that are online have confirmed each phase." : "This takes about two minutes; tunnels stay up."} To watch: \`${brand.executable} admin ca show ${quoteWord(slug)}\``;
 
 const risk =
   "--now takes the former CAs from all nodes without waiting for tunnels. Tunnels that still use a former CA are torn down and can lose packets for some seconds. Use it when a CA key may be known to others.";

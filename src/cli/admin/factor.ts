@@ -24,7 +24,7 @@ export const list: Implementation = {
 };
 
 export const add: Implementation = {
-  notes: `Run it twice. First it prints the secret for the app (also as an otpauth address, for a QR code); it asks for your
+  notes: `Run it twice. First it prints the secret for the app (on a terminal also as a QR code); it asks for your
 password if this is your first second factor. Then, with --code, it takes the app's first code, and prints recovery codes
 once: each replaces the app one time. Keep them away from the phone.`,
   args: {
@@ -55,9 +55,16 @@ once: each replaces the app one time. Keep them away from the phone.`,
     });
     if (made === undefined) return;
     const next = `Then run: ${brand.executable} admin factor add --code CODE`;
-    output.result(made, `Secret for the app: ${made.secret}\n${made.otpauth_url}\n${next}\n`);
+    const code = context.system.stdout.isTerminal && !output.json ? await qrCode(made.otpauth_url) : "";
+    output.result(made, `${code}Secret for the app: ${made.secret}\n${made.otpauth_url}\n${next}\n`);
   },
 };
+
+/** For the camera of the phone. Light modules are drawn: most terminals are dark. */
+async function qrCode(text: string): Promise<string> {
+  const { renderUnicodeCompact } = await import("uqr");
+  return `Scan this with the app:\n\n${renderUnicodeCompact(text, { border: 2 })}\n\n`;
+}
 
 export const remove: Implementation = {
   args: targetFlags,

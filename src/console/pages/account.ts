@@ -92,11 +92,8 @@ function Password() {
 
 function Sessions() {
   return html`<section>
-    <h2>Browsers and command lines that are signed in</h2>
-    <p class="quiet">
-      A command line with <code>agent login</code> ends too when a machine is revoked on which it proved to
-      be. A new second factor ends no session.
-    </p>
+    <h2>Sessions</h2>
+    <p class="quiet">A new second factor ends no session.</p>
     <${SessionList} path="/api/user/sessions/" command=${["session", "list"]} />
   </section>`;
 }

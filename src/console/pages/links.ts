@@ -7,7 +7,7 @@ import { useEffect, useState } from "preact/hooks";
 import { send } from "../api.ts";
 import { html } from "../html.ts";
 import { pathOf, root } from "../router.ts";
-import { FormFailure, Text, useAttempts } from "../ui/form.ts";
+import { Check, FormFailure, Text, useAttempts } from "../ui/form.ts";
 import { Failure } from "../ui/parts.ts";
 
 type Credentials = { secret: string; email: string; password: string; otp: string };
@@ -136,6 +136,8 @@ export function Links() {
   const [secret] = useState(location.hash.slice(1));
   const page = pageOf(secret);
   const [done, finish] = useState<VNode | undefined>(undefined);
+  // Typed once: who mistypes it could not sign in.
+  const [isShown, show] = useState(false);
   const [typed, type] = useState({ email: "", password: "", otp: "" });
   const { error, isRunning, attempt } = useAttempts();
   const [found, setFound] = useState<VNode | undefined>(undefined);
@@ -185,9 +187,14 @@ export function Links() {
           errors=${error?.fields[key]}
           value=${typed[key]}
           set=${(text: string) => type({ ...typed, [key]: text })}
-          control=${{ ...control, id: key, name: key }}
+          control=${{ ...control, ...(field === "newPassword" && isShown ? { type: "text" } : {}), id: key, name: key }}
         />`;
       })}
+      ${
+        page.fields.includes("newPassword")
+          ? html`<${Check} label="Show the password" checked=${isShown} set=${show} />`
+          : null
+      }
       <${FormFailure} error=${error} shown=${["email", "password", "otp"]} />
       <button class="primary" disabled=${isRunning}>${page.action}</button>
     </form>

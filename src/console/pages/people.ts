@@ -27,6 +27,7 @@ type Member = {
   expires_at: string | null;
   user_id: number | null;
   node_count: number;
+  is_disabled: boolean;
 };
 type Asked =
   "invite" | { invite: Member } | { change: Member } | { remove: Member } | { sessions: Member } | undefined;
@@ -48,12 +49,14 @@ export function People() {
       key: "state",
       title: "State",
       width: 2,
-      text: ({ state }) => state,
-      cell: ({ state, expires_at }) =>
-        state === "active"
-          ? html`<${State} name="online" word="active" />`
-          : html`<${State} name="limited" word="invited" />
-              <span class="quiet">ends <${When} at=${expires_at} /></span>`,
+      text: ({ state, is_disabled }) => (is_disabled ? "disabled" : state),
+      cell: ({ state, expires_at, is_disabled }) =>
+        is_disabled
+          ? html`<${State} name="revoked" word="disabled" />`
+          : state === "active"
+            ? html`<${State} name="online" word="active" />`
+            : html`<${State} name="limited" word="invited" />
+                <span class="quiet">ends <${When} at=${expires_at} /></span>`,
     },
     timeColumn("since", "Since", ({ created_at }) => created_at),
     {
@@ -233,17 +236,11 @@ function Change({ member, close }: { member: Member; close(): void }) {
 
 function Sessions({ member, close }: { member: Member; close(): void }) {
   const own = slug.value ?? "";
-  const path = org(own, `members/${member.id}/sessions/`);
-  const endAll = { title: `Sign ${member.email} out everywhere?`, run: () => send("DELETE", path) };
   return html`<${Dialog} title=${`Sessions of ${member.email}`} close=${close}>
-    <p>
-      A session is not of one organization: who is signed out here signs in again for all of them. Owners are
-      signed out by owners only.
-    </p>
     <${SessionList}
-      path=${path}
+      path=${org(own, `members/${member.id}/sessions/`)}
       command=${["session", "list", "--org", own, "--user", member.email]}
-      endAll=${endAll}
+      isOther
     />
     <div class="actions"><button type="button" onClick=${close}>Close</button></div>
   <//>`;

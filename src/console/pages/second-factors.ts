@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { send } from "../api.ts";
 import { html } from "../html.ts";
-import { factors, readFactors } from "../me.ts";
+import { factors, readMe } from "../me.ts";
 import { addPasskey, canUsePasskeys, isPasskeyHost } from "../passkeys.ts";
 import { refresh, useResource } from "../resource.ts";
 import { FormFailure, Text, useAction } from "../ui/form.ts";
@@ -34,7 +34,7 @@ export function SecondFactors() {
   const changed = async (fresh: Codes = []) => {
     if (fresh.length > 0) setCodes(fresh);
     close();
-    await Promise.all([fresh.length > 0 ? undefined : readFactors(), refresh(passkeysPath)]);
+    await Promise.all([fresh.length > 0 ? undefined : readMe(), refresh(passkeysPath)]);
   };
   const isFirst = !own.totp && own.passkeys === 0;
   return html`<section>
@@ -73,7 +73,7 @@ export function SecondFactors() {
             codes=${codes}
             close=${() => {
               setCodes(undefined);
-              void readFactors();
+              void readMe();
             }}
           />`
     }

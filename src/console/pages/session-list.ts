@@ -6,7 +6,7 @@ import { send } from "../api.ts";
 import { html } from "../html.ts";
 import { refresh, useList } from "../resource.ts";
 import { List, textColumn } from "../ui/list.ts";
-import { Confirm, When } from "../ui/parts.ts";
+import { Confirm } from "../ui/parts.ts";
 import type { Column } from "../ui/rows.ts";
 import { timeColumn } from "../ui/time-column.ts";
 import { browserWords } from "../user-agent.ts";
@@ -28,83 +28,61 @@ type Props = {
   path: string;
   /** Arguments of `agent admin`. */
   command: readonly string[];
-  /** Ends them all; without it, one after the other but this browser. */
-  endAll?: { title: string; run(): Promise<unknown> };
+  /** Of another person: one request ends them all. Else this browser stays signed in. */
+  isOther?: boolean;
 };
 
-const wordsOf = ({ kind, device }: Session) =>
-  kind === "browser" ? browserWords(device) : device === "" ? "Command line" : device;
-const machinesOf = ({ nodes }: Session) =>
-  nodes.map(({ org_slug, name }) => `${name} in ${org_slug}`).join(", ");
+/** With the nodes on whose machine it proved to be. */
+const wordsOf = ({ kind, device, nodes }: Session) =>
+  [
+    kind === "browser" ? browserWords(device) : device || "command line",
+    ...nodes.map(({ org_slug, name }) => `${name} (${org_slug})`),
+  ].join(", ");
 
-export function SessionList({ path, command, endAll }: Props) {
+export function SessionList({ path, command, isOther = false }: Props) {
   const { data = [] } = useList<Session>(`${path}?page_size=1000`);
-  const [ending, end] = useState<Session | "all" | undefined>(undefined);
+  const [ending, end] = useState<readonly Session[]>([]);
   const others = data.filter(({ is_current }) => !is_current);
-  const close = () => end(undefined);
+  const [first] = ending;
+  const [isAll, choose] = useState(false);
+  const ask = (sessions: readonly Session[], whole: boolean) => {
+    end(sessions);
+    choose(whole);
+  };
+  const all = isOther ? "Sign out everywhere" : "Sign all others out";
   return html`<${List}
       label="Sessions"
       path=${path}
-      columns=${columnsFor(end)}
+      columns=${columnsFor((session) => ask([session], false))}
       keyOf=${({ id }: Session) => id}
       empty="None."
       command=${command}
     >
-      ${
-        others.length === 0
-          ? null
-          : html`<button type="button" onClick=${() => end("all")}>
-              ${endAll === undefined ? "Sign all others out" : "Sign out everywhere"}
-            </button>`
-      }
+      ${others.length === 0 ? null : html`<button type="button" onClick=${() => ask(others, true)}>${all}</button>`}
     <//>
     ${
-      ending === "all"
-        ? html`<${Confirm}
-            title=${endAll?.title ?? "Sign all others out?"}
-            action=${endAll === undefined ? `Sign ${others.length} out` : "Sign out everywhere"}
+      first === undefined
+        ? null
+        : html`<${Confirm}
+            title=${isAll ? `${all}?` : "Sign out?"}
+            action=${isAll ? all : "Sign out"}
             effect=${html`<p>
-              ${endAll === undefined ? "This browser stays signed in." : "All browsers and command lines must sign in again."}
+              ${isAll ? `${ending.length} sessions` : html`<bdi>${wordsOf(first)}</bdi> at <bdi>${first.address}</bdi>`}
+              must sign in again.
             </p>`}
             run=${async () => {
-              if (endAll === undefined) for (const { id } of others) await send("DELETE", `${path}${id}/`);
-              else await endAll.run();
+              if (isAll && isOther) await send("DELETE", path);
+              else for (const { id } of ending) await send("DELETE", `${path}${id}/`);
               await refresh(path);
             }}
-            close=${close}
+            close=${() => end([])}
           />`
-        : null
-    }
-    ${
-      typeof ending === "object"
-        ? html`<${Confirm}
-            title=${ending.kind === "browser" ? "Sign that browser out?" : "Sign that command line out?"}
-            action="Sign it out"
-            effect=${html`<p>
-              <bdi>${wordsOf(ending)}</bdi> at <bdi>${ending.address}</bdi>, signed in${" "}
-              <${When} at=${ending.created_at} />, must sign in again.
-            </p>`}
-            run=${async () => {
-              await send("DELETE", `${path}${ending.id}/`);
-              await refresh(path);
-            }}
-            close=${close}
-          />`
-        : null
     }`;
 }
 
 function columnsFor(end: (session: Session) => void): readonly Column<Session>[] {
   return [
-    {
-      key: "device",
-      title: "Browser or command line",
-      width: 3,
-      text: (session) => `${wordsOf(session)} ${machinesOf(session)}`,
-      cell: (session) =>
-        html`<bdi title=${session.device}>${wordsOf(session)}</bdi>
-          ${session.nodes.length === 0 ? null : html`<span class="quiet">on <bdi>${machinesOf(session)}</bdi></span>`}`,
-    },
+    textColumn("device", "Browser or command line", 3, wordsOf),
     textColumn("address", "Address", 2, ({ address }) => address),
     timeColumn("made", "Signed in", ({ created_at }) => created_at),
     timeColumn("used", "Last used", ({ last_used_at }) => last_used_at),

@@ -16,11 +16,10 @@ export function useEnding(count?: number) {
         set=${setNodes}
       />
       <${Check}
-        label="Also revoke their tokens, and delete their webhooks"
+        label="Also revoke their tokens, and delete their webhooks. With both, also machines that came by these tokens"
         checked=${tokens}
         set=${setTokens}
-      />
-      ${nodes && tokens ? html`<p class="quiet">Machines that came by these tokens are revoked too, also servers.</p>` : null}`,
+      />`,
     body: { revoke_nodes: nodes, revoke_tokens: tokens },
     flags: [...(nodes ? ["--revoke-nodes"] : []), ...(tokens ? ["--revoke-tokens"] : [])],
   };

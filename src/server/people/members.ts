@@ -19,7 +19,7 @@ import type { ServerOptions } from "../options.ts";
 import { networkOf } from "../http/edge.ts";
 import { countTokenGuess } from "../http/throttle.ts";
 import { NotUnique, type Row, type Transaction } from "../store/database.ts";
-import { computed, integer, integerOrNull, queryOne, text } from "../store/table.ts";
+import { computed, integer, integerOrNull, queryOne, text, truth } from "../store/table.ts";
 import { rememberNetwork } from "../store/tables/known-networks.ts";
 import { memberRoles, memberships, type MembershipRow } from "../store/tables/memberships.ts";
 import { users } from "../store/tables/users.ts";
@@ -36,7 +36,12 @@ export const Member = v.object({
 });
 export type Member = v.InferOutput<typeof Member>;
 /** In the list. `node_count`: nodes that are theirs, without revoked ones. */
-export const ListedMember = v.object({ ...Member.entries, node_count: v.number() });
+export const ListedMember = v.object({
+  ...Member.entries,
+  node_count: v.number(),
+  /** The user is disabled in the whole control plane, and can sign in nowhere. */
+  is_disabled: v.boolean(),
+});
 /** `link` is shown once. The inviter passes it on, unless it was sent by e-mail. */
 export const NewMember = v.object({
   ...Member.entries,
@@ -52,10 +57,11 @@ type Org = Pick<OrganizationAccess, "id" | "slug">;
 export const roleNow = (role: Role) => (role === "owner" ? "owner" : "admin");
 const invitationMs = 72 * 3_600_000;
 export const memberColumns = memberships.select();
-const ownNodes = computed({ nodeCount: integer() });
+const ofUser = computed({ nodeCount: integer(), isDisabled: truth(0) });
 /** For SELECT of the list. "+ 0": SQLite would otherwise read the nodes of the organization for each member. */
 export const listedColumns = `${memberColumns}, (SELECT count(*) FROM nodes n
-  WHERE n.owner_id = memberships.user_id AND n.org_id + 0 = memberships.org_id AND n.state <> 'revoked') AS node_count`;
+  WHERE n.owner_id = memberships.user_id AND n.org_id + 0 = memberships.org_id AND n.state <> 'revoked') AS node_count,
+  (SELECT count(*) FROM users u WHERE u.id = memberships.user_id AND u.is_active = 0) AS is_disabled`;
 /** SQL condition: the organization has another owner who can sign in. */
 export const anotherOwner = `EXISTS (SELECT 1 FROM memberships o JOIN users u ON u.id = o.user_id
   WHERE o.org_id = memberships.org_id AND o.role = 'owner' AND u.is_active = 1 AND o.id <> memberships.id)`;
@@ -65,7 +71,8 @@ function memberOf(row: Row): Member {
 }
 
 export function listedMemberOf(row: Row): v.InferOutput<typeof ListedMember> {
-  return { ...memberOf(row), node_count: ownNodes.parse(row).nodeCount };
+  const { nodeCount, isDisabled } = ofUser.parse(row);
+  return { ...memberOf(row), node_count: nodeCount, is_disabled: isDisabled };
 }
 
 export function showMember({ id, email, role, userId, createdAt, expiresAt }: MembershipRow): Member {

@@ -1,0 +1,43 @@
+// What a request changes, for the people who read a plan: "change node 7 of acme: groups to web, db".
+
+const secrets = /password|secret|otp|code|token|proof/;
+const maxLength = 200;
+
+type Change = { method: "POST" | "PATCH" | "DELETE"; path: string; body?: object };
+
+export function effectOf({ method, path, body = {} }: Change): string {
+  const [, slug, inside] = /^\/api\/org\/([^/]+)\/([^?]*)/.exec(path) ?? [];
+  const words = (inside ?? path.replace(/^\/api\/|\?.*$/g, "").replace(/^org\/$/, "organizations/"))
+    .split("/")
+    .filter((word) => word !== "");
+  const place = slug === undefined ? "" : ` of ${decodeURIComponent(slug)}`;
+  const what =
+    words.length === 0 && slug !== undefined ? `organization ${decodeURIComponent(slug)}` : named(words);
+  const where = words.length === 0 ? "" : place;
+  const verb = { POST: isCollection(words) ? "create" : "carry out", PATCH: "change", DELETE: "delete" }[
+    method
+  ];
+  const fields = Object.entries(body).map(
+    ([key, value]) => `${key.replaceAll("_", " ")} ${shown(key, value)}`,
+  );
+  const to = method === "PATCH" ? "set " : "";
+  return `${verb} ${what}${where}${fields.length === 0 ? "" : `: ${to}${fields.join(", ")}`}`;
+}
+
+/** A POST to a list makes an item; any other one is an action, such as `ca/rotate`. */
+const isCollection = (words: readonly string[]) => words.at(-1)?.endsWith("s") === true;
+
+/** `nodes/7/transfer`: node 7, transfer. */
+const named = (words: readonly string[]) =>
+  words
+    .map((word, at) => (words[at + 1] === undefined && !isCollection(words) ? word : word.replace(/s$/, "")))
+    .map((word) => decodeURIComponent(word).replaceAll("_", " "))
+    .join(" ");
+
+function shown(key: string, value: unknown): string {
+  if (secrets.test(key)) return "(not shown)";
+  if (Array.isArray(value) && value.length > 0 && value.every((each) => typeof each === "string"))
+    return value.join(", ").slice(0, maxLength);
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  return text.length > maxLength ? `${text.slice(0, maxLength)}…` : text;
+}
