@@ -100,7 +100,7 @@ const homes: Record<string, { homes: RegExp; reason: string }> = {
   "oxc-parser": { homes: /^server\/console\/templates\.ts$/, reason: "loaded by the build alone" },
   "d3-force": { homes: /^console\/map\/layout\.ts$/, reason: "the map of the console" },
   uplot: { homes: /^console\/ui\/plot\.ts$/, reason: "plots of the console" },
-  uqr: { homes: /^console\/ui\/qr\.ts$/, reason: "QR codes of the console" },
+  uqr: { homes: /^(console\/ui\/qr|cli\/admin\/factor)\.ts$/, reason: "QR codes" },
   yaml: {
     homes: /^server\/(policy|transfer)/,
     reason:
