@@ -84,7 +84,7 @@ function makeMachine(): Machine {
 }
 
 function putNode(machine: Machine): void {
-  machine.put("usr/local/bin", "agent", "agent.old");
+  machine.put("usr/local/bin", "agent", "agent.old", ".agent.lock");
   machine.put("etc/systemd/system", ...units.split(" "));
   const wants = "etc/systemd/system/multi-user.target.wants";
   machine.link(`${wants}/overlay-agent.service`, "/etc/systemd/system/overlay-agent.service");
@@ -103,6 +103,9 @@ function putNode(machine: Machine): void {
     "acme.healing.json",
     "acme.reported.json",
   );
+  for (const place of ["var/cache/overlay-agent-names", "var/lib/overlay-agent"])
+    machine.put(place, "names.packed", ".names.packed.7.tmp");
+  machine.put("var/lib/overlay-agent", "names-on.json", "names-state.json", ".names-state.json.7.tmp");
   machine.link("usr/local/bin/overlay", "/usr/bin/nebula");
 }
 
@@ -120,6 +123,7 @@ function putForeign(machine: Machine): void {
   machine.put("var/lib/overlay-agent", "backups/control.db", "state.db.copy", "moved/control.db");
   machine.put("run/overlay-agent", "serve.pid");
   machine.put("usr/local/bin", "overlay.old");
+  machine.put("var/cache/overlay-agent-names", "notes.txt");
 }
 
 /** Left over from a purge: each is named once by its own path, or by that of its directory. */

@@ -7,7 +7,8 @@ import type { Context, Implementation } from "./command.ts";
 
 export const command: Implementation = {
   notes: [
-    "Runs in its own network namespaces and a temporary directory, and removes both at the end, also after Ctrl-C.",
+    "Runs in its own network namespaces and a temporary directory, and removes both at the end, also after Ctrl-C",
+    "(exit status 130; 143 after SIGTERM).",
     "Needs root, or a kernel that lets users create namespaces. Lists missing programs (overlay engine, ip, ping);",
     "--yes installs them.",
   ].join("\n"),

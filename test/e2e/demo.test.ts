@@ -59,12 +59,12 @@ asRoot("agent demo", () => {
   describeEngines("is stopped", ({ nebula }) => {
     // Ctrl-C goes to the process group, SIGTERM to the demo only; SIGKILL allows no cleanup.
     const ends = [
-      { signal: "SIGINT", group: true },
-      { signal: "SIGTERM", group: false },
-      { signal: "SIGKILL", group: false },
+      { signal: "SIGINT", group: true, status: 130 },
+      { signal: "SIGTERM", group: false, status: 143 },
+      { signal: "SIGKILL", group: false, status: 137 },
     ] as const;
-    for (const { signal, group } of ends) {
-      test(`by ${signal}, and leaves nothing`, async () => {
+    for (const { signal, group, status } of ends) {
+      test(`by ${signal}, has its exit status, and leaves nothing`, async () => {
         const child = Bun.spawn([agent, "demo", "--overlay-binary", nebula], {
           env: cleanEnvironment(env),
           stdin: "ignore",
@@ -80,7 +80,7 @@ asRoot("agent demo", () => {
         }
         expect(said).toContain("ping ");
         process.kill(group ? -child.pid : child.pid, signal);
-        expect(await child.exited).not.toBe(0);
+        expect(await child.exited).toBe(status);
         for (let waited = 0; leftovers().length > 0 && waited < 5000; waited += 50) await Bun.sleep(50);
         expect(leftovers()).toEqual([]);
       }, 60_000);

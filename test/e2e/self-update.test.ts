@@ -233,9 +233,12 @@ describe("rollback", () => {
     const refused = async () =>
       expect(await rollBack(installed)).toMatchObject({
         status: 1,
-        stdout: expect.stringContaining('"busy"'),
+        stdout: expect.stringContaining(
+          '"code":"busy","message":"Another command is updating the agent on this machine: agent self-update',
+        ),
       });
-    await withLock(state, "agent self-update", realSystem(), refused, lock);
+    const other = { path: lock, doing: "updating the agent on this machine" };
+    await withLock(state, "agent self-update", realSystem(), refused, other);
     expect(await rollBack(installed)).toMatchObject({ status: 0 });
   }, 240_000);
 });

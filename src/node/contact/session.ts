@@ -75,7 +75,10 @@ export async function profileToken(
     made = "access" in next ? next.access : undefined;
     return made ?? "";
   };
-  const token = await withLock(directory, `${brand.executable} admin`, system, work, path);
+  const token = await withLock(directory, `${brand.executable} admin`, system, work, {
+    path,
+    doing: "renewing the session of this user",
+  });
   if (made !== undefined) await renewed(made);
   return token;
 }

@@ -2,7 +2,7 @@
 // (a user namespace without root), and removes everything. stage.ts is what happens inside.
 
 import { accessSync, constants, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { constants as osConstants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
@@ -101,7 +101,7 @@ export function planDemo(settings: DemoSettings, flags: readonly string[], syste
   return { step: "run", argv: [...unshareCommand(system), ...insideCommand(engine, flags, system)] };
 }
 
-/** Runs this program inside new namespaces, with our output. Returns its exit status. */
+/** Runs this program inside new namespaces, with our output. Returns its exit status, or that of the signal which ended it. */
 export async function enterNamespaces(
   settings: DemoSettings,
   flags: readonly string[],
@@ -125,11 +125,17 @@ export async function enterNamespaces(
     stdout: "inherit",
     stderr: "inherit",
   });
-  const stop = () => void child.stdin.end();
+  let endedBy: NodeJS.Signals | undefined;
+  const stop = (signal: NodeJS.Signals) => {
+    endedBy ??= signal;
+    void child.stdin.end();
+  };
   const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
   for (const signal of signals) process.on(signal, stop);
   try {
-    return await child.exited;
+    const status = await child.exited;
+    // As a shell tells a program that the signal itself ended: scripts must not take it for a failure of the demo.
+    return endedBy === undefined || status === 0 ? status : 128 + osConstants.signals[endedBy];
   } finally {
     for (const signal of signals) process.off(signal, stop);
     rmSync(directory, { recursive: true, force: true });

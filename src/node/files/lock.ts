@@ -21,20 +21,24 @@ const waitMs = 15_000;
 const lookEveryMs = 50;
 const leftOverMs = 60_000;
 
+/** A lock of something else than an organization. `doing`: what its holder does, for the error message. */
+export type OtherLock = { path: string; doing: string };
+
 /**
- * Runs `work` under the directory's lock. Waits up to 15 s, then throws `busy`, which names the holder. Pass `path` for a
- * lock elsewhere: where all users can write to the parent directory.
+ * Runs `work` under the directory's lock. Waits up to 15 s, then throws `busy`, which names the holder. Pass `other` where
+ * the lock is not that of an organization.
  */
 export async function withLock<T>(
   directory: string,
   command: string,
   system: Pick<System, "sleep">,
   work: () => Promise<T>,
-  path = lockPath(directory),
+  other?: OtherLock,
 ): Promise<T> {
+  const { path, doing } = other ?? { path: lockPath(directory), doing: "changing this organization" };
   let lock: FileLock | undefined;
   for (let waited = 0; (lock = tryLock(path, directory, command)) === undefined; waited += lookEveryMs) {
-    if (waited >= waitMs) throw busy(path);
+    if (waited >= waitMs) throw busy(path, doing);
     await system.sleep(lookEveryMs);
   }
   try {
@@ -94,10 +98,10 @@ function finished(directory: string): AppError {
   });
 }
 
-function busy(path: string): AppError {
+function busy(path: string, doing: string): AppError {
   const holder = holderOf(path);
   const who = holder === undefined ? "" : `: ${holder.command} (process ${holder.pid})`;
-  return new AppError("busy", `Another command is changing this organization${who}`, {
+  return new AppError("busy", `Another command is ${doing}${who}`, {
     hint: "Wait until it ends, then run the command again.",
   });
 }

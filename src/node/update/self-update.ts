@@ -141,7 +141,11 @@ async function alone<T>(command: string, places: Places, system: System, work: (
     await refuseSecond(places, system);
     return work();
   };
-  return withLock(directory, command, system, checked, join(dirname(path), `.${basename(path)}.lock`));
+  const lock = join(dirname(path), `.${basename(path)}.lock`);
+  return withLock(directory, command, system, checked, {
+    path: lock,
+    doing: "updating the agent on this machine",
+  });
 }
 
 function requireWritable(path: string, system: Pick<System, "platform">): void {

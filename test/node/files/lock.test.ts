@@ -53,6 +53,11 @@ test("a second process fails after 15 s naming the holder, and gets the lock aft
   expect(error.message).toBe(
     `Another command is changing this organization: agent sync-config (process ${holder.pid})`,
   );
+  const update = { path: join(directory.path, "lock"), doing: "updating the agent on this machine" };
+  const other = await rejection(withLock(directory.path, "second", hurried, async () => 1, update));
+  expect(other.message).toBe(
+    `Another command is updating the agent on this machine: agent sync-config (process ${holder.pid})`,
+  );
   holder.kill("SIGKILL");
   await holder.exited;
   expect(await withLock(directory.path, "second", realSystem(), async () => "in")).toBe("in");
