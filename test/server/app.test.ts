@@ -60,7 +60,7 @@ const fill = (path: string) =>
   path
     .replace(":slug", "acme")
     .replace(/nodes\/:id\{[^}]*\}+/, `nodes/${nodeId}`)
-    .replaceAll(/:(id|delivery)\{[^/]*/g, "987654")
+    .replaceAll(/:(id|delivery|session)\{[^/]*/g, "987654")
     .replace(/:[a-z]+(\{[^/]*)?/g, "nothing");
 
 function expectError(answer: Answer, status: number, code?: string): void {
@@ -228,6 +228,9 @@ describe("every route and method", () => {
       expectDocumented(await send("[".repeat(40) + "]".repeat(40)), 400, route, "bad_request");
       expectDocumented(await send('{"a":"\\u0000"}'), 400, route, "bad_request");
       expectDocumented(await send('{"a":"\\ud800"}'), 400, route, "bad_request");
+      // The same key may be spelled in two ways, and stand at any depth.
+      expectDocumented(await send('{"a":1,"\\u0061":1}'), 400, route, "bad_request");
+      expectDocumented(await send('{"a":[{"b":{"c:":":"},"b":1}]}'), 400, route, "bad_request");
       expectDocumented(await send("[]"), 400, route, "validation_failed");
       expectDocumented(
         await send("{}", { "Content-Type": "text/plain" }),

@@ -79,6 +79,11 @@ const corpus: Record<string, () => Case> = {
     token: node.token,
     body: `{"a":${"[".repeat(40)}${"]".repeat(40)}}`,
   }),
+  "a key that is given twice": () => ({
+    status: 400,
+    token: node.token,
+    body: '{"version":"1","version":"2"}',
+  }),
   "another content type": () => ({
     status: 415,
     token: node.token,

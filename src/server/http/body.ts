@@ -1,5 +1,5 @@
-// Reads the body of a request: at most 64 KiB of JSON (a route may permit more) in UTF-8, with bounded depth and no string that a database cannot
-// store. Schemas check the content.
+// Reads the body of a request: at most 64 KiB of JSON (a route may permit more) in UTF-8, with bounded depth, no key that is
+// given twice, and no string that a database cannot store. Schemas check the content.
 
 import { AppError } from "../../errors.ts";
 import { readCapped } from "../../read-capped.ts";
@@ -43,8 +43,11 @@ export function objectOf(text: string, type: string | null): object {
   }
   // The decoder replaces invalid UTF-8 by U+FFFD.
   if (text.includes("\ufffd")) throw new AppError("bad_request", "The body must be UTF-8 without U+FFFD.");
-  checkDepth(text);
+  const members = measure(text);
   const value = parseText(text);
+  // Readers take the first value or the last one, and what checked the request before us may have taken the other.
+  if (members !== countMembers(value))
+    throw new AppError("bad_request", "The body names a key more than once.");
   // In valid UTF-8, only an escape can make a null or a lone surrogate.
   if (text.includes("\\u")) checkStrings(value);
   if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
@@ -75,29 +78,36 @@ function parseText(text: string): unknown {
   }
 }
 
-/** Counts brackets outside of strings, if there are enough of them to exceed the limit. */
-function checkDepth(text: string): void {
-  if (!hasMore(text, "{", maxDepth / 2) && !hasMore(text, "[", maxDepth / 2)) return;
+/** The number of colons outside of strings: each member of an object has one. Throws bad_request for deep nesting. */
+function measure(text: string): number {
   let depth = 0;
-  let isInString = false;
+  let colons = 0;
   for (let at = 0; at < text.length; at++) {
     const code = text.charCodeAt(at);
-    if (isInString) {
-      if (code === 0x5c) at++;
-      else if (code === 0x22) isInString = false;
-    } else if (code === 0x22) isInString = true;
+    if (code === 0x22) at = endOfString(text, at);
+    else if (code === 0x3a) colons++;
     else if (code === 0x7b || code === 0x5b) {
       if (++depth > maxDepth)
         throw new AppError("bad_request", `The body is nested deeper than ${maxDepth} levels.`);
     } else if (code === 0x7d || code === 0x5d) depth--;
   }
+  return colons;
 }
 
-function hasMore(text: string, bracket: string, limit: number): boolean {
-  let count = 0;
-  for (let at = text.indexOf(bracket); at !== -1; at = text.indexOf(bracket, at + 1))
-    if (++count > limit) return true;
-  return false;
+/** Where the string that begins here ends. */
+function endOfString(text: string, start: number): number {
+  for (let at = start + 1; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code === 0x5c) at++;
+    else if (code === 0x22) return at;
+  }
+  return text.length;
+}
+
+function countMembers(value: unknown): number {
+  if (typeof value !== "object" || value === null) return 0;
+  const items = Object.values(value);
+  return items.reduce((sum, item) => sum + countMembers(item), Array.isArray(value) ? 0 : items.length);
 }
 
 function checkStrings(value: unknown): void {
