@@ -40,6 +40,11 @@ export function refuseOddFile(path: string): void {
   if (found !== undefined) refuseOdd(path, found);
 }
 
+/** The files that SQLite opens by itself for the database at this path. */
+export function sqliteFiles(path: string): string[] {
+  return ["", "-journal", "-wal", "-shm"].map((end) => path + end);
+}
+
 /** All bytes. Throws like openPlain, and bad_configuration if the file has more than `maxBytes`. */
 export function readBytes(path: string, maxBytes = maxFileBytes): Buffer {
   const fd = isHandedOver(path) ? fs().openSync(path, "r") : openPlain(path);

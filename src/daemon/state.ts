@@ -9,7 +9,7 @@ import * as v from "valibot";
 import { brand } from "../brand.ts";
 import { AppError, fromSystemError, messageOf, systemErrorCode } from "../errors.ts";
 import { readTextIfThere, writeFileAtomic, writeNewFile } from "../files.ts";
-import { readBytes, refuseOddFile } from "../open-file.ts";
+import { readBytes, refuseOddFile, sqliteFiles } from "../open-file.ts";
 import type { Log } from "../log.ts";
 import { ConfirmationAnswer } from "../protocol/confirmation.ts";
 import { hasOrganizations, isSameRoot } from "../platform/config-root.ts";
@@ -301,7 +301,7 @@ function openOrReplace(
 }
 
 function open(path: string): Database {
-  for (const suffix of ["", "-wal", "-shm"]) refuseOddFile(path + suffix);
+  sqliteFiles(path).forEach(refuseOddFile);
   const database = new Database(path, { create: true, strict: true });
   try {
     chmodSync(path, 0o600);

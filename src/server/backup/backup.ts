@@ -5,6 +5,7 @@ import { closeSync, existsSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { AppError, fromSystemError } from "../../errors.ts";
 import { createFileFor, syncDirectory } from "../../files.ts";
+import { sqliteFiles } from "../../open-file.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../system.ts";
 import { faultsIn, verifyChains } from "../audit/verify.ts";
@@ -110,5 +111,5 @@ export async function verifyBackup(
 
 /** Also the files that SQLite keeps beside it. */
 export function removeDatabase(path: string): void {
-  for (const end of ["", "-wal", "-shm", "-journal"]) rmSync(path + end, { force: true });
+  for (const each of sqliteFiles(path)) rmSync(each, { force: true });
 }

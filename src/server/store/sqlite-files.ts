@@ -5,21 +5,29 @@ import { closeSync, existsSync, fsyncSync, rmSync } from "node:fs";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { refuseForeignEntry } from "./own-data.ts";
 import { createFileFor, type FileOwner } from "../../files.ts";
-import { openPlain } from "../../open-file.ts";
+import { openPlain, refuseOddFile, sqliteFiles } from "../../open-file.ts";
 
 /**
  * Opens a file that is there, or with `create` a new one. Every SQLite file of the control plane is opened here. Asked again
  * once it is open, and before SQLite reads or writes anything: the file may have been exchanged for a link meanwhile.
  */
 export function openFile(path: string, { create = false } = {}): Sqlite {
-  refuseForeignEntry(path);
+  refuse(path);
   const database = new Sqlite(path, { readwrite: true, create, strict: true });
   try {
-    refuseForeignEntry(path);
+    refuse(path);
     return database;
   } catch (error) {
     database.close();
     throw error;
+  }
+}
+
+/** SQLite would wait for a writer of a FIFO, in the database's place or in that of its journal. */
+function refuse(path: string): void {
+  for (const each of sqliteFiles(path)) {
+    refuseForeignEntry(each);
+    refuseOddFile(each);
   }
 }
 

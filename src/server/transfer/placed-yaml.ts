@@ -11,6 +11,7 @@ export type Mapping = { line: number; kind: "map"; entries: ReadonlyMap<string, 
 export type Placed = Leaf | List | Mapping;
 
 const maxDepth = 32;
+const tooDeep = "it is nested too deep";
 /** Aliases may repeat a part of the file very often. */
 const maxNodes = 200_000;
 
@@ -24,6 +25,8 @@ export function readPlacedYaml(text: string, file: string): Placed {
   const document = parse(text, lines, failed);
   const [fault] = document.errors;
   if (fault !== undefined) {
+    // The parser's own limit: its words are those of a failed program.
+    if (fault.code === "RESOURCE_EXHAUSTION") throw failed(1, tooDeep);
     const [why = ""] = fault.message.split("\n");
     throw failed(lines.linePos(fault.pos[0]).line, why.replace(/ at line \d+, column \d+:?$/, ""));
   }
@@ -34,7 +37,7 @@ function parse(text: string, lines: LineCounter, failed: (line: number, why: str
   try {
     return parseDocument(text, { lineCounter: lines, logLevel: "silent", schema: "core" });
   } catch (error) {
-    if (error instanceof RangeError) throw failed(1, "it is nested too deep");
+    if (error instanceof RangeError) throw failed(1, tooDeep);
     throw error;
   }
 }
@@ -53,7 +56,7 @@ class Reader {
 
   read(node: unknown, near: number, depth: number): Placed {
     const line = this.#lineOf(node) ?? near;
-    if (depth > maxDepth) throw this.#failed(line, "it is nested too deep");
+    if (depth > maxDepth) throw this.#failed(line, tooDeep);
     if (++this.#nodes > maxNodes) throw this.#failed(line, `it has over ${maxNodes} values`);
     if (isAlias(node)) {
       const target = this.#anchors.get(node.source);

@@ -1,10 +1,13 @@
 import { afterEach, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { AppError } from "../../../src/errors.ts";
 import type { Database } from "../../../src/server/store/database.ts";
 import { openSqlite } from "../../../src/server/store/sqlite.ts";
+import { checkDatabase, isAlone, removeTraces } from "../../../src/server/store/sqlite-files.ts";
+import { sqliteFiles } from "../../../src/open-file.ts";
+import { rejection } from "../../pki/thrown.ts";
 import { keys, put, storeCases } from "./cases.ts";
 
 const opened: { database: Database; directory: string }[] = [];
@@ -51,6 +54,22 @@ describe("openSqlite()", () => {
     await database.write((tx) => tx.get("PRAGMA max_page_count = 1000000"));
     await put(database, "big", big);
     expect(await keys(database)).toEqual(["before", "big"]);
+  });
+
+  test("a FIFO in place of a file that SQLite opens is refused, where SQLite would wait for ever", async () => {
+    const { database, directory } = await open();
+    await database.close();
+    const path = join(directory, "control.db");
+    for (const each of sqliteFiles(path)) {
+      const aside = `${each}.aside`;
+      if (existsSync(each)) renameSync(each, aside);
+      expect(Bun.spawnSync(["mkfifo", each]).exitCode).toBe(0);
+      const ways = [() => open(directory), () => open(directory, "visitor"), async () => isAlone(path)];
+      for (const way of [...ways, async () => checkDatabase(path), async () => removeTraces(path)])
+        expect((await rejection(way())).message).toBe(`Cannot open ${each}: it is a FIFO, not a file`);
+      rmSync(each);
+      if (existsSync(aside)) renameSync(aside, each);
+    }
   });
 
   test("a server hears each commit of another process once", async () => {
