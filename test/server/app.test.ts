@@ -239,6 +239,12 @@ describe("every route and method", () => {
         "unsupported_media_type",
       );
       expectDocumented(
+        await send("{}", { "Content-Encoding": "gzip" }),
+        415,
+        route,
+        "unsupported_media_type",
+      );
+      expectDocumented(
         await send(JSON.stringify({ a: "x".repeat(route.maxBody ?? maxBodyBytes) })),
         413,
         route,

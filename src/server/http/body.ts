@@ -17,8 +17,13 @@ const deadlines = makeDeadlines(
   () => new AppError("request_timeout", `The body was not complete after ${bodyWithinMs / 1000} seconds.`),
 );
 
-/** Throws payload_too_large, request_timeout, or bad_request if the body is incomplete. */
+/**
+ * Throws payload_too_large, request_timeout, unsupported_media_type for a compressed body, and bad_request for an incomplete
+ * one.
+ */
 export function readText(request: Request, maxBytes = maxBodyBytes, { within } = deadlines): Promise<string> {
+  if ((request.headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity")
+    return Promise.reject(new AppError("unsupported_media_type", "The body must have no Content-Encoding."));
   const length = request.headers.get("content-length");
   if (length === null && request.body !== null)
     return within(readChunks(request.body, maxBytes)).catch(incomplete);

@@ -106,9 +106,12 @@ export function removeTraces(path: string): void {
     emptyLog(database, path);
   } catch (error) {
     if (!(error instanceof SQLiteError)) throw error;
-    const code =
-      error.code === "SQLITE_FULL" ? "disk_full" : error.code === "SQLITE_BUSY" ? "busy" : "failed";
-    throw new AppError(code, `Cannot rewrite ${path}: ${error.message}`, { cause: error, hint: runAgain });
+    const isFull = error.code === "SQLITE_FULL";
+    const code = isFull ? "disk_full" : error.code === "SQLITE_BUSY" ? "busy" : "failed";
+    throw new AppError(code, `Cannot rewrite ${path}: ${error.message}`, {
+      cause: error,
+      hint: isFull ? `Free twice the size of ${path}. ${runAgain}` : runAgain,
+    });
   } finally {
     database.close();
   }
