@@ -3,6 +3,7 @@
 export const findingWords = {
   certificate_not_valid_yet: "its clock is wrong",
   certificate_expired: "its certificate has expired",
+  cloned: "another machine uses its keys",
   no_lighthouse: "it has no lighthouse",
   lighthouses_silent: "no lighthouse answers it",
   nodes_silent: "no node answers this lighthouse",

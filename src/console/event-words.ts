@@ -27,6 +27,7 @@ const phrases: Readonly<Record<string, string>> = {
   "member.invited": "@ invited #",
   "member.signed_out": "@ signed # out",
   "member.updated": "@ changed the role of #",
+  "node.cloned": "Two machines use the keys of #",
   "node.ended": "# ended",
   "node.engine_refused": "The engine of # is refused",
   "node.healing": "# repaired a tunnel",

@@ -27,6 +27,8 @@ export type Machine = Pick<
   revokedAt: number | null;
   /** It has not applied its newest configuration. */
   isBehind: boolean;
+  /** Two machines use its keys. */
+  isCloned?: true;
   /** It has lacked a configuration for longer than is usual. */
   isLate: boolean;
   /** The configuration version that it has applied. */
@@ -60,6 +62,7 @@ export function machineOf(node: Node): Machine {
     phone: node.phone ?? null,
     isBehind:
       node.state === "active" && node.phone == null && node.applied_config_version !== node.config_version,
+    ...(node.finding === "cloned" ? { isCloned: true } : {}),
     isLate: node.not_applied_since != null,
     applied: node.applied_config_version,
     ownerId: node.owner_id ?? null,

@@ -15,6 +15,8 @@ export type Attention = {
   not_renewed: Found<Ending>;
   vulnerable_engines: Found<Named & { overlay_version: string }>;
   not_applied: Found<Named & { since: string }>;
+  /** Control planes of the previous version do not send it. */
+  cloned?: Found<Named>;
   phones_due: Found<Named>;
   ending_first: readonly Ending[];
   broken_paths: Found<Named & { peers: readonly string[]; peer_count: number }>;
@@ -34,11 +36,19 @@ export type Need = Named & { more: string };
 /** `show`: the filter of the list of machines that has all of them. */
 export type Needy = { title: string; show: string; count: number; needs: readonly Need[] };
 
-type Ill = Pick<Attention, "hubs_away" | "broken_paths" | "not_applied">;
+type Ill = Pick<Attention, "hubs_away" | "broken_paths" | "not_applied" | "cloned">;
 
 /** Machines that others need and that are away, those that do not reach a peer, and those that take no configuration. */
-export function degraded({ hubs_away, broken_paths, not_applied }: Ill, now: number): Needy[] {
+export function degraded(ill: Ill, now: number): Needy[] {
+  const { hubs_away, broken_paths, not_applied, cloned = { count: 0, first: [] } } = ill;
   return [
+    needy(
+      "Keys that two machines use",
+      "cloned",
+      cloned,
+      () =>
+        "is two machines with the same keys, and tunnels alternate between them: register one of them again",
+    ),
     needy("Lighthouses and relays away", "hubs", hubs_away, ({ is_lighthouse }) =>
       is_lighthouse
         ? "is away: machines find each other by this lighthouse"

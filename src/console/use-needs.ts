@@ -89,8 +89,8 @@ export function useNeeds({ isCalm = false }: { isCalm?: boolean } = {}): Needs {
       ? servers.last_backup_at
       : undefined;
   const warnings = servers?.warnings ?? [];
-  const { hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines } = machines ?? {};
-  const lists = [hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines];
+  const { hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines, cloned } = machines ?? {};
+  const lists = [cloned, hubs_away, broken_paths, not_applied, not_renewed, vulnerable_engines];
   const named = lists.flatMap((found) => (found?.first ?? []).map(({ id }) => id));
   const counts = [
     ...lists.map((found) => found?.count ?? 0),

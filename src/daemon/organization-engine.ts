@@ -74,7 +74,7 @@ export class OrganizationEngine {
     healings: () => this.health.healings,
     light: {
       kind: () => this.health.light.kind(),
-      noteOthers: (online) => this.health.light.noteOthers(online),
+      noteAnswer: (answer) => this.health.light.noteAnswer(answer),
     },
     checkedIn: (at) => (this.#record = { ...this.#record, lastCheckinAt: at }),
     relayed: (counted) => (this.#relayed = counted),

@@ -29,6 +29,8 @@ export const CheckinRequest = v.object({
   probe: v.optional(
     v.object({ port: Port, nonce: v.pipe(foreignText(32), v.regex(/^[A-Za-z0-9_-]{1,32}$/)) }),
   ),
+  /** Tells machines with the same keys apart: a hash of the kernel's boot id. Former servers ignore it. */
+  machine: v.optional(text(64)),
   /** The last check-in of a node that leaves: the server revokes it, and answers `left`. Former servers ignore it. */
   leaving: v.optional(v.boolean()),
 });
@@ -51,6 +53,8 @@ export const CheckinAnswer = v.object({
   confirm: v.optional(v.unknown()),
   /** Whether another node is online, for a lighthouse that asked. */
   others_online: v.optional(v.boolean()),
+  /** Another machine uses the keys of this node. */
+  cloned: v.optional(v.boolean()),
   /** The node left, and is revoked. */
   left: v.optional(v.boolean()),
   /** A signed Move, for nodes that pin the own CA. Unknown here: it must not keep an order from the node. */

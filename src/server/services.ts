@@ -12,6 +12,7 @@ import { makeMeters, type Meters } from "./http/meters.ts";
 import { limits, makeThrottle, type Throttle } from "./http/throttle.ts";
 import { makeNames } from "./names/names.ts";
 import { makeCheckins, type Checkins } from "./nodes/checkins.ts";
+import { makeClones, type Clones } from "./nodes/clones.ts";
 import { makeLive } from "./nodes/live.ts";
 import { makeProbes, type Probes } from "./nodes/probe.ts";
 import { makeRefusalNotes } from "./nodes/refused-engine.ts";
@@ -54,6 +55,7 @@ export type Services = ServerOptions & {
   /** Tests of policies before an edit by hand. */
   testing: InTurn;
   checkins: Checkins;
+  clones: Clones;
   /** For rules that name a group of a provider of identities. */
   nameProviderGroup(tx: Transaction, orgId: number, name: string): Promise<string>;
   forgetProviderGroups(tx: Transaction, orgId: number): Promise<void>;
@@ -124,6 +126,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
     renewals,
     reports,
     ages,
+    clones: makeClones(options),
     probes: makeProbes(system.monotonic),
     sentFiles: makeSentFiles(options),
     pathReports: makePathReports(options),

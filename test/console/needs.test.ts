@@ -25,13 +25,25 @@ test("hubs that are away, machines that do not reach peers, and those that take 
     count: 1,
     first: [{ id: 5, name: "node-5", since: new Date(now - 1_200_000).toISOString() }],
   };
-  const found = degraded({ hubs_away, broken_paths: { count: 30, first: unreached }, not_applied }, now);
+  const cloned = { count: 1, first: [{ id: 6, name: "node-6" }] };
+  const found = degraded(
+    { hubs_away, broken_paths: { count: 30, first: unreached }, not_applied, cloned },
+    now,
+  );
   expect(found.map(({ show, count }) => [show, count])).toEqual([
+    ["cloned", 1],
     ["hubs", 2],
     ["broken", 30],
     ["late", 1],
   ]);
   expect(found.map(({ needs }) => needs)).toEqual([
+    [
+      {
+        id: 6,
+        name: "node-6",
+        more: "is two machines with the same keys, and tunnels alternate between them: register one of them again",
+      },
+    ],
     [
       { id: 3, name: "node-3", more: "is away: machines find each other by this lighthouse" },
       { id: 4, name: "node-4", more: "is away: it relays for others" },

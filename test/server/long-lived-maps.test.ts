@@ -28,6 +28,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "names/names.ts": { kept: "row", loading: "waiting", lookedAt: "row" },
   "names/pace.ts": { resting: "row" },
   "names/visibility.ts": { classes: "part", pairs: "part" },
+  "nodes/clones.ts": { machines: "max", changed: "max" },
   "nodes/live.ts": { nodes: "row", versions: "row", reading: "row" },
   "nodes/owner-groups.ts": { nothing: "program" },
   "nodes/refused-engine.ts": { noted: "max" },

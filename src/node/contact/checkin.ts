@@ -8,6 +8,7 @@ import type { PathsReport } from "../../protocol/path-report.ts";
 import type { RelayedReport } from "../../protocol/relayed-report.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import type { FindingKind } from "../../finding-kinds.ts";
+import type { System } from "../../system.ts";
 import type { Client } from "./client.ts";
 import { isApplied, versionInForce, type SyncState } from "../files/generations.ts";
 import { type Organization } from "../files/organizations.ts";
@@ -23,6 +24,12 @@ export function reportOf({ version, isRunning }: EngineInUse, finding?: FindingK
   return { overlayVersion: version, overlayState: isRunning ? (finding ?? "running") : "stopped" };
 }
 
+/** The same until the next boot. A copy of this machine has another one, a container has that of its host. */
+export function machineMark({ bootTime }: Pick<System, "bootTime">): string | undefined {
+  const { id } = bootTime();
+  return id === undefined ? undefined : new Bun.CryptoHasher("sha256").update(id).digest("hex").slice(0, 16);
+}
+
 export type CheckInOptions = {
   /** The server may hold the request for as many seconds, until there is news. */
   waitS?: number;
@@ -35,6 +42,7 @@ export type CheckInOptions = {
   /** For callers that pass the answer to the reporter. */
   paths?: Partial<PathsReport>;
   relayed?: RelayedReport | undefined;
+  machine?: string | undefined;
   leaving?: true;
   /** A lighthouse asks whether another node is online. */
   others?: true;
@@ -65,6 +73,7 @@ export function checkIn(
     ...(options.paths === undefined ? {} : { paths: options.paths }),
     ...(options.relayed === undefined ? {} : { relayed: options.relayed }),
     ...(options.others === undefined ? {} : { others: true }),
+    ...(options.machine === undefined ? {} : { machine: options.machine }),
     ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);

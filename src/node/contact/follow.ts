@@ -7,7 +7,7 @@ import { relayedIn } from "../../protocol/relayed-report.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { FindingKind } from "../../finding-kinds.ts";
 import type { System } from "../../system.ts";
-import { checkIn, reportOf, type CheckInOptions } from "./checkin.ts";
+import { checkIn, machineMark, reportOf, type CheckInOptions } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
@@ -33,11 +33,14 @@ export type FollowEdge = {
   isAsked?: boolean;
   log: Log;
   system: EngineRunner &
-    Pick<System, "fetch" | "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "machineState">;
+    Pick<
+      System,
+      "fetch" | "now" | "sleep" | "random" | "lookup" | "sendDatagram" | "machineState" | "bootTime"
+    >;
   /** Reports how this node reaches its peers. */
   paths?: PathReporter;
-  /** What was found of the organization, for the control plane, and what a lighthouse learns from it. */
-  light?: { kind(): FindingKind | undefined; noteOthers(online: boolean | undefined): void };
+  /** What was found of the organization, for the control plane, and what the answer says of it. */
+  light?: { kind(): FindingKind | undefined; noteAnswer(answer: CheckinAnswer): void };
   /** Called after each answer. */
   onCheckin?(answer: CheckinAnswer): void;
   onSync?(result: SyncResult): void;
@@ -159,8 +162,11 @@ export async function followOnce(
   const state = options.state ?? readSyncState(organization.directory);
   const report = reportOf(await edge.engine(), edge.light?.kind());
   const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
+  const machine = machineMark(edge.system);
   const ask = (how: CheckInOptions, asked = names.asked()) =>
-    edge.withClient((client) => checkIn(organization, client, report, { ...how, state, names: asked }));
+    edge.withClient((client) =>
+      checkIn(organization, client, report, { ...how, machine, state, names: asked }),
+    );
   const about = await reportBeside(organization, edge);
   let answer: CheckinAnswer;
   try {
@@ -169,7 +175,7 @@ export async function followOnce(
     return handleRefusal(error, organization, edge);
   }
   if (about.paths !== undefined) edge.paths?.answered(answer.paths);
-  edge.light?.noteOthers(answer.others_online);
+  edge.light?.noteAnswer(answer);
   edge.onCheckin?.(answer);
   if (damage !== undefined) return obeyRevocationsAlone(answer, { ...organization, damage }, edge);
   let synced: ReturnType<typeof synchronize> | undefined;

@@ -30,6 +30,8 @@ export type Basis = {
   large: { to: string; bytes: number } | undefined;
   /** Of a lighthouse: what the control plane said of the other nodes, and when (monotonic ms). */
   others: { online: boolean; at: number } | undefined;
+  /** When the control plane last said that another machine uses the keys of this node (monotonic ms). */
+  clonedAt: number | undefined;
   /** Monotonic ms. */
   now: number;
   /** ms since 1970. */
@@ -78,6 +80,7 @@ export function assessHealth(basis: Basis): Health | undefined {
     engineVersion: engine.version,
     reportsTunnels,
     isDenied: facts.own.every((each) => prober.problem(each) === "denied"),
+    isCloned: basis.clonedAt !== undefined && basis.now - basis.clonedAt < saidForMs,
     large: largeOf(basis, facts),
   });
   const direct = tunnels.all.filter(({ remote }) => remote !== undefined).length;

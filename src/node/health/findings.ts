@@ -31,6 +31,11 @@ const kinds = {
     light: "degraded",
     cure: (slug) => `${run} sync-config --org-slug ${quoteWord(slug)}`,
   },
+  cloned: {
+    light: "degraded",
+    cure: (slug) =>
+      `Register one of them again: on the copy run ${run} stop ${quoteWord(slug)}, move its directory away, then: ${run} register --org-slug ${quoteWord(slug)} --node-name NAME`,
+  },
   no_lighthouse: {
     light: "degraded",
     cure: (slug) =>

@@ -61,6 +61,8 @@ export type Observation = {
   reportsTunnels: boolean;
   /** This process may not send ICMP. */
   isDenied: boolean;
+  /** The control plane says that another machine uses the keys of this node. */
+  isCloned: boolean;
   /** Larger packets are lost on the way to a lighthouse, though small ones pass. */
   large: { to: string; bytes: number; cure: string } | undefined;
 };
@@ -71,6 +73,7 @@ export function judge(seen: Observation): Judgement {
   const { slug, stuck, silent, large } = seen;
   const findings = [
     ...certificateFindings(slug, seen.certificate),
+    ...(seen.isCloned ? [found("cloned", slug, "Another machine uses the keys of this node")] : []),
     ...(stuck.length === 0
       ? []
       : [

@@ -10,6 +10,7 @@
 // Meanwhile others read the latest state (assessment.ts), or have it probed now: check().
 
 import type { OpenEcho } from "../../platform/echo-socket.ts";
+import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Healing } from "../../protocol/path-report.ts";
 import type { System } from "../../system.ts";
 import { within } from "../../within.ts";
@@ -65,6 +66,7 @@ export class OrganizationHealth {
   #mtu: number | undefined;
   #measuring: Promise<void> | undefined;
   #others: Basis["others"];
+  #clonedAt: Basis["clonedAt"];
   #announced = "";
 
   constructor(place: Pick<Organization, "slug" | "directory">, deps: HealthDeps) {
@@ -104,11 +106,16 @@ export class OrganizationHealth {
     this.#endPause();
   }
 
-  /** Between this node and its control plane, which says to a lighthouse whether another node is online. */
+  /** Between this node and its control plane, which says what this machine cannot know. */
   readonly light = {
     kind: () => reportedKind(this.look()?.findings ?? []),
-    noteOthers: (online: boolean | undefined): void => {
-      if (online !== undefined) this.#others = { online, at: this.#deps.monotonic() };
+    noteAnswer: ({
+      others_online: online,
+      cloned,
+    }: Pick<CheckinAnswer, "others_online" | "cloned">): void => {
+      const at = this.#deps.monotonic();
+      if (online !== undefined) this.#others = { online, at };
+      this.#clonedAt = cloned === true ? at : undefined;
     },
   };
 
@@ -316,6 +323,7 @@ export class OrganizationHealth {
       place: this.#place,
       large: this.large,
       others: this.#others,
+      clonedAt: this.#clonedAt,
       inventory: this.#inventory,
       prober: this.prober,
       healing: healer ?? known,

@@ -34,6 +34,7 @@ export const eventTypes = [
   "member.updated",
   "name.created",
   "name.deleted",
+  "node.cloned",
   "node.created",
   "node.ended",
   "node.engine_refused",

@@ -51,6 +51,8 @@ export const NodeTrouble = v.object({
   ),
   /** Online nodes that could have applied a configuration for ten minutes, and have not, fetched or not. */
   not_applied: foundOf(v.object({ ...named, since: v.string() })),
+  /** Online nodes whose keys two machines use. */
+  cloned: foundOf(v.object(named)),
   /** Phones to import again. */
   phones_due: foundOf(v.object(named)),
   /** Whose certificates end first, renewed or not. */
@@ -61,13 +63,14 @@ export type NodeTrouble = v.InferOutput<typeof NodeTrouble>;
 export async function nodeTrouble(services: NodeStore, orgId: number): Promise<NodeTrouble> {
   const { db, system } = services;
   const now = system.now();
-  const [counts, hubs_away, not_renewed, vulnerable_engines, not_applied, phones_due, next] =
+  const [counts, hubs_away, not_renewed, vulnerable_engines, not_applied, cloned, phones_due, next] =
     await Promise.all([
       countNodes(db, orgId, now),
       hubsAway(services, orgId, now),
       notRenewed(db, orgId, now),
       vulnerableEngines(db, orgId),
       notApplied(services, orgId, now),
+      clonedNodes(db, orgId, now),
       phonesDue(db, orgId, now),
       endingFirst(db, orgId),
     ]);
@@ -77,6 +80,7 @@ export async function nodeTrouble(services: NodeStore, orgId: number): Promise<N
     not_renewed,
     vulnerable_engines,
     not_applied,
+    cloned,
     phones_due,
     ending_first: next,
   };
@@ -217,6 +221,18 @@ async function notApplied({ db, ages }: NodeStore, orgId: number, now: number) {
       since: formatTime(since ?? lackedAt(applied) ?? now),
     })),
   };
+}
+
+/** The index `sightings_cloned` leaves few nodes. */
+async function clonedNodes(db: Reader, orgId: number, now: number) {
+  return firstOf(db, computed({ id: integer(), name: text() }), {
+    count: "count(*)",
+    select: "id, name",
+    from: `FROM sightings s JOIN nodes n ON n.id = s.node_id
+      WHERE s.overlay_state = 'cloned' AND s.last_checkin_at > $2 AND n.org_id = $1 AND n.state = 'active'`,
+    order: "ORDER BY id",
+    params: [orgId, now - onlineMs],
+  });
 }
 
 /** A comparison of the state with "=" would make SQLite read all active nodes by another index. */

@@ -80,12 +80,15 @@ export function nodeCallRoutes(services: Services): Route[] {
       answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
       errors: ["too_many_certificates", "not_found", "node_revoked", "conflict"],
       handle(call, input) {
-        if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input);
+        const isNews = takeMachine(services, call, input);
+        if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input, isNews);
         if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
-        const isPlain = [input.probe, input.paths, input.relayed].every((each) => each === undefined);
+        const isPlain =
+          [input.probe, input.paths, input.relayed].every((each) => each === undefined) &&
+          !services.clones.has(call.id());
         const known =
           isPlain && call.waitS === 0 ? services.checkins.atOnce(call.org, call.id(), input) : undefined;
-        return known === undefined ? checkIn(services, call, input) : { body: known };
+        return known === undefined ? checkIn(services, call, input, isNews) : { body: known };
       },
     }),
   ];
@@ -96,10 +99,11 @@ async function answerByOwnCa(
   services: Services,
   call: OrganizationCall,
   input: CheckinRequest,
+  isNews: boolean,
 ): Promise<Reply> {
   services.meters.ownCaCheckin();
   if (input.leaving === true) return leave(services, call, input);
-  const reply = await checkIn(services, call, input);
+  const reply = await checkIn(services, call, input, isNews);
   if (services.movesNodes !== true) return reply;
   return { body: { ...Object(reply.body), move: await makeMove(services, call.org, services.publicUrl) } };
 }
@@ -112,12 +116,28 @@ async function leave(services: Services, call: OrganizationCall, input: CheckinR
   return { body: { ...answer, left: true } };
 }
 
+/** Whether this check-in shows that two machines use the node's keys. Only the node itself knows its machine. */
+function takeMachine({ clones }: Services, call: OrganizationCall, { machine }: CheckinRequest): boolean {
+  const { org, caller, address } = call;
+  if (caller.kind !== "node" || machine === undefined) return false;
+  return clones.take({ orgId: org.id, nodeId: caller.nodeId, machine, address });
+}
+
+/** By itself, each of the two machines may report that it is well. */
+function asClone(sent: CheckinRequest): CheckinRequest {
+  const { overlay_state: state } = sent;
+  return state === undefined || state === "stopped" ? sent : { ...sent, overlay_state: "cloned" };
+}
+
+/** `isNews`: the answer has news, so it is not held. */
 async function checkIn(
-  { checkins, probes, pathReports, relayed }: Services,
+  { checkins, clones, probes, pathReports, relayed }: Services,
   call: OrganizationCall,
   input: CheckinRequest,
+  isNews: boolean,
 ): Promise<Reply> {
-  const { org, request, waitS, caller } = call;
+  const { org, request, caller } = call;
+  const waitS = isNews ? 0 : call.waitS;
   if (input.probe !== undefined) await probes.send(call.id(), call.address, input.probe);
   // Only the node itself knows its paths.
   const taken =
@@ -128,9 +148,14 @@ async function checkIn(
     input.relayed === undefined || caller.kind !== "node"
       ? undefined
       : await relayed.take(org.id, caller.nodeId, input.relayed);
+  const sent = clones.has(call.id()) ? asClone(input) : input;
   const answer =
     waitS === 0
-      ? await checkins.checkin(org, call.id(), input)
-      : await checkins.held(org, call.id(), input, { waitS, aborted: request.signal });
-  return { body: { ...answer, ...taken, ...(counted === undefined ? {} : { relayed: counted }) } };
+      ? await checkins.checkin(org, call.id(), sent)
+      : await checkins.held(org, call.id(), sent, { waitS, aborted: request.signal });
+  // After the wait: the other machine may have come meanwhile.
+  const cloned = clones.has(call.id()) ? { cloned: true } : {};
+  return {
+    body: { ...answer, ...taken, ...cloned, ...(counted === undefined ? {} : { relayed: counted }) },
+  };
 }

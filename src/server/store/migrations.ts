@@ -224,6 +224,8 @@ const steps: readonly (readonly string[])[] = [
     "CREATE UNIQUE INDEX browser_sessions_family ON browser_sessions (family)",
     ...sessionNodes.create,
   ],
+  // Few nodes, which each open console asks for.
+  ["CREATE INDEX sightings_cloned ON sightings (node_id) WHERE overlay_state = 'cloned'"],
 ];
 
 /**

@@ -13,6 +13,7 @@ const seen = (change: Partial<Observation>): Observation => ({
   engineVersion: "1.12.0",
   reportsTunnels: true,
   isDenied: false,
+  isCloned: false,
   large: undefined,
   ...change,
 });
@@ -49,6 +50,13 @@ test("degraded while a tunnel stays dead after all attempts to heal it, though t
   expect(told({ stuck: ["web", "db"] })).toEqual({
     verdict: "degraded",
     reason: "Tunnels stay dead after 3 attempts to heal each: web, db",
+  });
+});
+
+test("degraded while another machine uses the keys, though the lighthouse answers", () => {
+  expect(told({ isCloned: true })).toEqual({
+    verdict: "degraded",
+    reason: "Another machine uses the keys of this node",
   });
 });
 

@@ -127,7 +127,7 @@ async function watched(
 
 /** What happens meanwhile: the control plane answers, and a user talks to the peer. */
 function meanwhile(network: ReplayedNetwork, health: OrganizationHealth): void {
-  health.light.noteOthers(true);
+  health.light.noteAnswer({ others_online: true });
   if (!network.isLighthouse) health.named.add([network.peer("b").address], network.now);
 }
 
@@ -139,7 +139,7 @@ async function hold(
   what: string,
 ) {
   await network.pass(ms, () => {
-    health.light.noteOthers(true);
+    health.light.noteAnswer({ others_online: true });
     expect([what, look(health, right)]).toEqual([what, right]);
   });
 }
@@ -176,13 +176,13 @@ test("a lighthouse whose port was closed from the start is degraded as soon as a
   await network.pass(31_000);
   const kinds = () => health.look()?.findings?.map(({ kind }) => kind);
   expect(kinds()).toEqual(["contact_unknown"]);
-  health.light.noteOthers(true);
+  health.light.noteAnswer({ others_online: true });
   expect(kinds()).toEqual(["no_node_came"]);
   await network.pass(hourMs, () => {
-    health.light.noteOthers(true);
+    health.light.noteAnswer({ others_online: true });
     expect(kinds()).toEqual(["no_node_came"]);
   });
-  health.light.noteOthers(false);
+  health.light.noteAnswer({ others_online: false });
   expect(kinds()).toEqual([]);
   // What the control plane said is no longer known: that does not make it green.
   await network.pass(200_000);

@@ -35,6 +35,7 @@ test("an organization without nodes has nothing that needs a person", async () =
     not_renewed: none,
     vulnerable_engines: none,
     not_applied: none,
+    cloned: none,
     phones_due: none,
     ending_first: [],
     broken_paths: none,
