@@ -28,6 +28,7 @@ import {
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
 import { withLock } from "../files/lock.ts";
+import { trustingControlPlanes } from "../files/pinned-authorities.ts";
 import { planRestart, refuseUnsafe } from "../enroll/services.ts";
 import { programName } from "../../platform/engine-archive.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
@@ -58,14 +59,15 @@ export type UpdateOutcome = {
  */
 export async function checkForUpdate(
   request: UpdateRequest,
-  places: Pick<Places, "stateDb"> & { dryRun: boolean },
+  places: Places & { dryRun: boolean },
   {
     system,
     log,
   }: { system: Pick<System, "fetch" | "sleep" | "now" | "executable" | "platform">; log: Pick<Log, "debug"> },
   within?: Patience,
 ): Promise<{ available: boolean; latest: string; returned?: string }> {
-  const manifest = checkRelease(await fetchRelease(request, system, within), request, places, system);
+  const published = await fetchRelease(request, trustingControlPlanes(places.configRoot, system), within);
+  const manifest = checkRelease(published, request, places, system);
   rememberSequence(places, manifest.sequence, log);
   const last = readMarker(places.stateDb);
   const isReturned = last?.result === "returned" && last.to === manifest.version;
@@ -93,7 +95,7 @@ export async function selfUpdate(
       await handOverControlPlane(path, system);
       return { ...outcome, changed: false };
     }
-    const program = await fetchProgram(manifest, base, system);
+    const program = await fetchProgram(manifest, base, trustingControlPlanes(places.configRoot, system));
     const candidate = writeCandidate(path, program);
     try {
       await testCandidate(candidate, manifest.version, system);
@@ -115,7 +117,7 @@ async function findRelease(
   places: Places,
   system: Pick<System, "fetch" | "sleep" | "now" | "executable" | "platform">,
 ) {
-  const published = await fetchRelease(request, system);
+  const published = await fetchRelease(request, trustingControlPlanes(places.configRoot, system));
   const manifest = checkRelease(published, request, places, system);
   const order = compareVersions(manifest.version, from);
   if (order < 0 && !request.allowDowngrade) {

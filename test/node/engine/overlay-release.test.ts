@@ -217,7 +217,7 @@ describe("checking for an update", () => {
     return { releaseUrl: path, allowDowngrade: false };
   };
   const check = async (request: { releaseUrl: string; allowDowngrade: boolean }, more: object = {}) =>
-    checkForUpdate(request, { stateDb, dryRun: false, ...more }, { system, log });
+    checkForUpdate(request, { stateDb, configRoot: directory.path, dryRun: false, ...more }, { system, log });
 
   test("remembers the highest release number, and refuses a lower one afterwards", async () => {
     await check(await release(5));

@@ -2,8 +2,9 @@
 
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash, X509Certificate } from "node:crypto";
-import { readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { checkForUpdate } from "../../../src/node/update/self-update.ts";
 import { makeClient } from "../../../src/node/contact/client.ts";
 import { readApiCaByFingerprint } from "../../../src/node/enroll/register-input.ts";
 import { realSystem } from "../../../src/system.ts";
@@ -48,7 +49,8 @@ beforeAll(() => {
     hostname: "127.0.0.1",
     development: false,
     tls: { key: read("server.key"), cert: read("server.crt") + read("ca.crt") },
-    fetch: () => Response.json({ slug: "acme" }),
+    fetch: ({ url }) =>
+      url.includes("/releases/") ? new Response(null, { status: 404 }) : Response.json({ slug: "acme" }),
   });
   base = `https://127.0.0.1:${server.port}`;
 });
@@ -101,4 +103,26 @@ test("a port of plain HTTP is named as such", async () => {
   expect(error.details.hint).toBe(
     `The port may speak plain HTTP: try http://127.0.0.1:${port}, or another port.`,
   );
+});
+
+test("an update from the own control plane trusts the authority that the registration pinned, for that origin alone", async () => {
+  const configRoot = path("etc");
+  const organization = join(configRoot, "acme");
+  mkdirSync(organization, { recursive: true });
+  writeFileSync(join(organization, "node-config.json"), "damaged");
+  writeFileSync(join(organization, "api-ca.crt"), read("ca.crt"));
+  const credentials = { org_slug: "acme", node_id: 1, api_token: "t".repeat(40) };
+  const places = { stateDb: path("state.db"), configRoot, dryRun: false };
+  const log = { debug: () => {} };
+  const ask = async (apiBase: string) => {
+    writeFileSync(
+      join(organization, "credentials.json"),
+      JSON.stringify({ ...credentials, api_base: apiBase }),
+    );
+    const request = { releaseUrl: `${base}/releases/`, allowDowngrade: false };
+    return (await rejection(checkForUpdate(request, places, { system: realSystem(), log }))).message;
+  };
+  // The connection is trusted; what it brings, the signature of the release decides.
+  expect(await ask(base)).toContain("returned status 404");
+  expect(await ask("https://127.0.0.1:1")).not.toContain("returned status 404");
 });
