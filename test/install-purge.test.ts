@@ -29,7 +29,7 @@ const state =
 const units =
   "overlay-agent.service overlay-agent-auth.service overlay-agent-auth.timer overlay-agent@.service";
 const server =
-  "control.db control.db-wal control.db.v3-2026-01-01T00-00-00Z secret.key serve.lock archive/events-1-1-20.jsonl";
+  "control.db control.db-wal control.db.v3-2026-01-01T00-00-00Z secret.key data.begun serve.lock archive/events-1-1-20.jsonl";
 
 type Machine = Disposable & {
   put(below: string, ...names: string[]): void;

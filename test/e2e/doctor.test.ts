@@ -183,7 +183,7 @@ asRoot("the doctor", () => {
         for (const each of ["lan1", "lan2"]) a.host.run(["ip", "link", "set", each, "up"]);
         a.host.run(["ip", "addr", "add", "10.77.200.4/24", "dev", "lan1"]);
         expect((await doctorOn(a)).of("interfaces")).toStartWith(
-          "fail: lan1 has 10.77.200.4/24, which is inside the overlay 10.77.0.0/16 → Give lan1 another network",
+          "fail: the overlay 10.77.0.0/16 takes over 10.77.200.0/24, a network of this machine's interface lan1 → Ask",
         );
         a.host.run(["ip", "link", "del", "lan1"]);
         expect((await doctorOn(a)).failed).toEqual([]);

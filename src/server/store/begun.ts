@@ -10,13 +10,15 @@ import { quoteWord } from "../../plan.ts";
 
 const markName = "data.begun";
 
+export const markPath = (dataDirectory: string): string => join(dataDirectory, markName);
+
 export function isBegun(dataDirectory: string): boolean {
-  return existsSync(join(dataDirectory, markName));
+  return existsSync(markPath(dataDirectory));
 }
 
 /** Call it after the first commit: a first start that was cut short before begins anew. */
 export function markBegun(dataDirectory: string): void {
-  const path = join(dataDirectory, markName);
+  const path = markPath(dataDirectory);
   if (existsSync(path)) return;
   try {
     closeSync(createFileFor(path, 0o600, statSync(dataDirectory)));
@@ -29,7 +31,7 @@ export function markBegun(dataDirectory: string): void {
 
 /** `path`: where the database should be. `how`: the end of "it …". */
 export function lostDatabase(path: string, how: string): AppError {
-  const mark = join(dirname(path), markName);
+  const mark = markPath(dirname(path));
   return new AppError("bad_configuration", `The database ${path} ${how}, but there was one`, {
     hint: `Put it back, or restore a backup: \`${brand.executable} admin restore FILE --replace\`. To begin a new control plane here, which knows none of the present nodes: rm ${quoteWord(mark)}`,
   });

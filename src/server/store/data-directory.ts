@@ -11,7 +11,7 @@ import { quoteWord, type Step } from "../../plan.ts";
 import { planDirectories, planReplaced } from "../../plan-file.ts";
 import type { System } from "../../system.ts";
 import { ownNames, refuseForeignData } from "./own-data.ts";
-import { isBegun, lostDatabase, markBegun } from "./begun.ts";
+import { isBegun, lostDatabase, markBegun, markPath } from "./begun.ts";
 import { openClock, type ServerClock } from "./clock.ts";
 import { findSecretKeys, openSecretKeys } from "./secret-keys.ts";
 import type { Database } from "./database.ts";
@@ -99,6 +99,9 @@ export function planData(options: DataOptions, system: Pick<System, "env">): Ste
     ...planPrivate(dataDirectory),
     ...(hasKeys ? [] : [planReplaced(keys, 0o600)]),
     ...(databaseUrl === undefined ? [planReplaced(path, 0o600)] : []),
+    ...(databaseUrl !== undefined || isBegun(dataDirectory)
+      ? []
+      : [planReplaced(markPath(dataDirectory), 0o600)]),
   ];
 }
 
