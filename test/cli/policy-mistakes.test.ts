@@ -22,7 +22,7 @@ beforeAll(async () => {
   const lines = imported.err.trim().split("\n");
   // Each line without an equal, then what comes next.
   expect(lines.slice(0, -1).every((line) => /^Line \d+: .+: .+\.$/.test(line))).toBe(true);
-  expect(lines).toHaveLength(31);
+  expect(lines).toHaveLength(32);
   expect(lines.at(-1)).toContain("admin policy plan ORG FILE --prune");
   text = imported.out;
   writeFileSync(file, text);
@@ -33,7 +33,7 @@ beforeAll(async () => {
   expect((await policy("apply", "acme", file, "--prune")).status).toBe(0);
 }, 60_000);
 
-const rule = "  - protocol: any\n    peer: group:admins\n    target: any\n";
+const rule = "  - protocol: tcp\n    peer: group:admins\n    target: any\n";
 
 test.each<[string, (text: string) => string | Buffer, string]>([
   [

@@ -84,7 +84,7 @@ asRoot("nodes behind NATs", () => {
           30_000,
         );
         const blocked = await netcheckOf(member("d"));
-        expect(blocked["udp"]).toMatch(/^fail: UDP seems blocked on the way out: no answer from UDP 192/);
+        expect(blocked["udp"]).toMatch(/^fail: UDP does not pass: nothing comes back from UDP 192/);
 
         // While d is away: a tunnel that is relayed when the relays end may go on for a while.
         for (const name of ["lh1", "lh2"]) {

@@ -133,6 +133,7 @@ describe("admin commands beside a running server", () => {
           { step: "file", path: join(here.data, "/"), mode: "0700", change: "created" },
           { step: "file", path: join(here.data, "secret.key"), mode: "0600", change: "created" },
           { step: "file", path: join(here.data, "control.db"), mode: "0600", change: "created" },
+          { step: "file", path: join(here.data, "data.begun"), mode: "0600", change: "created" },
         ],
       },
     ]);

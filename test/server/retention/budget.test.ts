@@ -57,8 +57,8 @@ test("at the maximum a policy file can remove, and add nothing", async () => {
   expect(await apply(policy([1, 2, 3, 6]))).toMatchObject(full);
   expect(await apply(policy([1, 2, 3], `# ${"x".repeat(2000)}\n`))).toMatchObject(full);
   expect((await apply(policy([1, 2]))).status).toBe(200);
-  // It would add nothing but an event, each time.
-  expect(await apply(policy([1, 2]))).toMatchObject(full);
+  // The same again adds nothing, not even an event.
+  expect((await apply(policy([1, 2]))).json).toMatchObject({ is_empty: true, version: 2 });
   const rules = v.parse(
     v.array(v.looseObject({ ports: v.string() })),
     (await send("GET", "firewall_rules/")).json,
