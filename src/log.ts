@@ -5,6 +5,7 @@ import { createConsola, LogLevels, type ConsolaReporter } from "consola/core";
 import { brand } from "./brand.ts";
 import { fromSystemError, messageOf } from "./errors.ts";
 import { appendText } from "./open-file.ts";
+import { unprintable } from "./unprintable.ts";
 
 export type Fields = Record<string, string | number | boolean | null | undefined>;
 type Write = (message: string, fields?: Fields) => void;
@@ -129,13 +130,6 @@ function writeToFile(path: string, instead: (text: string) => void): (line: stri
   };
 }
 
-/**
- * Control characters, which steer a terminal, and those that change the direction of writing: they can show a text in
- * another order than it has.
- */
-export const unprintable =
-  // oxlint-disable-next-line no-control-regex
-  /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 const unprintables = new RegExp(`${unprintable.source}+`, "g");
 
 /** Replaces them by spaces, so that foreign text cannot forge a second line. The result is well-formed. */

@@ -2,6 +2,7 @@
 // Both databases give it back as it was stored only if it is well-formed Unicode without null characters.
 
 import * as v from "valibot";
+import { unprintable } from "./unprintable.ts";
 
 export const notStorable = "Null characters and lone surrogates are not allowed.";
 
@@ -30,6 +31,18 @@ export const comparedText = (max: number, tooLong?: string) =>
     v.check(isStorable, notStorable),
     v.normalize("NFC"),
     v.maxLength(max, tooLong ?? `At most ${max} characters.`),
+  );
+
+/** A name that users give a thing. On one line and in one direction: it stands in lists, messages and mails. */
+export const label = (max: number) =>
+  v.pipe(
+    foreignText(max),
+    v.trim(),
+    v.minLength(1, "Enter a name."),
+    v.check(
+      (text) => text.search(unprintable) === -1,
+      "Control characters and marks of direction are not allowed.",
+    ),
   );
 
 /** A sentence of another program, for people: a long one is cut, so that it does not hide the error that it explains. */

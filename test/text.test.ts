@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import * as v from "valibot";
-import { comparedText, cutText, emailKey, foreignText, isStorable, toStorable } from "../src/text.ts";
+import { label, comparedText, cutText, emailKey, foreignText, isStorable, toStorable } from "../src/text.ts";
 
 test("text from outside is well-formed, without null characters, and bounded", () => {
   const schema = foreignText(5);
@@ -31,4 +31,11 @@ test("what is made storable is storable, and what was so stays", () => {
   for (const text of ["\ud83d", "a\0b\udfff", "a😀"]) expect(isStorable(toStorable(text))).toBe(true);
   expect(toStorable("a😀é")).toBe("a😀é");
   expect(toStorable("a\0\ud83d")).toBe("a\ufffd\ufffd");
+});
+
+test("a name stands on one line, in one direction", () => {
+  for (const bad of ["a\r\nX: y", "a\u202eb", "a\u2066b", "\u0007", "  ", "a\u2028b", "a\0b"])
+    expect(v.is(label(100), bad), JSON.stringify(bad)).toBe(false);
+  for (const good of [" Münchner Büro ", "عربي", "日本", "a-b (c)"])
+    expect(v.parse(label(100), good)).toBe(good.trim());
 });

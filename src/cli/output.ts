@@ -1,8 +1,9 @@
 // Writes for all commands to standard output. Text for people loses its control characters here, and JSON has them as
 // \u escapes, so that no server and no node can steer a terminal. `raw` is written unchanged.
 
-import { printable, unprintable } from "../log.ts";
+import { printable } from "../log.ts";
 import { renderPlan } from "../plan.ts";
+import { unprintable } from "../unprintable.ts";
 import type { System } from "../system.ts";
 import type { CommandOutput } from "./command.ts";
 import { renderFacts, renderTable } from "./table.ts";

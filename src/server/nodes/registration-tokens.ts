@@ -23,7 +23,7 @@ import type { Row, Transaction } from "../store/database.ts";
 import { queryOne } from "../store/table.ts";
 import { nodes } from "../store/tables/nodes.ts";
 import { registrationTokens, type RegistrationTokenRow } from "../store/tables/registration-tokens.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText, label } from "../../text.ts";
 
 /** In seconds. A node that runs checks in at least once a minute. */
 const Silence = v.pipe(
@@ -37,7 +37,7 @@ const usualSilenceS = 600;
 
 export const RegistrationTokenRequest = v.pipe(
   v.strictObject({
-    name: v.optional(v.pipe(foreignText(100), v.trim(), v.minLength(1))),
+    name: v.optional(label(100)),
     uses: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(1_000_000)), 1),
     expires_in: v.optional(ExpiresIn, "24h"),
     groups: v.optional(v.pipe(v.array(GroupName), v.maxLength(64)), []),

@@ -17,7 +17,7 @@ import { isChallenge, makeChallenge, useChallenge } from "./passkey-challenges.t
 import { userEvent } from "./people.ts";
 import { methodsOf } from "./second-factor.ts";
 import { markProven, placeOf, type PersonCaller } from "./step-up.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText, label } from "../../text.ts";
 
 export type PasskeyServices = Pick<ServerOptions, "db" | "system" | "secretKey" | "publicUrl">;
 type User = { userId: number; email: string };
@@ -49,7 +49,7 @@ export const Assertion = v.object({
     userHandle: v.optional(v.nullable(encoded)),
   }),
 });
-export const PasskeyName = v.pipe(foreignText(100), v.trim(), v.minLength(1));
+export const PasskeyName = label(100);
 export const Passkey = v.object({
   id: v.number(),
   name: v.string(),

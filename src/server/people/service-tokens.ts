@@ -13,7 +13,7 @@ import type { OrganizationAccess } from "../http/route.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Row } from "../store/database.ts";
 import { serviceTokens } from "../store/tables/service-tokens.ts";
-import { foreignText } from "../../text.ts";
+import { foreignText, label } from "../../text.ts";
 
 const SourceNetwork = v.pipe(
   foreignText(64),
@@ -24,7 +24,7 @@ const SourceNetwork = v.pipe(
 const defaultLifetimeS = 90 * 86_400;
 const Role = v.picklist(["member", "admin"]);
 export const ServiceTokenRequest = v.strictObject({
-  name: v.pipe(foreignText(100), v.trim(), v.minLength(1)),
+  name: label(100),
   role: Role,
   /** Default: 90 days. */
   expires_in: v.optional(ExpiresIn),

@@ -23,9 +23,9 @@ import { memberships } from "../store/tables/memberships.ts";
 import { organizations, type OrganizationRow } from "../store/tables/organizations.ts";
 import { firewallRules } from "../store/tables/firewall-rules.ts";
 import { registrationTokens } from "../store/tables/registration-tokens.ts";
-import { foreignText } from "../../text.ts";
+import { label } from "../../text.ts";
 
-const Name = v.pipe(foreignText(100), v.trim(), v.minLength(1));
+const Name = label(100);
 export const CertificateVersion = v.union([v.literal(1), v.literal("both"), v.literal(2)]);
 
 const SelfEnrollment = v.picklist(["off", "admins", "members"]);

@@ -1,0 +1,9 @@
+// What no line for people may hold. A file of its own, because logs and schemas, browsers included, use it.
+
+/**
+ * Control characters, which steer a terminal, and those that change the direction of writing: they can show a text in
+ * another order than it has.
+ */
+export const unprintable =
+  // oxlint-disable-next-line no-control-regex
+  /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
