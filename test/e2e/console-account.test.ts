@@ -142,7 +142,8 @@ describe("the account in the console", () => {
       // Only rows in sight are in the page.
       await page.getByText("From the terminal").scrollIntoViewIfNeeded();
       await page.getByRole("row").getByRole("button", { name: "Sign out" }).click();
-      await button("Sign it out").click();
+      const asked = page.getByRole("dialog");
+      await asked.getByRole("button", { name: "Sign out", exact: true }).click();
       await other.getByRole("heading", { name: "Your session has ended" }).waitFor();
       // All others at once: none is left.
       await signIn(other);
@@ -151,7 +152,7 @@ describe("the account in the console", () => {
       await overview(other);
       await page.reload();
       await button("Sign all others out").click();
-      await button("Sign 1 out").click();
+      await asked.getByRole("button", { name: "Sign all others out", exact: true }).click();
       await other.getByRole("heading", { name: "Your session has ended" }).waitFor();
       await button("Sign all others out").waitFor({ state: "detached" });
       await elsewhere.close();

@@ -47,7 +47,7 @@ describe("links in the console", () => {
       const link = /http:\/\/\S+\/setup\/#\S+/.exec(plane.log())?.[0] ?? "";
       await page.goto(link);
       await page.getByLabel("E-mail").fill(first);
-      await page.getByLabel("Password").fill("a longer password");
+      await page.locator("#password").fill("a longer password");
       await button("Create the user").click();
       await heading(`Welcome, ${first}`);
       expect(page.url()).toBe(`${plane.url}/setup/`);
@@ -57,7 +57,7 @@ describe("links in the console", () => {
       await page.getByText("There is no organization yet").waitFor();
       await page.goto(link);
       await page.getByLabel("E-mail").fill("second@example.org");
-      await page.getByLabel("Password").fill(password);
+      await page.locator("#password").fill(password);
       await button("Create the user").click();
       await page.getByRole("alert").waitFor();
     },
@@ -157,7 +157,7 @@ describe("links in the console", () => {
       const { page: other, context } = await browser.open();
       await other.goto(`${plane.url}/join/${new URL(link).hash}`);
       await other.getByText(`${guest} is invited to the organization acme.`).waitFor();
-      const chosen = other.getByLabel("Password");
+      const chosen = other.locator("#password");
       await chosen.fill("short");
       await other.evaluate(`document.querySelector("#password").removeAttribute("minlength")`);
       await other.getByRole("button", { name: "Join", exact: true }).click();
@@ -181,7 +181,7 @@ describe("links in the console", () => {
       await other.goto("about:blank");
       await other.goto(`${plane.url}/join/${new URL(second).hash}`);
       await other.getByRole("alert").filter({ hasText: "no longer valid" }).waitFor();
-      expect(await other.getByLabel("Password").count()).toBe(0);
+      expect(await other.locator("#password").count()).toBe(0);
       await context.close();
     },
     limitMs,
@@ -198,7 +198,7 @@ describe("links in the console", () => {
       await page.getByText("The link is not whole").waitFor();
       await page.goto(`${plane.url}/reset/#used`);
       await page.reload();
-      await page.getByLabel("Password").fill(password);
+      await page.locator("#password").fill(password);
       await button("Set the password").click();
       await page.getByRole("alert").waitFor();
     },
