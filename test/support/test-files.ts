@@ -63,6 +63,7 @@ export const longest: readonly string[] = [
   "server/policy-files/policy-files.test.ts",
   "server/offboarding/left-access.test.ts",
   "server/oidc/refusals.test.ts",
+  "e2e/update-machine.test.ts",
   "e2e/engine-in-use.test.ts",
   "e2e/certificate-versions.test.ts",
   "e2e/packages.test.ts",

@@ -16,6 +16,11 @@ async function withSilentPeer(
   const running = health.run(over.signal);
   const { address } = network.peer("b");
   await network.pass(30_000, () => health.named.add([address], network.now));
+  // The loop loads files when it begins, which simulated time does not wait for.
+  while (health.look() === undefined) {
+    await Bun.sleep(5);
+    await network.pass(1000);
+  }
   network.peer("b").isOn = false;
   await network.pass(70_000);
   const told = async () => {
