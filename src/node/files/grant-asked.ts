@@ -5,7 +5,7 @@ import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
 import type { InForce, Machine, Tenant } from "./machine.ts";
 import type { Permissions } from "./permissions.ts";
 
-/** What decides, beside what is wanted. */
+/** The state of the machine and the permissions of root, by which a setting is granted. */
 export type Situation = {
   slug: string;
   machine: Machine;

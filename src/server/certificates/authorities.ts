@@ -26,7 +26,7 @@ type Kind = AuthorityRow["kind"];
 /** Number of organizations whose keys stay open. */
 const maxOpen = 1000;
 
-/** Both throw clock_doubted: what is signed by a wrong clock, no node can use, or nobody can renew. */
+/** Both throw clock_doubted: nodes cannot use, or cannot renew, a certificate that was signed by a wrong clock. */
 export function openAuthorities({
   secretKey,
   clock,

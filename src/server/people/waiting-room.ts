@@ -46,7 +46,7 @@ function mostCrowded<T>(list: readonly T[], keyOf: (item: T) => string): readonl
 
 /** One IPv4 address, or an IPv6 /48: what a provider gives to one customer at most. */
 const siteOf = (address: string) => within(address, 32, 48);
-/** What somebody rents who wants many addresses. */
+/** An IPv4 /16 or an IPv6 /32: a caller who wants many addresses can rent as many. */
 const wideOf = (address: string) => within(address, 16, 32);
 
 function within(address: string, bits4: number, bits6: number): string {

@@ -359,7 +359,7 @@ function render(groups: readonly string[], rules: readonly Rule[], tests: readon
   );
 }
 
-/** A fault of the file that was made has a line that nobody wrote: this one is about the original. */
+/** The generated file has lines that the user has not written, so the error names the original. */
 function* readAgain(
   policy: string,
   { rules, groups, tests }: Record<"rules" | "groups" | "tests", readonly unknown[]>,
