@@ -352,15 +352,13 @@ test("HEAD answers as GET without a body", async () => {
   expect([answer.status, answer.text]).toEqual([200, ""]);
 });
 
-test("a check-in answers alike for every spelling of its path", async () => {
+test("a check-in answers alike with and without a query", async () => {
   const body = { version: "0.1.0", uptime: 1 };
   const send = (path: string) => server.send("POST", path, { token: tokens.node, body });
   const usual = `/api/org/acme/nodes/${nodeId}/checkin/`;
   for (const path of [
     usual,
     `${usual}?x=1`,
-    usual.replace("acme", "ac%6De"),
-    usual.replace("nodes", "n%6Fdes"),
   ]) {
     expect((await send(path)).status).toBe(200);
   }
@@ -371,4 +369,56 @@ test("a check-in answers alike for every spelling of its path", async () => {
   for (const path of [`/${usual}`, `${usual}/`, `/x${usual}`, usual.replace(`${nodeId}`, "1".repeat(16))]) {
     expectError(await send(path), 404, "not_found");
   }
+});
+
+describe("a path has one spelling", () => {
+  const spelled = (segment: string): string[] =>
+    /^[1-9]/.test(segment)
+      ? [`0${segment}`, `+${segment}`, `-${segment}`, `${segment}e0`, `${segment}.0`, `${segment}.`, `0x${segment}`]
+      : [];
+  const encoded = (segment: string): string =>
+    `%${segment.charCodeAt(0).toString(16).toUpperCase()}${segment.slice(1)}`;
+
+  test("in each place of each route: another one is unknown", async () => {
+    const wrong: string[] = [];
+    for (const { method, path } of server.app.routes) {
+      const segments = fill(path).split("/").slice(1, -1);
+      for (const [at, segment] of segments.entries()) {
+        const isNumber = /:[a-z]+\{\[1-9\]/.test(path.split("/")[at + 1] ?? "");
+        for (const other of [encoded(segment), ...(isNumber ? spelled(segment) : [])]) {
+          const given = `/${segments.with(at, other).join("/")}/`;
+          const answer = await server.send(method, given, { token: tokens.owner });
+          if (answer.status !== 404 || !answer.text.includes("There is no such resource."))
+            wrong.push(`${method} ${given}: ${answer.status}`);
+        }
+      }
+    }
+    expect(wrong).toEqual([]);
+  });
+
+  test("the listener's own table passes another one on", async () => {
+    for (const { path, method, answer } of server.app.direct) {
+      const plain = path.replace(":slug", "acme").replace(":id", `${nodeId}`);
+      for (const id of [`0${nodeId}`, `+${nodeId}`, `${nodeId}.0`, `%3${nodeId}`]) {
+        const request = new Request(`https://control.example${plain.replace(`/${nodeId}/`, `/${id}/`)}`, { method });
+        expect(answer(request, { addressOf: () => "" }, { slug: "acme", id })).toBeUndefined();
+      }
+    }
+  });
+
+  test("a slug", async () => {
+    for (const slug of ["ACME", "Acme", "acme.", "acme%20", "%20acme", "acme%00", "\uff41cme", "acme;x", "acme%2F", "%2561cme"]) {
+      const answer = await server.send("GET", `/api/org/${slug}/nodes/`, { token: tokens.staff });
+      expect([slug, answer.status]).toEqual([slug, 404]);
+    }
+  });
+
+  test("a group's name may be encoded as clients do", async () => {
+    const name = "svc:a.b_c";
+    await server.send("POST", "/api/org/acme/groups/", { token: tokens.owner, body: { name } });
+    for (const given of [name, encodeURIComponent(name)])
+      expect((await server.send("GET", `/api/org/acme/groups/${given}/`, { token: tokens.owner })).status).toBe(200);
+    for (const given of ["svc%3aa.b_c", "svc:a%2Eb_c", "SVC:a.b_c", "svc:a.b_c."])
+      expect((await server.send("GET", `/api/org/acme/groups/${given}/`, { token: tokens.owner })).status).toBe(404);
+  });
 });

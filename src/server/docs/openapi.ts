@@ -208,7 +208,7 @@ function pathParameters(path: string): Json[] {
     name,
     in: "path",
     required: true,
-    schema: pattern?.startsWith("{[0-9]") === true ? { type: "integer", minimum: 1 } : { type: "string" },
+    schema: pattern?.startsWith("{[1-9]") === true ? { type: "integer", minimum: 1 } : { type: "string" },
   }));
 }
 

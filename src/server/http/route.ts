@@ -191,7 +191,7 @@ export type Route = Description & {
 };
 
 /** A numeric parameter. A path with anything else in its place is unknown. */
-export const id = ":id{[0-9]{1,15}}";
+export const id = ":id{[1-9][0-9]{0,14}}";
 
 /** Declares a route outside of organizations. */
 export function route<T>(

@@ -114,7 +114,7 @@ function memberRoutes(services: Services): Route[] {
     organizationRoute({
       people: true,
       method: "DELETE",
-      path: `${path}:session{[0-9]{1,15}}/`,
+      path: `${path}:session{[1-9][0-9]{0,14}}/`,
       access: "admin",
       name: "members_sessions_destroy",
       fresh: false,

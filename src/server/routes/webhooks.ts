@@ -168,7 +168,7 @@ function deliveryRoutes(services: Services): Route[] {
     }),
     organizationRoute({
       method: "POST",
-      path: `${all}:delivery{[0-9]{1,15}}/send_again/`,
+      path: `${all}:delivery{[1-9][0-9]{0,14}}/send_again/`,
       access: "admin",
       scope: "webhooks",
       name: "webhooks_deliveries_send_again",
