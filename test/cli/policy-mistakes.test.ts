@@ -85,6 +85,7 @@ test.each<[string, (text: string) => string | Buffer, string]>([
     (t) => Buffer.from(`\uFEFF${t}`, "utf16le"),
     "Line 1 is not text in UTF-8.\nSave the file as UTF-8",
   ],
+  ["a null character", (t) => t.replace("db: {}", "d\0b: {}"), "has a null character.\nDelete it"],
   [
     "a letter in Latin-1",
     (t) => Buffer.from(t.replace("  db: {}", "  db: {description: caf\u00E9}"), "latin1"),

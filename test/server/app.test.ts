@@ -356,10 +356,7 @@ test("a check-in answers alike with and without a query", async () => {
   const body = { version: "0.1.0", uptime: 1 };
   const send = (path: string) => server.send("POST", path, { token: tokens.node, body });
   const usual = `/api/org/acme/nodes/${nodeId}/checkin/`;
-  for (const path of [
-    usual,
-    `${usual}?x=1`,
-  ]) {
+  for (const path of [usual, `${usual}?x=1`]) {
     expect((await send(path)).status).toBe(200);
   }
   expect((await send(usual.slice(0, -1))).headers.get("location")).toBe(usual);
@@ -374,7 +371,15 @@ test("a check-in answers alike with and without a query", async () => {
 describe("a path has one spelling", () => {
   const spelled = (segment: string): string[] =>
     /^[1-9]/.test(segment)
-      ? [`0${segment}`, `+${segment}`, `-${segment}`, `${segment}e0`, `${segment}.0`, `${segment}.`, `0x${segment}`]
+      ? [
+          `0${segment}`,
+          `+${segment}`,
+          `-${segment}`,
+          `${segment}e0`,
+          `${segment}.0`,
+          `${segment}.`,
+          `0x${segment}`,
+        ]
       : [];
   const encoded = (segment: string): string =>
     `%${segment.charCodeAt(0).toString(16).toUpperCase()}${segment.slice(1)}`;
@@ -400,14 +405,27 @@ describe("a path has one spelling", () => {
     for (const { path, method, answer } of server.app.direct) {
       const plain = path.replace(":slug", "acme").replace(":id", `${nodeId}`);
       for (const id of [`0${nodeId}`, `+${nodeId}`, `${nodeId}.0`, `%3${nodeId}`]) {
-        const request = new Request(`https://control.example${plain.replace(`/${nodeId}/`, `/${id}/`)}`, { method });
+        const request = new Request(`https://control.example${plain.replace(`/${nodeId}/`, `/${id}/`)}`, {
+          method,
+        });
         expect(answer(request, { addressOf: () => "" }, { slug: "acme", id })).toBeUndefined();
       }
     }
   });
 
   test("a slug", async () => {
-    for (const slug of ["ACME", "Acme", "acme.", "acme%20", "%20acme", "acme%00", "\uff41cme", "acme;x", "acme%2F", "%2561cme"]) {
+    for (const slug of [
+      "ACME",
+      "Acme",
+      "acme.",
+      "acme%20",
+      "%20acme",
+      "acme%00",
+      "\uff41cme",
+      "acme;x",
+      "acme%2F",
+      "%2561cme",
+    ]) {
       const answer = await server.send("GET", `/api/org/${slug}/nodes/`, { token: tokens.staff });
       expect([slug, answer.status]).toEqual([slug, 404]);
     }
@@ -417,8 +435,12 @@ describe("a path has one spelling", () => {
     const name = "svc:a.b_c";
     await server.send("POST", "/api/org/acme/groups/", { token: tokens.owner, body: { name } });
     for (const given of [name, encodeURIComponent(name)])
-      expect((await server.send("GET", `/api/org/acme/groups/${given}/`, { token: tokens.owner })).status).toBe(200);
+      expect(
+        (await server.send("GET", `/api/org/acme/groups/${given}/`, { token: tokens.owner })).status,
+      ).toBe(200);
     for (const given of ["svc%3aa.b_c", "svc:a%2Eb_c", "SVC:a.b_c", "svc:a.b_c."])
-      expect((await server.send("GET", `/api/org/acme/groups/${given}/`, { token: tokens.owner })).status).toBe(404);
+      expect(
+        (await server.send("GET", `/api/org/acme/groups/${given}/`, { token: tokens.owner })).status,
+      ).toBe(404);
   });
 });

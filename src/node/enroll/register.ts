@@ -284,7 +284,7 @@ function hintFor({ code, message }: AppError, { slug, credential }: Registration
       return "Ask the administrator why. Run again, it asks anew, with new keys.";
     case "token_not_valid":
       if (!("registrationToken" in credential)) return undefined;
-      return /expired|used up/.test(message)
+      return /expired|used up|revoked/.test(message)
         ? `Ask an administrator for a new one: \`${token}\`.`
         : `A token works in one organization only: check --org-slug ("${slug}") and --api-base too.`;
     case "token_scope":

@@ -6,7 +6,7 @@ import { messageOf } from "../../errors.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { Reader } from "../store/database.ts";
 import { queryAll } from "../store/table.ts";
-import { eventsAfter, lastArchived, type EventRow } from "../store/tables/events.ts";
+import { eventsAfter, lastArchived, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
 import { organizations } from "../store/tables/organizations.ts";
 import { readArchiveKey } from "./archive-key.ts";
 import { cutOf, isOurs, type Cut } from "./cut.ts";
@@ -68,13 +68,16 @@ async function verifyChain(
   if (newest !== undefined && !(cut !== undefined && isOwn && isOurs(cut, archiveKey)))
     broken(breakAt(newest.id, "does not name an archive that this server signed", newest.after ?? ""));
   let head = isOwn ? cut.archive.last_hash : "";
+  const count = countBytes(newest === undefined ? 0 : isOwn ? cut.archived_bytes : undefined);
   let events = 0;
   for (let last = 0; ;) {
     const page = await eventsAfter(db, orgId, last, pageSize);
     if (page.length === 0) break;
     for (const event of page) {
       const text = textOf(event);
+      const isCounted = count(event);
       if (!continues(head, text, event.hash)) broken(breakAt(event.id, changed, `${head}\n${text}`));
+      else if (!isCounted) broken(breakAt(event.id, miscounted, `${event.hash}\n${event.chainBytes}`));
       head = event.hash;
       last = event.id;
       events++;
@@ -86,6 +89,7 @@ async function verifyChain(
 }
 
 export const changed = "or the events before it, were changed";
+const miscounted = "has a wrong count of bytes";
 const emptied = "is empty, although the creation of an organization is an event";
 
 export function breakAt(event: number | null, what: string, text: string): Break {
@@ -103,6 +107,26 @@ export function faultsIn(chains: readonly Chain[], known: ReadonlySet<string> = 
 
 export function sentenceOf(log: string, { event, what, hash }: Break): string {
   return event === null ? `${log} ${what} (${hash})` : `${log}: event ${event}, ${what} (${hash})`;
+}
+
+/**
+ * Whether the next event has the count that follows from the last one that was stored. No hash covers it, but it decides what
+ * is archived and how much an organization stores. Earlier versions counted none; of those, some may be in archives.
+ */
+function countBytes(atFirst: number | undefined): (event: EventRow) => boolean {
+  let bytes = atFirst;
+  let isBegun = false;
+  return (event) => {
+    const { chainBytes } = event;
+    if (chainBytes === null) {
+      const isComplete = isBegun || atFirst === 0;
+      bytes = isComplete && bytes !== undefined ? bytes + sizeOfEvent(event) : undefined;
+      return true;
+    }
+    const isRight = bytes === undefined || chainBytes === bytes + sizeOfEvent(event);
+    [bytes, isBegun] = [chainBytes, true];
+    return isRight;
+  };
 }
 
 /** A row may hold what no event does, such as a time that is none. */

@@ -32,6 +32,7 @@ import {
   heldGrant,
   recordRegistrant,
   requireCredential,
+  tokenRefused,
   whyRefused,
   type Credential,
   type Grant,
@@ -128,8 +129,7 @@ export async function register(
 /** The same error whether the organization is another one or does not exist. */
 function refusedToken({ throttle }: Services, { address }: OrganizationCall, why: UnknownToken): AppError {
   if (why === "never issued") countTokenGuess(throttle, address);
-  const what = why === "used up" || why === "expired" ? why : "not valid";
-  return new AppError("token_not_valid", `The registration token is ${what}.`);
+  return tokenRefused(why);
 }
 
 type Reserved = { node: NodeRow; resumed: boolean; grant: Grant } | Held | { unknownToken: UnknownToken };

@@ -32,7 +32,13 @@ export type Grant = {
 /** `hash`: of the registration token; null if none was sent. */
 export type Credential = { hash: string | null; actor: Actor };
 
-export type UnknownToken = "never issued" | "not of this organization" | "used up" | "expired";
+export type UnknownToken = "never issued" | "not of this organization" | "revoked" | "used up" | "expired";
+
+/** Only to the holder of a token of this organization: to others, each of these is a token that is not valid. */
+export function tokenRefused(why: UnknownToken): AppError {
+  const what = why === "never issued" || why === "not of this organization" ? "not valid" : why;
+  return new AppError("token_not_valid", `The registration token is ${what}.`);
+}
 
 export function adminGrant({ kind, id }: Actor): Grant {
   const ownerId = kind === "person" ? id : null;
@@ -68,7 +74,7 @@ export async function requireCredential(
 ): Promise<void> {
   if (hash === null) return requireRole(tx, orgId, actor);
   const token = await registrationTokens.find(tx, { orgId, tokenHash: hash, revokedAt: null });
-  if (token === undefined) throw new AppError("token_not_valid", "The registration token was revoked.");
+  if (token === undefined) throw tokenRefused("revoked");
   if (token.boundDigest !== null) await requireEnrolling(tx, orgId, token.createdBy);
 }
 
@@ -137,6 +143,7 @@ export async function whyRefused(
   const known = await registrationTokens.find(reader, { tokenHash: hash });
   if (known === undefined) return "never issued";
   if (known.orgId !== orgId) return "not of this organization";
+  if (known.revokedAt !== null) return "revoked";
   return known.used >= known.uses ? "used up" : "expired";
 }
 

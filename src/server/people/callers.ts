@@ -101,7 +101,7 @@ export function makeCallerLookup(deps: Deps): CallerLookup {
       if (!(await wasEverIssued(db, tokenHash))) guessed();
       throw notValid();
     }
-    if (hasExpired(found)) throw notValid();
+    if (hasExpired(found)) throw new AppError("token_not_valid", "The token is expired.");
     if (tokens.size >= maxCached) tokens.clear();
     if (before === generation) tokens.set(bearer + token, { ...found, generation });
     return found;

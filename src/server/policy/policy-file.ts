@@ -148,9 +148,11 @@ export function requireText(text: string): void {
   const at = text.search(/[\0\uFFFD]/);
   if (at < 0) return;
   const line = text.slice(0, at).split("\n").length;
-  throw new AppError("validation_failed", `The policy is not valid. Line ${line} is not text in UTF-8.`, {
-    hint: "Save the file as UTF-8 with an editor, or write the letter again.",
-  });
+  const [fault, hint] =
+    text[at] === "\0"
+      ? ["has a null character", "Delete it. If there are many, the file is UTF-16: save it as UTF-8."]
+      : ["is not text in UTF-8", "Save the file as UTF-8 with an editor, or write the letter again."];
+  throw new AppError("validation_failed", `The policy is not valid. Line ${line} ${fault}.`, { hint });
 }
 
 /** For these, YAML's own faults are riddles. */

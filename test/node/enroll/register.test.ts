@@ -275,6 +275,13 @@ test("each refusal names the line that helps", async () => {
     return details.hint;
   };
   const fresh = () => world.token({ uses: 1 });
+  const revoked = await fresh();
+  await world.server.db.write((tx) =>
+    tx.run(
+      "UPDATE registration_tokens SET revoked_at = 1 WHERE id = (SELECT max(id) FROM registration_tokens)",
+    ),
+  );
+  expect(await refusalFor({ name: "beta" }, revoked)).toContain("`agent admin token create acme`");
   expect(await refusalFor({ name: "beta" }, registrationToken)).toContain("`agent admin token create acme`");
   expect(await refusalFor({ name: "beta", wishes: { is_relay: true } }, await fresh())).toContain(
     "`agent admin token create acme --lighthouse`",

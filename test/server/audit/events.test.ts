@@ -305,7 +305,7 @@ test("an event that an earlier version hashed with a lone surrogate is proven by
     eventText({ ...row, subject: "user/\udfff@a.example" }),
   );
   await server.db.write((tx) =>
-    tx.run("UPDATE events SET subject = $1, hash = $2 WHERE id = $3", [
+    tx.run("UPDATE events SET subject = $1, hash = $2, chain_bytes = NULL WHERE id = $3", [
       "user/\ufffd@a.example",
       hash,
       row.id,
@@ -320,6 +320,41 @@ test("an event that an earlier version hashed with a lone surrogate is proven by
   await rename("forged");
   expect(await faults()).toEqual([expect.stringContaining("the log of the operator: event")]);
   await rename("user/y");
+});
+
+test("verification finds a changed count of bytes, by which events are archived and storage is bounded", async () => {
+  await server.organization("counted", "10.98.0.0/16");
+  const org = "(SELECT id FROM organizations WHERE slug = 'counted')";
+  const faults = async () =>
+    (await verifyChains(server.db, server.app.services.secretKey)).find(
+      ({ organization }) => organization === "counted",
+    )?.breaks;
+  const set = (value: string, which: "min" | "max") =>
+    server.db.write((tx) =>
+      tx.run(
+        `UPDATE events SET chain_bytes = ${value} WHERE id = (SELECT ${which}(id) FROM events WHERE org_id = ${org})`,
+      ),
+    );
+  const add = (subject: string) =>
+    server.db.write(async (tx) => {
+      const id = Number((await tx.get(`SELECT ${org} AS id`))?.["id"]);
+      const event = { at: server.clock.ms, type: "node.updated", actor: operator, subject } as const;
+      await record(tx, { orgId: id, ...event });
+    });
+  for (const subject of ["node/1", "node/2", "node/3"]) await add(subject);
+  expect(await faults()).toEqual([]);
+  await set("chain_bytes - 100", "max");
+  expect(await faults()).toMatchObject([{ what: "has a wrong count of bytes" }]);
+  // What is counted on from there is right again; the place stays named.
+  await add("node/4");
+  expect(await faults()).toHaveLength(1);
+  await set("0", "min");
+  expect(await faults()).toHaveLength(3);
+  // Earlier versions counted none.
+  await server.db.write((tx) => tx.run(`UPDATE events SET chain_bytes = NULL WHERE org_id = ${org}`));
+  expect(await faults()).toEqual([]);
+  await add("node/5");
+  expect(await faults()).toEqual([]);
 });
 
 test("verification finds that all events of an organization were deleted", async () => {

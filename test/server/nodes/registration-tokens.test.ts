@@ -144,6 +144,45 @@ describe("registration tokens", () => {
     expect(await nodesOf(org.id)).toBe(1);
   });
 
+  test("only the holder of a token learns why it is refused", async () => {
+    const sentenceFor = async (registration_token: string, slug = org.slug) => {
+      const body = { name: "x", ...(await makeKeys()), registration_token };
+      const answer = await sendRegistration(server, slug, body);
+      expect(codeOf(answer)).toEqual([401, "token_not_valid"]);
+      return v.parse(v.object({ detail: v.string() }), answer.json).detail;
+    };
+    const revoke = async (id: number) =>
+      expect(
+        (await server.send("DELETE", `/api/org/${org.slug}/registration_tokens/${id}/`, { token: admin }))
+          .status,
+      ).toBe(204);
+    const make = async (request: object) => {
+      const path = `/api/org/${org.slug}/registration_tokens/`;
+      const answer = await server.send("POST", path, { token: admin, body: request });
+      return v.parse(v.object({ id: v.number(), token: v.string() }), answer.json);
+    };
+    const [short, single, revoked, usedAndRevoked] = [
+      await make({ expires_in: "1m" }),
+      await make({ uses: 1 }),
+      await make({ uses: 5 }),
+      await make({ uses: 1 }),
+    ];
+    await registerNode(server, org, "a", { registration_token: single.token });
+    await registerNode(server, org, "b", { registration_token: usedAndRevoked.token });
+    await revoke(revoked.id);
+    await revoke(usedAndRevoked.id);
+    server.clock.ms += 61_000;
+    expect(await sentenceFor(short.token)).toBe("The registration token is expired.");
+    expect(await sentenceFor(single.token)).toBe("The registration token is used up.");
+    expect(await sentenceFor(revoked.token)).toBe("The registration token is revoked.");
+    expect(await sentenceFor(usedAndRevoked.token)).toBe("The registration token is revoked.");
+    const other = await server.organization(`other-${count}`);
+    for (const slug of [other.slug, "nowhere"])
+      for (const { token } of [short, single, revoked])
+        expect(await sentenceFor(token, slug)).toBe("The registration token is not valid.");
+    expect(await sentenceFor("A".repeat(43))).toBe("The registration token is not valid.");
+  });
+
   test("a token of another organization does not count as a guess", async () => {
     const foreign = await registrationToken(server, await server.organization(`foreign-${count}`));
     const body = { name: "x", ...(await makeKeys()), registration_token: foreign };
