@@ -8,6 +8,7 @@ export const findingWords = {
   lighthouses_silent: "no lighthouse answers it",
   nodes_silent: "no node answers this lighthouse",
   no_node_came: "no node reaches this lighthouse",
+  routers_silent: "a router of its routes does not answer",
   tunnels_dead: "tunnels stay dead",
   large_packets_lost: "its path loses large packets",
   probing: "its first probes are under way",

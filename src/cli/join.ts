@@ -293,7 +293,7 @@ export async function unknownToControlPlane(
 function answerLine(answer: LighthouseAnswer, isLighthouse: boolean, slug: string): string {
   switch (answer.result) {
     case "answered":
-      return `The lighthouse ${answer.lighthouse} answers\n`;
+      return `The lighthouse ${answer.name} answers\n`;
     case "unknown":
       return "The engine runs. This system cannot ask the lighthouse for an answer\n";
     case "none":

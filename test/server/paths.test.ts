@@ -235,6 +235,13 @@ test("the metrics have shares, broken pairs counted once, and round trips", asyn
   expect(Number(value(`path_round_trip_seconds_sum{${labels}}`))).toBeCloseTo(0.043);
 });
 
+test("relays that a node names by their addresses are listed by their names", async () => {
+  const [alpha, beta] = [await registerNode(server, org, "alpha"), await registerNode(server, org, "beta")];
+  const by = (...relays: string[]) => ({ peer: "10.77.9.9", path: "relayed", relays, probe: "answers" });
+  await report(alpha, { whole: true, changed: [by(beta.ip, "10.77.9.7", "lh1")] });
+  expect(await list()).toMatchObject([{ relays: ["beta", "10.77.9.7", "lh1"] }]);
+});
+
 test("healings are events with their evidence, without underlay addresses, and 20 an hour at most", async () => {
   const [alpha, beta] = [await registerNode(server, org, "alpha"), await registerNode(server, org, "beta")];
   const healing = { peer: beta.ip, result: "healed", silent_s: 14, witness: "10.77.0.9" };
@@ -249,7 +256,11 @@ test("healings are events with their evidence, without underlay addresses, and 2
     { subject: `node/${alpha.id}`, after: { ...healing, peer_name: "beta" }, actor: { kind: "node" } },
   ]);
   expect(JSON.stringify(await events())).not.toContain("192.0.2.7");
-  const many = Array.from({ length: 20 }, () => ({ peer: "10.77.9.9", result: "given_up", silent_s: 1 }));
+  expect(await report(alpha, { healings: [{ ...healing, peer: "10.77.9.8", witness: beta.ip }] })).toBe(
+    "taken",
+  );
+  expect(JSON.stringify(await events())).toContain('"witness_name":"beta"');
+  const many = Array.from({ length: 19 }, () => ({ peer: "10.77.9.9", result: "given_up", silent_s: 1 }));
   expect(await report(alpha, { healings: many })).toBe("taken");
   expect(await report(alpha, { healings: many })).toBe("taken");
   expect(await events()).toHaveLength(20);

@@ -38,9 +38,12 @@ export class ReplayedNetwork {
   startedAt = this.now;
   /** False: an engine below 1.12. */
   reports = true;
+  /** False: its report has no certificates, so that names are known from hosts.json alone. */
+  namesPeers = true;
   readonly #timers: { at: number; wake(): void }[] = [];
   readonly #tunnels = new Map<string, Simulated>();
   #index = 0;
+  readonly #config: object;
   #reportAt = 0;
 
   constructor(place: Organization, names: readonly string[], isLighthouse = false) {
@@ -61,7 +64,8 @@ export class ReplayedNetwork {
     const lighthouse = isLighthouse
       ? { am_lighthouse: true, hosts: [] }
       : { hosts: hub === undefined ? [] : [hub.address] };
-    writeFileSync(join(place.directory, "config.yml"), JSON.stringify({ lighthouse }));
+    this.#config = { lighthouse };
+    writeFileSync(join(place.directory, "config.yml"), JSON.stringify(this.#config));
     this.list();
   }
 
@@ -84,6 +88,12 @@ export class ReplayedNetwork {
     cpSync(join(generations, present), join(generations, next), { recursive: true });
     writeFileSync(join(generations, next, "config.yml"), JSON.stringify(config));
     linkPointer.set(directory, next);
+  }
+
+  /** The node reaches a subnet through peers. */
+  route(network: string, routers: readonly string[]): void {
+    const via = routers.map((name) => ({ gateway: this.peer(name).address, weight: 1 }));
+    this.switchTo({ ...this.#config, tun: { unsafe_routes: [{ route: network, via }] } });
   }
 
   peer(name: string): Peer {
@@ -218,14 +228,16 @@ export class ReplayedNetwork {
       messageCounter: counter,
       currentRemote: "203.0.113.7:4242",
       currentRelaysToMe: [],
-      cert: {
-        details: {
-          name: this.peers.find((each) => each.address === address)?.name ?? address,
-          notAfter: "2027-02-18T12:00:00Z",
-          groups: [],
-        },
-        fingerprint: address,
-      },
+      cert: this.namesPeers
+        ? {
+            details: {
+              name: this.peers.find((each) => each.address === address)?.name ?? address,
+              notAfter: "2027-02-18T12:00:00Z",
+              groups: [],
+            },
+            fingerprint: address,
+          }
+        : null,
     }));
   }
 }

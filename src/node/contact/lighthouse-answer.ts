@@ -6,16 +6,17 @@ import { joinHostPort } from "../../ip.ts";
 import { readTextIfThere } from "../../files.ts";
 import { openEchoSocket, type OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
+import { peerNames } from "../files/hosts.ts";
 import { underlayOf } from "../files/read-config.ts";
 import { lighthouseTargets, type Target } from "../files/lighthouse-targets.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 
 /**
  * `none`: the organization has no other lighthouse. `unknown`: this system sends no echo requests. `silent`: none
- * answered in time; `lighthouses` are their overlay addresses, each with its place in the underlay.
+ * answered in time; `lighthouses` are their names, each with its place in the underlay.
  */
 export type LighthouseAnswer =
-  | { result: "answered"; lighthouse: string; afterMs: number }
+  | { result: "answered"; lighthouse: string; name: string; afterMs: number }
   | { result: "none" | "unknown" }
   | { result: "silent"; lighthouses: readonly string[] };
 
@@ -44,15 +45,19 @@ export async function awaitLighthouse(
     for (const end = waited + roundMs; waited < end && heard.from === undefined; waited += lookMs)
       await system.sleep(lookMs);
     isDenied = asked.map((close) => close()).every((why) => why === "denied");
-    if (heard.from !== undefined) return { result: "answered", lighthouse: heard.from, afterMs: waited };
+    if (heard.from !== undefined) {
+      const name = peerNames(slug, directory)(heard.from);
+      return { result: "answered", lighthouse: heard.from, name, afterMs: waited };
+    }
     targets = read();
   }
   if (isDenied) return { result: "unknown" };
   if (targets.length === 0) return { result: "none" };
   const text = readTextIfThere(join(directory, "config.yml")) ?? "";
+  const nameOf = peerNames(slug, directory);
   const places = targets.map(({ to }) => {
     const ways = underlayOf(text).filter(({ lighthouse }) => lighthouse === to);
-    return `${to} (${ways.map(({ host, port }) => joinHostPort(host, port)).join(", ") || "no public address"})`;
+    return `${nameOf(to)} (${ways.map(({ host, port }) => joinHostPort(host, port)).join(", ") || "no public address"})`;
   });
   return { result: "silent", lighthouses: places };
 }

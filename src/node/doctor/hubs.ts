@@ -1,16 +1,33 @@
-// The lighthouses and relays in a configuration, with their underlay addresses.
+// The lighthouses and relays in a configuration, with their names and underlay addresses.
 
+import { join } from "node:path";
+import { readText } from "../../open-file.ts";
+import { peerNames } from "../files/hosts.ts";
+import type { Organization } from "../files/organizations.ts";
 import { overlayRoles, staticHosts } from "../files/read-config.ts";
 
-export type Hub = { overlay: string; host: string; port: number; isLighthouse: boolean; isRelay: boolean };
+export type Hub = {
+  overlay: string;
+  name: string;
+  host: string;
+  port: number;
+  isLighthouse: boolean;
+  isRelay: boolean;
+};
 
 /** So many are asked. */
 export const mostHubs = 8;
 
-export function roles(configYml: string): { hubs: Hub[]; isLighthouse: boolean } {
+export function roles({ slug, directory }: Pick<Organization, "slug" | "directory">): {
+  hubs: Hub[];
+  isLighthouse: boolean;
+} {
+  const configYml = readText(join(directory, "config.yml"));
   const { lighthouses, relays, isLighthouse } = overlayRoles(configYml);
+  const nameOf = peerNames(slug, directory);
   const hubs = staticHosts(configYml).map(({ overlay, host, port }) => ({
     overlay,
+    name: nameOf(overlay),
     host,
     port,
     isLighthouse: lighthouses.includes(overlay),

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { quoteWord } from "../../plan.ts";
 import { overlayRoles, staticHosts } from "../files/read-config.ts";
-import { indexHosts, readHosts } from "../files/hosts.ts";
+import { peerNames } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
 import { failedHandshakes } from "../health/handshakes.ts";
 import { ok, skipped, warn, type Finding } from "./check.ts";
@@ -26,11 +26,10 @@ export function meeting(
   const notPeers = new Set([...hubs, config.ip_address, config.ip_address6]);
   const failed = failedHandshakes(log, now).filter((address) => !notPeers.has(address));
   if (failed.length === 0) return ok("no handshake with a peer timed out in the last minute");
-  const hosts = readHosts(directory);
-  const index = hosts === undefined ? undefined : indexHosts(hosts, slug);
+  const nameOf = peerNames(slug, directory);
   const names = failed
     .slice(0, mostNames)
-    .map((address) => `${config.name} and ${index?.byAddress(address)?.node.name ?? address}`)
+    .map((address) => `${config.name} and ${nameOf(address)}`)
     .join(", ");
   if (relays.length > 0) return ok(`no handshake between ${names}, also not by a relay: the peer may be off`);
   return warn(

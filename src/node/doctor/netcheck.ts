@@ -1,7 +1,6 @@
 // `agent netcheck`: what the network between this machine and an organization permits. Each check is one sentence. It changes
 // nothing, and sends a few packets to lighthouses and relays alone.
 
-import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { can } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
@@ -12,13 +11,12 @@ import type { OpenEcho } from "../../platform/echo-socket.ts";
 import type { System } from "../../system.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { isAbsent, localApi, type KnownAddresses, type LocalApi } from "../engine/local-api.ts";
-import { mostHubs, roles } from "./hubs.ts";
+import { mostHubs, roles, type Hub } from "./hubs.ts";
 import type { Organization } from "../files/organizations.ts";
 import { fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
 import { largestThrough } from "../health/path-mtu.ts";
 import { assess, type Seen } from "./traffic.ts";
 import { askHubs, udpFinding, type Asked } from "./underlay.ts";
-import { readText } from "../../open-file.ts";
 
 const run = brand.executable;
 
@@ -36,14 +34,14 @@ const milliseconds = (ms: number) => (ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.
 
 export async function netcheck(organization: Organization, edge: Edge): Promise<Check[]> {
   const { slug, directory } = organization;
-  const { hubs, isLighthouse } = roles(readText(join(directory, "config.yml")));
+  const { hubs, isLighthouse } = roles(organization);
   const asked = await askHubs(hubs, edge.system);
   const seen = await edge.seen();
   const api = localApi(controlSocket(directory), edge.system);
   const own = organization.config.ip_address;
   const lighthouses = hubs.filter((hub) => hub.isLighthouse).map(({ overlay }) => overlay);
   // A lighthouse's configuration names the others without their roles.
-  const targets = isLighthouse ? hubs.map(({ overlay }) => overlay) : lighthouses;
+  const [target] = hubs.filter((hub) => isLighthouse || hub.isLighthouse);
   const judged = await assess(organization, seen, edge.system);
   const checks = await Promise.all([
     runCheck("udp", slug, () => udp(asked, isLighthouse, slug, seen)),
@@ -53,7 +51,7 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
         : mapping(own, lighthouses, api, edge).catch((error: unknown) => withoutReport(slug, error, edge)),
     ),
     runCheck("round_trips", slug, () => roundTrips(asked)),
-    runCheck("mtu", slug, () => mtu(slug, own, targets, seen, edge)),
+    runCheck("mtu", slug, () => mtu(slug, own, target, seen, edge)),
     runCheck("control_plane", slug, edge.controlPlane),
   ]);
   return [...judged, ...checks];
@@ -123,9 +121,9 @@ function roundTrips(asked: readonly Asked[]): Finding {
   if (measured.length === 0) return skipped("No lighthouse or relay answers");
   const texts = measured
     .toSorted((a, b) => a.rttMs - b.rttMs)
-    .map(({ overlay, isLighthouse, isRelay, rttMs }) => {
+    .map(({ name, isLighthouse, isRelay, rttMs }) => {
       const role = [...(isLighthouse ? ["lighthouse"] : []), ...(isRelay ? ["relay"] : [])].join(" and ");
-      return `${role === "" ? "lighthouse or relay" : role} ${overlay} ${milliseconds(rttMs)}`;
+      return `${role === "" ? "lighthouse or relay" : role} ${name} ${milliseconds(rttMs)}`;
     });
   const more = asked.length === mostHubs ? "; more were not asked" : "";
   return ok(`Round trips: ${texts.join(", ")}${more}`);
@@ -135,20 +133,20 @@ function roundTrips(asked: readonly Asked[]): Finding {
 async function mtu(
   slug: string,
   own: string,
-  [target]: readonly string[],
+  target: Hub | undefined,
   seen: Seen | undefined,
   { open, system }: Edge,
 ): Promise<Finding> {
   if (target === undefined) return skipped("There is no other lighthouse to send to");
   const known = seen?.findings?.find(({ kind }) => kind === "large_packets_lost");
   if (known !== undefined) return fail(known.what, known.cure);
-  const found = await largestThrough(own, target, open, system);
+  const found = await largestThrough(own, target.overlay, open, system);
   if (found === "absent") return stopped(slug);
   if (found === "denied") return skipped("This process may not send ICMP: run it as root");
-  if (found === "silent") return skipped(`${target} answers no ICMP, so the size of packets is unknown`);
+  if (found === "silent") return skipped(`${target.name} answers no ICMP, so the size of packets is unknown`);
   if (found.isFull) return ok(`Packets of the overlay's full size (${found.bytes} bytes) pass`);
   return warn(
-    `Packets above ${found.bytes} bytes are lost on the way to ${target}: large transfers hang`,
+    `Packets above ${found.bytes} bytes are lost on the way to ${target.name}: large transfers hang`,
     `${run} status ${quoteWord(slug)} --check`,
   );
 }

@@ -78,17 +78,17 @@ export async function assess(
 
 async function tell(
   { kind, what, cure }: Found,
-  { slug, directory }: Organization,
+  organization: Organization,
   system: Pick<System, "lookup">,
 ): Promise<Finding> {
   const isGrave = graveness(kind) === "fail";
   if (kind !== "lighthouses_silent") return isGrave ? fail(what, cure) : warn(what, cure);
-  const { hubs } = roles(readText(join(directory, "config.yml")));
+  const { hubs } = roles(organization);
   const asked = await askHubs(
     hubs.filter(({ isLighthouse }) => isLighthouse),
     system,
   );
-  const unreached = whyUnreached(asked, slug);
+  const unreached = whyUnreached(asked, organization.slug);
   return fail(`${what}: ${unreached.why}`, unreached.cure);
 }
 
@@ -123,21 +123,28 @@ async function routes(
   const pending = (seen?.restart_pending ?? []).filter((key) => /^(relay|tun)\b/.test(key));
   if (pending.length > 0)
     return fail(`${pending.join(", ")}: switched on, but the engine takes it only at its start`, restart);
-  const wanted = unsafeRoutes(readText(join(directory, "config.yml")));
+  const networks = unsafeRoutes(readText(join(directory, "config.yml"))).map(({ network }) => network);
   const here = await routesHere(organization, system);
-  if (wanted.length === 0) return ok(`no routes through other nodes${here}`);
+  if (networks.length === 0) return ok(`no routes through other nodes${here}`);
   const { routes: present, interfaces: all } = await system.machineState();
   if (all.length === 0) return skipped("checked only on Linux");
   if (seen?.state !== "running") return skipped("the engine does not run");
   const there = new Set(present.map(({ network }) => network));
   // The state names no default routes, and the halves that stand for one.
-  const missing = wanted.filter((each) => {
+  const missing = networks.filter((each) => {
     const { prefix = 0, text = each } = parseNetwork(each) ?? {};
     return prefix > 1 && !there.has(text);
   });
-  return missing.length === 0
-    ? ok(`${wanted.length} routes through other nodes are in effect${here}`)
-    : fail(`the engine runs, but there is no route to ${missing.join(", ")}`, restart);
+  if (missing.length > 0)
+    return fail(`the engine runs, but there is no route to ${missing.join(", ")}`, restart);
+  const silent = seen.findings?.find(({ kind }) => kind === "routers_silent");
+  if (silent !== undefined) return fail(silent.what, silent.cure);
+  const { answering = 0, of = networks.length } = seen.health?.routes ?? {};
+  return answering === of
+    ? ok(`${of} routes through other nodes are in effect${here}`)
+    : ok(
+        `${of} routes through other nodes are set, and the routers of ${answering} are known to answer${here}`,
+      );
 }
 
 /** A node with subnets behind it receives packets for them, and the kernel must pass them on. */

@@ -14,21 +14,33 @@ const run = brand.executable;
 export type Asked = Hub & {
   is: "answers" | "closed" | "no route" | "silent" | "unknown name";
   rttMs?: number;
+  /** The underlay address of which this is true; undefined for an unknown name. */
+  address?: string;
 };
+
+/** So many addresses of one name. */
+const mostAddresses = 8;
+/** An engine uses the address that works; of the others, the one that says most. */
+const telling = ["answers", "closed", "silent", "no route"];
 
 export function askHubs(hubs: readonly Hub[], system: Pick<System, "lookup">): Promise<Asked[]> {
   return Promise.all(
     hubs.map(async (hub): Promise<Asked> => {
       const { host, port } = hub;
-      const [address] = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
-      return address === undefined
-        ? { ...hub, is: "unknown name" }
-        : { ...hub, ...(await askEngine(address, port)) };
+      const found = parseAddress(host) === undefined ? await system.lookup(host, "system") : [host];
+      const answers = await Promise.all(
+        [...new Set(found)]
+          .slice(0, mostAddresses)
+          .map(async (address) => ({ address, ...(await askEngine(address, port)) })),
+      );
+      const [best] = answers.toSorted((a, b) => telling.indexOf(a.is) - telling.indexOf(b.is));
+      return best === undefined ? { ...hub, is: "unknown name" } : { ...hub, ...best };
     }),
   );
 }
 
-const placeOf = ({ host, port }: Hub) => `UDP ${joinHostPort(host, port)}`;
+const placeOf = ({ host, port, name, overlay }: Hub) =>
+  `UDP ${joinHostPort(host, port)}${name === overlay ? "" : ` of ${name}`}`;
 
 /** Why none of them can be used. One that answers comes first, because that leaves the fewest causes. */
 export function whyUnreached(asked: readonly Asked[], slug: string): { why: string; cure: string } {
@@ -39,7 +51,7 @@ export function whyUnreached(asked: readonly Asked[], slug: string): { why: stri
     return { why: "no address of it is known", cure: `${run} sync-config --org-slug ${org}` };
   const all = asked.filter(({ is }) => is === first.is);
   const at = all.map(placeOf).join(", ");
-  const { host, port } = first;
+  const { host, port, address = host } = first;
   switch (first.is) {
     case "answers":
       return {
@@ -54,7 +66,7 @@ export function whyUnreached(asked: readonly Asked[], slug: string): { why: stri
     case "no route":
       return {
         why: `no route to ${at}: this machine is not connected, or no machine has that address`,
-        cure: `Connect this machine to the network, then: ip route get ${host}`,
+        cure: `Connect this machine to the network, then: ip route get ${address}`,
       };
     case "closed":
       return {

@@ -82,6 +82,18 @@ export function indexHosts(
   };
 }
 
+/**
+ * How a person reads of a peer, wherever it is written: its name, or its address if this machine knows no name for it.
+ * hosts.json is read when the first name is asked for.
+ */
+export function peerNames(slug: string, directory: string): (address: string) => string {
+  let index: HostIndex | undefined;
+  return (address) => {
+    index ??= indexHosts(readHosts(directory) ?? { nodes: [], aliases: [] }, slug);
+    return index.byAddress(address)?.node.name ?? address;
+  };
+}
+
 /** The domain of an organization's names: `acme.internal`. */
 export function domainOf(slug: string): string {
   return `${slug}.${brand.internalDomain}`;

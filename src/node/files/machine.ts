@@ -119,7 +119,7 @@ function readTenant(configRoot: string, slug: string): Tenant {
     slug,
     networks: ignoringDamage(() => maskedNetworks(hostCrt)) ?? [],
     addresses: ignoringDamage(() => addressesIn(hostCrt)) ?? [],
-    routes: ignoringDamage(() => unsafeRoutes(configYml)) ?? [],
+    routes: ignoringDamage(() => unsafeRoutes(configYml).map(({ network }) => network)) ?? [],
     inForce: {
       device: found?.tun?.dev,
       listen: found?.listen,

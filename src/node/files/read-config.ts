@@ -125,8 +125,15 @@ export function underlayOf(configYml: string): { lighthouse: string; host: strin
   );
 }
 
-/** The subnets that this node reaches through others. */
-export function unsafeRoutes(configYml: string): string[] {
+/** The subnets that this node reaches through others, each with the overlay addresses of its routers. */
+export function unsafeRoutes(configYml: string): { network: string; routers: string[] }[] {
   const routes = listOf(at(readOwnYaml(configYml, "config.yml"), "tun.unsafe_routes"));
-  return routes.flatMap((each) => (isMap(each) && typeof each["route"] === "string" ? [each["route"]] : []));
+  return routes.flatMap((each) => {
+    if (!isMap(each) || typeof each["route"] !== "string") return [];
+    const { route: network, via } = each;
+    const routers = (
+      Array.isArray(via) ? via.map((one) => (isMap(one) ? one["gateway"] : undefined)) : [via]
+    ).filter((router) => typeof router === "string");
+    return [{ network, routers }];
+  });
 }

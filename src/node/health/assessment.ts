@@ -58,7 +58,12 @@ export function assessHealth(basis: Basis): Health | undefined {
   const nameOf = (address: string) => inventory.nameOf(address);
   const lighthouses = facts.lighthouses.map((address) => ({
     name: nameOf(address),
-    state: stateOfLighthouse(address, basis),
+    state: stateOfHub(address, basis),
+  }));
+  const routes = facts.routes.map(({ network, routers }) => ({
+    network,
+    routers: routers.map(nameOf),
+    states: routers.map((each) => stateOfHub(each, basis)),
   }));
   const peers = prober
     .records()
@@ -74,6 +79,7 @@ export function assessHealth(basis: Basis): Health | undefined {
     lighthouses,
     contact: facts.isLighthouse ? contactOf(basis, facts, engine) : undefined,
     silent,
+    unrouted: routes.filter(({ states }) => states.length > 0 && states.every((each) => each === "lost")),
     stuck: stuckPeers(basis).map(nameOf),
     hasOthers: inventory.hasOthers,
     certificate: time >= to ? "expired" : time < from ? "not valid yet" : "valid",
@@ -87,9 +93,17 @@ export function assessHealth(basis: Basis): Health | undefined {
   return {
     ...judgement,
     lighthouses: {
-      answering: lighthouses.filter(({ state }) => state === "answers" || state === "tunnel").length,
+      answering: lighthouses.filter(({ state }) => isUsable(state)).length,
       of: lighthouses.length,
     },
+    ...(routes.length === 0
+      ? {}
+      : {
+          routes: {
+            answering: routes.filter(({ states }) => states.some(isUsable)).length,
+            of: routes.length,
+          },
+        }),
     ...(reportsTunnels ? { tunnels: { direct, relayed: tunnels.all.length - direct } } : {}),
     broken: silent,
     ...(engine.version === undefined ? {} : { engine_version: engine.version }),
@@ -97,6 +111,8 @@ export function assessHealth(basis: Basis): Health | undefined {
     checked_at: formatTime(lookedAt),
   };
 }
+
+const isUsable = (state: LighthouseState) => state === "answers" || state === "tunnel";
 
 /** A tunnel to a node that refuses ICMP counts: while packets are sent, the engine tests it by itself. */
 function contactOf({ inventory, prober, others, now }: Basis, facts: Facts, { ageMs }: EngineSeen): Contact {
@@ -135,7 +151,7 @@ function smallerPackets(
   return `In ${file} set tun: { mtu: ${bytes} }, then: ${brand.executable} sync-config --org-slug ${quoteWord(slug)}`;
 }
 
-function stateOfLighthouse(address: string, { inventory, prober, log, now, time }: Basis): LighthouseState {
+function stateOfHub(address: string, { inventory, prober, log, now, time }: Basis): LighthouseState {
   return lighthouseState({
     address,
     record: prober.record(address),

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { readTextIfThere } from "../../files.ts";
 import { generationFile } from "../files/generations.ts";
 import { decodeBundle } from "../../pki/bundle.ts";
-import { overlayRoles, overlaySettings, staticHosts } from "../files/read-config.ts";
+import { overlayRoles, overlaySettings, staticHosts, unsafeRoutes } from "../files/read-config.ts";
 import { isWithin, overlayNetworks } from "../files/networks.ts";
 import { openOrganization, type Organization } from "../files/organizations.ts";
 
@@ -18,6 +18,8 @@ export type Facts = {
   /** Underlay addresses and names of lighthouses and relays. */
   underlays: readonly string[];
   isLighthouse: boolean;
+  /** Subnets behind other nodes, each with the overlay addresses of its routers. */
+  routes: readonly { network: string; routers: readonly string[] }[];
   /** Of a lighthouse, which asks none: the other lighthouses and relays that its configuration places. */
   otherHubs: readonly string[];
   /** When its certificates are valid, ms since 1970. */
@@ -50,6 +52,10 @@ export function readFacts({ slug, directory }: Pick<Organization, "slug" | "dire
     relays: relays.filter(isInside),
     underlays,
     isLighthouse,
+    routes: unsafeRoutes(text).map(({ network, routers }) => ({
+      network,
+      routers: routers.filter(isInside),
+    })),
     otherHubs: isLighthouse ? hubsOf(text).filter(isInside).slice(0, maxLighthouses) : [],
     certificate: {
       from: Math.max(...certificates.map(({ notBefore }) => notBefore * 1000)),

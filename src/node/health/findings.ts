@@ -44,6 +44,7 @@ const kinds = {
   lighthouses_silent: { light: "degraded", cure: () => `${run} doctor` },
   nodes_silent: { light: "degraded", cure: () => openPort },
   no_node_came: { light: "degraded", cure: () => openPort },
+  routers_silent: { light: "degraded", cure: () => `On that router: ${run} doctor` },
   tunnels_dead: { light: "degraded", cure: (slug) => `${run} peers ${quoteWord(slug)}` },
   large_packets_lost: { light: "degraded", cure: () => "" },
   probing: { light: "unknown", cure: (slug) => `${run} status ${quoteWord(slug)} --check` },

@@ -4,7 +4,7 @@
 import { statSync } from "node:fs";
 import type { System } from "../../system.ts";
 import { currentGeneration } from "../files/generations.ts";
-import { hostsPath, indexHosts, readHosts } from "../files/hosts.ts";
+import { hostsPath, indexHosts, peerNames, readHosts } from "../files/hosts.ts";
 import type { Organization } from "../files/organizations.ts";
 import { maxNames } from "../../protocol/names.ts";
 import type { Facts } from "./facts.ts";
@@ -25,6 +25,7 @@ export type InventoryDeps = {
 
 const mostFingerprints = 1000;
 const mostServed = 8;
+const mostNames = 1000;
 
 /** What is known while an engine runs. `lookedAt`: ms since 1970. */
 export type Present = { facts: Facts; engine: EngineSeen; lookedAt: number };
@@ -47,6 +48,9 @@ export class Inventory {
   readonly #fingerprints = new Map<string, string>();
   /** Addresses that the present hosts.json lists, as far as that was asked. */
   #listed = new Set<string>();
+  /** Names that were looked up in the present hosts.json, which is too long to keep. */
+  readonly #fileNames = new Map<string, string>();
+  #readName: (address: string) => string = (address) => address;
   #engine: EngineSeen | undefined;
   #lookedAt: number | undefined;
   #reportsTunnels = false;
@@ -80,6 +84,8 @@ export class Inventory {
    */
   async refresh(probesTo: (address: string) => number): Promise<void> {
     const { engine, monotonic, system, tunnels } = this.#deps;
+    // What it has read of hosts.json is dropped with it.
+    this.#readName = peerNames(this.#place.slug, this.#place.directory);
     this.#engine = await engine();
     if (this.#engine === undefined) return;
     const facts = await this.#readFacts();
@@ -135,9 +141,14 @@ export class Inventory {
     if (this.#fingerprints.size > mostFingerprints) this.#fingerprints.delete(oldest);
   }
 
-  /** The name of a peer; its address if no name is known. */
+  /** The name of a peer: in its certificate, else in hosts.json; its address if no name is known. */
   nameOf(address: string): string {
-    return this.#names.of(address);
+    const seen = this.#names.of(address);
+    if (seen !== address) return seen;
+    const name = this.#fileNames.get(address) ?? this.#readName(address);
+    if (this.#fileNames.size >= mostNames) this.#fileNames.clear();
+    this.#fileNames.set(address, name);
+    return name;
   }
 
   /** `peer`: a name, or an address in the overlay. */
@@ -174,20 +185,16 @@ export class Inventory {
     return this.#facts;
   }
 
-  /** Keeps only the names of lighthouses and relays: the list may be long. */
-  #readHosts({ own, lighthouses, otherHubs, isLighthouse }: Facts): void {
-    const { slug, directory } = this.#place;
+  /** Keeps only the names that were asked for: the list may be long. */
+  #readHosts({ own, isLighthouse }: Facts): void {
+    const { directory } = this.#place;
     const { mtimeMs = 0, ino = 0 } = statSync(hostsPath(directory), { throwIfNoEntry: false }) ?? {};
     // Each change is another file, even within one tick of the file system's clock.
     const file = `${ino} ${mtimeMs}`;
     if (file === this.#hosts.file) return;
     this.#listed = new Set();
+    this.#fileNames.clear();
     const hosts = readHosts(directory);
-    const index = hosts === undefined ? undefined : indexHosts(hosts, slug);
-    for (const address of [...lighthouses, ...otherHubs]) {
-      const name = index?.byAddress(address)?.node.name;
-      if (name !== undefined) this.#names.remember(address, name);
-    }
     const others = hosts?.nodes.filter(({ ip }) => !own.includes(ip));
     const hasOthers = others === undefined || others.length > 0;
     const served = isLighthouse ? (others ?? []).slice(0, mostServed).map(({ ip }) => ip) : [];

@@ -1,6 +1,7 @@
 // Decides from what was observed whether an organization carries traffic. Pure: it neither probes nor asks, and it does not
 // look at the time: only an answer, or the knowledge that this node needs none, makes a light green.
 
+import { brand } from "../../brand.ts";
 import { mostFailures } from "./healing.ts";
 import { certificateFindings, found, lightOf, type Certified, type Finding, type Kind } from "./findings.ts";
 
@@ -15,6 +16,8 @@ export type Health = {
   /** Everything that was found, the gravest first. Older daemons do not tell. */
   findings?: Finding[];
   lighthouses: { answering: number; of: number };
+  /** Subnets behind other nodes, and of how many a router answers. */
+  routes?: { answering: number; of: number };
   /** Peers with a tunnel; undefined if the engine does not report them. */
   tunnels?: { direct: number; relayed: number };
   /** Names of peers that answered and have stopped. */
@@ -51,6 +54,8 @@ export type Observation = {
   contact: Contact | undefined;
   /** Names of peers that answered, and have stopped. */
   silent: readonly string[];
+  /** Subnets none of whose routers answers, with the names of these. */
+  unrouted: readonly { network: string; routers: readonly string[] }[];
   /** Names of peers whose tunnels stay dead after all attempts to heal them. */
   stuck: readonly string[];
   /** False: certain that the organization has no other node that this one may talk to. */
@@ -84,6 +89,7 @@ export function judge(seen: Observation): Judgement {
           ),
         ]),
     ...(seen.contact === undefined ? ofNode(seen) : ofLighthouse(seen, seen.contact)),
+    ...unrouted(seen),
     ...(large === undefined
       ? []
       : [
@@ -137,6 +143,14 @@ function ofNode(seen: Observation): Finding[] {
   if (seen.isDenied) return one("icmp_denied", "This process may not send ICMP");
   const version = seen.engineVersion === undefined ? "this engine" : `engine ${seen.engineVersion}`;
   return one("tunnels_unknown", `No lighthouse answers ICMP, and ${version} does not report its tunnels`);
+}
+
+function unrouted({ slug, unrouted: lost }: Observation): Finding[] {
+  if (lost.length === 0) return [];
+  const networks = few(lost.map(({ network }) => network));
+  const routers = few([...new Set(lost.flatMap((each) => each.routers))]);
+  const what = `${networks} cannot be reached: no answer from the router ${routers}`;
+  return [found("routers_silent", slug, what, `On ${routers}: ${brand.executable} doctor`)];
 }
 
 function silence(lighthouses: Observation["lighthouses"]): string {

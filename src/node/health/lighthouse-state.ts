@@ -1,4 +1,4 @@
-// What is known of one lighthouse, from its probes, the engine's tunnels and its log. Pure.
+// What is known of one lighthouse or router, from its probes, the engine's tunnels and its log. Pure.
 
 import { lastHandshake } from "./handshakes.ts";
 import type { LighthouseState } from "./judge.ts";

@@ -12,6 +12,9 @@ const maxLost = 16;
 /** A lighthouse needs the answers of some nodes, to know whether packets reach it. */
 const maxServed = 8;
 
+/** Routers of subnets, which are probed so that a route is not called good because the kernel has it. */
+const maxRouters = 16;
+
 export type Probable = {
   facts: Facts;
   tunnels: Pick<Tunnels, "all" | "isActive">;
@@ -26,7 +29,7 @@ export type Probable = {
   served?: readonly string[];
 };
 
-/** Lighthouses, relays to choose from, relays in use, peers with traffic, peers that stopped answering, and named ones. */
+/** Lighthouses, routers, relays to choose from, relays in use, peers with traffic, peers that stopped answering, and named ones. */
 export function probeTargets(probable: Probable): string[] {
   const { facts, tunnels, records, named, choosesRelays, now, served = [] } = probable;
   const relaysInUse = tunnels.all.flatMap(({ remote, relays }) => (remote === undefined ? relays : []));
@@ -38,6 +41,7 @@ export function probeTargets(probable: Probable): string[] {
   const unasked = new Set([...relaysInUse, ...busy.map(({ address }) => address)]);
   const all = [
     ...facts.lighthouses,
+    ...new Set(facts.routes.flatMap(({ routers }) => routers).slice(0, maxRouters)),
     ...(choosesRelays ? relaysToMeasure(facts) : []),
     ...[...unasked].slice(0, maxUnasked),
     ...lost.slice(0, maxLost).map(([address]) => address),

@@ -34,6 +34,7 @@ const SavedHealth = v.object({
       verdict: v.picklist(["running", "degraded", "not_probed"]),
       reason: v.exactOptional(text(longestText)),
       lighthouses: v.object({ answering: count, of: count }),
+      routes: v.exactOptional(v.object({ answering: count, of: count })),
       tunnels: v.exactOptional(v.object({ direct: count, relayed: count })),
       findings: v.exactOptional(
         v.pipe(

@@ -54,9 +54,17 @@ async function write(
     actor: { kind: "node", id: nodeId, ip: null },
     subject: `node/${nodeId}`,
   } as const;
+  const nameOf = async (ip: string) => (await nodes.find(tx, { orgId, ip, state: "active" }))?.name;
   for (const { peer, ...evidence } of healings) {
-    const known = await nodes.find(tx, { orgId, ip: peer, state: "active" });
-    const named = known === undefined ? {} : { peer_name: known.name };
+    const { witness } = evidence;
+    const [peerName, witnessName] = [
+      await nameOf(peer),
+      witness === undefined ? undefined : await nameOf(witness),
+    ];
+    const named = {
+      ...(peerName === undefined ? {} : { peer_name: peerName }),
+      ...(witnessName === undefined ? {} : { witness_name: witnessName }),
+    };
     await record(tx, { ...event, after: { peer, ...named, ...evidence } });
   }
 }

@@ -79,7 +79,9 @@ export async function listPaths(
      ORDER BY x.node_id, x.peer LIMIT ${limit} OFFSET ${offset}`,
     params,
   );
-  const peers = await peersWith(reader, orgId, [...new Set(rows.map(({ peer }) => peer))]);
+  const peers = await peersWith(reader, orgId, [
+    ...new Set(rows.flatMap(({ peer, relays }) => [peer, ...relays])),
+  ]);
   const areAway = await relaysAway(reader, orgId, rows, isOnline);
   const items = rows.map((row): Path => {
     const peer = peers.get(row.peer);
@@ -91,7 +93,7 @@ export async function listPaths(
       peer_address: row.peer,
       path: row.path,
       remote: ownerId === undefined ? row.remote : null,
-      relays: row.relays,
+      relays: row.relays.map((relay) => peers.get(relay)?.name ?? relay),
       relays_away: areAway(row),
       probe: row.probe,
       rtt_ms: row.rttUs === null ? null : row.rttUs / 1000,

@@ -7,6 +7,7 @@ const seen = (change: Partial<Observation>): Observation => ({
   lighthouses: [hub("answers")],
   contact: undefined,
   silent: [],
+  unrouted: [],
   stuck: [],
   hasOthers: true,
   certificate: "valid",
@@ -81,6 +82,23 @@ test("a lighthouse is running while a node is in contact, or while the control p
   expect(of({ othersOnline: true })).toEqual(["no_node_came"]);
   expect(of({})).toEqual(["contact_unknown"]);
   expect(of({}, false)).toEqual([]);
+});
+
+test("a subnet whose routers are silent degrades it, and the routers are named", () => {
+  const unrouted = [
+    { network: "192.168.9.0/24", routers: ["office"] },
+    { network: "10.2.0.0/16", routers: ["office", "spare"] },
+  ];
+  expect(judge(seen({ unrouted }))).toMatchObject({
+    verdict: "degraded",
+    findings: [
+      {
+        kind: "routers_silent",
+        what: "192.168.9.0/24, 10.2.0.0/16 cannot be reached: no answer from the router office, spare",
+        cure: "On office, spare: agent doctor",
+      },
+    ],
+  });
 });
 
 test("large packets that are lost degrade it, with the cure", () => {

@@ -166,6 +166,56 @@ for (const [who, all, isHub] of [
   }, 1_200_000);
 }
 
+test("a route through routers that are silent is not in effect, one through a router that refuses ICMP is", async () => {
+  await using world = await makeNodeWorld();
+  const network = new ReplayedNetwork(await world.register(), ["hub", "office", "spare"]);
+  network.route("192.168.9.0/24", ["office", "spare"]);
+  const health = network.watch();
+  const over = new AbortController();
+  const running = health.run(over.signal);
+  const look = () => {
+    const { findings = [], routes } = health.look() ?? {};
+    return { kinds: findings.map(({ kind }) => kind).filter((kind) => kind !== "peers_silent"), routes };
+  };
+  await network.pass(30_000);
+  expect(look()).toEqual({ kinds: [], routes: { answering: 1, of: 1 } });
+  network.peer("office").isOn = false;
+  await network.pass(hourMs);
+  expect(look()).toEqual({ kinds: [], routes: { answering: 1, of: 1 } });
+  network.peer("spare").isOn = false;
+  await network.pass(toldMs);
+  await network.pass(hourMs, () =>
+    expect(look()).toEqual({ kinds: ["routers_silent"], routes: { answering: 0, of: 1 } }),
+  );
+  expect(health.look()?.reason).toBe(
+    "192.168.9.0/24 cannot be reached: no answer from the router office, spare",
+  );
+  network.peer("spare").isOn = true;
+  await network.pass(25_000);
+  expect(look()).toEqual({ kinds: [], routes: { answering: 1, of: 1 } });
+  over.abort();
+  await network.pass(1000);
+  await running;
+});
+
+test("a router that was off from the start, and one that refuses ICMP", async () => {
+  await using world = await makeNodeWorld();
+  const network = new ReplayedNetwork(await world.register(), ["hub", "office"]);
+  network.route("192.168.9.0/24", ["office"]);
+  network.peer("office").isOn = false;
+  const health = network.watch();
+  const over = new AbortController();
+  const running = health.run(over.signal);
+  await network.pass(20_000);
+  expect(health.look()?.findings?.map(({ kind }) => kind)).toEqual(["routers_silent"]);
+  Object.assign(network.peer("office"), { isOn: true, refusesIcmp: true });
+  await network.pass(30_000);
+  expect(health.look()).toMatchObject({ verdict: "running", routes: { answering: 1, of: 1 } });
+  over.abort();
+  await network.pass(1000);
+  await running;
+});
+
 test("a lighthouse whose port was closed from the start is degraded as soon as another node is online", async () => {
   await using world = await makeNodeWorld();
   const network = new ReplayedNetwork(await world.register(), ["b", "c"], true);

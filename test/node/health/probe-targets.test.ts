@@ -8,6 +8,7 @@ const facts = {
   own: ["10.77.0.1"],
   lighthouses: ["10.77.0.9"],
   relays: ["10.77.0.21", "10.77.0.22"],
+  routes: [],
   underlays: [],
   otherHubs: [],
   isLighthouse: false,
