@@ -6,7 +6,12 @@ import { systemErrorCode } from "./errors.ts";
 
 /** The kernel gives up the address of a neighbor after three seconds. */
 const askMs = 4000;
+/** So many addresses of one name. */
+export const mostAddresses = 8;
+/** No network, or no machine with this address in it: an unplugged cable, too. */
 const offline = ["ENETUNREACH", "EHOSTUNREACH", "ENETDOWN", "EHOSTDOWN", "EADDRNOTAVAIL"];
+
+export const isOffline = (error: unknown): boolean => offline.includes(systemErrorCode(error) ?? "");
 
 /** The error itself, or the one that says what keeps this machine from the addresses of the host. */
 export async function trueFailure(
@@ -16,15 +21,22 @@ export async function trueFailure(
 ): Promise<unknown> {
   const { hostname, port, protocol } = new URL(url);
   if (systemErrorCode(error) !== "ECONNREFUSED" || isIP(hostname.replace(/^\[|\]$/g, "")) !== 0) return error;
-  const [address] = await lookup(hostname);
-  if (address === undefined) return error;
+  const addresses = (await lookup(hostname)).slice(0, mostAddresses);
+  const causes = await Promise.all(
+    addresses.map((address) => whyOffline(address, port || (protocol === "http:" ? "80" : "443"))),
+  );
+  // One that this machine reaches refused: a machine with IPv6 alone has no route to the others.
+  return causes.every((cause) => cause !== undefined) ? (causes[0] ?? error) : error;
+}
+
+async function whyOffline(address: string, port: string): Promise<unknown> {
   const host = address.includes(":") ? `[${address}]` : address;
-  const at = `http://${host}:${port || (protocol === "http:" ? 80 : 443)}/`;
   try {
     // Nothing of the request is sent: only whether a connection is made matters.
-    await fetch(at, { method: "HEAD", redirect: "manual", signal: AbortSignal.timeout(askMs) });
-    return error;
+    const signal = AbortSignal.timeout(askMs);
+    await fetch(`http://${host}:${port}/`, { method: "HEAD", redirect: "manual", signal });
+    return undefined;
   } catch (cause) {
-    return offline.includes(systemErrorCode(cause) ?? "") ? cause : error;
+    return isOffline(cause) ? cause : undefined;
   }
 }

@@ -2,6 +2,7 @@
 // diagnosis of `doctor` and `netcheck`, so that they never contradict each other.
 
 import { brand } from "../../brand.ts";
+import { mostAddresses } from "../../connect-failure.ts";
 import { joinHostPort, parseAddress } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
 import type { System } from "../../system.ts";
@@ -18,8 +19,6 @@ export type Asked = Hub & {
   address?: string;
 };
 
-/** So many addresses of one name. */
-const mostAddresses = 8;
 /** An engine uses the address that works; of the others, the one that says most. */
 const telling = ["answers", "closed", "silent", "no route"];
 

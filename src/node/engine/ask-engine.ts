@@ -2,6 +2,7 @@
 // "recv_error" (`listen.send_recv_error`, on by default). Needs neither certificate nor privilege, and opens no tunnel.
 
 import { createSocket } from "node:dgram";
+import { isOffline } from "../../connect-failure.ts";
 import { systemErrorCode } from "../../errors.ts";
 
 /** answers: an engine is there, and UDP passes both ways. closed: the machine answers, but nothing listens. */
@@ -21,9 +22,6 @@ const headerBytes = 16;
 const message = 0x11;
 const recvError = 0x12;
 
-/** No network, or no machine with this address in it: an unplugged cable, too. */
-const offline = ["EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENETDOWN", "EADDRNOTAVAIL"];
-
 /** `from` in the answer is the local port. */
 export function askEngine(host: string, port: number): Promise<EngineAnswer> {
   const { promise, resolve } = Promise.withResolvers<EngineAnswer>();
@@ -40,9 +38,8 @@ export function askEngine(host: string, port: number): Promise<EngineAnswer> {
   const fail = (error: Error) => {
     // Bun's error of a failed connect has no code: it fails without a route alone.
     if (!state.connected) return end({ is: "no route" });
-    const code = systemErrorCode(error) ?? "";
-    if (offline.includes(code)) return end({ is: "no route" });
-    end({ is: code === "ECONNREFUSED" ? "closed" : "silent" });
+    if (isOffline(error)) return end({ is: "no route" });
+    end({ is: systemErrorCode(error) === "ECONNREFUSED" ? "closed" : "silent" });
   };
   let sentAt = performance.now();
   socket.once("error", fail);
