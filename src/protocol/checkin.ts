@@ -20,6 +20,8 @@ export const CheckinRequest = v.object({
   others: v.optional(v.boolean()),
   /** The configuration version whose reload the engine's log confirmed. */
   confirmed_config_version: v.optional(seconds),
+  /** The version that the node could not apply: the request is held until there is another. Former servers ignore it. */
+  refused_config_version: v.optional(seconds),
   /** The node takes names. Older nodes do not send it, and are sent none. */
   names: v.optional(NamesRequest),
   /** A PathsReport. Unknown here: a report that cannot be parsed must not fail the check-in. */
@@ -42,6 +44,8 @@ export const CheckinAnswer = v.object({
   config_version: v.number(),
   config_changed: v.boolean(),
   certificate_not_after: time,
+  /** With a change: the server takes `refused_config_version`. */
+  holds_refused: v.optional(v.boolean()),
   order: v.optional(jws),
   /** A NamesAnswer. Unknown here: names that cannot be parsed must not keep an order from the node. */
   names: v.optional(v.unknown()),

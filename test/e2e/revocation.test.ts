@@ -18,15 +18,13 @@ import { asRoot, describeEngines } from "../support/engines.ts";
 import { makeMembers, until } from "../support/members.ts";
 import { makeLan, startPing } from "../support/namespaces.ts";
 import { makeOrganization, startEngine } from "../support/overlay.ts";
-import { figures, revokeOnce, type Trial } from "../support/revocation.ts";
+import { figures, revocationBars, revokeOnce, type Trial } from "../support/revocation.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
 buildAgent();
 
 const rounds = Number(process.env["REVOCATIONS"] ?? (inFull ? 20 : 2));
-/** The bars of an idle machine. Beside other tests it may be slower. */
-const bars = inFull ? { reloadMs: 1000, lastPingMs: 3500 } : { reloadMs: 10_000, lastPingMs: 20_000 };
 /** Most of the time is waiting. */
 const testBeside = inFull ? test : test.concurrent;
 
@@ -48,8 +46,8 @@ asRoot("revocation", () => {
           trials.push(await revokeOnce(acme, victim, [lighthouse, peer]));
         process.stderr.write(`engine ${version}: ${figures(trials)}\n`);
         for (const each of trials) {
-          expect(each.reloadMs).toBeLessThan(bars.reloadMs);
-          expect(each.lastPingMs).toBeLessThan(bars.lastPingMs);
+          expect(each.reloadMs).toBeLessThan(revocationBars.reloadMs);
+          expect(each.lastPingMs).toBeLessThan(revocationBars.lastPingMs);
         }
 
         expect(enginesOf(victim.places)).toHaveLength(1);

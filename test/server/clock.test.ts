@@ -286,6 +286,78 @@ test("certificates that were signed too early are due once the clock is right", 
   expect(downloadOf(await node.download()).config_version).toBe(config_version);
 });
 
+describe("CAs that were made by the clock of a boot that was ahead", () => {
+  const rotation = async () =>
+    (await server.db.get("SELECT rotation_phase, rotation_back FROM organizations WHERE id = $1", [
+      org.id,
+    ])) ?? {};
+  const activeFrom = async () => {
+    const rows = await server.db.all("SELECT not_before FROM authorities WHERE state = 'active'");
+    return Math.max(...rows.map((row) => Number(row["not_before"])));
+  };
+  const advance = async (turn: () => Promise<void>, times = 200) => {
+    for (let at = 0; at < times; at++) {
+      server.clock.ms += second;
+      await turn();
+    }
+  };
+  beforeEach(async () => {
+    await server[Symbol.asyncDispose]();
+    await start({ clock: { uptimeMs: minute } });
+  });
+
+  test.each([
+    ["trust", 0],
+    ["issue", 3],
+  ])(
+    "a rotation in the phase %s goes back to the former ones once the clock is right",
+    async (phase, turns) => {
+      const turn = makeRotations(server.app.services);
+      const before = await activeFrom();
+      server.clock.steppedMs = 5 * day;
+      const started = await server.send("POST", "/api/org/acme/ca/rotate/", {
+        token: await owner(),
+        body: { action: "start" },
+      });
+      expect(started.status).toBe(200);
+      await advance(turn, turns);
+      expect(await rotation()).toMatchObject({ rotation_phase: phase, rotation_back: 0 });
+      server.clock.steppedMs = 0;
+      await turn();
+      expect(await rotation()).toMatchObject({ rotation_back: 1 });
+      expect(server.log.filter((line) => line.includes("rolled back"))).toHaveLength(1);
+      expect(await activeFrom()).toBe(before);
+      const late = await registerNode(server, org, "late");
+      for (let round = 0; round < 3; round++) {
+        await confirm(late);
+        await advance(turn);
+      }
+      expect(await rotation()).toMatchObject({ rotation_phase: "none" });
+      expect(await activeFrom()).toBe(before);
+    },
+  );
+
+  test("an organization that was created then gets others", async () => {
+    const turn = makeRotations(server.app.services);
+    server.clock.steppedMs = 5 * day;
+    await turn();
+    const made = await server.send("POST", "/api/org/", {
+      token: (await server.app.services.sessions.start(await staffId())).access,
+      body: { slug: "other", network: "10.1.0.0/16", owner: "staff@example.org" },
+    });
+    expect(made.status).toBe(201);
+    server.clock.steppedMs = 0;
+    expect(await activeFrom()).toBeGreaterThan(server.clock.ms);
+    await advance(turn);
+    expect(await activeFrom()).toBeLessThanOrEqual(server.clock.ms);
+    expect(await rotation()).toMatchObject({ rotation_phase: "none" });
+  });
+});
+
+async function staffId(): Promise<number> {
+  return Number((await server.db.get("SELECT id FROM users WHERE email = 'staff@example.org'"))?.["id"]);
+}
+
 test("every file that signs for nodes or makes CAs asks the clock", () => {
   const signers = /\b(signCertificate|issueNodeX509|makeCa|makeX509Ca|issueServerX509)\(/;
   const found = sourceFiles().filter(

@@ -5,6 +5,12 @@ import { startDaemon, untilStatus } from "./daemon.ts";
 import { engineLog, until, type Member } from "./members.ts";
 import { startPing, type Pinger } from "./namespaces.ts";
 import type { Organization } from "./overlay.ts";
+import { inFull } from "./soak.ts";
+
+/** The bars of an idle machine. Beside other tests it may be slower. */
+export const revocationBars = inFull
+  ? { reloadMs: 1000, lastPingMs: 3500 }
+  : { reloadMs: 10_000, lastPingMs: 20_000 };
 
 export type Trial = {
   /** From the API's answer to the reload in the log of the slowest peer. */
@@ -19,11 +25,15 @@ const reloads = (member: Member) =>
 /** After this time without any reply, the last reply counts as the end. */
 const silenceMs = 5000;
 
-/** Revokes the victim, measures, restores it, and resolves when all nodes ping each other again. */
+/**
+ * Revokes the victim, measures, restores it, and resolves when all nodes ping each other again. `between` runs
+ * before it is restored, and returns with which access.
+ */
 export async function revokeOnce(
   organization: Organization,
   victim: Member,
   peers: readonly Member[],
+  between: () => Promise<Organization> = async () => organization,
 ): Promise<Trial> {
   const { api, slug } = organization;
   const pings = peers.map((peer) => startPing(peer.host, victim.ip, 50));
@@ -44,7 +54,7 @@ export async function revokeOnce(
     const reloadMs = performance.now() - from;
     await silence(pings);
     const last = Math.max(...pings.flatMap(({ replies }) => replies.map(({ at }) => at)));
-    await bringBack(organization, victim);
+    await bringBack(await between(), victim);
     await Promise.all(pings.map((ping) => ping.reply(40_000)));
     return { reloadMs, lastPingMs: Math.max(0, last - from) };
   } finally {

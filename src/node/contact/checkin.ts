@@ -36,6 +36,8 @@ export type CheckInOptions = {
   signal?: AbortSignal;
   /** Whether the client repeats a request that broke. Default: unless it is held. */
   repeatable?: boolean;
+  /** What could not be applied: with `waitS`, the server waits for something newer. */
+  refused?: number;
   probe?: CheckinRequest["probe"];
   /** For callers that apply the names of the answer. */
   names?: NamesRequest | undefined;
@@ -68,6 +70,7 @@ export function checkIn(
     ...(confirmed ? { confirmed_config_version: version } : {}),
     ...(report.overlayVersion === undefined ? {} : { overlay_version: report.overlayVersion }),
     ...(report.overlayState === undefined ? {} : { overlay_state: report.overlayState }),
+    ...(options.refused === undefined ? {} : { refused_config_version: options.refused }),
     ...(options.probe === undefined ? {} : { probe: options.probe }),
     ...(options.names === undefined ? {} : { names: options.names }),
     ...(options.paths === undefined ? {} : { paths: options.paths }),

@@ -4,7 +4,7 @@
 import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { relayedIn } from "../../protocol/relayed-report.ts";
-import type { CheckinAnswer } from "../../protocol/checkin.ts";
+import { maxPollWaitS, type CheckinAnswer } from "../../protocol/checkin.ts";
 import type { FindingKind } from "../../finding-kinds.ts";
 import type { System } from "../../system.ts";
 import { checkIn, machineMark, reportOf, type CheckInOptions } from "./checkin.ts";
@@ -102,6 +102,7 @@ async function takeTurns(
     look();
     const before = edge.system.now();
     let pauseMs: number;
+    let refused: number | undefined;
     try {
       const turn = await followOnce(organization, edge, { ...pace.next(leftS()), signal, names, state });
       look();
@@ -113,6 +114,7 @@ async function takeTurns(
         hasChanged: turn.sync?.result === "changed",
         tookMs: edge.system.now() - before,
       });
+      if (reason !== undefined && turn.answer?.holds_refused === true) refused = turn.answer.config_version;
       if (pace.isFirstFailure())
         edge.log.warn("The new configuration is not applied", { team: organization.slug, reason });
     } catch (error) {
@@ -127,11 +129,42 @@ async function takeTurns(
     }
     if (pauseMs > 0) {
       const ended = new AbortController();
-      onPause?.(() => ended.abort(new Error("Asked again")));
-      await pause(Math.min(pauseMs, leftS() * 1000), edge, AbortSignal.any([signal, ended.signal]));
+      const endPause = () => ended.abort(new Error("Asked again"));
+      onPause?.(endPause);
+      const ms = Math.min(pauseMs, leftS() * 1000);
+      const over = AbortSignal.any([signal, ended.signal]);
+      if (refused !== undefined)
+        void untilNewer(organization, edge, { ms, refused, signal: over }).then(endPause);
+      await pause(ms, edge, over);
+      endPause();
       onPause?.(undefined);
     }
   } while (!signal.aborted && leftS() >= 1);
+}
+
+/**
+ * During the pause after a configuration that could not be applied: resolves when the control plane has something newer, or
+ * refuses this node. A revocation, of this node or another, does not wait for the end of the pause.
+ */
+async function untilNewer(
+  organization: Organization,
+  edge: FollowEdge,
+  { ms, refused, signal }: { ms: number; refused: number; signal: AbortSignal },
+): Promise<void> {
+  const waitS = Math.min(maxPollWaitS, Math.ceil(ms / 1000));
+  const ask = async () => {
+    const report = reportOf(await edge.engine(), edge.light?.kind());
+    const machine = machineMark(edge.system);
+    return edge.withClient((client) =>
+      checkIn(organization, client, report, { waitS, refused, signal, machine, repeatable: false }),
+    );
+  };
+  const isOver = await ask().then(
+    (answer) => answer.config_version !== refused,
+    // Without a usable answer the pause goes on.
+    (error: unknown) => error instanceof AppError && error.details.order !== undefined,
+  );
+  if (!isOver) await pause(ms, edge, signal);
 }
 
 /** What a node with these roles, and a reporter, tells and asks beside its state. */

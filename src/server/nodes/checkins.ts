@@ -125,7 +125,7 @@ export function makeCheckins(given: Omit<Deps, "settle">): Checkins {
           const known = await newsOfNames(deps, org, nodeId, request);
           const found = await read(org, nodeId);
           // One change may concern both, and come between both reads: an answer that has only one costs the other a moment.
-          const isOther = seen !== found.version;
+          const isOther = (request.refused_config_version ?? seen) !== found.version;
           const names = known ?? (isOther ? await newsOfNames(deps, org, nodeId, request) : undefined);
           const hasNews = (isOther && !found.node.isEnded) || names !== undefined;
           if (hasNews || !isWoken) {
@@ -190,6 +190,7 @@ function answerOf(
     config_version: version,
     config_changed: seen !== version,
     certificate_not_after: node.certificateNotAfter,
+    ...(seen === version ? {} : { holds_refused: true }),
     ...(names === undefined ? {} : { names }),
   };
   // Repeat the order of a restore until the node has the version that came with it.

@@ -187,6 +187,36 @@ export async function startRotation(
   });
 }
 
+/**
+ * SQL condition: a CA that a rotation brought to the organization `o`, or that it has without one, is not valid yet. It was
+ * made while the clock was ahead.
+ */
+export const hasEarlyCa = `EXISTS (SELECT 1 FROM authorities a WHERE a.org_id = o.id AND a.not_before > $1
+  AND a.state = CASE o.rotation_phase WHEN 'trust' THEN 'next' ELSE 'active' END)`;
+
+/**
+ * Rolls back rotations to CAs that are not valid yet: no node takes a certificate of them, and no registration works. False
+ * if another replica did, or if it cannot be rolled back.
+ */
+export async function rollBackEarly(
+  { db, system }: Pick<Store, "db" | "system">,
+  orgId: number,
+): Promise<boolean> {
+  return db.writeFor({ org: orgId }, async (tx) => {
+    const org = await organizations.find(tx, { id: orgId, rotationBack: false, deletedAt: null });
+    if (org === undefined || org.rotationPhase === "none") return false;
+    await rollBack(tx, orgId, org.rotationPhase, system.now());
+    await outdatePhones(tx, orgId);
+    const done = {
+      action: "rollback",
+      phase: await readPhase(tx, orgId),
+      reason: "The new CAs are not valid yet.",
+    };
+    await recordRotation(tx, orgId, system.now(), done);
+    return true;
+  });
+}
+
 async function readPhase(tx: Transaction, orgId: number): Promise<Phase> {
   const org = await organizations.find(tx, { id: orgId, deletedAt: null });
   if (org === undefined) throw new AppError("not_found", "There is no such organization.");

@@ -5,7 +5,7 @@ import { formatTime } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import { record, ourselves } from "../audit/record.ts";
 import { nodeLifetimeMs } from "../certificates/issue.ts";
-import { startRotation } from "./rotation-commands.ts";
+import { hasEarlyCa, rollBackEarly, startRotation } from "./rotation-commands.ts";
 import { advanceRotations, resetSilenceTimer, type RotationStore } from "./rotation-phases.ts";
 import type { Reader } from "../store/database.ts";
 import { LeaseLost } from "../store/leases.ts";
@@ -31,7 +31,9 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
     if (store.clock.doubt() !== undefined) return;
     if (!isStarted) await resetSilenceTimer(store);
     isStarted = true;
-    if (store.system.now() - checkedAt >= hourMs) {
+    const passed = store.system.now() - checkedAt;
+    // A clock that was set back: CAs that were made before may not be valid yet.
+    if (passed >= hourMs || passed < 0) {
       checkedAt = store.system.now();
       await watchAuthorities(store).catch((error: unknown) => {
         // Once the lease is back, it is not another hour until the next look.
@@ -39,8 +41,28 @@ export function makeRotations(store: RotationStore): () => Promise<void> {
         throw error;
       });
     }
+    await rollBackEarlyRotations(store);
     await advanceRotations(store);
   };
+}
+
+const earlyOrganizations = `SELECT o.id FROM organizations o WHERE o.deleted_at IS NULL AND ${hasEarlyCa}`;
+const earlyRotations = `${earlyOrganizations} AND o.rotation_phase <> 'none' AND o.rotation_back = 0`;
+const earlyIssuers = `${earlyOrganizations} AND o.rotation_phase = 'none'`;
+
+async function rollBackEarlyRotations(store: RotationStore): Promise<void> {
+  const { db, system, log } = store;
+  for (const { id } of await queryAll(db, organizations.pick("id"), earlyRotations, [system.now()])) {
+    const isRolledBack = await rollBackEarly(store, id).catch((error: unknown) => {
+      // The former CAs have expired: the rotation can only go on.
+      if (error instanceof AppError && error.code === "conflict") return false;
+      throw error;
+    });
+    if (isRolledBack)
+      log.warn("A CA rotation is rolled back: its new CAs were made by a clock that was ahead", {
+        organization: id,
+      });
+  }
 }
 
 const caPick = authorities.pick("orgId", "kind", "fingerprint", "notAfter");
@@ -58,9 +80,13 @@ async function watchAuthorities(store: RotationStore): Promise<void> {
   );
   for (const ca of cas) await announce(store, ca);
   const due = cas.filter(({ notAfter }) => notAfter < system.now() + rotateBeforeMs);
-  for (const id of new Set(due.map(({ orgId }) => orgId))) {
+  const early = new Set(
+    (await queryAll(db, organizations.pick("id"), earlyIssuers, [system.now()])).map(({ id }) => id),
+  );
+  for (const id of new Set([...due.map(({ orgId }) => orgId), ...early])) {
     const org = await organizations.find(db, { id, rotationAuto: true, rotationPhase: "none" });
-    if (org === undefined || (await wasTriedRecently(db, id, system.now()))) continue;
+    if (org === undefined) continue;
+    if (!early.has(id) && (await wasTriedRecently(db, id, system.now()))) continue;
     await startRotation(store, org, ourselves).catch((error: unknown) => {
       // An administrator or another replica has started it.
       if (!(error instanceof AppError && error.code === "conflict")) throw error;

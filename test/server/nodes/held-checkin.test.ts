@@ -22,6 +22,23 @@ const { callNode, configVersion, parked, showNode } = useNumbered((made) => ({ s
 const patch = (node: RegisteredNode, body: unknown) => callNode("PATCH", node, "", body);
 
 describe("a held check-in", () => {
+  test("of a node that refused the newest version waits for a newer one", async () => {
+    const node = await registerNode(server, org, "web");
+    const hub = await registerNode(server, org, "hub");
+    const change = (public_ip: string) => patch(hub, { is_lighthouse: true, public_ip });
+    await change("192.0.2.6");
+    const applied = await configVersion();
+    await change("192.0.2.7");
+    const refused = await configVersion();
+    // An agent learns from the answer that it may ask so.
+    const told = checkinOf(await node.checkin({ config_version: applied }, { wait: 55 }));
+    expect(told).toMatchObject({ config_changed: true, config_version: refused, holds_refused: true });
+    const poll = node.checkin({ config_version: applied, refused_config_version: refused }, { wait: 55 });
+    expect(await Promise.race([poll, Bun.sleep(300).then(() => "held")])).toBe("held");
+    await change("192.0.2.8");
+    expect(checkinOf(await poll)).toMatchObject({ config_changed: true, config_version: refused + 1 });
+  });
+
   test("does not wait for a client that has already disconnected", async () => {
     // Timers never end here, so a waiting poll would never be answered.
     const sleep = (_ms: number, signal?: AbortSignal) =>
