@@ -28,3 +28,15 @@ export function formatSize(bytes: number): string {
 export function formatTime(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`;
 }
+
+/** 5 minutes, 3 hours, 12 days. */
+export function inWords(ms: number): string {
+  const minutes = Math.round(ms / 60_000);
+  const [amount, unit] =
+    minutes < 120
+      ? [minutes, "minute"]
+      : minutes < 2 * 1440
+        ? [Math.round(minutes / 60), "hour"]
+        : [Math.round(minutes / 1440), "day"];
+  return `${amount} ${unit}${amount === 1 ? "" : "s"}`;
+}

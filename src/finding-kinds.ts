@@ -4,6 +4,7 @@ export const findingWords = {
   certificate_not_valid_yet: "its clock is wrong",
   certificate_expired: "its certificate has expired",
   cloned: "another machine uses its keys",
+  clock_differs: "its clock differs from the control plane's",
   no_lighthouse: "it has no lighthouse",
   lighthouses_silent: "no lighthouse answers it",
   nodes_silent: "no node answers this lighthouse",
@@ -20,6 +21,12 @@ export const findingWords = {
   forgotten: "its daemon has forgotten it",
   peers_silent: "a peer does not answer",
 } as const;
+
+/**
+ * So far may the clocks of a node and its control plane be apart, ms. Certificates are valid from five minutes before they
+ * are signed: a minute before that is too late.
+ */
+export const clocksMayDifferMs = 240_000;
 
 export type FindingKind = keyof typeof findingWords;
 

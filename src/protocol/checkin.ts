@@ -12,6 +12,8 @@ export const maxPollWaitS = 55;
 export const CheckinRequest = v.object({
   version: text(64),
   uptime: seconds,
+  /** What the clock of the node shows, seconds since 1970. Former servers ignore it. */
+  time: v.optional(seconds),
   config_version: v.optional(seconds),
   overlay_version: v.optional(text(64)),
   /** `stopped`, `running`, or the gravest kind of finding (src/finding-kinds.ts). Former servers take each but `stopped` for running. */

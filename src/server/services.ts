@@ -12,6 +12,7 @@ import { makeMeters, type Meters } from "./http/meters.ts";
 import { limits, makeThrottle, type Throttle } from "./http/throttle.ts";
 import { makeNames } from "./names/names.ts";
 import { makeCheckins, type Checkins } from "./nodes/checkins.ts";
+import { makeNodeClocks, type NodeClocks } from "./nodes/node-clocks.ts";
 import { makeClones, type Clones } from "./nodes/clones.ts";
 import { makeLive } from "./nodes/live.ts";
 import { makeProbes, type Probes } from "./nodes/probe.ts";
@@ -56,6 +57,7 @@ export type Services = ServerOptions & {
   testing: InTurn;
   checkins: Checkins;
   clones: Clones;
+  nodeClocks: NodeClocks;
   /** For rules that name a group of a provider of identities. */
   nameProviderGroup(tx: Transaction, orgId: number, name: string): Promise<string>;
   forgetProviderGroups(tx: Transaction, orgId: number): Promise<void>;
@@ -127,6 +129,7 @@ export async function makeServices(given: ServerOptions): Promise<Services> {
     reports,
     ages,
     clones: makeClones(options),
+    nodeClocks: makeNodeClocks(options),
     probes: makeProbes(system.monotonic),
     sentFiles: makeSentFiles(options),
     pathReports: makePathReports(options),

@@ -223,6 +223,8 @@ async function survivesBoot(jump: string, isDoubted: boolean): Promise<void> {
     expect(isWarned).toBe(isDoubted);
     const refuses = (each: Member, at: number) => downloadsOf(each) > (downloaded[at] ?? 0) + 1;
     if (!isDoubted) await until("downloads that are refused", () => members.every(refuses));
+    // The nodes know the time.
+    expect((await warningsOf(plane)).includes("clock_doubted_by_nodes")).toBe(!isDoubted);
 
     // While the nodes refuse what they are sent; then the network sets the clock.
     await revokedInTime({ ...scene, acme: early }, `a boot at ${jump}`, async () => {

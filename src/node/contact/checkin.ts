@@ -24,10 +24,15 @@ export function reportOf({ version, isRunning }: EngineInUse, finding?: FindingK
   return { overlayVersion: version, overlayState: isRunning ? (finding ?? "running") : "stopped" };
 }
 
-/** The same until the next boot. A copy of this machine has another one, a container has that of its host. */
-export function machineMark({ bootTime }: Pick<System, "bootTime">): string | undefined {
+/**
+ * What the control plane compares: the clock, and a mark that stays the same until the next boot. A copy of this machine has
+ * another mark, a container has that of its host.
+ */
+export function machineMarks({ bootTime, now }: Pick<System, "bootTime" | "now">) {
   const { id } = bootTime();
-  return id === undefined ? undefined : new Bun.CryptoHasher("sha256").update(id).digest("hex").slice(0, 16);
+  const machine =
+    id === undefined ? undefined : new Bun.CryptoHasher("sha256").update(id).digest("hex").slice(0, 16);
+  return { machine, time: Math.max(0, Math.floor(now() / 1000)) };
 }
 
 export type CheckInOptions = {
@@ -45,6 +50,7 @@ export type CheckInOptions = {
   paths?: Partial<PathsReport>;
   relayed?: RelayedReport | undefined;
   machine?: string | undefined;
+  time?: number;
   leaving?: true;
   /** A lighthouse asks whether another node is online. */
   others?: true;
@@ -77,6 +83,7 @@ export function checkIn(
     ...(options.relayed === undefined ? {} : { relayed: options.relayed }),
     ...(options.others === undefined ? {} : { others: true }),
     ...(options.machine === undefined ? {} : { machine: options.machine }),
+    ...(options.time === undefined ? {} : { time: options.time }),
     ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
   };
   return client.checkin(slug, config.node_id, request, options);

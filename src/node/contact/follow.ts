@@ -7,7 +7,7 @@ import { relayedIn } from "../../protocol/relayed-report.ts";
 import { maxPollWaitS, type CheckinAnswer } from "../../protocol/checkin.ts";
 import type { FindingKind } from "../../finding-kinds.ts";
 import type { System } from "../../system.ts";
-import { checkIn, machineMark, reportOf, type CheckInOptions } from "./checkin.ts";
+import { checkIn, machineMarks, reportOf, type CheckInOptions } from "./checkin.ts";
 import type { WithClient } from "./connection.ts";
 import type { EngineRunner, OverlayControl } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
@@ -154,9 +154,9 @@ async function untilNewer(
   const waitS = Math.min(maxPollWaitS, Math.ceil(ms / 1000));
   const ask = async () => {
     const report = reportOf(await edge.engine(), edge.light?.kind());
-    const machine = machineMark(edge.system);
+    const marks = machineMarks(edge.system);
     return edge.withClient((client) =>
-      checkIn(organization, client, report, { waitS, refused, signal, machine, repeatable: false }),
+      checkIn(organization, client, report, { waitS, refused, signal, ...marks, repeatable: false }),
     );
   };
   const isOver = await ask().then(
@@ -195,10 +195,10 @@ export async function followOnce(
   const state = options.state ?? readSyncState(organization.directory);
   const report = reportOf(await edge.engine(), edge.light?.kind());
   const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
-  const machine = machineMark(edge.system);
+  const marks = machineMarks(edge.system);
   const ask = (how: CheckInOptions, asked = names.asked()) =>
     edge.withClient((client) =>
-      checkIn(organization, client, report, { ...how, machine, state, names: asked }),
+      checkIn(organization, client, report, { ...how, ...marks, state, names: asked }),
     );
   const about = await reportBeside(organization, edge);
   let answer: CheckinAnswer;

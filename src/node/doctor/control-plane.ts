@@ -1,5 +1,6 @@
 // Whether the control plane answers, and whether its clock agrees with this machine's.
 
+import { clocksMayDifferMs } from "../../finding-kinds.ts";
 import type { Log } from "../../log.ts";
 import type { System } from "../../system.ts";
 import { readCredentials, type Organization } from "../files/organizations.ts";
@@ -7,8 +8,6 @@ import { setClock } from "../health/findings.ts";
 import { fail, ok, warn, type Finding } from "./check.ts";
 
 const clockWarnS = 5;
-/** Certificates are valid from five minutes before they are issued: a minute before that is too late. */
-const clockFailS = 240;
 
 export async function controlPlane(
   organization: Pick<Organization, "directory">,
@@ -22,6 +21,6 @@ export async function controlPlane(
     return warn(`${base} answers without a Date header`, "Check the proxy in front of it");
   const off = Math.round((system.now() - time) / 1000);
   const evidence = `${base} answers; this clock is ${off} s off`;
-  if (Math.abs(off) >= clockFailS) return fail(evidence, setClock);
+  if (Math.abs(off) * 1000 >= clocksMayDifferMs) return fail(evidence, setClock);
   return Math.abs(off) >= clockWarnS ? warn(evidence, setClock) : ok(evidence);
 }

@@ -32,6 +32,8 @@ export type Basis = {
   others: { online: boolean; at: number } | undefined;
   /** When the control plane last said that another machine uses the keys of this node (monotonic ms). */
   clonedAt: number | undefined;
+  /** What the last two answers of the control plane agreed on, and when (monotonic ms). */
+  clockAhead: { ms: number; at: number } | undefined;
   /** Monotonic ms. */
   now: number;
   /** ms since 1970. */
@@ -87,6 +89,10 @@ export function assessHealth(basis: Basis): Health | undefined {
     reportsTunnels,
     isDenied: facts.own.every((each) => prober.problem(each) === "denied"),
     isCloned: basis.clonedAt !== undefined && basis.now - basis.clonedAt < saidForMs,
+    clockAheadMs:
+      basis.clockAhead !== undefined && basis.now - basis.clockAhead.at < saidForMs
+        ? basis.clockAhead.ms
+        : undefined,
     large: largeOf(basis, facts),
   });
   const direct = tunnels.all.filter(({ remote }) => remote !== undefined).length;

@@ -2,6 +2,7 @@
 // look at the time: only an answer, or the knowledge that this node needs none, makes a light green.
 
 import { brand } from "../../brand.ts";
+import { inWords } from "../../duration.ts";
 import { mostFailures } from "./healing.ts";
 import { certificateFindings, found, lightOf, type Certified, type Finding, type Kind } from "./findings.ts";
 
@@ -68,6 +69,8 @@ export type Observation = {
   isDenied: boolean;
   /** The control plane says that another machine uses the keys of this node. */
   isCloned: boolean;
+  /** So far is the clock of this machine ahead of the control plane's, ms, if it is too far. */
+  clockAheadMs: number | undefined;
   /** Larger packets are lost on the way to a lighthouse, though small ones pass. */
   large: { to: string; bytes: number; cure: string } | undefined;
 };
@@ -100,9 +103,16 @@ export function judge(seen: Observation): Judgement {
             large.cure,
           ),
         ]),
+    ...clockDiffers(seen),
     ...(silent.length === 0 ? [] : [found("peers_silent", slug, `No answer from ${few(silent, 20)}`)]),
   ];
   return { ...verdictOf(findings), findings };
+}
+
+function clockDiffers({ slug, certificate, clockAheadMs: ahead }: Observation): Finding[] {
+  if (ahead === undefined || certificate === "not valid yet") return [];
+  const by = `${inWords(Math.abs(ahead))} ${ahead > 0 ? "ahead of" : "behind"}`;
+  return [found("clock_differs", slug, `The clock of this machine is ${by} the control plane's`)];
 }
 
 export function verdictOf(findings: readonly Finding[]): Pick<Health, "verdict" | "reason"> {

@@ -10,6 +10,7 @@
 // Meanwhile others read the latest state (assessment.ts), or have it probed now: check().
 
 import type { OpenEcho } from "../../platform/echo-socket.ts";
+import { clocksMayDifferMs } from "../../finding-kinds.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Healing } from "../../protocol/path-report.ts";
 import type { System } from "../../system.ts";
@@ -49,6 +50,9 @@ const measureAgainMs = 5000;
 /** After the healer acted. */
 const lookAgainMs = 1000;
 
+/** What the control plane says that this machine cannot know. */
+type Noted = Partial<Pick<CheckinAnswer, "others_online" | "cloned" | "server_time">>;
+
 export class OrganizationHealth {
   readonly prober: Prober;
   readonly named = new NamedPeers();
@@ -67,6 +71,8 @@ export class OrganizationHealth {
   #measuring: Promise<void> | undefined;
   #others: Basis["others"];
   #clonedAt: Basis["clonedAt"];
+  #clockAhead: Basis["clockAhead"];
+  #lastAheadMs = 0;
   #announced = "";
 
   constructor(place: Pick<Organization, "slug" | "directory">, deps: HealthDeps) {
@@ -109,15 +115,21 @@ export class OrganizationHealth {
   /** Between this node and its control plane, which says what this machine cannot know. */
   readonly light = {
     kind: () => reportedKind(this.look()?.findings ?? []),
-    noteAnswer: ({
-      others_online: online,
-      cloned,
-    }: Pick<CheckinAnswer, "others_online" | "cloned">): void => {
+    noteAnswer: ({ others_online: online, cloned, server_time: time }: Noted): void => {
       const at = this.#deps.monotonic();
       if (online !== undefined) this.#others = { online, at };
       this.#clonedAt = cloned === true ? at : undefined;
+      if (time !== undefined) this.#compareClocks(Date.parse(time), at);
     },
   };
+
+  /** An answer that waited while the machine slept is old: two in a row count. */
+  #compareClocks(theirs: number, at: number): void {
+    const ms = this.#deps.system.now() - theirs;
+    const areFar = [ms, this.#lastAheadMs].every((each) => Math.abs(each) >= clocksMayDifferMs);
+    this.#clockAhead = areFar ? { ms, at } : undefined;
+    this.#lastAheadMs = ms;
+  }
 
   goneAmong(addresses: readonly string[]): string[] {
     return this.#inventory.goneAmong(addresses);
@@ -324,6 +336,7 @@ export class OrganizationHealth {
       large: this.large,
       others: this.#others,
       clonedAt: this.#clonedAt,
+      clockAhead: this.#clockAhead,
       inventory: this.#inventory,
       prober: this.prober,
       healing: healer ?? known,

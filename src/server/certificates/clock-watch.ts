@@ -7,15 +7,24 @@ import { ourselves, record } from "../audit/record.ts";
 import type { ServerOptions } from "../options.ts";
 import { describeDoubt, howToConfirm, type Doubt } from "../store/clock.ts";
 
-type Deps = Pick<ServerOptions, "db" | "system" | "clock" | "log">;
+type Deps = Pick<ServerOptions, "db" | "system" | "clock" | "log"> & {
+  /** One sentence, if nodes agree that this clock is wrong. */
+  nodeClocks: { doubt(): string | undefined };
+};
 
 const remindEveryMs = 3_600_000;
 
 /** Call the result every second. */
-export function makeClockWatch({ db, system, clock, log }: Deps): () => Promise<void> {
+export function makeClockWatch({ db, system, clock, log, nodeClocks }: Deps): () => Promise<void> {
   let before: Doubt | undefined;
   let toldAt = 0;
+  let nodesToldAt = Number.NEGATIVE_INFINITY;
   return async () => {
+    const byNodes = nodeClocks.doubt();
+    if (byNodes !== undefined && system.monotonic() - nodesToldAt >= remindEveryMs) {
+      nodesToldAt = system.monotonic();
+      log.warn(byNodes);
+    }
     await clock.look();
     const doubt = clock.doubt();
     const isNew = (doubt === undefined) !== (before === undefined);

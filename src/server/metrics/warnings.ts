@@ -4,10 +4,17 @@ import * as v from "valibot";
 import { brand } from "../../brand.ts";
 import { diskSpaceAt } from "../../disk-space.ts";
 import type { ServerOptions } from "../options.ts";
+import { howToCompare, type NodeClocks } from "../nodes/node-clocks.ts";
 import { describeDoubt, howToConfirm } from "../store/clock.ts";
 
 export const Warning = v.object({
-  code: v.picklist(["clock_doubted", "database_damaged", "disk_filling", "disk_full"]),
+  code: v.picklist([
+    "clock_doubted",
+    "clock_doubted_by_nodes",
+    "database_damaged",
+    "disk_filling",
+    "disk_full",
+  ]),
   text: v.string(),
   /** What to do. */
   hint: v.string(),
@@ -17,12 +24,16 @@ export type Warning = v.InferOutput<typeof Warning>;
 export function findWarnings({
   db,
   clock,
+  nodeClocks,
   dataDirectory,
-}: Pick<ServerOptions, "db" | "clock" | "dataDirectory">): Warning[] {
+}: Pick<ServerOptions, "db" | "clock" | "dataDirectory"> & { nodeClocks: NodeClocks }): Warning[] {
   const found: Warning[] = [];
   const doubt = clock.doubt();
   if (doubt !== undefined)
     found.push({ code: "clock_doubted", text: `${describeDoubt(doubt)}.`, hint: howToConfirm });
+  const byNodes = nodeClocks.doubt();
+  if (byNodes !== undefined)
+    found.push({ code: "clock_doubted_by_nodes", text: byNodes, hint: howToCompare });
   const damage = db.damage?.();
   if (damage !== undefined)
     found.push({

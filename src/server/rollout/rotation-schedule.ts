@@ -80,13 +80,12 @@ async function watchAuthorities(store: RotationStore): Promise<void> {
   );
   for (const ca of cas) await announce(store, ca);
   const due = cas.filter(({ notAfter }) => notAfter < system.now() + rotateBeforeMs);
-  const early = new Set(
-    (await queryAll(db, organizations.pick("id"), earlyIssuers, [system.now()])).map(({ id }) => id),
-  );
+  const found = await queryAll(db, organizations.pick("id"), earlyIssuers, [system.now()]);
+  const early = found.map(({ id }) => id);
   for (const id of new Set([...due.map(({ orgId }) => orgId), ...early])) {
     const org = await organizations.find(db, { id, rotationAuto: true, rotationPhase: "none" });
     if (org === undefined) continue;
-    if (!early.has(id) && (await wasTriedRecently(db, id, system.now()))) continue;
+    if (!early.includes(id) && (await wasTriedRecently(db, id, system.now()))) continue;
     await startRotation(store, org, ourselves).catch((error: unknown) => {
       // An administrator or another replica has started it.
       if (!(error instanceof AppError && error.code === "conflict")) throw error;

@@ -44,7 +44,7 @@ export function healthRoutes(services: Services): Route[] {
       access: "public",
       name: "readyz",
       summary:
-        "Whether the database can be read and written, and what an administrator should look at: clock_doubted, disk_filling. Refused on a full disk, and once a damage of the database was met",
+        "Whether the database can be read and written, and what an administrator should look at: clock_doubted, clock_doubted_by_nodes, disk_filling. Refused on a full disk, and once a damage of the database was met",
       takes: nothing,
       answers: { 200: { description: "The database works", schema: Readiness } },
       errors: ["storage_unavailable"],

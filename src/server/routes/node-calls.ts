@@ -79,8 +79,9 @@ export function nodeCallRoutes(services: Services): Route[] {
       takes: body(CheckinRequest),
       answers: { 200: { description: "News for the node", schema: CheckinAnswer } },
       errors: ["too_many_certificates", "not_found", "node_revoked", "conflict"],
-      handle(call, input) {
-        const isNews = takeMachine(services, call, input);
+      handle(call, received) {
+        const isNews = takeMachine(services, call, received);
+        const input = takeClock(services, call, received);
         if (call.isOwnCa && call.caller.kind === "node") return answerByOwnCa(services, call, input, isNews);
         if (input.leaving === true && call.caller.kind === "node") return leave(services, call, input);
         const isPlain =
@@ -121,6 +122,17 @@ function takeMachine({ clones }: Services, call: OrganizationCall, { machine }: 
   const { org, caller, address } = call;
   if (caller.kind !== "node" || machine === undefined) return false;
   return clones.take({ orgId: org.id, nodeId: caller.nodeId, machine, address });
+}
+
+/** A node that is well otherwise is shown with its clock. Its own probes do not tell of it. */
+function takeClock(
+  { nodeClocks }: Services,
+  call: OrganizationCall,
+  request: CheckinRequest,
+): CheckinRequest {
+  const { org, caller } = call;
+  if (caller.kind !== "node" || !nodeClocks.take({ org, nodeId: caller.nodeId }, request)) return request;
+  return request.overlay_state === "running" ? { ...request, overlay_state: "clock_differs" } : request;
 }
 
 /** By itself, each of the two machines may report that it is well. */

@@ -5,7 +5,7 @@
 
 import * as v from "valibot";
 import { brand } from "../../brand.ts";
-import { formatTime } from "../../duration.ts";
+import { formatTime, inWords } from "../../duration.ts";
 import { AppError } from "../../errors.ts";
 import type { System } from "../../system.ts";
 import { databaseClock, type Database, type Transaction } from "./database.ts";
@@ -185,17 +185,6 @@ export function describeDoubt({ wall, expected, comparedWith }: Doubt): string {
     database: `the clock of the database shows ${formatTime(expected)}`,
   }[comparedWith];
   return `The clock of this server shows ${formatTime(wall)}, which is ${by}: ${than}. No certificate is signed; revocations go on`;
-}
-
-function inWords(ms: number): string {
-  const minutes = Math.round(ms / 60_000);
-  const [amount, unit] =
-    minutes < 120
-      ? [minutes, "minute"]
-      : minutes < 2 * 1440
-        ? [Math.round(minutes / 60), "hour"]
-        : [Math.round(minutes / 1440), "day"];
-  return `${amount} ${unit}${amount === 1 ? "" : "s"}`;
 }
 
 export const howToConfirm = `Set the clock right (\`timedatectl set-ntp true\`). If what it shows is right: \`${brand.executable} admin clock confirm\` on the machine of the control plane.`;

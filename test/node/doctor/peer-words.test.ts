@@ -21,6 +21,7 @@ const namesPeers: Record<Kind, boolean> = {
   certificate_not_valid_yet: false,
   certificate_expired: false,
   cloned: false,
+  clock_differs: false,
   no_lighthouse: false,
   lighthouses_silent: true,
   nodes_silent: false,

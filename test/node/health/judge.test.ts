@@ -15,6 +15,7 @@ const seen = (change: Partial<Observation>): Observation => ({
   reportsTunnels: true,
   isDenied: false,
   isCloned: false,
+  clockAheadMs: undefined,
   large: undefined,
   ...change,
 });
@@ -59,6 +60,17 @@ test("degraded while another machine uses the keys, though the lighthouse answer
     verdict: "degraded",
     reason: "Another machine uses the keys of this node",
   });
+});
+
+test("running, with a note, while the clock differs from the control plane's", () => {
+  const { verdict, findings } = judge(seen({ clockAheadMs: -3_600_000 }));
+  expect(verdict).toBe("running");
+  expect(findings).toEqual([
+    expect.objectContaining({
+      kind: "clock_differs",
+      what: "The clock of this machine is 60 minutes behind the control plane's",
+    }),
+  ]);
 });
 
 test("without another node and without a lighthouse there is nothing that could be degraded", () => {
