@@ -18,6 +18,8 @@ export type MachineState = {
   nameServers: readonly string[];
   /** Whether the kernel can open IPv6 sockets. */
   hasIpv6: boolean;
+  /** Whether an engine chooses the name of its interface. macOS numbers them itself. */
+  namesInterfaces: boolean;
   /** Ports that programs have taken. Read on demand, because a busy server has many. Linux only. */
   sockets(): readonly Socket[];
 };
@@ -50,6 +52,7 @@ export function machineState(): MachineState {
     gateways: [...table4.gateways, ...table6.gateways],
     nameServers: [...new Set(resolverFiles.flatMap((path) => parseNameServers(readTable(path))))],
     hasIpv6: kernelHasIpv6(),
+    namesInterfaces: process.platform !== "darwin",
     sockets: () =>
       (["udp", "tcp"] as const).flatMap((protocol) =>
         ["", "6"].flatMap((family) => parseSockets(protocol, readTable(`/proc/net/${protocol}${family}`))),

@@ -10,6 +10,7 @@ export const emptyMachine: MachineState = {
   gateways: [],
   nameServers: [],
   hasIpv6: true,
+  namesInterfaces: true,
   sockets: () => [],
 };
 

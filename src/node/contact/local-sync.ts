@@ -72,5 +72,5 @@ async function presentSurroundings(
   await noteResolved(directory, system);
   if (surroundings === undefined) return undefined;
   const { readMachine, surroundingsOf } = await import("../files/machine.ts");
-  return surroundingsOf(await readMachine(directory, system), surroundings);
+  return surroundingsOf(slug, await readMachine(directory, system), surroundings);
 }

@@ -115,7 +115,7 @@ function hostPort(text: YamlValue | undefined): Listener {
 
 /** An address of the overlay belongs to the organization; any other one is root's to give. */
 function listenerRefusal(
-  { addresses, permissions, machine }: Asked,
+  { addresses, permissions, machine, result }: Asked,
   key: string,
   protocol: "udp" | "tcp",
   { host, port }: Listener,
@@ -129,7 +129,14 @@ function listenerRefusal(
       `${key}.host`,
       "it may listen only on this node's overlay address, or where --allow-listeners says",
     ];
-  if (present?.host === host && present?.port === port) return undefined;
+  const isForNames = key === "lighthouse.dns" && port === 53;
+  const needsPermission = !isAllowed && !isForNames && (port ?? 0) < firstFreePort;
+  const entry = entryOf(address, port);
+  if (present?.host === host && present?.port === port) {
+    if (needsPermission) result.kept.push({ key: `${key} ${entry}`, flag: "allow-listeners", entry });
+    return undefined;
+  }
+  if (needsPermission) return [`${key}.port`, "ports below 1024 need --allow-listeners"];
   const taken = machine
     .sockets()
     .some(
@@ -169,8 +176,8 @@ export function decideGraphite(asked: Asked): void {
   } else {
     const own = [...machine.addresses.map((each) => each.address), ...asked.addresses];
     const isOurs = isLoopback(host) || own.some((each) => isAddress(each, canonicalAddress(host)));
-    const other = others.find(({ networks }) =>
-      parseAll(networks).some((each) => networkContains(each, address)),
+    const other = others.find(({ networks, routes }) =>
+      parseAll([...networks, ...routes]).some((each) => networkContains(each, address)),
     );
     if (isOurs) reason = "it is an address of this machine";
     else if (other !== undefined) reason = `it is in the network of the organization "${other.slug}"`;

@@ -64,13 +64,12 @@ export function grant(wanted: YamlMap, situation: Situation): Granted {
 function decideDevice(asked: Asked): void {
   const { slug, inForce, result, machine, others } = asked;
   const dev = valueAt(result.granted, "tun.dev");
-  if (typeof dev !== "string") return;
-  if (dev === deviceName(slug)) return put(asked, "tun", { dev: ownDevice(slug, inForce, machine, others) });
-  const reason = deviceRefusal(dev, asked);
-  if (reason === undefined) return;
-  leaveOut(asked, "tun.dev", reason);
-  // macOS numbers its devices itself.
-  put(asked, "tun", { dev: dev.startsWith("utun") ? undefined : ownDevice(slug, inForce, machine, others) });
+  const reason = typeof dev === "string" && dev !== deviceName(slug) ? deviceRefusal(dev, asked) : undefined;
+  if (typeof dev === "string" && dev !== deviceName(slug) && reason === undefined) return;
+  if (reason !== undefined) leaveOut(asked, "tun.dev", reason);
+  // Without a name, also where the allow-list has left it out, the kernel gives one that others use: tun0.
+  if (machine.namesInterfaces) put(asked, "tun", { dev: ownDevice(slug, inForce, machine, others) });
+  else if (dev !== undefined) put(asked, "tun", { dev: undefined });
 }
 
 /**
@@ -137,10 +136,13 @@ function rulesOf({ slug, machine, networks, permissions }: Situation): RouteRule
   const others = machine.tenants.filter((each) => each.slug !== slug);
   const { attached, routes } = ownNetworks(machine);
   return {
+    slug,
     own: networks,
     others: others.flatMap((each) => each.networks.map((network) => [each.slug, network] as const)),
     attached,
-    routes: [...named(routes), ...others.flatMap(routedBy)],
+    routes: named(routes),
+    foreign: others.flatMap((each) => each.routes.map((network) => [each.slug, network] as const)),
+    present: machine.tenants.find((each) => each.slug === slug)?.routes ?? [],
     needed: neededOf(machine),
     allowed: permissions.routes,
   };
@@ -148,9 +150,6 @@ function rulesOf({ slug, machine, networks, permissions }: Situation): RouteRule
 
 const named = (routes: readonly OfMachine[]): RouteRules["routes"] =>
   routes.map(({ network, device }) => ({ network, name: `a route of this machine through ${device}` }));
-
-const routedBy = ({ slug, routes }: Tenant): RouteRules["routes"] =>
-  routes.map((network) => ({ network, name: `a route of the organization "${slug}"` }));
 
 /**
  * Addresses by which providers steer their machines, or tell them keys: of Amazon (metadata, names, time, pods), Azure,
@@ -221,7 +220,12 @@ export function networkRefusal(situation: Situation): Refusal | undefined {
     ...rules,
     own: present,
     ...(isRegistration
-      ? { attached: [], routes: [], needed: machine.hosts.filter(({ of }) => isOther(of, situation)) }
+      ? {
+          attached: [],
+          routes: [],
+          foreign: [],
+          needed: machine.hosts.filter(({ of }) => isOther(of, situation)),
+        }
       : {}),
     allowed: [...permissions.routes, ...permissions.overlaps],
     isSpecialAllowed: isRegistration,

@@ -170,8 +170,8 @@ const mostSurroundings = 4096;
 /** Entry for a port that was left out because a program of this machine had it. */
 export const takenPort = (port: number): string => `udp/${port}`;
 
-/** What of this machine decides about routes, in short: a change of it is a reason to decide again. */
-export function surroundingsOf(machine: Machine, waiting: readonly string[]): string[] {
+/** What of this machine decides about an organization's routes, in short: a change of it is a reason to decide again. */
+export function surroundingsOf(slug: string, machine: Machine, waiting: readonly string[]): string[] {
   const { attached, routes } = ownNetworks(machine);
   const isTaken = (entry: string) =>
     machine.sockets().some(({ protocol, port }) => protocol === "udp" && takenPort(port) === entry);
@@ -180,6 +180,7 @@ export function surroundingsOf(machine: Machine, waiting: readonly string[]): st
     ...[...machine.gateways, ...machine.nameServers].flatMap((each) => networkOfHost(each) ?? []),
     ...[...attached, ...routes].map(({ network }) => network),
     ...waiting.filter(isTaken),
+    ...machine.tenants.flatMap((each) => (each.slug === slug ? [] : each.routes)),
   ];
   return [...new Set(all)].slice(0, mostSurroundings).sort();
 }

@@ -13,14 +13,18 @@ import {
 } from "../../ip.ts";
 
 export type RouteRules = {
+  slug: string;
   /** Networks of this organization's own overlay. */
   own: readonly string[];
   /** Overlay networks of the machine's other organizations, by slug. */
   others: readonly (readonly [slug: string, network: string])[];
   /** Networks of this machine's interfaces. */
   attached: readonly { network: string; device: string }[];
-  /** Other routes, of this machine and of other organizations. */
+  /** Other routes of this machine. */
   routes: readonly { network: string; name: string }[];
+  /** Routes that the machine's other organizations have in force, by slug, and those of this one. */
+  foreign: readonly (readonly [slug: string, network: string])[];
+  present: readonly string[];
   /** Networks of one address that this machine needs outside of overlays. */
   needed: readonly { network: string; name: string }[];
   /** Networks whose routes the administrator has allowed (permissions.json). */
@@ -58,6 +62,7 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
   const allowed = parseAll(rules.allowed);
   const takes = takenBy(rules);
   const keeps = keptBy(rules);
+  const crosses = crossingOf(rules);
   const counted: Network[] = [];
   for (const route of parseAll([...new Set(texts)])) {
     const isAllowed = allowed.some((each) => holdsNetwork(each, route));
@@ -66,6 +71,7 @@ export function checkRoutes(texts: readonly string[], rules: RouteRules): Checke
     const reason =
       overlay ??
       kept?.reason ??
+      crosses(route, isAllowed) ??
       (isAllowed ? undefined : (tooWide(route) ?? whySpecial(route) ?? takes(route)));
     if (overlay === undefined && kept?.isHere === true) here.set(route.text, kept.reason);
     else if (reason !== undefined) refused.set(route.text, reason);
@@ -87,11 +93,12 @@ export function refusedNetworks(
   const permitted = parseAll(rules.allowed);
   const takes = takenBy(rules);
   const keeps = keptBy(rules);
+  const crosses = crossingOf({ ...rules, present: [] });
   return new Map(
     parseAll(texts).flatMap((network) => {
       if (permitted.some((each) => holdsNetwork(each, network))) return [];
       const special = isSpecialAllowed ? undefined : whySpecial(network);
-      const reason = special ?? keeps(network)?.reason ?? takes(network);
+      const reason = special ?? keeps(network)?.reason ?? crosses(network, false) ?? takes(network);
       return reason === undefined ? [] : [[network.text, reason] as const];
     }),
   );
@@ -108,7 +115,7 @@ export type Overlap = {
 /** What of this machine an overlay takes over, or, where `isWider`, lies in. */
 export function overlapsOf(
   texts: readonly string[],
-  { attached, routes, needed, allowed }: Omit<RouteRules, "own" | "others">,
+  { attached, routes, needed, allowed }: Pick<RouteRules, "attached" | "routes" | "needed" | "allowed">,
 ): Overlap[] {
   const permitted = parseAll(allowed);
   const machine = [
@@ -188,12 +195,64 @@ function keptBy({ attached, routes }: Pick<RouteRules, "attached" | "routes">) {
 }
 
 /**
+ * Returns why a route would take the traffic of another organization, or lead it into the overlay of this one once its
+ * tunnel has stopped. Who has a route keeps it, unless root allows the other one: no organization gets traffic of another
+ * by a narrower route, before or after.
+ */
+function crossingOf({ slug, foreign, present }: Pick<RouteRules, "slug" | "foreign" | "present">) {
+  const others = foreign.flatMap(([other, text]) =>
+    // Only root allows such a route, and like a default route it takes what nobody else does.
+    parseAll([text]).flatMap((network) => (tooWide(network) === undefined ? [{ other, network }] : [])),
+  );
+  // Tables: two organizations may have thousands of routes each.
+  const exact = new Map(others.map((each) => [cutTo(each.network.prefix, each.network), each]));
+  const prefixes = [...new Set(others.map(({ network }) => network.prefix))];
+  const narrower = new Map<number, Map<string, (typeof others)[number]>>();
+  const narrowerThan = (prefix: number) => {
+    const longer = () => others.filter(({ network }) => network.prefix > prefix);
+    const found =
+      narrower.get(prefix) ?? new Map(longer().map((each) => [cutTo(prefix, each.network), each]));
+    narrower.set(prefix, found);
+    return found;
+  };
+  const hasAlready = new Set(present);
+  return (route: Network, isAllowed: boolean): string | undefined => {
+    const { prefix, text } = route;
+    const same = exact.get(cutTo(prefix, route));
+    // The kernel has one route to a network. Where both got it at the same moment, the first by name keeps it.
+    if (same !== undefined && !(hasAlready.has(text) && slug < same.other))
+      return `there is a route of the organization "${same.other}" to it`;
+    if (isAllowed) return undefined;
+    const around = prefixes
+      .filter((each) => each < prefix)
+      .flatMap((each) => exact.get(cutTo(each, route)) ?? [])[0];
+    if (around !== undefined)
+      return `it lies in ${around.network.text}, a route of the organization "${around.other}"`;
+    const inside = hasAlready.has(text) ? undefined : narrowerThan(prefix).get(cutTo(prefix, route));
+    return inside && `it contains ${inside.network.text}, a route of the organization "${inside.other}"`;
+  };
+}
+
+/** The first bits of a network, as a key. */
+const cutTo = (prefix: number, { family, value }: Network): string =>
+  `${family}/${prefix}/${value >> BigInt(bits(family) - prefix)}`;
+
+/**
  * Returns the address that a route takes from this machine. The kernel prefers longer routes, so a route that is wider than
  * an attached network does no harm to a name server in it.
  */
-function takenBy({ own, attached, routes, needed }: Omit<RouteRules, "others" | "allowed">) {
+function takenBy({
+  own,
+  attached,
+  routes,
+  foreign,
+  needed,
+}: Pick<RouteRules, "own" | "attached" | "routes" | "foreign" | "needed">) {
   const overlays = new Set(own);
-  const longer = parseAll([...attached, ...routes].map(({ network }) => network));
+  const longer = parseAll([
+    ...[...attached, ...routes].map(({ network }) => network),
+    ...foreign.map(([, network]) => network),
+  ]);
   const addresses = needed.flatMap(({ network: text, name }) => {
     const address = parseNetwork(text);
     if (address === undefined || overlays.has(text)) return [];

@@ -84,7 +84,7 @@ export function readSent(text: string, place: Place): SentConfig {
   if (more > 0) leftOut.push({ key: "…", reason: `${more} more settings are left out` });
   const sentRoutes = isMap(allowed["tun"]) ? allowed["tun"]["unsafe_routes"] : undefined;
   const depends = (Array.isArray(sentRoutes) && sentRoutes.length > 0) || waiting.length > 0;
-  const surroundings = depends ? surroundingsOf(place.machine, waiting) : undefined;
+  const surroundings = depends ? surroundingsOf(place.slug, place.machine, waiting) : undefined;
   return { config, leftOut, kept, here, surroundings };
 }
 

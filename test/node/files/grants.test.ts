@@ -150,6 +150,26 @@ describe("overlay networks", () => {
     ]);
   });
 
+  test("inside or around a route of another organization are refused after the registration", () => {
+    const tenant = (slug: string, networks: string[], routes: string[]): Tenant => ({
+      slug,
+      networks,
+      addresses: [],
+      routes,
+      inForce: {},
+    });
+    const other = tenant("other", ["10.88.0.0/16"], ["10.0.0.0/8"]);
+    const moved = { tenants: [tenant("acme", ["10.66.0.0/16"], []), other] };
+    expect(networkRefusal(situation(moved))).toEqual({
+      code: "untrusted_answer",
+      network: "10.77.0.0/16",
+      reason: 'it lies in 10.0.0.0/8, a route of the organization "other"',
+    });
+    expect(networkRefusal(situation(moved, { overlaps: ["10.77.0.0/16"] }))).toBeUndefined();
+    // Whoever registers the machine accepts the overlay's network.
+    expect(networkRefusal(situation({ tenants: [other] }))).toBeUndefined();
+  });
+
   test("of the machine's own organizations are no networks of the machine", () => {
     const tenant = (slug: string, device: string): Tenant => ({
       slug,

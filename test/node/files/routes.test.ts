@@ -1,14 +1,22 @@
 // Routes that a control plane may send: networks behind its nodes, but not most of the internet or local networks.
 
-import { expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import * as fc from "fast-check";
-import { checkRoutes, takesInternet, type RouteRules } from "../../../src/node/files/routes.ts";
+import {
+  checkRoutes,
+  refusedNetworks,
+  takesInternet,
+  type RouteRules,
+} from "../../../src/node/files/routes.ts";
 
 const none: RouteRules = {
+  slug: "acme",
   own: ["10.77.0.0/16"],
   others: [["other", "10.88.0.0/16"]],
   attached: [],
   routes: [],
+  foreign: [],
+  present: [],
   needed: [],
   allowed: [],
 };
@@ -98,12 +106,67 @@ test("a network of this machine is not routed, allowed or not; it is no fault wh
   }
 });
 
-test("a route that equals one of this machine or of another organization is refused, allowed or not", () => {
+test("a route that equals one of this machine is refused, allowed or not", () => {
   const routes = [{ network: "10.9.0.0/16", name: "a route of this machine through eth0" }];
   for (const allowed of [[], ["10.9.0.0/16"]]) {
     const { refused } = check(["10.9.0.0/16", "10.9.1.0/24", "10.8.0.0/14"], { routes, allowed });
     expect([...refused]).toEqual([["10.9.0.0/16", "there is a route of this machine through eth0 to it"]]);
   }
+});
+
+describe("a route of another organization", () => {
+  const foreign: RouteRules["foreign"] = [["other", "10.9.0.0/16"]];
+  const refusal = (route: string, rules: Partial<RouteRules> = {}) =>
+    check([route], { foreign, ...rules }).refused.get(route);
+  const inside = 'it lies in 10.9.0.0/16, a route of the organization "other"';
+  const around = 'it contains 10.9.0.0/16, a route of the organization "other"';
+  const equal = 'there is a route of the organization "other" to it';
+
+  test("keeps its traffic: nothing inside it, around it or equal to it is new", () => {
+    expect([refusal("10.9.3.0/24"), refusal("10.9.0.0/17"), refusal("10.9.255.255/32")]).toEqual([
+      inside,
+      inside,
+      inside,
+    ]);
+    expect([refusal("10.8.0.0/15"), refusal("10.0.0.0/10")]).toEqual([around, around]);
+    expect(refusal("10.9.0.0/16")).toBe(equal);
+    expect(refusal("10.10.0.0/16")).toBeUndefined();
+  });
+
+  test("gives way only where root says so, and never to an equal one", () => {
+    const allowed = ["10.0.0.0/8"];
+    expect([refusal("10.9.3.0/24", { allowed }), refusal("10.8.0.0/15", { allowed })]).toEqual([
+      undefined,
+      undefined,
+    ]);
+    expect(refusal("10.9.0.0/16", { allowed })).toBe(equal);
+  });
+
+  test("ends one inside it that was in force before, and leaves one around it", () => {
+    const present = ["10.9.3.0/24", "10.8.0.0/15"];
+    expect([refusal("10.9.3.0/24", { present }), refusal("10.8.0.0/15", { present })]).toEqual([
+      inside,
+      undefined,
+    ]);
+  });
+
+  test("that both have in force stays with the first by name", () => {
+    const present = ["10.9.0.0/16"];
+    expect(refusal("10.9.0.0/16", { present })).toBeUndefined();
+    expect(check(["10.9.0.0/16"], { slug: "zoo", foreign, present }).refused.size).toBe(1);
+  });
+
+  test("does not count where it is as wide as a default route, which only root allows", () => {
+    expect(refusal("10.9.3.0/24", { foreign: [["other", "0.0.0.0/0"]] })).toBeUndefined();
+  });
+
+  test("refuses a new overlay network inside or around it, not where root allows it", () => {
+    for (const network of ["10.9.3.0/24", "10.8.0.0/15", "10.9.0.0/16"]) {
+      const rules = { ...none, foreign, isSpecialAllowed: false };
+      expect(refusedNetworks([network], rules).get(network)).toContain('"other"');
+      expect(refusedNetworks([network], { ...rules, allowed: [network] }).size).toBe(0);
+    }
+  });
 });
 
 test("an address that this machine needs is not routed, unless a longer route of the machine reaches it", () => {

@@ -117,6 +117,29 @@ test("routes that equal one of this machine or of another organization are left 
   ]);
 });
 
+test("routes inside or around one of another organization are left out while it has that route", async () => {
+  placeOther("tun: {unsafe_routes: [{route: 10.7.0.0/16, via: 10.77.0.9}]}\n");
+  routed("10.7.1.0/24", "10.6.0.0/15", "10.5.0.0/16");
+  expect((await sync()).leftOut.map(({ reason }) => reason)).toEqual([
+    'it lies in 10.7.0.0/16, a route of the organization "other"',
+    'it contains 10.7.0.0/16, a route of the organization "other"',
+  ]);
+  expect(routes()).toEqual(["10.5.0.0/16"]);
+  // The other organization changes its routes at its own turn.
+  const other = join(here.world.root, "other", "config.yml");
+  writeFileSync(other, "tun: {unsafe_routes: [{route: 10.6.0.0/16, via: 10.77.0.9}]}\n");
+  const control = makeControl();
+  await follow(control);
+  expect(routes()).toEqual(["10.7.1.0/24", "10.5.0.0/16"]);
+  // The same routes again: nothing is done.
+  const asked = control.asked.length;
+  await follow(control);
+  expect(control.asked).toHaveLength(asked);
+  writeFileSync(other, "tun: {unsafe_routes: [{route: 10.7.0.0/16, via: 10.77.0.9}]}\n");
+  await follow(control);
+  expect(routes()).toEqual(["10.5.0.0/16"]);
+});
+
 test("routes to what the names of other organizations lead to are left out, now and after each change", async () => {
   placeOther("static_host_map: {10.77.0.30: ['hub.other.example:4242', '192.0.2.31:4242']}\n");
   const credentials = JSON.parse(read("credentials.json"));

@@ -50,7 +50,23 @@ test("interface, port and network of another organization are left out", () => {
   }
   expect(sent({ listen: { port: 4245 } }).keys).toEqual([]);
   const routes = { unsafe_routes: [{ route: "10.77.3.0/24", via: "10.77.0.9" }] };
-  expect(sent({ tun: routes }).kept["tun"]).toEqual({ unsafe_routes: [] });
+  expect(sent({ tun: routes }).kept["tun"]).toEqual({ dev: "ov-acme", unsafe_routes: [] });
+});
+
+test("without a usable name the interface has our own one, not the kernel's next tun0", () => {
+  const damaged: YamlMap[] = [
+    {},
+    { tun: null },
+    { tun: 7 },
+    { tun: [] },
+    { tun: { mtu: 1300 } },
+    ...["ov-%d", "", "a/b", "x".repeat(16), null, 7, {}].map((dev) => ({ tun: { dev } })),
+  ];
+  for (const config of damaged)
+    expect([config, sent(config).kept["tun"]]).toMatchObject([config, { dev: "ov-acme" }]);
+  // macOS numbers its interfaces itself.
+  for (const config of [{}, { tun: { dev: "utun9" } }, { tun: { dev: "eth0" } }])
+    expect(sent(config, { namesInterfaces: false }).kept["tun"] ?? {}).toEqual({});
 });
 
 test("a machine whose kernel has no IPv6 listens on IPv4 instead of both", () => {
@@ -170,6 +186,35 @@ test("metrics listen only on this node's own address, or where root allowed it",
   for (const listen of others) expect([listen, statsAt(listen)]).toEqual([listen, []]);
 });
 
+test("listeners beside the engine's own take no port of a service of the system, but 53 for names", () => {
+  const own = here.organization.config.ip_address;
+  const dnsAt = (port: number) => sent({ lighthouse: { serve_dns: true, dns: { host: own, port } } }).keys;
+  // sshd and web servers listen on all addresses: after their next restart they would find the port taken.
+  for (const port of [22, 80, 443, 1023]) {
+    expect([port, statsAt(`${own}:${port}`)]).toEqual([port, ["stats.listen"]]);
+    expect([port, dnsAt(port)]).toEqual([port, ["lighthouse.dns.port"]]);
+  }
+  expect([statsAt(`${own}:53`), dnsAt(53), statsAt(`${own}:1024`), dnsAt(1024)]).toEqual([
+    ["stats.listen"],
+    [],
+    [],
+    [],
+  ]);
+  writeFileSync(
+    join(here.organization.directory, "config.yml"),
+    stringifyYaml({ stats: { type: "prometheus", listen: `${own}:80` } }),
+  );
+  expect(
+    sent({ stats: { type: "prometheus", interval: "10s", path: "/m", listen: `${own}:80` } }),
+  ).toMatchObject({
+    keys: [],
+    inForce: [{ key: `stats ${own}:80`, flag: "allow-listeners", entry: `${own}:80` }],
+  });
+  writeFileSync(join(here.organization.directory, "config.yml"), "");
+  writePermissions(here.organization.directory, { listeners: [`${own}:80`] });
+  expect([statsAt(`${own}:80`), dnsAt(80), dnsAt(81)]).toEqual([[], [], ["lighthouse.dns.port"]]);
+});
+
 test("metrics on loopback that an older version accepted go, and those on the overlay stay", () => {
   const own = here.organization.config.ip_address;
   const inForce = (listen: string) =>
@@ -197,8 +242,10 @@ test("metrics are not sent into services of this machine or of another organizat
     expect([host, to(host, state)]).toEqual([host, ["stats.host"]]);
   writePermissions(here.organization.directory, { listeners: ["metrics.example:2003"] });
   expect(to("metrics.example:2003")).toEqual([]);
-  placeOther("");
-  expect(to("10.77.0.200:2003")).toEqual(["stats.host"]);
+  placeOther("tun: {unsafe_routes: [{route: 192.168.50.0/24, via: 10.77.0.9}]}\n");
+  // Its overlay, and a network behind one of its nodes.
+  for (const host of ["10.77.0.200:2003", "192.168.50.7:2003"])
+    expect([host, to(host)]).toEqual([host, ["stats.host"]]);
 });
 
 test("DNS listens only on this node's own address, or where root allowed it", () => {
@@ -254,7 +301,7 @@ test("only the first 4096 routes are applied", () => {
     via: "10.77.0.9",
   }));
   const { kept, keys } = sent({ tun: { unsafe_routes: routes } });
-  expect(kept["tun"]).toEqual({ unsafe_routes: routes.slice(0, 4096) });
+  expect(kept["tun"]).toMatchObject({ unsafe_routes: routes.slice(0, 4096) });
   expect(keys).toEqual(["tun.unsafe_routes"]);
 });
 
