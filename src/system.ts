@@ -23,9 +23,10 @@ export type System = {
   now(): number;
   /**
    * Time since the machine started, ms, the time that it slept included; no setting of the clock changes it. `id`: of this
-   * start, unless the system has none.
+   * start, unless the system has none. `isShared`: all programs of the machine see this id. Containers of LXC and
+   * systemd-nspawn put an id of their own over the kernel's, and sandboxes of units see the kernel's.
    */
-  bootTime(): { id: string | undefined; ms: number };
+  bootTime(): { id: string | undefined; isShared: boolean; ms: number };
   /** Milliseconds since any moment; never jumps. For limits and durations within this process. */
   monotonic(): number;
   /** Waits on the monotonic clock. Rejects with the signal's reason when aborted. */
@@ -165,11 +166,19 @@ function readIfThere(path: string): string | undefined {
   }
 }
 
-function bootTime(): { id: string | undefined; ms: number } {
+function bootTime(): ReturnType<System["bootTime"]> {
   const { uptime }: typeof import("node:os") = require("node:os");
   // Units of earlier versions hide it from the control plane (ProcSubset=pid).
-  if (process.platform === "linux") bootId ??= readIfThere("/proc/sys/kernel/random/boot_id")?.trim();
-  return { id: bootId, ms: uptime() * 1000 };
+  if (process.platform === "linux") bootId ??= readIfThere(bootIdFile)?.trim();
+  return { id: bootId, isShared: bootId !== undefined && !isMountedOver(bootIdFile), ms: uptime() * 1000 };
+}
+
+const bootIdFile = "/proc/sys/kernel/random/boot_id";
+
+/** Whether a file of /proc belongs to another file system. */
+function isMountedOver(path: string): boolean {
+  const { statSync }: typeof import("node:fs") = require("node:fs");
+  return statSync(path).dev !== statSync("/proc").dev;
 }
 
 /** Bun's own decompression writes its failures to standard error. */

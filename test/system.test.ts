@@ -2,6 +2,8 @@ import { expect, test } from "bun:test";
 import { chmodSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { maxOutputBytes, realSystem } from "../src/system.ts";
+import { root } from "./support/agent.ts";
+import { runSync } from "./support/debian.ts";
 import { temporaryDirectory } from "./support/temporary.ts";
 import { until } from "./support/until.ts";
 
@@ -91,4 +93,26 @@ test("knows a terminal from a file, a pipe, /dev/null and nothing", async () => 
   await Bun.spawn([process.execPath, program], { terminal }).exited;
   await until(() => shown.includes("\n"));
   expect(shown).toContain("true,true");
+});
+
+test("the id of this start is not taken for the machine's where a container has put its own over the kernel's", () => {
+  const script = `
+    import { realSystem } from ${JSON.stringify(join(root, "src/system.ts"))};
+    import { machineMarks } from ${JSON.stringify(join(root, "src/node/contact/checkin.ts"))};
+    const { id, isShared } = realSystem().bootTime();
+    console.log(JSON.stringify({ id, isShared, mark: typeof machineMarks(realSystem()).machine }));
+  `;
+  using directory = temporaryDirectory();
+  const own = join(directory.path, "boot_id");
+  writeFileSync(own, "11111111-2222-3333-4444-555555555555\n");
+  const seen = (command: string): unknown =>
+    JSON.parse(
+      runSync(["unshare", "--mount", "sh", "-c", `${command} exec "$0" -e "$1"`, process.execPath, script]),
+    );
+  expect(seen("")).toMatchObject({ isShared: true, mark: "string" });
+  expect(seen(`mount --bind ${own} /proc/sys/kernel/random/boot_id &&`)).toEqual({
+    id: "11111111-2222-3333-4444-555555555555",
+    isShared: false,
+    mark: "undefined",
+  });
 });

@@ -100,7 +100,11 @@ export async function makeTestServer(options: TestServerOptions = {}): Promise<T
     ...network,
     now: () => clock.ms + clock.steppedMs,
     monotonic: () => clock.ms,
-    bootTime: () => ({ id: clock.bootId, ms: clock.ms - start + clock.confirmedMs + clock.uptimeMs }),
+    bootTime: () => ({
+      id: clock.bootId,
+      isShared: true,
+      ms: clock.ms - start + clock.confirmedMs + clock.uptimeMs,
+    }),
   };
   const { db, dispose } = await open(system.now);
   const lines: string[] = [];

@@ -26,12 +26,15 @@ export function reportOf({ version, isRunning }: EngineInUse, finding?: FindingK
 
 /**
  * What the control plane compares: the clock, and a mark that stays the same until the next boot. A copy of this machine has
- * another mark, a container has that of its host.
+ * another mark, a container has that of its host. No mark where another command of this machine would say another one: the
+ * control plane would take both for two machines.
  */
 export function machineMarks({ bootTime, now }: Pick<System, "bootTime" | "now">) {
-  const { id } = bootTime();
+  const { id, isShared } = bootTime();
   const machine =
-    id === undefined ? undefined : new Bun.CryptoHasher("sha256").update(id).digest("hex").slice(0, 16);
+    id === undefined || !isShared
+      ? undefined
+      : new Bun.CryptoHasher("sha256").update(id).digest("hex").slice(0, 16);
   return { machine, time: Math.max(0, Math.floor(now() / 1000)) };
 }
 

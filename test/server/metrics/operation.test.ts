@@ -81,7 +81,7 @@ describe("--tls auto", () => {
         ...real,
         now: () => Date.now() + ahead,
         // Time passes; the clock is not set.
-        bootTime: () => ({ id: "test", ms: real.bootTime().ms + ahead }),
+        bootTime: () => ({ id: "test", isShared: true, ms: real.bootTime().ms + ahead }),
       },
     );
     const ca = await readApiCaByFingerprint(url, caFingerprint);
