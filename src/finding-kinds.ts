@@ -19,6 +19,7 @@ export const findingWords = {
   not_checked: "nothing watches it",
   not_started_at_boot: "it does not start after a reboot",
   forgotten: "its daemon has forgotten it",
+  address_moved: "nodes look for it at another address",
   peers_silent: "a peer does not answer",
 } as const;
 

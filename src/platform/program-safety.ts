@@ -2,7 +2,7 @@
 // Write access to any directory above the program is enough to replace it.
 
 import { lstatSync, readlinkSync, realpathSync, statSync, type Stats } from "node:fs";
-import { dirname, resolve, win32 } from "node:path";
+import { dirname, resolve, sep, win32 } from "node:path";
 import { systemErrorCode } from "../errors.ts";
 import { readTextIfThere } from "../files.ts";
 import { quoteWord } from "../plan.ts";
@@ -50,10 +50,16 @@ export type Foreign = { path: string; why: string; remedy: string };
 export function foreignFile(path: string): Foreign | undefined {
   if (statIfThere(path, lstatSync)?.isSymbolicLink() !== true) return foreignPlace(path);
   const targets = linksFrom(path).slice(1);
-  return targets
+  const found = targets
     .flatMap((each) => [each, dirname(each)])
     .map(foreignPlace)
-    .find((found) => found !== undefined);
+    .find((each) => each !== undefined);
+  if (found === undefined || found.path.startsWith(dirname(resolve(path)) + sep)) return found;
+  // What lies elsewhere belongs to somebody: root takes a copy instead of their file or directory.
+  const target = targets.at(-1) ?? path;
+  const mode = ((statIfThere(target)?.mode ?? 0) & 0o755).toString(8).padStart(4, "0");
+  const copy = `install -m ${mode} ${quoteWord(target)} ${quoteWord(path)}`;
+  return { ...found, remedy: statIfThere(target) === undefined ? `rm ${quoteWord(path)}` : copy };
 }
 
 /** Like foreignFile, for one file or directory as it is. In a sticky directory users can change only what they own. */

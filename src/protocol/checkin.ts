@@ -59,6 +59,8 @@ export const CheckinAnswer = v.object({
   confirm: v.optional(v.unknown()),
   /** Whether another node is online, for a lighthouse that asked. */
   others_online: v.optional(v.boolean()),
+  /** Of a lighthouse that asked: where other nodes look for it, and where the server sees it, if those differ. */
+  elsewhere: v.optional(v.object({ public_ip: received(64), seen: received(64) })),
   /** Another machine uses the keys of this node. */
   cloned: v.optional(v.boolean()),
   /** The node left, and is revoked. */

@@ -93,6 +93,9 @@ test("on a machine with IPv6 alone the addresses of IPv4 say nothing", () => {
   expect(failure(both)).toBe("ECONNREFUSED");
   expect(ask(["192.0.2.2"])).toMatchObject({
     is: "no route",
-    finding: { remedy: "Connect this machine to the network, then: ip route get 192.0.2.2" },
+    finding: {
+      remedy:
+        "Connect this machine to the network, then: ip route get 192.0.2.2. If it is connected, the lighthouse may have another address now: there, agent doctor",
+    },
   });
 }, 60_000);

@@ -65,7 +65,7 @@ export function whyUnreached(asked: readonly Asked[], slug: string): { why: stri
     case "no route":
       return {
         why: `no route to ${at}: this machine is not connected, or no machine has that address`,
-        cure: `Connect this machine to the network, then: ip route get ${address}`,
+        cure: `Connect this machine to the network, then: ip route get ${address}. If it is connected, the lighthouse may have another address now: there, ${run} doctor`,
       };
     case "closed":
       return {

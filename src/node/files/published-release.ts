@@ -1,11 +1,12 @@
 // Fetches the signed release manifest from which this machine installs the agent and the engine. Verifies it with the
 // keys of this build, the clock, and the highest sequence seen so far.
 
+import { dirname } from "node:path";
 import { brand, releaseAddressPath } from "../../brand.ts";
 import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
-import { foreignFile } from "../../platform/program-safety.ts";
+import { foreignFile, foreignPlace } from "../../platform/program-safety.ts";
 import { fetchFile, smallFileMs, type DownloadOptions } from "../../release/download.ts";
 import {
   manifestName,
@@ -73,7 +74,7 @@ export function releaseAddress({ executable, platform }: Pick<System, "executabl
   const path = releaseAddressPath(executable, platform);
   const text = readTextIfThere(path)?.trim();
   if (text === undefined || text === "") return undefined;
-  const foreign = foreignFile(path);
+  const foreign = foreignPlace(dirname(path)) ?? foreignFile(path);
   if (foreign !== undefined)
     throw new AppError(
       "bad_configuration",
@@ -82,8 +83,14 @@ export function releaseAddress({ executable, platform }: Pick<System, "executabl
         hint: `Check the content, then run: ${foreign.remedy}`,
       },
     );
+  if (text.length > longestAddress || /\p{Cc}/u.test(text))
+    throw new AppError("bad_configuration", `${path} holds no address of releases`, {
+      hint: `Write one line into it, such as https://control.example.org/releases/, or name one with --release-url.`,
+    });
   return text;
 }
+
+const longestAddress = 2048;
 
 /** Without it nothing is asked. */
 export const noAddress = "This program came without an address of releases";

@@ -6,6 +6,7 @@ import { brand } from "../../brand.ts";
 import { formatTime } from "../../duration.ts";
 import { withoutPort } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
+import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import type { Organization } from "../files/organizations.ts";
 import type { Facts } from "./facts.ts";
 import type { Healer } from "./healer.ts";
@@ -32,6 +33,8 @@ export type Basis = {
   others: { online: boolean; at: number } | undefined;
   /** When the control plane last said that another machine uses the keys of this node (monotonic ms). */
   clonedAt: number | undefined;
+  /** Of a lighthouse: what the control plane said of its address, and when (monotonic ms). */
+  elsewhere: { said: NonNullable<CheckinAnswer["elsewhere"]>; at: number } | undefined;
   /** What the last two answers of the control plane agreed on, and when (monotonic ms). */
   clockAhead: { ms: number; at: number } | undefined;
   /** Monotonic ms. */
@@ -89,6 +92,10 @@ export function assessHealth(basis: Basis): Health | undefined {
     reportsTunnels,
     isDenied: facts.own.every((each) => prober.problem(each) === "denied"),
     isCloned: basis.clonedAt !== undefined && basis.now - basis.clonedAt < saidForMs,
+    elsewhere:
+      basis.elsewhere !== undefined && basis.now - basis.elsewhere.at < saidForMs
+        ? basis.elsewhere.said
+        : undefined,
     clockAheadMs:
       basis.clockAhead !== undefined && basis.now - basis.clockAhead.at < saidForMs
         ? basis.clockAhead.ms

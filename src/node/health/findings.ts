@@ -55,6 +55,7 @@ const kinds = {
   not_started_at_boot: { light: "unknown", cure: () => "", doctor: "fail" },
   forgotten: { light: "unknown", cure: (slug) => `${run} start ${quoteWord(slug)}` },
   clock_differs: { light: "note", cure: () => setClock, doctor: "fail" },
+  address_moved: { light: "note", cure: () => "" },
   peers_silent: { light: "note", cure: (slug) => `${run} peers ${quoteWord(slug)}` },
 } as const satisfies Record<FindingKind, Told>;
 

@@ -3,6 +3,8 @@
 
 import { brand } from "../../brand.ts";
 import { inWords } from "../../duration.ts";
+import { quoteWord } from "../../plan.ts";
+import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import { mostFailures } from "./healing.ts";
 import { certificateFindings, found, lightOf, type Certified, type Finding, type Kind } from "./findings.ts";
 
@@ -69,6 +71,8 @@ export type Observation = {
   isDenied: boolean;
   /** The control plane says that another machine uses the keys of this node. */
   isCloned: boolean;
+  /** Of a lighthouse: where nodes look for it, and where the control plane sees it instead. */
+  elsewhere: CheckinAnswer["elsewhere"];
   /** So far is the clock of this machine ahead of the control plane's, ms, if it is too far. */
   clockAheadMs: number | undefined;
   /** Larger packets are lost on the way to a lighthouse, though small ones pass. */
@@ -104,6 +108,7 @@ export function judge(seen: Observation): Judgement {
           ),
         ]),
     ...clockDiffers(seen),
+    ...addressMoved(seen),
     ...(silent.length === 0 ? [] : [found("peers_silent", slug, `No answer from ${few(silent, 20)}`)]),
   ];
   return { ...verdictOf(findings), findings };
@@ -113,6 +118,15 @@ function clockDiffers({ slug, certificate, clockAheadMs: ahead }: Observation): 
   if (ahead === undefined || certificate === "not valid yet") return [];
   const by = `${inWords(Math.abs(ahead))} ${ahead > 0 ? "ahead of" : "behind"}`;
   return [found("clock_differs", slug, `The clock of this machine is ${by} the control plane's`)];
+}
+
+/** Tunnels follow an address that changes, and nodes that start again do not find it. */
+function addressMoved({ slug, contact, elsewhere }: Observation): Finding[] {
+  if (contact === undefined || elsewhere === undefined) return [];
+  const [at, known] = [elsewhere.seen, elsewhere.public_ip];
+  const what = `The control plane sees this lighthouse at ${at}, and other nodes look for it at ${known}`;
+  const update = `${brand.executable} admin node update ${quoteWord(slug)} NODE --public-ip ${quoteWord(at)}`;
+  return [found("address_moved", slug, what, `If its address has changed: ${update}`)];
 }
 
 export function verdictOf(findings: readonly Finding[]): Pick<Health, "verdict" | "reason"> {

@@ -51,7 +51,7 @@ const measureAgainMs = 5000;
 const lookAgainMs = 1000;
 
 /** What the control plane says that this machine cannot know. */
-type Noted = Partial<Pick<CheckinAnswer, "others_online" | "cloned" | "server_time">>;
+type Noted = Partial<Pick<CheckinAnswer, "others_online" | "cloned" | "elsewhere" | "server_time">>;
 
 export class OrganizationHealth {
   readonly prober: Prober;
@@ -71,6 +71,7 @@ export class OrganizationHealth {
   #measuring: Promise<void> | undefined;
   #others: Basis["others"];
   #clonedAt: Basis["clonedAt"];
+  #elsewhere: Basis["elsewhere"];
   #clockAhead: Basis["clockAhead"];
   #lastAheadMs = 0;
   #announced = "";
@@ -115,10 +116,11 @@ export class OrganizationHealth {
   /** Between this node and its control plane, which says what this machine cannot know. */
   readonly light = {
     kind: () => reportedKind(this.look()?.findings ?? []),
-    noteAnswer: ({ others_online: online, cloned, server_time: time }: Noted): void => {
+    noteAnswer: ({ others_online: online, cloned, elsewhere, server_time: time }: Noted): void => {
       const at = this.#deps.monotonic();
       if (online !== undefined) this.#others = { online, at };
       this.#clonedAt = cloned === true ? at : undefined;
+      this.#elsewhere = elsewhere && { said: elsewhere, at };
       if (time !== undefined) this.#compareClocks(Date.parse(time), at);
     },
   };
@@ -336,6 +338,7 @@ export class OrganizationHealth {
       large: this.large,
       others: this.#others,
       clonedAt: this.#clonedAt,
+      elsewhere: this.#elsewhere,
       clockAhead: this.#clockAhead,
       inventory: this.#inventory,
       prober: this.prober,

@@ -14,6 +14,7 @@ import {
   type Route,
 } from "../http/route.ts";
 import { makeMove } from "../nodes/orders.ts";
+import { elsewhereOf } from "../nodes/probe.ts";
 import { endNode } from "../nodes/ephemeral.ts";
 import { revokeNode } from "../nodes/revoke.ts";
 import type { Services } from "../services.ts";
@@ -143,7 +144,7 @@ function asClone(sent: CheckinRequest): CheckinRequest {
 
 /** `isNews`: the answer has news, so it is not held. */
 async function checkIn(
-  { checkins, clones, probes, pathReports, relayed }: Services,
+  { checkins, clones, db, probes, pathReports, relayed }: Services,
   call: OrganizationCall,
   input: CheckinRequest,
   isNews: boolean,
@@ -167,7 +168,15 @@ async function checkIn(
       : await checkins.held(org, call.id(), sent, { waitS, aborted: request.signal });
   // After the wait: the other machine may have come meanwhile.
   const cloned = clones.has(call.id()) ? { cloned: true } : {};
+  const elsewhere =
+    caller.kind === "node" ? await elsewhereOf(db, org, caller.nodeId, call.address, input) : {};
   return {
-    body: { ...answer, ...taken, ...cloned, ...(counted === undefined ? {} : { relayed: counted }) },
+    body: {
+      ...answer,
+      ...taken,
+      ...cloned,
+      ...elsewhere,
+      ...(counted === undefined ? {} : { relayed: counted }),
+    },
   };
 }

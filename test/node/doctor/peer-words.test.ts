@@ -22,6 +22,7 @@ const namesPeers: Record<Kind, boolean> = {
   certificate_expired: false,
   cloned: false,
   clock_differs: false,
+  address_moved: false,
   no_lighthouse: false,
   lighthouses_silent: true,
   nodes_silent: false,

@@ -2,8 +2,8 @@
 // nothing installed by a build with release keys.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { brand, releaseAddressPath } from "../../../src/brand.ts";
 import { buildInfo } from "../../../src/build-info.ts";
 import { AppError } from "../../../src/errors.ts";
@@ -90,6 +90,25 @@ describe("without the signed list", () => {
       message: expect.stringContaining("came without an address of releases"),
     });
     expect(none.asked).toEqual([]);
+  });
+
+  test("an address that others than root can change, or that is none, is refused with its file", async () => {
+    const { asked, system } = systemWith(missing);
+    const placed = installed(system);
+    const file = releaseAddressPath(placed.executable, "linux");
+    const refusal = async () => (await failureOf(findEngineRelease({}, stateDb, placed))).message;
+    for (const damage of ["\0".repeat(1000), `https://${"a".repeat(3000)}/`, "https://x.example/\u001b[2J"]) {
+      writeFileSync(file, damage);
+      expect(await refusal()).toContain(`${file} holds no address of releases`);
+    }
+    writeFileSync(file, ours);
+    for (const place of [file, dirname(file)]) {
+      const { mode } = statSync(place);
+      chmodSync(place, mode | 0o002);
+      expect(await refusal()).toContain(`every user can write to ${place}`);
+      chmodSync(place, mode);
+    }
+    expect(asked).toEqual([]);
   });
 
   test("an unreachable address keeps its code, so that --source auto asks the package manager", async () => {

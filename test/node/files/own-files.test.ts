@@ -7,6 +7,7 @@ import {
   lchownSync,
   mkdirSync,
   readFileSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -15,6 +16,7 @@ import { makeGate } from "../../../src/daemon/gate.ts";
 import { readPermissions } from "../../../src/node/files/permissions.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
 import { rejection } from "../../pki/thrown.ts";
+import { runSync } from "../../support/debian.ts";
 import { asRoot } from "../../support/engines.ts";
 import { makeNodeWorld, registerByCommand, type NodeWorld } from "../../support/node.ts";
 
@@ -69,11 +71,19 @@ asRoot("files of an organization", () => {
     writeFileSync(join(elsewhere, "own.yml"), sshd, { mode: 0o644 });
     symlinkSync(join(elsewhere, "own.yml"), of("overrides.yml"));
     lchownSync(of("overrides.yml"), 0, 0);
+    // A home whose owner is root by then would be worse than the link: the file itself takes the place of the link.
+    const remedy = `install -m 0644 ${join(elsewhere, "own.yml")} ${of("overrides.yml")}`;
     for (const path of [join(elsewhere, "own.yml"), elsewhere]) {
       chownSync(path, stranger, 0);
-      expect((await sync()).stderr).toContain(`then run: chown root: ${path}\n`);
+      const { stdout, stderr } = await sync();
+      expect(stdout).toContain(`${path} belongs to user ${stranger}`);
+      expect(stderr).toContain(`then run: ${remedy}\n`);
       chownSync(path, 0, 0);
     }
+    expect((await sync()).status).toBe(0);
+    chownSync(elsewhere, stranger, 0);
+    runSync(["/bin/sh", "-c", remedy]);
+    expect(statSync(elsewhere).uid).toBe(stranger);
     expect((await sync()).status).toBe(0);
   });
 

@@ -15,6 +15,7 @@ const seen = (change: Partial<Observation>): Observation => ({
   reportsTunnels: true,
   isDenied: false,
   isCloned: false,
+  elsewhere: undefined,
   clockAheadMs: undefined,
   large: undefined,
   ...change,
@@ -71,6 +72,23 @@ test("running, with a note, while the clock differs from the control plane's", (
       what: "The clock of this machine is 60 minutes behind the control plane's",
     }),
   ]);
+});
+
+test("running, with a note, where the control plane sees a lighthouse at another address than nodes do", () => {
+  const contact = { isMade: true, silent: 0, isEarly: false, othersOnline: true };
+  const elsewhere = { public_ip: "198.51.100.7", seen: "198.51.100.8" };
+  const { verdict, findings } = judge(seen({ contact, elsewhere }));
+  expect(verdict).toBe("running");
+  expect(findings).toEqual([
+    {
+      kind: "address_moved",
+      light: "note",
+      what: "The control plane sees this lighthouse at 198.51.100.8, and other nodes look for it at 198.51.100.7",
+      cure: "If its address has changed: agent admin node update acme NODE --public-ip 198.51.100.8",
+    },
+  ]);
+  // The address of another node decides nothing.
+  expect(judge(seen({ elsewhere })).findings).toEqual([]);
 });
 
 test("without another node and without a lighthouse there is nothing that could be degraded", () => {

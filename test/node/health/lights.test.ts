@@ -228,6 +228,11 @@ test("a lighthouse whose port was closed from the start is degraded as soon as a
   expect(kinds()).toEqual(["contact_unknown"]);
   health.light.noteAnswer({ others_online: true });
   expect(kinds()).toEqual(["no_node_came"]);
+  health.light.noteAnswer({
+    others_online: true,
+    elsewhere: { public_ip: "198.51.100.7", seen: "198.51.100.8" },
+  });
+  expect(kinds()).toEqual(["no_node_came", "address_moved"]);
   await network.pass(hourMs, () => {
     health.light.noteAnswer({ others_online: true });
     expect(kinds()).toEqual(["no_node_came"]);

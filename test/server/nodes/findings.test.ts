@@ -25,6 +25,31 @@ test("each kind of finding that a node reports is shown with it, until the next 
   }
 });
 
+test("a lighthouse that asks is told if it calls from another address than the one where nodes look for it", async () => {
+  const hub = await registerNode(server, org, "hub", { is_lighthouse: true, public_ip: "198.51.100.7" });
+  const told = async (address: string, sent: Record<string, unknown> = { others: true }) =>
+    checkinOf(await hub.checkin(sent, { address })).elsewhere;
+  expect(await told("198.51.100.7")).toBeUndefined();
+  expect(await told("198.51.100.8")).toEqual({ public_ip: "198.51.100.7", seen: "198.51.100.8" });
+  expect(await told("198.51.100.8", {})).toBeUndefined();
+  // Through a private network, a local proxy or the other family it may have other addresses as well.
+  for (const address of ["10.0.0.5", "127.0.0.1", "169.254.1.1", "2001:db8::7"])
+    expect([address, await told(address)]).toEqual([address, undefined]);
+  const second = await registerNode(server, org, "hub6", { is_lighthouse: true, public_ip: "2001:db8:1::7" });
+  const sees = async (address: string) =>
+    checkinOf(await second.checkin({ others: true }, { address })).elsewhere?.seen;
+  // Machines call from temporary addresses of the same network (RFC 8981).
+  expect(await sees("2001:db8:1::1234")).toBeUndefined();
+  expect(await sees("2001:db8:2::7")).toBe("2001:db8:2::7");
+  const third = await registerNode(server, org, "hub-name", {
+    is_lighthouse: true,
+    public_ip: "hub.example.org",
+  });
+  expect(
+    checkinOf(await third.checkin({ others: true }, { address: "198.51.100.9" })).elsewhere,
+  ).toBeUndefined();
+});
+
 test("a lighthouse that asks is told whether another node is online, whose engine runs", async () => {
   const hub = await registerNode(server, org, "hub");
   const ask = async () => checkinOf(await hub.checkin({ others: true })).others_online;
