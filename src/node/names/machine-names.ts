@@ -2,6 +2,7 @@
 // because a control plane must not give a name to any address, nor take over names that other software uses.
 
 import { existsSync } from "node:fs";
+import { hostname } from "node:os";
 import { join } from "node:path";
 import * as v from "valibot";
 import { messageOf } from "../../errors.ts";
@@ -74,6 +75,9 @@ const foreignDomains = new Set([
 
 /** Programs look these up by themselves, below each search domain: they would use the node as proxy, or as way to IPv6. */
 const lookedUpUnasked = new Set(["wpad", "isatap"]);
+
+/** What a system calls itself, also where no line of /etc/hosts says so. */
+const ofSystems = /^(localhost|localdomain|broadcasthost|ip6-.*)$/;
 
 /** No organization can have these as an address behind a router: this machine's own, link-local and multicast ones. */
 const neverBehindRouters = parseAll([
@@ -198,6 +202,7 @@ export function hostsLines(
   names: readonly MachineName[],
   taken: ReadonlySet<string>,
   search = false,
+  machine = hostname(),
 ): { lines: string[]; leftOut: number } {
   const free = names.flatMap((each) => {
     const own = each.names.filter((name) => !taken.has(name));
@@ -210,10 +215,12 @@ export function hostsLines(
     ...kept.filter(({ kind }) => kind === "alias"),
   ];
   const short = new Map<string, string>();
+  const [hostLabel] = machine.toLowerCase().split(".");
   if (search) {
     for (const [name = ""] of written.map(({ names: own }) => own)) {
       const [label = ""] = name.split(".");
-      if (!taken.has(label) && label !== "localhost" && !short.has(label)) short.set(label, name);
+      const isOfSystem = ofSystems.test(label) || label === hostLabel;
+      if (!taken.has(label) && !isOfSystem && !short.has(label)) short.set(label, name);
     }
   }
   const withShort = (own: readonly string[]) => {

@@ -98,20 +98,33 @@ describe("names", () => {
       beta,
       { id: 4, name: "10", ip: "10.77.0.4" },
       { id: 5, name: "localhost", ip: "10.77.0.5" },
+      { id: 7, name: "laptop", ip: "10.77.0.7" },
     ];
     const web = { id: 6, name: "web", ip: "10.77.0.6" };
     const names = ["acme", "other"].flatMap((slug) =>
       namesIn({ nodes: [...nodes, web], aliases: [] }, slug, networks.slice(0, 1), none),
     );
-    expect(hostsLines(names, new Set(["web"]), true).lines).toEqual([
+    // The name of the machine itself, without a line in the file.
+    expect(hostsLines(names, new Set(["web"]), true, "Laptop.lan").lines).toEqual([
       "10.77.0.3 beta.acme.internal beta",
       "10.77.0.4 n-10.acme.internal 10.acme.internal n-10",
       "10.77.0.5 localhost.acme.internal",
+      "10.77.0.7 laptop.acme.internal",
       "10.77.0.6 web.acme.internal",
       "10.77.0.3 beta.other.internal",
       "10.77.0.4 n-10.other.internal 10.other.internal",
       "10.77.0.5 localhost.other.internal",
+      "10.77.0.7 laptop.other.internal",
       "10.77.0.6 web.other.internal",
     ]);
+  });
+
+  test("no short name is one that a system has for itself", () => {
+    const own = ["localdomain", "broadcasthost", "ip6-localhost", "ip6-loopback", "ip6-allnodes", "ip6-x"];
+    const nodes = own.map((name, at) => ({ id: at, name, ip: `10.77.0.${at + 1}` }));
+    const names = namesIn({ nodes, aliases: [] }, "acme", networks.slice(0, 1), none);
+    expect(hostsLines(names, none, true).lines).toEqual(
+      own.map((name, at) => `10.77.0.${at + 1} ${name}.acme.internal`),
+    );
   });
 });
