@@ -69,10 +69,12 @@ export async function checkForUpdate(
   const published = await fetchRelease(request, trustingControlPlanes(places.configRoot, system), within);
   const manifest = checkRelease(published, request, places, system);
   rememberSequence(places, manifest.sequence, log);
+  const available = compareVersions(manifest.version, buildInfo.version) > 0;
+  if (available) artifactFor(manifest, buildInfo.target);
   const last = readMarker(places.stateDb);
   const isReturned = last?.result === "returned" && last.to === manifest.version;
   return {
-    available: compareVersions(manifest.version, buildInfo.version) > 0,
+    available,
     latest: manifest.version,
     ...(isReturned ? { returned: last.reason ?? "no reason given" } : {}),
   };

@@ -228,10 +228,16 @@ describe("checking for an update", () => {
   const lines: string[] = [];
   const { system } = systemWith(away);
   const remembered = () => join(directory.path, "state/release.json");
-  const release = async (sequence: number, signer = key, expiresAt?: string) => {
+  const ours = { [buildInfo.target]: Buffer.from("an executable") };
+  const release = async (
+    sequence: number,
+    signer = key,
+    expiresAt?: string,
+    executables: Record<string, Uint8Array> = ours,
+  ) => {
     const path = join(directory.path, `release-${sequence}`);
     rmSync(path, { recursive: true, force: true });
-    const content = { version: "0.2.0", sequence, executables: {}, ...(expiresAt && { expiresAt }) };
+    const content = { version: "0.2.0", sequence, executables, ...(expiresAt && { expiresAt }) };
     await makeRelease(path, content, signer);
     return { releaseUrl: path, allowDowngrade: false };
   };
@@ -257,6 +263,13 @@ describe("checking for an update", () => {
     await check(await release(7), { dryRun: true });
     expect(existsSync(remembered())).toBe(false);
     await check(await release(3));
+  });
+
+  test("a newer release without an executable for this machine is none that is available", async () => {
+    const newer = await release(6, key, undefined, { "bun-other": Buffer.from("an executable") });
+    expect((await failureOf(check(newer))).message).toBe(
+      `Release 0.2.0 has no executable for ${buildInfo.target}`,
+    );
   });
 
   test("works where nothing can be written", async () => {
