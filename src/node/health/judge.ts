@@ -3,6 +3,7 @@
 
 import { brand } from "../../brand.ts";
 import { inWords } from "../../duration.ts";
+import { parseAddress } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
 import { mostFailures } from "./healing.ts";
@@ -124,6 +125,7 @@ function clockDiffers({ slug, certificate, clockAheadMs: ahead }: Observation): 
 function addressMoved({ slug, contact, elsewhere }: Observation): Finding[] {
   if (contact === undefined || elsewhere === undefined) return [];
   const [at, known] = [elsewhere.seen, elsewhere.public_ip];
+  if ([at, known].some((each) => parseAddress(each) === undefined)) return [];
   const what = `The control plane sees this lighthouse at ${at}, and other nodes look for it at ${known}`;
   const update = `${brand.executable} admin node update ${quoteWord(slug)} NODE --public-ip ${quoteWord(at)}`;
   return [found("address_moved", slug, what, `If its address has changed: ${update}`)];

@@ -87,6 +87,8 @@ test("running, with a note, where the control plane sees a lighthouse at another
       cure: "If its address has changed: agent admin node update acme NODE --public-ip 198.51.100.8",
     },
   ]);
+  for (const text of ["hub.example", "$(id)", ""])
+    expect(judge(seen({ contact, elsewhere: { ...elsewhere, seen: text } })).findings).toEqual([]);
   // The address of another node decides nothing.
   expect(judge(seen({ elsewhere })).findings).toEqual([]);
 });
