@@ -15,6 +15,7 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
   const { examineEngine } = await import("../node/contact/organization-edge.ts");
   const { isRunByUnits, systemdEngine } = await import("../node/engine/systemd-engine.ts");
   const { withLock } = await import("../node/files/lock.ts");
+  const { decideForStart } = await import("../node/files/rewrite-config.ts");
   const { engineUnit, systemctlCommand } = await import("../platform/systemd.ts");
   const modes = readModes(settings.configRoot);
   const ask = modes.some(({ mode }) => mode === "desktop")
@@ -24,24 +25,24 @@ export async function engineMembers(context: Context, isOptional: boolean): Prom
     const directory = join(settings.configRoot, slug);
     const examine = () => examineEngine({ slug, directory, config: { mode } }, settings, system);
     const synchronize = () => synchronizeItself(slug, context);
+    const command = `${brand.executable} overlay update`;
+    // Without it, the next check-in decides.
+    const prepare = (version: string) =>
+      decideForStart({ slug, directory }, version, { command, system }).catch(() => undefined);
     if (mode === "server") {
       // A check that applies a new configuration just now would reload the engine while it starts.
       const restart = () =>
-        withLock(
-          directory,
-          `${brand.executable} overlay update`,
-          system,
-          systemdEngine({ slug, directory }, system).restart,
-        );
+        withLock(directory, command, system, systemdEngine({ slug, directory }, system).restart);
       if (!isRunByUnits({ directory, mode }, system))
-        return { slug, examine, synchronize, restart: undefined, plan: [] };
+        return { slug, examine, prepare, synchronize, restart: undefined, plan: [] };
       const argv = systemctlCommand("try-restart", engineUnit(slug));
-      return { slug, examine, synchronize, restart, plan: [{ step: "run", argv }] };
+      return { slug, examine, prepare, synchronize, restart, plan: [{ step: "run", argv }] };
     }
-    if (ask === undefined) return { slug, examine, synchronize, restart: undefined, plan: [] };
+    if (ask === undefined) return { slug, examine, prepare, synchronize, restart: undefined, plan: [] };
     return {
       slug,
       examine: () => examineTeam(slug, ask),
+      prepare,
       restart: async () => void (await ask({ action: "restart", team: slug })),
       plan: [requestStep(`restart ${slug}`, settings)],
       synchronize: async () => void (await ask({ action: "sync", team: slug })),

@@ -42,10 +42,22 @@ export function healthNotes(team: TeamStatus, now: number): string[] {
     ...(tunnels === undefined
       ? []
       : [`tunnels: ${tunnels.direct} direct, ${tunnels.relayed} relayed, ${broken.length} broken`]),
+    ...offloads(team),
     ...offline(team, now),
     ...age(team, now),
   ];
   return [parts.join("; ")];
+}
+
+function offloads({ data_plane: seen }: TeamStatus): string[] {
+  if (seen === undefined || seen.why === "platform") return [];
+  return [seen.tun_offloads && seen.udp_offloads ? "offloads on" : "offloads off"];
+}
+
+/** What an administrator would not expect. */
+export function dataPlaneNotes({ data_plane: seen, state }: TeamStatus): string[] {
+  const isOdd = seen?.why !== undefined && ["restart", "refused", "limit", "traffic"].includes(seen.why);
+  return state === "running" && isOdd && seen.reason !== undefined ? [seen.reason] : [];
 }
 
 function lighthouseText({ answering, of }: { answering: number; of: number }, isLighthouse: boolean): string {

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
 import { certificateEnd } from "../node/files/certificate-end.ts";
 import { countPeers, metricsUrl } from "../node/engine/peers.ts";
+import { seenDataPlane } from "../node/files/data-plane.ts";
 import { openOrganization } from "../node/files/organizations.ts";
 import {
   certificateWarning,
@@ -61,6 +62,7 @@ export class OrganizationStatus {
       ...(record.lastCheckinAt === undefined ? {} : { last_checkin_at: record.lastCheckinAt }),
       ...(record.restartPending?.length ? { restart_pending: record.restartPending } : {}),
       ...(facts.left_out === undefined ? {} : { left_out: facts.left_out }),
+      ...seenDataPlane(facts.dataPlane, process?.startedAt),
       ...(active ? { active } : {}),
       ...(message === undefined ? {} : { message: clean(message) }),
     };

@@ -10,7 +10,14 @@ import { listOrganizations } from "../node/files/list-organizations.ts";
 import type { Way } from "../node/names/service-state.ts";
 import { namesPlaces } from "../platform/names-places.ts";
 import type { System } from "../system.ts";
-import { findingNotes, healthNotes, isHealthy, relayNotes, stateText } from "./health-text.ts";
+import {
+  dataPlaneNotes,
+  findingNotes,
+  healthNotes,
+  isHealthy,
+  relayNotes,
+  stateText,
+} from "./health-text.ts";
 import { daysLeft, roughly, textTable } from "./text-table.ts";
 import { askDaemon } from "./ipc/client.ts";
 import type { Answer, TeamStatus } from "./ipc/messages.ts";
@@ -136,9 +143,13 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
     ];
     lines.push("", ...textTable(table, width));
     const notes = teams.flatMap((team) =>
-      [...findingNotes(team), ...healthNotes(team, now), ...relayNotes(team), ...notesOn(team)].map(
-        (note) => `${team.team}: ${note}`,
-      ),
+      [
+        ...findingNotes(team),
+        ...healthNotes(team, now),
+        ...relayNotes(team),
+        ...dataPlaneNotes(team),
+        ...notesOn(team),
+      ].map((note) => `${team.team}: ${note}`),
     );
     const all = [...notes, ...(report.names?.notes ?? [])];
     if (all.length > 0) lines.push("", ...all);
@@ -148,11 +159,12 @@ export function renderStatus(report: StatusReport, now: number, width?: number):
 
 function notesOn(status: TeamStatus): string[] {
   const { team, message, restart_pending: pending = [], left_out, findings = [], ...rest } = status;
-  const restart = `${pending.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(team)}\``;
+  const keys = pending.filter((key) => rest.data_plane?.why !== "restart" || !/_?offloads$/.test(key));
+  const restart = `${keys.join(", ")} will apply after \`${brand.executable} restart ${quoteWord(team)}\``;
   return [
     ...(message === undefined || findings.some(({ what }) => what === message) ? [] : [message]),
     ...confirmationNotes(rest),
-    ...(pending.length === 0 ? [] : [restart]),
+    ...(keys.length === 0 ? [] : [restart]),
     ...(left_out === undefined ? [] : [describeLeftOut(left_out)]),
   ];
 }

@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import { AppError, messageOf } from "../errors.ts";
+import { seenDataPlane } from "../node/files/data-plane.ts";
 import { readSyncState } from "../node/files/generations.ts";
 import { openOrganization, type Organization } from "../node/files/organizations.ts";
 import { ageOf, identifyProcess, type ProcessIdentity } from "../platform/process-identity.ts";
@@ -56,7 +57,7 @@ async function readStatus(
   const organization = openOrganization(configRoot, slug);
   const state = readSyncState(organization.directory);
   const end = state?.certificate_not_after ?? (await readEnd(organization));
-  const { revoked, ...facts } = readOrganizationFacts(organization, state, end);
+  const { revoked, dataPlane, ...facts } = readOrganizationFacts(organization, state, end);
   const { mode } = organization.config;
   const observed = isRunByUnits({ directory: organization.directory, mode }, system)
     ? await observeUnit(organization, system)
@@ -73,6 +74,7 @@ async function readStatus(
     ...facts,
     ...observed,
     ...asked,
+    ...seenDataPlane(dataPlane, startOf(observed, system.now())),
     ...(mode === "server" ? savedHealth(saved, observed, system) : {}),
   };
   if (revoked !== undefined) {
@@ -83,6 +85,9 @@ async function readStatus(
   const message = certificateWarning(facts, system.now());
   return message === undefined ? status : { ...status, message };
 }
+
+const startOf = ({ uptime_s: uptimeS }: Observed, now: number) =>
+  uptimeS === undefined ? undefined : now - uptimeS * 1000;
 
 /** What check-auth has written down. The health of a former engine says nothing about this one. */
 function savedHealth(

@@ -4,6 +4,7 @@
 import { networkInterfaces } from "node:os";
 import { addressFromBytes, bits, formatAddress, makeNetwork, parseAddress } from "../ip.ts";
 import { readBytes } from "../open-file.ts";
+import { readKernel, type Kernel } from "./kernel.ts";
 import { kernelHasIpv6 } from "./kernel-ipv6.ts";
 
 export type MachineState = {
@@ -20,6 +21,7 @@ export type MachineState = {
   hasIpv6: boolean;
   /** Whether an engine chooses the name of its interface. macOS numbers them itself. */
   namesInterfaces: boolean;
+  kernel: Kernel;
   /** Ports that programs have taken. Read on demand, because a busy server has many. Linux only. */
   sockets(): readonly Socket[];
 };
@@ -53,6 +55,7 @@ export function machineState(): MachineState {
     nameServers: [...new Set(resolverFiles.flatMap((path) => parseNameServers(readTable(path))))],
     hasIpv6: kernelHasIpv6(),
     namesInterfaces: process.platform !== "darwin",
+    kernel: readKernel(),
     sockets: () =>
       (["udp", "tcp"] as const).flatMap((protocol) =>
         ["", "6"].flatMap((family) => parseSockets(protocol, readTable(`/proc/net/${protocol}${family}`))),

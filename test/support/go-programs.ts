@@ -25,6 +25,8 @@ type Recipe = {
   tags?: string;
   /** Imports of the main file that are left out. */
   without?: RegExp;
+  /** The package of the program, if it is not the one of its name below `cmd`. */
+  main?: string;
 };
 
 const programs = {
@@ -38,13 +40,22 @@ const programs = {
   },
   nfpm: { module: "github.com/goreleaser/nfpm/v2@v2.45.0" },
 } as const satisfies Record<string, Recipe>;
+type TestProgram = keyof typeof programs;
+export const goPrograms = Object.keys(programs) as TestProgram[];
 
-export type GoProgram = keyof typeof programs;
-export const goPrograms = Object.keys(programs) as GoProgram[];
+const tailscale = "tailscale.com@v1.104.5";
+/** What others run, for test/bench/beside-others.ts alone. */
+const rivals = {
+  tailscaled: { module: tailscale },
+  tailscale: { module: tailscale },
+  "wireguard-go": { module: "golang.zx2c4.com/wireguard@v0.0.0-20260522210424-ecfc5a8d5446", main: "." },
+} as const satisfies Record<string, Recipe>;
+
+export type GoProgram = TestProgram | keyof typeof rivals;
 
 /** The path of the program. Builds it if it is missing, in a minute or two. Concurrent test runs are safe. */
 export function goProgram(name: GoProgram): string {
-  const recipe: Recipe = programs[name];
+  const recipe: Recipe = { ...programs, ...rivals }[name];
   const target = join(cacheDirectory, "go-programs", `${name}-${recipe.module.split("@")[1]}`);
   if (existsSync(join(target, name))) return join(target, name);
   const work = mkdtempSync(join(tmpdir(), "agent-go-"));
@@ -61,7 +72,8 @@ export function goProgram(name: GoProgram): string {
   return join(target, name);
 }
 
-function build(name: string, { module, tags = "", without }: Recipe, work: string, to: string): void {
+function build(name: string, recipe: Recipe, work: string, to: string): void {
+  const { module, tags = "", without, main: path = `./cmd/${name}` } = recipe;
   const run = withToolchain(work);
   const source = join(work, "source");
   cpSync(downloaded(module, work, run), source, { recursive: true });
@@ -70,5 +82,5 @@ function build(name: string, { module, tags = "", without }: Recipe, work: strin
     const main = join(source, `cmd/${name}/main.go`);
     writeFileSync(main, readFileSync(main, "utf8").replace(without, ""));
   }
-  run(["go", "build", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o", to, `./cmd/${name}`], source);
+  run(["go", "build", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o", to, path], source);
 }

@@ -1,6 +1,7 @@
 // Machines as the node sees them, for tests: nothing in use, except what a test says.
 
 import { readTenants, type Machine } from "../../src/node/files/machine.ts";
+import { readKernel } from "../../src/platform/kernel.ts";
 import type { MachineState, Socket } from "../../src/platform/machine-state.ts";
 
 export const emptyMachine: MachineState = {
@@ -11,6 +12,8 @@ export const emptyMachine: MachineState = {
   nameServers: [],
   hasIpv6: true,
   namesInterfaces: true,
+  // Its engines get the same configuration on each machine that runs the tests.
+  kernel: { ...readKernel(), isLinux: false },
   sockets: () => [],
 };
 

@@ -5,6 +5,7 @@ import * as v from "valibot";
 import type { ErrorCode } from "../../errors.ts";
 import type { Confirmation } from "../../confirmation.ts";
 import type { Finding } from "../../node/health/findings.ts";
+import type { DataPlaneSeen } from "../../node/files/data-plane.ts";
 import type { Health } from "../../node/health/judge.ts";
 import type { PeerReport } from "../../node/health/peer-report.ts";
 import type { RelayedAnswer } from "../../protocol/relayed-report.ts";
@@ -54,6 +55,8 @@ export type TeamStatus = {
   restart_pending?: string[];
   /** Settings of the control plane that this machine does not accept, with reasons. */
   left_out?: { key: string; reason: string }[];
+  /** Offloads and buffers of the engine. Older daemons do not tell. */
+  data_plane?: DataPlaneSeen;
   active?: true;
   /** The node ends when it stops; its certificate lives for an hour. */
   ephemeral?: true;

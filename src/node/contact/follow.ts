@@ -1,6 +1,7 @@
 // Follows one organization's control plane by long polls: applies news at once and carries out orders. An unreachable
 // control plane never stops a tunnel. Used by the daemon, check-auth and the demo.
 
+import { release } from "node:os";
 import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { relayedIn } from "../../protocol/relayed-report.ts";
@@ -16,6 +17,7 @@ import { makePace } from "./pace.ts";
 import type { PathReporter } from "./path-report.ts";
 import { makeLighthousePackets } from "./lighthouse-packets.ts";
 import { makeLocalSync } from "./local-sync.ts";
+import { isOutdated } from "../files/data-plane.ts";
 import { isApplied, readSyncState, type SyncState } from "../files/generations.ts";
 import type { Damage, Organization } from "../files/organizations.ts";
 import { keepCopy, openForRevocations } from "../files/remains.ts";
@@ -193,7 +195,8 @@ export async function followOnce(
   const { damage } = organization;
   if (damage === undefined) keepCopy(organization);
   const state = options.state ?? readSyncState(organization.directory);
-  const report = reportOf(await edge.engine(), edge.light?.kind());
+  const engine = await edge.engine();
+  const report = reportOf(engine, edge.light?.kind());
   const { names = makeNamesKeeper(organization, edge), ...waiting } = options;
   const marks = machineMarks(edge.system);
   const ask = (how: CheckInOptions, asked = names.asked()) =>
@@ -234,7 +237,10 @@ export async function followOnce(
   const { directory } = organization;
   const revoked = order?.isRevocation === true ? { reason: order.reason } : readRevokedNote(directory);
   const isNew =
-    answer.config_changed || !isApplied(directory) || (await namesChanged(state, directory, edge));
+    answer.config_changed ||
+    !isApplied(directory) ||
+    (state !== undefined && isOutdated(state.data_plane, engine.next, release())) ||
+    (await namesChanged(state, directory, edge));
   const sync = (await synced) ?? (isNew ? await synchronize(organization, edge) : {});
   if (relayedIn(answer)?.paused === true)
     await (await import("./relayed.ts")).endForwarding(organization, edge.system);

@@ -13,7 +13,8 @@ import type { System } from "../../system.ts";
 import type { YamlMap } from "../../yaml.ts";
 import type { EngineControl, EngineRunner } from "../engine/engine.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
-import { finishConfig, type HostNames } from "../files/config-file.ts";
+import { finishConfig, readOverrides, type HostNames } from "../files/config-file.ts";
+import { decideDataPlane, readTrial, type DataPlane } from "../files/data-plane.ts";
 import { generationFile, generationFiles, presentFiles, readSyncState } from "../files/generations.ts";
 import { resolveNames, withoutUnresolved } from "../files/host-names.ts";
 import { readMachine } from "../files/machine.ts";
@@ -65,6 +66,7 @@ export type Next = {
   /** Addresses that replace DNS names; undefined if the engine resolves names. */
   names: HostNames | undefined;
   localApi: boolean;
+  dataPlane: DataPlane;
   etag: string;
   configVersion: number;
 };
@@ -140,8 +142,16 @@ export async function finish(organization: Organization, received: Received, edg
     maskedNetworks(rest.files["host.crt"]),
   );
   const localApi = can(edge.engine.version, "local_api");
-  const configYml = finishConfig(config, directory, { names, localApi });
-  return { ...rest, sent: config, ...checked, configYml, names, localApi };
+  const basis = {
+    engine: edge.engine.next,
+    kernel: place.machine.kernel,
+    sent: config,
+    own: readOverrides(directory),
+    trial: readTrial(directory),
+  };
+  const dataPlane = decideDataPlane(basis, readSyncState(directory)?.data_plane, edge.system.now());
+  const configYml = finishConfig(config, directory, { names, localApi, dataPlane });
+  return { ...rest, sent: config, ...checked, configYml, names, localApi, dataPlane };
 }
 
 /** The order key is pinned at registration. A new one is accepted only if the pinned one has signed it. */

@@ -37,7 +37,8 @@ export async function recheckPresent(
   let checked: string;
   try {
     const localApi = hasLocalApi(present ?? "", directory);
-    checked = finishConfig(sent.config, directory, { names: state.host_names, localApi });
+    const { host_names: names, data_plane: dataPlane } = state;
+    checked = finishConfig(sent.config, directory, { names, localApi, dataPlane });
   } catch (error) {
     // overrides.yml is damaged. The caller reports it, after it has applied the revocations.
     if (error instanceof AppError && error.code === "bad_configuration") return;

@@ -16,6 +16,7 @@ import { applyCertificates } from "./certificates-alone.ts";
 import type { Download } from "./client.ts";
 import { changesFirewall, restartNeeds } from "../files/restart-needs.ts";
 import { finishConfig } from "../files/config-file.ts";
+import { ownSwitches } from "../files/data-plane.ts";
 import type { EngineInUse } from "../engine/engine-in-use.ts";
 import { unresolved } from "../files/host-names.ts";
 import { withLock } from "../files/lock.ts";
@@ -262,9 +263,10 @@ async function apply(
 export function changeNeeds(
   directory: string,
   present: { text: string; version: string | undefined },
-  next: Pick<Next, "configYml" | "files">,
+  next: Pick<Next, "configYml" | "files" | "dataPlane">,
 ): { restart: boolean; later: string[] } {
-  const { now, later } = restartNeeds(present.text, next.configYml, present.version);
+  const waiting = ownSwitches(next.dataPlane);
+  const { now, later } = restartNeeds(present.text, next.configYml, present.version, waiting);
   const hostCrt = readTextIfThere(join(directory, "host.crt")) ?? "";
   const nextCrt = next.files["host.crt"];
   const takesSubnets =
@@ -282,13 +284,13 @@ export function changeNeeds(
 async function testStaged(
   directory: string,
   name: string,
-  { sent, names, localApi }: Next,
+  { sent, names, localApi, dataPlane }: Next,
   engine: string,
   system: SyncEdge["system"],
 ): Promise<void> {
   const staged = join(directory, "generations", name);
   const test: TestOverrides = async (own = {}) => {
-    const text = finishConfig(sent, directory, { names, localApi, filesIn: staged, ...own });
+    const text = finishConfig(sent, directory, { names, localApi, dataPlane, filesIn: staged, ...own });
     await testText(engine, staged, text, system, own.name);
   };
   await test().catch(async (error: unknown) => {

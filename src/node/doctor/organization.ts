@@ -10,6 +10,7 @@ import { describeLeftOut, wholeConfiguration } from "../../left-out.ts";
 import { formatTime } from "../../duration.ts";
 import { hasMode, readTextIfThere } from "../../files.ts";
 import type { Log } from "../../log.ts";
+import { ageOf } from "../../platform/process-identity.ts";
 import { isLinux } from "../../platform/privilege.ts";
 import { nftProgram } from "../../platform/relay-counter.ts";
 import { isHostKey, publicOfHostKey } from "../../pki/keys.ts";
@@ -19,6 +20,7 @@ import { blocklistLimit, blocklistWarning } from "../../protocol/download.ts";
 import { organizationDeleted } from "../../protocol/orders.ts";
 import type { System } from "../../system.ts";
 import { finishConfig, hasLocalApi } from "../files/config-file.ts";
+import { seenDataPlane } from "../files/data-plane.ts";
 import { readOwnYaml } from "../files/read-yaml.ts";
 import { rememberVersions, testConfig } from "../engine/engine.ts";
 import { unresolved, withoutNames } from "../files/host-names.ts";
@@ -82,6 +84,7 @@ export async function examineOrganization(slug: string, edge: Edge): Promise<Che
     runCheck("configuration", slug, () => configuration(organization, edge), remedyOfRefusal(organization)),
     runCheck("permissions", slug, () => permissions(organization, edge.system)),
     runCheck("engine", slug, () => engineOf(organization, edge)),
+    runCheck("offloads", slug, () => offloads(organization, edge)),
     runCheck("blocklist", slug, () => blocklist(organization)),
     runCheck("port", slug, () => port(organization, edge)),
     runCheck("route", slug, () => route(organization, edge)),
@@ -197,7 +200,8 @@ async function configuration(
       return warn(describeLeftOut([whole]), isOwn ? `Correct ${own}, then run: ${sync}` : sync);
     }
     const present = text(directory, "config.yml");
-    if (finishConfig(config, directory, { names, localApi: hasLocalApi(present, directory) }) !== present)
+    const localApi = hasLocalApi(present, directory);
+    if (finishConfig(config, directory, { names, localApi, dataPlane: state?.data_plane }) !== present)
       return warn("overrides.yml or the permissions were changed but are not applied yet", sync);
     if (leftOut.length > 0) return leftOutFinding({ directory, slug }, leftOut, place);
   }
@@ -235,6 +239,25 @@ async function engineOf(organization: Organization, { settings, system }: Edge):
   const { what, next } = describeMember(state, engine);
   // Without a running engine the next start decides, and nothing is wrong now.
   return state.running ? fail(what, next) : warn(what, next);
+}
+
+/** How the engine exchanges packets with the kernel: most of its throughput. */
+async function offloads(organization: Organization, { settings, system }: Edge): Promise<Finding> {
+  const plane = readSyncState(organization.directory)?.data_plane;
+  if (plane === undefined) return skipped("not decided yet: the next check-in decides");
+  const { process } = await examineEngine(organization, settings, system);
+  const startedAt = process === undefined ? undefined : system.now() - ageOf(process);
+  const { data_plane: seen } = seenDataPlane(plane, startedAt);
+  const { why, reason = "" } = seen ?? {};
+  if (why === undefined) return ok("kernel and engine exchange large packets");
+  const restart = `${run} restart ${quoteWord(organization.slug)}`;
+  if (why === "engine") return warn(reason, `${run} overlay update`);
+  if (why === "restart") return warn(reason, restart);
+  if (why === "limit" || why === "refused")
+    return warn(reason, "Ask the administrator of this machine's host");
+  return why === "traffic"
+    ? warn(reason, `Update the kernel or the engine: both are then tried again`)
+    : ok(reason);
 }
 
 /** If the list becomes too long for the engine, later revocations do not reach this node. */

@@ -12,6 +12,8 @@ export type EngineInUse = {
   isRunning: boolean;
   /** The engine that the next start runs, and that tests new configurations; undefined if there is none. */
   path: string | undefined;
+  /** The version of the next start, as far as that can be known: of a damaged file, or of another program, the one that runs. */
+  next: string | undefined;
   /** The version that runs; undefined if none runs, or if it is unknown. */
   running: string | undefined;
   /**
@@ -24,6 +26,7 @@ export type EngineInUse = {
 export const noneInUse: EngineInUse = {
   isRunning: false,
   path: undefined,
+  next: undefined,
   running: undefined,
   version: undefined,
 };
@@ -50,6 +53,7 @@ export async function engineInUse(
   return {
     isRunning: process !== undefined,
     path: path !== undefined && existsSync(path) ? path : undefined,
+    next: next ?? running,
     running,
     version: process === undefined || isOlder ? next : running,
   };

@@ -26,7 +26,8 @@ import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
-import { finishConfig } from "../files/config-file.ts";
+import { finishConfig, readOverrides } from "../files/config-file.ts";
+import { decideDataPlane, readTrial } from "../files/data-plane.ts";
 import { withLock } from "../files/lock.ts";
 import { resolveNames } from "../files/host-names.ts";
 import { readMachine } from "../files/machine.ts";
@@ -158,6 +159,14 @@ export async function fillPending(
     system,
     maskedNetworks(place.hostCrt),
   );
+  const basis = {
+    engine: registration.overlayVersion,
+    kernel: place.machine.kernel,
+    sent: sent.config,
+    own: readOverrides(final),
+    trial: readTrial(final),
+  };
+  const dataPlane = decideDataPlane(basis, undefined, now);
   // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
   const nodeConfig = `${JSON.stringify({ ...received, mode }, null, 2)}\n`;
   const files: ConfigFiles = {
@@ -165,6 +174,7 @@ export async function fillPending(
     "config.yml": finishConfig(sent.config, final, {
       names,
       localApi: can(registration.overlayVersion, "local_api"),
+      dataPlane,
     }),
     ...(received.mode === mode ? {} : { "node-config.json": nodeConfig }),
   };
@@ -175,7 +185,7 @@ export async function fillPending(
       applied_at: formatTime(now),
       certificate_not_after: endOfCertificates(config.files["host.crt"]),
       ...(names === undefined ? {} : { host_names: names }),
-      ...checkedState(sent),
+      ...checkedState({ ...sent, dataPlane }),
     };
     warnOfLeftOut(slug, [], sent.leftOut, log);
     switchGeneration(pending, stageGeneration(pending, files, state, serverYml));

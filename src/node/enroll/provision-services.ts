@@ -15,7 +15,9 @@ import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../system.ts";
 import { installWintun, planWintun } from "./install-tap.ts";
 import { installEngine, planEngine } from "../engine/overlay-install.ts";
+import { engineVersion } from "../engine/engine.ts";
 import { findEngine } from "../engine/overlay.ts";
+import { decideForStart } from "../files/rewrite-config.ts";
 import { planServices, readModes, requireSafePrograms, type ServiceSettings } from "./services.ts";
 
 export type Started = {
@@ -59,6 +61,7 @@ export async function startOverlay(
   { system, log }: { system: System; log: Log },
 ): Promise<Started> {
   await provideEngine(settings, { system, log });
+  await decideForFirstStart(slug, settings, system);
   if (needsWintun(system)) await installWintun(wintunRequest, settings, system);
   if (!runsServices(system)) {
     const why = !system.isRoot ? "Only root can install services" : "systemd does not run on this machine";
@@ -99,6 +102,15 @@ export function planBringing(teams: readonly Team[], settings: ServiceSettings, 
   return runsServices(system)
     ? planChanges(planServices(teams, settings, system, { onlyMissing: true }))
     : [];
+}
+
+/** The registration did not know an engine that was installed after it. */
+async function decideForFirstStart(slug: string, settings: ServiceSettings, system: System): Promise<void> {
+  const engine = findEngine(settings, system);
+  if (engine === undefined) return;
+  const version = await engineVersion(engine.path, system).catch(() => undefined);
+  const place = { slug, directory: join(settings.configRoot, slug) };
+  await decideForStart(place, version, { command: `${brand.executable} register`, system });
 }
 
 /** Installs an engine if there is none. */

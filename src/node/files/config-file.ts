@@ -7,6 +7,7 @@ import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { controlSocket } from "../../platform/control-socket.ts";
 import { isMap, listOf, mergeYaml, stringifyYaml, type YamlMap, type YamlValue } from "../../yaml.ts";
+import { withDataPlane, type DataPlane } from "./data-plane.ts";
 import { readLocalChanges, withLocalChanges } from "./local-changes.ts";
 import { refuseForeignFiles } from "./own-files.ts";
 import { readOwnYaml, readYaml } from "./read-yaml.ts";
@@ -22,6 +23,8 @@ export type Finish = {
   names: HostNames | undefined;
   /** Whether the engine has a control socket. It keeps the one of its start until a reload. */
   localApi: boolean;
+  /** Offloads and buffers; undefined: not decided yet. */
+  dataPlane: DataPlane | undefined;
   /** Where the engine finds the certificates: the directory, or one generation on trial. */
   filesIn?: string;
   /** Instead of overrides.yml: to find its fault, or what is in force of it. */
@@ -35,7 +38,7 @@ export type Finish = {
 export function finishConfig(
   config: YamlMap,
   directory: string,
-  { names, localApi, filesIn = directory, overrides = readOverrides(directory) }: Finish,
+  { names, localApi, dataPlane, filesIn = directory, overrides = readOverrides(directory) }: Finish,
 ): string {
   const { pki } = config;
   const paths = {
@@ -45,7 +48,7 @@ export function finishConfig(
   };
   const own = mergeYaml(
     {
-      ...(localApi ? withLocalChanges(config, readLocalChanges(directory)) : config),
+      ...withDataPlane(localApi ? withLocalChanges(config, readLocalChanges(directory)) : config, dataPlane),
       pki: { ...(isMap(pki) ? pki : {}), ...paths },
       ...(localApi ? { local_api: localApiSection(directory) } : {}),
     },

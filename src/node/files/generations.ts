@@ -16,6 +16,7 @@ import {
 } from "../../files.ts";
 import { generationPointer } from "../../platform/generation-pointer.ts";
 import { maxEtagLength, type ConfigFiles } from "../../protocol/download.ts";
+import { DataPlane } from "./data-plane.ts";
 import { readValidJson, type Organization } from "./organizations.ts";
 
 const time = v.pipe(v.string(), v.maxLength(64));
@@ -46,6 +47,8 @@ export const SyncState = v.object({
   surroundings: v.optional(v.pipe(v.array(address), v.maxLength(10_000))),
   /** Names that had no address, so that settings were left out (host-names.ts); unset if there are none. */
   unresolved: v.optional(v.pipe(v.array(hostName), v.maxLength(100))),
+  /** Offloads and buffers, as config.yml has them (data-plane.ts); unset before they were first decided. */
+  data_plane: v.optional(DataPlane),
   /** The version of the rules that checked config.yml (sent-config.ts), and the settings they left out. */
   rules: v.optional(v.number()),
   left_out: v.optional(

@@ -2,6 +2,7 @@
 // Contacts no server and no engine.
 
 import type { LeftOut } from "../../left-out.ts";
+import type { DataPlane } from "./data-plane.ts";
 import type { SyncState } from "./generations.ts";
 import { type Organization } from "./organizations.ts";
 import { readRevokedNote } from "./revoked-notes.ts";
@@ -17,6 +18,8 @@ export type OrganizationFacts = {
   revoked?: string;
   /** Settings of the control plane that this machine left out. */
   left_out?: LeftOut[];
+  /** As it was decided; the engine may still run with the former one. */
+  dataPlane?: DataPlane;
 };
 
 export function readOrganizationFacts(
@@ -33,6 +36,7 @@ export function readOrganizationFacts(
     ...(config.ephemeral === true ? { ephemeral: true as const } : {}),
     ...(note === undefined ? {} : { revoked: note.reason }),
     ...(leftOut.length === 0 ? {} : { left_out: leftOut }),
+    ...(state?.data_plane === undefined ? {} : { dataPlane: state.data_plane }),
   };
 }
 

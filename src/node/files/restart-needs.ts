@@ -6,26 +6,34 @@ import { readOwnYaml } from "./read-yaml.ts";
 
 /** A change of these keys alone waits for the next start of the engine, because a restart would drop all tunnels. */
 const waitsForStart = ["timers.connection_alive_interval"];
+/** These too, unless an administrator has set them (data-plane.ts). */
+const mayWaitForStart = ["tun.use_offloads", "listen.udp_offloads"];
 
 /** Whether a key that a reload did not apply is worth a restart. */
 export function needsRestart(key: string): boolean {
-  return !waitsForStart.includes(key);
+  return ![...waitsForStart, ...mayWaitForStart].includes(key);
 }
 
 export type RestartNeed = { now: string[]; later: string[] };
 
-/** The changed keys that the running engine applies only by a restart. An unknown version counts as old. */
-export function restartNeeds(before: string, after: string, engineVersion: string | undefined): RestartNeed {
+/**
+ * The changed keys that the running engine applies only by a restart. An unknown version counts as old. `waiting`: keys
+ * beside the usual ones whose change waits.
+ */
+export function restartNeeds(
+  before: string,
+  after: string,
+  engineVersion: string | undefined,
+  waiting: readonly string[] = [],
+): RestartNeed {
   const [old, next] = [readOwnYaml(before, "config.yml"), readOwnYaml(after, "config.yml")];
   // All engines begin to relay by a reload. Those that need a restart need it only to use other relays afterwards.
   const becomesRelay = valueAt(next, "relay.am_relay") === true;
   const pending = changedPaths(old, next).filter(
     (path) => !takesReload(path, engineVersion) && !(becomesRelay && path === "relay.am_relay"),
   );
-  return {
-    now: pending.filter(needsRestart),
-    later: pending.filter((path) => !needsRestart(path)),
-  };
+  const waits = (path: string) => waitsForStart.includes(path) || waiting.includes(path);
+  return { now: pending.filter((path) => !waits(path)), later: pending.filter(waits) };
 }
 
 /** Whether the firewall's section differs: then a reload rebuilds all of the firewall. */

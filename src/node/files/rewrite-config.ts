@@ -1,37 +1,93 @@
 // Writes config.yml of the present generation again, after a change of this machine's own settings. Needs no network.
 
 import { readTextIfThere, writeFileAtomic } from "../../files.ts";
-import { finishConfig, hasLocalApi, overriddenIn } from "./config-file.ts";
-import { generationFile, isChecked, readSyncState } from "./generations.ts";
+import type { System } from "../../system.ts";
+import { isMap, type YamlMap } from "../../yaml.ts";
+import { finishConfig, hasLocalApi, overriddenIn, readOverrides } from "./config-file.ts";
+import { dataPlaneKeys, decideDataPlane, readTrial } from "./data-plane.ts";
+import { generationFile, isChecked, readSyncState, writeSyncState } from "./generations.ts";
 import { withoutNames } from "./host-names.ts";
 import { writeLocalChanges, type LocalChanges } from "./local-changes.ts";
-import type { Machine } from "./machine.ts";
+import { withLock } from "./lock.ts";
+import { readMachine, type Machine } from "./machine.ts";
 import { readSent } from "./sent-config.ts";
 
-/**
- * Stores the changes and rewrites config.yml. The caller holds the lock, and then reloads the engine. Returns false if the
- * configuration is not one that takes such changes: of another engine, or not checked yet.
- */
-export function rewriteConfig(
-  { directory, slug }: { directory: string; slug: string },
-  machine: Machine,
-  changes: LocalChanges,
-): boolean {
+type Place = { directory: string; slug: string };
+
+/** Undefined for a configuration that takes no changes: it is not complete, or not checked yet. */
+function readPresent({ directory, slug }: Place, machine: Machine) {
   const state = readSyncState(directory);
   const path = generationFile(directory, "config.yml");
   const present = readTextIfThere(path);
   const source = readTextIfThere(generationFile(directory, "server.yml"));
   const hostCrt = readTextIfThere(generationFile(directory, "host.crt"));
   if (state === undefined || present === undefined || source === undefined || hostCrt === undefined)
-    return false;
-  if (!isChecked(state) || !hasLocalApi(present, directory)) return false;
-  writeLocalChanges(directory, changes);
-  const sent = readSent(source, { directory, slug, hostCrt, machine });
-  // With such a name the engine refuses the whole configuration.
-  const { config } = withoutNames(sent.config, state.unresolved);
+    return undefined;
+  if (!isChecked(state)) return undefined;
+  const sent = () => {
+    const { config } = readSent(source, { directory, slug, hostCrt, machine });
+    // With such a name the engine refuses the whole configuration.
+    return withoutNames(config, state.unresolved).config;
+  };
+  return { state, path, present, sent, localApi: hasLocalApi(present, directory) };
+}
+
+/**
+ * Stores the changes and rewrites config.yml. The caller holds the lock, and then reloads the engine. Returns false if the
+ * configuration is not one that takes such changes: of another engine, or not checked yet.
+ */
+export function rewriteConfig(place: Place, machine: Machine, changes: LocalChanges): boolean {
+  const found = readPresent(place, machine);
+  if (found === undefined || !found.localApi) return false;
+  writeLocalChanges(place.directory, changes);
+  const { host_names: names, data_plane: dataPlane } = found.state;
   // A change of overrides.yml that no command applied, and no engine tested, must not come into force with these.
-  const overrides = overriddenIn(present);
-  const next = finishConfig(config, directory, { names: state.host_names, localApi: true, overrides });
-  if (next !== present) writeFileAtomic(path, next, 0o644);
+  const overrides = overriddenIn(found.present);
+  const next = finishConfig(found.sent(), place.directory, { names, localApi: true, dataPlane, overrides });
+  if (next !== found.present) writeFileAtomic(found.path, next, 0o644);
   return true;
+}
+
+/**
+ * Before a start of the engine: decides for this version, and for what traffic proved, so that the start already has it. A
+ * running engine is not reloaded. Without a configuration that can be decided for, the next check-in decides.
+ */
+export async function decideForStart(
+  place: Place,
+  engine: string | undefined,
+  { command, system }: { command: string; system: Pick<System, "machineState" | "lookup" | "sleep" | "now"> },
+): Promise<void> {
+  await withLock(place.directory, command, system, async () => {
+    const machine = await readMachine(place.directory, system);
+    const found = readPresent(place, machine);
+    if (found === undefined) return;
+    const { state, path, present, localApi } = found;
+    const sent = found.sent();
+    const own = readOverrides(place.directory);
+    const basis = { engine, kernel: machine.kernel, sent, own, trial: readTrial(place.directory) };
+    const dataPlane = decideDataPlane(basis, state.data_plane, system.now());
+    const overrides = withoutKeys(overriddenIn(present), own);
+    const next = finishConfig(sent, place.directory, {
+      names: state.host_names,
+      localApi,
+      dataPlane,
+      overrides,
+    });
+    if (next !== present) writeFileAtomic(path, next, 0o644);
+    writeSyncState(place.directory, { ...state, data_plane: dataPlane });
+  });
+}
+
+/** The sections in force, without what is decided anew; overrides.yml stands above that. */
+function withoutKeys(present: YamlMap, own: YamlMap): YamlMap {
+  const kept = { ...present };
+  for (const path of dataPlaneKeys) {
+    const [section = "", key = ""] = path.split(".");
+    const [values, owned] = [kept[section], own[section]];
+    if (!isMap(values)) continue;
+    const { [key]: _, ...rest } = values;
+    const word = isMap(owned) ? owned[key] : undefined;
+    kept[section] = word === undefined ? rest : { ...rest, [key]: word };
+  }
+  return kept;
 }

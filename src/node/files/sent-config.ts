@@ -12,6 +12,7 @@ import type { Log } from "../../log.ts";
 import { quoteWord } from "../../plan.ts";
 import type { System } from "../../system.ts";
 import { isMap, type YamlMap, type YamlValue } from "../../yaml.ts";
+import type { DataPlane } from "./data-plane.ts";
 import { readYaml } from "./read-yaml.ts";
 import { isWithin, maskedNetworks } from "./networks.ts";
 import { rulesVersion, type SyncState } from "./generations.ts";
@@ -114,12 +115,14 @@ export function checkedState({
   leftOut,
   surroundings,
   unresolved = [],
-}: Pick<SentConfig, "leftOut" | "surroundings"> & { unresolved?: string[] }): Pick<
+  dataPlane,
+}: Pick<SentConfig, "leftOut" | "surroundings"> & { unresolved?: string[]; dataPlane?: DataPlane }): Pick<
   SyncState,
-  "rules" | "left_out" | "surroundings" | "unresolved"
+  "rules" | "left_out" | "surroundings" | "unresolved" | "data_plane"
 > {
   const kept = unresolved.length === 0 ? undefined : unresolved;
-  return { rules: rulesVersion, left_out: leftOut, surroundings, unresolved: kept };
+  const decided = dataPlane === undefined ? {} : { data_plane: dataPlane };
+  return { rules: rulesVersion, left_out: leftOut, surroundings, unresolved: kept, ...decided };
 }
 
 /** Warns only when the settings change, not with every configuration. */

@@ -17,6 +17,8 @@ export type Member = {
   slug: string;
   /** Its process, and the program of its next start. */
   examine(): Promise<{ process: ProcessIdentity | undefined; program: string | undefined }>;
+  /** Writes what the new engine needs from its start on. */
+  prepare(version: string): Promise<void>;
   /** Resolves when the engine is active. Undefined: neither systemd nor the daemon runs this engine. */
   restart: (() => Promise<void>) | undefined;
   /** What --dry-run shows of the restart. */
@@ -94,6 +96,7 @@ export async function switchEngines(
     if (!isNew && (await runsFile(process, engine.path, versionOf)) === true) continue;
     restarted.push(member);
     try {
+      await member.prepare(engine.version);
       await restart();
     } catch (error) {
       if (!(error instanceof AppError) || error.code !== "engine_failed") {

@@ -53,12 +53,14 @@ test("without a process, the version of the next start is in use", async () => {
   expect(await engineInUse(undefined, path, versionOf)).toEqual({
     isRunning: false,
     path,
+    next: "1.10.3",
     running: undefined,
     version: "1.10.3",
   });
   expect(await engineInUse(undefined, join(directory.path, "none"), versionOf)).toEqual({
     isRunning: false,
     path: undefined,
+    next: undefined,
     running: undefined,
     version: undefined,
   });
@@ -70,6 +72,7 @@ test("a running engine keeps its version when its file is replaced by a newer on
   expect(await engineInUse(process, path, versionOf)).toEqual({
     isRunning: true,
     path,
+    next: "1.10.3",
     running: "1.10.3",
     version: "1.10.3",
   });
@@ -78,6 +81,7 @@ test("a running engine keeps its version when its file is replaced by a newer on
   expect(await engineInUse(process, path, versionOf)).toEqual({
     isRunning: true,
     path,
+    next: "1.11.1",
     running: "1.10.3",
     version: "1.10.3",
   });
@@ -86,6 +90,7 @@ test("a running engine keeps its version when its file is replaced by a newer on
   expect(await engineInUse(process, path, versionOf)).toEqual({
     isRunning: true,
     path: undefined,
+    next: "1.10.3",
     running: "1.10.3",
     version: "1.10.3",
   });
@@ -98,6 +103,7 @@ test("if the next start is older, its version is reported: both must accept the 
   expect(await engineInUse(process, path, versionOf)).toEqual({
     isRunning: true,
     path,
+    next: "1.6.1",
     running: "1.10.3",
     version: "1.6.1",
   });
@@ -110,6 +116,7 @@ test("a damaged engine and a unit's wrapper have no version, and do not prevent 
   expect(await engineInUse(process, "/usr/bin/env", versionOf, standIns["1.11.1"])).toEqual({
     isRunning: true,
     path: standIns["1.11.1"],
+    next: "1.10.3",
     running: "1.10.3",
     version: "1.10.3",
   });
@@ -128,6 +135,7 @@ test("an engine that is a script counts as its file, until that is replaced", as
   expect(await engineInUse(process, path, ofScript)).toEqual({
     isRunning: true,
     path,
+    next: "1.10.3",
     running: "1.10.3",
     version: "1.10.3",
   });
@@ -137,6 +145,7 @@ test("an engine that is a script counts as its file, until that is replaced", as
   expect(await engineInUse(process, path, ofScript)).toEqual({
     isRunning: true,
     path,
+    next: "1.10.3",
     running: undefined,
     version: undefined,
   });

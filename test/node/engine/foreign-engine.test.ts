@@ -53,7 +53,13 @@ for (const [what, make] of ways) {
       log: world.log,
       command: "test",
     });
-    expect(await inUse()).toEqual({ isRunning: false, path: engine, running: undefined, version: undefined });
+    expect(await inUse()).toEqual({
+      isRunning: false,
+      path: engine,
+      next: undefined,
+      running: undefined,
+      version: undefined,
+    });
     await world.api("POST", "/api/org/acme/groups/", { name: "new" });
     await world.api("PATCH", nodePath(organization), { groups: ["new"] });
     expect(await syncNow(world, organization, undefined, engine)).toMatchObject({ result: "changed" });

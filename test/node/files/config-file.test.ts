@@ -24,7 +24,10 @@ const finish = (text: string) => {
     hostCrt: "",
     machine: machineAt(directory.path),
   });
-  return readYaml(finishConfig(config, directory.path, { names: undefined, localApi: false }), "config.yml");
+  return readYaml(
+    finishConfig(config, directory.path, { names: undefined, localApi: false, dataPlane: undefined }),
+    "config.yml",
+  );
 };
 const sshd = "sshd:\n  enabled: true\n  listen: 127.0.0.1:2222\n";
 

@@ -49,7 +49,10 @@ test("config.yml has the changes only for engines that take them by their socket
   using directory = temporaryDirectory();
   const { path } = directory;
   const finish = (localApi: boolean) =>
-    readYaml(finishConfig({ lighthouse: {} }, path, { names: undefined, localApi }), "it");
+    readYaml(
+      finishConfig({ lighthouse: {} }, path, { names: undefined, localApi, dataPlane: undefined }),
+      "it",
+    );
   writeLocalChanges(path, { denied: ["203.0.113.7"], try_promote: 2 });
   expect(statSync(join(path, "run")).mode & 0o777).toBe(0o700);
   expect(finish(true)).toMatchObject({
