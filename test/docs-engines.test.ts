@@ -14,6 +14,7 @@ import {
   recommendedEngine,
   type EngineFeature,
 } from "../src/engine-features.ts";
+import { firstTunKernel, firstUdpKernel } from "../src/node/files/data-plane.ts";
 import { sourceRoot } from "./support/imports.ts";
 import { expectGolden } from "./support/golden.ts";
 
@@ -94,14 +95,29 @@ With engine 1.12 the agent heals tunnels by itself, in desktop mode and in serve
 Each step is a line with its evidence in the agent's log: \`journalctl -u overlay-agent\` or
 \`journalctl -u overlay-agent-auth\`.
 
-## Offloads
+## Offloads and buffers
 
-\`tun.use_offloads\` and \`listen.udp_offloads\` let kernel and engine exchange fewer, larger packets: more throughput for
-less processor time, on Linux with engine 1.12. They are off by default. For an
-organization, or with \`node update acme NAME\` for one node; the object replaces all overrides:
-\`echo '{"tun":{"use_offloads":true},"listen":{"udp_offloads":true}}' | agent admin org update acme --config-overrides -\`
+\`tun.use_offloads\` and \`listen.udp_offloads\` let kernel and engine exchange fewer, larger packets;
+\`listen.read_buffer\` and \`write_buffer\` are how much the kernel holds while the engine is busy. Measured with one TCP
+stream: the buffers alone carry 1.5 to 2 times as much, also with old engines; with the offloads it is 8 times as much, for a
+tenth of the processor time. Each node decides for itself:
 
-The engines restart to apply it. \`bun run test/bench/offloads.ts\` prints the gain on your machine.
+| setting | default |
+| --- | --- |
+| \`tun.use_offloads\` | on, with Linux ${firstTunKernel.join(".")} and engine ${firstVersions.offloads.join(".")} |
+| \`listen.udp_offloads\` | on, with Linux ${firstUdpKernel.join(".")} and engine ${firstVersions.offloads.join(".")} |
+| \`listen.read_buffer\`, \`write_buffer\` | 4 MiB on Linux; 1 MiB with less than 512 MiB of memory; the system's, if those are larger; in a container that may not enlarge them, \`net.core.rmem_max\` |
+
+\`agent status --json\` says under \`data_plane\` what is in force and why not more, \`agent doctor\` under \`offloads\`. An
+engine reads the two switches only at its start. A node that is upgraded while its engine runs does not restart it for them:
+they apply at the next start, and \`agent restart acme\` is one. The buffers apply at once. Another engine or kernel is decided
+for anew; an engine gets no key that it does not know.
+
+To turn them off: root of a machine in \`overrides.yml\`, which stands above all else; an administrator for one node with
+\`node update acme NAME\`, or for an organization. That restarts the engines. The object replaces all overrides:
+\`echo '{"tun":{"use_offloads":false},"listen":{"udp_offloads":false}}' | agent admin org update acme --config-overrides -\`
+
+\`bun run test/bench/offloads.ts\` prints the gain on your machine.
 `;
 
 test("every feature has a comment for the table", () => {

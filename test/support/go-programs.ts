@@ -43,7 +43,7 @@ const programs = {
 type TestProgram = keyof typeof programs;
 export const goPrograms = Object.keys(programs) as TestProgram[];
 
-const tailscale = "tailscale.com@v1.104.5";
+const tailscale = "tailscale.com@v1.94.2";
 /** What others run, for test/bench/beside-others.ts alone. */
 const rivals = {
   tailscaled: { module: tailscale },

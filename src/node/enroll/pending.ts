@@ -27,7 +27,7 @@ import type { System } from "../../system.ts";
 import { checkAnswer } from "../contact/verify-download.ts";
 import { endOfCertificates } from "../files/certificate-end.ts";
 import { finishConfig, readOverrides } from "../files/config-file.ts";
-import { decideDataPlane, readTrial } from "../files/data-plane.ts";
+import { decideDataPlane } from "../files/data-plane.ts";
 import { withLock } from "../files/lock.ts";
 import { resolveNames } from "../files/host-names.ts";
 import { readMachine } from "../files/machine.ts";
@@ -160,13 +160,12 @@ export async function fillPending(
     maskedNetworks(place.hostCrt),
   );
   const basis = {
-    engine: registration.overlayVersion,
     kernel: place.machine.kernel,
     sent: sent.config,
     own: readOverrides(final),
-    trial: readTrial(final),
+    trial: undefined,
   };
-  const dataPlane = decideDataPlane(basis, undefined, now);
+  const dataPlane = decideDataPlane({ engine: registration.overlayVersion, ...basis }, undefined, now);
   // A former control plane answers with the mode of the first registration, but this machine chooses its mode.
   const nodeConfig = `${JSON.stringify({ ...received, mode }, null, 2)}\n`;
   const files: ConfigFiles = {

@@ -48,9 +48,9 @@ const smallBuffer = 1024 * 1024;
 const smallMemory = 512 * 1024 * 1024;
 
 /** Tried back to 5.10; the interface of virtio headers is that of 4.18 and before. */
-const firstTunKernel: readonly [number, number] = [4, 18];
+export const firstTunKernel: readonly [number, number] = [4, 18];
 /** Before 5.12 UDP_GRO lacks fixes, so that WireGuard's program does not use it either. */
-const firstUdpKernel: readonly [number, number] = [5, 12];
+export const firstUdpKernel: readonly [number, number] = [5, 12];
 
 type Basis = {
   /** The engine of the next start; undefined: unknown, which counts as the oldest. */

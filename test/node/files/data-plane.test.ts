@@ -88,7 +88,7 @@ describe("switches", () => {
       off("engine"),
     ],
   ] as const)("%s", (_, asked, tun, udp) => {
-    expect(decide(asked as Asked)).toMatchObject({ tun, udp });
+    expect(decide(asked)).toMatchObject({ tun, udp });
   });
 
   test("one of them alone", () => {
@@ -118,7 +118,7 @@ describe("buffers", () => {
     ["none where root says something", { own: { listen: { read_buffer: 0 } } }, {}],
     ["none elsewhere", { kernel: { isLinux: false } }, {}],
   ] as const)("%s", (_, asked, { buffer, is_limited }: Partial<DataPlane>) => {
-    const { buffer: b, is_limited: l } = decide(asked as Asked);
+    const { buffer: b, is_limited: l } = decide(asked);
     expect([b, l]).toEqual([buffer, is_limited]);
   });
 });
