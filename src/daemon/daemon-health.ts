@@ -1,15 +1,18 @@
 // The health of one organization that the daemon runs: connects its observation to the supervised engine, and heals it.
 
+import { release } from "node:os";
 import { messageOf } from "../errors.ts";
 import { writeFileAtomic } from "../files.ts";
 import type { Log } from "../log.ts";
 import { hangLog, lastLines } from "../node/engine/engine-log.ts";
 import type { EngineControl } from "../node/engine/engine.ts";
 import { localApi } from "../node/engine/local-api.ts";
+import { decideForStart } from "../node/files/rewrite-config.ts";
 import { readLocalChanges } from "../node/files/local-changes.ts";
 import { applyChanges } from "../node/health/apply-changes.ts";
 import { HangWatch, tunnelsOrRestart } from "../node/health/hang.ts";
 import { Healer } from "../node/health/healer.ts";
+import { OffloadTrial } from "../node/health/offload-trial.ts";
 import { OrganizationHealth } from "../node/health/organization-health.ts";
 import { controlSocket } from "../platform/control-socket.ts";
 import type { OpenEcho } from "../platform/echo-socket.ts";
@@ -51,6 +54,15 @@ export function makeDaemonHealth(
     monotonic(),
   );
   const hang = new HangWatch();
+  const offloads = new OffloadTrial({
+    place,
+    kernel: release(),
+    decide: (engine) => decideForStart(place, engine, edge),
+    restart: () => supervised.control.restart(),
+    log,
+    open: openEcho,
+    system,
+  });
 
   async function restartHung(process: ProcessIdentity): Promise<void> {
     log.error("An engine hangs: its control socket is silent and no peer answers. Restarting it", {
@@ -92,6 +104,7 @@ export function makeDaemonHealth(
       }),
     recentLog: async () => lastLines(logPath, logLines),
     healer,
+    offloads,
     onChange: supervised.onChange,
   });
   return health;

@@ -3,6 +3,7 @@
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { isOlderThan, parseEngineVersion } from "../../src/engine-features.ts";
 import { localApiSection } from "../../src/node/files/config-file.ts";
 import { controlSocket } from "../../src/platform/control-socket.ts";
 import { stringifyYaml, type YamlMap } from "../../src/yaml.ts";
@@ -25,29 +26,47 @@ export type EngineHost = {
 
 export type EngineNetwork = AsyncDisposable & { lan: Lan; nodes: EngineHost[] };
 
+export type EngineOptions = {
+  /** Called before the engines start. */
+  prepare?(lan: Lan): void;
+  /** Networks behind a host. */
+  subnets?(at: number): readonly string[];
+  /** How many of the hosts, the first ones, have an engine. */
+  engines?: number;
+};
+
 /** Settings replace whole sections of the configuration of every host. */
 export async function startEngines(
-  engine: Engine,
+  engine: Engine | ((at: number) => Engine),
   root: string,
   names: readonly string[],
   settings: (at: number) => YamlMap = () => ({}),
+  { prepare, subnets = () => [], engines = names.length }: EngineOptions = {},
 ): Promise<EngineNetwork> {
+  const engineOf = typeof engine === "function" ? engine : () => engine;
   const lan = makeLan(names);
   const ca = (each: string) => join(root, `ca.${each}`);
-  runSync([engine.nebulaCert, "ca", "-name", "test", "-out-crt", ca("crt"), "-out-key", ca("key")]);
+  // The oldest of them: all read its certificates.
+  const versionOf = ({ version }: Engine) => parseEngineVersion(version);
+  const { nebulaCert } = names
+    .map((_, at) => engineOf(at))
+    .reduce((one, other) => (isOlderThan(versionOf(other), versionOf(one)) ? other : one));
+  runSync([nebulaCert, "ca", "-name", "test", "-out-crt", ca("crt"), "-out-key", ca("key")]);
   const nodes: EngineHost[] = [];
   const dispose = async () => {
     for (const { engine } of nodes) engine[Symbol.dispose]();
     lan.remove();
   };
   try {
-    for (const [at, name] of names.entries()) {
+    prepare?.(lan);
+    for (const [at, name] of names.slice(0, engines).entries()) {
       const directory = join(root, name);
       mkdirSync(join(directory, "run"), { recursive: true, mode: 0o700 });
       const address = `10.78.0.${at + 1}`;
       const out = ["-out-crt", join(directory, "host.crt"), "-out-key", join(directory, "host.key")];
       const signed = ["-name", name, "-ip", `${address}/24`, "-ca-crt", ca("crt"), "-ca-key", ca("key")];
-      runSync([engine.nebulaCert, "sign", ...signed, ...out]);
+      const behind = subnets(at).length === 0 ? [] : ["-subnets", subnets(at).join(",")];
+      runSync([nebulaCert, "sign", ...signed, ...behind, ...out]);
       const configure = (own: YamlMap) =>
         writeFileSync(
           join(directory, "config.yml"),
@@ -56,7 +75,7 @@ export async function startEngines(
       configure({});
       const socket = controlSocket(directory);
       if (socket === undefined) throw new Error(`${directory} is too long for a socket`);
-      const running = await startEngine(lan.host(name), engine.nebula, directory);
+      const running = await startEngine(lan.host(name), engineOf(at).nebula, directory);
       nodes.push({ host: lan.host(name), address, directory, engine: running, socket, configure });
     }
   } catch (error) {

@@ -1,6 +1,7 @@
 // Watches the health of an organization that no daemon runs, and heals it: its engine belongs to systemd, or was started
 // by hand. Needs root, for the engine's socket. Loaded on demand: most commands end before a probe is answered.
 
+import { release } from "node:os";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { messageOf } from "../../errors.ts";
@@ -22,6 +23,7 @@ import { applyChanges } from "../health/apply-changes.ts";
 import { Healer, knownHealing } from "../health/healer.ts";
 import { readHealing, writeHealing } from "../health/saved-healing.ts";
 import { HangWatch, tunnelsOrRestart, type Hanging } from "../health/hang.ts";
+import { OffloadTrial } from "../health/offload-trial.ts";
 import { OrganizationHealth, type HealthDeps } from "../health/organization-health.ts";
 import type { PeersSeen } from "../health/peer-report.ts";
 import { exchangeProbes, restoreProbes, savedHealthDirectory } from "../health/saved-health.ts";
@@ -38,14 +40,16 @@ export function makeServerHealth(
   settings: OrganizationSettings,
   system: System,
   versionOf: VersionOf = rememberVersions(system),
-  watched?: { healer: Healer; hang: HangWatch; restart: Hanging["restart"] },
+  watched?: { healer: Healer; offloads: OffloadTrial; hang: HangWatch; restart: Hanging["restart"] },
 ): OrganizationHealth {
   const { slug, directory, config } = organization;
   const api = localApi(controlSocket(directory), system);
   const saved = savedHealthDirectory(settings.configRoot, system.platform);
   const health: OrganizationHealth = new OrganizationHealth(organization, {
     // Else `status --check` would call running what `status` calls degraded: a tunnel that nothing has healed.
-    ...(watched === undefined ? savedHealing(saved, slug, system) : { healer: watched.healer }),
+    ...(watched === undefined
+      ? savedHealing(saved, slug, system)
+      : { healer: watched.healer, offloads: watched.offloads }),
     system,
     monotonic,
     open: openEchoSocket,
@@ -97,6 +101,28 @@ export async function lookAtServerPeers(
 function savedHealing(saved: string, slug: string, { now }: Pick<System, "now">): Pick<HealthDeps, "known"> {
   const healing = readHealing(saved, slug, { now, monotonic });
   return healing === undefined ? {} : { known: knownHealing(healing.state) };
+}
+
+function makeServerTrial(
+  organization: Organization,
+  { settings, system, log, versionOf }: Watched,
+): OffloadTrial {
+  const { slug, directory } = organization;
+  const command = `${brand.executable} check-auth`;
+  const { control } = makeOrganizationEdge(organization, settings, { system, log, command, versionOf });
+  return new OffloadTrial({
+    place: { slug, directory },
+    kernel: release(),
+    async decide(engine) {
+      // Loaded on demand: it decodes certificates, and most runs decide nothing.
+      const { decideForStart } = await import("../files/rewrite-config.ts");
+      await decideForStart({ slug, directory }, engine, { command, system });
+    },
+    restart: control.restart,
+    log,
+    open: openEchoSocket,
+    system,
+  });
 }
 
 /** Heals from where the last run of check-auth stopped. */
@@ -173,7 +199,12 @@ export async function watchHealth<T>(
   const { directory } = record;
   const healer = makeServerHealer(organization, directory, { settings, system, log, versionOf });
   const hanging = makeServerHang(organization, directory, { settings, system, log, versionOf });
-  const health = makeServerHealth(organization, settings, system, versionOf, { healer, ...hanging });
+  const offloads = makeServerTrial(organization, { settings, system, log, versionOf });
+  const health = makeServerHealth(organization, settings, system, versionOf, {
+    healer,
+    offloads,
+    ...hanging,
+  });
   const clock = { now: system.now, monotonic };
   const save = () =>
     record.save(() => {

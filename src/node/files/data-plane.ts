@@ -229,15 +229,17 @@ const reasons: Record<Why, (plane: DataPlane) => string> = {
 // What traffic proved
 
 /**
- * off: without offloads large packets pass, which they did not with them. trial: turned off to see that. cleared: they did
- * not pass without them either, so something else drops them.
+ * passed: traffic passes with offloads. trial: it does not, so they were turned off to see whether it then does. off: it
+ * did. cleared: it did not, so something else drops the packets.
  */
 const Trial = v.object({
-  state: v.picklist(["trial", "off", "cleared"]),
+  state: v.picklist(["passed", "trial", "off", "cleared"]),
   engine: text(64),
   kernel: text(128),
   /** One sentence without a full stop. */
   reason: text(400),
+  /** Of the engine that was measured. */
+  pid: count,
   /** RFC 3339 */
   at: text(64),
 });
@@ -257,5 +259,6 @@ export function writeTrial(directory: string, trial: Trial): void {
 
 /** Another engine or kernel may do it right. */
 function isOff(trial: Trial, engine: string | undefined, kernel: Kernel): boolean {
-  return trial.state !== "cleared" && trial.engine === engine && trial.kernel === kernel.release;
+  const isTurnedOff = trial.state === "trial" || trial.state === "off";
+  return isTurnedOff && trial.engine === engine && trial.kernel === kernel.release;
 }

@@ -26,6 +26,7 @@ import { NamedPeers } from "./named-peers.ts";
 import { pacesOf } from "./paces.ts";
 import { isUnknown, type PeerReport, type PeersSeen } from "./peer-report.ts";
 import { probeTargets } from "./probe-targets.ts";
+import type { OffloadTrial } from "./offload-trial.ts";
 import { fullBytes, largestThrough } from "./path-mtu.ts";
 import { brokenAfter, freshMs, isAnswering, isBroken, isSettled, probeEveryMs, Prober } from "./prober.ts";
 
@@ -36,6 +37,8 @@ export type HealthDeps = InventoryDeps & {
   recentLog(): Promise<readonly string[]>;
   /** Repairs dead tunnels (healer.ts). */
   healer?: Pick<Healer, "step" | "noteOf" | "givenUp" | "healings">;
+  /** Turns offloads off that lose packets. */
+  offloads?: Pick<OffloadTrial, "look">;
   /** Without a healer: what that of another process knows. */
   known?: Pick<Healer, "noteOf" | "givenUp">;
   /** The verdict changed, or what `status` says of lighthouses and broken peers. */
@@ -65,9 +68,9 @@ export class OrganizationHealth {
   /** Monotonic ms of the next look. */
   #lookAt = 0;
   #endPause = () => {};
-  /** Monotonic ms of the next measurement, which uses this size of the interface. */
+  /** Monotonic ms of the next measurement; of which engine, and with which size of the interface. */
   #measureAt = 0;
-  #mtu: number | undefined;
+  #measured = "";
   #measuring: Promise<void> | undefined;
   #others: Basis["others"];
   #clonedAt: Basis["clonedAt"];
@@ -263,10 +266,16 @@ export class OrganizationHealth {
     const { monotonic, open, system } = this.#deps;
     const facts = this.#inventory.present?.facts;
     const now = monotonic();
-    const to = facts?.lighthouses.find((each) => {
+    const answers = (each: string) => {
       const record = this.prober.record(each);
       return record !== undefined && isAnswering(record, now);
-    });
+    };
+    // A lighthouse asks none: the offloads of its engine are tried with any peer.
+    if (facts?.isLighthouse === true && facts.lighthouses.length === 0) {
+      this.#measureAt = now + measureEveryMs;
+      return this.#tryOffloads(this.prober.records().find(([each]) => answers(each))?.[0]);
+    }
+    const to = facts?.lighthouses.find(answers);
     const from = to === undefined ? undefined : this.#inventory.sourceFor(to);
     if (to === undefined || from === undefined) return;
     this.#measureAt = now + measureEveryMs;
@@ -279,14 +288,25 @@ export class OrganizationHealth {
     );
     if (typeof through === "object") this.large = through.isFull ? undefined : { to, bytes: through.bytes };
     if (this.large !== undefined) this.#measureAt = monotonic() + measureAgainMs;
+    else if (typeof through === "object") await this.#tryOffloads(to);
+  }
+
+  async #tryOffloads(to: string | undefined): Promise<void> {
+    const { present } = this.#inventory;
+    const from = to === undefined ? undefined : this.#inventory.sourceFor(to);
+    if (present === undefined || to === undefined || from === undefined) return;
+    const { engine, facts } = present;
+    const bytes = Math.min(facts.mtu ?? fullBytes, fullBytes);
+    await this.#deps.offloads?.look({ engine, from, to, name: this.#inventory.nameOf(to), bytes });
   }
 
   #chooseTargets(): void {
     const { present, tunnels } = this.#inventory;
     if (present === undefined) return this.prober.setTargets([]);
     const now = this.#deps.monotonic();
-    if (present.facts.mtu !== this.#mtu) this.#measureAt = 0;
-    this.#mtu = present.facts.mtu;
+    const measured = `${present.engine.pid} ${present.facts.mtu}`;
+    if (measured !== this.#measured) this.#measureAt = 0;
+    this.#measured = measured;
     const targets = probeTargets({
       facts: present.facts,
       served: this.#inventory.reportsTunnels ? [] : this.#inventory.served,

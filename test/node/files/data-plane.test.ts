@@ -34,7 +34,14 @@ const kernel: Kernel = {
   canForceBuffers: true,
 };
 const mib = 1024 * 1024;
-const trial: Trial = { state: "off", engine: "1.12.0", kernel: kernel.release, reason: "Lost", at: "" };
+const trial: Trial = {
+  state: "off",
+  engine: "1.12.0",
+  kernel: kernel.release,
+  reason: "Lost",
+  pid: 1,
+  at: "",
+};
 
 type Asked = {
   engine?: string | undefined;

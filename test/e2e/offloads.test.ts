@@ -1,0 +1,138 @@
+// Offloads with real engines and daemons: on by default and said so, and turned off by the node itself where they lose
+// packets.
+
+import { expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { can } from "../../src/engine-features.ts";
+import { command } from "../support/daemon.ts";
+import { asRoot, describeEngines } from "../support/engines.ts";
+import { makeHealingScene } from "../support/healing-scene.ts";
+import { until, type Member } from "../support/members.ts";
+
+const Seen = v.object({
+  tun_offloads: v.boolean(),
+  udp_offloads: v.boolean(),
+  buffer_bytes: v.optional(v.number()),
+  why: v.optional(v.string()),
+  reason: v.optional(v.string()),
+});
+const Status = v.object({ teams: v.array(v.looseObject({ pid: v.optional(v.number()), data_plane: Seen })) });
+
+async function statusOf({ places }: Member) {
+  const { stdout } = await command(places, ["status", "--json"]);
+  const [team] = v.parse(Status, JSON.parse(stdout)).teams;
+  if (team === undefined) throw new Error("No organization");
+  return team;
+}
+
+const trialOf = ({ places }: Member): unknown => {
+  try {
+    return JSON.parse(readFileSync(join(places.configRoot, "acme/run/offloads.json"), "utf8"));
+  } catch {
+    return undefined;
+  }
+};
+
+/** A driver, or a filter, that drops what is larger than any packet of the path. */
+const dropLarge = ({ host }: Member) =>
+  host.run([
+    "nft",
+    "table inet driver { chain out { type filter hook output priority 0; meta l4proto udp meta length > 1600 drop; }; }",
+  ]);
+
+const log = (member: Member) => readFileSync(join(member.places.stateDb, "../logs/acme.log"), "utf8");
+
+asRoot("offloads", () => {
+  describeEngines(
+    "by default",
+    ({ version, nebula }) => {
+      test("the running engine has them, status and doctor say so, and a node that loses packets turns them off", async () => {
+        await using scene = await makeHealingScene(nebula);
+        const { a } = scene;
+        expect((await statusOf(a)).data_plane).toEqual({
+          tun_offloads: true,
+          udp_offloads: true,
+          buffer_bytes: 4 * 1024 * 1024,
+        });
+        const started = log(a);
+        for (const line of ["udp: GSO enabled", "udp: GRO enabled", "listen.read_buffer was set"])
+          expect(started).toContain(line);
+        expect((await command(a.places, ["status"])).stdout).toContain("offloads on");
+        await until("the first measurement", () =>
+          v.is(v.object({ state: v.literal("passed") }), trialOf(a)),
+        );
+
+        dropLarge(a);
+        await command(a.places, ["restart", "acme"]);
+        const restarted = (await statusOf(a)).pid;
+        await until(
+          "offloads off for good",
+          () => v.is(v.object({ state: v.literal("off") }), trialOf(a)),
+          60_000,
+        );
+        const { data_plane: seen, pid } = await statusOf(a);
+        expect(seen).toMatchObject({ tun_offloads: false, udp_offloads: false, why: "traffic" });
+        expect(seen.reason).toContain(`engine ${version}`);
+        expect(pid).not.toBe(restarted);
+        expect((await command(a.places, ["status"])).stdout).toContain(
+          "packets sent together to hub were lost",
+        );
+        const doctor = await command(a.places, ["doctor", "--json"]);
+        expect(doctor.stdout).toContain("packets sent together to hub were lost");
+        // A restart does not forget it, and nothing restarts the engine again.
+        await command(a.places, ["restart", "acme"]);
+        const last = await statusOf(a);
+        expect(last.data_plane).toMatchObject({ tun_offloads: false, why: "traffic" });
+        await Bun.sleep(20_000);
+        expect((await statusOf(a)).pid).toBe(last.pid);
+      }, 300_000);
+
+      test("losses without offloads, too, are not blamed on them", async () => {
+        await using scene = await makeHealingScene(nebula);
+        const { a } = scene;
+        // More than a few packets in a moment are too many for this path.
+        a.host.run([
+          "tc",
+          "qdisc",
+          "add",
+          "dev",
+          "eth0",
+          "root",
+          "tbf",
+          "rate",
+          "20mbit",
+          "burst",
+          "1600",
+          "limit",
+          "1600",
+        ]);
+        await command(a.places, ["restart", "acme"]);
+        await until(
+          "the end of the trial",
+          () => v.is(v.object({ state: v.literal("cleared") }), trialOf(a)),
+          120_000,
+        );
+        expect((await statusOf(a)).data_plane).toMatchObject({ tun_offloads: true, udp_offloads: true });
+      }, 300_000);
+    },
+    ["1.12"],
+  );
+
+  describeEngines(
+    "an engine without them",
+    ({ version, nebula }) => {
+      test("gets larger buffers and no key that it does not know", async () => {
+        expect(can(version, "offloads")).toBe(false);
+        await using scene = await makeHealingScene(nebula);
+        const { data_plane: seen } = await statusOf(scene.a);
+        expect(seen).toMatchObject({ tun_offloads: false, buffer_bytes: 4 * 1024 * 1024, why: "engine" });
+        const config = readFileSync(join(scene.a.places.configRoot, "acme/config.yml"), "utf8");
+        expect(config).not.toContain("offloads");
+        expect(log(scene.a)).toContain("listen.read_buffer was set");
+      }, 120_000);
+    },
+    ["debian"],
+  );
+});
