@@ -1,5 +1,5 @@
-// `bun test/bench/offload-paths.ts [CASE…]`: what offloads of engine 1.12 change on many kinds of paths. For each: a file of
-// 32 MiB in both directions with its hash, TCP throughput, the round trip of small packets beside it, and packets with wrong
+// `bun test/bench/offload-paths.ts [CASE…]`: what offloads of engine 1.12 change on many kinds of paths. For each: a file in
+// both directions with its hash, TCP throughput, the round trip of small packets beside it, and packets with wrong
 // checksums, with offloads at both ends, at one, and at none. Exit status 1 if a file is damaged, a checksum is wrong, or
 // offloads carry less than nine tenths of what the same path carries without. Needs root.
 
@@ -33,6 +33,8 @@ type Case = {
   masquerade?: true;
   /** Offloads may carry less there: nothing is gained, and the noise of the machine is larger than the difference. */
   isSlow?: true;
+  /** Of the file; default 32. */
+  mib?: number;
 };
 
 const all = (hosts: readonly Host[], ...argv: string[]) => hosts.forEach((host) => host.run(argv));
@@ -83,7 +85,7 @@ const cases: Readonly<Record<string, Case>> = {
   "queue of a home router": {
     prepare: (hosts) => all(hosts, "tc", "qdisc", "add", "dev", "eth0", "root", "fq_codel"),
   },
-  "20 % loss": { prepare: (hosts) => all(hosts, "nft", lossy), isSlow: true },
+  "20 % loss": { prepare: (hosts) => all(hosts, "nft", lossy), isSlow: true, mib: 1 },
   relayed: { relayed: true },
   "router that masquerades": { masquerade: true },
   "engine 1.6.1 beside 1.12": { engines: ["debian", "1.12"] },
@@ -115,7 +117,7 @@ async function measure(each: Case, ends: Ends): Promise<Result> {
   await using _ = network;
   const [transfer, file] = [join(directory.path, "transfer.js"), join(directory.path, "file")];
   writeFileSync(transfer, script);
-  runSync(["dd", "if=/dev/urandom", `of=${file}`, "bs=1M", "count=32", "status=none"]);
+  runSync(["dd", "if=/dev/urandom", `of=${file}`, "bs=1M", `count=${each.mib ?? 32}`, "status=none"]);
   const { host, address } = server;
   host.spawn([process.execPath, transfer, "serve", address, file]);
   host.spawn(["iperf3", "--server", "--bind", address]);
@@ -143,7 +145,9 @@ function wrongChecksums(host: Host): number {
     const [titles = [], values = []] = lines.filter(([first]) => first === name);
     return Number(values[titles.indexOf("InCsumErrors")] ?? 0);
   });
-  const newer = lines.filter(([name = ""]) => name.endsWith("6InCsumErrors")).map(([, count]) => Number(count));
+  const newer = lines
+    .filter(([name = ""]) => name.endsWith("6InCsumErrors"))
+    .map(([, count]) => Number(count));
   return [...older, ...newer].reduce((sum, each) => sum + each, 0);
 }
 
