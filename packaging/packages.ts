@@ -73,7 +73,7 @@ function pack(
     mtime,
     umask: 0o022,
     depends: kind === "deb" ? ["libc6 (>= 2.17)"] : ["glibc >= 2.17"],
-    recommends: ["ca-certificates", "nebula"],
+    recommends: ["ca-certificates"],
     scripts: Object.fromEntries(scripts),
     contents: contents
       .filter(({ dst }) => !other.test(dst))

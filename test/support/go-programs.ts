@@ -27,6 +27,10 @@ type Recipe = {
   without?: RegExp;
   /** The package of the program, if it is not the one of its name below `cmd`. */
   main?: string;
+  /** A Go file of ours that becomes the main file. */
+  ours?: string;
+  /** GOEXPERIMENT */
+  experiment?: string;
 };
 
 const programs = {
@@ -43,11 +47,13 @@ const programs = {
 type TestProgram = keyof typeof programs;
 export const goPrograms = Object.keys(programs) as TestProgram[];
 
-const tailscale = "tailscale.com@v1.94.2";
+/** The newest whose modules the proxy has; its JSON library does not build with that of Go 1.27. */
+const tailscale = { module: "tailscale.com@v1.94.2", experiment: "nojsonv2" };
 /** What others run, for test/bench/beside-others.ts alone. */
 const rivals = {
-  tailscaled: { module: tailscale },
-  tailscale: { module: tailscale },
+  tailscaled: tailscale,
+  tailscale,
+  tailnet: { ...tailscale, ours: join(import.meta.dir, "../bench/tailnet.go") },
   "wireguard-go": { module: "golang.zx2c4.com/wireguard@v0.0.0-20260522210424-ecfc5a8d5446", main: "." },
 } as const satisfies Record<string, Recipe>;
 
@@ -73,7 +79,7 @@ export function goProgram(name: GoProgram): string {
 }
 
 function build(name: string, recipe: Recipe, work: string, to: string): void {
-  const { module, tags = "", without, main: path = `./cmd/${name}` } = recipe;
+  const { module, tags = "", without, main: path = `./cmd/${name}`, ours, experiment } = recipe;
   const run = withToolchain(work);
   const source = join(work, "source");
   cpSync(downloaded(module, work, run), source, { recursive: true });
@@ -82,5 +88,13 @@ function build(name: string, recipe: Recipe, work: string, to: string): void {
     const main = join(source, `cmd/${name}/main.go`);
     writeFileSync(main, readFileSync(main, "utf8").replace(without, ""));
   }
-  run(["go", "build", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o", to, path], source);
+  if (ours !== undefined) {
+    mkdirSync(join(source, "cmd", name));
+    cpSync(ours, join(source, "cmd", name, "main.go"));
+  }
+  const environment = experiment === undefined ? [] : ["env", `GOEXPERIMENT=${experiment}`];
+  run(
+    [...environment, "go", "build", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o", to, path],
+    source,
+  );
 }

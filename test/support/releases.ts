@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { build, hostTarget } from "../../build.ts";
 import { isOlderThanSources, root } from "./agent.ts";
 import { runSync } from "./debian.ts";
+import type { Manifest } from "../../src/release/manifest.ts";
 import { writePublicKey, type SecretKey } from "../../src/release/minisign.ts";
 import { packExecutable, writeRelease } from "../../src/release/publish.ts";
 
@@ -29,6 +30,8 @@ export type TestRelease = {
   /** Target → executable. */
   executables: Record<string, Uint8Array>;
   expiresAt?: string;
+  /** Archives of the engine: none are made. */
+  engines?: Manifest["engines"];
   /** What the install script downloads from (default: the directory itself). */
   releaseUrl?: string;
 };
@@ -47,7 +50,7 @@ export async function makeRelease(directory: string, release: TestRelease, key: 
     expires_at: release.expiresAt ?? "2100-01-01T00:00:00Z",
     version,
     artifacts,
-    engines: [],
+    engines: release.engines ?? [],
   };
   writeRelease(directory, head, key, { template, releaseUrl: release.releaseUrl ?? directory });
 }

@@ -53,6 +53,16 @@ export async function findEngineRelease(
   return { base, file, version, sha256: source.sha256 ?? pinned?.sha256 };
 }
 
+/** The newest version for this machine in the signed list of releases; undefined without a list. Throws if it cannot be read. */
+export async function newestListed(stateDb: string, system: Needs): Promise<string | undefined> {
+  const file = archiveName(system);
+  const listed = (await listedEngines({}, stateDb, system)).filter((engine) => engine.file === file);
+  return listed
+    .map(({ version }) => version)
+    .sort(compareVersions)
+    .at(-1);
+}
+
 /**
  * The newest version that the channel names. Throws if it names none: a mirror that withholds its list must not hide an
  * update. A known hash does not replace the list here, since it says nothing about newer versions.

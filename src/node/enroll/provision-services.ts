@@ -3,6 +3,8 @@
 
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
+import { can, firstVersions } from "../../engine-features.ts";
+import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { applyChanges, planChanges } from "../../platform/apply.ts";
 import { daemonArgs } from "../../platform/daemon-args.ts";
@@ -14,7 +16,9 @@ import { quoteWord, type Step } from "../../plan.ts";
 import type { Mode } from "../../protocol/values.ts";
 import type { System } from "../../system.ts";
 import { installWintun, planWintun } from "./install-tap.ts";
+import { compareVersions } from "../../release/version.ts";
 import { installEngine, planEngine } from "../engine/overlay-install.ts";
+import { newestListed } from "../engine/overlay-release.ts";
 import { engineVersion } from "../engine/engine.ts";
 import { findEngine } from "../engine/overlay.ts";
 import { decideForStart } from "../files/rewrite-config.ts";
@@ -113,14 +117,44 @@ async function decideForFirstStart(slug: string, settings: ServiceSettings, syst
   await decideForStart(place, version, { command: `${brand.executable} register`, system });
 }
 
-/** Installs an engine if there is none. */
+/**
+ * Installs an engine if there is none. Before the first organization of this machine, an old engine of the system's package
+ * is replaced by the newest one that the signed list of releases has; else what it costs is said, once.
+ */
 export async function provideEngine(
   settings: ServiceSettings,
   { system, log }: { system: System; log: Log },
 ): Promise<void> {
-  if (findEngine(settings, system) !== undefined) return;
-  log.info("No overlay engine is installed yet; installing one");
-  await installEngine(request, settings, { system, log });
+  if (findEngine(settings, system) === undefined) {
+    log.info("No overlay engine is installed yet; installing one");
+    await installEngine(request, settings, { system, log });
+  }
+  const isFirst = readModes(settings.configRoot).length <= 1;
+  const found = findEngine(settings, system);
+  if (!isFirst || settings.overlayBinaryGiven || found?.source !== "package") return;
+  const version = await engineVersion(found.path, system).catch(() => undefined);
+  if (version === undefined || can(version, "offloads")) return;
+  try {
+    const newest = await newestListed(settings.stateDb, system);
+    if (newest !== undefined && compareVersions(newest, version) > 0) {
+      log.info(`The system's package has the old engine ${version}; installing ${newest}`);
+      await installEngine({ ...request, source: "release", version: newest }, settings, { system, log });
+      return;
+    }
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    log.debug("No newer engine can be installed", { reason: error.message });
+  }
+  log.warn(costOf(version));
+}
+
+/** What an engine of a distribution lacks, as measured beside 1.12. */
+function costOf(version: string): string {
+  const newer = firstVersions.offloads.join(".");
+  return (
+    `Engine ${version} of the system's package is old: a tenth of the throughput of ${newer}, peers behind NATs that stay ` +
+    `relayed, and up to 18 s without tunnels after a change of network. Install a newer one: ${brand.executable} overlay update`
+  );
 }
 
 /** The command that systemd's timer runs in mode server. */

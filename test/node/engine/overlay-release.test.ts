@@ -13,11 +13,17 @@ import {
   planRollBack,
   rollBackEngine,
 } from "../../../src/node/engine/overlay-install.ts";
+import { can } from "../../../src/engine-features.ts";
+import { provideEngine } from "../../../src/node/enroll/provision-services.ts";
+import { engineVersion } from "../../../src/node/engine/engine.ts";
 import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";
 import { archiveName } from "../../../src/platform/engine-archive.ts";
 import { findPackageManager } from "../../../src/platform/packages.ts";
 import { realSystem, type System } from "../../../src/system.ts";
+import { sha256 } from "../../../src/release/download.ts";
+import { packEngine } from "../../support/engine-channel.ts";
+import { engines } from "../../support/engines.ts";
 import { signatureName } from "../../../src/release/manifest.ts";
 import { makeRelease, makeReleaseKey } from "../../support/releases.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
@@ -296,3 +302,56 @@ test.skipIf(!existsSync("/usr/bin/nebula"))(
       });
   },
 );
+
+describe("an old engine of the system's package", () => {
+  const packaged = "/usr/bin/nebula";
+  const [newest] = engines.filter(({ version }) => can(version, "offloads"));
+  const isOld = existsSync(packaged) && process.getuid?.() === 0 && newest !== undefined;
+
+  /** The log of `agent up` before the first organization. */
+  async function provide(answer: (url: string) => Promise<Response>) {
+    const said: string[] = [];
+    const note = (message: string) => void said.push(message);
+    const system = installed({ ...realSystem(), fetch: answer });
+    const settings = {
+      configRoot: join(directory.path, "root"),
+      overlayBinary: join(directory.path, "overlay"),
+      overlayBinaryGiven: false,
+      stateDb,
+      socketPath: "",
+      pipeName: "",
+      autostart: true,
+    };
+    mkdirSync(settings.configRoot);
+    await provideEngine(settings, { system, log: { debug: note, info: note, warn: note, error: note } });
+    return { said: said.join("\n"), path: settings.overlayBinary };
+  }
+
+  test.if(isOld)(
+    "is replaced by the newest one of the signed list, before the first organization",
+    async () => {
+      if (newest === undefined) return;
+      const packed = packEngine(directory.path, newest);
+      const release = join(directory.path, "release");
+      const engine = { version: newest.version, file: archiveName(realSystem()), sha256: sha256(packed) };
+      await makeRelease(release, { version: "0.2.0", executables: {}, engines: [engine] }, key);
+      const { said, path } = await provide(async (url) => {
+        const file = join(release, url.slice(url.lastIndexOf("/") + 1));
+        if (url.startsWith(ours)) return new Response(readFileSync(file));
+        return new Response(Buffer.from(packed));
+      });
+      expect(said).toContain(`installing ${newest.version}`);
+      expect(await engineVersion(path, realSystem())).toBe(newest.version);
+    },
+  );
+
+  test.if(isOld)(
+    "stays where no list can be read, and what it costs is said with the line to type",
+    async () => {
+      const { said, path } = await provide(away);
+      expect(existsSync(path)).toBe(false);
+      expect(said).toContain("a tenth of the throughput");
+      expect(said).toContain("agent overlay update");
+    },
+  );
+});

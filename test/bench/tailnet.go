@@ -1,0 +1,54 @@
+// A control server and a relay for the tailnet of beside-others.ts, in one process, both for tests: built inside the source
+// of Tailscale. Prints its address when it listens.
+
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+
+	"tailscale.com/derp/derpserver"
+	"tailscale.com/tailcfg"
+	"tailscale.com/tstest/integration/testcontrol"
+	"tailscale.com/types/key"
+)
+
+func main() {
+	address := os.Args[1]
+	quiet := func(string, ...any) {}
+	derp := httptest.NewUnstartedServer(derpserver.Handler(derpserver.New(key.NewNode(), quiet)))
+	derp.Listener.Close()
+	derp.Listener = listen(address)
+	derp.Config.TLSNextProto = make(map[string]func(*http.Server, *tls.Conn, http.Handler))
+	derp.StartTLS()
+	node := &tailcfg.DERPNode{
+		Name: "1", RegionID: 1, HostName: address, IPv4: address, IPv6: "none", STUNPort: -1,
+		DERPPort: derp.Listener.Addr().(*net.TCPAddr).Port, InsecureForTests: true,
+	}
+	control := listen(address)
+	url := "http://" + control.Addr().String()
+	server := &testcontrol.Server{
+		Logf:             quiet,
+		ExplicitBaseURL:  url,
+		AllNodesSameUser: true,
+		DERPMap: &tailcfg.DERPMap{Regions: map[int]*tailcfg.DERPRegion{
+			1: {RegionID: 1, RegionCode: "test", Nodes: []*tailcfg.DERPNode{node}},
+		}},
+	}
+	fmt.Println(url)
+	if err := http.Serve(control, server); err != nil {
+		panic(err)
+	}
+}
+
+func listen(address string) net.Listener {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		panic(err)
+	}
+	return listener
+}
