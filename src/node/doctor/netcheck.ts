@@ -1,6 +1,7 @@
 // `agent netcheck`: what the network between this machine and an organization permits. Each check is one sentence. It changes
-// nothing, and sends a few packets to lighthouses and relays alone.
+// nothing, and sends a few packets to lighthouses, relays and peers with a direct tunnel alone.
 
+import { join } from "node:path";
 import { brand } from "../../brand.ts";
 import { can } from "../../engine-features.ts";
 import { AppError } from "../../errors.ts";
@@ -14,7 +15,11 @@ import { isAbsent, localApi, type KnownAddresses, type LocalApi } from "../engin
 import { mostHubs, roles, type Hub } from "./hubs.ts";
 import type { Organization } from "../files/organizations.ts";
 import { fail, ok, runCheck, skipped, warn, type Check, type Finding } from "./check.ts";
-import { largestThrough } from "../health/path-mtu.ts";
+import { smallerPackets } from "../health/assessment.ts";
+import { fullBytes, largestThrough } from "../health/path-mtu.ts";
+import { peerNames } from "../files/hosts.ts";
+import { overlaySettings } from "../files/read-config.ts";
+import { readText } from "../../open-file.ts";
 import { assess, type Seen } from "./traffic.ts";
 import { askHubs, udpFinding, type Asked } from "./underlay.ts";
 
@@ -41,7 +46,7 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
   const own = organization.config.ip_address;
   const lighthouses = hubs.filter((hub) => hub.isLighthouse).map(({ overlay }) => overlay);
   // A lighthouse's configuration names the others without their roles.
-  const [target] = hubs.filter((hub) => isLighthouse || hub.isLighthouse);
+  const asking = hubs.filter((hub) => isLighthouse || hub.isLighthouse || hub.isRelay);
   const judged = await assess(organization, seen, edge.system);
   const checks = await Promise.all([
     runCheck("udp", slug, () => udp(asked, isLighthouse, slug, seen)),
@@ -51,7 +56,9 @@ export async function netcheck(organization: Organization, edge: Edge): Promise<
         : mapping(own, lighthouses, api, edge).catch((error: unknown) => withoutReport(slug, error, edge)),
     ),
     runCheck("round_trips", slug, () => roundTrips(asked)),
-    runCheck("mtu", slug, () => mtu(slug, own, target, seen, edge)),
+    runCheck("mtu", slug, async () =>
+      mtu(organization, await pathsOf(asking, organization, api), seen, edge),
+    ),
     runCheck("control_plane", slug, edge.controlPlane),
   ]);
   return [...judged, ...checks];
@@ -129,24 +136,59 @@ function roundTrips(asked: readonly Asked[]): Finding {
   return ok(`Round trips: ${texts.join(", ")}${more}`);
 }
 
-/** The assessment says it, with the cure, if a packet of the full size was lost. */
+/** Paths that are measured at once. */
+const mostPaths = 8;
+
+/** Lighthouses and relays, and peers with a direct tunnel: one size must fit all of them. */
+async function pathsOf(hubs: readonly Hub[], organization: Organization, api: Pick<LocalApi, "hostmap">) {
+  const nameOf = peerNames(organization.slug, organization.directory);
+  const tunnels = await api.hostmap().catch(() => []);
+  const direct = tunnels
+    .filter(({ currentRemote }) => currentRemote !== "")
+    .map(({ vpnAddrs }) => vpnAddrs[0] ?? "");
+  const paths = new Map(hubs.map(({ overlay, name }) => [overlay, name]));
+  for (const each of direct) paths.set(each, paths.get(each) ?? nameOf(each));
+  paths.delete(organization.config.ip_address);
+  return [...paths].slice(0, mostPaths).map(([overlay, name]) => ({ overlay, name }));
+}
+
+/** The assessment says it, with the cure, if a packet of the full size was lost on the way to a lighthouse. */
 async function mtu(
-  slug: string,
-  own: string,
-  target: Hub | undefined,
+  { slug, directory, config }: Organization,
+  paths: readonly { overlay: string; name: string }[],
   seen: Seen | undefined,
   { open, system }: Edge,
 ): Promise<Finding> {
-  if (target === undefined) return skipped("There is no other lighthouse to send to");
+  const [first] = paths;
+  if (first === undefined) return skipped("There is no other lighthouse to send to");
   const known = seen?.findings?.find(({ kind }) => kind === "large_packets_lost");
-  if (known !== undefined) return fail(known.what, known.cure);
-  const found = await largestThrough(own, target.overlay, open, system);
-  if (found === "absent") return stopped(slug);
-  if (found === "denied") return skipped("This process may not send ICMP: run it as root");
-  if (found === "silent") return skipped(`${target.name} answers no ICMP, so the size of packets is unknown`);
-  if (found.isFull) return ok(`Packets of the overlay's full size (${found.bytes} bytes) pass`);
-  return warn(
-    `Packets above ${found.bytes} bytes are lost on the way to ${target.name}: large transfers hang`,
-    `${run} status ${quoteWord(slug)} --check`,
+  const size = overlaySettings(readText(join(directory, "config.yml"))).mtu ?? fullBytes;
+  const found = await Promise.all(
+    paths.map(async (path) => ({
+      ...path,
+      through: await largestThrough(config.ip_address, path.overlay, open, system, size),
+    })),
+  );
+  const measured = found.flatMap(({ name, through }) =>
+    typeof through === "object" ? [{ name, ...through }] : [],
+  );
+  const [narrowest] = measured.toSorted((a, b) => a.bytes - b.bytes);
+  if (narrowest === undefined) {
+    if (known !== undefined) return fail(known.what, known.cure);
+    const [why] = found.map(({ through }) => through);
+    if (why === "absent") return stopped(slug);
+    if (why === "denied") return skipped("This process may not send ICMP: run it as root");
+    return skipped(`${first.name} answers no ICMP, so the size of packets is unknown`);
+  }
+  const { bytes, name, isFull } = narrowest;
+  const all = measured.length === 1 ? "" : ` on all ${measured.length} measured paths`;
+  if (isFull && known === undefined)
+    return ok(`Packets of the overlay's full size (${bytes} bytes) pass${all}`);
+  if (isFull) return fail(known?.what ?? "", known?.cure ?? "");
+  const fit = all === "" ? "" : `; ${bytes} bytes pass${all}`;
+  const own = [config.ip_address, config.ip_address6].filter((each) => typeof each === "string");
+  return fail(
+    `Packets above ${bytes} bytes are lost on the way to ${name}: large transfers hang${fit}`,
+    smallerPackets({ bytes }, { own }, { slug, directory }),
   );
 }

@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { can, firstVersions } from "../../engine-features.ts";
-import { AppError } from "../../errors.ts";
+import { AppError, messageOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { applyChanges, planChanges } from "../../platform/apply.ts";
 import { daemonArgs } from "../../platform/daemon-args.ts";
@@ -65,7 +65,9 @@ export async function startOverlay(
   { system, log }: { system: System; log: Log },
 ): Promise<Started> {
   await provideEngine(settings, { system, log });
-  await decideForFirstStart(slug, settings, system);
+  await decideForFirstStart(slug, settings, system).catch((error: unknown) =>
+    log.debug("The next check-in decides about offloads", { team: slug, reason: messageOf(error) }),
+  );
   if (needsWintun(system)) await installWintun(wintunRequest, settings, system);
   if (!runsServices(system)) {
     const why = !system.isRoot ? "Only root can install services" : "systemd does not run on this machine";

@@ -152,9 +152,9 @@ function largeOf({ large, inventory, place }: Basis, facts: Facts): Observation[
 }
 
 /** IPv6 needs 1280 bytes: an interface with less has no IPv6. */
-function smallerPackets(
+export function smallerPackets(
   { bytes }: { bytes: number },
-  { own }: Facts,
+  { own }: Pick<Facts, "own">,
   { slug, directory }: Basis["place"],
 ): string {
   const file = join(directory, "overrides.yml");

@@ -13,17 +13,20 @@ const lighthouse = "10.77.0.9";
 
 async function check({
   isLighthouse = false,
+  relays = [],
   running,
   open = async () => "absent" as const,
 }: {
   isLighthouse?: boolean;
+  relays?: readonly string[];
   running?: string;
   open?: OpenEcho;
 }) {
   await using world = await makeNodeWorld();
   const organization = await world.register();
   const config = {
-    static_host_map: { [lighthouse]: ["127.0.0.1:9"] },
+    static_host_map: Object.fromEntries([lighthouse, ...relays].map((each) => [each, ["127.0.0.1:9"]])),
+    relay: { relays },
     lighthouse: { am_lighthouse: isLighthouse, hosts: isLighthouse ? [] : [lighthouse] },
   };
   mkdirSync(join(organization.directory, "run"), { recursive: true });
@@ -72,4 +75,23 @@ test("a lighthouse measures the way to another lighthouse, and does not call it 
     "A lighthouse reports to no other, so none says where it sees this node",
   ]);
   expect([mtu?.[0], sent]).toEqual(["ok", [lighthouse]]);
+});
+
+test("one size must fit all paths: the narrowest is named, with the setting that fits", async () => {
+  const relay = "10.77.0.8";
+  const open: OpenEcho = async (_, onReply) => ({
+    send(to, sequence, payload) {
+      if (payload.length + 28 <= (to === relay ? 1200 : 1500)) onReply({ sequence, payload });
+      return true;
+    },
+    close() {},
+  });
+  const { mtu } = await check({ relays: [relay], running: "1.6.1", open });
+  const [verdict, evidence, remedy] = mtu ?? [];
+  expect(verdict).toBe("fail");
+  const [, bytes] =
+    /^Packets above (119\d|1200) bytes are lost on the way to .*; \1 bytes pass on all 2 measured paths$/.exec(
+      evidence ?? "",
+    ) ?? [];
+  expect(remedy).toContain(`set tun: { mtu: ${bytes} }`);
 });
