@@ -14,7 +14,8 @@ export const errorTable = {
   access_revoked: [7, 403],
   bad_configuration: [78, 400],
   foreign_files: [78, 400],
-  interrupted: [1, 503],
+  // As a shell tells a program that SIGINT ended.
+  interrupted: [130, 503],
   busy: [1, 409],
   engine_missing: [1, 500],
   engine_failed: [1, 500],

@@ -11,6 +11,7 @@ import {
   mkdirSync,
   openSync,
   readdirSync,
+  readlinkSync,
   rmdirSync,
   rmSync,
   statSync,
@@ -18,8 +19,8 @@ import {
   writeSync,
 } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
-import { fromSystemError, messageOf, systemErrorCode } from "./errors.ts";
-import { openDirectory, readText } from "./open-file.ts";
+import { AppError, fromSystemError, messageOf, systemErrorCode } from "./errors.ts";
+import { kindOf, openDirectory, readText } from "./open-file.ts";
 import { hasModes, rename, syncsDirectories } from "./platform/file-system.ts";
 
 /** Creates `path` with exactly this mode from the first byte, and syncs it if it is to last. Fails if it exists. */
@@ -81,6 +82,22 @@ export function writeFileAtomic(
 /** Like writeFileAtomic, without the syncs: for what is not true after another boot. */
 export function writeFileUntilBoot(path: string, content: string, mode: number): void {
   writeFileAtomic(path, content, mode, undefined, false);
+}
+
+/**
+ * For a place that a user names for what a command makes, before the work. There is nothing, or, if that is to be replaced, a file
+ * or an empty directory. What the command makes would take the place of a link or a device, and not go where it leads.
+ * Throws conflict.
+ */
+export function requireFreePlace(path: string, replaces?: "file" | "empty directory"): void {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return;
+  const isReplaced = replaces === "file" ? found.isFile() : replaces !== undefined && found.isDirectory();
+  if (isReplaced && (replaces === "file" || readdirSync(path).length === 0)) return;
+  const kind = found.isSymbolicLink() ? `a symbolic link to ${readlinkSync(path)}` : kindOf(found);
+  const what = isReplaced ? "the directory is not empty" : `there is ${kind} already`;
+  const hint = "Name another place, where nothing is.";
+  throw new AppError("conflict", `Cannot create ${path}: ${what}`, { hint });
 }
 
 /** Makes renames in this directory durable. */

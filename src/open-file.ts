@@ -102,7 +102,9 @@ function refuseOdd(path: string, found: Stats): void {
   });
 }
 
-function kindOf(found: Stats): string {
+/** For sentences: `a FIFO`. */
+export function kindOf(found: Stats): string {
+  if (found.isFile()) return "a file";
   if (found.isDirectory()) return "a directory";
   if (found.isFIFO()) return "a FIFO";
   return found.isSocket() ? "a socket" : "a device";

@@ -57,7 +57,7 @@ the nearest valid word.
 | 7 | access was revoked |
 | 10 | an update is available (\`--check\`) |
 | 78 | bad configuration |
-| 130, 143 | \`demo\` was ended by Ctrl-C, by SIGTERM |
+| 130, 143 | \`demo\`, or a question, was ended by Ctrl-C; \`demo\` by SIGTERM |
 
 With several organizations (\`--all\`) the worst result counts: 7, then 6, then 1.
 

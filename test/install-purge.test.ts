@@ -145,7 +145,8 @@ asRoot("install --uninstall", () => {
     expect(machine.files().filter((path) => path.includes("overlay") || path.includes("agent"))).toEqual([]);
   });
 
-  for (const shell of Object.values(shells).filter(([program = ""]) => existsSync(program)))
+  const shellsHere = Object.values(shells).filter(([program = ""]) => existsSync(program));
+  for (const shell of shellsHere)
     test(`--purge keeps and names a control plane and foreign files: ${shell.join(" ")}`, () => {
       using machine = makeMachine();
       putForeign(machine);
@@ -215,10 +216,11 @@ asRoot("install --uninstall", () => {
     machine.put("var/lib/overlay-agent/server", ...server.split(" "));
     const before = machine.files();
     const running = 'exec 9<>/var/lib/overlay-agent/server/control.db && "$@"';
-    expect(machine.install("--uninstall --purge --purge-control-plane", running)).toMatchObject({
-      status: 1,
-      said: expect.stringContaining("stop it, then run this again"),
-    });
+    for (const shell of shellsHere)
+      expect(machine.install("--uninstall --purge --purge-control-plane", running, shell)).toMatchObject({
+        status: 1,
+        said: expect.stringContaining("stop it, then run this again"),
+      });
     expect(machine.files()).toEqual(before);
     const { status, said } = machine.install("--uninstall", running);
     expect(status).toBe(0);
@@ -226,6 +228,25 @@ asRoot("install --uninstall", () => {
     expect(machine.text("var/lib/overlay-agent/server/secret.key")).toBe("secret.key\n");
     expect(machine.text("etc/overlay-agent/acme/host.key")).toBe("host.key\n");
   });
+
+  test.each(shellsHere)(
+    "a container's control plane, which names its own files alike, is not the machine's: %s %s",
+    (...shell) => {
+      using machine = makeMachine();
+      putNode(machine);
+      machine.put("var/lib/overlay-agent/server", ...server.split(" "));
+      const own = "mount -t tmpfs none /var/lib/overlay-agent && mkdir /var/lib/overlay-agent/server";
+      const open = "exec 9<>/var/lib/overlay-agent/server/control.db && echo open && exec sleep 60";
+      const container = `coproc unshare --mount sh -c '${own} && ${open}'; read -r _ <&"\${COPROC[0]}"; "$@"; status=$?; kill "$COPROC_PID"; exit $status`;
+      const { status, said } = machine.install(
+        "--uninstall --purge --purge-control-plane",
+        `bash -c '${container.replaceAll("'", "'\\''")}' bash "$@"`,
+        shell.filter((word) => typeof word === "string"),
+      );
+      expect([status, said]).toEqual([0, expect.not.stringContaining("uses /var/lib")]);
+      expect(machine.files().filter((path) => path.includes("server/"))).toEqual([]);
+    },
+  );
 
   test("does not follow links in place of our directories", () => {
     using machine = makeMachine();

@@ -60,7 +60,8 @@ async function readLine(typed: AsyncGenerator<string, void>, echo: (text: string
   for (;;) {
     const { value: char, done } = await typed.next();
     if (done === true || char === "\r" || char === "\n") return line.join("");
-    if (char === "\u0003" || char === "\u0004") throw new AppError("interrupted", "Interrupted");
+    if (char === "\u0003") throw new AppError("interrupted", "Interrupted");
+    if (char === "\u0004") throw new AppError("failed", "The question was not answered");
     if (char === "\u007f" || char === "\b") {
       if (line.length > 0) echo("\b \b");
       line = line.slice(0, -1);

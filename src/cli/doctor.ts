@@ -31,6 +31,11 @@ export const command: Implementation = {
   ],
   async run(context) {
     const { settings, system, values, output, log } = context;
+    const bundle = values.text("bundle");
+    if (bundle !== undefined) {
+      const { requireFreePlace } = await import("../files.ts");
+      requireFreePlace(bundle, "file");
+    }
     const { listOrganizations } = await import("../node/files/list-organizations.ts");
     const { renderChecks } = await import("../node/doctor/check.ts");
     const { examineMachine } = await import("../node/doctor/machine.ts");
@@ -63,9 +68,9 @@ export const command: Implementation = {
     ]);
     const checks = groups.flat();
     const ok = checks.every(({ verdict }) => verdict !== "fail");
-    const bundle = values.text("bundle");
     if (bundle !== undefined && settings.dryRun) {
-      output.plan([{ step: "file", path: bundle, mode: "0600", change: "created" }]);
+      const { planReplaced } = await import("../plan-file.ts");
+      output.plan([planReplaced(bundle, 0o600)]);
       return 0;
     }
     if (bundle !== undefined) await pack(bundle, checks, slugs, context);

@@ -89,9 +89,25 @@ test("a wrong password and Ctrl-C leave nothing behind", async () => {
   expect(`${wrong.status} ${wrong.shown}`).toMatch(/^5 /);
   expect(wrong.shown).not.toContain("not this");
   const stopped = await onTerminal(register(root, "stopped"), [email, ["Password: ", "\u0003"]]);
-  expect(stopped.status).not.toBe(0);
+  expect(`${stopped.status} ${stopped.shown}`).toMatch(/^130 [^]*Interrupted/);
   expect(readdirSync(root)).toEqual([]);
 }, 30_000);
+
+test("Ctrl-C at each kind of question ends with 130, like a program that the signal ended", async () => {
+  const root = join(directory.path, "questions");
+  const data = ["--data-dir", plane.dataDirectory];
+  const questions: [string, string[]][] = [
+    ["E-mail: ", register(root, "first")],
+    ["Join key (not shown): ", ["up", "--config-root", root]],
+    ["Password: ", ["admin", "user", "create", "asked@company.example", ...data]],
+    ["Passphrase of the CA key: ", ["admin", "export", "acme", join(root, "out"), ...data]],
+    ["Password: ", ["login", plane.url, "--email", owner.email]],
+  ];
+  for (const [question, words] of questions) {
+    const { status, shown } = await onTerminal(words, [[question, "\u0003"]], { HOME: root });
+    expect(`${words[0]}: ${status} ${shown}`).toMatch(/^\w+: 130 /);
+  }
+});
 
 test("register asks for a new user's password twice", async () => {
   const words = ["admin", "user", "create", "typed@company.example", "--data-dir", plane.dataDirectory];

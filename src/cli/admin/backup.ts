@@ -28,8 +28,9 @@ export const backup: Implementation = {
   async run(context) {
     const { words, output } = context;
     const [path = ""] = words;
-    const { makeBackup, refuseOverwriting } = await import("../../server/backup/backup.ts");
-    refuseOverwriting(path);
+    const { makeBackup } = await import("../../server/backup/backup.ts");
+    const { requireFreePlace } = await import("../../files.ts");
+    requireFreePlace(path);
     if (await onlyPlanned(context, { more: [planReplaced(resolve(path), 0o600)] })) return;
     const made = await onData(context, (admin) => makeBackup(admin, path));
     const { secretKeyPath } = await import("../../server/store/secret-keys.ts");

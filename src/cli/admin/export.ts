@@ -50,6 +50,8 @@ export const exporting: Implementation = {
     const { values, words, output, settings } = context;
     const [slug = "", directory = ""] = words;
     const { planTree, writeTree } = await import("../../server/transfer/plain-files.ts");
+    const { requireFreePlace } = await import("../../files.ts");
+    requireFreePlace(directory, "empty directory");
     const { exportOrganization } = await import("../../server/transfer/export.ts");
     // A plan holds no key, so it needs no passphrase.
     const isPlain = values.on("plain") || settings.dryRun;

@@ -1,10 +1,10 @@
 // `agent admin backup`: writes one SQLite file with everything but the secret key, from either database, while the server
 // runs. The file is verified before it gets its name. restore.ts restores it.
 
-import { closeSync, existsSync, renameSync, rmSync, statSync } from "node:fs";
+import { closeSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { AppError, fromSystemError } from "../../errors.ts";
-import { createFileFor, syncDirectory } from "../../files.ts";
+import { fromSystemError } from "../../errors.ts";
+import { createFileFor, requireFreePlace, syncDirectory } from "../../files.ts";
 import { sqliteFiles } from "../../open-file.ts";
 import type { SecretKeys } from "../../pki/secrets.ts";
 import type { System } from "../../system.ts";
@@ -33,18 +33,10 @@ export type Backup = { file: string; bytes: number } & Verified;
 export type Verified = { organizations: number; nodes: number; audit_faults: string[] };
 
 /** Throws conflict if the file exists. */
-export function refuseOverwriting(file: string): void {
-  if (!existsSync(resolve(file))) return;
-  throw new AppError("conflict", `${file} already exists`, {
-    hint: "Choose another file name: a backup never overwrites a file.",
-  });
-}
-
-/** Throws conflict if the file exists. */
 export async function makeBackup(source: Source, file: string): Promise<Backup> {
   const { db, place, system, secretKey } = source;
   const path = resolve(file);
-  refuseOverwriting(file);
+  requireFreePlace(file);
   const part = `${path}.part`;
   removeDatabase(part);
   try {

@@ -1,9 +1,9 @@
 // Writes a tree of files completely or not at all. Knows nothing about their content.
 
-import { mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
+import { mkdirSync, renameSync, rmSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { AppError, fromSystemError, systemErrorCode } from "../../errors.ts";
-import { syncDirectory, writeNewFile } from "../../files.ts";
+import { fromSystemError } from "../../errors.ts";
+import { requireFreePlace, syncDirectory, writeNewFile } from "../../files.ts";
 import { planDirectories, planFile } from "../../plan-file.ts";
 import type { Step } from "../../plan.ts";
 
@@ -13,7 +13,7 @@ export type PlainFile = { path: string; content: string; mode: number };
 /** Creates the directory, or fills an empty one. Mode 0700, because some files are keys. */
 export function writeTree(directory: string, files: readonly PlainFile[]): void {
   const target = resolve(directory);
-  requireEmpty(target);
+  requireFreePlace(target, "empty directory");
   const temporary = `${target}.${process.pid}.tmp`;
   try {
     rmSync(temporary, { recursive: true, force: true });
@@ -32,7 +32,7 @@ export function writeTree(directory: string, files: readonly PlainFile[]): void 
 
 export function planTree(directory: string, files: readonly PlainFile[]): Step[] {
   const target = resolve(directory);
-  requireEmpty(target);
+  requireFreePlace(target, "empty directory");
   const directories = [target, ...files.map(({ path }) => dirname(join(target, path)))];
   return [
     ...planDirectories(directories, 0o700),
@@ -40,14 +40,4 @@ export function planTree(directory: string, files: readonly PlainFile[]): Step[]
       planFile(join(target, path), content, mode, { secret: mode === 0o600 }),
     ),
   ];
-}
-
-function requireEmpty(directory: string): void {
-  try {
-    if (readdirSync(directory).length === 0) return;
-  } catch (error) {
-    if (systemErrorCode(error) === "ENOENT") return;
-    throw fromSystemError(`read ${directory}`, error);
-  }
-  throw new AppError("conflict", `${directory} is not empty`, { hint: "Choose a new directory." });
 }

@@ -64,7 +64,7 @@ test("a backup under load is verified, private and without the key; restored els
     expect(bytes.includes(secret)).toBe(false);
   }
   expect(readdirSync(place.path).sort()).toEqual(["backup.db", "data"]);
-  expect((await admin(`backup ${place.backup}`)).err).toContain("already exists");
+  expect((await admin(`backup ${place.backup}`)).err).toContain("there is a file already");
 
   const elsewhere = join(place.path, "elsewhere");
   mkdirSync(elsewhere, { mode: 0o700 });
