@@ -32,7 +32,17 @@ export type Exim = AsyncDisposable & {
   messages(): string[];
 };
 
+/** Exim's user reads its files. A test that ran before in this process may have left the umask of a control plane. */
 export async function startExim(): Promise<Exim> {
+  const umask = process.umask(0o022);
+  try {
+    return await start();
+  } finally {
+    process.umask(umask);
+  }
+}
+
+async function start(): Promise<Exim> {
   const directory = mkdtempSync(join(tmpdir(), "agent-exim-"));
   chmodSync(directory, 0o755);
   const port = freePort();
