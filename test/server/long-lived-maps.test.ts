@@ -21,7 +21,7 @@ const bounds: Record<string, Record<string, Bound>> = {
   "console/files.ts": { imports: "program" },
   "docs/assets.ts": { made: "program" },
   "http/deadlines.ts": { open: "waiting" },
-  "http/fair-queue.ts": { lines: "waiting" },
+  "http/fair-queue.ts": { lines: "waiting", ownerOf: "waiting" },
   "http/meters.ts": { byRoute: "program" },
   "http/throttle.ts": { kinds: "program" },
   "names/book.ts": { aliases: "part", classes: "part" },

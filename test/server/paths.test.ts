@@ -192,6 +192,44 @@ test("a node that reports too often is told to wait", async () => {
   expect(checkinOf(await alpha.checkin({ paths: { gone: ["10.77.1.1"] } })).paths).toBe("taken");
 });
 
+test("one organization cannot take the room of all while the database is slow", async () => {
+  const { pathReports } = server.app.services;
+  const other = await server.organization(`${org.slug}-other`, "10.88.0.0/16");
+  const makeNodes = (orgId: number, count: number) =>
+    server.db.write(async (tx) => {
+      const ids: number[] = [];
+      for (let at = 0; at < count; at++) {
+        const sql = `INSERT INTO nodes (org_id, name, ip, state, created_at) VALUES ($1, $2, $3, 'active', 0) RETURNING id`;
+        const ip = `10.9.${at >> 8}.${at & 255}`;
+        ids.push(Number((await tx.get(sql, [orgId, `many-${at}`, ip]))?.["id"]));
+      }
+      return ids;
+    });
+  const [many, [one = 0]] = [await makeNodes(org.id, 300), await makeNodes(other.id, 1)];
+  const peers = Array.from({ length: maxPaths }, (_, at) => `10.77.3.${at}`);
+  const all = {
+    changed: peers.map((peer) => direct(peer)),
+    gone: peers.map((peer) => `${peer}0`.slice(0, 9)),
+  };
+  const { promise: slow, resolve: goOn } = Promise.withResolvers<void>();
+  const writing = server.db.writeFor("rows", () => slow);
+  const answers: string[] = [];
+  for (const id of many) answers.push(await pathReports.take(org.id, id, all));
+  expect(new Set(answers)).toEqual(new Set(["taken", "later"]));
+  expect(answers.filter((each) => each === "taken").length).toBeLessThan(100);
+  expect(await pathReports.take(other.id, one, { changed: [direct("10.77.1.1")] })).toBe("taken");
+  goOn();
+  await writing;
+  await pathReports.stop();
+  const stored = await server.db.all("SELECT node_id FROM paths WHERE org_id = $1 GROUP BY node_id", [
+    org.id,
+  ]);
+  expect(stored).toHaveLength(answers.filter((each) => each === "taken").length);
+  expect(await countOf(server, "SELECT count(*) AS n FROM paths WHERE org_id = $1", other.id)).toBe(1);
+  expect(await pathReports.take(org.id, many.at(-1) ?? 0, all)).toBe("taken");
+  await pathReports.stop();
+}, 60_000);
+
 test("a report is taken with a held check-in too", async () => {
   const alpha = await registerNode(server, org, "alpha");
   const answer = checkinOf(await alpha.checkin({ paths: { changed: [direct("10.77.1.1")] } }, { wait: 1 }));

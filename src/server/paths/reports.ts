@@ -6,6 +6,7 @@ import { messageOf } from "../../errors.ts";
 import { PathsReport, type PathState } from "../../protocol/path-report.ts";
 import type { ServerOptions } from "../options.ts";
 import type { Transaction } from "../store/database.ts";
+import { makeBacklog } from "../http/fair-queue.ts";
 import { makeHealings } from "./healings.ts";
 import { pathFigures, type PathFigures } from "./list.ts";
 import { queryOne } from "../store/table.ts";
@@ -29,15 +30,14 @@ const flushMs = 500;
 const batchRows = 512;
 /** Of each node, ms. Nodes report every 30 s at most; one that repeats a lost request may come earlier. */
 const leastPauseMs = 10_000;
-/** While the database cannot write, no more than this is kept. */
+/** While the database cannot write, no more than this is kept, and of one organization a quarter of it. */
 const maxWaitingRows = 100_000;
 const maxNodes = 200_000;
 /** Every row is read for the figures. */
 const figuresMs = 60_000;
 
 export function makePathReports({ db, log, system }: Deps): PathReports {
-  let waiting: Waiting[] = [];
-  let waitingRows = 0;
+  const waiting = makeBacklog(maxWaitingRows, rowsOf);
   let isFailing = false;
   let latest: { at: number; figures: PathFigures[] } | undefined;
   const healings = makeHealings({ db, log });
@@ -61,25 +61,22 @@ export function makePathReports({ db, log, system }: Deps): PathReports {
   const flush = () => (running ??= write().finally(() => (running = undefined)));
   const schedule = () => void (timer ??= setTimeout(() => void flush(), flushMs).unref());
   const write = async () => {
-    const all = waiting;
-    waiting = [];
-    for (let first = 0; first < all.length;) {
-      const batch = takeBatch(all, first);
+    for (let left = waiting.count; left > 0;) {
+      const batch = waiting.next(batchRows, isOtherNode);
       try {
         await db.writeFor("rows", (tx) => store(tx, batch));
         isFailing = false;
       } catch (error) {
-        waiting = [...all.slice(first), ...waiting];
         if (!isFailing)
           log.warn("Reported paths cannot be written now; retrying", { reason: messageOf(error) });
         isFailing = true;
         break;
       }
-      first += batch.length;
-      for (const each of batch) waitingRows -= rowsOf(each);
+      left -= batch.length;
+      waiting.remove(batch);
     }
     timer = undefined;
-    if (waiting.length > 0) schedule();
+    if (waiting.count > 0) schedule();
   };
 
   return {
@@ -88,21 +85,19 @@ export function makePathReports({ db, log, system }: Deps): PathReports {
       if (!parsed.success) return "unwanted";
       const isWanted = await wants(orgId).catch(() => undefined);
       if (isWanted === false) return "unwanted";
-      if (isWanted === undefined || waitingRows >= maxWaitingRows) return "later";
+      if (isWanted === undefined) return "later";
       const report = parsed.output;
       const at = system.now();
       const isWithoutPaths = !report.whole && report.changed.length === 0 && report.gone.length === 0;
       if (isWithoutPaths && report.healings.length === 0) return "taken";
       if (Math.abs(at - (lastAt.get(nodeId) ?? -Infinity)) < leastPauseMs) return "later";
       if (lastAt.size >= maxNodes) lastAt.clear();
+      if (!isWithoutPaths) {
+        if (!waiting.add(orgId, { orgId, nodeId, at, report })) return "later";
+        schedule();
+      }
       lastAt.set(nodeId, at);
-      if (!(await healings.take(orgId, nodeId, report.healings, at))) return "later";
-      if (isWithoutPaths) return "taken";
-      const entry = { orgId, nodeId, at, report };
-      waiting.push(entry);
-      waitingRows += rowsOf(entry);
-      schedule();
-      return "taken";
+      return (await healings.take(orgId, nodeId, report.healings, at)) ? "taken" : "later";
     },
     async figures() {
       const now = performance.now();
@@ -120,20 +115,9 @@ export function makePathReports({ db, log, system }: Deps): PathReports {
 
 const rowsOf = ({ report }: Waiting) => 1 + report.changed.length + report.gone.length;
 
-/** The next reports, of each node one: PostgreSQL refuses two rows with one key in a statement. */
-function takeBatch(all: readonly Waiting[], first: number): Waiting[] {
-  const batch: Waiting[] = [];
-  const nodes = new Set<number>();
-  let rows = 0;
-  for (let at = first; at < all.length && rows < batchRows; at++) {
-    const next = all[at];
-    if (next === undefined || nodes.has(next.nodeId)) break;
-    nodes.add(next.nodeId);
-    batch.push(next);
-    rows += rowsOf(next);
-  }
-  return batch;
-}
+/** PostgreSQL refuses two rows with one key in a statement. */
+const isOtherNode = ({ nodeId }: Waiting, others: readonly Waiting[]) =>
+  others.every((other) => other.nodeId !== nodeId);
 
 async function store(tx: Transaction, batch: readonly Waiting[]): Promise<void> {
   for (const { nodeId, report } of batch) {

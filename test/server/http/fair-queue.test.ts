@@ -1,8 +1,8 @@
 // Whose turn it is, how many run at once, and who is refused. heavy-work.test.ts has more about turns.
 
-import { expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { AppError } from "../../../src/errors.ts";
-import { makeFairQueue, type QueueLimits } from "../../../src/server/http/fair-queue.ts";
+import { makeBacklog, makeFairQueue, type QueueLimits } from "../../../src/server/http/fair-queue.ts";
 
 const limits: QueueLimits = {
   perCaller: 3,
@@ -85,4 +85,48 @@ test("nothing starts before the pause after a work is over", async () => {
   pause.resolve(undefined);
   await all[1];
   expect(begun).toEqual(["a", "b"]);
+});
+
+describe("a backlog", () => {
+  type Entry = { name: string; size: number };
+  const make = (room: number) => {
+    const backlog = makeBacklog<Entry>(room, ({ size }) => size);
+    const add = (owner: number, name: string, size = 1) => backlog.add(owner, { name, size });
+    const next = (most: number) => backlog.next(most, () => true);
+    return { backlog, add, next, names: (most: number) => next(most).map(({ name }) => name) };
+  };
+
+  test("gives the entries of owners in turn; what was not removed comes again", () => {
+    const { backlog, add, next, names } = make(100);
+    for (const name of ["a1", "a2", "a3"]) add(1, name);
+    for (const name of ["b1", "b2"]) add(2, name);
+    add(3, "c1");
+    expect(names(4)).toEqual(["a1", "b1", "c1", "a2"]);
+    backlog.remove(next(2));
+    expect(names(9)).toEqual(["c1", "a2", "b2", "a3"]);
+    backlog.remove(next(9));
+    expect([backlog.count, names(9)]).toEqual([0, []]);
+  });
+
+  test("an entry that may not join the others keeps its owner's line waiting, in order", () => {
+    const { backlog, add } = make(100);
+    for (const name of ["x", "x", "y"]) add(1, name);
+    add(2, "z");
+    const names = (entries: readonly Entry[]) => entries.map(({ name }) => name);
+    const other = ({ name }: Entry, others: readonly Entry[]) => !names(others).includes(name);
+    const first = backlog.next(9, other);
+    expect(names(first)).toEqual(["x", "z"]);
+    backlog.remove(first);
+    expect(names(backlog.next(9, other))).toEqual(["x", "y"]);
+  });
+
+  test("one owner has a quarter; in a full one, each that has less than its share gets that", () => {
+    const { backlog, add, next } = make(20);
+    const fill = (owner: number) =>
+      Array.from({ length: 30 }, (_, at) => add(owner, `${at}`)).filter(Boolean).length;
+    expect([1, 2, 3, 4, 5, 6].map(fill)).toEqual([5, 5, 5, 5, 4, 4]);
+    expect(fill(1)).toBe(0);
+    backlog.remove(next(28));
+    expect(fill(1)).toBe(5);
+  });
 });
