@@ -24,6 +24,9 @@ export const foreignText = (max: number, tooLong?: string) =>
     v.maxLength(max, tooLong ?? `At most ${max} characters.`),
   );
 
+/** One spelling for what looks alike. What earlier versions stored is in no special one: compare it by this. */
+export const oneSpelling = (text: string) => text.normalize("NFC");
+
 /** The same for a text that is compared with others: one spelling (NFC) for what looks alike. */
 export const comparedText = (max: number, tooLong?: string) =>
   v.pipe(

@@ -96,7 +96,8 @@ describe("what a command makes where its user says", () => {
         const isPath =
           /^(FILE|DIR|PATH)$/.test(key) ||
           /^(FILE|DIR|PATH)\b/.test(("valueHint" in arg && arg.valueHint) || "");
-        const isRead = own.test(key) || /^Read /.test(arg.description ?? "") || read.test(`${name} ${key}`);
+        const isRead =
+          own.test(key) || (arg.description ?? "").startsWith("Read ") || read.test(`${name} ${key}`);
         if (isPath && !isRead) made.push(name);
       }
     expect(made.sort()).toEqual(Object.keys(makers).sort());

@@ -124,17 +124,18 @@ export function makeBacklog<T>(room: number, sizeOf: (entry: T) => number): Back
     next(most, mayJoin) {
       const taken: T[] = [];
       let left = most;
-      let open = [...lines.values()].map(({ entries }) => entries.values());
-      while (open.length > 0 && left > 0) {
-        open = open.filter((entries) => {
-          if (left <= 0) return false;
+      const open = new Set([...lines.values()].map(({ entries }) => entries.values()));
+      while (open.size > 0)
+        for (const entries of open) {
+          if (left <= 0) return taken;
           const { value, done } = entries.next();
-          if (done === true || !mayJoin(value, taken)) return false;
+          if (done === true || !mayJoin(value, taken)) {
+            open.delete(entries);
+            continue;
+          }
           taken.push(value);
           left -= sizeOf(value);
-          return true;
-        });
-      }
+        }
       return taken;
     },
     remove(entries) {

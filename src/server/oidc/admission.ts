@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
 import { Email } from "../people/people.ts";
 import type { IdentityProviderRow } from "../store/tables/identity-providers.ts";
 import type { Claims } from "./exchange.ts";
-import { comparedText, foreignText } from "../../text.ts";
+import { comparedText, foreignText, oneSpelling } from "../../text.ts";
 
 type Rules = Pick<IdentityProviderRow, "name" | "tenant" | "requiredGroups" | "domains" | "groupsClaim">;
 export type Admitted = {
@@ -47,7 +47,8 @@ export function admit(rules: Rules, claims: Claims): Admitted {
 
 function isOfTenant(tenant: string, claims: Claims): boolean {
   const at = tenant.indexOf("=");
-  return valueAt(claims, tenant.slice(0, at)) === tenant.slice(at + 1);
+  const value = valueAt(claims, tenant.slice(0, at));
+  return typeof value === "string" && oneSpelling(value) === oneSpelling(tenant.slice(at + 1));
 }
 
 /** A text, or a list; anything else is no group. */
@@ -59,13 +60,22 @@ function groupsIn(claims: Claims, path: string): string[] {
 
 /** The claim of this very name, else along the names between the dots: `realm_access.roles`. */
 export function valueAt(claims: Claims, path: string): unknown {
-  if (Object.hasOwn(claims, path)) return claims[path];
+  const whole = memberOf(claims, path);
+  if (whole !== undefined) return whole.value;
   let value: unknown = claims;
   for (const name of path.split(".")) {
-    if (typeof value !== "object" || value === null || !Object.hasOwn(value, name)) return undefined;
-    value = (value as Record<string, unknown>)[name];
+    const found = memberOf(value, name);
+    if (found === undefined) return undefined;
+    ({ value } = found);
   }
   return value;
+}
+
+/** The name may be spelt in another way, there or in the settings. */
+function memberOf(object: unknown, name: string): { value: unknown } | undefined {
+  if (typeof object !== "object" || object === null) return undefined;
+  const found = Object.entries(object).find(([key]) => oneSpelling(key) === oneSpelling(name));
+  return found === undefined ? undefined : { value: found[1] };
 }
 
 function refused(message: string): AppError {

@@ -8,6 +8,7 @@ import { AppError } from "../../errors.ts";
 import type { Reader } from "../store/database.ts";
 import { computed, integer, queryAll, text } from "../store/table.ts";
 import { identityProviders } from "../store/tables/identity-providers.ts";
+import { oneSpelling } from "../../text.ts";
 import { groupPeople } from "../store/tables/group-people.ts";
 import { providerGroups } from "../store/tables/provider-groups.ts";
 
@@ -51,10 +52,13 @@ export function readProviderGroups(reader: Pick<Reader, "all">, orgId: number): 
 }
 
 const user = computed({ userId: integer() });
-/** $3: the name in JSON, whose quotes and escapes make it a whole entry of the list. */
+/**
+ * $3, $4: the name in JSON, whose quotes and escapes make it a whole entry of the list. As it is stored, which may be as an
+ * earlier version stored the list too, and in the spelling of all lists since.
+ */
 const carriersIn = (table: string, more: string) =>
   `SELECT i.user_id FROM ${table} i JOIN memberships m ON m.user_id = i.user_id AND m.org_id = $1
-   WHERE i.provider_id = $2 AND replace(i.groups, $3, '') <> i.groups${more}`;
+   WHERE i.provider_id = $2 AND replace(replace(i.groups, $3, ''), $4, '') <> i.groups${more}`;
 
 /** As the users' sign-ins said last. `ownerId`: of this user alone. */
 export async function readCarriers(
@@ -64,10 +68,11 @@ export async function readCarriers(
   ownerId?: number,
 ): Promise<Carriers> {
   const found = new Map<string, ReadonlySet<number>>();
-  const more = ownerId === undefined ? "" : " AND i.user_id = $4";
+  const more = ownerId === undefined ? "" : " AND i.user_id = $5";
   const sql = ["identities", "organization_identities"].map((each) => carriersIn(each, more)).join(" UNION ");
   for (const { people, providerId, name } of groups) {
-    const params = [orgId, providerId, JSON.stringify(name), ...(ownerId === undefined ? [] : [ownerId])];
+    const names = [name, oneSpelling(name)].map((each) => JSON.stringify(each));
+    const params = [orgId, providerId, ...names, ...(ownerId === undefined ? [] : [ownerId])];
     found.set(people, new Set((await queryAll(reader, user, sql, params)).map(({ userId }) => userId)));
   }
   return found;

@@ -2,7 +2,9 @@
 
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import * as v from "valibot";
+import { openSecret, sealSecret } from "../../../src/pki/secrets.ts";
 import { checkLeavers } from "../../../src/server/oidc/leaving.ts";
+import { grantContext, providerGrants } from "../../../src/server/store/tables/provider-grants.ts";
 import type { Organization } from "../../../src/server/policy/organizations.ts";
 import type { Browser } from "../../support/browser-session.ts";
 import { signInBrowser } from "../../support/browser-session.ts";
@@ -18,7 +20,7 @@ import {
   whereTo,
 } from "../../support/oidc-sign-in.ts";
 import { makeAcme } from "../../support/people.ts";
-import type { TestServer } from "../../support/server.ts";
+import { onPostgres, type TestServer } from "../../support/server.ts";
 
 const hour = 3_600_000;
 const ada = { sub: "ada-1", email: "ada@example.org", email_verified: true, groups: ["staff"] };
@@ -82,6 +84,32 @@ describe.each(["installation", "organization"] as const)("a provider of the %s",
     expect((await server.db.all("SELECT type FROM events WHERE type = 'user.left_provider'")).length).toBe(1);
     expect(await isIn(await signInBrowser(server))).toBe(true);
   });
+
+  test.skipIf(onPostgres)(
+    "a person whose name there an earlier version stored with a null character leaves, too",
+    async () => {
+      await add(of, { roles: [], node_groups: [{ group: "staff", organization: "acme", node_group: "db" }] });
+      const browser = await signIn();
+      const [grant] = await providerGrants.all(server.db, {});
+      if (grant === undefined) throw new Error("there is no grant");
+      const { secretKey } = server.app.services;
+      const token = openSecret(secretKey, grant.tokenSealed, grantContext(grant.providerId, grant.subject));
+      const sealed = sealSecret(secretKey, token, grantContext(grant.providerId, "ada\0-1"));
+      await server.db.write(async (tx) => {
+        await tx.run("UPDATE provider_grants SET subject = 'ada' || char(0) || '-1', token_sealed = $1", [
+          sealed,
+        ]);
+        for (const table of ["identities", "organization_identities"])
+          await tx.run(`UPDATE ${table} SET subject = 'ada' || char(0) || '-1'`);
+      });
+      provider.remove("ada-1");
+      await anHourLater();
+      expect(await isIn(browser)).toBe(false);
+      expect(await grants()).toEqual([]);
+      for (const table of ["identities", "organization_identities"])
+        expect(await server.db.all(`SELECT groups FROM ${table} WHERE groups <> '[]'`)).toEqual([]);
+    },
+  );
 
   test("that is away ends nothing, and is asked again within minutes", async () => {
     await add(of);

@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import * as v from "valibot";
 import { ErrorBody } from "../../../src/protocol/error-body.ts";
 import { Node } from "../../../src/protocol/node.ts";
+import { regroupOwned } from "../../../src/server/nodes/owner-groups.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { deleteProvider } from "../../../src/server/oidc/providers.ts";
 import { Plan, Policy } from "../../../src/server/policy-files/answers.ts";
@@ -82,6 +83,45 @@ test("a claim at a path gives groups to the user's nodes at each sign-in, and ta
   provider.person = withGroups();
   await signInBy(server);
   expect(await groupsOf(own.id)).toEqual(["lab"]);
+});
+
+test("settings and groups that an earlier version stored in another spelling of Unicode go on to work", async () => {
+  const nfc = "r\u00e9seau";
+  const [claim, tenant] = ["r\u00f4les", "soci\u00e9t\u00e9"];
+  await addProvider(server, provider, {
+    ...settings,
+    groups_claim: `realm.${claim}`,
+    required_groups: [nfc],
+    tenant: `realm.${tenant}=${nfc}`,
+    roles: [{ group: nfc, organization: "acme", role: "member" }],
+    node_groups: [{ group: nfc, organization: "acme", node_group: "db" }],
+  });
+  const applied = await apply(policy().replace("On call / Ölands", nfc).replace("/eng/db", nfc));
+  expect([applied.status, applied.text]).toEqual([200, expect.any(String)]);
+  const inNfd = (table: string, ...columns: string[]) =>
+    server.db.write(async (tx) => {
+      for (const row of await tx.all(`SELECT id, ${columns.join(", ")} FROM ${table}`))
+        for (const column of columns)
+          await tx.run(`UPDATE ${table} SET ${column} = $1 WHERE id = $2`, [
+            String(row[column]).normalize("NFD"),
+            Number(row["id"]),
+          ]);
+    });
+  await inNfd("identity_providers", "groups_claim", "required_groups", "tenant", "roles", "node_groups");
+  await inNfd("provider_groups", "name");
+  for (const form of ["NFC", "NFD"]) {
+    const as = (text: string) => text.normalize(form);
+    provider.person = { ...ada, realm: { [as(claim)]: [as(nfc)], [as(tenant)]: as(nfc) } };
+    expect(whereTo(await signInBy(server))).toEqual([303, "/console/"]);
+  }
+  const { own } = await nodesOfAda();
+  expect(await groupsOf(own.id)).toEqual(expect.arrayContaining(["lab"]));
+  expect(whereTo(await signInBy(server))).toEqual([303, "/console/"]);
+  expect(await certified(own)).toEqual(expect.arrayContaining(["db", "ops"]));
+  // Until she signs in again, what the former version stored of her is enough.
+  await inNfd("identities", "groups");
+  await server.db.write((tx) => regroupOwned(tx, acme.id, server.clock.ms));
+  expect(await certified(own)).toEqual(expect.arrayContaining(["db", "ops"]));
 });
 
 test("the nodes of a member who is removed lose what the provider gave", async () => {

@@ -20,16 +20,18 @@ import {
 } from "../table.ts";
 import { memberRoles } from "./memberships.ts";
 
-const Words = v.array(v.string());
+/** Earlier versions stored groups as they were spelt; all that is compared with them is in NFC. */
+const Group = v.pipe(v.string(), v.normalize("NFC"));
+const Words = v.array(Group);
 /** Users with the group at the provider get the role in the organization. No group gives the role of an owner. */
 const RoleOfGroup = v.object({
-  group: v.string(),
+  group: Group,
   orgId: v.number(),
   role: v.picklist(memberRoles.filter((role) => role !== "owner")),
 });
 
 /** The nodes of users with the group at the provider get the group of nodes in the organization. */
-const NodeGroupOfGroup = v.object({ group: v.string(), orgId: v.number(), nodeGroup: v.string() });
+const NodeGroupOfGroup = v.object({ group: Group, orgId: v.number(), nodeGroup: v.string() });
 
 export const identityProviders = table("identity_providers", {
   id: serial,
