@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { fromSystemError, messageOf } from "../src/errors.ts";
 import { makeClient } from "../src/node/contact/client.ts";
 import { fetchFile } from "../src/release/download.ts";
+import { trustingControlPlanes } from "../src/node/files/pinned-authorities.ts";
 import { realSystem } from "../src/system.ts";
 import { temporaryDirectory } from "./support/temporary.ts";
 
@@ -67,7 +68,9 @@ describe("a failed request is told in our words", () => {
       const base = await url();
       const client = makeClient({ base, system });
       const asked = await failureOf(client.token("a@company.example", "password"));
-      const downloaded = await failureOf(fetchFile(base, "file", { maxBytes: 1000 }, realSystem()));
+      const downloaded = await failureOf(
+        fetchFile(base, "file", { maxBytes: 1000 }, trustingControlPlanes("/nonexist", realSystem())),
+      );
       for (const message of [asked, downloaded]) {
         expect(message).toEndWith(`: ${reason}`);
         expect(message).not.toMatch(runtimeWords);

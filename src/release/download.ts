@@ -17,7 +17,12 @@ const maxRedirects = 5;
 /** Time limit for manifests and other small files. */
 export const smallFileMs = 60_000;
 
-export type DownloadSystem = Pick<System, "fetch" | "sleep">;
+/**
+ * `trusts`: trustingControlPlanes (node/files/pinned-authorities.ts) makes it, so that no download forgets the authority of a
+ * control plane that offers releases.
+ */
+export type DownloadSystem = Pick<System, "fetch" | "sleep"> & Trusting;
+export type Trusting = { readonly trusts: "control planes" };
 
 export type DownloadOptions = {
   maxBytes: number;

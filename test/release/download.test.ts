@@ -4,10 +4,11 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fetchFile, makeProgress } from "../../src/release/download.ts";
+import { trustingControlPlanes } from "../../src/node/files/pinned-authorities.ts";
 import { realSystem } from "../../src/system.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
 
-const system = realSystem();
+const system = trustingControlPlanes("/nonexist", realSystem());
 const body = "x".repeat(100_000);
 
 const server = Bun.serve({

@@ -35,6 +35,7 @@ import {
 } from "./overlay-trial.ts";
 import { fetchEngine, findEngineRelease, newestEngine, planEngineRelease } from "./overlay-release.ts";
 import { findEngine, isRootsAlone } from "./overlay.ts";
+import { trustingControlPlanes } from "../files/pinned-authorities.ts";
 import { readBytes } from "../../open-file.ts";
 
 export type EngineRequest = {
@@ -92,7 +93,8 @@ export async function checkEngine(
   { system }: EngineDeps,
 ): Promise<{ from: string | null; to: string; available: boolean }> {
   const present = await presentEngine(places, system);
-  const to = await newestEngine(request, places.stateDb, system);
+  const trusting = trustingControlPlanes(places.configRoot, system);
+  const to = await newestEngine(request, places.stateDb, trusting);
   const available = present === undefined || compareVersions(to, present.version) > 0;
   return { from: present?.version ?? null, to, available };
 }
@@ -118,13 +120,14 @@ async function installRelease(
   present: Present,
   deps: EngineDeps,
 ): Promise<EngineOutcome> {
-  const release = await findEngineRelease(request, places.stateDb, deps.system);
+  const system = trustingControlPlanes(places.configRoot, deps.system);
+  const release = await findEngineRelease(request, places.stateDb, system);
   const { version } = release;
   if (version !== undefined && version === present?.version && present.path === places.overlayBinary) {
     return { from: version, to: version, source: "release", changed: false, path: present.path };
   }
   if (version !== undefined) checkVersion(version, request.version, present);
-  const content = await fetchEngine(release, deps);
+  const content = await fetchEngine(release, { ...deps, system });
   return installBytes("release", content, { ...request, sha256: undefined }, places, present, deps);
 }
 

@@ -7,7 +7,7 @@ import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { quoteWord, type Step } from "../../plan.ts";
 import { archiveName } from "../../platform/engine-archive.ts";
-import { fetchFile, makeProgress, sha256, smallFileMs } from "../../release/download.ts";
+import { fetchFile, makeProgress, sha256, smallFileMs, type DownloadSystem } from "../../release/download.ts";
 import { maxArtifactBytes, type Manifest } from "../../release/manifest.ts";
 import { compareVersions } from "../../release/version.ts";
 import type { System } from "../../system.ts";
@@ -30,7 +30,7 @@ export type EngineRelease = {
   sha256: string | undefined;
 };
 
-type Needs = Pick<System, "fetch" | "sleep" | "now" | "platform" | "arch" | "stderr" | "env" | "executable">;
+type Needs = DownloadSystem & Pick<System, "now" | "platform" | "arch" | "stderr" | "env" | "executable">;
 
 const sumFile = "SHASUM256.txt";
 const maxSumBytes = 256 * 1024;

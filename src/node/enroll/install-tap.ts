@@ -8,6 +8,7 @@ import { makeDirectory, removeTree, writeFileAtomic } from "../../files.ts";
 import type { Step } from "../../plan.ts";
 import { windows, wintunFor, type Wintun } from "../../platform/wintun.ts";
 import { archiveKind, readMember } from "../../release/archive.ts";
+import { trustingControlPlanes } from "../files/pinned-authorities.ts";
 import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
 import { maxArtifactBytes } from "../../release/manifest.ts";
 import type { System } from "../../system.ts";
@@ -19,7 +20,7 @@ export type WintunRequest = Pick<EngineSource, "version" | "releaseUrl"> & {
   file: string | undefined;
 };
 
-type Places = { overlayBinary: string; stateDb: string };
+type Places = { configRoot: string; overlayBinary: string; stateDb: string };
 
 /** `changed` is false if the library with the right hash was already there. Only tests pass `wintun`. */
 export async function installWintun(
@@ -73,7 +74,12 @@ export function isInstalled({ path, sha256: wanted }: Wintun): boolean {
 }
 
 /** The library's hash is known here, so the archive needs no signature. */
-async function download(request: WintunRequest, { stateDb }: Places, system: System): Promise<Uint8Array> {
+async function download(
+  request: WintunRequest,
+  { configRoot, stateDb }: Places,
+  machine: System,
+): Promise<Uint8Array> {
+  const system = trustingControlPlanes(configRoot, machine);
   const { base, file } = await findEngineRelease({ ...request, isPinned: true }, stateDb, system);
   const progress = makeProgress(file, system);
   const options = { maxBytes: maxArtifactBytes, onProgress: progress.update };

@@ -2,16 +2,21 @@
 // certificate of its own also offers releases.
 
 import { join } from "node:path";
+import type { Trusting } from "../../release/download.ts";
 import type { System } from "../../system.ts";
 import { listOrganizations } from "./list-organizations.ts";
 import { credentialsIfOwn, readApiCa } from "./organizations.ts";
 import { refuseForeignDirectory } from "./own-files.ts";
 
 /** The same system, whose requests to a registered control plane trust the authority that the registration pinned. */
-export function trustingControlPlanes<T extends Pick<System, "fetch">>(configRoot: string, system: T): T {
+export function trustingControlPlanes<T extends Pick<System, "fetch">>(
+  configRoot: string,
+  system: T,
+): T & Trusting {
   const { fetch } = system;
   return {
     ...system,
+    trusts: "control planes",
     fetch: (url: string, init: Parameters<typeof fetch>[1] = {}) => {
       const ca = pinnedFor(url, configRoot);
       return fetch(url, ca === undefined ? init : { ...init, tls: { ...init.tls, ca } });

@@ -7,7 +7,7 @@ import { buildInfo } from "../../build-info.ts";
 import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { foreignFile, foreignPlace } from "../../platform/program-safety.ts";
-import { fetchFile, smallFileMs, type DownloadOptions } from "../../release/download.ts";
+import { fetchFile, smallFileMs, type DownloadOptions, type DownloadSystem } from "../../release/download.ts";
 import {
   manifestName,
   maxManifestBytes,
@@ -38,7 +38,7 @@ export function releaseKeys(): string[] {
 /** The published manifest, not verified yet. */
 export async function fetchRelease(
   request: UpdateRequest,
-  system: Pick<System, "fetch" | "sleep" | "executable" | "platform">,
+  system: DownloadSystem & Pick<System, "executable" | "platform">,
   within: Patience = {},
 ): Promise<Published> {
   const base = releaseBase(request, system);

@@ -15,7 +15,7 @@ import { findOwner } from "../../platform/packages.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { daemonUnit, systemctlCommand } from "../../platform/systemd.ts";
 import { readMember } from "../../release/archive.ts";
-import { fetchFile, makeProgress, sha256 } from "../../release/download.ts";
+import { fetchFile, makeProgress, sha256, type Trusting } from "../../release/download.ts";
 import { artifactFor, manifestName, signatureName, type Manifest } from "../../release/manifest.ts";
 import {
   keptPath,
@@ -228,7 +228,11 @@ async function requireOwned(system: System): Promise<void> {
   throw new AppError("failed", `${path} belongs to a package`, { hint: `Update it with: ${update}` });
 }
 
-async function fetchProgram(manifest: Manifest, base: string, system: System): Promise<Uint8Array> {
+async function fetchProgram(
+  manifest: Manifest,
+  base: string,
+  system: System & Trusting,
+): Promise<Uint8Array> {
   const artifact = artifactFor(manifest, buildInfo.target);
   const progress = makeProgress(artifact.file, system);
   const options = {

@@ -20,6 +20,7 @@ import { findEngineRelease } from "../../../src/node/engine/overlay-release.ts";
 import { checkForUpdate } from "../../../src/node/update/self-update.ts";
 import { archiveName } from "../../../src/platform/engine-archive.ts";
 import { findPackageManager } from "../../../src/platform/packages.ts";
+import { trustingControlPlanes } from "../../../src/node/files/pinned-authorities.ts";
 import { realSystem, type System } from "../../../src/system.ts";
 import { sha256 } from "../../../src/release/download.ts";
 import { packEngine } from "../../support/engine-channel.ts";
@@ -53,13 +54,13 @@ function systemWith(answer: () => Promise<Response>) {
       ? Promise.resolve(new Response(null, { status: 302, headers: { location } }))
       : answer();
   };
-  return { asked, system: { ...realSystem(), fetch } };
+  return { asked, system: trustingControlPlanes(directory.path, { ...realSystem(), fetch }) };
 }
 
 const ours = "https://releases.example/";
 
 /** As an executable that came with the address of its publisher. */
-function installed(system: System): System {
+function installed<T extends System>(system: T): T {
   const executable = join(directory.path, "bin/agent");
   mkdirSync(join(directory.path, "lib/overlay-agent"), { recursive: true });
   writeFileSync(releaseAddressPath(executable, "linux"), `${ours}\n`);

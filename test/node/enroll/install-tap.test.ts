@@ -32,7 +32,11 @@ function makeArchive(directory: string, library: string): string {
 }
 
 function placesIn(directory: string) {
-  return { overlayBinary: join(directory, "programs/overlay"), stateDb: join(directory, "state.db") };
+  return {
+    configRoot: directory,
+    overlayBinary: join(directory, "programs/overlay"),
+    stateDb: join(directory, "state.db"),
+  };
 }
 
 async function codeOf(work: Promise<unknown>): Promise<string> {
