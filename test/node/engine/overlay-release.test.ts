@@ -54,7 +54,7 @@ function systemWith(answer: () => Promise<Response>) {
       ? Promise.resolve(new Response(null, { status: 302, headers: { location } }))
       : answer();
   };
-  return { asked, system: trustingControlPlanes(directory.path, { ...realSystem(), fetch }) };
+  return { asked, system: trustingControlPlanes("/nonexist", { ...realSystem(), fetch }) };
 }
 
 const ours = "https://releases.example/";
