@@ -242,6 +242,14 @@ describe("the chain of hashes", () => {
     });
   }
 
+  test("an event that an earlier version hashed with a lone surrogate is proven; a forgery with the same letter is not", async () => {
+    const [one, two, three] = chained([event(1), { ...event(2), subject: "user/\udfffx" }, event(3)]);
+    if (one === undefined || two === undefined || three === undefined) throw new Error("events are missing");
+    const stored = { ...two, subject: "user/\ufffdx" };
+    expect(await verify([one, stored, three])).toMatchObject({ events: 3, brokenAt: undefined });
+    expect(await verify([one, { ...stored, subject: "user/\ufffdy" }, three])).toMatchObject({ brokenAt: 2 });
+  });
+
   const verify = async (events: readonly AuditEvent[]) => {
     const half = Math.floor(events.length / 2);
     const first = await verifyNext(emptyChain, events.slice(0, half), sha256);

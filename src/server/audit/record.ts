@@ -4,6 +4,7 @@
 import { hash } from "node:crypto";
 import type { Call, Caller } from "../http/route.ts";
 import { requireLockOf, type Transaction } from "../store/database.ts";
+import { hashedTexts } from "../../hashed-texts.ts";
 import { toStorable } from "../../text.ts";
 import { differences } from "./differences.ts";
 import { chainEnd, insertEvent, sizeOfEvent, type EventRow } from "../store/tables/events.ts";
@@ -163,15 +164,9 @@ export function eventHash(previous: string, text: string): string {
   return hash("sha256", `${previous}\n${text}`, "hex");
 }
 
-/**
- * Whether the text of an event continues the chain. Earlier versions hashed a lone surrogate, for which the database stored
- * U+FFFD: where one of them gives the hash, that proves what the event was.
- */
+/** Whether the text of an event continues the chain. */
 export function continues(previous: string, text: string, hash: string): boolean {
-  if (eventHash(previous, text) === hash) return true;
-  if (!text.includes("\ufffd")) return false;
-  for (let code = 0xd800; code < 0xe000; code++)
-    if (eventHash(previous, text.replaceAll("\ufffd", `\\u${code.toString(16)}`)) === hash) return true;
+  for (const each of hashedTexts(text)) if (eventHash(previous, each) === hash) return true;
   return false;
 }
 
