@@ -43,6 +43,28 @@ test("machines are named by their group when they are exactly the group", () => 
   );
 });
 
+test("networks behind machines are no machines", () => {
+  const behind = ["10.1.0.0/24 behind gw", "10.2.0.0/24 behind gw", "10.3.0.0/24 behind gw2"];
+  const words = (groups: readonly string[], count: number) =>
+    classWords({ groups, nodes: behind, count, are: "networks" }, machines);
+  expect(words(["web"], 3)).toBe(behind.join(", "));
+  // As many as there are machines, in the group and in all.
+  expect(words(["web"], 12)).toBe(`12 networks behind machines in web (${behind.join(", ")}, …)`);
+  expect(words([], 20)).toBe(`20 networks behind machines (${behind.join(", ")}, …)`);
+  const side = { groups: [], nodes: names, count: 1 };
+  const networks = { ...side, are: "networks" } as const;
+  const of = (pairs: number, to: typeof side | typeof networks) => ({
+    pairs,
+    gains: ["icmp"],
+    loses: [],
+    from: side,
+    to,
+  });
+  expect(pairsWords({ classes: [of(2, side), of(1, networks)], classes_left_out: 0 })).toBe(
+    "3 pairs of machines, and of networks behind them, gain access, 0 lose it",
+  );
+});
+
 test("one machine gains, several gain, and traffic is written as in sentences", () => {
   expect([accessWords(1, "gain", ["icmp", "tcp/22"]), accessWords(2, "gain", ["icmp"])]).toEqual([
     "gains icmp, tcp 22",
@@ -58,7 +80,17 @@ test("one machine gains, several gain, and traffic is written as in sentences", 
 });
 
 test("the bar counts the pairs that gain and those that lose; a pair may do both", () => {
-  const of = (pairs: number, gains: readonly string[], loses: readonly string[]) => ({ pairs, gains, loses });
+  const [from, to] = [
+    { groups: [], nodes: [], count: 1 },
+    { groups: [], nodes: [], count: 1 },
+  ];
+  const of = (pairs: number, gains: readonly string[], loses: readonly string[]) => ({
+    pairs,
+    gains,
+    loses,
+    from,
+    to,
+  });
   const classes = [of(767, ["tcp/22"], []), of(1, ["tcp/22"], ["icmp"])];
   expect(pairsWords({ classes, classes_left_out: 0 })).toBe("768 pairs of machines gain access, 1 loses it");
   expect(pairsWords({ classes: classes.slice(1), classes_left_out: 3 })).toBe(

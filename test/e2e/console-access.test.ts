@@ -240,7 +240,10 @@ describe("the page Access", () => {
       expect(await opened.locator("del").count()).toBe(0);
       await saving().click();
       await page.getByRole("status").getByText("Saved.").waitFor();
-      await page.getByRole("status").getByText("No machine gains or loses access.").waitFor();
+      await page
+        .getByRole("status")
+        .getByText("No machine, and no network behind one, gains or loses access.")
+        .waitFor();
       expect(await page.getByText("Who gained and lost access").count()).toBe(0);
       await page.getByRole("button", { name: "Add a rule" }).click();
       const dialog = page.getByRole("dialog");

@@ -3,8 +3,16 @@
 import { shownGroups } from "../../owner-group.ts";
 import type { Named } from "./rules.ts";
 
-/** Machines that all rules treat alike: the groups of them that rules name, the first names, and how many. */
-export type Class = { groups: readonly string[]; nodes: readonly string[]; count: number };
+/**
+ * Machines that all rules treat alike: the groups of them that rules name, the first names, and how many. Or networks behind
+ * such machines.
+ */
+export type Class = {
+  groups: readonly string[];
+  nodes: readonly string[];
+  count: number;
+  are?: "networks" | undefined;
+};
 
 /** "39,932" */
 export const numberText = (value: number): string => value.toLocaleString("en");
@@ -21,11 +29,15 @@ export const gainersFirst = <T extends Effect>(effects: readonly T[]): readonly 
 const isOfPeople = (group: string) => /^(user|idp):/.test(group);
 
 /** "web-1, web-2", "64 machines in web", "12 of 64 machines in web (web-1, web-2, web-3, …)", "all 300 machines". */
-export function classWords({ groups, nodes, count }: Class, machines: readonly Named[]): string {
+export function classWords({ groups, nodes, count, are }: Class, machines: readonly Named[]): string {
   const names = nodes.join(", ");
   if (count <= nodes.length) return names;
-  if (count === machines.length) return `all ${numberText(count)} machines`;
   const own = groups.filter((group) => !isOfPeople(group));
+  if (are !== undefined) {
+    const inGroups = own.length === 0 ? "" : ` in ${own.join(" and ")}`;
+    return `${numberText(count)} networks behind machines${inGroups} (${names}, …)`;
+  }
+  if (count === machines.length) return `all ${numberText(count)} machines`;
   const within = (wanted: readonly string[]) =>
     machines.filter((machine) => {
       const has = shownGroups(machine);
@@ -48,14 +60,17 @@ const verbFor = (count: number, verb: string): string => (count === 1 ? `${verb}
 export const accessWords = (count: number, verb: "gain" | "lose", what: readonly string[]): string =>
   `${verbFor(count, verb)} ${spaced(what.join(", "))}`;
 
-type Access = { classes: readonly (Effect & { pairs: number })[]; classes_left_out: number };
+type Pairs = Effect & { pairs: number; from: Class; to: Class };
+type Access = { classes: readonly Pairs[]; classes_left_out: number };
 
 /** "768 pairs of machines gain access, 1 loses it". Of many classes, the control plane leaves out those of the fewest pairs. */
 export function pairsWords({ classes, classes_left_out }: Access): string {
   const [gaining = 0, losing = 0] = (["gains", "loses"] as const).map((kind) =>
     classes.reduce((sum, each) => sum + (each[kind].length > 0 ? each.pairs : 0), 0),
   );
-  const pairs = `${numberText(gaining)} ${gaining === 1 ? "pair" : "pairs"} of machines ${verbFor(gaining, "gain")}`;
+  const isWide = classes.some(({ from, to }) => (from.are ?? to.are) !== undefined);
+  const what = isWide ? "machines, and of networks behind them," : "machines";
+  const pairs = `${numberText(gaining)} ${gaining === 1 ? "pair" : "pairs"} of ${what} ${verbFor(gaining, "gain")}`;
   return `${classes_left_out > 0 ? "at least " : ""}${pairs} access, ${numberText(losing)} ${verbFor(losing, "lose")} it`;
 }
 

@@ -183,7 +183,8 @@ function Gains({ count, gains, loses }: GainsProps) {
 type EffectsProps = { plan: Plan; nodes: readonly Named[] | undefined };
 
 function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
-  if (access.pairs_changed === 0) return html`<p>No machine gains or loses access.</p>`;
+  if (access.pairs_changed === 0)
+    return html`<p>No machine, and no network behind one, gains or loses access.</p>`;
   return html`<p>${pairsWords(access)}:</p>
     <ul class="plain-list effects">
       ${gainersFirst(access.classes).map(
@@ -208,7 +209,7 @@ function Effects({ plan: { access }, nodes = [] }: EffectsProps) {
             <ul class="plain-list effects">
               ${gainersFirst(access.pairs).map(
                 ({ from, to, gains, loses }) =>
-                  html`<li key=${`${from.id} ${to.id}`}>
+                  html`<li key=${`${from.name} ${to.name}`}>
                     <bdi>${from.name}</bdi> → <bdi>${to.name}</bdi>${" "}
                     <${Gains} count=${1} gains=${gains} loses=${loses} />
                   </li>`,
