@@ -1,4 +1,4 @@
-// The names that groups and tags of Tailscale get here. Pure.
+// The names that groups and tags of Tailscale get here, and its sections that have no equal. Pure.
 
 /** With room for a number behind it. */
 const longest = 58;
@@ -23,3 +23,18 @@ export function freeName(word: string, taken: ReadonlySet<string>): string {
     choices.push(`${name}-${count}`);
   }
 }
+
+/** Why whole sections have no equal. `groups` and `tagOwners` lose only who is in them. */
+export const sections = new Map([
+  ["ssh", "SSH of the overlay has no equal: permit port 22, and use the machine's own SSH server"],
+  ["sshtests", "SSH of the overlay has no equal"],
+  ["postures", "device posture is not known here"],
+  ["defaultsrcposture", "device posture is not known here"],
+  ["nodeattrs", "attributes of nodes have no equal: see the settings of the engine"],
+  ["autoapprovers", "routes and relays are named in `routes` and `relays`, by an administrator"],
+  ["ipsets", "IP sets have no equal: name networks"],
+  ["derpmap", "relays are nodes of your own: see `relays`"],
+  ["randomizeclientport", "it is a setting of the engine (`listen.port`)"],
+  ["disableipv4", "it is a setting of the organization"],
+  ["onecgnatroute", "it has no equal"],
+]);

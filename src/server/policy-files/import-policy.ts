@@ -7,10 +7,10 @@ import { AppError } from "../../errors.ts";
 import { parseNetwork, type Network } from "../../ip.ts";
 import { readDocument } from "../policy/document.ts";
 import { faulty, parsePolicy, requireShort, type ParsedPolicy } from "../policy/policy-file.ts";
-import { runTests } from "../policy/policy-tests.ts";
+import { runTests, type TestFailure } from "../policy/policy-tests.ts";
 import { resolvePolicy } from "../policy/resolve.ts";
 import { plainJson } from "./hujson.ts";
-import { freeName } from "./import-names.ts";
+import { freeName, sections } from "./import-names.ts";
 import { routersOf } from "./import-routers.ts";
 import {
   everything,
@@ -51,26 +51,14 @@ export type Imported = { policy: string; rules: number; tests: number; notes: No
 
 type Rule = Packets & { peer: string; target: string };
 type Test = { accept: Flow } | { deny: Flow };
+/** Where it stands in the original, and what is written there. */
+type FoundTest = { test: Test; place: string; text: string };
 type Flow = { from: string; to: string; protocol: string; port: string | number };
-
-/** Why whole sections have no equal. `groups` and `tagOwners` lose only who is in them. */
-const sections = new Map([
-  ["ssh", "SSH of the overlay has no equal: permit port 22, and use the machine's own SSH server"],
-  ["sshtests", "SSH of the overlay has no equal"],
-  ["postures", "device posture is not known here"],
-  ["defaultsrcposture", "device posture is not known here"],
-  ["nodeattrs", "attributes of nodes have no equal: see the settings of the engine"],
-  ["autoapprovers", "routes and relays are named in `routes` and `relays`, by an administrator"],
-  ["ipsets", "IP sets have no equal: name networks"],
-  ["derpmap", "relays are nodes of your own: see `relays`"],
-  ["randomizeclientport", "it is a setting of the engine (`listen.port`)"],
-  ["disableipv4", "it is a setting of the organization"],
-  ["onecgnatroute", "it has no equal"],
-]);
 
 /**
  * `overlay`: the networks of the organization that it is for; without them, no network is imported as a source. Throws
- * validation_failed for a text that is no policy, and policy_test_failed if one of its own tests fails.
+ * validation_failed for a text that is no policy, and policy_test_failed if one of its own tests fails, unless
+ * that needs what was left out.
  */
 export function* importPolicy(text: string, overlay?: readonly string[]): Generator<unknown, Imported> {
   requireShort(text);
@@ -91,8 +79,11 @@ export function* importPolicy(text: string, overlay?: readonly string[]): Genera
     throw faulty([{ ...placeOf(path), message: `${path}: this is no policy of Tailscale or headscale.` }]);
   }
   const notes: Note[] = [];
+  let isComplete = true;
   const note: Noter = (path, what, reason) => {
     const [first = "", ...rest] = path.split(".");
+    // Something that permits packets there, or says who is in a group.
+    if (["acls", "grants", "groups"].includes(first)) isComplete = false;
     notes.push({ line: placeOf([keys.get(first) ?? first, ...rest].join(".")).line, what, reason });
   };
   const importing = new Importing(
@@ -118,12 +109,20 @@ export function* importPolicy(text: string, overlay?: readonly string[]): Genera
     throw faulty([{ ...placeOf(keys.get("defaultsrcposture") ?? ""), message }]);
   }
   const rules = importing.rules();
-  const tests = importing.tests();
+  const found = importing.tests();
   const groups = importing.groups();
-  const policy = render(groups, rules, tests);
-  yield* requireTests(yield* readAgain(policy, { rules, groups, tests }), tests.length);
+  const render = (tests: readonly FoundTest[]) => rendered(groups, rules, tests);
+  const failures = yield* failing(yield* readAgain(render(found), { rules, groups, tests: found }));
+  const unkept = failures.flatMap(({ test }) => {
+    const at = isComplete ? undefined : found[test];
+    return at !== undefined && "accept" in at.test ? [at] : [];
+  });
+  if (unkept.length < failures.length) throw testsFail(failures, found.length);
+  for (const { place, text } of unkept)
+    note(place, text, "it expects what a part without an equal permits, which is named here, too");
+  const tests = found.filter((each) => !unkept.includes(each));
   notes.sort((a, b) => a.line - b.line);
-  return { policy, rules: rules.length + 1, tests: tests.length, notes };
+  return { policy: render(tests), rules: rules.length + 1, tests: tests.length, notes };
 }
 
 const known = new Set(["groups", "hosts", "tagowners", "acls", "grants", "tests"]);
@@ -278,8 +277,8 @@ class Importing {
     });
   }
 
-  tests(): Test[] {
-    const found: Test[] = [];
+  tests(): FoundTest[] {
+    const found: FoundTest[] = [];
     for (const [at, raw] of (this.#original.tests ?? []).entries()) {
       const path = `tests.${at}`;
       const { fields, twice } = lowerKeys(raw);
@@ -308,9 +307,9 @@ class Importing {
     kind: "accept" | "deny",
     { from, protocol }: Pick<Flow, "from" | "protocol">,
     value: unknown,
-  ): Test[] {
+  ): FoundTest[] {
     const words = value === undefined ? [] : this.#words(path, kind, value);
-    return (words ?? []).flatMap((text, at): Test[] => {
+    return (words ?? []).flatMap((text, at): FoundTest[] => {
       const place = `${path}.${at}`;
       const { word, ports } = splitPorts(text);
       const target = targetOf(word, this.#names);
@@ -321,7 +320,7 @@ class Importing {
       else if (port === undefined || more.length > 0) this.#note(place, text, "a test has one port");
       else {
         const flow = { from, to: target.side, protocol, port: /^\d+$/.test(port) ? Number(port) : port };
-        return [kind === "accept" ? { accept: flow } : { deny: flow }];
+        return [{ place, text, test: kind === "accept" ? { accept: flow } : { deny: flow } }];
       }
       return [];
     });
@@ -339,7 +338,7 @@ type Destination = {
   peers: readonly string[];
 };
 
-function render(groups: readonly string[], rules: readonly Rule[], tests: readonly Test[]): string {
+function rendered(groups: readonly string[], rules: readonly Rule[], tests: readonly FoundTest[]): string {
   const out = { direction: "outbound", peer: "any", target: "any", description: "As in the original" };
   return stringify(
     {
@@ -353,7 +352,7 @@ function render(groups: readonly string[], rules: readonly Rule[], tests: readon
           target,
         })),
       ],
-      ...(tests.length === 0 ? {} : { tests }),
+      ...(tests.length === 0 ? {} : { tests: tests.map(({ test }) => test) }),
     },
     { lineWidth: 0 },
   );
@@ -375,8 +374,8 @@ function* readAgain(
   }
 }
 
-/** The tests of the original must pass on what was made of it. */
-function* requireTests(parsed: ParsedPolicy, count: number): Generator<unknown, void> {
+/** The tests of the original on what was made of it. */
+function* failing(parsed: ParsedPolicy): Generator<unknown, TestFailure[]> {
   const { rules = [], tests = [] } = yield* resolvePolicy(parsed, {
     nodes: new Map(),
     groups: new Set(),
@@ -384,15 +383,17 @@ function* requireTests(parsed: ParsedPolicy, count: number): Generator<unknown, 
     providers: [],
   });
   const stored = rules.map((rule, at) => ({ ...rule, id: at + 1, description: "" }));
-  const failures = yield* runTests(tests, { rules: stored, members: [] });
-  if (failures.length === 0) return;
+  return yield* runTests(tests, { rules: stored, members: [] });
+}
+
+function testsFail(failures: readonly TestFailure[], count: number): AppError {
   const sentences = failures.map(({ sentence }) => sentence);
-  throw new AppError(
+  return new AppError(
     "policy_test_failed",
     `${failures.length} of the ${count} imported tests fail: ${sentences[0] ?? ""}`,
     {
       errors: { tests: sentences },
-      hint: "A part of the policy without an equal permits what they expect. Remove these tests, and import again.",
+      hint: "Remove these tests, or correct the rules that they are about, and import again.",
     },
   );
 }

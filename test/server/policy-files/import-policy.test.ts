@@ -150,7 +150,53 @@ test("a policy without rules permits everything, one with an empty list nothing"
   expect(imported('{"ACLs": []}').rules).toEqual([]);
 });
 
-test("a test that fails on the import refuses it", () => {
+describe("a test that expects what a part without an equal permits is left out, and named", () => {
+  const reason = "it expects what a part without an equal permits, which is named here, too";
+  test.each<[string, object]>([
+    [
+      "a rule",
+      { acls: [{ action: "accept", src: ["tag:a"], dst: ["tag:b:22"], srcPosture: ["posture:x"] }] },
+    ],
+    ["a destination", { acls: [{ action: "accept", src: ["tag:a"], dst: ["tag:b:22-9"] }] }],
+    ["a source", { acls: [{ action: "accept", src: ["ann@example.org"], dst: ["tag:b:22"] }] }],
+    ["a grant", { grants: [{ src: ["tag:a"], dst: ["tag:b"], ip: ["22"], via: ["tag:c"] }] }],
+  ])("of %s", (_, rules) => {
+    const text = JSON.stringify(
+      {
+        tagOwners: { "tag:a": [], "tag:b": [], "tag:c": [] },
+        ...rules,
+        tests: [
+          { src: "tag:b", deny: ["tag:a:22"] },
+          { src: "tag:a", accept: ["tag:b:22"], deny: ["tag:b:23"] },
+        ],
+      },
+      undefined,
+      1,
+    );
+    const { tests, notes } = imported(text);
+    expect(tests).toEqual([
+      { deny: { from: "group:b", to: "group:a", protocol: "tcp", port: 22 } },
+      { deny: { from: "group:a", to: "group:b", protocol: "tcp", port: 23 } },
+    ]);
+    const line = text.split("\n").findLastIndex((each) => each.includes('"tag:b:22"')) + 1;
+    expect(notes).toContainEqual(`${line} tag:b:22: ${reason}`);
+  });
+
+  test("of who is in a group; a test of what must not pass stays, and refuses", () => {
+    const policy = {
+      groups: { "group:dev": ["ann@example.org"], "group:ops": [] },
+      acls: [{ action: "accept", src: ["group:dev"], dst: ["group:ops:22"] }],
+    };
+    const accept = [{ src: "group:ops", accept: ["group:dev:22"] }];
+    expect(imported(JSON.stringify({ ...policy, tests: accept })).notes.join("\n")).toContain(reason);
+    const deny = [{ src: "group:dev", deny: ["group:ops:22"] }];
+    expect(() => atOnce(importPolicy(JSON.stringify({ ...policy, tests: deny })))).toThrow(
+      "imported tests fail",
+    );
+  });
+});
+
+test("a test that fails on the import, of which nothing was left out, refuses it", () => {
   const text = `{"tagOwners": {"tag:a": []}, "acls": [], "tests": [{"src": "tag:a", "accept": ["tag:a:22"]}]}`;
   expect(() => atOnce(importPolicy(text))).toThrow("1 of the 1 imported tests fail");
 });
