@@ -419,7 +419,21 @@ describe("CAs that were made by the clock of a boot that was ahead", () => {
     expect(made.status).toBe(201);
     server.clock.steppedMs = 0;
     expect(await activeFrom()).toBeGreaterThan(server.clock.ms);
+    const registerThere = async (name: string) => {
+      const made = await server.db.get("SELECT id FROM organizations WHERE slug = 'other'");
+      const token = await registrationToken(server, { id: Number(made?.["id"]), slug: "other" });
+      return sendRegistration(server, "other", {
+        name,
+        ...(await makeKeys(name)),
+        registration_token: token,
+      });
+    };
+    const refused = await registerThere("soon");
+    expect(codeOf(refused)).toEqual([503, "clock_doubted"]);
+    expect(refused.text).toContain("is valid only from");
+    expect(refused.text).toContain("`agent admin ca rotate ORG`");
     await advance(turn);
+    expect((await registerThere("late")).status).toBe(201);
     expect(await activeFrom()).toBeLessThanOrEqual(server.clock.ms);
     expect(await rotation()).toMatchObject({ rotation_phase: "none" });
   });

@@ -30,7 +30,7 @@ export async function makeKeys(name = "node"): Promise<Keys> {
 
 export async function registrationToken(
   server: TestServer,
-  org: Organization,
+  org: Pick<Organization, "id" | "slug">,
   fields: Record<string, unknown> = {},
 ): Promise<string> {
   const request = v.parse(RegistrationTokenRequest, { uses: 1000, ...fields });

@@ -2,6 +2,8 @@
 // with them.
 
 import type { KeyObject } from "node:crypto";
+import { brand } from "../../brand.ts";
+import { formatTime } from "../../duration.ts";
 import { readCaKey } from "../../pki/ca-key.ts";
 import { decodeCaBundle, type NebulaCertificate } from "../../pki/nebula.ts";
 import { openSecret } from "../../pki/secrets.ts";
@@ -26,7 +28,10 @@ type Kind = AuthorityRow["kind"];
 /** Number of organizations whose keys stay open. */
 const maxOpen = 1000;
 
-/** Both throw clock_doubted: nodes cannot use, or cannot renew, a certificate that was signed by a wrong clock. */
+/**
+ * Both throw clock_doubted: nodes cannot use, or cannot renew, a certificate that was signed by a wrong clock, or by a CA that
+ * is not valid yet.
+ */
 export function openAuthorities({
   secretKey,
   clock,
@@ -46,14 +51,16 @@ export function openAuthorities({
   };
 }
 
-const activeId = "SELECT id FROM authorities WHERE org_id = $1 AND kind = $2 AND state = 'active'";
+const activeId =
+  "SELECT id, not_before FROM authorities WHERE org_id = $1 AND kind = $2 AND state = 'active'";
 
 /** The row is read in full only if its CA is not open yet. */
 function cached<T>(kind: Kind, clock: ServerOptions["clock"], open: (row: AuthorityRow) => Promise<T>) {
   const cache = new Map<number, T>();
   return async (reader: Pick<Reader, "get">, orgId: number): Promise<T> => {
     clock.requireBelieved();
-    const active = await queryOne(reader, authorities.pick("id"), activeId, [orgId, kind]);
+    const active = await queryOne(reader, authorities.pick("id", "notBefore"), activeId, [orgId, kind]);
+    if (active !== undefined && active.notBefore > clock.now()) throw tooEarly(active.notBefore);
     const known = active === undefined ? undefined : cache.get(active.id);
     if (known !== undefined) return known;
     const row = await activeAuthority(reader, orgId, kind);
@@ -62,6 +69,13 @@ function cached<T>(kind: Kind, clock: ServerOptions["clock"], open: (row: Author
     cache.set(row.id, opened);
     return opened;
   };
+}
+
+/** rotation-schedule.ts replaces it, unless an administrator has switched that off. */
+function tooEarly(notBefore: number): AppError {
+  const message = `The CA of this organization is valid only from ${formatTime(notBefore)}: it was made while the clock of the control plane was ahead.`;
+  const hint = `The control plane replaces it within the hour. If rotations by itself are switched off: \`${brand.executable} admin ca rotate ORG\`.`;
+  return new AppError("clock_doubted", message, { hint, retryAfter: 60 });
 }
 
 /** The private key of the active CA as PEM. Only the export may use it. */

@@ -281,6 +281,13 @@ type Statements<C extends Columns> = Pick<
   "all" | "find" | "insert" | "upsert" | "insertReturning" | "update" | "delete"
 >;
 
+const keysOf = (entries: readonly Entry[]) => entries.map(([key]) => key).join();
+const shapeOf = (where: readonly Entry[]) =>
+  where
+    .map(([key, value]) => (value === null ? `${key} null` : isAsStored(value) ? `${key} stored` : key))
+    .join();
+const given = (row: object): Entry[] => Object.entries(row).filter(([, value]) => value !== undefined);
+
 function statements<C extends Columns>(
   name: string,
   whole: Picked<RowOf<C>>,
@@ -294,11 +301,6 @@ function statements<C extends Columns>(
     if (text === undefined) texts.set(shape, (text = make()));
     return text;
   };
-  const keysOf = (entries: readonly Entry[]) => entries.map(([key]) => key).join();
-  const shapeOf = (where: readonly Entry[]) =>
-    where
-      .map(([key, value]) => (value === null ? `${key} null` : isAsStored(value) ? `${key} stored` : key))
-      .join();
   /** `a = $1 AND b IS NULL`; the numbers begin after `from`. */
   const condition = (where: readonly Entry[], from = 0) => {
     let at = from;
@@ -313,7 +315,6 @@ function statements<C extends Columns>(
     where
       .filter(([, value]) => value !== null)
       .map(([key, value]) => (isAsStored(value) ? Buffer.from(value) : written([key, value])));
-  const given = (row: object): Entry[] => Object.entries(row).filter(([, value]) => value !== undefined);
   const insertion = (row: object, suffix = ""): [string, Params] => {
     const values = given(row);
     const text = textOf(`insert ${keysOf(values)} ${suffix}`, () => {
