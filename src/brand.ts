@@ -39,6 +39,8 @@ export function releaseAddressPath(executable: string, platform: string): string
 
 /** Hidden first argument that makes the executable run as the child process for keyring access. */
 export const keyringWord = "__keyring";
+/** The same for the child process that examines the pages of a control plane's database. */
+export const pagesWord = "__pages";
 
 export type Places = {
   /** The agent's executable. */

@@ -1,7 +1,7 @@
 // The edge of the command line: finds the command, parses its flags strictly, runs it, and turns an error into a sentence
 // on stderr (with --json: an object on stdout) and its exit status.
 
-import { brand, keyringWord } from "../brand.ts";
+import { brand, keyringWord, pagesWord } from "../brand.ts";
 import { AppError, fromSystemError } from "../errors.ts";
 import { cut, makeLog, maxTextLength, printable, redact } from "../log.ts";
 import type { System } from "../system.ts";
@@ -21,6 +21,11 @@ export async function run(argv: readonly string[], system: System): Promise<numb
       // Our own short-lived child process, which alone calls the keyring. It has no flags and is in no help.
       const { answerAsKeyringChild } = await import("../node/files/keyring.ts");
       return await answerAsKeyringChild(argv.slice(1), system);
+    }
+    if (argv[0] === pagesWord) {
+      // Started by a running control plane.
+      const { answerAsPagesChild } = await import("../server/store/sqlite-files.ts");
+      return answerAsPagesChild(argv[1] ?? "", system);
     }
     return await dispatch(argv, system);
   } catch (error) {

@@ -48,6 +48,8 @@ const leaversMs = 60_000;
 const onlineCountsMs = 20_000;
 /** How often a server asks whether retention is due: once an hour, one server does it. */
 const retentionMs = 300_000;
+/** How late after the start the pages of the database are examined, and how often then. */
+const [pagesMs, pagesEveryMs] = [60_000, 86_400_000];
 /** The first certificate is ordered this long after the start. */
 const acmeMs = 1000;
 
@@ -106,6 +108,7 @@ function partsOf(services: Services, leases: Leases): Part[] {
       stop: services.pathReports.stop,
     },
     clockWatch(services),
+    pageWatch(services),
     preloadX509(services),
     prepareBudget(services),
     leased("webhook deliveries", (own, lease) =>
@@ -178,6 +181,20 @@ function clockWatch(services: Services): Part {
     runs: "each replica",
     ...repeated(name, clockMs, makeClockWatch(services), { ...services, lease }),
   };
+}
+
+/** Damage of pages that nothing reads is found a minute after the start, and each day. */
+function pageWatch(services: Services): Part {
+  const { db, system } = services;
+  const name = "examination of the database";
+  const lease = { take: () => true };
+  let nextAt = 0;
+  const work = async () => {
+    if (db.examine === undefined || system.monotonic() < nextAt) return;
+    nextAt = system.monotonic() + pagesEveryMs;
+    await db.examine(system);
+  };
+  return { name, runs: "each replica", ...repeated(name, pagesMs, work, { ...services, lease }) };
 }
 
 function acmeOf({ acme }: Services, leased: Leased): Part[] {

@@ -48,7 +48,10 @@ export type MailOptions = {
 
 export type ServerOptions = {
   db: Database;
-  system: Pick<System, "now" | "monotonic" | "random" | "sleep" | "fetch" | "lookup" | "lookupTexts" | "run">;
+  system: Pick<
+    System,
+    "now" | "monotonic" | "random" | "sleep" | "fetch" | "lookup" | "lookupTexts" | "run" | "executable"
+  >;
   /** `now` of the services is the time that it believes. */
   clock: ServerClock;
   log: Log;

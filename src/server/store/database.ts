@@ -3,6 +3,7 @@
 
 import { AppError } from "../../errors.ts";
 import { isStorable, notStorable } from "../../text.ts";
+import type { System } from "../../system.ts";
 
 export type Value = string | number | Uint8Array | null;
 export type Row = Record<string, Value>;
@@ -65,6 +66,8 @@ export interface Database extends Reader {
   rewound?: Promise<void>;
   /** The damage of the file that a statement met since the start. SQLite only. */
   damage?(): string | undefined;
+  /** Reads all pages, also those that no statement reads, in a process of their own. Damage counts as met. SQLite only. */
+  examine?(system: Pick<System, "run" | "executable">): Promise<void>;
   /** Returns a function that removes the listener. */
   listen(channel: Channel, listener: (payload: string) => void): () => void;
   close(): Promise<void>;

@@ -2,9 +2,12 @@
 
 import { Database as Sqlite, SQLiteError } from "bun:sqlite";
 import { closeSync, existsSync, fsyncSync, rmSync } from "node:fs";
+import { constants, setPriority } from "node:os";
+import { pagesWord } from "../../brand.ts";
 import { AppError, fromSystemError, messageOf } from "../../errors.ts";
 import { refuseForeignEntry } from "./own-data.ts";
 import { createFileFor, type FileOwner } from "../../files.ts";
+import type { System } from "../../system.ts";
 import { openPlain, refuseOddFile, sqliteFiles } from "../../open-file.ts";
 
 /**
@@ -53,6 +56,46 @@ export function copyDatabase(from: string, to: string, owner?: FileOwner): void 
     );
   } finally {
     source.close();
+  }
+}
+
+/**
+ * What is damaged in a file that is in use; undefined: nothing. SQLite reads every page for it, which would keep this process
+ * from all else: about a second for 500 MB. Throws failed if it cannot be examined.
+ */
+export async function examinePages(
+  path: string,
+  { run, executable }: Pick<System, "run" | "executable">,
+): Promise<string | undefined> {
+  const { status, stdout, stderr } = await run([executable, pagesWord, path], { timeoutMs: 3_600_000 });
+  if (status === 0) return undefined;
+  const [, damage] = /^damage: (.{1,300})/.exec(stdout) ?? [];
+  if (damage !== undefined) return damage;
+  const reason = stderr.trim().split("\n")[0] || `its process ended with ${status}`;
+  throw new AppError("failed", `Cannot examine the database: ${reason}`);
+}
+
+/** Runs in the child. Everything else on the machine comes first. */
+export function answerAsPagesChild(path: string, { stdout }: Pick<System, "stdout">): number {
+  setPriority(constants.priority.PRIORITY_LOW);
+  const damage = damageOfPages(path);
+  if (damage !== undefined) stdout.write(`damage: ${damage}\n`);
+  return damage === undefined ? 0 : 1;
+}
+
+function damageOfPages(path: string): string | undefined {
+  const database = openFile(path);
+  try {
+    database.run("PRAGMA busy_timeout = 5000");
+    const [found = ""] = valuesOf(database, "PRAGMA quick_check(1)").map((row) => row.join(" "));
+    // Its first line names the database.
+    return found === "ok" ? undefined : found.replace(/^\*\*\*.*\n/, "").replaceAll("\n", " ");
+  } catch (error) {
+    if (error instanceof SQLiteError && /^SQLITE_(CORRUPT|NOTADB)/.test(error.code ?? ""))
+      return error.message;
+    throw error;
+  } finally {
+    database.close();
   }
 }
 

@@ -23,7 +23,7 @@ import {
   parseNotice,
   type Notice,
 } from "./notices.ts";
-import { copyDatabase, openFile } from "./sqlite-files.ts";
+import { copyDatabase, examinePages, openFile } from "./sqlite-files.ts";
 import { notices as noticesTable } from "./tables/notices.ts";
 import { lostDatabase } from "./begun.ts";
 import { makeWriteQueue, type Committed, type Work } from "./write-queue.ts";
@@ -84,6 +84,10 @@ export async function openSqlite(options: SqliteOptions): Promise<Database> {
     ...readerOf(() => reads, note),
     dialect: "sqlite",
     damage: () => damage,
+    async examine(system) {
+      const found = await examinePages(options.path, system);
+      damage ??= found;
+    },
     write: queue.write,
     writeFor: queue.writeFor,
     noticesBehindMs: () => 0,

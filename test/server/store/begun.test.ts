@@ -14,14 +14,17 @@ import {
 } from "node:fs";
 import { Database } from "bun:sqlite";
 import { join } from "node:path";
+import * as v from "valibot";
 import { withAdmin } from "../../../src/server/admin.ts";
 import { operator } from "../../../src/server/audit/record.ts";
 import { makeBackup } from "../../../src/server/backup/backup.ts";
 import { restoreBackup } from "../../../src/server/backup/restore.ts";
 import { createOrganization } from "../../../src/server/policy/organizations.ts";
 import { openData, planData, requireData } from "../../../src/server/store/data-directory.ts";
+import { setMeta } from "../../../src/server/store/meta.ts";
 import { openSqlite } from "../../../src/server/store/sqlite.ts";
 import { realSystem } from "../../../src/system.ts";
+import { agent, buildAgent } from "../../support/agent.ts";
 import { rejection } from "../../pki/thrown.ts";
 import { asRoot } from "../../support/engines.ts";
 import { makeTestServer } from "../../support/server.ts";
@@ -107,20 +110,67 @@ test("data of a former release get the mark", async () => {
   expect(statSync(join(data, "data.begun")).mode & 0o777).toBe(0o600);
 });
 
-test("readiness fails once damage of the database was met", async () => {
+/** Overwrites the first page of a table. */
+async function damageTable(name: string) {
   const { db, secretKey } = await openData(place(), "visitor", system);
   const found = await db.get(
-    "SELECT rootpage, (SELECT page_size FROM pragma_page_size) AS size FROM sqlite_master WHERE name = 'organizations'",
+    "SELECT rootpage, (SELECT page_size FROM pragma_page_size) AS size FROM sqlite_master WHERE name = $1",
+    [name],
   );
   await db.close();
   const [page, size] = [Number(found?.["rootpage"]), Number(found?.["size"])];
   const fd = openSync(path(), "r+");
   writeSync(fd, Buffer.alloc(size, 0xff), 0, size, (page - 1) * size);
   closeSync(fd);
-  const openDamaged = async (now: () => number) => ({
-    db: await openSqlite({ path: path(), now, role: "server" }),
-    dispose: () => {},
+  return secretKey;
+}
+const openDamaged = async (now: () => number) => ({
+  db: await openSqlite({ path: path(), now, role: "server" }),
+  dispose: () => {},
+});
+
+test("damage of a page that nothing reads is found by the examination, and readiness fails", async () => {
+  const secretKey = await damageTable("recovery_codes");
+  buildAgent();
+  await using server = await makeTestServer({ open: openDamaged, secretKey });
+  const staff = await server.person("staff@example.org", { isStaff: true });
+  const warnings = async () => {
+    const { status } = await server.send("GET", "/readyz");
+    const { json } = await server.send("GET", "/api/servers/", { token: staff });
+    return [
+      status,
+      v.parse(v.object({ warnings: v.array(v.object({ code: v.string(), text: v.string() })) }), json)
+        .warnings,
+    ];
+  };
+  const examine = () => server.db.examine?.({ run: system.run, executable: agent });
+  expect(await warnings()).toEqual([200, []]);
+  await examine();
+  expect(await warnings()).toEqual([
+    503,
+    [expect.objectContaining({ code: "database_damaged", text: expect.stringContaining("damaged: Tree ") })],
+  ]);
+});
+
+test("the examination of a whole database finds nothing, beside writes; one that cannot run is no damage", async () => {
+  buildAgent();
+  const { db } = await openData(place(), "server", system);
+  const writing = Promise.all(
+    Array.from({ length: 50 }, (_, at) => db.write((tx) => setMeta(tx, `key${at}`, "x".repeat(5000)))),
+  );
+  await db.examine?.({ run: system.run, executable: agent });
+  await writing;
+  expect(
+    await rejection(db.examine?.({ run: system.run, executable: "/usr/bin/false" }) ?? Promise.resolve()),
+  ).toMatchObject({
+    message: expect.stringContaining("Cannot examine the database"),
   });
+  expect(db.damage?.()).toBeUndefined();
+  await db.close();
+});
+
+test("readiness fails once damage of the database was met", async () => {
+  const secretKey = await damageTable("organizations");
   await using server = await makeTestServer({ open: openDamaged, secretKey });
   const staff = await server.person("staff@example.org", { isStaff: true });
   expect((await server.send("GET", "/api/org/", { token: staff })).status).toBe(503);
