@@ -92,8 +92,8 @@ test("every file of the server that parses something is known, and what is forei
   ]);
 });
 
-/** An answer, with a description. */
-const bare = ["server/routes/oidc.ts"];
+/** An answer, with a description; rows of earlier versions. */
+const bare = ["server/routes/oidc.ts", "server/store/tables/identity-providers.ts"];
 
 test("no other schema refines a text that did not pass the gate", async () => {
   const found: string[] = [];

@@ -21,6 +21,7 @@ import { installEngine, planEngine } from "../engine/overlay-install.ts";
 import { newestListed } from "../engine/overlay-release.ts";
 import { engineVersion } from "../engine/engine.ts";
 import { findEngine } from "../engine/overlay.ts";
+import { trustingControlPlanes } from "../files/pinned-authorities.ts";
 import { decideForStart } from "../files/rewrite-config.ts";
 import { planServices, readModes, requireSafePrograms, type ServiceSettings } from "./services.ts";
 
@@ -137,7 +138,7 @@ export async function provideEngine(
   const version = await engineVersion(found.path, system).catch(() => undefined);
   if (version === undefined || can(version, "offloads")) return;
   try {
-    const newest = await newestListed(settings.stateDb, system);
+    const newest = await newestListed(settings.stateDb, trustingControlPlanes(settings.configRoot, system));
     if (newest !== undefined && compareVersions(newest, version) > 0) {
       log.info(`The system's package has the old engine ${version}; installing ${newest}`);
       await installEngine({ ...request, source: "release", version: newest }, settings, { system, log });
