@@ -21,9 +21,9 @@ const script = join(import.meta.dir, "../install");
 const places = ["etc", "usr/local", "var", "run"];
 const organization =
   "host.key node.key credentials.json orders.json api-ca.crt auth-revoked.json stopped lock permissions.json hosts.json " +
-  "node-config.copy.json run/ctl.sock run/local-changes.json run/.local-changes.json.7.tmp generations/3/ca.crt " +
+  "node-config.copy.json resolved.json run/ctl.sock run/local-changes.json run/.local-changes.json.7.tmp generations/3/ca.crt " +
   "generations/3/host.crt generations/3/node.crt generations/3/config.yml generations/3/node-config.json " +
-  "generations/3/server.yml generations/3/sync.json generations/3/taken-up";
+  "generations/3/test.yml generations/3/server.yml generations/3/sync.json generations/3/taken-up";
 const state =
   "state.db state.db-wal state.db.lock state.db.root state.db.stopped release.json update.json lock logs/acme.log logs/acme.log.1 logs/acme.log.hang";
 const units =
@@ -143,6 +143,20 @@ asRoot("install --uninstall", () => {
     expect(machine.files()).toEqual(before);
     expect(machine.install("--uninstall --purge")).toMatchObject({ status: 0 });
     expect(machine.files().filter((path) => path.includes("overlay") || path.includes("agent"))).toEqual([]);
+  });
+
+  test("--purge knows each file that the agent names in an organization's directory", () => {
+    const sources = [...new Bun.Glob("src/{node,daemon}/**/*.ts").scanSync({ cwd: dirname(script) })];
+    const named = sources.flatMap((path) =>
+      [
+        ...readFileSync(join(dirname(script), path), "utf8").matchAll(/join\(directory, "([\w.-]+\.\w+)"\)/g),
+      ].map(([, name = ""]) => name),
+    );
+    // The administrator's own file stays; the other one is not in such a directory.
+    const own = new Set(named.filter((name) => !["overrides.yml", "state.db"].includes(name)));
+    expect(own.size).toBeGreaterThan(8);
+    const [, list = ""] = /^purge_organization\(\) \{\n([^]*?)^\}/m.exec(readFileSync(script, "utf8")) ?? [];
+    expect([...own].filter((name) => !list.split(/[\s"]+/).includes(name))).toEqual([]);
   });
 
   const shellsHere = Object.values(shells).filter(([program = ""]) => existsSync(program));

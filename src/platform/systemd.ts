@@ -12,6 +12,9 @@ import { daemonArgs, placesOn, trimSlashes, type DaemonPlaces, type Machine } fr
 export const unitDirectory = "/etc/systemd/system";
 /** The units of a distribution package. A unit of the same name in /etc stands above it. */
 export const packagedUnitDirectory = "/usr/lib/systemd/system";
+/** The file that systemd reads a unit from: ours in /etc, else that of the package. undefined: it is not installed. */
+export const unitPath = (name: string): string | undefined =>
+  [unitDirectory, packagedUnitDirectory].map((each) => `${each}/${name}`).find((path) => existsSync(path));
 /** Links to the enabled units of our services. */
 export const wantsDirectory = `${unitDirectory}/multi-user.target.wants`;
 

@@ -11,7 +11,7 @@ import { makePackages } from "../../packaging/packages.ts";
 import { installMissing, runSync } from "../support/debian.ts";
 import { makeSite, pingPeer, type MachineNode, type Site } from "../support/machine-node.ts";
 import { describeMachine, type Machine } from "../support/nspawn.ts";
-import { buildVersion, makeRelease, releaseKey } from "../support/releases.ts";
+import { buildVersion, makeRelease, releaseKey, standIn } from "../support/releases.ts";
 import { startFlood } from "../support/request-flood.ts";
 import { inFull } from "../support/soak.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -62,6 +62,12 @@ describeMachine("packages", () => {
         }
         const executables = { [hostTarget()]: readFileSync(buildVersion(work.path, "0.2.0")) };
         await makeRelease(join(root, "srv/release"), { version: "0.2.0", executables }, releaseKey);
+        const bad = { [hostTarget()]: standIn("0.3.0", "exit 1") };
+        await makeRelease(
+          join(root, "srv/bad"),
+          { version: "0.3.0", sequence: 6, executables: bad },
+          releaseKey,
+        );
       },
     });
   }, 600_000);
@@ -153,6 +159,19 @@ describeMachine("packages", () => {
             throw new Error(`after ${line}: ${String(error)}`);
           });
         }
+      }, 240_000);
+
+      test("a bad version of the script's executable is rolled back where the units are the package's", async () => {
+        const { machine } = node;
+        await machine.must("sh /srv/release/install --release-url /srv/release && agent install-systemd");
+        const { status, stdout } = await machine.run("agent self-update --json --release-url /srv/bad", 180_000);
+        expect({ status, stdout }).toEqual({
+          status: 1,
+          stdout: expect.stringContaining("Version 0.3.0 did not work here"),
+        });
+        expect(await machine.must("agent version --no-check")).toContain("agent 0.2.0");
+        await machine.must("sh /srv/release/install --uninstall && agent up");
+        await goesOn(machine, mode);
       }, 240_000);
 
       test("purged, no trace is left but the data of a control plane", async () => {

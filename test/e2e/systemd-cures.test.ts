@@ -92,8 +92,9 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
       expect(await traffic()).toEqual([]);
       await machine.must(make);
       expect(await headline()).toBe(status);
-      const [found] = await traffic();
-      expect(found).toMatchObject({ verdict: "fail", remedy: cure });
+      const failed = (await examine()).filter(({ verdict }) => verdict === "fail");
+      expect(failed).toMatchObject([{ id: "traffic", verdict: "fail", remedy: cure }]);
+      const [found] = failed;
       expect(found?.evidence).toStartWith(what);
       await machine.must(`${cure} || test $? = 6`);
       expect(await traffic()).toEqual([]);
@@ -101,6 +102,23 @@ describeMachine("on a machine with its fault, a cure of doctor", () => {
       await machine.until("agent status | head -1 | grep -q 'running as'", 90_000);
     }, 180_000);
   }
+
+  test("is not needed after checks by hand and by the unit: they are of one machine", async () => {
+    const { machine } = node;
+    const byUnit = `systemctl stop ${service}; systemctl start --no-block ${service}; sleep 3`;
+    await machine.must(`${byUnit}; agent check-auth --all; ${byUnit}`);
+    expect(await machine.must("agent status")).not.toContain("Another machine uses the keys");
+  }, 60_000);
+
+  test("is not needed where status is well, and peers says so too, beside a check that watches", async () => {
+    const { machine } = node;
+    await machine.until("agent status | head -1 | grep -q 'running as'", 90_000);
+    for (const round of [1, 2, 3])
+      expect([round, await machine.must("agent peers")]).toEqual([
+        round,
+        expect.stringContaining("1 peer, 1 answer"),
+      ]);
+  }, 120_000);
 
   test("is to install the engine where its file is gone", async () => {
     const { machine } = node;

@@ -205,6 +205,10 @@ export const blockRuns: Readonly<Record<string, BlockRun>> = {
     ],
     after: serves,
   },
+  "docs/production.md: agent admin node update acme control --public-ip 192.0.2.1": {
+    on: "control",
+    replace: [[/192\.0\.2\.1/, "$$(getent hosts control.example.org | cut -d ' ' -f 1)"]],
+  },
   "docs/production.md: systemctl disable --now overlay-agent-control": { on: "control" },
   // The same machine, without its data: the name leads here.
   "docs/production.md: install -d -m 0700 /var/lib/overlay-agent/server": {

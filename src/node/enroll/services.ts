@@ -1,7 +1,7 @@
 // Plans the services that this machine needs for its organizations. Connects the organizations' directories with the
 // service definitions in platform/.
 
-import { existsSync, readdirSync } from "node:fs";
+import { existsSync, readdirSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import { brand, defaultPlaces } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
@@ -236,11 +236,21 @@ function unitPlaces(
   return { ...places, engine: engine ?? places.overlayBinary };
 }
 
+/** `systemctl mask` puts a link to /dev/null there. It holds nothing: what unmasks the unit finds the package's. */
+function isMasked(path: string): boolean {
+  try {
+    return readlinkSync(path) === "/dev/null";
+  } catch {
+    return false;
+  }
+}
+
 function systemdState(): SystemdState {
   const unitsIn = (directory: string) =>
     new Map(
       unitFiles.flatMap((name): [string, string][] => {
-        const text = readTextIfThere(join(directory, name));
+        const path = join(directory, name);
+        const text = isMasked(path) ? undefined : readTextIfThere(path);
         return text === undefined ? [] : [[name, text]];
       }),
     );

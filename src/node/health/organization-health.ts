@@ -187,15 +187,16 @@ export class OrganizationHealth {
     const whole = all || isLighthouse ? this.prober.targets() : lighthouses;
     const peers = only === undefined ? whole : [only];
     const asked = peers.filter((address) => this.prober.record(address) !== undefined);
-    // Peers whose state is known are skipped: frequent requests for the list would all wait.
+    // Peers whose state this process knows are skipped: frequent requests for the list would all wait.
     await this.#settle(all ? asked.filter((address) => !this.#isKnown(address, from)) : asked, withinMs);
     const leftMs = withinMs - (monotonic() - from);
     if (!all && leftMs > 0) await within(system, leftMs, this.#measure(), undefined);
   }
 
   #isKnown(address: string, now: number): boolean {
-    const { missed = 0, answeredAt = Number.NEGATIVE_INFINITY } = this.prober.record(address) ?? {};
-    return missed >= brokenAfter || now - answeredAt < freshMs;
+    const { missed = 0, answeredAt = Number.NEGATIVE_INFINITY, history = [] } = this.prober.record(address) ?? {};
+    // What an earlier process saw has no history, so it gives no round trip and no loss.
+    return missed >= brokenAfter || (history.length > 0 && now - answeredAt < freshMs);
   }
 
   /** Probes these now, and waits until each is decided. */

@@ -7,7 +7,14 @@ import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
-import { authTimer, daemonUnit, guardUnit, systemctlCommand, unitDirectory } from "../../platform/systemd.ts";
+import {
+  authTimer,
+  daemonUnit,
+  guardUnit,
+  systemctlCommand,
+  unitDirectory,
+  unitPath,
+} from "../../platform/systemd.ts";
 import { unitProperties } from "../../platform/unit-properties.ts";
 import { bringBack, keptPath, putInPlace } from "../../release/replace.ts";
 import type { System } from "../../system.ts";
@@ -116,7 +123,7 @@ async function judgeDaemon(system: System): Promise<string | undefined> {
 
 /** An update does not start a daemon that was stopped and disabled. */
 async function judgesDaemon(system: System): Promise<boolean> {
-  if (!existsSync(join(unitDirectory, daemonUnit))) return false;
+  if (unitPath(daemonUnit) === undefined) return false;
   const enabled = await system.run(systemctlCommand("is-enabled", "--quiet", daemonUnit));
   const active = await system.run(systemctlCommand("is-active", "--quiet", daemonUnit));
   return enabled.status === 0 || active.status === 0;
@@ -135,7 +142,7 @@ async function judgeCheck(marker: Marker, system: System): Promise<string | unde
   return previous.status === status ? undefined : `check-auth ends with status ${status}`;
 }
 
-const judgesCheck = () => existsSync(join(unitDirectory, authTimer));
+const judgesCheck = () => unitPath(authTimer) !== undefined;
 const checkCommand = (executable: string) => [executable, "check-auth", "--all", "--json"];
 
 /** Restores the previous executable. */

@@ -1,7 +1,6 @@
 // The second part of an update: replaces the executable with a candidate that lies beside it and tries it; with services
 // the guard does this. It must not know where the candidate came from.
 
-import { existsSync } from "node:fs";
 import { join } from "node:path";
 import * as v from "valibot";
 import { formatTime } from "../../duration.ts";
@@ -18,6 +17,7 @@ import {
   guardUnit,
   systemctlCommand,
   unitDirectory,
+  unitPath,
 } from "../../platform/systemd.ts";
 import { controlUnit } from "../../platform/control-unit.ts";
 import { flagIn } from "../../pinned-engine.ts";
@@ -45,10 +45,10 @@ export async function versionOf(path: string, system: Pick<System, "run">): Prom
   return result?.status === 0 && parsed.success ? parsed.output.version : undefined;
 }
 
-/** Our installed units, which a new version must be able to run. */
+/** Our units, also those of a package beside this executable, which a new version must be able to run. */
 export function guardedUnits(): string[] {
   return hasSystemd()
-    ? [daemonUnit, authTimer, controlUnit].filter((name) => existsSync(join(unitDirectory, name)))
+    ? [daemonUnit, authTimer, controlUnit].filter((name) => unitPath(name) !== undefined)
     : [];
 }
 
