@@ -164,7 +164,10 @@ describeMachine("packages", () => {
       test("a bad version of the script's executable is rolled back where the units are the package's", async () => {
         const { machine } = node;
         await machine.must("sh /srv/release/install --release-url /srv/release && agent install-systemd");
-        const { status, stdout } = await machine.run("agent self-update --json --release-url /srv/bad", 180_000);
+        const { status, stdout } = await machine.run(
+          "agent self-update --json --release-url /srv/bad",
+          180_000,
+        );
         expect({ status, stdout }).toEqual({
           status: 1,
           stdout: expect.stringContaining("Version 0.3.0 did not work here"),

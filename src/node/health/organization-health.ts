@@ -194,7 +194,11 @@ export class OrganizationHealth {
   }
 
   #isKnown(address: string, now: number): boolean {
-    const { missed = 0, answeredAt = Number.NEGATIVE_INFINITY, history = [] } = this.prober.record(address) ?? {};
+    const {
+      missed = 0,
+      answeredAt = Number.NEGATIVE_INFINITY,
+      history = [],
+    } = this.prober.record(address) ?? {};
     // What an earlier process saw has no history, so it gives no round trip and no loss.
     return missed >= brokenAfter || (history.length > 0 && now - answeredAt < freshMs);
   }
