@@ -6,19 +6,8 @@ import { quoteWord } from "../plan.ts";
 import { dataFlagsOf } from "./server-flags.ts";
 import type { Values } from "./values.ts";
 
-/** Commands that neither read the configuration root nor the data of a control plane. */
-const elsewhere = [
-  "login",
-  "logout",
-  "whoami",
-  "help",
-  "version",
-  "demo",
-  "completion",
-  "self-update",
-  "setup",
-  "check-port",
-];
+/** Commands that neither read the configuration root nor the data of a control plane. `version` and `self-update` do. */
+export const elsewhere = ["login", "logout", "whoami", "help", "demo", "completion", "setup"];
 const onData = ["admin", "serve"];
 
 /** What adds the places of this command line to the commands in a sentence, which stand in backticks. */
@@ -30,12 +19,10 @@ export function placesOf(values: Values): (sentence: string) => string {
   const line = new RegExp(`\`((?:sudo )?${brand.executable} ([a-z-]+)[^\`]*)\``, "g");
   return (sentence) =>
     sentence.replace(line, (whole, command: string, name: string) => {
-      if (
-        elsewhere.includes(name) ||
-        /--(help|config-root|data-dir|database-url|api-base|local)\b/.test(command)
-      )
-        return whole;
-      return `\`${insert(command, onData.includes(name) ? data : node)}\``;
+      const isOnData = onData.includes(name);
+      const given = isOnData ? /--(help|data-dir|database-url|api-base|local)\b/ : /--(help|config-root)\b/;
+      if (elsewhere.includes(name) || given.test(command)) return whole;
+      return `\`${insert(command, isOnData ? data : node)}\``;
     });
 }
 

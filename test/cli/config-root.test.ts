@@ -16,7 +16,18 @@ import * as v from "valibot";
 import { commands } from "../../src/cli/commands.ts";
 import { claimState, isStateOf, openState } from "../../src/daemon/state.ts";
 import { readCredentials, writeCredentials } from "../../src/node/files/organizations.ts";
-import { requireOwnUnits, requireRootForUnits, rootIn, rootOfUnits } from "../../src/platform/config-root.ts";
+import {
+  requireOwnUnits,
+  requireRootForServices,
+  requireRootForUnits,
+  rootIn,
+  rootOfUnits,
+} from "../../src/platform/config-root.ts";
+import { launchdPlist, rootOfPlist } from "../../src/platform/launchd.ts";
+import { rootIn as rootOfTaskXml, taskXml } from "../../src/platform/windows-task.ts";
+import { defaultPlaces } from "../../src/brand.ts";
+import { planTask, planTaskRemoval } from "../../src/node/enroll/services.ts";
+import { checkCommand } from "../../src/node/update/update-guard.ts";
 import {
   daemonService,
   engineTemplate,
@@ -221,6 +232,61 @@ describe("units of another root", () => {
       expect(() => requireRootForUnits(configRoot, undefined)).toThrow("services cannot see files below");
     },
   );
+
+  test("a job of launchd or a task of Windows is refused for another root, too", () => {
+    using directory = temporaryDirectory();
+    const production = join(directory.path, "pro & duction");
+    mkdirSync(join(production, "acme"), { recursive: true });
+    writeFileSync(join(production, "acme", "node-config.json"), "{}");
+    const all = {
+      ...places,
+      configRoot: production,
+      stateDb: join(directory.path, "state.db"),
+      pipeName: "p",
+      overlayBinaryGiven: false,
+    };
+    const [plist, task] = [launchdPlist(all), taskXml(all, {})];
+    expect([rootOfPlist(plist), rootOfTaskXml(task, {})]).toEqual([production, production]);
+    const usual = { ...all, configRoot: defaultPlaces("darwin", {}).configRoot };
+    expect(rootOfPlist(launchdPlist(usual))).toBe(usual.configRoot);
+    expect(rootOfPlist(undefined)).toBeUndefined();
+    const windows = { ...all, configRoot: "C:\\Program Files\\é\\" };
+    expect(rootOfTaskXml(taskXml(windows, {}), {})).toBe(windows.configRoot);
+    writeFileSync(join(directory.path, "task.xml"), task);
+    const system = { platform: "win32", env: {}, executable: "C:\\agent.exe" } as const;
+    const other = { ...all, configRoot: "/srv/x" };
+    for (const plan of [planTask, planTaskRemoval])
+      expect(() => plan(other, system)).toThrow(
+        `The services of this machine run the organizations of ${production}, not those of /srv/x`,
+      );
+    expect(planTask(all, system).length).toBeGreaterThan(0);
+    expect(() => requireRootForServices("/srv/x", rootOfPlist(plist))).toThrow("not those of /srv/x");
+    // Each way to the job and the task passes there.
+    const source = readFileSync(join(sourceRoot, "node/enroll/services.ts"), "utf8");
+    for (const name of ["launchdInstallation", "launchdRemoval", "taskInstallation", "taskRemoval"]) {
+      const users = readdirSync(sourceRoot, { recursive: true, encoding: "utf8" }).filter(
+        (file) =>
+          file.endsWith(".ts") &&
+          !file.startsWith("platform/") &&
+          readFileSync(join(sourceRoot, file), "utf8").includes(`${name}(`),
+      );
+      expect(users).toEqual(["node/enroll/services.ts"]);
+      const [before = ""] = source.split(`return ${name}(`);
+      expect(before.slice(before.lastIndexOf("export function"))).toContain("requireRootForServices(");
+    }
+  });
+
+  test("the guard of an update checks the organizations that the units run", () => {
+    expect(checkCommand("/opt/agent", "/srv/x")).toEqual([
+      "/opt/agent",
+      "check-auth",
+      "--all",
+      "--json",
+      "--config-root",
+      "/srv/x",
+    ]);
+    expect(checkCommand("/opt/agent", undefined)).toEqual(["/opt/agent", "check-auth", "--all", "--json"]);
+  });
 
   test("no file names a unit of an organization without asking whose it is", () => {
     const named = readdirSync(sourceRoot, { recursive: true, encoding: "utf8" })

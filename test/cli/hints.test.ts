@@ -1,9 +1,10 @@
 // A command line of ours in a sentence works where the present one did: it gets the configuration root and the data in use.
 
 import { expect, test } from "bun:test";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { placesOf } from "../../src/cli/hints.ts";
+import { commands } from "../../src/cli/commands.ts";
+import { elsewhere, placesOf } from "../../src/cli/hints.ts";
 import { Values } from "../../src/cli/values.ts";
 import { agentHere } from "../support/in-process.ts";
 import { temporaryDirectory } from "../support/temporary.ts";
@@ -26,12 +27,27 @@ test("each command gets the places that it reads, before what is left to fill in
       "`agent admin node list acme --data-dir /data`, `agent serve --data-dir /data`",
     ],
     ["`agent login --api-base https://a`", "`agent login --api-base https://a`"],
+    ["`agent check-port 4242`", "`agent check-port 4242 --config-root '/my root'`"],
+    [
+      "`agent check-port --api-base https://a`",
+      "`agent check-port --api-base https://a --config-root '/my root'`",
+    ],
+    ["`agent self-update`", "`agent self-update --config-root '/my root'`"],
     ["`agent admin node --help`", "`agent admin node --help`"],
     ["`agent status --config-root /x`", "`agent status --config-root /x`"],
     ["`systemctl status x`", "`systemctl status x`"],
   ] as const)
     expect(place(before)).toBe(after);
   expect(placed({})("Run `agent doctor`.")).toBe("Run `agent doctor`.");
+});
+
+test("a command whose hints lack the configuration root reads none, nor hands its settings on", () => {
+  const named = Object.keys(commands).filter((name) => elsewhere.includes(name));
+  const reading = named.filter((name) => {
+    const file = join(import.meta.dir, `../../src/cli/${name}.ts`);
+    return /\bconfigRoot\b|update\.|checkForUpdate/.test(existsSync(file) ? readFileSync(file, "utf8") : "");
+  });
+  expect(reading).toEqual([]);
 });
 
 test("hints of errors pass there, in text and in JSON", async () => {

@@ -56,7 +56,13 @@ export function openOrganization(configRoot: string, slug: string): Organization
 function requireDirectory(directory: string): void {
   const found = lstatSync(directory, { throwIfNoEntry: false });
   if (found === undefined || found.isDirectory()) return;
-  const kind = found.isSymbolicLink() ? "a link" : "a file";
+  const kind = found.isSymbolicLink()
+    ? "a link"
+    : found.isFIFO()
+      ? "a FIFO"
+      : found.isFile()
+        ? "a file"
+        : "a socket or device";
   throw new AppError("bad_configuration", `${directory} is ${kind}, not the directory of an organization`, {
     hint: `Look at it with \`ls -ld ${quoteWord(directory)}\`, and move it away.`,
   });

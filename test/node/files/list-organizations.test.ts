@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { AppError } from "../../../src/errors.ts";
 import { listOrganizations } from "../../../src/node/files/list-organizations.ts";
 import { openOrganization } from "../../../src/node/files/organizations.ts";
+import { runSync } from "../../support/debian.ts";
 import { temporaryDirectory } from "../../support/temporary.ts";
 
 test("lists directories with node-config.json in order, damaged ones too, and what lies in the place of one", () => {
@@ -21,15 +22,37 @@ test("lists directories with node-config.json in order, damaged ones too, and wh
   symlinkSync("acme", join(root, "linked"));
   symlinkSync("/nowhere", join(root, "dangling"));
   writeFileSync(join(root, "file"), "");
-  const found = ["a-", "acme", "broken", "dangling", "file", "linked", "loop", "odd", "zeta"];
+  runSync(["mkfifo", join(root, "fifo")]);
+  const socket = Bun.listen({ unix: join(root, "socket"), socket: { data() {} } });
+  const found = [
+    "a-",
+    "acme",
+    "broken",
+    "dangling",
+    "fifo",
+    "file",
+    "linked",
+    "loop",
+    "odd",
+    "socket",
+    "zeta",
+  ];
   expect(listOrganizations(root)).toEqual(found);
-  for (const [slug, kind] of Object.entries({ file: "a file", linked: "a link", dangling: "a link" }))
+  const kinds = {
+    file: "a file",
+    linked: "a link",
+    dangling: "a link",
+    fifo: "a FIFO",
+    socket: "a socket or device",
+  };
+  for (const [slug, kind] of Object.entries(kinds))
     expect(() => openOrganization(root, slug)).toThrow(
       new AppError(
         "bad_configuration",
         `${join(root, slug)} is ${kind}, not the directory of an organization`,
       ),
     );
+  socket.stop(true);
 });
 
 test("a missing configuration root is empty, a file in its place is an error", () => {
