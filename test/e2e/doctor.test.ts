@@ -112,7 +112,7 @@ asRoot("the doctor", () => {
           async () => {
             const { of, status } = await doctorOn(a);
             expect(of("traffic")).toBe(
-              `fail: The lighthouse hub does not answer: UDP ${hub.host.address}:4242 is closed, no engine listens there → On the lighthouse: agent start acme`,
+              `fail: The lighthouse hub does not answer: UDP ${hub.host.address}:4242 of hub is closed, no engine listens there → On the lighthouse: agent start acme`,
             );
             expect(status).toBe(1);
           },
@@ -128,7 +128,7 @@ asRoot("the doctor", () => {
           () => route("del"),
           async () => {
             expect((await doctorOn(a)).of("traffic")).toMatch(
-              /^fail: The lighthouse hub does not answer: nothing comes back from UDP \S+:4242: a firewall drops it, or the machine is off → Permit UDP 4242/,
+              /^fail: The lighthouse hub does not answer: nothing comes back from UDP \S+:4242 of hub: a firewall drops it, or the machine is off → Permit UDP 4242/,
             );
           },
         );
@@ -142,7 +142,7 @@ asRoot("the doctor", () => {
           () => route("del"),
           async () => {
             expect((await doctorOn(a)).of("traffic")).toMatch(
-              /^fail: The lighthouse hub does not answer: no route to UDP \S+:4242: .* → Connect this machine/,
+              /^fail: The lighthouse hub does not answer: no route to UDP \S+:4242 of hub: .* → Connect this machine/,
             );
           },
         );
@@ -172,7 +172,7 @@ asRoot("the doctor", () => {
           () => reload(before),
           async () => {
             expect((await doctorOn(a)).of("traffic")).toMatch(
-              /^fail: The lighthouse hub does not answer: an engine listens at UDP \S+:4242, but makes no tunnel with this node: .* → agent sync-config/,
+              /^fail: The lighthouse hub does not answer: an engine listens at UDP \S+:4242 of hub, but makes no tunnel with this node: .* → agent sync-config/,
             );
           },
         );
@@ -211,7 +211,23 @@ asRoot("the doctor", () => {
         );
         await command(a.places, ["restart", "acme"]);
         await healthy();
-        expect((await doctorOn(a)).of("routes")).toStartWith("ok: ");
+        expect((await doctorOn(a)).of("routes")).toStartWith(
+          "ok: 1 routes through other nodes are in effect",
+        );
+        // The kernel has the route, and its router is off.
+        await during(
+          () => command(hub.places, ["stop", "acme"]),
+          () => command(hub.places, ["start", "acme"]),
+          async () => {
+            const silent = `${subnet} cannot be reached: no answer from the router hub`;
+            expect((await doctorOn(a)).of("routes")).toBe(`fail: ${silent} → On hub: agent doctor`);
+            expect(a.host.run(["ip", "route"])).toContain(subnet);
+            expect((await command(a.places, ["status"])).stdout).toContain(`acme: ${silent}`);
+          },
+        );
+        expect((await doctorOn(a)).of("routes")).toStartWith(
+          "ok: 1 routes through other nodes are in effect",
+        );
       }, 90_000);
 
       test("a relay that cannot count what it forwards", async () => {
