@@ -11,6 +11,16 @@ export type DiskSpace = { state: DiskState; freeBytes: number; totalBytes: numbe
 const fullBytes = 16_000_000;
 const fillingBytes = 2_000_000_000;
 
+const gravest: readonly DiskState[] = ["full", "filling", "ok"];
+
+/** The disk in the worst state, of those on which these places are. */
+export function worstDisk(paths: readonly string[], stat?: (path: string) => Space): DiskSpace | undefined {
+  const [worst] = paths
+    .flatMap((path) => diskSpaceAt(path, stat) ?? [])
+    .toSorted((a, b) => gravest.indexOf(a.state) - gravest.indexOf(b.state));
+  return worst;
+}
+
 /** Undefined where the system does not tell. */
 export function diskSpaceAt(path: string, stat: (path: string) => Space = statfsSync): DiskSpace | undefined {
   try {

@@ -18,6 +18,8 @@ export const findingWords = {
   contact_unknown: "it does not know whether nodes reach it",
   not_checked: "nothing watches it",
   not_started_at_boot: "it does not start after a reboot",
+  disk_full: "its disk is full",
+  disk_filling: "its disk is nearly full",
   forgotten: "its daemon has forgotten it",
   address_moved: "nodes look for it at another address",
   peers_silent: "a peer does not answer",

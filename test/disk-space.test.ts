@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { diskSpaceAt } from "../src/disk-space.ts";
+import { diskSpaceAt, worstDisk } from "../src/disk-space.ts";
 
 const MB = 1_000_000;
 
@@ -16,6 +16,14 @@ test.each([
 ] as const)("a disk of %i MB with %i MB and %i inodes free is %s", (total, free, inodes, state) => {
   const stat = () => ({ bsize: MB, blocks: total, bavail: free, files: 1000, ffree: inodes });
   expect(diskSpaceAt("/", stat)?.state).toBe(state);
+});
+
+test("of several places, the disk in the worst state counts", () => {
+  const free: Record<string, number> = { "/a": 500, "/b": 15, "/c": 99 };
+  const stat = (path: string) => ({ bsize: MB, blocks: 1000, bavail: free[path] ?? 0, files: 9, ffree: 9 });
+  expect(worstDisk(["/a", "/b", "/c"], stat)?.text).toContain("/b");
+  expect(worstDisk(["/a", "/c"], stat)?.state).toBe("filling");
+  expect(worstDisk([], stat)).toBeUndefined();
 });
 
 test("a place that is not there has no state", () => {

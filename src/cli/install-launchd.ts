@@ -23,7 +23,10 @@ export const command: Implementation = {
     const isHere = isManagerHere("launchd", system);
     if (!values.on("uninstall") && isHere) services.requireSafePrograms(settings, system);
     const changes = values.on("uninstall")
-      ? [...services.planLaunchdRemoval(), ...(isHere ? services.planNamesRemoval(settings, system) : [])]
+      ? [
+          ...services.planLaunchdRemoval(settings),
+          ...(isHere ? services.planNamesRemoval(settings, system) : []),
+        ]
       : services.planLaunchd(settings, system);
     const steps = planChanges(changes);
     if (settings.dryRun) return output.plan(steps);

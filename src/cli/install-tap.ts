@@ -32,13 +32,12 @@ export const command: Implementation = {
   async run(context) {
     const { settings, system, values, output, log } = context;
     const { installWintun, planWintun, removeWintun } = await import("../node/enroll/install-tap.ts");
-    const { planNamesRemoval, readModes, requireRoot, requireSafePrograms } =
+    const { planNamesRemoval, planTask, planTaskRemoval, readModes, requireRoot, requireSafePrograms } =
       await import("../node/enroll/services.ts");
     const { applyChanges, planChanges } = await import("../platform/apply.ts");
     const { isManagerHere, requireManager } = await import("../platform/service-manager.ts");
     if (!settings.dryRun) requireManager("task", system);
     const { placesForWintun } = await import("../platform/wintun.ts");
-    const { taskInstallation, taskRemoval } = await import("../platform/windows-task.ts");
     const places = placesForWintun(settings, system);
     const uninstall = values.on("uninstall");
     if (!settings.dryRun) requireRoot(system);
@@ -50,8 +49,8 @@ export const command: Implementation = {
       releaseUrl: values.text("release-url"),
     };
     const changes = uninstall
-      ? [...taskRemoval(settings, system), ...(isHere ? planNamesRemoval(settings, system) : [])]
-      : taskInstallation(settings, system);
+      ? [...planTaskRemoval(settings, system), ...(isHere ? planNamesRemoval(settings, system) : [])]
+      : planTask(settings, system);
     const library = planWintun(uninstall ? "remove" : request, places, system);
     const steps = uninstall ? [...planChanges(changes), ...library] : [...library, ...planChanges(changes)];
     if (settings.dryRun) return output.plan(steps);

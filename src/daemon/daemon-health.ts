@@ -1,6 +1,8 @@
 // The health of one organization that the daemon runs: connects its observation to the supervised engine, and heals it.
 
 import { release } from "node:os";
+import { dirname } from "node:path";
+import { worstDisk } from "../disk-space.ts";
 import { messageOf } from "../errors.ts";
 import { writeFileAtomic } from "../files.ts";
 import type { Log } from "../log.ts";
@@ -102,6 +104,7 @@ export function makeDaemonHealth(
         monotonic,
         restart: restartHung,
       }),
+    disk: () => worstDisk([directory, dirname(logPath)]),
     recentLog: async () => lastLines(logPath, logLines),
     healer,
     offloads,

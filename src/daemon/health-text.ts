@@ -10,7 +10,9 @@ export function stateText(team: TeamStatus): string {
   const light = lightOfTeam(team);
   if (light === "degraded") return "degraded";
   if (light === undefined) return "running";
-  const isUnchecked = (team.findings ?? []).some(({ kind }) => kind === "not_checked");
+  const isUnchecked = (team.findings ?? []).some(
+    ({ kind }) => kind === "not_checked" || kind === "disk_full",
+  );
   return isUnchecked ? "running, not checked" : "running, not probed";
 }
 

@@ -67,7 +67,14 @@ export function requireRootForUnits(configRoot: string, root = rootOfUnits()): v
     throw new AppError("failed", `Services cannot run the organizations of ${configRoot}: ${hidden}`, {
       hint: `Leave --config-root out, or choose a place such as /etc/${brand.id}. Without services (\`register --no-start\`, \`${brand.executable} --ipc-mode socket\`) any place will do.`,
     });
-  // A root that was moved away leaves nothing behind: then the units follow it.
+  requireRootForServices(configRoot, root);
+}
+
+/**
+ * Throws if services for this root would take the place of those of another one, under any service manager. A root that was
+ * moved away leaves nothing behind: then the services follow it.
+ */
+export function requireRootForServices(configRoot: string, root: string | undefined): void {
   if (root !== undefined && hasOrganizations(root)) requireOwnUnits(configRoot, root);
 }
 

@@ -1,7 +1,7 @@
 // The daemon as a launchd job: its property list (launchd.plist(5)) and the changes that install or remove it. Must not
 // run programs or write files; apply.ts does that.
 
-import { brand } from "../brand.ts";
+import { brand, defaultPlaces } from "../brand.ts";
 import { AppError } from "../errors.ts";
 import type { Change } from "./apply.ts";
 import { daemonArgs, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
@@ -63,6 +63,13 @@ export function launchdRestart(present: string | undefined): Change[] {
   return present === undefined ? [] : [run("kickstart", "-k", job)];
 }
 
+/** The config root of an installed job; undefined without one. */
+export function rootOfPlist(present: string | undefined): string | undefined {
+  if (present === undefined) return undefined;
+  const [, root] = /<string>--config-root<\/string>\s*<string>([^<]*)<\/string>/.exec(present) ?? [];
+  return root === undefined ? defaultPlaces("darwin", {}).configRoot : unescaped(root);
+}
+
 /** Stops and removes the job. On launchd's SIGTERM the daemon stops its engines. */
 export function launchdRemoval(present: string | undefined): Change[] {
   if (present === undefined) return [];
@@ -109,6 +116,10 @@ function isList(value: PlistValue): value is readonly string[] {
 
 function escaped(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+function unescaped(text: string): string {
+  return text.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 }
 
 /** launchd needs absolute paths, and XML does not allow control characters. */

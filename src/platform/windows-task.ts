@@ -3,7 +3,7 @@
 
 import { existsSync } from "node:fs";
 import { posix, win32 } from "node:path";
-import { brand } from "../brand.ts";
+import { brand, defaultPlaces } from "../brand.ts";
 import { readTextIfThere } from "../files.ts";
 import type { Change } from "./apply.ts";
 import { daemonArgs, placesOn, type DaemonPlaces, type Machine } from "./daemon-args.ts";
@@ -66,6 +66,22 @@ function taskFile(places: DaemonPlaces, system: Machine): TaskFile {
 function beside(path: string, name: string): string {
   const { dirname, join } = path.startsWith("/") ? posix : win32;
   return join(dirname(path), name);
+}
+
+/** The config root of the installed task; undefined without one. */
+export function rootOfTask(places: DaemonPlaces, system: Machine): string | undefined {
+  const { present } = taskFile(places, system);
+  return present === undefined ? undefined : rootIn(present, system.env);
+}
+
+export function rootIn(task: string, env: Env): string {
+  const [, args = ""] = /<Arguments>([^<]*)<\/Arguments>/.exec(task) ?? [];
+  const text = args.replace(/&#(\d{1,7});/g, (_, code: string) => String.fromCodePoint(Number(code)));
+  const [, inQuotes, plain] = /(?:^| )--config-root (?:"([^"]*)"|(\S+))/.exec(text) ?? [];
+  const [, path = "", end = ""] = /^(.*?)(\\*)$/.exec(inQuotes ?? "") ?? [];
+  // A closing quote has its backslashes doubled.
+  const written = inQuotes === undefined ? plain : path + end.slice(end.length / 2);
+  return written ?? defaultPlaces("win32", env).configRoot;
 }
 
 /** Installs or updates the task. If it is up to date, only starts it. */

@@ -36,6 +36,7 @@ test("this machine and addresses without a node are told from peers", async () =
     open: async () => ({ send: () => true, close() {} }),
     engine: async () => ({ pid: 1, version: "1.12.0", ageMs: 60_000 }),
     tunnels: async () => [],
+    disk: () => undefined,
     recentLog: async () => [],
   });
   const look = async (peer: string) => (await health.lookAtPeers(0, peer)).peers;

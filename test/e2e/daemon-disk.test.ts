@@ -9,6 +9,7 @@ import { AppError } from "../../src/errors.ts";
 import { buildAgent, startControlPlane } from "../support/agent.ts";
 import {
   ask,
+  command,
   enginesOf,
   placesBelow,
   registerDesktop,
@@ -32,9 +33,9 @@ async function makeDesk(directory: string, acme: Organization) {
 }
 
 /** A small disk of its own at this place. */
-function smallDisk(at: string): Disposable {
+function smallDisk(at: string, size = "1m"): Disposable {
   mkdirSync(at, { recursive: true });
-  runSync(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", at]);
+  runSync(["mount", "-t", "tmpfs", "-o", `size=${size}`, "tmpfs", at]);
   return { [Symbol.dispose]: () => void runSync(["umount", "--lazy", at]) };
 }
 
@@ -84,6 +85,42 @@ asRoot("the daemon's disk", () => {
     expect(await statusOf(places, "acme")).toMatchObject({ wanted: "up", pid: last });
     await ask(places, { action: "shutdown" });
     expect(await next.exited).toBe(0);
+  }, 180_000);
+
+  test("nearly full: status and doctor say so before it is full, and only as long", async () => {
+    using directory = temporaryDirectory();
+    await using plane = await startControlPlane(join(directory.path, "server"));
+    const places = await makeDesk(directory.path, await makeOrganization(plane));
+    using lan = makeLan(["desk"]);
+    const disk = join(places.stateDb, "..");
+    using mounted = smallDisk(disk, "300m");
+    expect(mounted).toBeDefined();
+    const daemon = await startDaemon(lan.host("desk"), places);
+    await untilStatus(places, "acme", ({ state }) => state === "running", 30_000);
+    const kindsOf = ({ health }: TeamStatus) => (health?.findings ?? []).map(({ kind }) => kind);
+    const told = (kind: string | undefined) =>
+      untilStatus(
+        places,
+        "acme",
+        (team) => kindsOf(team).find((each) => each.startsWith("disk_")) === kind,
+        30_000,
+      );
+    const fill = (size: string) => runSync(["fallocate", "-l", size, join(disk, "fill")]);
+    await told(undefined);
+    fill("275m");
+    await told("disk_filling");
+    const { stdout } = await command(places, ["status"]);
+    expect(stdout).toMatch(
+      /^acme: The disk is nearly full: \S+ MB of \S+ MB are free at \S+: Free some disk space/m,
+    );
+    fill("299m");
+    await told("disk_full");
+    const doctor = await command(places, ["doctor"]);
+    expect(doctor.stdout).toMatch(/^FAIL +acme traffic +The disk is full: /m);
+    rmSync(join(disk, "fill"));
+    await told(undefined);
+    await ask(places, { action: "shutdown" });
+    expect(await daemon.exited).toBe(0);
   }, 180_000);
 
   test("damaged: the state is renamed and rebuilt around the running engine", async () => {

@@ -134,6 +134,7 @@ export class ReplayedNetwork {
           ? { pid: 1, version: this.reports ? "1.12.0" : "1.6.1", ageMs: this.now - this.startedAt }
           : undefined,
       tunnels: async () => (this.reports ? this.#hostmap() : undefined),
+      disk: () => undefined,
       recentLog: async () => [],
       ...more,
     });

@@ -4,6 +4,7 @@
 import { release } from "node:os";
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
+import { worstDisk } from "../../disk-space.ts";
 import { messageOf } from "../../errors.ts";
 import { makeDirectory, writeFileAtomic } from "../../files.ts";
 import * as v from "valibot";
@@ -69,6 +70,7 @@ export function makeServerHealth(
         restart: watched.restart,
       });
     },
+    disk: () => worstDisk([directory]),
     async recentLog() {
       if (!isRunByUnits({ directory, mode: config.mode }, system)) return [];
       const lines = ["--output=cat", "--quiet", `--lines=${logLines}`, `--unit=${engineUnit(slug)}`];

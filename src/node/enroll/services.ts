@@ -8,8 +8,14 @@ import { AppError } from "../../errors.ts";
 import { readTextIfThere } from "../../files.ts";
 import { pinnedEngine } from "../../pinned-engine.ts";
 import type { Change } from "../../platform/apply.ts";
-import { requireOwnUnits, requireRootForUnits } from "../../platform/config-root.ts";
-import { launchdInstallation, launchdRemoval, launchdRestart, plistPath } from "../../platform/launchd.ts";
+import { requireOwnUnits, requireRootForServices, requireRootForUnits } from "../../platform/config-root.ts";
+import {
+  launchdInstallation,
+  launchdRemoval,
+  launchdRestart,
+  plistPath,
+  rootOfPlist,
+} from "../../platform/launchd.ts";
 import { namesPlaces } from "../../platform/names-places.ts";
 import { privilegeHint } from "../../platform/privilege.ts";
 import { copyCommand, whyUnsafe } from "../../platform/program-safety.ts";
@@ -31,7 +37,7 @@ import {
   type UnitPlaces,
 } from "../../platform/systemd.ts";
 import { namesInstallation, namesRemoval, type NamesWish } from "../../platform/systemd-names.ts";
-import { taskInstallation, taskRestart } from "../../platform/windows-task.ts";
+import { rootOfTask, taskInstallation, taskRemoval, taskRestart } from "../../platform/windows-task.ts";
 import type { System } from "../../system.ts";
 import { listOrganizations } from "../files/list-organizations.ts";
 import { findEngine, type EngineSettings } from "../engine/overlay.ts";
@@ -195,7 +201,7 @@ export function planServices(
     case "launchd":
       return planLaunchd(settings, system);
     case "task":
-      return taskInstallation(settings, system);
+      return planTask(settings, system);
     case undefined:
       return [];
   }
@@ -219,11 +225,32 @@ export function planLaunchd(
   settings: ServiceSettings,
   system: Pick<System, "platform" | "env" | "executable">,
 ): Change[] {
-  return launchdInstallation(settings, system, readTextIfThere(plistPath));
+  const present = readTextIfThere(plistPath);
+  requireRootForServices(settings.configRoot, rootOfPlist(present));
+  return launchdInstallation(settings, system, present);
 }
 
-export function planLaunchdRemoval(): Change[] {
-  return launchdRemoval(readTextIfThere(plistPath));
+export function planLaunchdRemoval({ configRoot }: Pick<ServiceSettings, "configRoot">): Change[] {
+  const present = readTextIfThere(plistPath);
+  requireRootForServices(configRoot, rootOfPlist(present));
+  return launchdRemoval(present);
+}
+
+/** The changes that install the daemon's task of Windows. Works on any machine. */
+export function planTask(
+  settings: ServiceSettings,
+  system: Pick<System, "platform" | "env" | "executable">,
+): Change[] {
+  requireRootForServices(settings.configRoot, rootOfTask(settings, system));
+  return taskInstallation(settings, system);
+}
+
+export function planTaskRemoval(
+  settings: ServiceSettings,
+  system: Pick<System, "platform" | "env" | "executable">,
+): Change[] {
+  requireRootForServices(settings.configRoot, rootOfTask(settings, system));
+  return taskRemoval(settings, system);
 }
 
 function unitPlaces(

@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import { brand } from "../../brand.ts";
+import type { DiskSpace } from "../../disk-space.ts";
 import { formatTime } from "../../duration.ts";
 import { withoutPort } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
@@ -29,6 +30,7 @@ export type Basis = {
   log: readonly string[];
   /** Packets that are larger are lost on the way to a lighthouse, an overlay address. */
   large: { to: string; bytes: number } | undefined;
+  disk: DiskSpace | undefined;
   /** Of a lighthouse: what the control plane said of the other nodes, and when (monotonic ms). */
   others: { online: boolean; at: number } | undefined;
   /** When the control plane last said that another machine uses the keys of this node (monotonic ms). */
@@ -100,6 +102,7 @@ export function assessHealth(basis: Basis): Health | undefined {
       basis.clockAhead !== undefined && basis.now - basis.clockAhead.at < saidForMs
         ? basis.clockAhead.ms
         : undefined,
+    disk: basis.disk,
     large: largeOf(basis, facts),
   });
   const direct = tunnels.all.filter(({ remote }) => remote !== undefined).length;

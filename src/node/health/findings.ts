@@ -21,6 +21,7 @@ type Told = { light: Light; cure(slug: string): string; doctor?: "fail" };
 
 const run = brand.executable;
 const openPort = `Permit the UDP port of the engine in every firewall before this machine: ${run} check-port`;
+const freeSpace = "Free some disk space on this machine: without it no change and no revocation can be saved";
 /** The one cure of a wrong clock: what else seems wrong then is not. */
 export const setClock = "Set the clock: timedatectl set-ntp true";
 
@@ -53,9 +54,11 @@ const kinds = {
   contact_unknown: { light: "unknown", cure: () => openPort },
   not_checked: { light: "unknown", cure: () => "", doctor: "fail" },
   not_started_at_boot: { light: "unknown", cure: () => "", doctor: "fail" },
+  disk_full: { light: "unknown", cure: () => freeSpace, doctor: "fail" },
   forgotten: { light: "unknown", cure: (slug) => `${run} start ${quoteWord(slug)}` },
   clock_differs: { light: "note", cure: () => setClock, doctor: "fail" },
   address_moved: { light: "note", cure: () => "" },
+  disk_filling: { light: "note", cure: () => freeSpace },
   peers_silent: { light: "note", cure: (slug) => `${run} peers ${quoteWord(slug)}` },
 } as const satisfies Record<FindingKind, Told>;
 

@@ -6,6 +6,7 @@ import { inWords } from "../../duration.ts";
 import { parseAddress } from "../../ip.ts";
 import { quoteWord } from "../../plan.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
+import type { DiskSpace } from "../../disk-space.ts";
 import { mostFailures } from "./healing.ts";
 import { certificateFindings, found, lightOf, type Certified, type Finding, type Kind } from "./findings.ts";
 
@@ -76,6 +77,8 @@ export type Observation = {
   elsewhere: CheckinAnswer["elsewhere"];
   /** So far is the clock of this machine ahead of the control plane's, ms, if it is too far. */
   clockAheadMs: number | undefined;
+  /** Where this node keeps its files. */
+  disk: DiskSpace | undefined;
   /** Larger packets are lost on the way to a lighthouse, though small ones pass. */
   large: { to: string; bytes: number; cure: string } | undefined;
 };
@@ -110,6 +113,7 @@ export function judge(seen: Observation): Judgement {
         ]),
     ...clockDiffers(seen),
     ...addressMoved(seen),
+    ...ofDisk(seen),
     ...(silent.length === 0 ? [] : [found("peers_silent", slug, `No answer from ${few(silent, 20)}`)]),
   ];
   return { ...verdictOf(findings), findings };
@@ -169,6 +173,13 @@ function ofNode(seen: Observation): Finding[] {
   if (seen.isDenied) return one("icmp_denied", "This process may not send ICMP");
   const version = seen.engineVersion === undefined ? "this engine" : `engine ${seen.engineVersion}`;
   return one("tunnels_unknown", `No lighthouse answers ICMP, and ${version} does not report its tunnels`);
+}
+
+function ofDisk({ slug, disk }: Observation): Finding[] {
+  if (disk === undefined || disk.state === "ok") return [];
+  return disk.state === "full"
+    ? [found("disk_full", slug, `The disk is full: ${disk.text}`)]
+    : [found("disk_filling", slug, `The disk is nearly full: ${disk.text}`)];
 }
 
 function unrouted({ slug, unrouted: lost }: Observation): Finding[] {

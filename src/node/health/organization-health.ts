@@ -9,6 +9,7 @@
 //
 // Meanwhile others read the latest state (assessment.ts), or have it probed now: check().
 
+import type { DiskSpace } from "../../disk-space.ts";
 import type { OpenEcho } from "../../platform/echo-socket.ts";
 import { clocksMayDifferMs } from "../../finding-kinds.ts";
 import type { CheckinAnswer } from "../../protocol/checkin.ts";
@@ -33,6 +34,8 @@ import { brokenAfter, freshMs, isAnswering, isBroken, isSettled, probeEveryMs, P
 export type HealthDeps = InventoryDeps & {
   system: Pick<System, "now" | "sleep" | "random">;
   open: OpenEcho;
+  /** Where this node keeps its files; undefined where the system does not tell. */
+  disk(): DiskSpace | undefined;
   /** The last lines of the engine's log. */
   recentLog(): Promise<readonly string[]>;
   /** Repairs dead tunnels (healer.ts). */
@@ -77,6 +80,7 @@ export class OrganizationHealth {
   #elsewhere: Basis["elsewhere"];
   #clockAhead: Basis["clockAhead"];
   #lastAheadMs = 0;
+  #disk: Basis["disk"];
   #announced = "";
 
   constructor(place: Pick<Organization, "slug" | "directory">, deps: HealthDeps) {
@@ -223,6 +227,7 @@ export class OrganizationHealth {
   /** Looks at files and engine, and chooses who is probed. Does not reject: other code reports damaged or removed files. */
   async #refresh(): Promise<void> {
     this.#lookAt = this.#deps.monotonic() + probeEveryMs;
+    this.#disk = this.#deps.disk();
     try {
       await this.#inventory.refresh((address) => this.prober.sentSince(address));
     } catch {
@@ -365,6 +370,7 @@ export class OrganizationHealth {
       clonedAt: this.#clonedAt,
       elsewhere: this.#elsewhere,
       clockAhead: this.#clockAhead,
+      disk: this.#disk,
       inventory: this.#inventory,
       prober: this.prober,
       healing: healer ?? known,

@@ -7,6 +7,7 @@ import { AppError } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
+import { rootOfUnits } from "../../platform/config-root.ts";
 import {
   authTimer,
   daemonUnit,
@@ -143,7 +144,17 @@ async function judgeCheck(marker: Marker, system: System): Promise<string | unde
 }
 
 const judgesCheck = () => unitPath(authTimer) !== undefined;
-const checkCommand = (executable: string) => [executable, "check-auth", "--all", "--json"];
+
+/** As the timer does it: for the organizations that the units run. */
+export function checkCommand(executable: string, root = rootOfUnits()): string[] {
+  return [
+    executable,
+    "check-auth",
+    "--all",
+    "--json",
+    ...(root === undefined ? [] : ["--config-root", root]),
+  ];
+}
 
 /** Restores the previous executable. */
 async function restore(marker: Marker, system: System, log: Log): Promise<void> {

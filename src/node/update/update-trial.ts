@@ -9,6 +9,7 @@ import { readTextIfThere } from "../../files.ts";
 import type { Step } from "../../plan.ts";
 import { planReplaced } from "../../plan-file.ts";
 import { applyChanges, planChanges, type Change } from "../../platform/apply.ts";
+import { rootOfUnits } from "../../platform/config-root.ts";
 import { hasSystemd } from "../../platform/service-manager.ts";
 import {
   authTimer,
@@ -88,7 +89,7 @@ export function planUnderGuard(path: string, places: Places): Step[] {
 }
 
 function startOfGuard(path: string, { stateDb, configRoot }: Places): Change[] {
-  const content = guardService(keptPath(path), stateDb, configRoot);
+  const content = guardService(keptPath(path), stateDb, rootOfUnits() ?? configRoot);
   return [
     { change: "file", path: join(unitDirectory, guardUnit), content, mode: 0o644 },
     { change: "run", argv: systemctlCommand("daemon-reload") },

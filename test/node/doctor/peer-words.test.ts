@@ -36,6 +36,8 @@ const namesPeers: Record<Kind, boolean> = {
   contact_unknown: false,
   not_checked: false,
   not_started_at_boot: false,
+  disk_full: false,
+  disk_filling: false,
   forgotten: false,
   peers_silent: true,
 };

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import type { DiskState } from "../../../src/disk-space.ts";
 import { judge, type LighthouseState, type Observation } from "../../../src/node/health/judge.ts";
 
 const hub = (state: LighthouseState, name = "hub") => ({ name, state });
@@ -17,6 +18,7 @@ const seen = (change: Partial<Observation>): Observation => ({
   isCloned: false,
   elsewhere: undefined,
   clockAheadMs: undefined,
+  disk: undefined,
   large: undefined,
   ...change,
 });
@@ -130,6 +132,24 @@ test("a subnet whose routers are silent degrades it, and the routers are named",
         cure: "On office, spare: agent doctor",
       },
     ],
+  });
+});
+
+test("a disk is told before it is full, and a full one makes no light green", () => {
+  const disk = (state: DiskState) => ({
+    state,
+    text: "1 GB of 90 GB are free at /etc",
+    freeBytes: 1,
+    totalBytes: 9,
+  });
+  expect(judge(seen({ disk: disk("ok") })).findings).toEqual([]);
+  expect(judge(seen({ disk: disk("filling") }))).toMatchObject({
+    verdict: "running",
+    findings: [{ kind: "disk_filling", what: "The disk is nearly full: 1 GB of 90 GB are free at /etc" }],
+  });
+  expect(judge(seen({ disk: disk("full") }))).toMatchObject({
+    verdict: "not_probed",
+    findings: [{ kind: "disk_full", what: "The disk is full: 1 GB of 90 GB are free at /etc" }],
   });
 });
 

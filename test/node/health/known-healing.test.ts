@@ -54,6 +54,7 @@ test("a look from another process is degraded by a tunnel that nothing has heale
           currentRelaysToMe: [],
         },
       ],
+      disk: () => undefined,
       recentLog: async () => [],
     });
     const record = {

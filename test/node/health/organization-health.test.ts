@@ -25,6 +25,7 @@ test("a check returns at once when the engine has stopped", async () => {
     open: async () => ({ send: () => true, close() {} }),
     engine: async () => (isRunning ? { pid: 1, version: "1.12.0", ageMs: 60_000 } : undefined),
     tunnels: async () => [],
+    disk: () => undefined,
     recentLog: async () => [],
   });
   await health.check(0, { all: false });
@@ -55,6 +56,7 @@ test("a lighthouse whose engine reports no tunnels lists the other lighthouse, a
       open: async () => ({ send: () => true, close() {} }),
       engine: async () => ({ pid: 1, version: "1.6.1", ageMs: 60_000 }),
       tunnels: async () => tunnels,
+      disk: () => undefined,
       recentLog: async () => [],
     });
   const old = make(undefined);
