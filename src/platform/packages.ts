@@ -41,45 +41,85 @@ export function findPackageManager(packages: readonly string[] = [engine]): Pack
   };
 }
 
-/** Queries for the package that owns a file, tried in this order. `name` extracts the package from the output. */
-const owners: readonly { program: string; ask: string[]; name: RegExp; update: (name: string) => string }[] =
-  [
-    {
-      program: "/usr/bin/dpkg-query",
-      ask: ["-S"],
-      name: /^([^:\s]+)/,
-      update: (name) => `apt-get install --only-upgrade ${name}`,
-    },
-    {
-      program: "/usr/bin/rpm",
-      ask: ["-qf", "--queryformat", "%{NAME}"],
-      name: /^(\S+)$/,
-      update: (name) => `dnf upgrade ${name}`,
-    },
-    {
-      program: "/sbin/apk",
-      ask: ["info", "--quiet", "--who-owns"],
-      name: /^(\S+)/,
-      update: (name) => `apk upgrade ${name}`,
-    },
-    {
-      program: "/usr/bin/pacman",
-      ask: ["-Qqo"],
-      name: /^(\S+)/,
-      update: (name) => `pacman -Syu ${name}`,
-    },
-  ];
+type Owner = {
+  program: string;
+  ask: string[];
+  /** Extracts the package from the output. */
+  name: RegExp;
+  update(name: string): string;
+  /** Our own packages are also installed from a file: then no repository has a newer one. */
+  file?: {
+    isOffered(name: string, system: Pick<System, "run">): Promise<boolean>;
+    install(name: string): string;
+  };
+};
 
-/** The command that updates the package of a file; undefined if no package owns it. */
+/** Queries for the package that owns a file, tried in this order. */
+const owners: readonly Owner[] = [
+  {
+    program: "/usr/bin/dpkg-query",
+    ask: ["-S"],
+    name: /^([^:\s]+)/,
+    update: (name) => `apt-get install --only-upgrade ${name}`,
+    file: {
+      async isOffered(name, system) {
+        const text = await answerOf(["/usr/bin/apt-cache", "policy", name], system);
+        // In the table of versions, the places of each: "500 http://… Packages", or the list of what is installed.
+        return [...text.matchAll(/^ {8} *-?\d+ (\S+)/gm)].some(
+          ([, place]) => place !== "/var/lib/dpkg/status",
+        );
+      },
+      install: (name) => `apt-get install ./${name}_….deb`,
+    },
+  },
+  {
+    program: "/usr/bin/rpm",
+    ask: ["-qf", "--queryformat", "%{NAME}"],
+    name: /^(\S+)$/,
+    update: (name) => `dnf upgrade ${name}`,
+    file: {
+      // From its cache: a refusal must not wait for a network.
+      isOffered: async (name, system) =>
+        (await answerOf([dnf, "--quiet", "--cacheonly", "repoquery", name], system)).trim() !== "",
+      install: (name) => `${existsSync(dnf) ? "dnf install" : "rpm -U"} ./${name}-….rpm`,
+    },
+  },
+  {
+    program: "/sbin/apk",
+    ask: ["info", "--quiet", "--who-owns"],
+    name: /^(\S+)/,
+    update: (name) => `apk upgrade ${name}`,
+  },
+  {
+    program: "/usr/bin/pacman",
+    ask: ["-Qqo"],
+    name: /^(\S+)/,
+    update: (name) => `pacman -Syu ${name}`,
+  },
+];
+
+const dnf = "/usr/bin/dnf";
+const answerMs = 10_000;
+
+async function answerOf(argv: readonly string[], system: Pick<System, "run">): Promise<string> {
+  if (!existsSync(argv[0] ?? "")) return "";
+  const { status, stdout } = await system.run(argv, { timeoutMs: answerMs });
+  return status === 0 ? stdout : "";
+}
+
+/** How the package of a file is updated on this machine, as a sentence; undefined if no package owns it. */
 export async function findOwner(path: string, system: Pick<System, "run">): Promise<string | undefined> {
-  if (path.startsWith("/nix/store/")) return "nix profile upgrade";
-  if (path.startsWith("/snap/")) return "snap refresh";
-  if (path.includes("/Cellar/")) return "brew upgrade";
-  for (const { program, ask, name, update } of owners) {
+  const updateWith = (command: string) => `Update it with: ${command}`;
+  if (path.startsWith("/nix/store/")) return updateWith("nix profile upgrade");
+  if (path.startsWith("/snap/")) return updateWith("snap refresh");
+  if (path.includes("/Cellar/")) return updateWith("brew upgrade");
+  for (const { program, ask, name, update, file } of owners) {
     if (!existsSync(program)) continue;
     const { status, stdout } = await system.run([program, ...ask, path]);
     const found = status === 0 ? name.exec(stdout.trim())?.[1] : undefined;
-    if (found !== undefined) return update(found);
+    if (found === undefined) continue;
+    if (file === undefined || (await file.isOffered(found, system))) return updateWith(update(found));
+    return `No package repository of this machine has ${found}: get the file of the newer package, then: ${file.install(found)}`;
   }
   return undefined;
 }

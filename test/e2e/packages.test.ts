@@ -119,7 +119,8 @@ describeMachine("packages", () => {
         for (const flags of ["--release-url /srv", "--rollback"]) {
           const { status, stderr } = await machine.run(`agent self-update ${flags}`);
           expect(status).toBe(1);
-          expect(stderr).toContain("apt-get install --only-upgrade overlay-agent");
+          expect(stderr).toContain("No package repository of this machine has overlay-agent");
+          expect(stderr).toContain("apt-get install ./overlay-agent_….deb");
         }
       }, 240_000);
 

@@ -225,7 +225,7 @@ async function requireOwned(system: System): Promise<void> {
   }
   const update = await findOwner(path, system);
   if (update === undefined) return;
-  throw new AppError("failed", `${path} belongs to a package`, { hint: `Update it with: ${update}` });
+  throw new AppError("failed", `${path} belongs to a package`, { hint: update });
 }
 
 async function fetchProgram(
