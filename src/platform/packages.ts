@@ -99,7 +99,7 @@ const owners: readonly Owner[] = [
 ];
 
 const dnf = "/usr/bin/dnf";
-const answerMs = 10_000;
+const answerMs = 30_000;
 
 async function answerOf(argv: readonly string[], system: Pick<System, "run">): Promise<string> {
   if (!existsSync(argv[0] ?? "")) return "";

@@ -41,6 +41,27 @@ test("a rule names the nodes with the same owner, as a peer alone", async () => 
   expect([status, err]).toEqual([1, expect.stringContaining("self is a peer only")]);
 });
 
+test("a rule that opens the networks behind nodes says which, also its plan", async () => {
+  for (const name of ["gw", "gw2", "plain"]) await done(`node create acme ${name}`);
+  await done("node update acme gw --add-group lan --add-subnet 192.168.5.0/24 --add-subnet 192.168.6.0/24");
+  await done("node update acme gw2 --add-subnet 192.168.7.0/24");
+  await done("node update acme plain --add-group plain");
+  const opened = "It also opens the networks behind these nodes:\n  gw: 192.168.5.0/24, 192.168.6.0/24\n";
+  const icmp = "rule create acme --protocol icmp";
+  const plan = await admin(`${icmp} --target group:lan --dry-run`);
+  expect(plan.out + plan.err).toContain(opened);
+  expect(await done(`${icmp} --target group:lan`)).toContain(opened);
+  expect(await done(`${icmp} --target node:gw`)).toContain(opened);
+  expect(await done(`${icmp} --direction outbound --peer group:lan --target group:plain`)).toContain(opened);
+  const both = ["gw: 192.168.5.0/24, 192.168.6.0/24", "gw2: 192.168.7.0/24"];
+  expect(JSON.parse(await done(`${icmp} --target any --json`))).toMatchObject({ networks_behind: both });
+  const { id, networks_behind } = JSON.parse(await done(`${icmp} --target group:plain --json`));
+  expect(networks_behind).toEqual([]);
+  expect(await done(`rule update acme ${id} --description ping`)).not.toContain("opens");
+  expect(await done(`rule update acme ${id} --target group:lan`)).toContain(opened);
+  expect(await done(`${icmp} --peer group:lan --target group:plain`)).not.toContain("opens");
+});
+
 test("the rule of a former member is listed with the number of the user", async () => {
   await done("member delete acme ada@example.org");
   expect(await done("rule list acme")).toMatch(/user:#\d+ /);

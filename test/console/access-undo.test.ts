@@ -1,7 +1,8 @@
 // The console takes a saved change of the rules back, and names the networks that a rule opens.
 
 import { expect, test } from "bun:test";
-import { gatewayWords, networksBehind, networkFault, routerTo } from "../../src/console/access/networks.ts";
+import { gatewayWords, networkFault, routerTo } from "../../src/console/access/networks.ts";
+import { networksBehind } from "../../src/networks-behind.ts";
 import type { Rule, StoredRule } from "../../src/console/access/rules.ts";
 import { undoing } from "../../src/console/access/undo.ts";
 import type { AuditEvent } from "../../src/console/audit-event.ts";

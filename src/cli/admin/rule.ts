@@ -3,7 +3,15 @@
 import { brand } from "../../brand.ts";
 import { AppError } from "../../errors.ts";
 import { Node } from "../../protocol/node.ts";
-import { isPeopleGroup, ownerGroup, ownerOf, providerOf, selfGroup } from "../../owner-group.ts";
+import { networksBehind } from "../../networks-behind.ts";
+import {
+  certifiedGroups,
+  isPeopleGroup,
+  ownerGroup,
+  ownerOf,
+  providerOf,
+  selfGroup,
+} from "../../owner-group.ts";
 import type { Context, Implementation } from "../command.ts";
 import { quoteWord } from "../../plan.ts";
 import { orgArg } from "../server-flags.ts";
@@ -151,8 +159,11 @@ export const create: Implementation = {
     await checked(schema, { ...any, ...(await asked(values, unknownIds)) });
     let new_groups: string[] = [];
     let present: Rule[] = [];
+    let networks: readonly string[] = [];
     const rule = await write(context, Rule, async (api) => {
       const body = { ...any, ...(await asked(values, idsOf(api, slug))) };
+      networks = await openedBy(api, slug, body);
+      sayPlanned(context, networks);
       new_groups = await newGroups(api, slug, body);
       const path = inOrg(slug, "firewall_rules/");
       // Only for the warning below: the right to write rules may come without the right to read them.
@@ -161,7 +172,10 @@ export const create: Implementation = {
     });
     if (rule === undefined) return;
     sayNewGroups(output, new_groups);
-    output.result({ ...rule, new_groups }, `Created rule ${rule.id}\n`);
+    output.result(
+      { ...rule, new_groups, networks_behind: networks },
+      `Created rule ${rule.id}\n${opensText(networks)}`,
+    );
     sayTwin(output, slug, rule, present);
     sayEmptyGroup(output, slug, new_groups);
   },
@@ -184,14 +198,24 @@ export const update: Implementation = {
     const schema = import("../../server/policy/firewall.ts").then(({ AskedPatch }) => AskedPatch);
     await checked(schema, await asked(values, unknownIds));
     let new_groups: string[] = [];
+    let networks: readonly string[] = [];
     const rule = await write(context, Rule, async (api) => {
       const body = await asked(values, idsOf(api, slug));
+      const before = await api
+        .list(inOrg(slug, "firewall_rules/"), Rule)
+        .then((rules) => rules.find((each) => each.id === id))
+        .catch(() => undefined);
+      if (before !== undefined) networks = await openedBy(api, slug, { ...before, ...body });
+      sayPlanned(context, networks);
       new_groups = await newGroups(api, slug, body);
       return { method: "PATCH", path: inOrg(slug, `firewall_rules/${id}/`), body };
     });
     if (rule === undefined) return;
     sayNewGroups(output, new_groups);
-    output.result({ ...rule, new_groups }, `Updated rule ${rule.id}\n`);
+    output.result(
+      { ...rule, new_groups, networks_behind: networks },
+      `Updated rule ${rule.id}\n${opensText(networks)}`,
+    );
     sayEmptyGroup(output, slug, new_groups);
   },
 };
@@ -234,6 +258,48 @@ function newGroups(
     slug,
     groups.filter((group) => !isPeopleGroup(group)),
   );
+}
+
+/**
+ * The networks behind the nodes that a rule lets others reach: they are reached with them. None if the caller may not list
+ * nodes.
+ */
+async function openedBy(
+  api: Api,
+  slug: string,
+  { direction, peer, target }: Pick<Rule, "direction" | "peer" | "target">,
+): Promise<readonly string[]> {
+  const reached = direction === "inbound" ? target : peer;
+  if ("cidr" in reached) return [];
+  const nodes = await api.list(inOrg(slug, "nodes/"), Node).catch(() => []);
+  const named = nodes.find(({ id }) => id === reached["node"]);
+  const word =
+    "any" in reached
+      ? "any"
+      : "node" in reached
+        ? `node:${named?.name}`
+        : `group:${String(reached["group"])}`;
+  const routers = nodes.map(
+    ({ name, subnets, groups, owner_id: ownerId = null, owner_groups: ownerGroups = [] }) => ({
+      name,
+      subnets,
+      groups: [
+        ...certifiedGroups({ groups, ownerGroups, ownerId }),
+        ...(ownerId === null ? [] : [selfGroup]),
+      ],
+    }),
+  );
+  return networksBehind([word], routers, Infinity);
+}
+
+const opensText = (networks: readonly string[]) =>
+  networks.length === 0
+    ? ""
+    : `It also opens the networks behind these nodes:\n${networks.map((each) => `  ${each}\n`).join("")}`;
+
+/** Part of the plan of --dry-run. */
+function sayPlanned({ settings, output }: Context, networks: readonly string[]): void {
+  if (settings.dryRun && !output.json && networks.length > 0) output.say(opensText(networks).trimEnd());
 }
 
 function sayTwin(output: Context["output"], slug: string, rule: Rule, present: readonly Rule[]): void {

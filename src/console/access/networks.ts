@@ -1,32 +1,6 @@
-// The networks behind machines. Rules let packets to a network pass as they let packets to the machine in front of it pass. Pure.
+// Networks that stand in rules, and the machines in front of them. Pure.
 
-import type { Machine } from "../machines.ts";
-
-type Router = Pick<Machine, "name" | "groups" | "subnets">;
-
-/** The machines with networks behind them that a side of a rule names. Who owns a machine is not looked at. */
-const routersOf = (word: string, machines: readonly Router[]): readonly Router[] =>
-  machines.filter(
-    ({ name, groups, subnets }) =>
-      subnets.length > 0 &&
-      (word === "any" ||
-        word === `node:${name}` ||
-        (word.startsWith("group:") && groups.includes(word.slice("group:".length)))),
-  );
-
-const maxNamed = 5;
-
-/** "gw-berlin: 192.168.20.0/24, 192.168.30.0/24", of the first machines; the last is how many more there are. */
-export function networksBehind(
-  words: readonly string[],
-  machines: readonly Router[],
-  max = maxNamed,
-): readonly string[] {
-  const routers = [...new Set(words.flatMap((word) => routersOf(word, machines)))];
-  const named = routers.slice(0, max).map(({ name, subnets }) => `${name}: ${subnets.join(", ")}`);
-  const more = routers.length - named.length;
-  return more === 0 ? named : [...named, `and ${more} more machines with networks`];
-}
+import type { Router } from "../../networks-behind.ts";
 
 /** What the administrator can do who wants one network open to one group: no single rule does it. */
 export const gatewayWords =

@@ -1,0 +1,29 @@
+// The networks behind machines, for console and command line. Rules let packets to a network pass as they let packets to the
+// machine in front of it pass. Pure.
+
+/** `groups`: those that a side of a rule may name. */
+export type Router = { name: string; groups: readonly string[]; subnets: readonly string[] };
+
+/** The machines with networks behind them that a side of a rule names. */
+const routersOf = (word: string, machines: readonly Router[]): readonly Router[] =>
+  machines.filter(
+    ({ name, groups, subnets }) =>
+      subnets.length > 0 &&
+      (word === "any" ||
+        word === `node:${name}` ||
+        (word.startsWith("group:") && groups.includes(word.slice("group:".length)))),
+  );
+
+const maxNamed = 5;
+
+/** "gw-berlin: 192.168.20.0/24, 192.168.30.0/24", of the first machines; the last is how many more there are. */
+export function networksBehind(
+  words: readonly string[],
+  machines: readonly Router[],
+  max = maxNamed,
+): readonly string[] {
+  const routers = [...new Set(words.flatMap((word) => routersOf(word, machines)))];
+  const named = routers.slice(0, max).map(({ name, subnets }) => `${name}: ${subnets.join(", ")}`);
+  const more = routers.length - named.length;
+  return more === 0 ? named : [...named, `and ${more} more machines with networks`];
+}
