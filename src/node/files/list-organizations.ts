@@ -1,7 +1,6 @@
-// The one place that lists the organizations registered on this machine. `status` must start fast: no schemas here.
+// The one place that lists the organizations registered on this machine. `status` must start fast: no schemas here, and
+// node:fs is loaded while the daemon prepares its answer. Bun's own glob would list no FIFO and no socket.
 
-import { lstatSync, readdirSync } from "node:fs";
-import { join } from "node:path";
 import { fromSystemError, systemErrorCode } from "../../errors.ts";
 import { slugPattern } from "../../slug.ts";
 
@@ -12,8 +11,9 @@ import { slugPattern } from "../../slug.ts";
  * (replacement.ts).
  */
 export function listOrganizations(configRoot: string): string[] {
+  const { lstatSync, readdirSync }: typeof import("node:fs") = require("node:fs");
   const isOrganization = (name: string) =>
-    lstatSync(join(configRoot, name, "node-config.json"), { throwIfNoEntry: false }) !== undefined;
+    lstatSync(`${configRoot}/${name}/node-config.json`, { throwIfNoEntry: false }) !== undefined;
   try {
     const entries = readdirSync(configRoot, { withFileTypes: true });
     const names = new Set(entries.map(({ name }) => name));
