@@ -5,6 +5,8 @@
 import { cpSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { EngineTunnel } from "../../src/node/health/tunnels.ts";
+// Its simulated time must not pass while this is loaded.
+import "../../src/node/health/facts.ts";
 import { OrganizationHealth, type HealthDeps } from "../../src/node/health/organization-health.ts";
 import { currentGeneration } from "../../src/node/files/generations.ts";
 import { writeHosts } from "../../src/node/files/hosts.ts";
